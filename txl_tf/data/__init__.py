@@ -1,0 +1,1 @@
+"""Corpora, vocabularies, TFRecord shards and the tf.data pipeline that reads them."""

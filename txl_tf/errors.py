@@ -1,0 +1,8 @@
+"""The one exception that means "the user can mend this"."""
+
+
+class InputError(ValueError):
+    """Bad input from outside: a flag, a path, a file. The message is one line: what, where, how to mend.
+
+    Scripts print it without a traceback and exit with status 1 (`-v=1` shows the traceback).
+    """

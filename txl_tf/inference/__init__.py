@@ -1,0 +1,1 @@
+"""Evaluation, generation and export of a trained model."""

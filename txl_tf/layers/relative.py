@@ -1,0 +1,83 @@
+"""Relative positions: sinusoids, the relative shift and attention masks, as pure functions.
+
+Shapes: B batch, H heads, T queries (the current segment), M memory slots, K = M + T keys, D = d_model.
+Query i of the segment sits at position M + i of the keys, so its *distance* to key j is M + i - j: zero for
+itself, positive into the past, negative into the future.
+"""
+
+import tensorflow as tf
+
+
+def sinusoids(distances, d_model, dtype=tf.float32):
+    """The fixed encoding R of the paper (section 3.3), in the official layout [sin | cos].
+
+    R[k] = [sin(d_k w_0), .., sin(d_k w_{D/2-1}), cos(d_k w_0), ..], with w_i = 10000^(-2i / D).
+
+    Args:
+        distances: [K] distances in tokens, of any numeric dtype.
+        d_model: D, even.
+        dtype: of the result; the angles are always computed in float32.
+
+    Returns:
+        [K, D].
+    """
+    inverse_frequency = 10000.0 ** (-tf.range(0, d_model, 2, dtype=tf.float32) / d_model)
+    angle_KxF = tf.cast(distances, tf.float32)[:, None] * inverse_frequency[None, :]
+    return tf.cast(tf.concat([tf.sin(angle_KxF), tf.cos(angle_KxF)], axis=-1), dtype)
+
+
+def key_distances(k_len, clamp_len=-1):
+    """Distances of the K relative positions, farthest first: [K-1, .., 1, 0].
+
+    `clamp_len` > 0 makes every farther position look that far (the official `clamp_len`).
+    """
+    distances = tf.range(k_len - 1, -1, -1)
+    return tf.minimum(distances, clamp_len) if clamp_len > 0 else distances
+
+
+def relative_shift(scores):
+    """Turns scores against distances into scores against keys (paper, appendix B).
+
+    Column c of the input scores distance K-1-c; column j of the output scores key j, whose distance to query i
+    is K-T+i-j. Row i therefore moves left by T-1-i, and what comes in from the right is the next row's start:
+    garbage that stands for the future, which the causal mask removes.
+
+    T = 2, K = 3, columns by distance:    [[a2 a1 a0],       [[a1 a0  . ],
+                                           [b2 b1 b0]]   ->   [b2 b1 b0 ]]
+
+    The shift is one pad and two reshapes: padding a column in front makes the row length K+1, and reading the
+    same numbers with row length K after dropping the first T shifts each row by one more than the row before.
+
+    Args:
+        scores: [.., T, K], K >= T; leading dimensions and T, K static.
+
+    Returns:
+        [.., T, K].
+    """
+    *lead, t_len, k_len = scores.shape
+    padded = tf.pad(scores, [[0, 0]] * (len(lead) + 1) + [[1, 0]])
+    lead = [-1 if size is None else size for size in lead]
+    flat = tf.reshape(padded, [*lead, t_len * (k_len + 1)])
+    return tf.reshape(flat[..., t_len:], [*lead, t_len, k_len])
+
+
+def visible_keys(t_len, m_len, window=None, valid=None):
+    """Which keys each query may attend to.
+
+    Args:
+        t_len: T.
+        m_len: M.
+        window: the number of keys a query sees, itself included (`same_length`); None: all of the past.
+        valid: [B] how many of the newest memory slots hold real states (`mem_init="empty"`); None: all.
+
+    Returns:
+        bool [T, K], or [B, 1, T, K] where `valid` is given (1 broadcasts over heads).
+    """
+    distance_TxK = m_len + tf.range(t_len)[:, None] - tf.range(m_len + t_len)[None, :]
+    visible = distance_TxK >= 0
+    if window is not None:
+        visible &= distance_TxK < window
+    if valid is not None:
+        filled_BxK = tf.range(m_len + t_len)[None, :] >= m_len - valid[:, None]
+        visible = visible[None, None] & filled_BxK[:, None, None]
+    return visible

@@ -1,0 +1,1 @@
+"""The Transformer-XL decoder and its language-model head."""

@@ -1,0 +1,1 @@
+"""Distribution, optimisation, checkpoints and the training loop."""
