@@ -1,0 +1,95 @@
+"""What every script shares: flags made from the settings dataclasses, and errors in one line. Not a script."""
+
+import dataclasses
+import os
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before TensorFlow loads: keep its start-up chatter quiet
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+
+from absl import app, flags, logging
+
+from txl_tf.config import Config, field_types, update
+from txl_tf.errors import InputError
+
+
+def run(main):
+    """Runs main(argv); input errors become one line on stderr and status 1, with a traceback only under -v=1."""
+
+    def guarded(argv):
+        import tensorflow as tf  # here, so that --help and wrong flags answer at once
+
+        try:
+            if len(argv) > 1:
+                raise InputError(f"unexpected argument {argv[1]!r}: flags are written --name=value")
+            return main(argv)
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            return 130
+        except (InputError, OSError, tf.errors.OpError) as error:
+            if logging.get_verbosity() >= logging.INFO and flags.FLAGS["verbosity"].present:
+                raise
+            reason = error.message if isinstance(error, tf.errors.OpError) else str(error)
+            print("error: " + " ".join(reason.split()), file=sys.stderr)
+            return 1
+
+    app.run(guarded)
+
+
+def define_config_flags(config_class, prefix="", only=None):
+    """Defines a flag --{prefix}{field} for every field (or those in `only`); unset flags are None."""
+    kinds = field_types(config_class)
+    for field in dataclasses.fields(config_class):
+        if only is not None and field.name not in only:
+            continue
+        name, kind, choices = prefix + field.name, kinds[field.name], field.metadata["choices"]
+        help_text = f"{field.metadata['help']} [{field.default!r} unless the preset says otherwise]"
+        if choices:
+            flags.DEFINE_enum(name, None, choices, help_text)
+        elif kind is bool:
+            flags.DEFINE_bool(name, None, help_text)
+        elif kind is int:
+            flags.DEFINE_integer(name, None, help_text)
+        elif kind is float:
+            flags.DEFINE_float(name, None, help_text)
+        elif kind is str:
+            flags.DEFINE_string(name, None, help_text)
+        else:
+            flags.DEFINE_list(name, None, help_text)
+
+
+def given_flags(config_class, prefix="", only=None):
+    """The flags of `define_config_flags` that were given: {field: value}."""
+    values = {}
+    for name, kind in field_types(config_class).items():
+        if only is not None and name not in only:
+            continue
+        value = flags.FLAGS[prefix + name].value
+        if value is None:
+            continue
+        if kind not in (bool, int, float, str):
+            try:
+                value = tuple(int(item) for item in value)
+            except ValueError as error:
+                raise InputError(f"--{prefix}{name}={','.join(value)} must be integers separated by commas") from error
+        values[name] = value
+    return values
+
+
+GROUP_PREFIXES = {"model": "", "data": "", "train": "", "eval": "eval_"}
+"""Prefix of the flags of each group of `Config`."""
+
+
+def define_all_config_flags():
+    """A flag for every setting of `Config`."""
+    for field in dataclasses.fields(Config):
+        define_config_flags(field.type, GROUP_PREFIXES[field.name])
+
+
+def override(config):
+    """`config` with every flag that was given."""
+    groups = {
+        field.name: update(getattr(config, field.name), given_flags(field.type, GROUP_PREFIXES[field.name]))
+        for field in dataclasses.fields(Config)
+    }
+    return Config(**groups)

@@ -1,0 +1,378 @@
+"""Every setting of a run, as frozen dataclasses: the single source for flags, config.json and presets.
+
+The names are those of the official code. `Config` holds four groups: the model, the batches it is trained on, the
+training run, and how it is evaluated.
+"""
+
+import dataclasses
+import json
+import types
+import typing
+
+from txl_tf.errors import InputError
+
+
+def setting(default, help, choices=None):
+    """A dataclass field whose help and choices also make its command-line flag."""
+    return dataclasses.field(default=default, metadata={"help": help, "choices": choices})
+
+
+def _require(condition, message):
+    if not condition:
+        raise InputError(message)
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """The architecture. All but the last group fixes the weights; the last says how far attention reaches."""
+
+    vocab_size: int = setting(256, "number of tokens in the vocabulary, V; taken from the data when training")
+    n_layer: int = setting(12, "number of decoder layers, N")
+    d_model: int = setting(512, "width of the hidden states, D; even")
+    d_embed: int = setting(512, "width of the embeddings (of the most frequent cluster)")
+    n_head: int = setting(8, "attention heads per layer, H")
+    d_head: int = setting(64, "size of one attention head")
+    d_inner: int = setting(2048, "width of the feed-forward block's hidden layer")
+    untie_r: bool = setting(False, "a global content and position bias (u, v) for each layer instead of one for all")
+    cutoffs: tuple[int, ...] = setting((), "ids at which the clusters of the adaptive softmax end; empty: full softmax")
+    div_val: int = setting(1, "divide the embedding width by this from cluster to cluster")
+    tie_weight: bool = setting(True, "softmax and embedding share their tables")
+    proj_share_all_but_first: bool = setting(False, "softmax and embedding share projections of all tail clusters")
+    proj_same_dim: bool = setting(True, "project clusters that have the model's width, too")
+    layer_norm_epsilon: float = setting(1e-5, "added to the variance in layer norm")
+    init_std: float = setting(0.02, "standard deviation of initial weights")
+    proj_init_std: float = setting(0.01, "standard deviation of initial embedding projections")
+    dtype: str = setting(
+        "float32", "Keras dtype policy of the computation", choices=("float32", "mixed_bfloat16", "float64")
+    )
+    dropout: float = setting(0.1, "dropout of embeddings, positions, sublayer outputs and feed-forward")
+    dropatt: float = setting(0.0, "dropout of attention probabilities")
+
+    mem_len: int = setting(512, "memory slots per layer, M")
+    clamp_len: int = setting(-1, "distances beyond this one look alike; <= 0: all are told apart")
+    same_length: bool = setting(False, "every query sees equally many keys, instead of all that are there")
+    same_length_window: str = setting(
+        "tf", "keys a query sees with same_length: 'tf' mem_len + 1, 'pytorch' mem_len", choices=("tf", "pytorch")
+    )
+    mem_init: str = setting(
+        "zeros",
+        "empty memory slots: 'zeros' are attended to as zero vectors (official TF), 'empty' are masked "
+        "(official PyTorch)",
+        choices=("zeros", "empty"),
+    )
+
+    def __post_init__(self):
+        """Refuses sizes that make no model."""
+        for name in ("vocab_size", "n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner", "div_val"):
+            _require(getattr(self, name) >= 1, f"{name}={getattr(self, name)} must be at least 1")
+        _require(self.d_model % 2 == 0, f"d_model={self.d_model} must be even: half sines, half cosines")
+        _require(self.mem_len >= 0, f"mem_len={self.mem_len} must not be negative")
+        for name in ("dropout", "dropatt"):
+            _require(0 <= getattr(self, name) < 1, f"{name}={getattr(self, name)} must be in [0, 1)")
+        bounds = (0, *self.cutoffs, self.vocab_size)
+        _require(
+            all(low < high for low, high in zip(bounds, bounds[1:], strict=False)),
+            f"cutoffs={list(self.cutoffs)} must rise and stay below vocab_size={self.vocab_size}",
+        )
+        narrowest = self.d_embed // self.div_val ** len(self.cutoffs)
+        _require(
+            narrowest >= 1, f"div_val={self.div_val} leaves nothing of d_embed={self.d_embed} for the last cluster"
+        )
+
+    @property
+    def window(self):
+        """The number of keys a query sees, itself included, or None where it sees all of the past."""
+        if not self.same_length:
+            return None
+        return self.mem_len + (self.same_length_window == "tf")
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """The batches a model is trained on."""
+
+    batch_size: int = setting(24, "segments per step over all replicas, B: the number of lanes")
+    tgt_len: int = setting(512, "tokens per segment, T")
+    random_offset: bool = setting(False, "start the lanes elsewhere in every epoch, so that the remainder differs")
+
+    def __post_init__(self):
+        """Refuses empty batches."""
+        for name in ("batch_size", "tgt_len"):
+            _require(getattr(self, name) >= 1, f"{name}={getattr(self, name)} must be at least 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+    """Optimisation and the course of a training run. Steps are optimizer updates."""
+
+    train_steps: int = setting(400_000, "updates in all")
+    learning_rate: float = setting(2.5e-4, "Adam's peak learning rate")
+    min_lr_ratio: float = setting(0.004, "the cosine ends at this share of learning_rate")
+    warmup_steps: int = setting(0, "updates of linear warmup")
+    clip: float = setting(0.25, "largest global norm of the gradient, summed over replicas; 0: no clipping")
+    seed: int = setting(1, "of initial weights, dropout and lane offsets")
+    steps_per_loop: int = setting(200, "updates per call of the host loop on the device; changes no result")
+    log_steps: int = setting(200, "updates between lines of metrics.jsonl")
+    save_steps: int = setting(4_000, "updates between checkpoints")
+    eval_steps: int = setting(4_000, "updates between evaluations on the valid split; 0: none")
+    keep_checkpoints: int = setting(3, "newest checkpoints to keep")
+
+    def __post_init__(self):
+        """Refuses a run that cannot start or end."""
+        for name in ("train_steps", "steps_per_loop", "log_steps", "save_steps", "keep_checkpoints"):
+            _require(getattr(self, name) >= 1, f"{name}={getattr(self, name)} must be at least 1")
+        for name in ("warmup_steps", "eval_steps", "clip", "min_lr_ratio"):
+            _require(getattr(self, name) >= 0, f"{name}={getattr(self, name)} must not be negative")
+        _require(self.learning_rate > 0, f"learning_rate={self.learning_rate} must be positive")
+        _require(
+            self.warmup_steps < self.train_steps,
+            f"warmup_steps={self.warmup_steps} must be less than train_steps={self.train_steps}",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class EvalConfig:
+    """How far attention reaches in evaluation, usually farther than in training; the weights are the same."""
+
+    batch_size: int = setting(10, "lanes the split is cut into")
+    tgt_len: int = setting(80, "tokens per segment")
+    mem_len: int = setting(2100, "memory slots per layer")
+    clamp_len: int = setting(820, "distances beyond this one look alike; <= 0: all are told apart")
+    same_length: bool = setting(True, "every query sees equally many keys")
+
+    def __post_init__(self):
+        """Refuses empty batches."""
+        for name in ("batch_size", "tgt_len"):
+            _require(getattr(self, name) >= 1, f"evaluation's {name}={getattr(self, name)} must be at least 1")
+        _require(self.mem_len >= 0, f"evaluation's mem_len={self.mem_len} must not be negative")
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """All settings of a run; `config.json` in a model_dir is this."""
+
+    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
+    data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
+    eval: EvalConfig = dataclasses.field(default_factory=EvalConfig)
+
+    def to_json(self):
+        """The settings as indented JSON text."""
+        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text, where="config.json"):
+        """The settings in JSON text; what is missing has its default.
+
+        Raises:
+            InputError: not JSON, an unknown key or a value of the wrong type; `where` names the place.
+        """
+        try:
+            groups = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise InputError(f"{where} is not JSON ({error}): restore it or start a new model_dir") from error
+        _require(isinstance(groups, dict), f"{where} must hold a JSON object")
+        group_types = {field.name: field.type for field in dataclasses.fields(cls)}
+        unknown = sorted(set(groups) - set(group_types))
+        _require(not unknown, f"{where} has unknown groups {unknown}; known are {sorted(group_types)}")
+        return cls(
+            **{name: from_dict(group_types[name], values, f"{where}, {name}") for name, values in groups.items()}
+        )
+
+    def for_evaluation(self, **overrides):
+        """The model and evaluation settings with `overrides` (None: keep) applied: (ModelConfig, EvalConfig)."""
+        given = {name: value for name, value in overrides.items() if value is not None}
+        reach = ("mem_len", "clamp_len", "same_length")
+        evaluation = update(self.eval, {name: value for name, value in given.items() if name != "mem_init"})
+        model = update(self.model, {name: getattr(evaluation, name) for name in reach})
+        return update(model, {name: given[name] for name in ("mem_init",) if name in given}), evaluation
+
+
+def field_types(config_class):
+    """The type of each field, resolved: {"cutoffs": tuple[int, ...], ..}."""
+    return typing.get_type_hints(config_class)
+
+
+def update(config, values):
+    """`config` with some fields replaced, each value checked against its field's type and choices."""
+    return dataclasses.replace(config, **_checked(type(config), values, type(config).__name__))
+
+
+def from_dict(config_class, values, where):
+    """A settings dataclass from a dict, unknown or ill-typed keys refused with an InputError."""
+    _require(isinstance(values, dict), f"{where} must be a JSON object, not {type(values).__name__}")
+    return config_class(**_checked(config_class, values, where))
+
+
+def _checked(config_class, values, where):
+    fields = {field.name: field for field in dataclasses.fields(config_class)}
+    unknown = sorted(set(values) - set(fields))
+    _require(not unknown, f"{where} has unknown keys {unknown}; known are {sorted(fields)}")
+    kinds = field_types(config_class)
+    checked = {}
+    for name, value in values.items():
+        checked[name] = _coerce(value, kinds[name], f"{where}: {name}")
+        choices = fields[name].metadata["choices"]
+        _require(not choices or value in choices, f"{where}: {name} is {value!r}; choose from {choices}")
+    return checked
+
+
+def _coerce(value, kind, where):
+    """`value` as `kind`: an int may stand for a float and a list for a tuple, nothing else is converted."""
+    if isinstance(kind, types.GenericAlias):
+        _require(
+            isinstance(value, (list, tuple)) and all(type(item) is int for item in value),
+            f"{where} must be a list of integers, got {value!r}",
+        )
+        return tuple(value)
+    if kind is float and type(value) is int:
+        return float(value)
+    _require(type(value) is kind, f"{where} must be of type {kind.__name__}, got {value!r}")
+    return value
+
+
+@dataclasses.dataclass(frozen=True)
+class Preset:
+    """A named configuration and what is known of it.
+
+    `parameters` counts the trainable weights at the preset's vocabulary; `published` is the result that its source or
+    the paper reports for it, not ours.
+    """
+
+    dataset: str
+    source: str
+    parameters: int
+    published: str
+    config: Config
+
+
+def _official(model, data, train, eval):  # noqa: A002 (named like the field)
+    """A preset's Config with the defaults of the official TF code (flags of tf/train.py) where a script is silent."""
+    reach = {"mem_len": data["tgt_len"], "d_embed": model["d_model"]}
+    return Config(ModelConfig(**reach | model), DataConfig(**data), TrainConfig(**train), EvalConfig(**eval))
+
+
+_BASE_TRAIN = {"train_steps": 400_000, "learning_rate": 2.5e-4, "warmup_steps": 0}
+_LARGE_TRAIN = _BASE_TRAIN | {"warmup_steps": 4_000, "steps_per_loop": 1_000, "log_steps": 1_000, "save_steps": 10_000}
+_CHAR_BASE = {"n_layer": 12, "d_model": 512, "n_head": 8, "d_head": 64, "d_inner": 2048, "dropout": 0.1}
+_CHAR_LARGE = {"n_layer": 24, "d_model": 1024, "n_head": 8, "d_head": 128, "d_inner": 3072} | {
+    "dropout": 0.15,
+    "dropatt": 0.15,
+}
+_CHAR_BASE_EVAL = {"batch_size": 10, "tgt_len": 80, "mem_len": 2100, "clamp_len": 820}
+_CHAR_LARGE_EVAL = {"batch_size": 16, "tgt_len": 128, "mem_len": 3800, "clamp_len": 1000}
+_WT103 = {"vocab_size": 267_735, "cutoffs": (20_000, 40_000, 200_000), "div_val": 4, "untie_r": True} | {
+    "proj_share_all_but_first": True
+}
+_LM1B = {"vocab_size": 793_471, "cutoffs": (60_000, 100_000, 640_000), "div_val": 4, "untie_r": True} | {
+    "proj_same_dim": False
+}
+_SCRIPTS = "kimiyoung/transformer-xl, tf/scripts/"
+
+PRESETS = {
+    "demo": Preset(
+        dataset="python_stdlib",
+        source="ours: what two CPU cores learn in three minutes",
+        parameters=0,
+        published="",
+        config=Config(
+            ModelConfig(
+                n_layer=4, d_model=192, d_embed=192, n_head=4, d_head=48, d_inner=768, dropout=0.0, mem_len=128
+            ),
+            DataConfig(batch_size=16, tgt_len=128),
+            TrainConfig(
+                train_steps=1_000,
+                learning_rate=2e-3,
+                min_lr_ratio=0.02,
+                warmup_steps=50,
+                steps_per_loop=20,
+                log_steps=20,
+                save_steps=200,
+                eval_steps=200,
+            ),
+            EvalConfig(batch_size=16, tgt_len=128, mem_len=256, clamp_len=-1, same_length=True),
+        ),
+    ),
+    "enwik8_base": Preset(
+        "enwik8",
+        _SCRIPTS + "enwik8_base_gpu.sh",
+        41_055_436,
+        "1.06 bpc (paper, table 2, 12 layers)",
+        _official(_CHAR_BASE | {"vocab_size": 204}, {"batch_size": 24, "tgt_len": 512}, _BASE_TRAIN, _CHAR_BASE_EVAL),
+    ),
+    "enwik8_large": Preset(
+        "enwik8",
+        _SCRIPTS + "enwik8_large_tpu.sh",
+        277_231_820,
+        "0.99 bpc (paper, table 2, 24 layers)",
+        _official(
+            _CHAR_LARGE | {"vocab_size": 204}, {"batch_size": 64, "tgt_len": 768}, _LARGE_TRAIN, _CHAR_LARGE_EVAL
+        ),
+    ),
+    "text8_base": Preset(
+        "text8",
+        _SCRIPTS + "text8_base_gpu.sh",
+        40_964_635,
+        "none for 12 layers",
+        _official(_CHAR_BASE | {"vocab_size": 27}, {"batch_size": 24, "tgt_len": 512}, _BASE_TRAIN, _CHAR_BASE_EVAL),
+    ),
+    "text8_large": Preset(
+        "text8",
+        _SCRIPTS + "text8_large_tpu.sh",
+        277_050_395,
+        "1.08 bpc (paper, table 3, 24 layers)",
+        _official(_CHAR_LARGE | {"vocab_size": 27}, {"batch_size": 64, "tgt_len": 768}, _LARGE_TRAIN, _CHAR_LARGE_EVAL),
+    ),
+    "wt103_base": Preset(
+        "wt103",
+        _SCRIPTS + "wt103_base_gpu.sh",
+        0,
+        "24.0 ppl (paper, table 1, standard)",
+        _official(
+            _WT103 | {"n_layer": 16, "d_model": 410, "n_head": 10, "d_head": 41, "d_inner": 2100, "dropout": 0.1},
+            {"batch_size": 60, "tgt_len": 150},
+            _BASE_TRAIN,
+            {"batch_size": 10, "tgt_len": 64, "mem_len": 640, "clamp_len": 400},
+        ),
+    ),
+    "wt103_large": Preset(
+        "wt103",
+        _SCRIPTS + "wt103_large_tpu.sh",
+        285_205_322,
+        "18.3 ppl (paper, table 1, large)",
+        _official(
+            _WT103
+            | {"n_layer": 18, "d_model": 1024, "n_head": 16, "d_head": 64, "d_inner": 4096}
+            | {"dropout": 0.2, "dropatt": 0.2, "init_std": 0.005},
+            {"batch_size": 128, "tgt_len": 384},
+            _LARGE_TRAIN | {"warmup_steps": 16_000, "train_steps": 4_000_000},
+            {"batch_size": 8, "tgt_len": 128, "mem_len": 1600, "clamp_len": 1000},
+        ),
+    ),
+    "lm1b_base": Preset(
+        "lm1b",
+        _SCRIPTS + "lm1b_base_gpu.sh",
+        0,
+        "23.5 ppl (paper, table 4, base)",
+        _official(
+            _LM1B | {"n_layer": 18, "d_model": 1024, "n_head": 8, "d_head": 128, "d_inner": 4096, "dropout": 0.1},
+            {"batch_size": 256, "tgt_len": 256},
+            _BASE_TRAIN,
+            {"batch_size": 16, "tgt_len": 32, "mem_len": 128, "clamp_len": -1},
+        ),
+    ),
+    "lm1b_large": Preset(
+        "lm1b",
+        _SCRIPTS + "lm1b_large_tpu.sh",
+        838_078_062,
+        "21.8 ppl (paper, table 4, large)",
+        _official(
+            _LM1B
+            | {"n_layer": 24, "d_model": 1280, "n_head": 16, "d_head": 80, "d_inner": 8192}
+            | {"dropout": 0.05, "dropatt": 0.05, "init_std": 0.005},
+            {"batch_size": 512, "tgt_len": 32},
+            _LARGE_TRAIN | {"learning_rate": 1e-4, "warmup_steps": 30_000, "train_steps": 1_200_000},
+            {"batch_size": 8, "tgt_len": 32, "mem_len": 128, "clamp_len": -1},
+        ),
+    ),
+}

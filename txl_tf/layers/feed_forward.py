@@ -1,0 +1,51 @@
+"""The position-wise feed-forward block."""
+
+import keras
+
+from txl_tf.layers.dropout import dropout, split_seed
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class FeedForward(keras.layers.Layer):
+    """relu(x W1 + b1) W2 + b2, with dropout after the activation and after the output.
+
+    Shapes: [.., D] in and out.
+
+    Args:
+        d_inner: width of the hidden layer.
+        dropout: rate of both dropouts.
+        init_std: W1 and W2 start as normal(0, init_std), the biases at zero.
+    """
+
+    def __init__(self, d_inner, *, dropout=0.0, init_std=0.02, **kwargs):
+        super().__init__(**kwargs)
+        self.d_inner = d_inner
+        self.dropout = dropout
+        self.init_std = init_std
+
+    def build(self, input_shape):
+        """Creates the two dense layers for inputs [.., D]."""
+
+        def dense(units, **kwargs):
+            initializer = keras.initializers.RandomNormal(stddev=self.init_std)
+            return keras.layers.Dense(units, kernel_initializer=initializer, dtype=self.dtype_policy, **kwargs)
+
+        self.inner = dense(self.d_inner, activation="relu", name="inner")
+        self.outer = dense(input_shape[-1], name="outer")
+        self.inner.build(input_shape)
+        self.outer.build((*input_shape[:-1], self.d_inner))
+
+    def call(self, hidden, seed=None, training=False):
+        """The block on hidden [.., D]; seed: int32 [2] or None, as for `dropout`."""
+        rate = self.dropout if training else 0.0
+        inner_seed, outer_seed = split_seed(seed, 2)
+        inner = dropout(self.inner(hidden), rate, inner_seed)
+        return dropout(self.outer(inner), rate, outer_seed)
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return super().get_config() | {
+            "d_inner": self.d_inner,
+            "dropout": self.dropout,
+            "init_std": self.init_std,
+        }
