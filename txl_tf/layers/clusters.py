@@ -1,0 +1,98 @@
+"""How the vocabulary is cut into clusters: what AdaptiveEmbedding and AdaptiveSoftmax have in common.
+
+Ids are sorted by falling frequency. `cutoffs` (c1 < c2 < ..) cut them into cluster 0, the *head* [0, c1), and the
+*tails* [c1, c2), .., [c_last, V). With div_val > 1 cluster i has a table of its own, only d_embed / div_val**i wide;
+with div_val == 1 one table serves them all.
+"""
+
+import itertools
+
+import keras
+import tensorflow as tf
+
+
+def cluster_of(ids, cutoffs):
+    """The cluster each id falls in: int32, the shape of `ids`; 0 for the head (and for negative ids)."""
+    return sum((tf.cast(ids >= cutoff, tf.int32) for cutoff in cutoffs), tf.zeros_like(ids, tf.int32))
+
+
+class ClusteredLayer(keras.layers.Layer):
+    """A layer with weights per vocabulary cluster: checks the arguments and knows every shape.
+
+    Attributes:
+        starts, sizes, widths: first id, number of ids and embedding width of each cluster.
+        table_shapes: (rows, width) of each table: one per cluster, or one for all (div_val == 1).
+
+    Raises:
+        ValueError: in one line, for cutoffs out of order or out of range and for widths that do not divide.
+    """
+
+    def __init__(
+        self,
+        vocab_size,
+        d_model,
+        *,
+        d_embed=None,
+        cutoffs=(),
+        div_val=1,
+        proj_same_dim=True,
+        init_std=0.02,
+        proj_init_std=0.01,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.vocab_size = vocab_size
+        self.d_model = d_model
+        self.d_embed = d_model if d_embed is None else d_embed
+        self.cutoffs = tuple(cutoffs)
+        self.div_val = div_val
+        self.proj_same_dim = proj_same_dim
+        self.init_std = init_std
+        self.proj_init_std = proj_init_std
+        self._check()
+
+        ends = (*self.cutoffs, vocab_size)
+        self.starts = (0, *self.cutoffs)
+        self.sizes = tuple(end - start for start, end in zip(self.starts, ends, strict=True))
+        self.widths = tuple(self.d_embed // div_val**i for i in range(len(ends)))
+        self._one_table = div_val == 1 or not self.cutoffs
+        tables = [(vocab_size, self.d_embed)] if self._one_table else zip(self.sizes, self.widths, strict=True)
+        self.table_shapes = tuple(tables)
+
+    def _check(self):
+        for name in ("vocab_size", "d_model", "d_embed", "div_val"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        ids = (0, *self.cutoffs, self.vocab_size)
+        if any(left >= right for left, right in itertools.pairwise(ids)):
+            raise ValueError(
+                f"cutoffs must rise strictly between 0 and vocab_size={self.vocab_size}, not {list(self.cutoffs)}"
+            )
+        smallest = self.div_val ** len(self.cutoffs)
+        if self.d_embed % smallest:
+            raise ValueError(
+                f"d_embed={self.d_embed} must be divisible by div_val**len(cutoffs) = "
+                f"{self.div_val}**{len(self.cutoffs)} = {smallest}"
+            )
+
+    def _add_tables(self):
+        return [
+            self._add(f"table_{i}", shape, keras.initializers.RandomNormal(stddev=self.init_std))
+            for i, shape in enumerate(self.table_shapes)
+        ]
+
+    def _add_projection(self, i):
+        """The [width, d_model] projection of a cluster; None where the official code has none."""
+        if self.widths[i] == self.d_model and (self._one_table or not self.proj_same_dim):
+            return None
+        initializer = keras.initializers.RandomNormal(stddev=self.proj_init_std)
+        return self._add(f"projection_{i}", (self.widths[i], self.d_model), initializer)
+
+    def _add(self, name, shape, initializer):
+        # No autocast: a lookup in a bfloat16 copy would first copy the whole table.
+        return self.add_weight(name=name, shape=shape, initializer=initializer, autocast=False)
+
+    def get_config(self):
+        """The constructor's arguments."""
+        names = ["vocab_size", "d_model", "d_embed", "cutoffs", "div_val", "proj_same_dim", "init_std", "proj_init_std"]
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

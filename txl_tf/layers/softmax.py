@@ -1,0 +1,137 @@
+"""The adaptive softmax (Grave et al. 2017, arXiv 1609.04309), exact for any tokens, on static shapes."""
+
+import keras
+import tensorflow as tf
+
+from txl_tf.layers.chunked_softmax import Cluster, chunked_nll, cluster_logits
+from txl_tf.layers.clusters import ClusteredLayer, cluster_of
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class AdaptiveSoftmax(ClusteredLayer):
+    """Next-token log-probabilities, in two steps for a rare token: its cluster, then the token within it.
+
+    The head is a softmax over the c1 most frequent tokens and one entry per tail cluster:
+        log p(id) = log p_head(id)                                              for id < c1
+        log p(id) = log p_head(entry c1 + i - 1) + log p_tail_i(id - start_i)   in tail cluster i = 1, 2, ..
+    with logits (hidden @ projection_i^T) @ table_i^T + bias_i in each. All tokens pass the head; each tail is
+    computed only for the tokens that fall in it (`chunked_nll`).
+
+    Tables are the embedding's (`tie_weight`). So are the tails' projections with `proj_share_all_but_first`, and
+    without cutoffs the only projection if the table is; the others are the softmax's own. What is tied is passed in
+    with each call, as `embedding`, and belongs to it. A Keras functional model cannot save such an argument: use
+    tie_weight=False there, or a keras.Model subclass that owns both layers.
+
+    Example:
+        >>> import numpy as np
+        >>> from txl_tf.layers.embedding import AdaptiveEmbedding
+        >>> from txl_tf.layers.softmax import AdaptiveSoftmax
+        >>> sizes = dict(vocab_size=1000, d_model=32, cutoffs=(100, 400), div_val=4)
+        >>> embedding, softmax = AdaptiveEmbedding(**sizes), AdaptiveSoftmax(**sizes)
+        >>> hidden = embedding(np.array([[3, 120, 999]]))
+        >>> softmax.nll(hidden, np.array([[120, 999, -1]]), embedding).shape
+        TensorShape([1, 3])
+        >>> softmax(hidden, embedding).shape
+        TensorShape([1, 3, 1000])
+
+    Args:
+        vocab_size, d_model, d_embed, cutoffs, div_val, proj_same_dim, init_std, proj_init_std: as for
+            `AdaptiveEmbedding`.
+        tie_weight: take the tables from the embedding.
+        proj_share_all_but_first: take the tails' projections from the embedding.
+        chunk_size: how many tokens of a tail are taken at once.
+    """
+
+    def __init__(
+        self, vocab_size, d_model, *, tie_weight=True, proj_share_all_but_first=False, chunk_size=128, **kwargs
+    ):
+        super().__init__(vocab_size, d_model, **kwargs)
+        if chunk_size < 1:
+            raise ValueError(f"chunk_size must be at least 1, not {chunk_size}")
+        self.tie_weight = tie_weight
+        self.proj_share_all_but_first = proj_share_all_but_first
+        self.chunk_size = chunk_size
+        # Per cluster, as `tie_projs` of the official code.
+        self.tie_projs = [False] + [proj_share_all_but_first] * len(self.cutoffs) if self.cutoffs else [tie_weight]
+
+    def build(self, input_shape=None, **_):
+        """Makes the weights, whose shapes do not depend on the input's."""
+        self.tables = None if self.tie_weight else self._add_tables()
+        self.projections = [None if tied else self._add_projection(i) for i, tied in enumerate(self.tie_projs)]
+        self.biases = [self._add(f"bias_{i}", (size,), "zeros") for i, size in enumerate(self.sizes)]
+        if self.cutoffs:
+            self.cluster_table = self._add("cluster_table", (len(self.cutoffs), self.d_embed), "zeros")
+            self.cluster_bias = self._add("cluster_bias", (len(self.cutoffs),), "zeros")
+
+    def call(self, hidden, embedding=None):
+        """The same as `log_prob`."""
+        return self.log_prob(hidden, embedding)
+
+    def nll(self, hidden, targets, embedding=None):
+        """The negative log-likelihood of every target, in nats.
+
+        Args:
+            hidden: [.., D].
+            targets: int [..]; -1 where there is nothing to score: loss and gradient are exactly 0 there.
+            embedding: the built AdaptiveEmbedding whose weights are tied; None where none are.
+
+        Returns:
+            float32 (float64 if that is the compute dtype) [..].
+        """
+        head, *tails = self._clusters(embedding)
+        shape = tf.shape(targets)
+        hidden = tf.reshape(tf.cast(hidden, self.compute_dtype), [-1, self.d_model])
+        targets = tf.reshape(tf.cast(targets, tf.int32), [-1])
+
+        cluster = cluster_of(targets, self.cutoffs)
+        labels = tf.where(cluster > 0, self.sizes[0] + cluster - 1, tf.maximum(targets, 0))
+        nll = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, cluster_logits(hidden, head))
+        for i, tail in enumerate(tails, start=1):
+            labels = tf.where(cluster == i, targets - self.starts[i], -1)
+            nll += chunked_nll(hidden, labels, tail, self.chunk_size)
+        return tf.reshape(tf.where(targets >= 0, nll, tf.zeros_like(nll)), shape)
+
+    def log_prob(self, hidden, embedding=None):
+        """The log-probability of every token of the vocabulary.
+
+        Args:
+            hidden: [.., D].
+            embedding: as for `nll`.
+
+        Returns:
+            float32 (float64 if that is the compute dtype) [.., V], in the order of ids.
+        """
+        head, *tails = self._clusters(embedding)
+        hidden = tf.cast(hidden, self.compute_dtype)
+        log_head = tf.nn.log_softmax(cluster_logits(hidden, head))
+        size = self.sizes[0]
+        parts = [log_head[..., :size]]
+        for i, tail in enumerate(tails):
+            parts.append(log_head[..., size + i, None] + tf.nn.log_softmax(cluster_logits(hidden, tail)))
+        return tf.concat(parts, -1)
+
+    def _clusters(self, embedding):
+        """The output weights as tensors: the head with its cluster entries, then the tails."""
+        if not self.built:
+            self.build()
+        if embedding is None and (self.tie_weight or any(self.tie_projs)):
+            raise ValueError("weights are tied to an AdaptiveEmbedding (tie_weight, proj_share_all_but_first): pass it")
+
+        tables = [tf.convert_to_tensor(table) for table in (embedding if self.tie_weight else self).tables]
+        if len(tables) < len(self.sizes):
+            tables = tf.split(tables[0], self.sizes)
+        biases = [tf.convert_to_tensor(bias) for bias in self.biases]
+        if self.cutoffs:
+            tables[0] = tf.concat([tables[0], self.cluster_table], 0)
+            biases[0] = tf.concat([biases[0], self.cluster_bias], 0)
+        projections = [
+            embedding.projections[0 if self._one_table else i] if tied else own
+            for i, (tied, own) in enumerate(zip(self.tie_projs, self.projections, strict=True))
+        ]
+        projections = [None if p is None else tf.convert_to_tensor(p) for p in projections]
+        return [Cluster(*weights) for weights in zip(tables, biases, projections, strict=True)]
+
+    def get_config(self):
+        """The constructor's arguments."""
+        names = ("tie_weight", "proj_share_all_but_first", "chunk_size")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
