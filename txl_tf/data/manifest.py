@@ -1,0 +1,200 @@
+"""`manifest.json`: what a prepared corpus holds, checked before anything is read from it.
+
+A prepared corpus is a directory of TFRecord shards, the vocabulary's text files and the manifest, which is written
+last and renamed into place: where there is a manifest, everything it names is complete.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+from typing import Any
+
+import tensorflow as tf
+
+from txl_tf.data import vocab as vocabularies
+from txl_tf.errors import InputError
+
+FILE_NAME = "manifest.json"
+FORMAT = "txl_tf corpus"
+VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """One TFRecord file: its name inside the corpus directory, and what must be in it."""
+
+    file: str
+    tokens: int
+    bytes: int
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """A stream of tokens, in one or more passes.
+
+    Passes hold the same sentences in different orders (lm1b); epoch e reads pass e mod len(passes). All passes
+    have the same number of tokens and therefore the same shard lengths.
+    """
+
+    tokens: int
+    passes: tuple[tuple[Shard, ...], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+    """A prepared corpus, as its manifest describes it.
+
+    Attributes:
+        data_dir: where it is; local or gs://.
+        dataset: the name given to prepare_data.
+        unit: what a token is: "byte", "char", "word" or "subword".
+        vocab_size: V.
+        cutoffs: where the official code cuts the adaptive softmax, () for a plain one.
+        vocabulary_spec: what `load_vocabulary` needs beside the directory.
+        dtype: of a token in a shard: "uint8", "uint16" or "int32".
+        record_tokens: tokens in a record; only the last record of a split is shorter.
+        shard_records: records in a shard; only the last shard of a split has fewer.
+        splits: by name.
+        files: sha256 of the vocabulary's files, by name.
+        request: the settings the corpus was prepared with.
+    """
+
+    data_dir: str
+    dataset: str
+    unit: str
+    vocab_size: int
+    cutoffs: tuple[int, ...]
+    vocabulary_spec: dict[str, Any]
+    dtype: str
+    record_tokens: int
+    shard_records: int
+    splits: dict[str, Split]
+    files: dict[str, str]
+    request: dict[str, Any]
+
+    @functools.cached_property
+    def vocabulary(self):
+        """The Vocabulary, read when first asked for. InputError if its file is missing or not the one prepared."""
+        for name, sha256 in self.files.items():
+            path = self.path(name)
+            if not tf.io.gfile.exists(path):
+                raise InputError(f"{path} is missing: prepare the corpus again with prepare_data --overwrite")
+            if file_sha256(path) != sha256:
+                raise InputError(f"{path} is not the vocabulary this corpus was prepared with (its sha256 differs)")
+        return vocabularies.load_vocabulary(self.data_dir, self.vocabulary_spec)
+
+    @functools.cached_property
+    def fingerprint(self):
+        """A short string that identifies the vocabulary and all tokens, wherever the corpus is copied to."""
+        content = [self.vocabulary_spec, sorted(self.files.items())]
+        for name, split in sorted(self.splits.items()):
+            content.append([name, split.tokens, [[shard.sha256 for shard in shards] for shards in split.passes]])
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+    def path(self, name):
+        """Where a file of the corpus is."""
+        return tf.io.gfile.join(self.data_dir, name)
+
+    def split(self, name):
+        """The split, or InputError naming those there are."""
+        if name not in self.splits:
+            raise InputError(f"{self.data_dir} has no split {name!r}: it has {', '.join(self.splits)}")
+        return self.splits[name]
+
+    def shards(self):
+        """Every shard of every split."""
+        return [shard for split in self.splits.values() for shards in split.passes for shard in shards]
+
+    def check_sizes(self):
+        """InputError if a shard is missing or has another length than it was written with."""
+        for shard in self.shards():
+            path = self.path(shard.file)
+            try:
+                size = tf.io.gfile.stat(path).length
+            except tf.errors.NotFoundError:
+                raise InputError(f"{path} is missing: copy it again, or run prepare_data --overwrite") from None
+            if size != shard.bytes:
+                raise InputError(f"{path} has {size:,} bytes, not {shard.bytes:,}: copy it again, or run prepare_data")
+
+    def check_content(self):
+        """Reads every file of the corpus: InputError names the first that is not what was written."""
+        self.check_sizes()
+        for shard in self.shards():
+            path = self.path(shard.file)
+            if file_sha256(path) != shard.sha256:
+                raise InputError(f"{path} is damaged (its sha256 differs): copy it again, or run prepare_data")
+        _ = self.vocabulary
+
+
+def load_corpus(data_dir):
+    """Reads and checks the manifest of `data_dir`; every shard must be there in full length.
+
+    Returns:
+        Corpus.
+
+    Raises:
+        InputError: there is no prepared corpus, its preparation was cut short, or it is damaged or of another version.
+    """
+    path = tf.io.gfile.join(data_dir, FILE_NAME)
+    try:
+        with tf.io.gfile.GFile(path) as file:
+            manifest = json.load(file)
+    except tf.errors.NotFoundError:
+        raise InputError(
+            f"{path} not found: prepare the corpus with scripts/prepare_data.py --data_dir={data_dir}"
+        ) from None
+    except (tf.errors.OpError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path} cannot be read ({reason}): run prepare_data --overwrite") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise InputError(f"{path} is not the manifest of a {FORMAT}: give the directory that prepare_data wrote")
+    if manifest.get("version") != VERSION:
+        raise InputError(
+            f"{path} has version {manifest.get('version')}, this code reads {VERSION}: prepare the corpus again"
+        )
+    try:
+        corpus = _from_json(data_dir, manifest)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"{path} is damaged ({type(error).__name__}: {error}): run prepare_data --overwrite"
+        ) from error
+    if corpus.fingerprint != manifest.get("fingerprint"):
+        raise InputError(f"{path} is damaged: it does not match its own fingerprint; run prepare_data --overwrite")
+    corpus.check_sizes()
+    return corpus
+
+
+def write_manifest(corpus):
+    """Writes manifest.json beside the shards, whole or not at all."""
+    manifest = {"format": FORMAT, "version": VERSION, "fingerprint": corpus.fingerprint}
+    manifest.update(dataclasses.asdict(corpus))
+    del manifest["data_dir"]  # so that a corpus can be copied anywhere
+    path = corpus.path(FILE_NAME)
+    with tf.io.gfile.GFile(path + ".partial", "w") as file:
+        json.dump(manifest, file, indent=1)
+        file.write("\n")
+    tf.io.gfile.rename(path + ".partial", path, overwrite=True)
+
+
+def file_sha256(path):
+    """sha256 of a file's bytes, as hexadecimal digits."""
+    digest = hashlib.sha256()
+    with tf.io.gfile.GFile(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _from_json(data_dir, manifest):
+    splits = {}
+    for name, split in manifest["splits"].items():
+        passes = tuple(tuple(Shard(**shard) for shard in shards) for shards in split["passes"])
+        if any(sum(shard.tokens for shard in shards) != split["tokens"] for shards in passes):
+            raise ValueError(f"the shards of {name} do not add up to its tokens")
+        splits[name] = Split(tokens=split["tokens"], passes=passes)
+    names = {field.name for field in dataclasses.fields(Corpus)} - {"data_dir", "splits", "cutoffs"}
+    return Corpus(
+        data_dir=data_dir, splits=splits, cutoffs=tuple(manifest["cutoffs"]), **{name: manifest[name] for name in names}
+    )

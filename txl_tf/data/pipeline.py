@@ -1,0 +1,234 @@
+"""Reading a prepared corpus as batches of contiguous lanes, in tf.data ops only.
+
+B lanes run side by side through a split: row b of a batch continues row b of the batch before it. Lanes are cut when
+read, so one set of shards serves any batch size, segment length and number of replicas, and any step is found by
+arithmetic. With several hosts and replicas the global batch [B, T] is cut by rows, hosts first, replicas within:
+host h reads the rows of its own replicas only.
+
+Shapes: B global batch, T = tgt_len, R replicas of a host, b = B / (hosts * R) rows of a replica.
+"""
+
+import contextlib
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from txl_tf.errors import InputError
+
+# Lanes hand over so many tokens at a time, all together: enough to make the cost of an op small, little enough to
+# be there soon after a seek and not to fill the memory.
+_BLOCK_TOKENS = 1 << 20
+_LANE_BLOCK_TOKENS = 1 << 14
+_READ_BUFFER_BYTES = 1 << 18
+
+
+def segments_per_epoch(corpus, split, batch_size, tgt_len):
+    """Training steps in an epoch: whole segments in each of the B lanes.
+
+    Raises:
+        InputError: the split is too small for a single batch.
+    """
+    tokens = corpus.split(split).tokens
+    segments = (tokens - 1) // (batch_size * tgt_len)
+    if segments < 1:
+        raise InputError(
+            f"{corpus.data_dir}: a batch of {batch_size} x {tgt_len} needs {batch_size * tgt_len + 1:,} tokens, but "
+            f"{split} has {tokens:,}: lower batch_size or tgt_len"
+        )
+    return segments
+
+
+def evaluation_steps(corpus, split, batch_size, tgt_len):
+    """Batches in one pass of evaluation_batches.
+
+    Raises:
+        InputError: some lane would have no target.
+    """
+    tokens = corpus.split(split).tokens
+    if batch_size < 1 or tgt_len < 1 or tokens < 2 * batch_size:
+        raise InputError(
+            f"{corpus.data_dir}: {split} has {tokens:,} tokens, too few for {batch_size} lanes: lower batch_size"
+        )
+    longest = -(-tokens // batch_size)
+    return -(-(longest - 1) // tgt_len)
+
+
+def training_batches(
+    corpus,
+    batch_size,
+    tgt_len,
+    *,
+    split="train",
+    step=0,
+    random_offset=False,
+    seed=0,
+    host=0,
+    num_hosts=1,
+    replicas_per_host=1,
+):
+    """Endless training batches from any step on.
+
+    An epoch is n = (N - 1) // (B T) segments of each lane, every token a target once except N - 1 - n B T, fewer than
+    one segment a lane: they are left at the end, or with `random_offset` on both sides of an offset that is drawn for
+    each epoch from (seed, epoch). Epoch e of a corpus with several passes reads pass e mod passes.
+
+    Args:
+        corpus: Corpus.
+        batch_size: B, of all hosts together.
+        tgt_len: T.
+        split: its name.
+        step: the global step to start at; epoch = step // segments_per_epoch.
+        random_offset: whether epochs begin at different tokens.
+        seed: of the offsets.
+        host: this host's index.
+        num_hosts: of the job.
+        replicas_per_host: R. Element k goes to local replica k mod R.
+
+    Returns:
+        tf.data.Dataset of (inputs, targets), int32 [b, T] each.
+
+    Raises:
+        InputError: too few tokens for one batch, or B is no multiple of the number of replicas.
+    """
+    segments = segments_per_epoch(corpus, split, batch_size, tgt_len)
+    lanes = _host_lanes(batch_size, host, num_hosts, replicas_per_host)
+    shards = _Shards(corpus, split)
+    slack = shards.tokens - 1 - segments * batch_size * tgt_len
+    if host == 0:
+        logging.info(
+            "%s: %d steps an epoch; %d of %d tokens (%.3g%%) are left over in each",
+            *(split, segments, slack, shards.tokens, 100 * slack / shards.tokens),
+        )
+
+    def epoch_batches(epoch):
+        first = tf.where(epoch == step // segments, tf.constant(step % segments, tf.int64), 0)
+        offset = tf.constant(0, tf.int64)
+        if random_offset and slack:
+            key = tf.stack([tf.constant(seed, tf.int64), epoch])
+            offset = tf.random.stateless_uniform([], key, 0, slack + 1, dtype=tf.int64)
+        length = (segments - first) * tgt_len
+
+        def lane_targets(lane):
+            start = offset + (lane * segments + first) * tgt_len
+            return shards.read(epoch, start, length)
+
+        return _side_by_side(lane_targets, lanes, tgt_len, replicas_per_host)
+
+    epochs = tf.data.Dataset.range(step // segments, np.iinfo(np.int64).max)
+    return epochs.flat_map(epoch_batches).prefetch(tf.data.AUTOTUNE)
+
+
+def evaluation_batches(corpus, split, batch_size, tgt_len, *, host=0, num_hosts=1, replicas_per_host=1):
+    """One pass over a split: every token but the first of each lane is a target exactly once.
+
+    The N tokens are cut into B lanes whose lengths differ by at most one; past the end of a lane targets are -1 and
+    inputs 0. Arguments, rows and errors as for training_batches; evaluation_steps elements for each replica.
+    """
+    steps = evaluation_steps(corpus, split, batch_size, tgt_len)
+    lanes = _host_lanes(batch_size, host, num_hosts, replicas_per_host)
+    shards = _Shards(corpus, split)
+    base, longer = divmod(shards.tokens, batch_size)
+
+    def lane_targets(lane):
+        targets = base - 1 + tf.cast(lane < longer, tf.int64)
+        padding = steps * tgt_len - targets
+        padding = tf.data.Dataset.from_tensors(
+            (tf.zeros([padding], tf.int32), tf.fill([padding], tf.constant(-1, tf.int32)))
+        )
+        return shards.read(tf.constant(0, tf.int64), lane * base + tf.minimum(lane, longer), targets).concatenate(
+            padding
+        )
+
+    return _side_by_side(lane_targets, lanes, tgt_len, replicas_per_host).prefetch(tf.data.AUTOTUNE)
+
+
+@contextlib.contextmanager
+def named_read_errors(corpus):
+    """Turns what TensorFlow says when a shard turns out damaged into an InputError that names the file."""
+    try:
+        yield
+    except (tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.OutOfRangeError) as error:
+        corpus.check_content()
+        raise InputError(f"{corpus.data_dir} cannot be read: {' '.join(str(error).split())}") from error
+
+
+class _Shards:
+    """The shards of a split, read from any token on."""
+
+    def __init__(self, corpus, split):
+        passes = corpus.split(split).passes
+        self.tokens = corpus.split(split).tokens
+        self._files = np.array([[corpus.path(shard.file) for shard in shards] for shards in passes])
+        self._dtype = tf.as_dtype(corpus.dtype)
+        self._record_tokens, self._shard_records = corpus.record_tokens, corpus.shard_records
+
+    def read(self, epoch, start, length):
+        """Tokens start .. start + length as pairs of (token, the token after it).
+
+        Args:
+            epoch: chooses the pass.
+            start: position of the first input in the split, int64 scalar; may be a tensor, as all three.
+            length: number of pairs.
+
+        Returns:
+            Dataset of (inputs [n], targets [n]) int32, n as the records have it; n adds up to `length`.
+        """
+        first_record = start // self._record_tokens
+        last_record = (start + length) // self._record_tokens
+        first_shard, last_shard = first_record // self._shard_records, last_record // self._shard_records
+        files = tf.constant(self._files)[epoch % len(self._files)][first_shard : last_shard + 1]
+        records = (
+            tf.data.TFRecordDataset(files, buffer_size=_READ_BUFFER_BYTES)
+            .skip(first_record % self._shard_records)
+            .take(last_record - first_record + 1)
+        )
+
+        def pairs(state, record):
+            carried, skip, left = state
+            tokens = tf.cast(tf.io.decode_raw(record, self._dtype), tf.int32)[skip : skip + left]
+            left -= tf.size(tokens, out_type=tf.int64)
+            joined = tf.concat([carried, tokens], 0)
+            return (joined[-1:], tf.constant(0, tf.int64), left), (joined[:-1], joined[1:])
+
+        # The last token of a record is carried over, as the first input of the record after it.
+        nothing = tf.zeros([0], tf.int32)
+        return records.scan((nothing, start % self._record_tokens, length + 1), pairs)
+
+
+def _host_lanes(batch_size, host, num_hosts, replicas_per_host):
+    """The numbers of the lanes that a host reads, [R b]."""
+    replicas = num_hosts * replicas_per_host
+    if batch_size % replicas:
+        raise InputError(
+            f"batch_size {batch_size} is not a multiple of the {replicas} replicas ({num_hosts} hosts x "
+            f"{replicas_per_host}): every replica needs the same number of lanes"
+        )
+    rows = batch_size // num_hosts
+    return np.arange(host * rows, (host + 1) * rows, dtype=np.int64)
+
+
+def _side_by_side(lane_targets, lanes, tgt_len, replicas):
+    """Datasets of lanes, all of one length, -> dataset of (inputs, targets) [b, T], replica after replica."""
+    rows = len(lanes) // replicas
+    segments = max(1, min(_BLOCK_TOKENS // len(lanes), _LANE_BLOCK_TOKENS) // tgt_len)
+
+    def blocks(lane):
+        return lane_targets(lane).rebatch(segments * tgt_len)
+
+    def cut(*block):  # [R b, G T] -> [G R, b, T], G segments of each lane; the last block has fewer
+        def cut_one(tokens):
+            tokens = tf.reshape(tokens, [replicas, rows, -1, tgt_len])
+            return tf.reshape(tf.transpose(tokens, [2, 0, 1, 3]), [-1, rows, tgt_len])
+
+        return tuple(cut_one(tokens) for tokens in block)
+
+    return (
+        tf.data.Dataset.from_tensor_slices(lanes)
+        .interleave(
+            blocks, cycle_length=len(lanes), block_length=1, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+        )
+        .batch(len(lanes), drop_remainder=True)
+        .map(cut, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        .unbatch()
+    )

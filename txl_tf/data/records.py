@@ -1,0 +1,73 @@
+"""Writing tokens: TFRecord shards whose records are contiguous tokens, in the smallest integer type that fits.
+
+A record is the little-endian bytes of RECORD_TOKENS tokens and a shard is SHARD_RECORDS records; only the last
+record and the last shard of a stream are shorter. Token p is therefore in record p // RECORD_TOKENS, and the reader
+seeks by arithmetic. TFRecord adds a checksum to every record.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.data import manifest
+
+RECORD_TOKENS = 1 << 14
+SHARD_RECORDS = 64
+
+
+def smallest_dtype(vocab_size):
+    """The name of the smallest type for ids below `vocab_size` that tf.io.decode_raw reads."""
+    if vocab_size <= 1 << 8:
+        return "uint8"
+    return "uint16" if vocab_size <= 1 << 16 else "int32"
+
+
+class ShardWriter:
+    """Cuts a stream of tokens into shards `{name}-00000.tfrecord`, ...
+
+    Usage: `add` arrays of any length in order, then `close`. Sizes may be made smaller in tests.
+    """
+
+    def __init__(self, data_dir, name, dtype, record_tokens=RECORD_TOKENS, shard_records=SHARD_RECORDS):
+        self._data_dir, self._name = data_dir, name
+        self._dtype = np.dtype(dtype).newbyteorder("<")
+        self._record_tokens, self._shard_tokens = record_tokens, record_tokens * shard_records
+        self._pending, self._pending_tokens = [], 0
+        self._shards = []
+
+    @property
+    def tokens(self):
+        """How many tokens were added."""
+        return sum(shard.tokens for shard in self._shards) + self._pending_tokens
+
+    def add(self, tokens):
+        """Appends an array of ids [n]."""
+        self._pending.append(np.asarray(tokens).astype(self._dtype))
+        self._pending_tokens += len(tokens)
+        if self._pending_tokens >= self._shard_tokens:
+            stream = np.concatenate(self._pending)
+            whole = len(stream) - len(stream) % self._shard_tokens
+            for start in range(0, whole, self._shard_tokens):
+                self._write(stream[start : start + self._shard_tokens])
+            self._pending, self._pending_tokens = [stream[whole:]], len(stream) - whole
+
+    def close(self):
+        """Writes what is left. Returns the shards, a tuple of manifest.Shard."""
+        if self._pending_tokens:
+            self._write(np.concatenate(self._pending))
+            self._pending, self._pending_tokens = [], 0
+        return tuple(self._shards)
+
+    def _write(self, tokens):
+        file = f"{self._name}-{len(self._shards):05d}.tfrecord"
+        path = tf.io.gfile.join(self._data_dir, file)
+        with tf.io.TFRecordWriter(path) as writer:
+            for start in range(0, len(tokens), self._record_tokens):
+                writer.write(tokens[start : start + self._record_tokens].tobytes())
+        self._shards.append(
+            manifest.Shard(
+                file=file,
+                tokens=len(tokens),
+                bytes=tf.io.gfile.stat(path).length,
+                sha256=manifest.file_sha256(path),
+            )
+        )

@@ -1,0 +1,230 @@
+"""Where the text of a corpus is, and reading it in blocks, so that memory stays flat whatever its size."""
+
+import dataclasses
+import hashlib
+import sysconfig
+
+import tensorflow as tf
+
+from txl_tf.errors import InputError
+
+SPLITS = ("train", "valid", "test")
+BLOCK_BYTES = 1 << 23
+DOCUMENT_END = b"\n\n"
+
+# Parts of the standard library that are its tests, or no part of it.
+_NOT_LIBRARY = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """Bytes start .. stop of a file, which belong to one split. stop None: to the end."""
+
+    split: str
+    path: str
+    start: int = 0
+    stop: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class TextSource:
+    """Text in files.
+
+    Attributes:
+        pieces: in the order in which their text goes into the splits.
+        documents: "joined": pieces follow each other as they are; "file": each is a document; "blank_line": blank
+            lines part documents, whose splits are then drawn one by one and the pieces' own splits do not count.
+    """
+
+    pieces: tuple[Piece, ...]
+    documents: str = "joined"
+
+    def blocks(self, utf8):
+        """Yields (split, bytes) of about BLOCK_BYTES, a split's blocks in order, cut at the ends of lines.
+
+        Documents end in a blank line, whatever they ended in.
+
+        Args:
+            utf8: whether text that is not UTF-8 is an InputError that names the file and the byte.
+        """
+        waiting = {}
+        for split, block in self._parts(utf8):
+            parts = waiting.setdefault(split, [])
+            parts.append(block)
+            if sum(map(len, parts)) >= BLOCK_BYTES:
+                yield split, b"".join(waiting.pop(split))
+        for split, parts in waiting.items():
+            yield split, b"".join(parts)
+
+    def size(self):
+        """Bytes of all pieces."""
+        return sum((tf.io.gfile.stat(p.path).length if p.stop is None else p.stop) - p.start for p in self.pieces)
+
+    def _parts(self, utf8):
+        for piece in self.pieces:
+            blocks = _read_blocks(piece, utf8)
+            if self.documents == "joined":
+                for block in blocks:
+                    yield piece.split, block
+            elif self.documents == "file":
+                for block in _end_document(blocks):
+                    yield piece.split, block
+            else:
+                for index, document in enumerate(_blank_line_documents(blocks)):
+                    yield drawn_split(f"{piece.path}#{index}"), document
+
+
+def drawn_split(name):
+    """A split for the document of this name, always the same: 90% train, 5% valid, 5% test."""
+    draw = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "little") % 100
+    return "valid" if draw < 5 else "test" if draw < 10 else "train"
+
+
+def standard_library():
+    """The running interpreter's own standard library, without its tests: about 800 Python files, 13 MB.
+
+    A file's split is drawn from its path inside the library, so it is the same on every machine.
+    """
+    root = sysconfig.get_path("stdlib")
+    pieces = []
+    for folder, folders, files in tf.io.gfile.walk(root):
+        inside = folder[len(root) :].strip("/\\").replace("\\", "/")
+        folders.sort()
+        if _NOT_LIBRARY.isdisjoint(inside.split("/")):
+            names = sorted(f"{inside}/{file}".lstrip("/") for file in files if file.endswith(".py"))
+            pieces += [Piece(drawn_split(name), tf.io.gfile.join(root, name)) for name in names]
+    if not pieces:
+        raise InputError(
+            f"{root} has no Python files: this interpreter has no standard library to read; use --dataset=text"
+        )
+    return TextSource(tuple(sorted(pieces, key=lambda piece: piece.path)), "file")
+
+
+def text_files(source, documents="file"):
+    """Anyone's text: a file, a directory (all files below it) or a glob.
+
+    Splits are, in this order of preference: files named train*, valid*, test* (all three, and no others); drawn by
+    document where there are at least 40 files, or with documents="blank_line"; the last 5% of the bytes for test and
+    the 5% before them for valid.
+
+    Raises:
+        InputError: nothing there to read.
+    """
+    paths = find_files(source)
+    if documents == "blank_line":
+        return TextSource(tuple(Piece("train", path) for path in paths), documents)
+    named = [next((split for split in SPLITS if path.rsplit("/", 1)[-1].startswith(split)), None) for path in paths]
+    if None not in named and set(named) == set(SPLITS):
+        return TextSource(tuple(Piece(split, path) for split, path in zip(named, paths, strict=True)), documents)
+    if len(paths) >= 40:
+        root = paths[0][: min(_common(paths[0], path) for path in paths)]
+        return TextSource(tuple(Piece(drawn_split(path[len(root) :]), path) for path in paths), documents)
+    return TextSource(tuple(cut_by_bytes(paths, (0.9, 0.05, 0.05))), documents)
+
+
+def find_files(source):
+    """The files a --source names, sorted; InputError if there are none."""
+    if tf.io.gfile.isdir(source):
+        found = [tf.io.gfile.join(folder, file) for folder, _, files in tf.io.gfile.walk(source) for file in files]
+        found = [path for path in found if not path.rsplit("/", 1)[-1].startswith(".")]
+    else:
+        found = [path for path in tf.io.gfile.glob(source) if not tf.io.gfile.isdir(path)]
+    if not found:
+        raise InputError(f"no text found at {source}: give --source=FILE, a directory or a quoted glob")
+    return sorted(found)
+
+
+def cut_by_bytes(paths, shares):
+    """Pieces of the files, taken as one text, so that train, valid and test have these shares of the bytes."""
+    sizes = [tf.io.gfile.stat(path).length for path in paths]
+    total, pieces, position = sum(sizes), [], 0
+    valid, test = (round(total * share) for share in shares[1:])
+    bounds = {
+        "train": (0, total - valid - test),
+        "valid": (total - valid - test, total - test),
+        "test": (total - test, total),
+    }
+    for path, size in zip(paths, sizes, strict=True):
+        for split, (low, high) in bounds.items():
+            start, stop = max(low - position, 0), min(high - position, size)
+            if start < stop:
+                pieces.append(Piece(split, path, start, stop))
+        position += size
+    return pieces
+
+
+def _read_blocks(piece, utf8):
+    """The bytes of a piece, cut at ends of lines where there are any, between words or characters where not."""
+    position, rest = piece.start, b""
+    with tf.io.gfile.GFile(piece.path, "rb") as file:
+        file.seek(piece.start)
+        while True:
+            left = BLOCK_BYTES if piece.stop is None else min(BLOCK_BYTES, piece.stop - position)
+            block = file.read(left)
+            position += len(block)
+            if not block:
+                break
+            block = rest + block
+            cut = block.rfind(b"\n") + 1 or block.rfind(b" ") + 1 or _character_end(block)
+            block, rest = block[:cut], block[cut:]
+            if utf8:
+                _check_utf8(block, piece.path, position - len(rest) - len(block))
+            if block:
+                yield block
+    if piece.stop is not None and position != piece.stop:
+        raise InputError(f"{piece.path} ends at byte {position:,} but was expected to reach {piece.stop:,}")
+    if rest:
+        if utf8:
+            _check_utf8(rest, piece.path, position - len(rest))
+        yield rest
+
+
+def _check_utf8(block, path, start):
+    try:
+        block.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path} is not UTF-8 at byte {start + error.start:,}: convert it, or use --vocab=bytes"
+        ) from None
+
+
+def _character_end(block):
+    """Where the last whole UTF-8 character of a block ends, if it is UTF-8; its length if not."""
+    for cut in range(len(block), max(len(block) - 4, 0), -1):
+        if block[cut - 1] & 0xC0 != 0x80:  # the first byte of a character, whose length it tells
+            first = block[cut - 1]
+            length = 1 if first < 0x80 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4
+            return len(block) if cut - 1 + length == len(block) else cut - 1
+    return len(block)
+
+
+def _end_document(blocks):
+    """The blocks of a document, ended by DOCUMENT_END in place of whatever newlines it had there."""
+    newlines = b""
+    for block in blocks:
+        text = block.rstrip(b"\r\n")
+        if text:
+            yield newlines + text
+            newlines = b""
+        newlines += block[len(text) :]
+    yield DOCUMENT_END
+
+
+def _blank_line_documents(blocks):
+    """The documents between blank lines, each ended by DOCUMENT_END."""
+    rest = b""
+    for block in blocks:
+        *documents, rest = (rest + block).replace(b"\r\n", b"\n").split(b"\n\n")
+        yield from (document.strip(b"\n") + DOCUMENT_END for document in documents if document.strip())
+    if rest.strip():
+        yield rest.strip(b"\n") + DOCUMENT_END
+
+
+def _common(first, second):
+    """Length of what two paths share, in whole folders."""
+    shared = 0
+    for a, b in zip(first.split("/"), second.split("/"), strict=False):
+        if a != b:
+            break
+        shared += len(a) + 1
+    return shared
