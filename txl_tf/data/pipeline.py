@@ -107,13 +107,12 @@ def training_batches(
         if random_offset and slack:
             key = tf.stack([tf.constant(seed, tf.int64), epoch])
             offset = tf.random.stateless_uniform([], key, 0, slack + 1, dtype=tf.int64)
-        length = (segments - first) * tgt_len
+        steps, start = segments - first, offset + first * tgt_len
 
-        def lane_targets(lane):
-            start = offset + (lane * segments + first) * tgt_len
-            return shards.read(epoch, start, length)
+        def lane_blocks(lane, block):
+            return shards.read(epoch, start + lane * segments * tgt_len, steps * tgt_len, block)
 
-        return _side_by_side(lane_targets, lanes, tgt_len, replicas_per_host)
+        return _side_by_side(lane_blocks, lanes, steps, tgt_len, replicas_per_host)
 
     epochs = tf.data.Dataset.range(step // segments, np.iinfo(np.int64).max)
     return epochs.flat_map(epoch_batches).prefetch(tf.data.AUTOTUNE)
@@ -130,17 +129,12 @@ def evaluation_batches(corpus, split, batch_size, tgt_len, *, host=0, num_hosts=
     shards = _Shards(corpus, split)
     base, longer = divmod(shards.tokens, batch_size)
 
-    def lane_targets(lane):
+    def lane_blocks(lane, block):
+        start = lane * base + tf.minimum(lane, longer)
         targets = base - 1 + tf.cast(lane < longer, tf.int64)
-        padding = steps * tgt_len - targets
-        padding = tf.data.Dataset.from_tensors(
-            (tf.zeros([padding], tf.int32), tf.fill([padding], tf.constant(-1, tf.int32)))
-        )
-        return shards.read(tf.constant(0, tf.int64), lane * base + tf.minimum(lane, longer), targets).concatenate(
-            padding
-        )
+        return shards.read(tf.constant(0, tf.int64), start, targets, block)
 
-    return _side_by_side(lane_targets, lanes, tgt_len, replicas_per_host).prefetch(tf.data.AUTOTUNE)
+    return _side_by_side(lane_blocks, lanes, steps, tgt_len, replicas_per_host).prefetch(tf.data.AUTOTUNE)
 
 
 @contextlib.contextmanager
@@ -163,16 +157,17 @@ class _Shards:
         self._dtype = tf.as_dtype(corpus.dtype)
         self._record_tokens, self._shard_records = corpus.record_tokens, corpus.shard_records
 
-    def read(self, epoch, start, length):
-        """Tokens start .. start + length as pairs of (token, the token after it).
+    def read(self, epoch, start, length, block):
+        """Blocks of inputs and of targets, each target the token after its input.
 
         Args:
             epoch: chooses the pass.
-            start: position of the first input in the split, int64 scalar; may be a tensor, as all three.
-            length: number of pairs.
+            start: position of the first input in the split, int64 scalar; may be a tensor, as `epoch` and `length`.
+            length: number of targets.
+            block: of so many. The last one is filled up with inputs 0 and targets -1.
 
         Returns:
-            Dataset of (inputs [n], targets [n]) int32, n as the records have it; n adds up to `length`.
+            Dataset of (inputs [block], targets [block]) int32.
         """
         first_record = start // self._record_tokens
         last_record = (start + length) // self._record_tokens
@@ -184,16 +179,23 @@ class _Shards:
             .take(last_record - first_record + 1)
         )
 
-        def pairs(state, record):
+        def cut(state, record):
             carried, skip, left = state
             tokens = tf.cast(tf.io.decode_raw(record, self._dtype), tf.int32)[skip : skip + left]
             left -= tf.size(tokens, out_type=tf.int64)
-            joined = tf.concat([carried, tokens], 0)
-            return (joined[-1:], tf.constant(0, tf.int64), left), (joined[:-1], joined[1:])
+            tokens = tf.concat([carried, tokens], 0)
+            fill = tf.where(left > 0, 0, (1 - tf.size(tokens)) % block)
+            tokens = tf.pad(tokens, [[0, fill]], constant_values=-1)
+            used = tf.size(tokens) - 1
+            used -= used % block
+            targets = tokens[1 : used + 1]
+            inputs = tf.where(targets < 0, 0, tokens[:used])
+            blocks = tf.reshape(inputs, [-1, block]), tf.reshape(targets, [-1, block])
+            return (tokens[used:], tf.constant(0, tf.int64), left), blocks
 
-        # The last token of a record is carried over, as the first input of the record after it.
-        nothing = tf.zeros([0], tf.int32)
-        return records.scan((nothing, start % self._record_tokens, length + 1), pairs)
+        # What is left of a record after its last whole block is carried over to the next: one token at least, whose
+        # target is in the next record. (Dataset.rebatch would do for cutting, but it fills the log with complaints.)
+        return records.scan((tf.zeros([0], tf.int32), start % self._record_tokens, length + 1), cut).unbatch()
 
 
 def _host_lanes(batch_size, host, num_hosts, replicas_per_host):
@@ -208,27 +210,29 @@ def _host_lanes(batch_size, host, num_hosts, replicas_per_host):
     return np.arange(host * rows, (host + 1) * rows, dtype=np.int64)
 
 
-def _side_by_side(lane_targets, lanes, tgt_len, replicas):
-    """Datasets of lanes, all of one length, -> dataset of (inputs, targets) [b, T], replica after replica."""
+def _side_by_side(lane_blocks, lanes, steps, tgt_len, replicas):
+    """Lanes -> `steps` batches (inputs, targets) [b, T] for each replica, replica after replica.
+
+    lane_blocks(lane, n) is the dataset of a lane's blocks of n tokens.
+    """
     rows = len(lanes) // replicas
     segments = max(1, min(_BLOCK_TOKENS // len(lanes), _LANE_BLOCK_TOKENS) // tgt_len)
 
-    def blocks(lane):
-        return lane_targets(lane).rebatch(segments * tgt_len)
-
-    def cut(*block):  # [R b, G T] -> [G R, b, T], G segments of each lane; the last block has fewer
-        def cut_one(tokens):
-            tokens = tf.reshape(tokens, [replicas, rows, -1, tgt_len])
-            return tf.reshape(tf.transpose(tokens, [2, 0, 1, 3]), [-1, rows, tgt_len])
-
-        return tuple(cut_one(tokens) for tokens in block)
+    def cut(tokens):  # [R b, G T], G segments of each lane -> [G R, b, T]
+        tokens = tf.reshape(tokens, [replicas, rows, segments, tgt_len])
+        return tf.reshape(tf.transpose(tokens, [2, 0, 1, 3]), [segments * replicas, rows, tgt_len])
 
     return (
         tf.data.Dataset.from_tensor_slices(lanes)
         .interleave(
-            blocks, cycle_length=len(lanes), block_length=1, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+            lambda lane: lane_blocks(lane, segments * tgt_len),
+            cycle_length=len(lanes),
+            block_length=1,
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
         )
         .batch(len(lanes), drop_remainder=True)
-        .map(cut, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        .map(lambda *blocks: tuple(map(cut, blocks)), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         .unbatch()
+        .take(steps * replicas)
     )
