@@ -56,6 +56,7 @@ def define_config_flags(config_class, prefix="", only=None):
             flags.DEFINE_string(name, None, help_text)
         else:
             flags.DEFINE_list(name, None, help_text)
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])  # so that --help shows it
 
 
 def given_flags(config_class, prefix="", only=None):

@@ -1,10 +1,11 @@
-"""Every setting of a run, as frozen dataclasses: the single source for flags, config.json and presets.
+"""Every setting of a run, as frozen dataclasses: the single source for flags, config.json and presets (presets.py).
 
 The names are those of the official code. `Config` holds four groups: the model, the batches it is trained on, the
 training run, and how it is evaluated.
 """
 
 import dataclasses
+import itertools
 import json
 import types
 import typing
@@ -71,7 +72,7 @@ class ModelConfig:
             _require(0 <= getattr(self, name) < 1, f"{name}={getattr(self, name)} must be in [0, 1)")
         bounds = (0, *self.cutoffs, self.vocab_size)
         _require(
-            all(low < high for low, high in zip(bounds, bounds[1:], strict=False)),
+            all(low < high for low, high in itertools.pairwise(bounds)),
             f"cutoffs={list(self.cutoffs)} must rise and stay below vocab_size={self.vocab_size}",
         )
         narrowest = self.d_embed // self.div_val ** len(self.cutoffs)
@@ -80,11 +81,28 @@ class ModelConfig:
         )
 
     @property
+    def reach(self):
+        """The settings that say how far attention reaches."""
+        return Reach(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Reach)})
+
+
+@dataclasses.dataclass(frozen=True)
+class Reach:
+    """How far attention reaches: all of it may differ between training and evaluation with the same weights.
+
+    The fields are those of `ModelConfig`, where they are described.
+    """
+
+    mem_len: int
+    clamp_len: int = -1
+    same_length: bool = False
+    same_length_window: str = "tf"
+    mem_init: str = "zeros"
+
+    @property
     def window(self):
         """The number of keys a query sees, itself included, or None where it sees all of the past."""
-        if not self.same_length:
-            return None
-        return self.mem_len + (self.same_length_window == "tf")
+        return self.mem_len + (self.same_length_window == "tf") if self.same_length else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,6 +129,7 @@ class TrainConfig:
     warmup_steps: int = setting(0, "updates of linear warmup")
     clip: float = setting(0.25, "largest global norm of the gradient, summed over replicas; 0: no clipping")
     seed: int = setting(1, "of initial weights, dropout and lane offsets")
+    jit_compile: bool = setting(True, "compile the step with XLA on one CPU or GPU (a TPU always compiles)")
     steps_per_loop: int = setting(200, "updates per call of the host loop on the device; changes no result")
     log_steps: int = setting(200, "updates between lines of metrics.jsonl")
     save_steps: int = setting(4_000, "updates between checkpoints")
@@ -180,12 +199,12 @@ class Config:
         )
 
     def for_evaluation(self, **overrides):
-        """The model and evaluation settings with `overrides` (None: keep) applied: (ModelConfig, EvalConfig)."""
+        """How to evaluate, with `overrides` of EvalConfig fields or mem_init (None: keep): (EvalConfig, Reach)."""
         given = {name: value for name, value in overrides.items() if value is not None}
-        reach = ("mem_len", "clamp_len", "same_length")
-        evaluation = update(self.eval, {name: value for name, value in given.items() if name != "mem_init"})
-        model = update(self.model, {name: getattr(evaluation, name) for name in reach})
-        return update(model, {name: given[name] for name in ("mem_init",) if name in given}), evaluation
+        mem_init = given.pop("mem_init", self.model.mem_init)
+        evaluation = update(self.eval, given)
+        reach = {name: getattr(evaluation, name) for name in ("mem_len", "clamp_len", "same_length")}
+        return evaluation, dataclasses.replace(self.model.reach, mem_init=mem_init, **reach)
 
 
 def field_types(config_class):
@@ -229,150 +248,3 @@ def _coerce(value, kind, where):
         return float(value)
     _require(type(value) is kind, f"{where} must be of type {kind.__name__}, got {value!r}")
     return value
-
-
-@dataclasses.dataclass(frozen=True)
-class Preset:
-    """A named configuration and what is known of it.
-
-    `parameters` counts the trainable weights at the preset's vocabulary; `published` is the result that its source or
-    the paper reports for it, not ours.
-    """
-
-    dataset: str
-    source: str
-    parameters: int
-    published: str
-    config: Config
-
-
-def _official(model, data, train, eval):  # noqa: A002 (named like the field)
-    """A preset's Config with the defaults of the official TF code (flags of tf/train.py) where a script is silent."""
-    reach = {"mem_len": data["tgt_len"], "d_embed": model["d_model"]}
-    return Config(ModelConfig(**reach | model), DataConfig(**data), TrainConfig(**train), EvalConfig(**eval))
-
-
-_BASE_TRAIN = {"train_steps": 400_000, "learning_rate": 2.5e-4, "warmup_steps": 0}
-_LARGE_TRAIN = _BASE_TRAIN | {"warmup_steps": 4_000, "steps_per_loop": 1_000, "log_steps": 1_000, "save_steps": 10_000}
-_CHAR_BASE = {"n_layer": 12, "d_model": 512, "n_head": 8, "d_head": 64, "d_inner": 2048, "dropout": 0.1}
-_CHAR_LARGE = {"n_layer": 24, "d_model": 1024, "n_head": 8, "d_head": 128, "d_inner": 3072} | {
-    "dropout": 0.15,
-    "dropatt": 0.15,
-}
-_CHAR_BASE_EVAL = {"batch_size": 10, "tgt_len": 80, "mem_len": 2100, "clamp_len": 820}
-_CHAR_LARGE_EVAL = {"batch_size": 16, "tgt_len": 128, "mem_len": 3800, "clamp_len": 1000}
-_WT103 = {"vocab_size": 267_735, "cutoffs": (20_000, 40_000, 200_000), "div_val": 4, "untie_r": True} | {
-    "proj_share_all_but_first": True
-}
-_LM1B = {"vocab_size": 793_471, "cutoffs": (60_000, 100_000, 640_000), "div_val": 4, "untie_r": True} | {
-    "proj_same_dim": False
-}
-_SCRIPTS = "kimiyoung/transformer-xl, tf/scripts/"
-
-PRESETS = {
-    "demo": Preset(
-        dataset="python_stdlib",
-        source="ours: what two CPU cores learn in three minutes",
-        parameters=0,
-        published="",
-        config=Config(
-            ModelConfig(
-                n_layer=4, d_model=192, d_embed=192, n_head=4, d_head=48, d_inner=768, dropout=0.0, mem_len=128
-            ),
-            DataConfig(batch_size=16, tgt_len=128),
-            TrainConfig(
-                train_steps=1_000,
-                learning_rate=2e-3,
-                min_lr_ratio=0.02,
-                warmup_steps=50,
-                steps_per_loop=20,
-                log_steps=20,
-                save_steps=200,
-                eval_steps=200,
-            ),
-            EvalConfig(batch_size=16, tgt_len=128, mem_len=256, clamp_len=-1, same_length=True),
-        ),
-    ),
-    "enwik8_base": Preset(
-        "enwik8",
-        _SCRIPTS + "enwik8_base_gpu.sh",
-        41_055_436,
-        "1.06 bpc (paper, table 2, 12 layers)",
-        _official(_CHAR_BASE | {"vocab_size": 204}, {"batch_size": 24, "tgt_len": 512}, _BASE_TRAIN, _CHAR_BASE_EVAL),
-    ),
-    "enwik8_large": Preset(
-        "enwik8",
-        _SCRIPTS + "enwik8_large_tpu.sh",
-        277_231_820,
-        "0.99 bpc (paper, table 2, 24 layers)",
-        _official(
-            _CHAR_LARGE | {"vocab_size": 204}, {"batch_size": 64, "tgt_len": 768}, _LARGE_TRAIN, _CHAR_LARGE_EVAL
-        ),
-    ),
-    "text8_base": Preset(
-        "text8",
-        _SCRIPTS + "text8_base_gpu.sh",
-        40_964_635,
-        "none for 12 layers",
-        _official(_CHAR_BASE | {"vocab_size": 27}, {"batch_size": 24, "tgt_len": 512}, _BASE_TRAIN, _CHAR_BASE_EVAL),
-    ),
-    "text8_large": Preset(
-        "text8",
-        _SCRIPTS + "text8_large_tpu.sh",
-        277_050_395,
-        "1.08 bpc (paper, table 3, 24 layers)",
-        _official(_CHAR_LARGE | {"vocab_size": 27}, {"batch_size": 64, "tgt_len": 768}, _LARGE_TRAIN, _CHAR_LARGE_EVAL),
-    ),
-    "wt103_base": Preset(
-        "wt103",
-        _SCRIPTS + "wt103_base_gpu.sh",
-        0,
-        "24.0 ppl (paper, table 1, standard)",
-        _official(
-            _WT103 | {"n_layer": 16, "d_model": 410, "n_head": 10, "d_head": 41, "d_inner": 2100, "dropout": 0.1},
-            {"batch_size": 60, "tgt_len": 150},
-            _BASE_TRAIN,
-            {"batch_size": 10, "tgt_len": 64, "mem_len": 640, "clamp_len": 400},
-        ),
-    ),
-    "wt103_large": Preset(
-        "wt103",
-        _SCRIPTS + "wt103_large_tpu.sh",
-        285_205_322,
-        "18.3 ppl (paper, table 1, large)",
-        _official(
-            _WT103
-            | {"n_layer": 18, "d_model": 1024, "n_head": 16, "d_head": 64, "d_inner": 4096}
-            | {"dropout": 0.2, "dropatt": 0.2, "init_std": 0.005},
-            {"batch_size": 128, "tgt_len": 384},
-            _LARGE_TRAIN | {"warmup_steps": 16_000, "train_steps": 4_000_000},
-            {"batch_size": 8, "tgt_len": 128, "mem_len": 1600, "clamp_len": 1000},
-        ),
-    ),
-    "lm1b_base": Preset(
-        "lm1b",
-        _SCRIPTS + "lm1b_base_gpu.sh",
-        0,
-        "23.5 ppl (paper, table 4, base)",
-        _official(
-            _LM1B | {"n_layer": 18, "d_model": 1024, "n_head": 8, "d_head": 128, "d_inner": 4096, "dropout": 0.1},
-            {"batch_size": 256, "tgt_len": 256},
-            _BASE_TRAIN,
-            {"batch_size": 16, "tgt_len": 32, "mem_len": 128, "clamp_len": -1},
-        ),
-    ),
-    "lm1b_large": Preset(
-        "lm1b",
-        _SCRIPTS + "lm1b_large_tpu.sh",
-        838_078_062,
-        "21.8 ppl (paper, table 4, large)",
-        _official(
-            _LM1B
-            | {"n_layer": 24, "d_model": 1280, "n_head": 16, "d_head": 80, "d_inner": 8192}
-            | {"dropout": 0.05, "dropatt": 0.05, "init_std": 0.005},
-            {"batch_size": 512, "tgt_len": 32},
-            _LARGE_TRAIN | {"learning_rate": 1e-4, "warmup_steps": 30_000, "train_steps": 1_200_000},
-            {"batch_size": 8, "tgt_len": 32, "mem_len": 128, "clamp_len": -1},
-        ),
-    ),
-}

@@ -1,0 +1,53 @@
+"""Evaluates a trained model on a split, every token scored once, and ends with one JSON line.
+
+    python scripts/evaluate.py --model_dir=runs/demo --data_dir=data/python_stdlib --split=test
+
+What is not given comes from the model's config.json (its "eval" group). Longer memory needs no retraining.
+"""
+
+import json
+import sys
+
+from absl import flags
+from command_line import define_config_flags, given_flags, run
+
+from txl_tf.config import EvalConfig, ModelConfig
+from txl_tf.errors import InputError
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
+flags.DEFINE_string("data_dir", None, "the corpus, as scripts/prepare_data.py wrote it")
+flags.DEFINE_string("split", "test", "which split: train, valid or test")
+flags.DEFINE_string("tpu", None, "a TPU's name, or 'local' on a TPU VM")
+flags.DEFINE_enum("strategy", "auto", ["auto", "tpu", "mirrored", "one_device"], "how replicas are made")
+flags.mark_flags_as_required(["model_dir", "data_dir"])
+define_config_flags(EvalConfig)
+define_config_flags(ModelConfig, only=("mem_init",))
+
+
+def main(argv):
+    del argv
+    from txl_tf.data.manifest import load_corpus  # after the flags are parsed: TensorFlow takes seconds to load
+    from txl_tf.distribute import make_strategy
+    from txl_tf.inference.evaluate import evaluate
+    from txl_tf.model_dir import load_trained, vocabulary_identity
+
+    strategy = make_strategy(FLAGS.strategy, FLAGS.tpu)
+    with strategy.scope():
+        trained = load_trained(FLAGS.model_dir)
+    corpus = load_corpus(FLAGS.data_dir)
+    if vocabulary_identity(corpus) != trained.vocabulary_identity:
+        raise InputError(f"{FLAGS.model_dir} learned another vocabulary than that of {FLAGS.data_dir}: give its corpus")
+    overrides = given_flags(EvalConfig) | given_flags(ModelConfig, only=("mem_init",))
+    evaluation, reach = trained.config.for_evaluation(**overrides)
+    result = evaluate(trained.model, corpus, FLAGS.split, evaluation, reach, strategy, show_progress)
+    print(json.dumps(result | {"step": trained.step}))
+
+
+def show_progress(done, steps, loss):
+    end = "\n" if done == steps else "\r"
+    print(f"{done:,}/{steps:,} segments, loss {loss:.4f}", end=end, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,162 @@
+"""The Transformer-XL decoder with its language-model head: (tokens, mems) -> (hidden, new mems)."""
+
+import dataclasses
+import typing
+
+import keras
+import tensorflow as tf
+
+from txl_tf.config import ModelConfig, from_dict
+from txl_tf.layers.decoder_layer import DecoderLayer
+from txl_tf.layers.dropout import dropout, split_seed
+from txl_tf.layers.embedding import AdaptiveEmbedding
+from txl_tf.layers.relative import key_distances, sinusoids, visible_keys
+from txl_tf.layers.softmax import AdaptiveSoftmax
+
+
+class Mems(typing.NamedTuple):
+    """What the decoder remembers of earlier segments: a value, passed in and handed back, never kept inside.
+
+    hidden: a tuple of N tensors [B, M, D], the newest M inputs of each layer, oldest first.
+    length: int32 [B], how many of the M slots are real; the others are older than the text. It counts only where
+        empty slots are masked (`mem_init="empty"`).
+    """
+
+    hidden: tuple
+    length: tf.Tensor
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class TransformerXL(keras.Model):
+    """The decoder of Dai et al. 2019 and its softmax, tied to the embedding.
+
+    Args:
+        config: a ModelConfig.
+
+    Example:
+        >>> model = TransformerXL(ModelConfig(vocab_size=256, n_layer=2, mem_len=32))
+        >>> mems = model.initial_mems(batch_size=4)
+        >>> for inputs, targets in segments:  # int32 [4, T] each
+        ...     hidden, mems = model(inputs, mems)
+        ...     nll = model.nll(hidden, targets)  # [4, T], nats
+    """
+
+    def __init__(self, config, **kwargs):
+        super().__init__(dtype=config.dtype, **kwargs)
+        self.config = config
+        policy, shared = self.dtype_policy, dataclasses.asdict(config)
+
+        def pick(*names):
+            return {name: shared[name] for name in names}
+
+        vocabulary = pick(
+            "vocab_size", "d_model", "d_embed", "cutoffs", "div_val", "proj_same_dim", "init_std", "proj_init_std"
+        )
+        self.embedding = AdaptiveEmbedding(**vocabulary, dtype=policy, name="embedding")
+        self.decoder_layers = [
+            DecoderLayer(
+                **pick("n_head", "d_head", "d_inner", "dropout", "dropatt", "init_std", "layer_norm_epsilon"),
+                own_biases=config.untie_r,
+                dtype=policy,
+                name=f"layer_{i}",
+            )
+            for i in range(config.n_layer)
+        ]
+        self.softmax = AdaptiveSoftmax(
+            **vocabulary, **pick("tie_weight", "proj_share_all_but_first"), dtype=policy, name="softmax"
+        )
+        self.build((None, None))
+
+    def build(self, tokens_shape):
+        """Creates all weights; they depend on no length or batch size."""
+        hidden_shape = (None, None, self.config.d_model)
+        self.embedding.build(tokens_shape)
+        for layer in self.decoder_layers:
+            layer.build(hidden_shape)
+        self.softmax.build(hidden_shape)
+        self.shared_biases = None
+        if not self.config.untie_r:
+            self.shared_biases = [
+                self.add_weight(
+                    name=name,
+                    shape=(self.config.n_head, self.config.d_head),
+                    initializer=keras.initializers.RandomNormal(stddev=self.config.init_std),
+                )
+                for name in ("content_bias", "position_bias")
+            ]
+        self.built = True
+
+    def initial_mems(self, batch_size, reach=None):
+        """The memory before any text: zero vectors, attended to or masked by `mem_init`.
+
+        Args:
+            batch_size: B.
+            reach: a Reach; None: the config's.
+        """
+        reach = reach or self.config.reach
+        shape = [batch_size, reach.mem_len, self.config.d_model]
+        return Mems(
+            hidden=tuple(tf.zeros(shape, self.compute_dtype) for _ in self.decoder_layers),
+            length=tf.fill([batch_size], reach.mem_len if reach.mem_init == "zeros" else 0),
+        )
+
+    def call(self, tokens, mems=None, *, reach=None, seed=None, training=False):
+        """Reads a segment in the light of the memory.
+
+        Args:
+            tokens: int32 [B, T], T static.
+            mems: Mems of the segments before, or None at the start.
+            reach: a Reach; None: the config's. Its mem_len is that of `mems`.
+            seed: int32 [2], of this call's dropout; None: drawn from TensorFlow's global generator.
+            training: whether to drop.
+
+        Returns:
+            hidden [B, T, D], for `nll` or `log_prob`, and the new Mems; no gradient flows into either Mems.
+        """
+        reach = reach or self.config.reach
+        if mems is None:
+            mems = self.initial_mems(tf.shape(tokens)[0], reach)
+        t_len, m_len = tokens.shape[1], mems.hidden[0].shape[1]
+        rate = self.config.dropout if training else 0.0
+        embedding_seed, position_seed, output_seed, *layer_seeds = split_seed(seed, 3 + len(self.decoder_layers))
+
+        positions = sinusoids(key_distances(m_len + t_len, reach.clamp_len), self.config.d_model, self.compute_dtype)
+        positions = dropout(positions, rate, position_seed)
+        mask = visible_keys(t_len, m_len, reach.window, mems.length if reach.mem_init == "empty" else None)
+
+        hidden = dropout(self.embedding(tokens), rate, embedding_seed)
+        new_hidden = []
+        for layer, memory, layer_seed in zip(self.decoder_layers, mems.hidden, layer_seeds, strict=True):
+            new_hidden.append(_shift_in(memory, hidden))
+            hidden = layer(hidden, memory, positions, mask, self.shared_biases, seed=layer_seed, training=training)
+        new_mems = Mems(tuple(new_hidden), tf.minimum(mems.length + t_len, m_len))
+        return dropout(hidden, rate, output_seed), new_mems
+
+    def nll(self, hidden, targets):
+        """Negative log-likelihood of targets [B, T] given hidden [B, T, D]: float32 [B, T], in nats.
+
+        Where the target is -1 there is nothing to score: 0, with no gradient.
+        """
+        return self.softmax.nll(hidden, targets, self.embedding)
+
+    def log_prob(self, hidden):
+        """Log-probabilities of every next token: float32 [.., V]."""
+        return self.softmax.log_prob(hidden, self.embedding)
+
+    def get_config(self):
+        """The ModelConfig as a dict."""
+        return {"config": dataclasses.asdict(self.config)}
+
+    @classmethod
+    def from_config(cls, config):
+        """The model of `get_config`'s dict."""
+        return cls(from_dict(ModelConfig, config["config"], "saved model"))
+
+
+def _shift_in(memory, hidden):
+    """The newest M of [memory, hidden] along time, without gradient: [B, M, D]."""
+    m_len, t_len = memory.shape[1], hidden.shape[1]
+    hidden = tf.stop_gradient(hidden)
+    if m_len <= t_len:
+        return hidden[:, t_len - m_len :]
+    return tf.concat([memory[:, t_len:], hidden], axis=1)

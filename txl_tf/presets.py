@@ -1,0 +1,162 @@
+"""Named configurations: our demo, and the published models with the settings of their scripts."""
+
+import dataclasses
+
+from txl_tf.config import Config, DataConfig, EvalConfig, ModelConfig, TrainConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Preset:
+    """A named configuration and what is known of it.
+
+    `parameters` counts the trainable weights at the preset's vocabulary; `published` is the result that its source or
+    the paper reports for it, not ours.
+    """
+
+    dataset: str
+    source: str
+    parameters: int
+    published: str
+    config: Config
+
+
+def _official(model, data, train, evaluation):
+    """A preset's Config with the defaults of the official TF code (flags of tf/train.py) where a script is silent."""
+    implied = {"mem_len": data["tgt_len"], "d_embed": model["d_model"], "layer_norm_epsilon": 1e-12}
+    return Config(ModelConfig(**implied | model), DataConfig(**data), TrainConfig(**train), EvalConfig(**evaluation))
+
+
+_BASE_TRAIN = {"train_steps": 400_000, "learning_rate": 2.5e-4, "warmup_steps": 0}
+_LARGE_TRAIN = _BASE_TRAIN | {"warmup_steps": 4_000, "steps_per_loop": 1_000, "log_steps": 1_000, "save_steps": 10_000}
+_CHAR_BASE = {"n_layer": 12, "d_model": 512, "n_head": 8, "d_head": 64, "d_inner": 2048, "dropout": 0.1}
+_CHAR_LARGE = {"n_layer": 24, "d_model": 1024, "n_head": 8, "d_head": 128, "d_inner": 3072} | {
+    "dropout": 0.15,
+    "dropatt": 0.15,
+}
+_CHAR_BASE_EVAL = {"batch_size": 10, "tgt_len": 80, "mem_len": 2100, "clamp_len": 820}
+_CHAR_LARGE_EVAL = {"batch_size": 16, "tgt_len": 128, "mem_len": 3800, "clamp_len": 1000}
+_LM1B = {"vocab_size": 793_471, "cutoffs": (60_000, 100_000, 640_000), "div_val": 4, "untie_r": True} | {
+    "proj_same_dim": False
+}
+_SCRIPTS = "kimiyoung/transformer-xl, tf/scripts/"
+
+PRESETS = {
+    "demo": Preset(
+        dataset="python_stdlib",
+        source="ours: what two CPU cores learn in three minutes",
+        parameters=0,
+        published="",
+        config=Config(
+            ModelConfig(
+                n_layer=4, d_model=192, d_embed=192, n_head=4, d_head=48, d_inner=768, dropout=0.0, mem_len=128
+            ),
+            DataConfig(batch_size=16, tgt_len=128),
+            TrainConfig(
+                train_steps=1_000,
+                learning_rate=2e-3,
+                min_lr_ratio=0.02,
+                warmup_steps=50,
+                steps_per_loop=20,
+                log_steps=20,
+                save_steps=200,
+                eval_steps=200,
+            ),
+            EvalConfig(batch_size=16, tgt_len=128, mem_len=256, clamp_len=-1, same_length=True),
+        ),
+    ),
+    "enwik8_base": Preset(
+        "enwik8",
+        _SCRIPTS + "enwik8_base_gpu.sh",
+        41_055_436,
+        "1.06 bpc (paper, table 2, 12 layers)",
+        _official(_CHAR_BASE | {"vocab_size": 204}, {"batch_size": 24, "tgt_len": 512}, _BASE_TRAIN, _CHAR_BASE_EVAL),
+    ),
+    "enwik8_large": Preset(
+        "enwik8",
+        _SCRIPTS + "enwik8_large_tpu.sh",
+        277_231_820,
+        "0.99 bpc (paper, table 2, 24 layers)",
+        _official(
+            _CHAR_LARGE | {"vocab_size": 204}, {"batch_size": 64, "tgt_len": 768}, _LARGE_TRAIN, _CHAR_LARGE_EVAL
+        ),
+    ),
+    "text8_base": Preset(
+        "text8",
+        _SCRIPTS + "text8_base_gpu.sh",
+        40_964_635,
+        "none for 12 layers",
+        _official(_CHAR_BASE | {"vocab_size": 27}, {"batch_size": 24, "tgt_len": 512}, _BASE_TRAIN, _CHAR_BASE_EVAL),
+    ),
+    "text8_large": Preset(
+        "text8",
+        _SCRIPTS + "text8_large_tpu.sh",
+        277_050_395,
+        "1.08 bpc (paper, table 3, 24 layers)",
+        _official(_CHAR_LARGE | {"vocab_size": 27}, {"batch_size": 64, "tgt_len": 768}, _LARGE_TRAIN, _CHAR_LARGE_EVAL),
+    ),
+    "wt103_base": Preset(
+        "wt103",
+        "kimiyoung/transformer-xl, pytorch/run_wt103_base.sh",  # the TF script of that name is another, smaller model
+        151_107_538,
+        "24.0 ppl (paper, table 1, standard)",
+        Config(
+            ModelConfig(
+                vocab_size=267_735,
+                cutoffs=(20_000, 40_000, 200_000),
+                n_layer=16,
+                d_model=410,
+                d_embed=410,
+                n_head=10,
+                d_head=41,
+                d_inner=2100,
+                mem_len=150,
+                mem_init="empty",
+                same_length_window="pytorch",
+            ),
+            DataConfig(batch_size=60, tgt_len=150),
+            TrainConfig(train_steps=200_000, min_lr_ratio=0.0),
+            EvalConfig(batch_size=10, tgt_len=64, mem_len=640, clamp_len=400),
+        ),
+    ),
+    "wt103_large": Preset(
+        "wt103",
+        _SCRIPTS + "wt103_large_tpu.sh",
+        285_205_322,
+        "18.3 ppl (paper, table 1, large)",
+        _official(
+            {"vocab_size": 267_735, "cutoffs": (20_000, 40_000, 200_000), "div_val": 4, "untie_r": True}
+            | {"proj_share_all_but_first": True}
+            | {"n_layer": 18, "d_model": 1024, "n_head": 16, "d_head": 64, "d_inner": 4096}
+            | {"dropout": 0.2, "dropatt": 0.2, "init_std": 0.005},
+            {"batch_size": 128, "tgt_len": 384},
+            _LARGE_TRAIN | {"warmup_steps": 16_000, "train_steps": 4_000_000},
+            {"batch_size": 8, "tgt_len": 128, "mem_len": 1600, "clamp_len": 1000},
+        ),
+    ),
+    "lm1b_base": Preset(
+        "lm1b",
+        _SCRIPTS + "lm1b_base_gpu.sh",
+        355_749_746,
+        "none for this size; 23.5 ppl with 0.46B parameters (paper, table 4, base)",
+        _official(
+            _LM1B | {"n_layer": 18, "d_model": 1024, "n_head": 8, "d_head": 128, "d_inner": 4096, "dropout": 0.1},
+            {"batch_size": 256, "tgt_len": 256},
+            _BASE_TRAIN,
+            {"batch_size": 16, "tgt_len": 32, "mem_len": 128, "clamp_len": -1},
+        ),
+    ),
+    "lm1b_large": Preset(
+        "lm1b",
+        _SCRIPTS + "lm1b_large_tpu.sh",
+        838_078_062,
+        "21.8 ppl (paper, table 4, large)",
+        _official(
+            _LM1B
+            | {"n_layer": 24, "d_model": 1280, "n_head": 16, "d_head": 80, "d_inner": 8192}
+            | {"dropout": 0.05, "dropatt": 0.05, "init_std": 0.005},
+            {"batch_size": 512, "tgt_len": 32},
+            _LARGE_TRAIN | {"learning_rate": 1e-4, "warmup_steps": 30_000, "train_steps": 1_200_000},
+            {"batch_size": 8, "tgt_len": 32, "mem_len": 128, "clamp_len": -1},
+        ),
+    ),
+}
