@@ -1,25 +1,58 @@
 """Prepares a corpus once: TFRecord shards, vocabulary and manifest.json, for any batch size and segment length.
 
 python scripts/prepare_data.py --dataset=python_stdlib --data_dir=/tmp/stdlib
-python scripts/prepare_data.py --dataset=text --source='books/*.txt' --data_dir=/tmp/books
+python scripts/prepare_data.py --dataset=wt103 --data_dir=gs://bucket/wt103
+python scripts/prepare_data.py --dataset=wt103 --source=wikitext-103-v1.zip --data_dir=/tmp/wt103
+python scripts/prepare_data.py --dataset=text --source='books/*.txt' --vocab=sentencepiece --vocab_size=8000 \
+    --data_dir=/tmp/books
 """
 
 from absl import flags
 from command_line import run
 
-DATASET = flags.DEFINE_enum("dataset", None, ["python_stdlib", "text"], "which corpus", required=True)
+DATASETS = ["python_stdlib", "enwik8", "text8", "wt103", "wt2", "ptb", "lm1b", "text"]
+
+DATASET = flags.DEFINE_enum("dataset", None, DATASETS, "which corpus; text: your own", required=True)
 DATA_DIR = flags.DEFINE_string("data_dir", None, "where to write; local or gs://", required=True)
-SOURCE = flags.DEFINE_string("source", None, "file, directory or glob to read")
-OVERWRITE = flags.DEFINE_bool("overwrite", False, "replace the corpus that is there")
+SOURCE = flags.DEFINE_string(
+    "source", None, "the corpus on disk, as published or unpacked; for text a file, directory or quoted glob"
+)
+VOCAB = flags.DEFINE_enum(
+    "vocab", None, ["bytes", "chars", "words", "sentencepiece"], "kind of token, if not the corpus's own (text: bytes)"
+)
+VOCAB_SIZE = flags.DEFINE_integer("vocab_size", None, "size of the SentencePiece model to train", lower_bound=258)
+VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "list of words, one a line, or SentencePiece model to use")
+MIN_COUNT = flags.DEFINE_integer("min_count", None, "words seen less often become <unk>", lower_bound=1)
+DOCUMENTS = flags.DEFINE_enum("documents", "file", ["file", "blank_line"], "what parts documents of text")
+PASSES = flags.DEFINE_integer(
+    "passes", None, "copies of the training text, lines shuffled in each [4 for lm1b, else 1]", lower_bound=1
+)
+SEED = flags.DEFINE_integer("seed", 0, "of the shuffling")
+OVERWRITE = flags.DEFINE_bool("overwrite", False, "replace the corpus that is in data_dir")
+DOWNLOAD_DIR = flags.DEFINE_string("download_dir", None, "where archives are kept [data_dir/downloads]")
 
 
 def main(argv):
     del argv
-    from txl_tf.data.prepare import prepare
+    from txl_tf.data.prepare import prepare  # here, so that --help and wrong flags answer at once
 
-    corpus = prepare(DATASET.value, DATA_DIR.value, SOURCE.value, overwrite=OVERWRITE.value)
+    corpus = prepare(
+        DATASET.value,
+        DATA_DIR.value,
+        source=SOURCE.value,
+        vocab=VOCAB.value,
+        vocab_size=VOCAB_SIZE.value,
+        vocab_file=VOCAB_FILE.value,
+        min_count=MIN_COUNT.value,
+        documents=DOCUMENTS.value,
+        passes=PASSES.value,
+        seed=SEED.value,
+        overwrite=OVERWRITE.value,
+        download_dir=DOWNLOAD_DIR.value,
+    )
+    print(f"{corpus.data_dir}: {corpus.dataset}, {corpus.vocab_size:,} {corpus.unit}s")
     for name, split in corpus.splits.items():
-        print(f"{name}: {split.tokens:,} tokens")
+        print(f"{name:>6} {split.tokens:15,} tokens" + (f", {len(split.passes)} passes" * (len(split.passes) > 1)))
 
 
 if __name__ == "__main__":

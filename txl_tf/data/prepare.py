@@ -1,56 +1,182 @@
-"""Preparing a corpus: text in, TFRecord shards, vocabulary and manifest out."""
+"""Preparing a corpus: text in; TFRecord shards, vocabulary and manifest out."""
 
+import os
 import re
+import shutil
+import tempfile
 
 import tensorflow as tf
 from absl import logging
 
-from txl_tf.data import manifest, records, sources
-from txl_tf.data.vocab import ByteVocabulary
+from txl_tf.data import encoding, manifest, records, sources, subwords
+from txl_tf.data.corpora import CORPORA
+from txl_tf.data.vocab import read_lines
 from txl_tf.errors import InputError
 
+DATASETS = ("python_stdlib", *CORPORA, "text")
+VOCABULARIES = ("bytes", "chars", "words", "sentencepiece")
+_WORK = "work"
 
-def prepare(dataset, data_dir, source=None, overwrite=False):
+
+def prepare(
+    dataset,
+    data_dir,
+    *,
+    source=None,
+    vocab=None,
+    vocab_size=None,
+    vocab_file=None,
+    min_count=None,
+    documents="file",
+    passes=None,
+    seed=0,
+    overwrite=False,
+    download_dir=None,
+):
     """Prepares a corpus in `data_dir`, or finds that it is there already.
+
+    The manifest is written last, so a run that is killed leaves no corpus; the next one uses its downloads.
+
+    Args:
+        dataset: one of DATASETS.
+        data_dir: local or gs://.
+        source: the published archive or its files; for dataset "text" a file, directory or glob. None: download.
+        vocab: one of VOCABULARIES; None: the corpus's own, or bytes.
+        vocab_size: of a SentencePiece model to train.
+        vocab_file: a word list, one a line, or a SentencePiece model, to use as it is.
+        min_count: words seen less often in the training text are unknown; None: the corpus's own rule.
+        documents: "file" or "blank_line", what parts documents in dataset "text".
+        passes: shuffled copies of the training text; None: the corpus's own number.
+        seed: of the shuffling.
+        overwrite: whether to replace another corpus in `data_dir`.
+        download_dir: local; None: data_dir/downloads, or ~/.cache/txl_tf where data_dir is not local.
 
     Returns:
         Corpus.
 
     Raises:
-        InputError: the source is missing or not what it should be, or `data_dir` holds another corpus.
+        InputError: the source is missing or not what it should be, settings do not fit, or `data_dir` holds another.
     """
-    request = {"dataset": dataset, "source": source}
+    _check_settings(dataset, source, vocab, vocab_size, vocab_file, min_count, passes)
+    request = {
+        "dataset": dataset,
+        "source": source,
+        "vocab": vocab,
+        "vocab_size": vocab_size,
+        "vocab_file": vocab_file,
+        "min_count": min_count,
+        "documents": documents,
+        "passes": passes,
+        "seed": seed,
+    }
     if tf.io.gfile.exists(tf.io.gfile.join(data_dir, manifest.FILE_NAME)) and not overwrite:
         corpus = manifest.load_corpus(data_dir)
-        if corpus.request != request:
-            raise InputError(f"{data_dir} holds {corpus.request}: give another --data_dir, or --overwrite")
+        if differing := [name for name, value in request.items() if corpus.request.get(name) != value]:
+            what = ", ".join(f"{name}={corpus.request.get(name)}" for name in differing)
+            raise InputError(f"{data_dir} holds a corpus made with {what}: give another --data_dir, or --overwrite")
         logging.info("%s is prepared already", data_dir)
         return corpus
-    tf.io.gfile.makedirs(data_dir)
+    try:
+        tf.io.gfile.makedirs(data_dir)
+    except tf.errors.OpError as error:
+        raise InputError(f"--data_dir={data_dir} cannot be made: {' '.join(error.message.split())}") from error
     _remove_old(data_dir)
-    text = sources.standard_library() if dataset == "python_stdlib" else sources.text_files(source)
-    vocabulary = ByteVocabulary()
-    dtype = records.smallest_dtype(vocabulary.vocab_size)
-    writers = {split: records.ShardWriter(data_dir, split, dtype) for split in sources.SPLITS}
-    for split, block in text.blocks(utf8=False):
-        writers[split].add(vocabulary.encode(block))
-    splits = {split: manifest.Split(writer.tokens, (writer.close(),)) for split, writer in writers.items()}
+    local = "://" not in data_dir
+    work_dir = os.path.join(data_dir, _WORK) if local else tempfile.mkdtemp()
+    download_dir = download_dir or (os.path.join(data_dir, "downloads") if local else "~/.cache/txl_tf")
+    os.makedirs(work_dir, exist_ok=True)
+    try:
+        text = _text(dataset, source, documents, os.path.expanduser(download_dir), work_dir)
+        vocabulary, chunks = _encode(dataset, text, work_dir, vocab, vocab_size, vocab_file, min_count, passes, seed)
+        return _write(dataset, data_dir, request, vocabulary, chunks)
+    finally:
+        shutil.rmtree(work_dir)
+
+
+def _check_settings(dataset, source, vocab, vocab_size, vocab_file, min_count, passes):
+    """InputError where settings are missing or would be ignored."""
+    words = vocab == "words" or (vocab is None and dataset in CORPORA and CORPORA[dataset].words is not None)
+    if dataset == "text" and not source:
+        raise InputError("--dataset=text needs --source: a file, a directory or a quoted glob")
+    if dataset == "python_stdlib" and source:
+        raise InputError("--dataset=python_stdlib reads this interpreter's own library: leave --source away")
+    if vocab == "sentencepiece" and (vocab_size is None) == (vocab_file is None):
+        raise InputError("--vocab=sentencepiece needs --vocab_size to train a model, or --vocab_file=MODEL to use one")
+    if vocab_size is not None and vocab != "sentencepiece":
+        raise InputError("--vocab_size is for --vocab=sentencepiece: other vocabularies have the size they have")
+    if vocab_file is not None and not (words or vocab == "sentencepiece"):
+        raise InputError("--vocab_file is for --vocab=words (a list) and --vocab=sentencepiece (a model)")
+    if (min_count is not None or passes is not None) and not words:
+        raise InputError("--min_count and --passes are for vocabularies of words")
+    if passes is not None and passes < 1:
+        raise InputError(f"--passes={passes}: at least one is needed")
+
+
+def _text(dataset, source, documents, download_dir, work_dir):
+    if dataset == "python_stdlib":
+        return sources.standard_library()
+    if dataset == "text":
+        return sources.text_files(source, documents)
+    return CORPORA[dataset].text(dataset, source, download_dir, work_dir)
+
+
+def _encode(dataset, text, work_dir, vocab, vocab_size, vocab_file, min_count, passes, seed):
+    """(vocabulary, chunks), see encoding.py."""
+    corpus = CORPORA.get(dataset)
+    if vocab is None and corpus and corpus.encode:
+        return corpus.encode(text)
+    if vocab == "sentencepiece":
+        return encoding.subword_pieces(text, vocab_size, subwords.read_model(vocab_file) if vocab_file else None)
+    if vocab == "chars":
+        return encoding.seen_chars(text)
+    if vocab == "words" or (corpus and corpus.words):
+        options = dict(corpus.words if corpus and corpus.words else {})
+        if min_count is not None:
+            options["min_count"] = min_count
+        if vocab_file:
+            options["word_list"] = [line.split()[0] for line in read_lines("", vocab_file) if line.strip()]
+        passes = passes or (corpus.passes if corpus else 1)
+        return encoding.seen_words(text, work_dir, passes=passes, seed=seed, **options)
+    return encoding.all_bytes(text)
+
+
+def _write(dataset, data_dir, request, vocabulary, chunks):
+    dtype, writers = records.smallest_dtype(vocabulary.vocab_size), {}
+    for stream, ids in chunks:
+        if stream not in writers:
+            writers[stream] = records.ShardWriter(data_dir, stream, dtype)
+        writers[stream].add(ids)
+    splits = {}
+    for split in sources.SPLITS:
+        passes = [writer for stream, writer in writers.items() if stream == split or stream.startswith(split + "-")]
+        if not passes or passes[0].tokens < 2:
+            raise InputError(f"there is no {split} text: give more documents, or files named train.., valid.., test..")
+        splits[split] = manifest.Split(passes[0].tokens, tuple(writer.close() for writer in passes))
     vocabulary.save(data_dir)
-    corpus = manifest.Corpus(
-        data_dir=data_dir,
-        dataset=dataset,
-        unit=vocabulary.unit,
-        vocab_size=vocabulary.vocab_size,
-        cutoffs=(),
-        vocabulary_spec=vocabulary.spec,
-        dtype=dtype,
-        record_tokens=records.RECORD_TOKENS,
-        shard_records=records.SHARD_RECORDS,
-        splits=splits,
-        files={},
-        request=request,
+    names = [vocabulary.spec["file"]] if "file" in vocabulary.spec else []
+    corpus = CORPORA.get(dataset)
+    if corpus and request["vocab"] is None and vocabulary.vocab_size != corpus.vocab_size:
+        logging.warning(
+            "the vocabulary has %d entries, that of all of %s %d: published models do not fit",
+            *(vocabulary.vocab_size, dataset, corpus.vocab_size),
+        )
+    cutoffs = corpus.cutoffs if corpus and vocabulary.unit == "word" else ()
+    manifest.write_manifest(
+        manifest.Corpus(
+            data_dir=data_dir,
+            dataset=dataset,
+            unit=vocabulary.unit,
+            vocab_size=vocabulary.vocab_size,
+            cutoffs=tuple(cutoff for cutoff in cutoffs if cutoff < vocabulary.vocab_size),
+            vocabulary_spec=vocabulary.spec,
+            dtype=dtype,
+            record_tokens=records.RECORD_TOKENS,
+            shard_records=records.SHARD_RECORDS,
+            splits=splits,
+            files={name: manifest.file_sha256(tf.io.gfile.join(data_dir, name)) for name in names},
+            request=request,
+        )
     )
-    manifest.write_manifest(corpus)
     return manifest.load_corpus(data_dir)
 
 
@@ -60,5 +186,5 @@ def _remove_old(data_dir):
     if tf.io.gfile.exists(path):
         tf.io.gfile.remove(path)
     for name in tf.io.gfile.listdir(data_dir):
-        if re.fullmatch(r"(train|valid|test)\S*-\d{5}\.tfrecord", name):
+        if re.fullmatch(r"(train(-\d+)?|valid|test)-\d{5}\.tfrecord", name):
             tf.io.gfile.remove(tf.io.gfile.join(data_dir, name))

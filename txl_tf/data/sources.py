@@ -6,10 +6,11 @@ import sysconfig
 
 import tensorflow as tf
 
+from txl_tf.data.progress import Progress
 from txl_tf.errors import InputError
 
 SPLITS = ("train", "valid", "test")
-BLOCK_BYTES = 1 << 23
+BLOCK_BYTES = 1 << 21
 DOCUMENT_END = b"\n\n"
 
 # Parts of the standard library that are its tests, or no part of it.
@@ -39,39 +40,55 @@ class TextSource:
     pieces: tuple[Piece, ...]
     documents: str = "joined"
 
-    def blocks(self, utf8):
+    def blocks(self, utf8=True, end_lines=False):
         """Yields (split, bytes) of about BLOCK_BYTES, a split's blocks in order, cut at the ends of lines.
 
         Documents end in a blank line, whatever they ended in.
 
         Args:
             utf8: whether text that is not UTF-8 is an InputError that names the file and the byte.
+            end_lines: whether the last line of a file gets a newline if it has none.
         """
+        progress, done = Progress("reading", self.size(), "B"), 0
+        for split, block in self._joined(utf8, end_lines) if self.documents == "joined" else self._collected(utf8):
+            yield split, block
+            done += len(block)
+            progress.update(done)
+        progress.close()
+
+    def _joined(self, utf8, end_lines):
+        for piece in self.pieces:
+            block = b"\n"
+            for block in _read_blocks(piece, utf8):
+                yield piece.split, block
+            if end_lines and not block.endswith(b"\n"):
+                yield piece.split, b"\n"
+
+    def _collected(self, utf8):
+        """Documents can be short, and their splits alternate: here they are joined to blocks."""
         waiting = {}
-        for split, block in self._parts(utf8):
-            parts = waiting.setdefault(split, [])
-            parts.append(block)
-            if sum(map(len, parts)) >= BLOCK_BYTES:
-                yield split, b"".join(waiting.pop(split))
-        for split, parts in waiting.items():
-            yield split, b"".join(parts)
+        for split, block in self._documents(utf8):
+            text = waiting.setdefault(split, bytearray())
+            text += block
+            if len(text) >= BLOCK_BYTES:
+                yield split, bytes(waiting.pop(split))
+        for split, text in waiting.items():
+            yield split, bytes(text)
 
     def size(self):
         """Bytes of all pieces."""
         return sum((tf.io.gfile.stat(p.path).length if p.stop is None else p.stop) - p.start for p in self.pieces)
 
-    def _parts(self, utf8):
+    def _documents(self, utf8):
         for piece in self.pieces:
             blocks = _read_blocks(piece, utf8)
-            if self.documents == "joined":
-                for block in blocks:
-                    yield piece.split, block
-            elif self.documents == "file":
+            if self.documents == "file":
                 for block in _end_document(blocks):
                     yield piece.split, block
             else:
+                file = piece.path.rsplit("/", 1)[-1]
                 for index, document in enumerate(_blank_line_documents(blocks)):
-                    yield drawn_split(f"{piece.path}#{index}"), document
+                    yield drawn_split(f"{file}#{index}"), document
 
 
 def drawn_split(name):

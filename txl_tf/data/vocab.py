@@ -2,7 +2,8 @@
 
 Every Vocabulary is a tf.Module, so whatever it needs inside the graph (tables, their asset files) travels in a
 SavedModel with the module that owns it. On disk a vocabulary is a file a person can read plus a `spec`, a small dict
-that goes into somebody's JSON; `load_vocabulary` puts the two together. SentencePiece is in subwords.py.
+that goes into somebody's JSON; `load_vocabulary` puts the two together. SentencePiece
+is in subwords.py.
 """
 
 import abc
@@ -307,7 +308,14 @@ def load_vocabulary(directory, spec):
     Raises:
         InputError: a file is missing or damaged, or the spec is of an unknown kind.
     """
-    kinds = {"bytes": ByteVocabulary, "chars": CharVocabulary, "words": WordVocabulary}
+    from txl_tf.data.subwords import SubwordVocabulary  # which builds on this module
+
+    kinds = {
+        "bytes": ByteVocabulary,
+        "chars": CharVocabulary,
+        "words": WordVocabulary,
+        "sentencepiece": SubwordVocabulary,
+    }
     if spec.get("kind") not in kinds:
         raise InputError(
             f"{directory} has a vocabulary of unknown kind {spec.get('kind')!r}: known are {', '.join(kinds)}"

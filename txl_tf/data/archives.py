@@ -1,0 +1,74 @@
+"""Taking the wanted members out of zip and tar archives and gzip files.
+
+No path inside an archive is ever used as a path: a member is wanted for its last name, which the caller spells out, and
+goes under that name into a directory of the caller's.
+"""
+
+import functools
+import gzip
+import os
+import re
+import shutil
+import tarfile
+import zipfile
+import zlib
+
+from txl_tf.errors import InputError
+
+
+def is_archive(path):
+    """Whether a file's name says zip, tar or gzip."""
+    return path.endswith((".zip", ".tgz", ".tar.gz", ".tar", ".gz"))
+
+
+def extract(archive, wanted, directory):
+    """Extracts the members whose last name matches the regular expression `wanted`.
+
+    A member that was extracted before is left as it is. Of a plain .gz file the one member is the file without ".gz".
+
+    Args:
+        archive: local path.
+        wanted: matches whole names; must not match "/" or "\\".
+        directory: local; made if needed.
+
+    Returns:
+        Paths, sorted.
+
+    Raises:
+        InputError: the archive is damaged.
+    """
+    os.makedirs(directory, exist_ok=True)
+    paths = []
+    try:
+        for name, size, open_member in _members(archive):
+            name = re.split(r"[/\\]", name)[-1]
+            if not re.fullmatch(wanted, name):
+                continue
+            path = os.path.join(directory, name)
+            if path in paths:
+                raise InputError(f"{archive} holds {name} twice: which one is meant?")
+            paths.append(path)
+            if not (os.path.exists(path) and os.path.getsize(path) == size):
+                with open_member() as member, open(path + ".partial", "wb") as file:
+                    shutil.copyfileobj(member, file, 1 << 20)
+                os.replace(path + ".partial", path)
+    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, gzip.BadGzipFile, RuntimeError) as error:
+        raise InputError(f"{archive} is damaged ({error}): fetch it again") from error
+    return sorted(paths)
+
+
+def _members(archive):
+    """Yields (name, size or None, open) of the regular files."""
+    if archive.endswith(".zip"):
+        with zipfile.ZipFile(archive) as file:
+            for info in file.infolist():
+                if not info.is_dir():
+                    yield info.filename, info.file_size, lambda info=info: file.open(info)
+    elif archive.endswith((".tgz", ".tar.gz", ".tar")):
+        with tarfile.open(archive, "r|*") as file:  # a stream: members in order, no seeking back in gzip
+            for info in file:
+                if info.isreg():
+                    yield info.name, info.size, lambda info=info: file.extractfile(info)
+    else:
+        name = os.path.basename(archive).removesuffix(".gz")
+        yield name, None, functools.partial(gzip.open, archive)

@@ -1,0 +1,177 @@
+"""The corpora of the literature: where they are published, and the rules by which the official code reads them.
+
+Rules (kimiyoung/transformer-xl, its data_utils.py and getdata.sh):
+  enwik8  symbols are bytes; newlines are left out, hence a vocabulary of 204 and not 205. 90M/5M/5M bytes.
+  text8   symbols are characters; the space in front of the text is not one of them. 90M/5M/5M characters.
+  wt103   words, <eos> after each line, vocabulary of the training words. Cutoffs for the adaptive softmax.
+  wt2     words, <eos> after each line, vocabulary of all three splits.
+  ptb     as wt2, in lower case.
+  lm1b    words, <S> at both ends of each sentence, sentences shuffled in each pass; words seen less than 3 times are
+          <UNK>. Test is the first of the 50 held-out parts, valid the second (the official code takes the first for
+          both; where there is only that, so does this).
+"""
+
+import dataclasses
+import functools
+import os
+import re
+from collections.abc import Callable
+
+from absl import logging
+
+from txl_tf.data import archives, encoding, sources
+from txl_tf.data.download import Published, fetch
+from txl_tf.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class PublishedCorpus:
+    """A corpus of the literature.
+
+    Attributes:
+        published: its archive.
+        members: regular expression for file names, by split; {"all": ..} for one file that is cut 90/5/5 by bytes.
+        encode: a function of encoding.py, its options bound; None: words, and `words` holds the options.
+        words: options of encoding.seen_words.
+        cutoffs: of the adaptive softmax.
+        vocab_size: that the published file gives.
+        passes: over the training text.
+    """
+
+    published: Published
+    members: dict[str, str]
+    encode: Callable | None = None
+    words: dict | None = None
+    cutoffs: tuple[int, ...] = ()
+    vocab_size: int = 0
+    passes: int = 1
+
+    def text(self, name, source, download_dir, work_dir):
+        """TextSource of the corpus.
+
+        Args:
+            name: for messages.
+            source: the archive, or a file or directory with what is in it, on disk; None: download.
+            download_dir: local directory for the archive.
+            work_dir: local directory for its members.
+
+        Raises:
+            InputError: nothing to read, or not what it should be.
+        """
+        if source is None:
+            source = fetch(self.published, download_dir)
+        pattern = "|".join(self.members.values())
+        if os.path.isdir(source):
+            found = [path for path in sources.find_files(source) if not archives.is_archive(path)]
+            zipped = [path for path in sources.find_files(source) if path.endswith(".gz")]
+            found += [member for path in zipped for member in archives.extract(path, pattern, work_dir)]
+        elif not os.path.exists(source):
+            raise InputError(f"{source} not found: give the {self.published.name} from {self.published.urls[0]}")
+        elif archives.is_archive(source):
+            if os.path.getsize(source) != self.published.bytes:
+                logging.warning("%s is not the published %s: it has another length", source, self.published.name)
+            found = archives.extract(source, pattern, work_dir)
+        else:
+            found = [source]
+        return self._text(name, source, found)
+
+    def _text(self, name, source, found):
+        names = {path: path.replace("\\", "/").rsplit("/", 1)[-1] for path in found}
+        files = {
+            split: sorted(path for path in found if re.fullmatch(pattern, names[path]))
+            for split, pattern in self.members.items()
+        }
+        if "all" in files:
+            whole = files["all"] or (found if len(found) == 1 else [])
+            if len(whole) != 1:
+                raise InputError(f"{source} holds no {name}: give --source={self.published.name} or the file inside it")
+            if os.path.getsize(whole[0]) != 100_000_000:
+                logging.warning("%s is not all of %s: its last 5%% are test, the 5%% before them valid", whole[0], name)
+            return sources.TextSource(tuple(sources.cut_by_bytes(whole, (0.9, 0.05, 0.05))))
+        if "valid" in files and not files["valid"]:
+            files["valid"] = files["test"] if name == "lm1b" else []
+        for split, paths in files.items():
+            if not paths:
+                raise InputError(f"{source} has no {split} text of {name}: no file is named {self.members[split]}")
+        pieces = [sources.Piece(split, path) for split in sources.SPLITS for path in files[split]]
+        return sources.TextSource(tuple(pieces))
+
+
+_WIKI_MEMBERS = {split: rf"(wiki\.)?{split}\.(tokens|txt)|wikitext-\d+\.{split}\.txt" for split in sources.SPLITS}
+
+CORPORA = {
+    "enwik8": PublishedCorpus(
+        Published(
+            ("http://mattmahoney.net/dc/enwik8.zip", "https://data.deepai.org/enwik8.zip"),
+            36_445_475,
+            "sha256:547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc",
+        ),
+        {"all": "enwik8"},
+        encoding.seen_bytes,
+        vocab_size=204,
+    ),
+    "text8": PublishedCorpus(
+        Published(
+            ("http://mattmahoney.net/dc/text8.zip", "https://data.deepai.org/text8.zip"),
+            31_344_016,
+            "sha256:a6640522afe85d1963ad56c05b0ede0a0c000dddc9671758a6cc09b7a38e5232",
+        ),
+        {"all": "text8"},
+        functools.partial(encoding.seen_chars, trim=True),
+        vocab_size=27,
+    ),
+    "wt103": PublishedCorpus(
+        Published(
+            ("https://wikitext.smerity.com/wikitext-103-v1.zip",),
+            190_229_076,
+            "sha256:242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590",
+        ),
+        _WIKI_MEMBERS,
+        words={"counted": ("train",)},
+        cutoffs=(20_000, 40_000, 200_000),
+        vocab_size=267_735,
+    ),
+    "wt2": PublishedCorpus(
+        Published(
+            ("https://wikitext.smerity.com/wikitext-2-v1.zip",),
+            4_475_746,
+            "sha256:92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
+        ),
+        _WIKI_MEMBERS,
+        words={"counted": sources.SPLITS},
+        vocab_size=33_278,
+    ),
+    "ptb": PublishedCorpus(
+        Published(
+            ("http://www.fit.vutbr.cz/~imikolov/rnnlm/simple-examples.tgz",),
+            34_869_662,
+            "md5:30177ea32e27c525793142b6bf2c8e2d",
+        ),
+        {split: rf"(ptb\.)?{split}\.txt" for split in sources.SPLITS},
+        words={"counted": sources.SPLITS, "lower_case": True},
+        vocab_size=10_000,
+    ),
+    "lm1b": PublishedCorpus(
+        Published(
+            ("http://www.statmt.org/lm-benchmark/1-billion-word-language-modeling-benchmark-r13output.tar.gz",),
+            1_792_209_805,
+            "sha256:01ba60381110baf7f189dfd2b8374de371e8c9a340835793f190bdae9e90a34e",
+        ),
+        {
+            "train": r"news\.en-\d{5}-of-00100",
+            "valid": r"news\.en\.heldout-00001-of-00050",
+            "test": r"news\.en\.heldout-00000-of-00050",
+        },
+        words={
+            "counted": ("train",),
+            "min_count": 3,
+            "first": ("<S>", "</S>", "<UNK>"),
+            "line_end": "<S>",
+            "unknown": "<UNK>",
+            "both_ends": True,
+        },
+        cutoffs=(60_000, 100_000, 640_000),
+        vocab_size=793_471,
+        passes=4,
+    ),
+}

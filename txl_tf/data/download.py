@@ -1,0 +1,134 @@
+"""Fetching published files: resumed after a cut, checked, from a mirror where the first address fails."""
+
+import dataclasses
+import hashlib
+import http.client
+import os
+import socket
+import time
+import urllib.error
+import urllib.request
+
+from absl import logging
+
+from txl_tf.data.progress import Progress
+from txl_tf.errors import InputError
+
+_TRIES = 5  # at one address; a try that brought bytes does not count
+_TIMEOUT_SECONDS = 30
+_USER_AGENT = "Mozilla/5.0 (compatible; txl_tf)"  # some servers refuse Python's own
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """A file as it was published.
+
+    Attributes:
+        urls: where it is, mirrors last.
+        bytes: its length.
+        digest: "sha256:..." or "md5:...".
+    """
+
+    urls: tuple[str, ...]
+    bytes: int
+    digest: str
+
+    @property
+    def name(self):
+        """What to call it on disk."""
+        return self.urls[0].rsplit("/", 1)[-1]
+
+    def check(self, path):
+        """InputError unless the local file at `path` is this one."""
+        size = os.path.getsize(path)
+        if size != self.bytes:
+            raise InputError(f"{path} has {size:,} bytes, the published file {self.bytes:,}: fetch it again")
+        kind, expected = self.digest.split(":")
+        digest = hashlib.new(kind, usedforsecurity=False)
+        with open(path, "rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+        if digest.hexdigest() != expected:
+            raise InputError(f"{path} is not the published file: its {kind} is {digest.hexdigest()}, not {expected}")
+
+
+def fetch(published, directory, pause=1.0):
+    """The local path of a published file, downloaded into `directory` unless it is there already.
+
+    Args:
+        published: Published.
+        directory: local; a download that was cut waits there as NAME.partial and is resumed.
+        pause: seconds to wait after a failure, doubled after each.
+
+    Raises:
+        InputError: no address gives the right file; says which file to fetch by hand and where to put it.
+    """
+    path = os.path.join(directory, published.name)
+    os.makedirs(directory, exist_ok=True)
+    if os.path.exists(path):
+        published.check(path)
+        return path
+    partial, reasons = path + ".partial", []
+    for url in published.urls:
+        try:
+            _download(url, partial, published.bytes, pause)
+            published.check(partial)
+        except (OSError, http.client.HTTPException, InputError) as error:
+            reasons.append(f"{url}: {error}")
+            logging.warning("%s", reasons[-1])
+            if isinstance(error, InputError) and os.path.exists(partial):
+                os.remove(partial)  # wrong bytes: nothing to resume
+            continue
+        os.replace(partial, path)
+        return path
+    raise InputError(
+        f"cannot download {published.name} ({'; '.join(reasons)}). Fetch {published.urls[0]} by hand "
+        f"({published.bytes:,} bytes, {published.digest}) and put it at {path}, or give it as --source"
+    )
+
+
+def _download(url, partial, size, pause):
+    """Downloads what `partial` lacks of `size` bytes. OSError, HTTPException or InputError if that cannot be."""
+    failures = 0
+    while (start := os.path.getsize(partial) if os.path.exists(partial) else 0) < size:
+        try:
+            _download_from(url, partial, start, size)
+            continue
+        except urllib.error.HTTPError as error:
+            if error.code < 500:
+                raise
+            reason = error
+        except (OSError, http.client.HTTPException) as error:
+            reason = error
+        if isinstance(getattr(reason, "reason", None), socket.gaierror):
+            raise reason  # no such name, or no network: trying again does not help
+        gained = os.path.exists(partial) and os.path.getsize(partial) > start
+        failures = 0 if gained else failures + 1
+        if failures == _TRIES:
+            raise reason
+        logging.warning("%s: %s; trying again", url, reason)
+        time.sleep(pause * 2**failures)
+
+
+def _download_from(url, partial, start, size):
+    """One connection. Raises if it ends before `size`."""
+    request = urllib.request.Request(url, headers={"User-Agent": _USER_AGENT})
+    if start:
+        request.add_header("Range", f"bytes={start}-")
+    with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:
+        if start and not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
+            start = 0  # this server sends everything again
+        length = response.headers.get("Content-Length")
+        if length is not None and start + int(length) != size:
+            raise InputError(f"the server offers {start + int(length):,} bytes, not {size:,}")
+        progress = Progress(os.path.basename(url), size, "B")
+        with open(partial, "ab" if start else "wb") as file:
+            while block := response.read(1 << 16):
+                start += len(block)
+                if start > size:
+                    raise InputError(f"the server sends more than {size:,} bytes")
+                file.write(block)
+                progress.update(start)
+        if start < size:
+            raise http.client.IncompleteRead(b"", size - start)
+        progress.close()

@@ -1,0 +1,237 @@
+"""From text to a vocabulary and ids: one function for each kind of token.
+
+Each takes a TextSource and returns (vocabulary, chunks), where chunks yields (stream, ids [n]); a stream is a split's
+name, or "train-1", "train-2", .. for further passes over the training text.
+"""
+
+import os
+
+import numpy as np
+
+from txl_tf.data import subwords, words
+from txl_tf.data.progress import Progress
+from txl_tf.data.sources import SPLITS
+from txl_tf.data.vocab import ByteVocabulary, CharVocabulary, WordVocabulary
+
+# Sentences are shuffled among so many tokens, then these groups among each other.
+_SHUFFLE_TOKENS = 1 << 22
+
+
+def all_bytes(text):
+    """Every byte is its own id."""
+    vocabulary = ByteVocabulary()
+    return vocabulary, ((split, vocabulary.encode(block)) for split, block in text.blocks(utf8=False))
+
+
+def seen_bytes(text):
+    """The bytes there are except newlines, the most frequent first, as the official code has enwik8.
+
+    (It writes bytes as numbers between spaces but a newline as itself, and then splits lines at white space.)
+    """
+    counts = _Counts(256)
+    for split, block in text.blocks(utf8=False):
+        counts.add(split, np.frombuffer(block, np.uint8))
+    order = counts.most_common(SPLITS)
+    vocabulary = ByteVocabulary(order[order != ord("\n")], dropped=[ord("\n")])
+    return vocabulary, ((split, vocabulary.encode(block)) for split, block in text.blocks(utf8=False))
+
+
+def seen_chars(text, trim=False):
+    """The characters there are, the most frequent first.
+
+    Args:
+        text: TextSource.
+        trim: whether the ends of each split lose their white space, as the official code's do for text8.
+    """
+    counts = _Counts(0x110000)
+    for split, block in _trimmed(text.blocks()) if trim else text.blocks():
+        counts.add(split, np.frombuffer(block.decode().encode("utf-32-le"), np.int32))
+    vocabulary = CharVocabulary([chr(code) for code in counts.most_common(SPLITS)])
+    blocks = _trimmed(text.blocks()) if trim else text.blocks()
+    return vocabulary, ((split, vocabulary.encode(block)) for split, block in blocks)
+
+
+def seen_words(
+    text, work_dir, *, counted=("train",), min_count=1, word_list=None, passes=1, seed=0, first=("<eos>",), **options
+):
+    """The words there are, the most frequent first and those equally frequent as they appear.
+
+    Args:
+        text: TextSource.
+        work_dir: a local directory for ids as they were numbered before the vocabulary was known.
+        counted: the splits whose words count; other words are unknown.
+        min_count: words seen less often are unknown.
+        word_list: the words by id, in place of those seen.
+        passes: how many times the training text is written; each pass but one has its lines shuffled in its own way,
+            and that one too if there are more.
+        seed: of the shuffling.
+        first: words that come first in the vocabulary, the line's end among them.
+        **options: of WordVocabulary.
+    """
+    options = {"line_end": "<eos>", "both_ends": False, "unknown": "<unk>", "lower_case": False, **options}
+    numbers, counts = words.WordNumbers(), _Counts(0)
+    spools = {split: _Spool(os.path.join(work_dir, f"{split}.ids")) for split in SPLITS}
+    blocks = text.blocks(end_lines=True)
+    if options["lower_case"]:
+        blocks = ((split, block.decode().lower().encode()) for split, block in blocks)
+    for split, ids in words.number_blocks(blocks, numbers):
+        counts.add(split, ids)
+        spools[split].add(ids)
+    seen = [word.decode() for word in numbers.words]
+    newline = seen.index("\n") if "\n" in seen else -1
+    if word_list is None:
+        order = counts.most_common(counted, min_count)
+        word_list = list(dict.fromkeys([*first, *(seen[number] for number in order if number != newline)]))
+        if options["unknown"] not in word_list:
+            word_list.append(options["unknown"])
+    vocabulary = WordVocabulary(word_list, **options)
+
+    ids = dict(zip(word_list, range(len(word_list)), strict=True))
+    unknown, line_end = ids[options["unknown"]], ids[options["line_end"]]
+    id_of = np.array([ids.get(word, unknown) for word in seen], np.int32)
+    if newline >= 0:
+        id_of[newline] = line_end
+
+    def finished(group):
+        stream, split, start, stop, rng = group
+        numbered = spools[split].read(start, stop)
+        if rng is not None:
+            numbered = _shuffle_lines(numbered, newline, rng)
+        tokens = id_of[numbered]
+        return stream, _mark_both_ends(tokens, numbered == newline, line_end) if options["both_ends"] else tokens
+
+    def groups():
+        total = sum(spool.tokens * (passes if split == "train" else 1) for split, spool in spools.items())
+        progress, done = Progress("writing", total, " tokens"), 0
+        for split, spool in spools.items():
+            for index in range(passes if split == "train" else 1):
+                rng = np.random.default_rng([seed, index]) if split == "train" and passes > 1 else None
+                parts = spool.groups(_SHUFFLE_TOKENS)
+                if rng is not None:
+                    rng.shuffle(parts)
+                for start, stop in parts:
+                    yield f"{split}-{index}" if index else split, split, start, stop, rng and rng.spawn(1)[0]
+                    done += stop - start
+                    progress.update(done)
+        progress.close()
+
+    return vocabulary, words.in_order(finished, groups())
+
+
+def subword_pieces(text, vocab_size=None, model=None):
+    """SentencePiece, either trained on (at most 200 MB of) the training text or from a given model."""
+    if model is None:
+        numbers, counts, size = words.WordNumbers(), _Counts(0), 0
+        blocks = (item for item in text.blocks() if item[0] == "train")
+        for split, ids in words.number_blocks(blocks, numbers):
+            counts.add(split, ids)
+            size += len(ids)
+            if size > 40_000_000:
+                break
+        totals = counts.total(["train"])
+        seen = {word.decode(): int(count) for word, count in zip(numbers.words, totals, strict=True)}
+        model = subwords.train(seen, vocab_size)
+    vocabulary = subwords.SubwordVocabulary(model)
+    return vocabulary, words.in_order(lambda item: (item[0], vocabulary.encode(item[1])), text.blocks())
+
+
+class _Counts:
+    """How often each number appears in each split, and where first."""
+
+    def __init__(self, size):
+        self._size, self._counts, self._first, self._added = size, {}, {}, {}
+
+    def add(self, split, numbers):
+        if not len(numbers):
+            return
+        self._size = max(self._size, int(numbers.max()) + 1)
+        counts, first = self._grown(split)
+        here = np.bincount(numbers, minlength=0)
+        self._counts[split][: len(here)] += here
+        new = np.flatnonzero((counts[: len(here)] == here) & (here > 0))  # those that were not there before
+        if new.size:
+            place = np.full(len(here), -1)
+            place[numbers[::-1]] = np.arange(len(numbers) - 1, -1, -1)
+            first[new] = self._added.get(split, 0) + place[new]
+        self._added[split] = self._added.get(split, 0) + len(numbers)
+
+    def total(self, splits):
+        return np.sum([self._grown(split)[0] for split in splits], axis=0)
+
+    def most_common(self, splits, min_count=1):
+        """Numbers, the most frequent first; those equally frequent in the order of their first appearance."""
+        total, place, before = self.total(splits), np.full(self._size, -1), 0
+        for split in splits:
+            counts, first = self._grown(split)
+            new = (place < 0) & (counts > 0)
+            place[new] = before + first[new]
+            before += self._added.get(split, 0)
+        order = np.lexsort((place, -total))
+        return order[total[order] >= min_count]
+
+    def _grown(self, split):
+        for table in (self._counts, self._first):
+            old = table.get(split, np.zeros(0, np.int64))
+            if len(old) < self._size:
+                table[split] = np.concatenate([old, np.zeros(self._size * 3 // 2 - len(old), np.int64)])
+        return self._counts[split][: self._size], self._first[split][: self._size]
+
+
+class _Spool:
+    """Numbers of a split in a file, with the places at which they may be parted."""
+
+    def __init__(self, path):
+        self._path, self._bounds = path, [0]
+        open(path, "wb").close()
+
+    def add(self, numbers):
+        with open(self._path, "ab") as file:
+            file.write(np.ascontiguousarray(numbers, np.int32))
+        self._bounds.append(self._bounds[-1] + len(numbers))
+
+    @property
+    def tokens(self):
+        return self._bounds[-1]
+
+    def groups(self, size):
+        """[(start, stop)] of about `size` numbers."""
+        groups, start = [], 0
+        for stop in self._bounds[1:]:
+            if stop - start >= size or stop == self._bounds[-1]:
+                groups.append((start, stop))
+                start = stop
+        return groups
+
+    def read(self, start, stop):
+        return np.fromfile(self._path, np.int32, stop - start, offset=4 * start)
+
+
+def _shuffle_lines(numbers, newline, rng):
+    """The lines of numbers [n], each ended by `newline`, in another order."""
+    ends = np.flatnonzero(numbers == newline) + 1
+    starts = np.concatenate([[0], ends[:-1]])
+    order = rng.permutation(len(ends))
+    lengths = (ends - starts)[order]
+    new_starts = np.cumsum(lengths) - lengths
+    return numbers[np.arange(lengths.sum()) + np.repeat(starts[order] - new_starts, lengths)]
+
+
+def _mark_both_ends(tokens, is_end, mark):
+    """[a b / c /] -> [/ a b / / c /]."""
+    doubled = np.repeat(tokens, np.where(is_end, 2, 1))
+    return np.concatenate([np.array([mark], tokens.dtype), doubled[:-1]])
+
+
+def _trimmed(blocks):
+    """Blocks without the white space at either end of a split; a split's blocks follow each other."""
+    last, waiting = None, b""
+    for split, block in blocks:
+        if split != last:
+            if last is not None:
+                yield last, waiting.rstrip()
+            last, waiting = split, block.lstrip()
+        else:
+            yield split, waiting
+            waiting = block
+    if last is not None:
+        yield last, waiting.rstrip()
