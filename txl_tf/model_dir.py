@@ -75,7 +75,9 @@ def load_trained(model_dir):
     about = json.loads(_read(tf.io.gfile.join(model_dir, CORPUS_FILE)))
     model = TransformerXL(config.model)
     try:
-        tf.train.Checkpoint(model=model).restore(checkpoint).expect_partial().assert_existing_objects_matched()
+        tf.train.Checkpoint(model=variables_by_path(model)).restore(
+            checkpoint
+        ).expect_partial().assert_existing_objects_matched()
     except (AssertionError, ValueError) as error:
         raise InputError(f"{checkpoint} does not fit {model_dir}/{CONFIG_FILE}: {error}") from error
     return TrainedModel(
@@ -86,6 +88,18 @@ def load_trained(model_dir):
         unit=about["unit"],
         step=int(checkpoint.rpartition("-")[2]),
     )
+
+
+def variables_by_path(keras_object):
+    """The variables of a model or optimizer by their Keras path: {"transformer_xl/layer_0/attention/..": variable}.
+
+    Checkpoints hold these. Keras objects themselves would not do: tf.train.Checkpoint does not look into their lists
+    of layers (Keras 3.15), and saves and restores the rest without a word.
+    """
+    named = {variable.path: variable.value for variable in keras_object.variables}
+    if len(named) != len(keras_object.variables):
+        raise ValueError(f"{keras_object.name}: two variables have the same path")
+    return named
 
 
 def write_atomically(path, text):

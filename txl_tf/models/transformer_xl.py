@@ -41,8 +41,8 @@ class TransformerXL(keras.Model):
         ...     nll = model.nll(hidden, targets)  # [4, T], nats
     """
 
-    def __init__(self, config, **kwargs):
-        super().__init__(dtype=config.dtype, **kwargs)
+    def __init__(self, config, name="transformer_xl"):
+        super().__init__(name=name, dtype=config.dtype)
         self.config = config
         policy, shared = self.dtype_policy, dataclasses.asdict(config)
 

@@ -6,7 +6,7 @@ The data position and the dropout seeds need no state of their own: both follow 
 import tensorflow as tf
 
 from txl_tf.distribute import gather_mems, scatter_mems
-from txl_tf.model_dir import CHECKPOINT_NAME
+from txl_tf.model_dir import CHECKPOINT_NAME, variables_by_path
 
 
 class Checkpoints:
@@ -26,7 +26,9 @@ class Checkpoints:
         with tf.device("CPU"):  # the copies to save live on the host
             self.mems = [tf.Variable(tensor, trainable=False) for tensor in tf.nest.flatten(self.structure)]
             self.sums = tf.Variable(sums, trainable=False)
-        checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, mems=self.mems, sums=self.sums)
+        checkpoint = tf.train.Checkpoint(
+            model=variables_by_path(model), optimizer=variables_by_path(optimizer), mems=self.mems, sums=self.sums
+        )
         self.manager = tf.train.CheckpointManager(
             checkpoint, model_dir, max_to_keep=keep, checkpoint_name=CHECKPOINT_NAME
         )

@@ -54,6 +54,6 @@ def make_optimizer(config, variables):
 
     Unbuilt, Keras would create its slots inside `strategy.run`, which fails.
     """
-    optimizer = ReducedGradientsAdam(learning_rate=WarmupCosine(config), epsilon=1e-8)
+    optimizer = ReducedGradientsAdam(learning_rate=WarmupCosine(config), epsilon=1e-8, name="adam")
     optimizer.build(variables)
     return optimizer
