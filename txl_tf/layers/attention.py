@@ -1,5 +1,7 @@
 """Multi-head attention with the relative positional encoding of Transformer-XL (paper, section 3.3)."""
 
+import typing
+
 import keras
 import tensorflow as tf
 
@@ -7,6 +9,21 @@ from txl_tf.layers.dropout import dropout
 from txl_tf.layers.relative import key_distances, relative_shift, sinusoids, visible_keys
 
 MASKED = -1e30  # added to scores of keys that may not be seen; finite, so that no row can become NaN
+
+
+class KeyValueRing(typing.NamedTuple):
+    """The newest C keys and values of a layer, projected once: what inference keeps instead of hidden states.
+
+    New ones overwrite the oldest in place, so no token costs a copy of the rest. The slot after the newest, where the
+    next one goes, is the oldest.
+
+    keys, values: [B, H, C, d].
+    start: int32 scalar, the slot where the segment to be read begins; it goes on at slot 0 after slot C - 1.
+    """
+
+    keys: tf.Tensor
+    values: tf.Tensor
+    start: tf.Tensor
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -115,6 +132,25 @@ class RelMultiHeadAttention(keras.layers.Layer):
         probabilities = dropout(probabilities, self.dropatt if training else 0.0, seed)
         return self.combine(probabilities, value)
 
+    def extend(self, hidden, ring, position, mask, biases=None):
+        """Attends from each position of the segment to the ring, into which the segment's own keys go first.
+
+        Args:
+            hidden: [B, T, D], T <= C.
+            ring: a KeyValueRing.
+            position: projected positions [H, C, d] of the distances C-1, .., 0.
+            mask: as for `call`, its C columns from the oldest key to the newest.
+            biases: as for `call`.
+
+        Returns:
+            [B, T, D], and the ring with the segment's keys and values.
+        """
+        key, value = self.project_context(hidden)
+        keys, values = _write(ring.keys, key, ring.start), _write(ring.values, value, ring.start)
+        start = (ring.start + hidden.shape[1]) % keys.shape[2]
+        probabilities = self.attend(self.project_query(hidden), keys, position, mask, biases, turn=start)
+        return self.combine(probabilities, values), KeyValueRing(keys, values, start)
+
     def project_query(self, hidden):
         """Queries of [B, T, D], scaled by 1 / sqrt(d): [B, H, T, d]."""
         return tf.einsum("btD,Dhd->bhtd", hidden, self.query_kernel * self.d_head**-0.5)
@@ -130,8 +166,12 @@ class RelMultiHeadAttention(keras.layers.Layer):
         """r = W_kR R of [K, D]: [H, K, d]."""
         return tf.einsum("kD,Dhd->hkd", positions, self.position_kernel)
 
-    def attend(self, query, key, position, mask, biases=None):
-        """Attention probabilities of projected queries [B, H, T, d]: [B, H, T, K], softmax in float32."""
+    def attend(self, query, key, position, mask, biases=None, turn=None):
+        """Attention probabilities of projected queries [B, H, T, d]: [B, H, T, K], softmax in float32.
+
+        `turn`, where given, is the column of the oldest key: `key` is a ring, while positions and mask go from the
+        oldest key to the newest.
+        """
         content_bias, position_bias = (self.content_bias, self.position_bias) if self.own_biases else biases
         scale = self.d_head**-0.5
         content_bias, position_bias = (
@@ -139,7 +179,10 @@ class RelMultiHeadAttention(keras.layers.Layer):
         )
         content_score = tf.einsum("bhtd,bhkd->bhtk", query + content_bias, key)
         position_score = tf.einsum("bhtd,hkd->bhtk", query + position_bias, position)
-        score = content_score + relative_shift(position_score)
+        position_score = relative_shift(position_score)
+        if turn is not None:
+            position_score, mask = tf.roll(position_score, turn, axis=-1), tf.roll(mask, turn, axis=-1)
+        score = content_score + position_score
         accurate = tf.float64 if score.dtype == tf.float64 else tf.float32
         score = tf.cast(score, accurate) + tf.where(mask, 0.0, tf.cast(MASKED, accurate))
         return tf.cast(tf.nn.softmax(score), query.dtype)
@@ -160,3 +203,11 @@ class RelMultiHeadAttention(keras.layers.Layer):
             "same_length": self.same_length,
             "init_std": self.init_std,
         }
+
+
+def _write(ring, new, start):
+    """`ring` [B, H, C, d] with `new` [B, H, T, d] in the T slots from `start` on, the last slot followed by the first."""
+    batch, heads, t_len = tf.shape(new)[0], new.shape[1], new.shape[2]
+    slots = (start + tf.range(t_len)) % ring.shape[2]
+    places = tf.meshgrid(tf.range(batch), tf.range(heads), slots, indexing="ij")
+    return tf.tensor_scatter_nd_update(ring, tf.stack(places, axis=-1), new)

@@ -1,0 +1,92 @@
+"""The decoder as inference runs it: projected keys, values and positions are kept instead of hidden states.
+
+With fixed weights the result is that of the model with mems, while the cost per token falls from O(M D^2) to O(M D):
+nothing is projected twice. Shapes: B batch, T segment, M memory, C = M + T_max slots, H heads, d = d_head.
+"""
+
+import typing
+
+import tensorflow as tf
+
+from txl_tf.layers.attention import KeyValueRing
+from txl_tf.layers.relative import key_distances, sinusoids, visible_keys
+
+
+class Cache(typing.NamedTuple):
+    """What the decoder remembers of a batch of texts: a value, passed in and handed back.
+
+    keys, values: tuples of N tensors [B, H, C, d]: one ring per layer.
+    start: int32 scalar, the slot of every ring where the next token goes.
+    length: int32 [B], tokens read of each text so far, so that texts of different age can share a batch.
+    """
+
+    keys: tuple
+    values: tuple
+    start: tf.Tensor
+    length: tf.Tensor
+
+
+class CachedDecoder(tf.Module):
+    """Reads tokens with fixed weights: the same results as `model(tokens, mems, reach=reach)`.
+
+    Args:
+        model: a TransformerXL. After its weights change call `refresh`.
+        reach: a Reach.
+        max_segment: the longest segment that is read at once.
+    """
+
+    def __init__(self, model, reach, max_segment):
+        super().__init__(name="cached_decoder")
+        self.model = model
+        self.reach = reach
+        self.max_segment = max_segment
+        self.slots = reach.mem_len + max_segment
+        self.positions = [tf.Variable(value, trainable=False) for value in self._project_positions()]
+
+    def refresh(self):
+        """Projects the positions again, with the model's present weights."""
+        for variable, value in zip(self.positions, self._project_positions(), strict=True):
+            variable.assign(value)
+
+    def initial_cache(self, batch_size):
+        """The cache before any text: keys and values of zero vectors are zero. batch_size may be a tensor."""
+        config = self.model.config
+        shape = [batch_size, config.n_head, self.slots, config.d_head]
+        rings = [tuple(tf.zeros(shape, self.model.compute_dtype) for _ in self.model.decoder_layers) for _ in range(2)]
+        return Cache(*rings, start=tf.constant(0), length=tf.zeros([batch_size], tf.int32))
+
+    def __call__(self, tokens, cache):
+        """Reads a segment.
+
+        Args:
+            tokens: int32 [B, T], T static and at most max_segment.
+            cache: the Cache of what was before.
+
+        Returns:
+            hidden [B, T, D], for `model.log_prob` and `model.nll`, and the new Cache.
+        """
+        t_len = tokens.shape[1]
+        if self.reach.mem_init == "empty":
+            filled = tf.minimum(cache.length, self.reach.mem_len)
+        else:
+            filled = tf.fill([1], self.reach.mem_len)  # slots beyond M hide, those of the zero vectors show
+        mask = visible_keys(t_len, self.slots - t_len, self.reach.window, filled)
+        hidden = self.model.embedding(tokens)
+        rings = []
+        for layer, keys, values, position in zip(
+            self.model.decoder_layers, cache.keys, cache.values, self.positions, strict=True
+        ):
+            ring = KeyValueRing(keys, values, cache.start)
+            hidden, ring = layer(
+                hidden, positions=tf.convert_to_tensor(position), mask=mask, biases=self.model.shared_biases, ring=ring
+            )
+            rings.append(ring)
+        keys, values, starts = zip(*rings, strict=True)
+        return hidden, Cache(keys, values, starts[0], cache.length + t_len)
+
+    def _project_positions(self):
+        """Each layer's projected positions [H, C, d] of the distances C-1, .., 0, in the compute dtype."""
+        encoding = sinusoids(key_distances(self.slots, self.reach.clamp_len), self.model.config.d_model)
+        for layer in self.model.decoder_layers:
+            encoding = tf.cast(encoding, layer.variable_dtype)
+            yield tf.cast(layer.attention.project_positions(encoding), self.model.compute_dtype)
