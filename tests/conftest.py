@@ -1,0 +1,32 @@
+"""Two logical CPUs stand in for two replicas; they must exist before anything else touches TensorFlow."""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory):
+    """A small corpus of bytes with structure to learn: train about 20,000 tokens, valid and test about 2,000."""
+    from txl_tf.data.prepare import prepare
+
+    folder = tmp_path_factory.mktemp("text")
+    draw = np.random.default_rng(1)
+    words = ["lambda", "return", "import", "yield", "class", "while"]
+    for i in range(40):
+        text = " ".join(draw.choice(words, size=100))
+        (folder / f"{i:02d}.txt").write_text(text + "\n")
+    return prepare("text", str(tmp_path_factory.mktemp("corpus")), source=str(folder))

@@ -1,0 +1,37 @@
+import numpy as np
+import pytest
+import reference
+import tensorflow as tf
+
+from txl_tf.layers.relative import key_distances, relative_shift, sinusoids, visible_keys
+
+
+def test_sinusoids_are_the_papers():
+    got = sinusoids(tf.constant([0, 1, 7, 500]), 16, tf.float64)
+    want = [reference.sinusoid(d, 16) for d in (0, 1, 7, 500)]
+    np.testing.assert_allclose(got, want, atol=4e-5)  # float32 angles: 500 radians keep 4 digits behind the point
+
+
+def test_clamped_distances():
+    assert key_distances(6, 3).numpy().tolist() == [3, 3, 3, 2, 1, 0]
+    assert key_distances(3).numpy().tolist() == [2, 1, 0]
+
+
+@pytest.mark.parametrize(("t_len", "m_len"), [(1, 0), (1, 5), (4, 0), (4, 7), (7, 4)])
+def test_relative_shift_puts_each_distance_at_its_key(t_len, m_len):
+    k_len = m_len + t_len
+    # Scores whose value says their row and distance: row * 100 + distance.
+    scores = 100 * np.arange(t_len)[:, None] + np.arange(k_len - 1, -1, -1)[None]
+    shifted = relative_shift(tf.constant(scores[None, None])).numpy()[0, 0]
+    for i in range(t_len):
+        for j in range(m_len + i + 1):
+            assert shifted[i, j] == 100 * i + (m_len + i - j)
+
+
+@pytest.mark.parametrize("window", [None, 1, 4, 6])
+@pytest.mark.parametrize("length", [None, 0, 2, 5])
+def test_visible_keys_are_those_of_the_definition(window, length):
+    valid = None if length is None else tf.constant([length, 5])
+    got = np.broadcast_to(visible_keys(3, 5, window, valid), [2, 1, 3, 8])
+    np.testing.assert_array_equal(got[0, 0], reference.visible(3, 5, window, length))
+    np.testing.assert_array_equal(got[1, 0], reference.visible(3, 5, window))

@@ -1,0 +1,96 @@
+"""Transformer-XL in plain NumPy and float64, written from the paper's equations (section 3.3), not from our layers.
+
+Nothing is shifted, batched over heads or fused: the score of query i and key j is the sum of the four terms at
+distance M + i - j, looked up one pair at a time through an index array.
+"""
+
+import numpy as np
+
+
+def sinusoid(distance, d_model):
+    frequency = 1 / 10000 ** (np.arange(0, d_model, 2) / d_model)
+    return np.concatenate([np.sin(distance * frequency), np.cos(distance * frequency)])
+
+
+def is_visible(i, j, m_len, window=None, length=None):
+    """Whether query i of the segment may see key j of memory and segment."""
+    distance = m_len + i - j
+    return distance >= 0 and (window is None or distance < window) and (length is None or j >= m_len - length)
+
+
+def visible(t_len, m_len, window=None, length=None):
+    return np.array([[is_visible(i, j, m_len, window, length) for j in range(m_len + t_len)] for i in range(t_len)])
+
+
+def attention(hidden, memory, weights, mask, clamp_len=-1):
+    """One lane: hidden [T, D], memory [M, D] -> [T, D]. weights: q, k, v, r [D, H, d], o [H, d, D], u, w [H, d]."""
+    context = np.concatenate([memory, hidden])
+    t_len, m_len, d_model = len(hidden), len(memory), hidden.shape[1]
+    n_head, d_head = weights["u"].shape
+    distance = m_len + np.arange(t_len)[:, None] - np.arange(m_len + t_len)[None]
+    distance = np.maximum(distance, 0)  # the future is masked; any encoding will do
+    if clamp_len > 0:
+        distance = np.minimum(distance, clamp_len)
+    encodings = np.array([sinusoid(d, d_model) for d in range(distance.max() + 1)])
+    output = np.zeros_like(hidden)
+    for h in range(n_head):
+        q, k, v = hidden @ weights["q"][:, h], context @ weights["k"][:, h], context @ weights["v"][:, h]
+        r = (encodings @ weights["r"][:, h])[distance]  # [T, K, d]
+        u, w = weights["u"][h], weights["w"][h]
+        term_a = q @ k.T
+        term_b = np.einsum("id,ijd->ij", q, r)
+        term_c = np.broadcast_to(k @ u, term_a.shape)
+        term_d = r @ w
+        score = np.where(mask, (term_a + term_b + term_c + term_d) / np.sqrt(d_head), -np.inf)
+        probability = np.exp(score - score.max(1, keepdims=True))
+        probability /= probability.sum(1, keepdims=True)
+        output += probability @ v @ weights["o"][h]
+    return output
+
+
+def layer_norm(x, gamma, beta, epsilon):
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon) * gamma + beta
+
+
+def attention_weights(layer, biases=None):
+    """The weights of a RelMultiHeadAttention as `attention` wants them."""
+    u, w = (layer.content_bias, layer.position_bias) if layer.own_biases else biases
+    names = {"q": layer.query_kernel, "k": layer.key_kernel, "v": layer.value_kernel}
+    names |= {"r": layer.position_kernel, "o": layer.output_kernel, "u": u, "w": w}
+    return {name: np.asarray(value, np.float64) for name, value in names.items()}
+
+
+def model_weights(model):
+    """The weights of a TransformerXL with a plain tied softmax, as nested dicts of float64 arrays."""
+
+    def arrays(**variables):
+        return {name: np.array(value, np.float64) for name, value in variables.items()}
+
+    layers = []
+    for layer in model.decoder_layers:
+        feed_forward, norm1, norm2 = layer.feed_forward, layer.attention_norm, layer.feed_forward_norm
+        layers.append(
+            attention_weights(layer.attention, model.shared_biases)
+            | arrays(w1=feed_forward.inner.kernel, b1=feed_forward.inner.bias)
+            | arrays(w2=feed_forward.outer.kernel, b2=feed_forward.outer.bias)
+            | arrays(gamma1=norm1.gamma, beta1=norm1.beta, gamma2=norm2.gamma, beta2=norm2.beta)
+        )
+    return arrays(embedding=model.embedding.tables[0], bias=model.softmax.biases[0]) | {"layers": layers}
+
+
+def transformer_xl(weights, tokens, memory, reach, length=None, epsilon=1e-5):
+    """One lane: tokens [T], memory a list of N arrays [M, D] -> log-probabilities [T, V] and the new memory."""
+    table = weights["embedding"]
+    hidden = table[tokens] * np.sqrt(table.shape[1])
+    m_len = len(memory[0])
+    mask = visible(len(tokens), m_len, reach.window, length)
+    new_memory = []
+    for layer, old in zip(weights["layers"], memory, strict=True):
+        new_memory.append(np.concatenate([old, hidden])[len(tokens) :] if m_len else old)
+        attended = attention(hidden, old, layer, mask, reach.clamp_len)
+        hidden = layer_norm(hidden + attended, layer["gamma1"], layer["beta1"], epsilon)
+        inner = np.maximum(hidden @ layer["w1"] + layer["b1"], 0)
+        hidden = layer_norm(hidden + inner @ layer["w2"] + layer["b2"], layer["gamma2"], layer["beta2"], epsilon)
+    logits = hidden @ table.T + weights["bias"]
+    logits -= logits.max(-1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True)), new_memory
