@@ -1,5 +1,9 @@
 """AdaptiveSoftmax against the definition, token by token in NumPy, and against its own dense log-probabilities."""
 
+import math
+from unittest import mock
+
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -196,3 +200,203 @@ def test_compiled_equals_the_definition(jit_compile):
     for targets in TOKENS.values():
         assert_exact(built, targets, run)
     assert compiled["f"].experimental_get_tracing_count() == 1
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
+def test_log_prob_is_a_distribution_and_agrees_with_nll(layout):
+    """log_prob is dense and left to automatic differentiation: a second witness for loss and gradients."""
+    embedding, softmax = layers(layout)
+    named = output_weights(embedding, softmax)
+    hidden, upstream = (tf.constant(x) for x in inputs())
+    targets = np.abs(TOKENS["some not scored"])  # -1 becomes 1
+    with tf.GradientTape() as tape:
+        tape.watch(hidden)
+        log_prob = softmax(hidden, embedding=embedding)
+        dense_loss = -tf.gather(log_prob, targets, batch_dims=1)
+    variables = [variable.value for variable in named.values()]
+    *grads, d_hidden = tape.gradient(dense_loss, [*variables, hidden], upstream)
+    assert log_prob.shape == (N, V)
+    np.testing.assert_allclose(np.exp(log_prob).sum(-1), 1, rtol=1e-13)
+
+    loss, found = loss_and_gradients(embedding, softmax, hidden, targets, upstream, named)
+    np.testing.assert_allclose(loss, dense_loss, rtol=0, atol=1e-12)
+    dense = dict(zip(named, map(tf.convert_to_tensor, grads), strict=True)) | {"hidden": d_hidden}
+    assert largest_difference(found, {name: grad.numpy() for name, grad in dense.items()}) < 1e-12
+
+
+@pytest.mark.parametrize("chunk_size", [1, 5, 1000])
+def test_any_chunk_size_is_the_same(chunk_size):
+    embedding, softmax = layers(WT103)
+    softmax.chunk_size = chunk_size
+    assert_exact((embedding, softmax), TOKENS["every cluster"])
+
+
+def test_float32_overflows_nowhere():
+    """Logits of thousands: also where a chunk's spare rows hold foreign tokens."""
+    embedding, softmax = layers(WT103, "float32")
+    named = output_weights(embedding, softmax)
+    hidden = tf.constant(inputs()[0] * 1000, tf.float32)
+    loss, grads = loss_and_gradients(embedding, softmax, hidden, TOKENS["single tokens"], tf.ones([N]), named)
+    assert all(np.isfinite(x).all() for x in (loss, *grads.values()))
+
+
+def test_mixed_bfloat16_keeps_the_loss_in_float32():
+    hidden, _ = inputs()
+    exact = layers(WT103)
+    rounded = layers(WT103, "mixed_bfloat16")
+    named = output_weights(*rounded)
+    targets = TOKENS["every cluster"]
+    loss, grads = loss_and_gradients(*rounded, tf.constant(hidden, tf.bfloat16), targets, tf.ones([N]), named)
+    assert loss.dtype == tf.float32 and {grads[name].dtype for name in named} == {tf.float32}
+    np.testing.assert_allclose(loss, exact[1].nll(hidden, targets, exact[0]), rtol=0.02, atol=0.05)
+    log_prob = rounded[1](tf.constant(hidden, tf.bfloat16), embedding=rounded[0])
+    np.testing.assert_allclose(np.exp(log_prob).sum(-1), 1, rtol=1e-5)
+
+
+def test_leading_dimensions_may_be_many_or_unknown():
+    embedding, softmax = layers(WT103)
+    hidden, _ = inputs()
+    targets = TOKENS["every cluster"]
+    flat = softmax.nll(hidden, targets, embedding)
+    unknown = tf.function(
+        lambda hidden, targets: softmax.nll(hidden, targets, embedding),
+        input_signature=[tf.TensorSpec([None, None, D], tf.float64), tf.TensorSpec([None, None], tf.int64)],
+    )
+    for shape in ((4, N // 4), (1, N)):
+        folded = (tf.reshape(hidden, [*shape, D]), tf.reshape(tf.cast(targets, tf.int64), shape))
+        for nll in (softmax.nll(*folded, embedding), unknown(*folded)):
+            np.testing.assert_allclose(nll, tf.reshape(flat, shape), rtol=0, atol=1e-14)
+    assert softmax(tf.reshape(hidden, [4, N // 4, D]), embedding=embedding).shape == (4, N // 4, V)
+
+
+def test_trains_in_a_host_loop_on_replicas():
+    """Gradient steps in tf.range around strategy.run equal the same steps taken eagerly."""
+    hidden, _ = inputs()
+    batches = np.stack([TOKENS["every cluster"], TOKENS["one tail empty"], TOKENS["all in the last tail"]])
+
+    def descend(embedding, softmax, targets):
+        variables = [weight.value for layer in (embedding, softmax) for weight in layer.trainable_weights]
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(softmax.nll(hidden + 0 * embedding(np.arange(N)), targets, embedding))
+        grads = tape.gradient(loss, variables, unconnected_gradients="zero")
+        return loss, [(variable, tf.convert_to_tensor(grad)) for variable, grad in zip(variables, grads, strict=True)]
+
+    eager = layers(WT103)
+    expected = []
+    for targets in batches:
+        loss, pairs = descend(*eager, targets)
+        expected.append(float(loss))
+        for variable, grad in pairs:
+            variable.assign_sub(0.1 * grad)
+
+    strategy = tf.distribute.MirroredStrategy([device.name for device in tf.config.list_logical_devices("CPU")])
+    with strategy.scope():
+        replicated = layers(WT103)
+
+    def step(targets):
+        context = tf.distribute.get_replica_context()
+        loss, pairs = descend(*replicated, targets)
+        for variable, grad in pairs:
+            variable.assign_sub(0.1 * context.all_reduce("MEAN", grad))
+        return loss
+
+    @tf.function
+    def loop(batches):
+        losses = tf.TensorArray(tf.float64, 3)
+        for i in tf.range(3):
+            loss = strategy.run(step, args=(batches[i],))
+            losses = losses.write(i, strategy.reduce("MEAN", loss, axis=None))
+        return losses.stack()
+
+    np.testing.assert_allclose(loop(tf.constant(batches)), expected, rtol=1e-12)
+
+
+def shapes_of(layer):
+    """The shapes of all weights, none of them made."""
+    shapes = {}
+
+    def record(*, name, shape, **_):
+        shapes[name] = shape
+        return name
+
+    with mock.patch.object(layer, "add_weight", record):
+        layer.build()
+    return shapes
+
+
+# Per model: arguments of both layers and of the softmax; parameters of the embedding (tables + projections) and the
+# softmax (biases + cluster entries + projections); the two together: the published total less decoder layers and
+# attention biases; the softmax's own projections.
+OFFICIAL = {
+    "wt103_large": (
+        {"vocab_size": 267735, "d_model": 1024, "cutoffs": (20000, 40000, 200000), "div_val": 4},
+        {"proj_share_all_but_first": True},
+        [36_923_760 + 1024 * (1024 + 256 + 64 + 16), 267_735 + 3 * 1025 + 1024 * 1024],
+        285_205_322 - 18 * 13_640_704 - 2 * 18 * 1024,
+        {"projection_0"},
+    ),
+    "lm1b_large": (
+        {
+            "vocab_size": 793471,
+            "d_model": 1280,
+            "cutoffs": (60000, 100000, 640000),
+            "div_val": 4,
+            "proj_same_dim": False,
+        },
+        {},
+        [135_869_420 + 1280 * (320 + 80 + 20), 793_471 + 3 * 1281 + 1280 * (320 + 80 + 20)],
+        838_078_062 - 24 * 29_178_112 - 2 * 24 * 1280,
+        {"projection_1", "projection_2", "projection_3"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("shared", "own", "counts", "total", "projections"), OFFICIAL.values(), ids=OFFICIAL.keys())
+def test_weights_of_the_official_models(shared, own, counts, total, projections):
+    shapes = [shapes_of(AdaptiveEmbedding(**shared)), shapes_of(AdaptiveSoftmax(**shared, **own))]
+    assert [sum(map(math.prod, layer.values())) for layer in shapes] == counts
+    assert sum(counts) == total
+    biases = {"bias_0", "bias_1", "bias_2", "bias_3"}
+    assert shapes[1].keys() == biases | projections | {"cluster_table", "cluster_bias"}
+
+
+def test_initial_weights():
+    softmax = AdaptiveSoftmax(
+        20000, 64, cutoffs=(5000, 10000), div_val=2, tie_weight=False, init_std=0.5, proj_init_std=0.1
+    )
+    softmax.build()
+    assert [round(float(np.std(table)), 2) for table in softmax.tables] == [0.5, 0.5, 0.5]
+    assert [round(float(np.std(projection)), 2) for projection in softmax.projections] == [0.1, 0.1, 0.1]
+    assert not any(np.any(weight) for weight in (*softmax.biases, softmax.cluster_table, softmax.cluster_bias))
+
+
+def test_is_a_keras_layer(tmp_path):
+    """Alone in a functional model: saved, loaded, the same."""
+    _, softmax = layers(LAYOUTS["tables, untied"], "float32")
+    inputs_ = keras.Input([None, D])
+    model = keras.Model(inputs_, softmax(inputs_))
+    assert model.output_shape == (None, None, V)
+    model.save(tmp_path / "model.keras")
+    hidden = np.ones([2, 3, D], "float32")
+    np.testing.assert_array_equal(keras.saving.load_model(tmp_path / "model.keras")(hidden), model(hidden))
+
+    _, softmax = layers(WT103)
+    assert AdaptiveSoftmax.from_config(softmax.get_config()).get_config() == softmax.get_config()
+
+
+def test_tied_weights_are_the_embeddings_alone():
+    """Passing the embedding in, symbolically or not, makes it no part of the softmax."""
+    embedding, softmax = layers(WT103)
+    softmax(keras.Input([N, D]), embedding=embedding)
+    softmax.nll(inputs()[0], TOKENS["every cluster"], embedding)
+    assert len(softmax.weights) == 4 + 2 + 1
+    assert not {id(weight) for weight in softmax.weights} & {id(weight) for weight in embedding.weights}
+
+
+def test_says_what_is_wrong():
+    with pytest.raises(ValueError, match=r"^weights are tied to an AdaptiveEmbedding .*: pass it$"):
+        layers(WT103)[1].nll(inputs()[0], TOKENS["every cluster"])
+    with pytest.raises(ValueError, match=r"^chunk_size must be at least 1, not 0$"):
+        AdaptiveSoftmax(V, D, chunk_size=0)
+    with pytest.raises(ValueError, match=r"^hidden must end in d_model=8, not \(2, 4\)$"):
+        layers(WT103)[1].nll(np.zeros([2, 4]), [1, 2], layers(WT103)[0])

@@ -25,8 +25,12 @@ def cluster_logits(hidden, cluster):
 
 def _logits(embedded, table, bias):
     product = tf.matmul(embedded, tf.cast(table, embedded.dtype), transpose_b=True)
-    dtype = tf.float64 if product.dtype == tf.float64 else tf.float32
+    dtype = _loss_dtype(product.dtype)
     return tf.cast(product, dtype) + tf.cast(bias, dtype)
+
+
+def _loss_dtype(compute_dtype):
+    return tf.float64 if compute_dtype == tf.float64 else tf.float32
 
 
 def chunked_nll(hidden, labels, cluster, chunk_size):
@@ -44,7 +48,8 @@ def chunked_nll(hidden, labels, cluster, chunk_size):
         chunk_size: C.
 
     Returns:
-        [N], in the dtype of the bias.
+        `hidden`, for the next user of it: this function's gradient is then added to that user's in place, a few
+        rows of [N, D], rather than made and summed whole. And the loss [N], in float32 at least.
     """
     if hidden.shape[0] is not None:
         chunk_size = min(chunk_size, hidden.shape[0])
@@ -53,50 +58,58 @@ def chunked_nll(hidden, labels, cluster, chunk_size):
     own_first = tf.pad(own_first, [[0, chunk_size]])  # the last chunk may reach past the end
 
     @tf.custom_gradient
-    def nll(hidden, table, bias, *projection):
+    def run(hidden, table, bias, *projection):
         # Casts stand outside the loops, to be done once.
-        table_c = tf.cast(table, hidden.dtype)
-        projection_c = [tf.cast(p, hidden.dtype) for p in projection]
+        table_SxE = tf.cast(table, hidden.dtype)
+        projection_ExD = [tf.cast(p, hidden.dtype) for p in projection]
+
+        def more(start, *_):
+            return start < count
 
         def chunk(start):
-            """The C tokens from `start`: their places, inputs, loss, and its gradient by the logits."""
             rows_C = tf.slice(own_first, [start], [chunk_size])
             own_C = start + tf.range(chunk_size) < count
-            hidden_CxD = tf.gather(hidden, rows_C)
-            embedded_CxE = hidden_CxD
-            for p in projection_c:
-                embedded_CxE = tf.matmul(hidden_CxD, p, transpose_b=True)
-            logits_CxS = _logits(embedded_CxE, table_c, bias)
             label_C = tf.where(own_C, tf.gather(labels, rows_C), 0)
-            # The raw operation gives both the loss and its gradient, softmax - onehot.
-            loss_C, d_logits_CxS = tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits(features=logits_CxS, labels=label_C)
-            return rows_C, own_C, hidden_CxD, embedded_CxE, loss_C, d_logits_CxS
+            embedded_CxE = hidden_CxD = tf.gather(hidden, rows_C)
+            for p in projection_ExD:
+                embedded_CxE = tf.matmul(hidden_CxD, p, transpose_b=True)
+            return rows_C, own_C, label_C, hidden_CxD, embedded_CxE, _logits(embedded_CxE, table_SxE, bias)
 
-        def forward(start, nll_N):
-            rows_C, own_C, _, _, loss_C, _ = chunk(start)
-            loss_C = tf.where(own_C, loss_C, tf.zeros_like(loss_C))
-            return start + chunk_size, tf.tensor_scatter_nd_add(nll_N, rows_C[:, None], loss_C)
+        def forward(start, nll_N, lse_N):
+            rows_C, own_C, label_C, _, _, logits_CxS = chunk(start)
+            lse_C = tf.reduce_logsumexp(logits_CxS, -1)
+            nll_C = lse_C - tf.gather(logits_CxS, label_C, batch_dims=1)
+            nll_N = tf.tensor_scatter_nd_add(nll_N, rows_C[:, None], tf.where(own_C, nll_C, 0))
+            lse_N = tf.tensor_scatter_nd_add(lse_N, rows_C[:, None], tf.where(own_C, lse_C, 0))
+            return start + chunk_size, nll_N, lse_N
 
-        def gradient(upstream_N):
+        zeros_N = tf.zeros_like(labels, _loss_dtype(hidden.dtype))
+        _, nll_N, lse_N = tf.while_loop(more, forward, [0, zeros_N, zeros_N])
+
+        def gradient(d_hidden, d_nll_N):
             def backward(start, d_hidden, d_table, d_bias, *d_projection):
-                rows_C, own_C, hidden_CxD, embedded_CxE, _, d_logits_CxS = chunk(start)
-                upstream_C = tf.where(own_C, tf.gather(upstream_N, rows_C), tf.zeros([], upstream_N.dtype))
-                d_logits_CxS *= upstream_C[:, None]
-                d_bias += tf.reduce_sum(d_logits_CxS, 0)
+                rows_C, own_C, label_C, hidden_CxD, embedded_CxE, logits_CxS = chunk(start)
+                # In rows of other tokens the softmax must come out as 0 too: their logits may be anything.
+                lse_C = tf.where(own_C, tf.gather(lse_N, rows_C), float("inf"))
+                d_nll_C = tf.where(own_C, tf.gather(d_nll_N, rows_C), 0)
+                onehot_CxS = tf.one_hot(label_C, tf.shape(table)[0], dtype=logits_CxS.dtype)
+                d_logits_CxS = (tf.exp(logits_CxS - lse_C[:, None]) - onehot_CxS) * d_nll_C[:, None]
                 d_logits_CxS = tf.cast(d_logits_CxS, hidden.dtype)
+
+                d_embedded_CxE = tf.matmul(d_logits_CxS, table_SxE)
                 d_table += tf.cast(tf.matmul(d_logits_CxS, embedded_CxE, transpose_a=True), table.dtype)
-                d_chunk = tf.matmul(d_logits_CxS, table_c)
-                if projection:
-                    d_p = tf.cast(tf.matmul(d_chunk, hidden_CxD, transpose_a=True), table.dtype)
-                    d_projection = (d_projection[0] + d_p,)
-                    d_chunk = tf.matmul(d_chunk, projection_c[0])
-                d_hidden = tf.tensor_scatter_nd_add(d_hidden, rows_C[:, None], d_chunk)
+                d_bias += tf.reduce_sum(tf.cast(d_logits_CxS, bias.dtype), 0)
+                d_hidden_CxD = d_embedded_CxE
+                for p in projection_ExD:
+                    d_hidden_CxD = tf.matmul(d_embedded_CxE, p)
+                    d_p = tf.matmul(d_embedded_CxE, hidden_CxD, transpose_a=True)
+                    d_projection = (d_projection[0] + tf.cast(d_p, bias.dtype),)
+                d_hidden = tf.tensor_scatter_nd_add(d_hidden, rows_C[:, None], d_hidden_CxD)
                 return start + chunk_size, d_hidden, d_table, d_bias, *d_projection
 
-            zeros = [tf.zeros_like(x) for x in (hidden, table, bias, *projection)]
-            return tf.while_loop(lambda start, *_: start < count, backward, [0, *zeros])[1:]
+            zeros = [tf.zeros_like(weight) for weight in (table, bias, *projection)]
+            return tf.while_loop(more, backward, [0, d_hidden, *zeros])[1:]
 
-        zeros_N = tf.zeros(tf.shape(hidden)[:1], bias.dtype)
-        return tf.while_loop(lambda start, _: start < count, forward, [0, zeros_N])[1], gradient
+        return (tf.identity(hidden), nll_N), gradient
 
-    return nll(hidden, cluster.table, cluster.bias, *([] if cluster.projection is None else [cluster.projection]))
+    return run(hidden, *(weight for weight in cluster if weight is not None))

@@ -24,7 +24,7 @@ class ClusteredLayer(keras.layers.Layer):
         table_shapes: (rows, width) of each table: one per cluster, or one for all (div_val == 1).
 
     Raises:
-        ValueError: in one line, for cutoffs out of order or out of range and for widths that do not divide.
+        ValueError: in one line, for cutoffs out of order or out of range and for clusters left without width.
     """
 
     def __init__(
@@ -69,10 +69,10 @@ class ClusteredLayer(keras.layers.Layer):
                 f"cutoffs must rise strictly between 0 and vocab_size={self.vocab_size}, not {list(self.cutoffs)}"
             )
         smallest = self.div_val ** len(self.cutoffs)
-        if self.d_embed % smallest:
+        if self.d_embed < smallest:  # widths are rounded down, as in the official code (wt103_base: 410 / 4**3 = 6)
             raise ValueError(
-                f"d_embed={self.d_embed} must be divisible by div_val**len(cutoffs) = "
-                f"{self.div_val}**{len(self.cutoffs)} = {smallest}"
+                f"d_embed={self.d_embed} must be at least div_val**len(cutoffs) = "
+                f"{self.div_val}**{len(self.cutoffs)} = {smallest}, or nothing is left for the last cluster"
             )
 
     def _add_tables(self):

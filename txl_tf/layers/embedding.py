@@ -54,7 +54,7 @@ class AdaptiveEmbedding(ClusteredLayer):
             for i, start in enumerate(self.starts):
                 own = cluster == i
                 out += self._lookup(i, tf.where(own, tokens - start, 0), own[..., None])
-        return out * tf.cast(self.d_model**0.5, self.compute_dtype)
+        return out * tf.constant(self.d_model**0.5, self.compute_dtype)
 
     def _lookup(self, i, rows, keep=None):
         out = tf.cast(tf.gather(self.tables[i].value, rows), self.compute_dtype)

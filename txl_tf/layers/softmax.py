@@ -31,7 +31,7 @@ class AdaptiveSoftmax(ClusteredLayer):
         >>> hidden = embedding(np.array([[3, 120, 999]]))
         >>> softmax.nll(hidden, np.array([[120, 999, -1]]), embedding).shape
         TensorShape([1, 3])
-        >>> softmax(hidden, embedding).shape
+        >>> softmax(hidden, embedding=embedding).shape
         TensorShape([1, 3, 1000])
 
     Args:
@@ -43,7 +43,7 @@ class AdaptiveSoftmax(ClusteredLayer):
     """
 
     def __init__(
-        self, vocab_size, d_model, *, tie_weight=True, proj_share_all_but_first=False, chunk_size=128, **kwargs
+        self, vocab_size, d_model, *, tie_weight=True, proj_share_all_but_first=False, chunk_size=64, **kwargs
     ):
         super().__init__(vocab_size, d_model, **kwargs)
         if chunk_size < 1:
@@ -54,7 +54,7 @@ class AdaptiveSoftmax(ClusteredLayer):
         # Per cluster, as `tie_projs` of the official code.
         self.tie_projs = [False] + [proj_share_all_but_first] * len(self.cutoffs) if self.cutoffs else [tie_weight]
 
-    def build(self, input_shape=None, **_):
+    def build(self, input_shape=None):
         """Makes the weights, whose shapes do not depend on the input's."""
         self.tables = None if self.tie_weight else self._add_tables()
         self.projections = [None if tied else self._add_projection(i) for i, tied in enumerate(self.tie_projs)]
@@ -63,8 +63,8 @@ class AdaptiveSoftmax(ClusteredLayer):
             self.cluster_table = self._add("cluster_table", (len(self.cutoffs), self.d_embed), "zeros")
             self.cluster_bias = self._add("cluster_bias", (len(self.cutoffs),), "zeros")
 
-    def call(self, hidden, embedding=None):
-        """The same as `log_prob`."""
+    def call(self, hidden, *, embedding=None):
+        """The same as `log_prob`; Keras wants what is no tensor by keyword."""
         return self.log_prob(hidden, embedding)
 
     def nll(self, hidden, targets, embedding=None):
@@ -78,18 +78,20 @@ class AdaptiveSoftmax(ClusteredLayer):
         Returns:
             float32 (float64 if that is the compute dtype) [..].
         """
-        head, *tails = self._clusters(embedding)
+        head, *tails = self.clusters(embedding)
         shape = tf.shape(targets)
-        hidden = tf.reshape(tf.cast(hidden, self.compute_dtype), [-1, self.d_model])
+        hidden = tf.reshape(self._checked(hidden), [-1, self.d_model])
         targets = tf.reshape(tf.cast(targets, tf.int32), [-1])
 
         cluster = cluster_of(targets, self.cutoffs)
-        labels = tf.where(cluster > 0, self.sizes[0] + cluster - 1, tf.maximum(targets, 0))
-        nll = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, cluster_logits(hidden, head))
+        nll = 0
         for i, tail in enumerate(tails, start=1):
             labels = tf.where(cluster == i, targets - self.starts[i], -1)
-            nll += chunked_nll(hidden, labels, tail, self.chunk_size)
-        return tf.reshape(tf.where(targets >= 0, nll, tf.zeros_like(nll)), shape)
+            hidden, nll_tail = chunked_nll(hidden, labels, tail, self.chunk_size)
+            nll += nll_tail
+        labels = tf.where(cluster > 0, self.sizes[0] + cluster - 1, tf.maximum(targets, 0))
+        nll += tf.nn.sparse_softmax_cross_entropy_with_logits(labels, cluster_logits(hidden, head))
+        return tf.reshape(tf.where(targets >= 0, nll, 0), shape)
 
     def log_prob(self, hidden, embedding=None):
         """The log-probability of every token of the vocabulary.
@@ -101,8 +103,8 @@ class AdaptiveSoftmax(ClusteredLayer):
         Returns:
             float32 (float64 if that is the compute dtype) [.., V], in the order of ids.
         """
-        head, *tails = self._clusters(embedding)
-        hidden = tf.cast(hidden, self.compute_dtype)
+        head, *tails = self.clusters(embedding)
+        hidden = self._checked(hidden)
         log_head = tf.nn.log_softmax(cluster_logits(hidden, head))
         size = self.sizes[0]
         parts = [log_head[..., :size]]
@@ -110,8 +112,14 @@ class AdaptiveSoftmax(ClusteredLayer):
             parts.append(log_head[..., size + i, None] + tf.nn.log_softmax(cluster_logits(hidden, tail)))
         return tf.concat(parts, -1)
 
-    def _clusters(self, embedding):
-        """The output weights as tensors: the head with its cluster entries, then the tails."""
+    def _checked(self, hidden):
+        hidden = tf.cast(hidden, self.compute_dtype)
+        if hidden.shape[-1] != self.d_model:
+            raise ValueError(f"hidden must end in d_model={self.d_model}, not {hidden.shape}")
+        return hidden
+
+    def clusters(self, embedding):
+        """The output weights as a list of `Cluster`: the head with its cluster entries, then the tails."""
         if not self.built:
             self.build()
         if embedding is None and (self.tie_weight or any(self.tie_projs)):
@@ -122,7 +130,9 @@ class AdaptiveSoftmax(ClusteredLayer):
             tables = tf.split(tables[0], self.sizes)
         biases = [tf.convert_to_tensor(bias) for bias in self.biases]
         if self.cutoffs:
-            tables[0] = tf.concat([tables[0], self.cluster_table], 0)
+            # Cast first: half the memory to copy, forward and backward.
+            head = [tf.cast(table, self.compute_dtype) for table in (tables[0], self.cluster_table)]
+            tables[0] = tf.concat(head, 0)
             biases[0] = tf.concat([biases[0], self.cluster_bias], 0)
         projections = [
             embedding.projections[0 if self._one_table else i] if tied else own

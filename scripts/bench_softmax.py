@@ -1,0 +1,127 @@
+"""Times AdaptiveSoftmax against the least it could cost: its head plus tails filled exactly.
+
+    python scripts/bench_softmax.py --counts=counts.txt
+
+Both sides compute the loss of the same tokens and its gradient by the hidden states and all weights. The yardstick is
+plain TensorFlow with the right number of tokens of each cluster built into its shapes: fast, but it must be compiled
+anew for every batch. Runs alternate; the medians are compared. The last line is JSON.
+"""
+
+import json
+import statistics
+import time
+
+import numpy as np
+import tensorflow as tf
+from absl import flags
+from command_line import run
+
+from txl_tf.layers.chunked_softmax import cluster_logits
+from txl_tf.layers.embedding import AdaptiveEmbedding
+from txl_tf.layers.softmax import AdaptiveSoftmax
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("counts", None, "file of 'word count' lines, most frequent first; none: Zipf's law")
+flags.DEFINE_integer("vocab_size", 267735, "V", lower_bound=1)
+flags.DEFINE_list("cutoffs", ["20000", "40000", "200000"], "where the clusters end")
+flags.DEFINE_integer("div_val", 4, "by how much each cluster is narrower", lower_bound=1)
+flags.DEFINE_integer("d_model", 1024, "D", lower_bound=1)
+flags.DEFINE_integer("tokens", 3072, "tokens in a batch", lower_bound=1)
+flags.DEFINE_integer("chunk_size", 64, "of the softmax", lower_bound=1)
+flags.DEFINE_string("dtype", "float32", "Keras dtype policy")
+flags.DEFINE_bool("jit_compile", False, "compile both sides with XLA")
+flags.DEFINE_integer("repeats", 7, "timed runs of each side", lower_bound=1)
+flags.DEFINE_integer("seed", 0, "of the tokens drawn")
+
+
+def token_frequencies(path, vocab_size):
+    """Relative frequencies of ids 0..V-1."""
+    if path is None:
+        counts = 1 / np.arange(1, vocab_size + 1)
+    else:
+        with open(path, encoding="utf-8") as lines:
+            counts = np.array([int(line.rsplit(maxsplit=1)[1]) for line in lines][:vocab_size], "float64")
+        counts = np.pad(counts, (0, vocab_size - len(counts)))
+    return counts / counts.sum()
+
+
+def exactly_filled(softmax, embedding, targets):
+    """The loss of these very targets, which token is in which cluster being known beforehand."""
+    cluster = np.searchsorted(softmax.cutoffs, targets, side="right")
+    head_labels = np.where(cluster == 0, targets, softmax.sizes[0] + cluster - 1)
+    own = [np.flatnonzero(cluster == i) for i in range(len(softmax.sizes))]
+
+    def loss(hidden, _):
+        hidden = tf.cast(hidden, softmax.compute_dtype)
+        head, *tails = softmax.clusters(embedding)
+        total = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(head_labels, cluster_logits(hidden, head)))
+        for i, tail in enumerate(tails, start=1):
+            labels, logits = targets[own[i]] - softmax.starts[i], cluster_logits(tf.gather(hidden, own[i]), tail)
+            total += tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+        return total
+
+    return loss
+
+
+def step(loss, layers):
+    """A compiled function (hidden, targets) -> loss and all its gradients."""
+    variables = [weight.value for layer in layers for weight in layer.weights]
+
+    @tf.function(jit_compile=FLAGS.jit_compile)
+    def loss_and_gradients(hidden, targets):
+        with tf.GradientTape() as tape:
+            tape.watch(hidden)
+            value = loss(hidden, targets)
+        return value, tape.gradient(value, [hidden, *variables], unconnected_gradients="zero")
+
+    return loss_and_gradients
+
+
+def timed(side, *args):
+    """Seconds that one call takes, and its loss."""
+    start = time.perf_counter()
+    value = float(side(*args)[0])
+    return time.perf_counter() - start, value
+
+
+def main(_):
+    cutoffs = [int(cutoff) for cutoff in FLAGS.cutoffs]
+    shared = {"cutoffs": cutoffs, "div_val": FLAGS.div_val, "dtype": FLAGS.dtype}
+    embedding = AdaptiveEmbedding(FLAGS.vocab_size, FLAGS.d_model, **shared)
+    softmax = AdaptiveSoftmax(
+        FLAGS.vocab_size, FLAGS.d_model, chunk_size=FLAGS.chunk_size, proj_share_all_but_first=True, **shared
+    )
+    embedding.build()
+    softmax.build()
+
+    rng = np.random.default_rng(FLAGS.seed)
+    targets = rng.choice(FLAGS.vocab_size, FLAGS.tokens, p=token_frequencies(FLAGS.counts, FLAGS.vocab_size))
+    targets = targets.astype("int32")
+    hidden = tf.constant(rng.normal(size=[FLAGS.tokens, FLAGS.d_model]), tf.float32)
+    layers = (embedding, softmax)
+    sides = {
+        "layer": step(lambda hidden, targets: tf.reduce_sum(softmax.nll(hidden, targets, embedding)), layers),
+        "exactly_filled": step(exactly_filled(softmax, embedding, targets), layers),
+    }
+    times = {name: [] for name in sides}
+    args = (hidden, tf.constant(targets))
+    values = {name: timed(side, *args)[1] for name, side in sides.items()}  # compiles, too
+    for _ in range(FLAGS.repeats):
+        for name, side in sides.items():
+            times[name].append(timed(side, *args)[0])
+    median = {name: statistics.median(runs) for name, runs in times.items()}
+    result = {
+        "tokens_per_cluster": np.bincount(np.searchsorted(cutoffs, targets, side="right")).tolist(),
+        "chunk_size": FLAGS.chunk_size,
+        "dtype": FLAGS.dtype,
+        "jit_compile": FLAGS.jit_compile,
+        "layer_seconds": round(median["layer"], 4),
+        "exactly_filled_seconds": round(median["exactly_filled"], 4),
+        "ratio": round(median["layer"] / median["exactly_filled"], 3),
+        "loss_difference": abs(values["layer"] - values["exactly_filled"]) / FLAGS.tokens,
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    run(main)
