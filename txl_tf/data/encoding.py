@@ -28,10 +28,7 @@ def seen_bytes(text):
 
     (It writes bytes as numbers between spaces but a newline as itself, and then splits lines at white space.)
     """
-    counts = _Counts(256)
-    for split, block in text.blocks(utf8=False):
-        counts.add(split, np.frombuffer(block, np.uint8))
-    order = counts.most_common(SPLITS)
+    order = _symbols_by_frequency(np.frombuffer(block, np.uint8) for _, block in text.blocks(utf8=False))
     vocabulary = ByteVocabulary(order[order != ord("\n")], dropped=[ord("\n")])
     return vocabulary, ((split, vocabulary.encode(block)) for split, block in text.blocks(utf8=False))
 
@@ -43,12 +40,13 @@ def seen_chars(text, trim=False):
         text: TextSource.
         trim: whether the ends of each split lose their white space, as the official code's do for text8.
     """
-    counts = _Counts(0x110000)
-    for split, block in _trimmed(text.blocks()) if trim else text.blocks():
-        counts.add(split, np.frombuffer(block.decode().encode("utf-32-le"), np.int32))
-    vocabulary = CharVocabulary([chr(code) for code in counts.most_common(SPLITS)])
-    blocks = _trimmed(text.blocks()) if trim else text.blocks()
-    return vocabulary, ((split, vocabulary.encode(block)) for split, block in blocks)
+
+    def blocks():
+        return _trimmed(text.blocks()) if trim else text.blocks()
+
+    codes = (np.frombuffer(block.decode().encode("utf-32-le"), np.int32) for _, block in blocks())
+    vocabulary = CharVocabulary([chr(code) for code in _symbols_by_frequency(codes)])
+    return vocabulary, ((split, vocabulary.encode(block)) for split, block in blocks())
 
 
 def seen_words(
@@ -69,7 +67,7 @@ def seen_words(
         **options: of WordVocabulary.
     """
     options = {"line_end": "<eos>", "both_ends": False, "unknown": "<unk>", "lower_case": False, **options}
-    numbers, counts = words.WordNumbers(), _Counts(0)
+    numbers, counts = words.WordNumbers(), _Counts()
     spools = {split: _Spool(os.path.join(work_dir, f"{split}.ids")) for split in SPLITS}
     blocks = text.blocks(end_lines=True)
     if options["lower_case"]:
@@ -80,7 +78,7 @@ def seen_words(
     seen = [word.decode() for word in numbers.words]
     newline = seen.index("\n") if "\n" in seen else -1
     if word_list is None:
-        order = counts.most_common(counted, min_count)
+        order = _most_common(counts.total(counted, len(seen)), np.arange(len(seen)), min_count)
         word_list = list(dict.fromkeys([*first, *(seen[number] for number in order if number != newline)]))
         if options["unknown"] not in word_list:
             word_list.append(options["unknown"])
@@ -121,14 +119,14 @@ def seen_words(
 def subword_pieces(text, vocab_size=None, model=None):
     """SentencePiece, either trained on (at most 200 MB of) the training text or from a given model."""
     if model is None:
-        numbers, counts, size = words.WordNumbers(), _Counts(0), 0
+        numbers, counts, size = words.WordNumbers(), _Counts(), 0
         blocks = (item for item in text.blocks() if item[0] == "train")
         for split, ids in words.number_blocks(blocks, numbers):
             counts.add(split, ids)
             size += len(ids)
             if size > 40_000_000:
                 break
-        totals = counts.total(["train"])
+        totals = counts.total(["train"], len(numbers.words))
         seen = {word.decode(): int(count) for word, count in zip(numbers.words, totals, strict=True)}
         model = subwords.train(seen, vocab_size)
     vocabulary = subwords.SubwordVocabulary(model)
@@ -136,45 +134,42 @@ def subword_pieces(text, vocab_size=None, model=None):
 
 
 class _Counts:
-    """How often each number appears in each split, and where first."""
+    """How often each number appears in each split."""
 
-    def __init__(self, size):
-        self._size, self._counts, self._first, self._added = size, {}, {}, {}
+    def __init__(self):
+        self._counts = {}
 
     def add(self, split, numbers):
-        if not len(numbers):
-            return
-        self._size = max(self._size, int(numbers.max()) + 1)
-        counts, first = self._grown(split)
-        here = np.bincount(numbers, minlength=0)
-        self._counts[split][: len(here)] += here
-        new = np.flatnonzero((counts[: len(here)] == here) & (here > 0))  # those that were not there before
-        if new.size:
-            place = np.full(len(here), -1)
-            place[numbers[::-1]] = np.arange(len(numbers) - 1, -1, -1)
-            first[new] = self._added.get(split, 0) + place[new]
-        self._added[split] = self._added.get(split, 0) + len(numbers)
+        here = np.bincount(numbers)
+        counts = self._counts.get(split, np.zeros(0, np.int64))
+        if len(counts) < len(here):
+            counts = np.concatenate([counts, np.zeros(len(here) * 3 // 2 - len(counts), np.int64)])
+        counts[: len(here)] += here
+        self._counts[split] = counts
 
-    def total(self, splits):
-        return np.sum([self._grown(split)[0] for split in splits], axis=0)
+    def total(self, splits, size):
+        """Counts of numbers below `size`, in all these splits."""
+        total = np.zeros(size, np.int64)
+        for counts in (self._counts[split] for split in splits if split in self._counts):
+            total[: len(counts)] += counts[:size]
+        return total
 
-    def most_common(self, splits, min_count=1):
-        """Numbers, the most frequent first; those equally frequent in the order of their first appearance."""
-        total, place, before = self.total(splits), np.full(self._size, -1), 0
-        for split in splits:
-            counts, first = self._grown(split)
-            new = (place < 0) & (counts > 0)
-            place[new] = before + first[new]
-            before += self._added.get(split, 0)
-        order = np.lexsort((place, -total))
-        return order[total[order] >= min_count]
 
-    def _grown(self, split):
-        for table in (self._counts, self._first):
-            old = table.get(split, np.zeros(0, np.int64))
-            if len(old) < self._size:
-                table[split] = np.concatenate([old, np.zeros(self._size * 3 // 2 - len(old), np.int64)])
-        return self._counts[split][: self._size], self._first[split][: self._size]
+def _most_common(total, rank, min_count=1):
+    """Numbers, the most frequent first and those equally frequent by `rank`."""
+    order = np.lexsort((rank, -total))
+    return order[total[order] >= min_count]
+
+
+def _symbols_by_frequency(arrays):
+    """The values in arrays of symbols, the most frequent first and those equally frequent as they appear."""
+    counts, rank = _Counts(), {}
+    for symbols in arrays:
+        counts.add("all", symbols)
+        for symbol in symbols[np.sort(np.unique(symbols, return_index=True)[1])].tolist():
+            rank.setdefault(symbol, len(rank))
+    values = np.array(list(rank))
+    return values[_most_common(counts.total(["all"], max(rank, default=0) + 1)[values], np.arange(len(values)))]
 
 
 class _Spool:

@@ -10,7 +10,7 @@ from txl_tf.data.progress import Progress
 from txl_tf.errors import InputError
 
 SPLITS = ("train", "valid", "test")
-BLOCK_BYTES = 1 << 21
+BLOCK_BYTES = 1 << 20
 DOCUMENT_END = b"\n\n"
 
 # Parts of the standard library that are its tests, or no part of it.

@@ -41,7 +41,7 @@ class SubwordVocabulary(Vocabulary):
             pieces = self._tokenizer.id_to_string(tf.range(self.vocab_size)).numpy()
         except tf.errors.OpError as error:
             raise InputError(f"not a SentencePiece model: {' '.join(error.message.split())}") from error
-        self._pieces = [_piece_bytes(piece.decode()) for piece in pieces]
+        self._pieces = np.array([_piece_bytes(piece.decode()) for piece in pieces], dtype=object)
         newline = self.encode("\n")
         self.start_token = int(newline[-1]) if len(newline) else 0
 
@@ -76,7 +76,7 @@ class SubwordVocabulary(Vocabulary):
 
     def decode_tensor(self, ids):
         """See Vocabulary."""
-        return tf.strings.reduce_join(tf.gather(tf.constant(self._pieces), ids), axis=-1)
+        return tf.strings.reduce_join(tf.gather(tf.constant(self._pieces.tolist()), ids), axis=-1)
 
 
 def _piece_bytes(piece):

@@ -150,7 +150,7 @@ class CharVocabulary(Vocabulary):
 
     def __init__(self, symbols):
         super().__init__(name="char_vocabulary")
-        self._symbols = list(symbols)
+        self._symbols = np.array(list(symbols), dtype=object)
         self.vocab_size = len(self._symbols)
         codes = np.array([ord(symbol) for symbol in self._symbols], np.int32)
         # A sorted list to search: no table, hence nothing to initialise or to carry in a SavedModel.
@@ -191,7 +191,7 @@ class CharVocabulary(Vocabulary):
 
     def decode_tensor(self, ids):
         """See Vocabulary."""
-        return tf.strings.reduce_join(tf.gather(tf.constant(self._symbols), ids), axis=-1)
+        return tf.strings.reduce_join(tf.gather(tf.constant(self._symbols.tolist()), ids), axis=-1)
 
     def _search(self, xp, codes):
         """Code points [n] -> ids [n]; `xp` is numpy or TensorFlow."""
@@ -220,7 +220,8 @@ class WordVocabulary(Vocabulary):
 
     def __init__(self, words, line_end="<eos>", both_ends=False, unknown="<unk>", lower_case=False):
         super().__init__(name="word_vocabulary")
-        self._words = list(words)
+        # No list or dict may be an attribute: tf.Module would wrap and track every word.
+        self._words = np.array(words, dtype=object)
         self._options = {
             "line_end": line_end,
             "both_ends": both_ends,
@@ -228,14 +229,15 @@ class WordVocabulary(Vocabulary):
             "lower_case": lower_case,
         }
         self.vocab_size = len(self._words)
-        self._ids = dict(zip(self._words, range(self.vocab_size), strict=True))
+        ids = dict(zip(self._words, range(self.vocab_size), strict=True))
         for token in (line_end, unknown):
-            if token not in self._ids:
+            if token not in ids:
                 raise InputError(f"the word list has no {token}: add it as a line of its own")
-        if len(self._ids) != self.vocab_size:
+        if len(ids) != self.vocab_size:
             raise InputError("the word list has a word twice: every word has one line")
-        self._unknown = self._ids[unknown]
-        self.start_token = self._ids[line_end]
+        self._id_of = ids.get
+        self._unknown = ids[unknown]
+        self.start_token = ids[line_end]
         self._newline = f" {line_end} {line_end} " if both_ends else f" {line_end} "
 
     @property
@@ -258,7 +260,7 @@ class WordVocabulary(Vocabulary):
         text = text if isinstance(text, str) else text.decode("utf-8", "replace")
         text = text.lower() if self._options["lower_case"] else text
         words = text.replace("\n", self._newline).split()
-        return np.array([self._ids.get(word, self._unknown) for word in words], np.int32)
+        return np.array([self._id_of(word, self._unknown) for word in words], np.int32)
 
     def decode_bytes(self, ids):
         """Words each followed by a space, ends of lines as newlines."""
@@ -295,7 +297,7 @@ class WordVocabulary(Vocabulary):
     def _tables(self):
         """Word -> id and id -> word, made outside of whatever function is being traced."""
         with tf.init_scope():
-            words, ids = tf.constant(self._words), tf.range(self.vocab_size)
+            words, ids = tf.constant(self._words.tolist()), tf.range(self.vocab_size)
             return [
                 tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(words, ids), self._unknown),
                 tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(ids, words), self._words[self._unknown]),
