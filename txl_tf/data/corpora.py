@@ -17,6 +17,7 @@ import os
 import re
 from collections.abc import Callable
 
+import tensorflow as tf
 from absl import logging
 
 from txl_tf.data import archives, encoding, sources
@@ -46,7 +47,7 @@ class PublishedCorpus:
     vocab_size: int = 0
     passes: int = 1
 
-    def text(self, name, source, download_dir, work_dir):
+    def text(self, name, source, download_dir, work_dir, at_lines=False):
         """TextSource of the corpus.
 
         Args:
@@ -54,6 +55,7 @@ class PublishedCorpus:
             source: the archive, or a file or directory with what is in it, on disk; None: download.
             download_dir: local directory for the archive.
             work_dir: local directory for its members.
+            at_lines: whether splits that are parts of one file begin at lines and not at the published bytes.
 
         Raises:
             InputError: nothing to read, or not what it should be.
@@ -61,21 +63,24 @@ class PublishedCorpus:
         if source is None:
             source = fetch(self.published, download_dir)
         pattern = "|".join(self.members.values())
-        if os.path.isdir(source):
+        if tf.io.gfile.isdir(source):
             found = [path for path in sources.find_files(source) if not archives.is_archive(path)]
             zipped = [path for path in sources.find_files(source) if path.endswith(".gz")]
+            zipped = [_copied(path, work_dir) if "://" in path else path for path in zipped]
             found += [member for path in zipped for member in archives.extract(path, pattern, work_dir)]
-        elif not os.path.exists(source):
+        elif not tf.io.gfile.exists(source):
             raise InputError(f"{source} not found: give the {self.published.name} from {self.published.urls[0]}")
         elif archives.is_archive(source):
+            if "://" in source:
+                source = _copied(source, work_dir)
             if os.path.getsize(source) != self.published.bytes:
                 logging.warning("%s is not the published %s: it has another length", source, self.published.name)
             found = archives.extract(source, pattern, work_dir)
         else:
             found = [source]
-        return self._text(name, source, found)
+        return self._text(name, source, found, at_lines)
 
-    def _text(self, name, source, found):
+    def _text(self, name, source, found, at_lines):
         names = {path: path.replace("\\", "/").rsplit("/", 1)[-1] for path in found}
         files = {
             split: sorted(path for path in found if re.fullmatch(pattern, names[path]))
@@ -85,16 +90,23 @@ class PublishedCorpus:
             whole = files["all"] or (found if len(found) == 1 else [])
             if len(whole) != 1:
                 raise InputError(f"{source} holds no {name}: give --source={self.published.name} or the file inside it")
-            if os.path.getsize(whole[0]) != 100_000_000:
+            if tf.io.gfile.stat(whole[0]).length != 100_000_000:
                 logging.warning("%s is not all of %s: its last 5%% are test, the 5%% before them valid", whole[0], name)
-            return sources.TextSource(tuple(sources.cut_by_bytes(whole, (0.9, 0.05, 0.05))))
-        if "valid" in files and not files["valid"]:
-            files["valid"] = files["test"] if name == "lm1b" else []
+            return sources.TextSource(tuple(sources.cut_by_bytes(whole, at_lines)))
+        if name == "lm1b":
+            files["valid"] = files["valid"] or files["test"]
         for split, paths in files.items():
             if not paths:
                 raise InputError(f"{source} has no {split} text of {name}: no file is named {self.members[split]}")
         pieces = [sources.Piece(split, path) for split in sources.SPLITS for path in files[split]]
         return sources.TextSource(tuple(pieces))
+
+
+def _copied(path, directory):
+    """A local copy of a remote file."""
+    copy = os.path.join(directory, path.rsplit("/", 1)[-1])
+    tf.io.gfile.copy(path, copy, overwrite=True)
+    return copy
 
 
 _WIKI_MEMBERS = {split: rf"(wiki\.)?{split}\.(tokens|txt)|wikitext-\d+\.{split}\.txt" for split in sources.SPLITS}

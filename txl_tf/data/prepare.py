@@ -86,7 +86,13 @@ def prepare(
     download_dir = download_dir or (os.path.join(data_dir, "downloads") if local else "~/.cache/txl_tf")
     os.makedirs(work_dir, exist_ok=True)
     try:
-        text = _text(dataset, source, documents, os.path.expanduser(download_dir), work_dir)
+        if dataset == "python_stdlib":
+            text = sources.standard_library()
+        elif dataset == "text":
+            text = sources.text_files(source, documents)
+        else:
+            at_lines = vocab not in (None, "bytes")
+            text = CORPORA[dataset].text(dataset, source, os.path.expanduser(download_dir), work_dir, at_lines)
         vocabulary, chunks = _encode(dataset, text, work_dir, vocab, vocab_size, vocab_file, min_count, passes, seed)
         return _write(dataset, data_dir, request, vocabulary, chunks)
     finally:
@@ -110,14 +116,6 @@ def _check_settings(dataset, source, vocab, vocab_size, vocab_file, min_count, p
         raise InputError("--min_count and --passes are for vocabularies of words")
     if passes is not None and passes < 1:
         raise InputError(f"--passes={passes}: at least one is needed")
-
-
-def _text(dataset, source, documents, download_dir, work_dir):
-    if dataset == "python_stdlib":
-        return sources.standard_library()
-    if dataset == "text":
-        return sources.text_files(source, documents)
-    return CORPORA[dataset].text(dataset, source, download_dir, work_dir)
 
 
 def _encode(dataset, text, work_dir, vocab, vocab_size, vocab_file, min_count, passes, seed):

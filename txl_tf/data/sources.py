@@ -136,7 +136,7 @@ def text_files(source, documents="file"):
     if len(paths) >= 40:
         root = paths[0][: min(_common(paths[0], path) for path in paths)]
         return TextSource(tuple(Piece(drawn_split(path[len(root) :]), path) for path in paths), documents)
-    return TextSource(tuple(cut_by_bytes(paths, (0.9, 0.05, 0.05))), documents)
+    return TextSource(tuple(cut_by_bytes(paths, at_lines=True)), documents)
 
 
 def find_files(source):
@@ -151,23 +151,35 @@ def find_files(source):
     return sorted(found)
 
 
-def cut_by_bytes(paths, shares):
-    """Pieces of the files, taken as one text, so that train, valid and test have these shares of the bytes."""
+def cut_by_bytes(paths, at_lines):
+    """Pieces of the files, taken as one text: its last 5% of bytes for test, the 5% before them for valid.
+
+    Args:
+        paths: of the files.
+        at_lines: whether a split begins where a line does, or, in very long lines, where a character does.
+    """
     sizes = [tf.io.gfile.stat(path).length for path in paths]
     total, pieces, position = sum(sizes), [], 0
-    valid, test = (round(total * share) for share in shares[1:])
-    bounds = {
-        "train": (0, total - valid - test),
-        "valid": (total - valid - test, total - test),
-        "test": (total - test, total),
-    }
+    held_out = round(total * 0.05)
+    cuts = [0, total - 2 * held_out, total - held_out, total]
     for path, size in zip(paths, sizes, strict=True):
-        for split, (low, high) in bounds.items():
-            start, stop = max(low - position, 0), min(high - position, size)
+        inside = [min(max(cut - position, 0), size) for cut in cuts]
+        if at_lines:
+            inside = [_line_start(path, cut) if 0 < cut < size else cut for cut in inside]
+        for split, start, stop in zip(SPLITS, inside, inside[1:], strict=False):
             if start < stop:
                 pieces.append(Piece(split, path, start, stop))
         position += size
     return pieces
+
+
+def _line_start(path, position):
+    """The next start of a line from `position` on; of a character if there is none near."""
+    with tf.io.gfile.GFile(path, "rb") as file:
+        file.seek(position - 1)
+        near = file.read(1 << 16)
+    character = next((i for i in range(1, len(near)) if near[i] & 0xC0 != 0x80), len(near))
+    return position - 1 + (near.find(b"\n") + 1 or character)
 
 
 def _read_blocks(piece, utf8):

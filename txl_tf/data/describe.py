@@ -1,0 +1,43 @@
+"""A prepared corpus in words: counts, both ends of the vocabulary, tokens per cluster, an example of each split."""
+
+import itertools
+
+import numpy as np
+
+from txl_tf.data import pipeline
+
+_ENDS = 12  # entries of the vocabulary shown at either end
+_SAMPLE_TOKENS = 1 << 22
+
+
+def describe(corpus, example_tokens=64):
+    """Lines of text about a Corpus."""
+    yield f"{corpus.dataset} in {corpus.data_dir}, fingerprint {corpus.fingerprint}"
+    yield f"tokens are {corpus.unit}s, {corpus.dtype} in {len(corpus.shards())} shards"
+    for name, split in corpus.splits.items():
+        passes = f" in each of {len(split.passes)} passes" if len(split.passes) > 1 else ""
+        yield f"{name:>6} {split.tokens:15,} tokens{passes}"
+    vocabulary = corpus.vocabulary
+    ids = list(range(corpus.vocab_size))
+    yield f"vocabulary of {corpus.vocab_size:,}"
+    yield "  first: " + " ".join(vocabulary.describe(token) for token in ids[:_ENDS])
+    yield "  last:  " + " ".join(vocabulary.describe(token) for token in ids[-_ENDS:])
+    bounds = [0, *corpus.cutoffs, corpus.vocab_size]
+    for name in corpus.splits:
+        tokens = _first_tokens(corpus, name)
+        if corpus.cutoffs:
+            ranges = itertools.pairwise(bounds)
+            shares = np.histogram(tokens, bounds)[0] / len(tokens)
+            clusters = [f"{low:,}-{high - 1:,} {s:.2%}" for (low, high), s in zip(ranges, shares, strict=True)]
+            yield f"{name}: ids " + ", ".join(clusters) + f" of {len(tokens):,} tokens"
+        yield f"{name} begins: " + repr(vocabulary.decode(tokens[:example_tokens]))
+
+
+def _first_tokens(corpus, split):
+    """Up to _SAMPLE_TOKENS tokens from the start of a split, [n]."""
+    tgt_len = 1 << 14
+    batches = pipeline.evaluation_batches(corpus, split, 1, tgt_len).take(_SAMPLE_TOKENS // tgt_len)
+    with pipeline.named_read_errors(corpus):
+        pairs = [(inputs[0], targets[0]) for inputs, targets in batches.as_numpy_iterator()]
+    targets = np.concatenate([targets for _, targets in pairs])
+    return np.concatenate([pairs[0][0][:1], targets[targets >= 0]])
