@@ -55,6 +55,13 @@ class CachedDecoder(tf.Module):
         rings = [tuple(tf.zeros(shape, self.model.compute_dtype) for _ in self.model.decoder_layers) for _ in range(2)]
         return Cache(*rings, start=tf.constant(0), length=tf.zeros([batch_size], tf.int32))
 
+    def cache_spec(self):
+        """The TensorSpecs of a Cache of any batch size."""
+        config = self.model.config
+        ring = tf.TensorSpec([None, config.n_head, self.slots, config.d_head], self.model.compute_dtype)
+        rings = (ring,) * config.n_layer
+        return Cache(rings, rings, start=tf.TensorSpec([], tf.int32), length=tf.TensorSpec([None], tf.int32))
+
     def __call__(self, tokens, cache):
         """Reads a segment.
 
@@ -77,9 +84,8 @@ class CachedDecoder(tf.Module):
             self.model.decoder_layers, cache.keys, cache.values, self.positions, strict=True
         ):
             ring = KeyValueRing(keys, values, cache.start)
-            hidden, ring = layer(
-                hidden, positions=tf.convert_to_tensor(position), mask=mask, biases=self.model.shared_biases, ring=ring
-            )
+            position = tf.convert_to_tensor(position)
+            hidden, ring = layer(hidden, None, position, mask, self.model.shared_biases, ring=ring)
             rings.append(ring)
         keys, values, starts = zip(*rings, strict=True)
         return hidden, Cache(keys, values, starts[0], cache.length + t_len)

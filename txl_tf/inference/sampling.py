@@ -13,7 +13,7 @@ class Sampling:
 
     Attributes:
         temperature: divides the log-probabilities; 0: always the most likely token.
-        top_k: only the k most likely tokens; 0: all.
+        top_k: only the k most likely tokens (and those as likely as the last of them); 0: all.
         top_p: only the most likely tokens that together reach this probability; 1: all.
     """
 
@@ -23,7 +23,7 @@ class Sampling:
 
     def __post_init__(self):
         """Refuses settings that leave nothing to choose from."""
-        if self.temperature < 0:
+        if not 0 <= self.temperature < float("inf"):
             raise InputError(f"temperature={self.temperature} must not be negative; 0 takes the most likely token")
         if self.top_k < 0:
             raise InputError(f"top_k={self.top_k} must not be negative; 0 takes all tokens")
@@ -31,33 +31,65 @@ class Sampling:
             raise InputError(f"top_p={self.top_p} must be above 0 and at most 1")
 
 
-def sample(log_prob, seeds, temperature, top_k, top_p):
-    """One token per row, each row from its own seed, so that a row does not depend on the others in its batch.
+def sample(log_prob, random, temperature, top_k, top_p):
+    """One token per row.
 
     Args:
         log_prob: float32 [B, V].
-        seeds: int32 [B, 2].
+        random: float32 [B] in [0, 1): the row's token is the first at which the cumulative probability passes it.
         temperature, top_k, top_p: scalars, numbers or tensors; see `Sampling`.
 
     Returns:
         int32 [B].
     """
-    vocab_size = log_prob.shape[-1]
-    top_k, top_p = tf.cast(top_k, tf.int32), tf.cast(top_p, tf.float32)
     temperature = tf.cast(temperature, tf.float32)
-    scaled = tf.nn.log_softmax(log_prob / tf.where(temperature > 0, temperature, 1.0))
-    descending = tf.sort(scaled, direction="DESCENDING")
+    logits = log_prob / tf.where(temperature > 0, temperature, 1.0)
+    limited = (tf.cast(top_k, tf.int32) > 0) | (tf.cast(top_p, tf.float32) < 1)
+    # Only a limit needs the sort.
+    logits = tf.cond(limited, lambda: _limit(logits, top_k, top_p), lambda: logits)
+    probability = tf.nn.softmax(logits)
+    cumulative = tf.cumsum(probability, axis=-1)
+    passed = (cumulative > random[:, None] * cumulative[:, -1:]) & (probability > 0)
+    vocab_size = log_prob.shape[-1]
+    drawn = tf.reduce_min(tf.where(passed, tf.range(vocab_size), vocab_size), axis=-1)
+    best = tf.argmax(log_prob, axis=-1, output_type=tf.int32)
+    # A parallel sum need not rise: where rounding lets no token pass, the most likely stands in.
+    return tf.where((temperature > 0) & (drawn < vocab_size), drawn, best)
+
+
+def _limit(logits, top_k, top_p):
+    """Logits [B, V] with -inf for the tokens that top_k and top_p leave out."""
+    vocab_size = logits.shape[-1]
+    top_k = tf.cast(top_k, tf.int32)
+    descending = tf.sort(logits, direction="DESCENDING")
     kept = tf.range(vocab_size) < tf.where(top_k > 0, top_k, vocab_size)
-    probability = tf.where(kept, tf.exp(descending), 0.0)
-    probability /= tf.reduce_sum(probability, axis=-1, keepdims=True)
+    probability = tf.nn.softmax(tf.where(kept, descending, -float("inf")))
     # A token stays while what is more likely than it does not yet reach top_p; the most likely always stays.
-    kept &= tf.cumsum(probability, axis=-1, exclusive=True) < top_p
-    smallest = tf.reduce_min(tf.where(kept, descending, 0.0), axis=-1, keepdims=True)
-    allowed = tf.where(scaled >= smallest, scaled, -float("inf"))
+    kept &= tf.cumsum(probability, axis=-1, exclusive=True) < tf.cast(top_p, tf.float32)
+    smallest = tf.reduce_min(tf.where(kept, descending, float("inf")), axis=-1, keepdims=True)
+    return tf.where(logits >= smallest, logits, -float("inf"))
 
-    def gumbel(seed):
-        uniform = tf.random.stateless_uniform([vocab_size], seed, minval=1e-20)
-        return -tf.math.log(-tf.math.log(uniform))
 
-    noise = tf.vectorized_map(gumbel, seeds)  # argmax(log p + Gumbel noise) samples from p
-    return tf.argmax(tf.where(temperature > 0, allowed + noise, log_prob), axis=-1, output_type=tf.int32)
+def uniform(seeds, positions):
+    """Random numbers in [0, 1) that depend on nothing but their own seed and position.
+
+    TensorFlow's stateless generators give a row other numbers in another batch, and on another device. This is a
+    hash: two rounds of the 32-bit mixer "lowbias32" (Wellons 2018, https://nullprogram.com/blog/2018/07/31/).
+
+    Args:
+        seeds, positions: int32 [B].
+
+    Returns:
+        float32 [B], multiples of 2^-24.
+    """
+    bits = _mix(_mix(tf.bitcast(seeds, tf.uint32)) + tf.bitcast(positions, tf.uint32))
+    return tf.cast(tf.bitwise.right_shift(bits, tf.constant(8, tf.uint32)), tf.float32) * 2.0**-24
+
+
+def _mix(bits):
+    def fold(bits, shift):
+        return tf.bitwise.bitwise_xor(bits, tf.bitwise.right_shift(bits, tf.constant(shift, tf.uint32)))
+
+    bits = fold(bits, 16) * tf.constant(0x7FEB352D, tf.uint32)
+    bits = fold(bits, 15) * tf.constant(0x846CA68B, tf.uint32)
+    return fold(bits, 16)

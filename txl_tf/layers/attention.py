@@ -184,7 +184,7 @@ class RelMultiHeadAttention(keras.layers.Layer):
             position_score, mask = tf.roll(position_score, turn, axis=-1), tf.roll(mask, turn, axis=-1)
         score = content_score + position_score
         accurate = tf.float64 if score.dtype == tf.float64 else tf.float32
-        score = tf.cast(score, accurate) + tf.where(mask, 0.0, tf.cast(MASKED, accurate))
+        score = tf.cast(score, accurate) + tf.where(mask, tf.zeros([], accurate), tf.constant(MASKED, accurate))
         return tf.cast(tf.nn.softmax(score), query.dtype)
 
     def combine(self, probabilities, value):
@@ -206,7 +206,7 @@ class RelMultiHeadAttention(keras.layers.Layer):
 
 
 def _write(ring, new, start):
-    """`ring` [B, H, C, d] with `new` [B, H, T, d] in the T slots from `start` on, the last slot followed by the first."""
+    """`ring` [B, H, C, d] with `new` [B, H, T, d] from slot `start` on; after the last slot comes the first."""
     batch, heads, t_len = tf.shape(new)[0], new.shape[1], new.shape[2]
     slots = (start + tf.range(t_len)) % ring.shape[2]
     places = tf.meshgrid(tf.range(batch), tf.range(heads), slots, indexing="ij")

@@ -1,0 +1,42 @@
+"""Exports a trained model as a SavedModel that plain TensorFlow and TensorFlow Serving load, tokenizer included.
+
+    python scripts/export_savedmodel.py --model_dir=runs/demo --export_dir=exports/demo
+    saved_model_cli show --all --dir=exports/demo
+
+The README.md written beside it says how to call the signatures generate, score, initial_cache and step.
+"""
+
+from absl import flags, logging
+from command_line import define_config_flags, given_flags, run
+
+from txl_tf.config import EvalConfig, ModelConfig
+
+REACH = ("mem_len", "clamp_len", "same_length")
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
+flags.DEFINE_string("export_dir", None, "where the SavedModel goes: a new directory")
+flags.DEFINE_bool("jit_compile", True, "compile the inner loops with XLA where the SavedModel runs")
+flags.mark_flags_as_required(["model_dir", "export_dir"])
+define_config_flags(EvalConfig, only=REACH)
+define_config_flags(ModelConfig, only=("mem_init",))
+
+
+def main(argv):
+    del argv
+    from txl_tf.inference.export import export  # after the flags are parsed: TensorFlow takes seconds to load
+    from txl_tf.inference.generate import Generator
+    from txl_tf.model_dir import load_trained
+
+    if not FLAGS["verbosity"].present:
+        logging.set_verbosity(logging.WARNING)  # saving names every captured variable otherwise
+    trained = load_trained(FLAGS.model_dir)
+    given = given_flags(EvalConfig, only=REACH) | given_flags(ModelConfig, only=("mem_init",))
+    _, reach = trained.config.for_evaluation(**given)
+    generator = Generator(trained.model, reach, jit_compile=FLAGS.jit_compile)
+    export(generator, trained.vocabulary, FLAGS.export_dir, trained.unit)
+    print(f"step {trained.step} exported to {FLAGS.export_dir}; its README.md describes the signatures")
+
+
+if __name__ == "__main__":
+    run(main)

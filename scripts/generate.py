@@ -1,0 +1,75 @@
+"""Continues a prompt with a trained model and prints the text as it is made.
+
+    python scripts/generate.py --model_dir=runs/demo --prompt="def main(" --max_tokens=400 --temperature=0.8
+
+Memory is as long as in evaluation (config.json, "eval" group); --mem_len gives it another length without retraining.
+"""
+
+import sys
+
+from absl import flags
+from command_line import define_config_flags, given_flags, run
+
+from txl_tf.config import EvalConfig, ModelConfig
+from txl_tf.errors import InputError
+
+REACH = ("mem_len", "clamp_len", "same_length")
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
+flags.DEFINE_string("prompt", None, "the text to continue; may be empty")
+flags.DEFINE_string("prompt_file", None, "a file that holds it instead")
+flags.DEFINE_integer("max_tokens", 400, "tokens to make", lower_bound=1)
+flags.DEFINE_float("temperature", 1.0, "divides the log-probabilities; 0: always the most likely token", lower_bound=0)
+flags.DEFINE_integer("top_k", 0, "choose only among so many most likely tokens; 0: all", lower_bound=0)
+flags.DEFINE_float("top_p", 1.0, "choose only among the most likely tokens that together reach this probability")
+flags.DEFINE_integer("seed", 0, "the same seed makes the same text; sample i uses seed + i")
+flags.DEFINE_integer("num_samples", 1, "continuations to make, one after the other", lower_bound=1)
+flags.mark_flag_as_required("model_dir")
+define_config_flags(EvalConfig, only=REACH)
+define_config_flags(ModelConfig, only=("mem_init",))
+
+
+def main(argv):
+    del argv
+    prompt = read_prompt()
+    from txl_tf.inference.language_model import LanguageModel  # after the flags: TensorFlow takes seconds to load
+
+    reach = given_flags(EvalConfig, only=REACH) | given_flags(ModelConfig, only=("mem_init",))
+    model = LanguageModel.load(FLAGS.model_dir, **reach)
+    for i in range(FLAGS.num_samples):
+        if FLAGS.num_samples > 1:
+            print(f"--- sample {i + 1}, seed {FLAGS.seed + i}")
+        print(prompt, end="", flush=True)
+        pieces = model.stream(
+            prompt,
+            FLAGS.max_tokens,
+            temperature=FLAGS.temperature,
+            top_k=FLAGS.top_k,
+            top_p=FLAGS.top_p,
+            seed=FLAGS.seed + i,
+        )
+        for piece in pieces:
+            print(piece, end="", flush=True)
+        print()
+
+
+def read_prompt():
+    """The text of --prompt or --prompt_file."""
+    if (FLAGS.prompt is None) == (FLAGS.prompt_file is None):
+        raise InputError("give the text to continue with either --prompt or --prompt_file")
+    if FLAGS.prompt is not None:
+        return FLAGS.prompt
+    import tensorflow as tf
+
+    with tf.io.gfile.GFile(FLAGS.prompt_file, "rb") as file:
+        text = file.read()
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{FLAGS.prompt_file} is not UTF-8 text ({error})") from error
+
+
+if __name__ == "__main__":
+    sys.stdout.reconfigure(errors="replace")
+    run(main)

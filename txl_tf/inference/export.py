@@ -1,0 +1,193 @@
+"""A SavedModel that plain TensorFlow loads and serves, without this package; the vocabulary is inside the graph.
+
+Signatures (`saved_model_cli show --all --dir=..` lists them with their shapes):
+
+generate       prompts, and how to sample -> texts
+score          texts -> the log-probability of every token, and of each text
+initial_cache  batch_size -> the cache of texts of which nothing was read
+step           tokens, cache -> log-probabilities of the next token after each, and the new cache
+
+A session is a cache that its owner keeps: rows of caches can be cut apart and put together along axis 0 at any time,
+so sessions of different age share a batch.
+"""
+
+import json
+
+import tensorflow as tf
+
+from txl_tf.errors import InputError
+from txl_tf.inference.cache import Cache
+from txl_tf.inference.score import score_tokens
+
+README = """\
+# A Transformer-XL, exported by txl_tf
+
+    import tensorflow as tf
+    import tensorflow_text  # only if loading says that an op is missing: subword vocabularies need it
+
+    model = tf.saved_model.load("{name}").signatures
+    model["generate"](
+        prompts=tf.constant(["Once upon"]), max_tokens=tf.constant(200), temperature=tf.constant(0.8),
+        top_k=tf.constant(0), top_p=tf.constant(1.0), seeds=tf.constant([1]))["texts"]
+    model["score"](texts=tf.constant(["Once upon a time"]))["total"]
+
+    # a session: the cache goes in and comes out
+    cache = model["initial_cache"](batch_size=tf.constant(1))
+    out = model["step"](tokens=tf.constant([[3, 1, 4]]), **cache)
+    cache = {{key: out[key] for key in cache}}
+
+Sizes: {sizes}.
+
+| signature | in | out |
+|---|---|---|
+| generate | prompts: strings [B]; "" starts from the start token. max_tokens: int32, for each. temperature: float, 0 \
+takes the most likely token. top_k: int32, 0 means all. top_p: float, 1 means all. seeds: int32 [B]; what is made \
+depends on a row's own seed and prompt alone. | texts: strings [B], the continuations. tokens: int32 [B, max_tokens]. |
+| score | texts: strings [B] | tokens: int32 [B, n], -1 past a text's end. log_probs: float [B, n] in nats, the \
+first token's after the start token, 0 past the end. lengths: int32 [B]. total: float [B], sums. |
+| initial_cache | batch_size: int32 | keys, values, length: the cache of texts of which nothing was read |
+| step | tokens: int32 [B, T], any T; keys, values, length: the cache | log_probs: float [B, T, V], after each token; \
+keys, values, length: the new cache |
+
+The cache: keys and values [B, layers, heads, memory, head size], oldest first; length int32 [B], tokens read so far.
+Rows are independent: stack and split them along axis 0 as sessions come and go.
+"""
+
+
+class ServedModel(tf.Module):
+    """The graph functions that are exported.
+
+    Args:
+        generator: a Generator.
+        vocabulary: a Vocabulary.
+    """
+
+    def __init__(self, generator, vocabulary):
+        super().__init__(name="served_model")
+        self.generator = generator
+        self.vocabulary = vocabulary
+
+    def signatures(self):
+        """The functions by name, as `tf.saved_model.save` wants them."""
+        texts, numbers = tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int32)
+        count, number = tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.float32)
+        config, decoder = self.generator.model.config, self.generator.decoder
+        ring = tf.TensorSpec(
+            [None, config.n_layer, config.n_head, decoder.reach.mem_len, config.d_head],
+            self.generator.model.compute_dtype,
+        )
+        arguments = {
+            self.generate: [texts, count, number, count, number, numbers],
+            self.score: [texts],
+            self.initial_cache: [count],
+            self.step: [tf.TensorSpec([None, None], tf.int32), ring, ring, numbers],
+        }
+        # Without autograph: the loops are written as such, and the SavedModel needs no Python to explain itself.
+        return {
+            function.__name__: tf.function(function, autograph=False).get_concrete_function(
+                *[
+                    tf.TensorSpec(spec.shape, spec.dtype, name)
+                    for spec, name in zip(specs, function.__code__.co_varnames[1:], strict=False)
+                ]
+            )
+            for function, specs in arguments.items()
+        }
+
+    def generate(self, prompts, max_tokens, temperature, top_k, top_p, seeds):
+        """The signature `generate`; see README."""
+        with tf.control_dependencies(_checks(prompts, max_tokens, temperature, top_k, top_p, seeds)):
+            ids = self.vocabulary.encode_tensor(prompts)
+        lengths = tf.cast(ids.row_lengths(), tf.int32)
+        padded = ids.to_tensor(self.vocabulary.start_token, shape=[None, None])
+        padded = tf.cond(
+            tf.size(padded) > 0, lambda: padded, lambda: tf.fill([tf.size(lengths), 1], self.vocabulary.start_token)
+        )
+        tokens = self.generator.generate(padded, tf.maximum(lengths, 1), max_tokens, seeds, temperature, top_k, top_p)
+        return {"texts": self.vocabulary.decode_tensor(tokens), "tokens": tokens}
+
+    def score(self, texts):
+        """The signature `score`; see README."""
+        ids = self.vocabulary.encode_tensor(texts)
+        lengths = tf.cast(ids.row_lengths(), tf.int32)
+        tokens = ids.to_tensor(-1)
+        log_probs = score_tokens(self.generator, tokens, lengths, self.vocabulary.start_token)
+        return {
+            "tokens": tokens,
+            "log_probs": log_probs,
+            "lengths": lengths,
+            "total": tf.cast(tf.reduce_sum(tf.cast(log_probs, tf.float64), axis=1), tf.float32),
+        }
+
+    def initial_cache(self, batch_size):
+        """The signature `initial_cache`; see README."""
+        return self._pack(self.generator.initial_cache(batch_size))
+
+    def step(self, tokens, keys, values, length):
+        """The signature `step`; see README."""
+        log_probs, cache = self.generator.read(tokens, self._unpack(keys, values, length))
+        return {"log_probs": log_probs} | self._pack(cache)
+
+    def _pack(self, cache):
+        """A Cache as three tensors whose rows are independent: keys and values [B, N, H, M, d], oldest first."""
+        slots, m_len = self.generator.decoder.slots, self.generator.decoder.reach.mem_len
+
+        def pack(rings):
+            return tf.stack([tf.roll(ring, -cache.start, axis=2)[:, :, slots - m_len :] for ring in rings], axis=1)
+
+        return {"keys": pack(cache.keys), "values": pack(cache.values), "length": cache.length}
+
+    def _unpack(self, keys, values, length):
+        spare = self.generator.decoder.slots - self.generator.decoder.reach.mem_len
+
+        def unpack(rings):
+            padded = tf.pad(rings, [[0, 0]] * 3 + [[spare, 0], [0, 0]])
+            return tuple(tf.unstack(padded, axis=1))
+
+        return Cache(unpack(keys), unpack(values), start=tf.constant(0), length=length)
+
+
+def export(generator, vocabulary, export_dir, unit):
+    """Writes the SavedModel and a README.md that describes its signatures.
+
+    Args:
+        generator: a Generator.
+        vocabulary: its Vocabulary.
+        export_dir: where; local or gs://. Must be empty or not there.
+        unit: what a token is, for the README.
+
+    Raises:
+        InputError: there is something in export_dir.
+    """
+    if tf.io.gfile.exists(export_dir) and tf.io.gfile.listdir(export_dir):
+        raise InputError(f"{export_dir} is not empty: give a new --export_dir")
+    served = ServedModel(generator, vocabulary)
+    root = tf.Module()
+    # Not the Keras layers themselves, which would be saved with their Python: only what the functions use.
+    root.weights = [variable.value for variable in generator.model.variables]
+    root.positions = generator.decoder.positions
+    root.vocabulary = vocabulary
+    tf.saved_model.save(root, export_dir, signatures=served.signatures())
+    config, reach = generator.model.config, generator.decoder.reach
+    sizes = {
+        "vocabulary": config.vocab_size,
+        "unit": unit,
+        "start_token": vocabulary.start_token,
+        "layers": config.n_layer,
+        "memory": reach.mem_len,
+        "clamp_len": reach.clamp_len,
+        "mem_init": reach.mem_init,
+    }
+    name = export_dir.rstrip("/").rpartition("/")[2]
+    with tf.io.gfile.GFile(tf.io.gfile.join(export_dir, "README.md"), "w") as file:
+        file.write(README.format(name=name, sizes=json.dumps(sizes)))
+
+
+def _checks(prompts, max_tokens, temperature, top_k, top_p, seeds):
+    """Assertions whose messages a client of the SavedModel reads."""
+    return [
+        tf.debugging.assert_greater(max_tokens, 0, "max_tokens must be at least 1"),
+        tf.debugging.assert_greater_equal(temperature, 0.0, "temperature must not be negative"),
+        tf.debugging.assert_greater_equal(top_k, 0, "top_k must not be negative"),
+        tf.debugging.assert_equal((top_p > 0) & (top_p <= 1), True, "top_p must be above 0 and at most 1"),
+        tf.debugging.assert_equal(tf.size(seeds), tf.size(prompts), "give one seed for each prompt"),
+    ]
