@@ -189,10 +189,7 @@ def test_compiled_equals_the_definition(jit_compile):
     def run(embedding, softmax, hidden, targets, upstream, named):
         if not compiled:
             compiled["f"] = tf.function(
-                lambda hidden, targets, upstream: loss_and_gradients(
-                    embedding, softmax, hidden, targets, upstream, named
-                ),
-                jit_compile=jit_compile,
+                lambda *tensors: loss_and_gradients(embedding, softmax, *tensors, named), jit_compile=jit_compile
             )
         return compiled["f"](hidden, targets, upstream)
 

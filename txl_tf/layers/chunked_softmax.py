@@ -48,8 +48,9 @@ def chunked_nll(hidden, labels, cluster, chunk_size):
         chunk_size: C.
 
     Returns:
-        `hidden`, for the next user of it: this function's gradient is then added to that user's in place, a few
-        rows of [N, D], rather than made and summed whole. And the loss [N], in float32 at least.
+        hidden: unchanged, for its next user. Handed on like this, that user's gradient [N, D] comes in here and gets
+            the few rows of this cluster added in place, instead of a second [N, D] made of zeros and summed.
+        nll: [N], in float32 at least.
     """
     if hidden.shape[0] is not None:
         chunk_size = min(chunk_size, hidden.shape[0])
@@ -67,6 +68,7 @@ def chunked_nll(hidden, labels, cluster, chunk_size):
             return start < count
 
         def chunk(start):
+            """The C tokens from `start`: rows in N, whether the cluster's own, labels, and each stage of the logits."""
             rows_C = tf.slice(own_first, [start], [chunk_size])
             own_C = start + tf.range(chunk_size) < count
             label_C = tf.where(own_C, tf.gather(labels, rows_C), 0)
