@@ -38,7 +38,7 @@ def extract(archive, wanted, directory):
         InputError: the archive is damaged.
     """
     os.makedirs(directory, exist_ok=True)
-    paths = []
+    paths, extracted = [], []
     try:
         for name, size, open_member in _members(archive):
             name = re.split(r"[/\\]", name)[-1]
@@ -51,8 +51,11 @@ def extract(archive, wanted, directory):
             if not (os.path.exists(path) and os.path.getsize(path) == size):
                 with open_member() as member, open(path + ".partial", "wb") as file:
                     shutil.copyfileobj(member, file, 1 << 20)
+                extracted.append(path)
                 os.replace(path + ".partial", path)
     except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, gzip.BadGzipFile, RuntimeError) as error:
+        for path in extracted:
+            os.remove(path)
         raise InputError(f"{archive} is damaged ({error}): fetch it again") from error
     return sorted(paths)
 
@@ -65,10 +68,13 @@ def _members(archive):
                 if not info.is_dir():
                     yield info.filename, info.file_size, lambda info=info: file.open(info)
     elif archive.endswith((".tgz", ".tar.gz", ".tar")):
-        with tarfile.open(archive, "r|*") as file:  # a stream: members in order, no seeking back in gzip
-            for info in file:
-                if info.isreg():
-                    yield info.name, info.size, lambda info=info: file.extractfile(info)
+        with open(archive, "rb") if archive.endswith(".tar") else gzip.open(archive) as stream:
+            with tarfile.open(fileobj=stream, mode="r|") as file:  # members in order: gzip cannot seek back
+                for info in file:
+                    if info.isreg():
+                        yield info.name, info.size, lambda info=info: file.extractfile(info)
+            while stream.read(1 << 20):  # to the end, where gzip's checksum is
+                pass
     else:
         name = os.path.basename(archive).removesuffix(".gz")
         yield name, None, functools.partial(gzip.open, archive)

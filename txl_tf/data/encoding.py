@@ -14,7 +14,7 @@ from txl_tf.data.sources import SPLITS
 from txl_tf.data.vocab import ByteVocabulary, CharVocabulary, WordVocabulary
 
 # Sentences are shuffled among so many tokens, then these groups among each other.
-_SHUFFLE_TOKENS = 1 << 22
+_SHUFFLE_TOKENS = 1 << 20
 
 
 def all_bytes(text):
@@ -76,6 +76,7 @@ def seen_words(
         counts.add(split, ids)
         spools[split].add(ids)
     seen = [word.decode() for word in numbers.words]
+    del numbers, blocks  # with millions of words, and then texts of gigabytes, memory counts
     newline = seen.index("\n") if "\n" in seen else -1
     if word_list is None:
         order = _most_common(counts.total(counted, len(seen)), np.arange(len(seen)), min_count)
@@ -84,11 +85,10 @@ def seen_words(
             word_list.append(options["unknown"])
     vocabulary = WordVocabulary(word_list, **options)
 
-    ids = dict(zip(word_list, range(len(word_list)), strict=True))
-    unknown, line_end = ids[options["unknown"]], ids[options["line_end"]]
-    id_of = np.array([ids.get(word, unknown) for word in seen], np.int32)
+    id_of = vocabulary.ids(seen)
     if newline >= 0:
-        id_of[newline] = line_end
+        id_of[newline] = vocabulary.start_token
+    del seen, word_list, counts
 
     def finished(group):
         stream, split, start, stop, rng = group
@@ -96,7 +96,7 @@ def seen_words(
         if rng is not None:
             numbered = _shuffle_lines(numbered, newline, rng)
         tokens = id_of[numbered]
-        return stream, _mark_both_ends(tokens, numbered == newline, line_end) if options["both_ends"] else tokens
+        return stream, _mark_both_ends(tokens, numbered == newline) if options["both_ends"] else tokens
 
     def groups():
         total = sum(spool.tokens * (passes if split == "train" else 1) for split, spool in spools.items())
@@ -211,10 +211,9 @@ def _shuffle_lines(numbers, newline, rng):
     return numbers[np.arange(lengths.sum()) + np.repeat(starts[order] - new_starts, lengths)]
 
 
-def _mark_both_ends(tokens, is_end, mark):
-    """[a b / c /] -> [/ a b / / c /]."""
-    doubled = np.repeat(tokens, np.where(is_end, 2, 1))
-    return np.concatenate([np.array([mark], tokens.dtype), doubled[:-1]])
+def _mark_both_ends(tokens, is_end):
+    """[a b / c /] -> [/ a b / / c /], for whole lines."""
+    return np.roll(np.repeat(tokens, np.where(is_end, 2, 1)), 1)
 
 
 def _trimmed(blocks):

@@ -7,7 +7,6 @@ is in subwords.py.
 """
 
 import abc
-import functools
 import json
 
 import numpy as np
@@ -238,6 +237,7 @@ class WordVocabulary(Vocabulary):
         self._id_of = ids.get
         self._unknown = ids[unknown]
         self.start_token = ids[line_end]
+        self._tables = None
         self._newline = f" {line_end} {line_end} " if both_ends else f" {line_end} "
 
     @property
@@ -260,7 +260,11 @@ class WordVocabulary(Vocabulary):
         text = text if isinstance(text, str) else text.decode("utf-8", "replace")
         text = text.lower() if self._options["lower_case"] else text
         words = text.replace("\n", self._newline).split()
-        return np.array([self._id_of(word, self._unknown) for word in words], np.int32)
+        return self.ids(words)
+
+    def ids(self, words):
+        """Ids [n] of words that are words already."""
+        return np.fromiter((self._id_of(word, self._unknown) for word in words), np.int32, len(words))
 
     def decode_bytes(self, ids):
         """Words each followed by a space, ends of lines as newlines."""
@@ -278,13 +282,13 @@ class WordVocabulary(Vocabulary):
             strings = tf.strings.lower(strings, encoding="utf-8")
         strings = tf.strings.regex_replace(strings, "\n", self._newline)
         words = tf.strings.split(tf.strings.regex_replace(strings, _WHITESPACE, " "))
-        return words.with_flat_values(self._tables[0].lookup(words.flat_values))
+        return words.with_flat_values(self._look_up(0, words.flat_values))
 
     def decode_tensor(self, ids):
         """See Vocabulary."""
         ragged = ids if isinstance(ids, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(ids)
         flat = tf.cast(ragged.flat_values, tf.int32)
-        words = tf.where(flat == self.start_token, "\n", self._tables[1].lookup(flat) + " ")
+        words = tf.where(flat == self.start_token, "\n", self._look_up(1, flat) + " ")
         text = tf.strings.reduce_join(ragged.with_flat_values(words), axis=-1)
         text = tf.strings.regex_replace(tf.strings.regex_replace(text, " \n", "\n"), " $", "")
         return tf.strings.regex_replace(text, "\n\n", "\n") if self._options["both_ends"] else text
@@ -293,15 +297,16 @@ class WordVocabulary(Vocabulary):
         """See Vocabulary."""
         return self._words[token]
 
-    @functools.cached_property
-    def _tables(self):
-        """Word -> id and id -> word, made outside of whatever function is being traced."""
-        with tf.init_scope():
-            words, ids = tf.constant(self._words.tolist()), tf.range(self.vocab_size)
-            return [
-                tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(words, ids), self._unknown),
-                tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(ids, words), self._words[self._unknown]),
-            ]
+    def _look_up(self, direction, keys):
+        """Words to ids (direction 0) or ids to words (1), in tables that are made when first needed."""
+        if self._tables is None:
+            with tf.init_scope():  # outside of whatever function is being traced
+                words, ids = tf.constant(self._words.tolist()), tf.range(self.vocab_size)
+                self._tables = (
+                    tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(words, ids), self._unknown),
+                    tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(ids, words), ""),
+                )
+        return self._tables[direction].lookup(keys)
 
 
 def load_vocabulary(directory, spec):

@@ -131,8 +131,8 @@ class WordNumbers:
         self._known = hashes
 
     def _insert(self, hashes):
-        if len(self.words) * 3 > len(self._table[1]):
-            self._make_table(len(self._table[1]) * 4, np.concatenate([self._known, hashes]))
+        if len(self.words) * 2 > len(self._table[1]):
+            self._make_table(len(self._table[1]) * 2, np.concatenate([self._known, hashes]))
             return
         self._fill(hashes, np.arange(len(self._known), len(self.words), dtype=np.int32))
         self._known = np.concatenate([self._known, hashes])
