@@ -1,0 +1,11 @@
+import pytest
+from random_model import CONFIG, random_model
+
+from txl_tf.data.vocab import ByteVocabulary
+from txl_tf.inference.language_model import LanguageModel
+
+
+@pytest.fixture(scope="session")
+def byte_model():
+    """A LanguageModel over bytes with random weights."""
+    return LanguageModel(random_model(CONFIG), ByteVocabulary())

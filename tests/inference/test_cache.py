@@ -1,0 +1,82 @@
+"""The cache against the model with mems."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from random_model import CONFIG, random_model
+
+from txl_tf.config import Reach
+from txl_tf.inference.cache import CachedDecoder
+
+SEGMENTS = (4, 4, 1, 1, 3, 4, 2, 1, 4, 4, 4, 4)  # 36 tokens: rings of 13 slots wrap more than twice, also mid-segment
+REACHES = [
+    Reach(9),
+    Reach(9, clamp_len=5),
+    Reach(9, same_length=True),
+    Reach(9, same_length=True, same_length_window="pytorch", mem_init="empty"),
+    Reach(9, clamp_len=3, mem_init="empty"),
+    Reach(9, clamp_len=2, same_length=True),
+    Reach(0),
+]
+
+
+def read_both(model, reach, jit_compile=False):
+    """Hidden states [B, 36, D] by the model with mems, and by the cache."""
+    tokens = np.random.default_rng(1).integers(0, 256, [2, sum(SEGMENTS)]).astype(np.int32)
+    decoder = CachedDecoder(model, reach, max_segment=4)
+    read = tf.function(decoder, jit_compile=True, reduce_retracing=False) if jit_compile else decoder
+    mems, cache = model.initial_mems(2, reach), decoder.initial_cache(2)
+    expected, found = [], []
+    for segment in np.split(tokens, np.cumsum(SEGMENTS)[:-1], axis=1):
+        hidden, mems = model(segment, mems, reach=reach)
+        expected.append(hidden)
+        hidden, cache = read(tf.constant(segment), cache)
+        found.append(hidden)
+    return np.concatenate(expected, axis=1), np.concatenate(found, axis=1)
+
+
+@pytest.fixture(scope="module")
+def exact_model():
+    return random_model(dataclasses.replace(CONFIG, dtype="float64", untie_r=True))
+
+
+@pytest.mark.parametrize("reach", REACHES, ids=str)
+def test_the_cache_equals_the_mems(exact_model, reach):
+    expected, found = read_both(exact_model, reach)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11)
+
+
+def test_every_reach_gives_something_else(exact_model):
+    """So the test above would notice if the cache ignored one of the settings."""
+    results = [read_both(exact_model, reach)[1] for reach in REACHES]
+    for i, one in enumerate(results):
+        for other in results[:i]:
+            assert np.abs(one - other).max() > 1e-4
+
+
+def test_float32_under_xla_differs_by_rounding_only():
+    expected, found = read_both(random_model(CONFIG), Reach(9, clamp_len=5, mem_init="empty"), jit_compile=True)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
+
+
+def test_bfloat16_stays_close():
+    model = random_model(dataclasses.replace(CONFIG, dtype="mixed_bfloat16"))
+    expected, found = read_both(model, Reach(9))
+    assert found.dtype == expected.dtype == tf.bfloat16.as_numpy_dtype
+    assert np.abs(found.astype(np.float32) - expected.astype(np.float32)).mean() < 0.05
+
+
+def test_refresh_follows_the_weights(exact_model):
+    model = random_model(dataclasses.replace(CONFIG, dtype="float64"))
+    decoder = CachedDecoder(model, Reach(9), max_segment=4)
+    tokens = tf.constant([[1, 2, 3]])
+    for variable in model.trainable_variables:
+        variable.assign(variable * 1.5)
+    expected, _ = model(tokens, reach=Reach(9))
+    stale, _ = decoder(tokens, decoder.initial_cache(1))
+    decoder.refresh()
+    fresh, _ = decoder(tokens, decoder.initial_cache(1))
+    assert np.abs(stale - expected).max() > 1e-3
+    np.testing.assert_allclose(fresh, expected, rtol=0, atol=1e-11)

@@ -1,0 +1,20 @@
+"""A small language model whose every weight is large enough to matter, for tests of inference."""
+
+import numpy as np
+
+from txl_tf.config import ModelConfig
+from txl_tf.models.transformer_xl import TransformerXL
+
+CONFIG = ModelConfig(
+    vocab_size=256, n_layer=2, d_model=16, d_embed=16, n_head=2, d_head=8, d_inner=32, mem_len=24, clamp_len=20
+)
+
+
+def random_model(config, seed=0):
+    """A TransformerXL with random weights."""
+    model = TransformerXL(config)
+    draw = np.random.default_rng(seed)
+    for variable in model.trainable_variables:
+        centre = 1.0 if "gamma" in variable.path else 0.0
+        variable.assign(draw.normal(centre, 0.6, variable.shape))
+    return model
