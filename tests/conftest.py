@@ -30,3 +30,20 @@ def corpus(tmp_path_factory):
         text = " ".join(draw.choice(words, size=100))
         (folder / f"{i:02d}.txt").write_text(text + "\n")
     return prepare("text", str(tmp_path_factory.mktemp("corpus")), source=str(folder))
+
+
+@pytest.fixture(scope="session")
+def two_replicas():
+    """One MirroredStrategy for the whole session: a second one would reuse the first's collective keys."""
+    from txl_tf.distribute import make_strategy
+
+    strategy = make_strategy("mirrored")
+    assert strategy.num_replicas_in_sync == 2
+    return strategy
+
+
+@pytest.fixture(scope="session")
+def one_device():
+    from txl_tf.distribute import make_strategy
+
+    return make_strategy("one_device")

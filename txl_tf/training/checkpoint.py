@@ -16,7 +16,7 @@ class Checkpoints:
         model_dir: where; local or gs://.
         strategy, model, optimizer: of the run.
         mems: per-replica Mems, for their shapes.
-        sums: float32 [2], the host loop's running sums.
+        sums: float64 [2], the host loop's running sums.
         keep: how many of the newest checkpoints stay.
     """
 

@@ -47,7 +47,7 @@ def train(config, corpus, model_dir, strategy, evaluate=None):
         keras.utils.set_random_seed(run.seed)
         model = TransformerXL(config.model)
         optimizer = make_optimizer(run, model.trainable_variables)
-    mems, sums = distribute.initial_mems(strategy, model, data.batch_size), tf.zeros([2])
+    mems, sums = distribute.initial_mems(strategy, model, data.batch_size), tf.zeros([2], tf.float64)
     checkpoints = Checkpoints(model_dir, strategy, model, optimizer, mems, sums, run.keep_checkpoints)
     restored = checkpoints.restore()
     if restored is not None:
@@ -79,7 +79,7 @@ def train(config, corpus, model_dir, strategy, evaluate=None):
             speed = (step - window_start) * step_tokens / (now - window_time)
             lr = float(optimizer.learning_rate)
             metrics.training(step, loss, lr, grad_norm, speed, step / epoch_steps)
-            sums = tf.zeros([2])
+            sums = tf.zeros([2], tf.float64)
             window_start, window_time = step, now
         paused = time.perf_counter()
         if step % run.save_steps == 0 or step == run.train_steps:

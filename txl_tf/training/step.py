@@ -45,7 +45,7 @@ def make_host_loop(strategy, model, optimizer, config):
         config: a TrainConfig, for clip, seed and jit_compile.
 
     Returns:
-        loop(iterator, mems, sums, n) -> (mems, sums), where `sums` is float32 [2], the running sums of loss and
+        loop(iterator, mems, sums, n) -> (mems, sums), where `sums` is float64 [2], the running sums of loss and
         gradient norm, and n an int tensor, so that other counts do not retrace.
     """
     seed = tf.constant([config.seed, 0])
@@ -63,8 +63,8 @@ def make_host_loop(strategy, model, optimizer, config):
             inputs, targets = next(iterator)
             loss, norm, mems = strategy.run(replica_step, args=(inputs, targets, mems))
             # Every replica has the same sums: take the first.
-            loss, norm = (strategy.experimental_local_results(value)[0] for value in (loss, norm))
-            sums += tf.stack([loss, norm])
+            first = [strategy.experimental_local_results(value)[0] for value in (loss, norm)]
+            sums += tf.cast(tf.stack(first), sums.dtype)
         return mems, sums
 
     return host_loop

@@ -1,0 +1,234 @@
+import dataclasses
+import threading
+
+import keras
+import numpy as np
+import pytest
+import reference
+import tensorflow as tf
+
+from txl_tf import distribute
+from txl_tf.config import ModelConfig, TrainConfig
+from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.training.optimizer import WarmupCosine, make_optimizer
+from txl_tf.training.step import make_host_loop, train_step
+
+MODEL = ModelConfig(
+    vocab_size=11,
+    n_layer=2,
+    d_model=8,
+    d_embed=8,
+    n_head=2,
+    d_head=4,
+    d_inner=12,
+    dropout=0.0,
+    mem_len=4,
+    init_std=0.3,
+    dtype="float64",
+)
+TRAIN = TrainConfig(train_steps=20, learning_rate=1e-2, warmup_steps=2, clip=0.25, jit_compile=False)
+B, T = 4, 3
+
+
+def run_steps(strategy, batches, model_config=MODEL, train_config=TRAIN, loops=None):
+    """Trains on `batches`, a list of ([B, T], [B, T]), in host loops of the given lengths.
+
+    Returns the model's weights, the sums of loss and gradient norm after each loop, and the model.
+    """
+    with strategy.scope():
+        keras.utils.set_random_seed(5)
+        model = TransformerXL(model_config)
+        optimizer = make_optimizer(train_config, model.trainable_variables)
+    replicas = strategy.num_replicas_in_sync
+
+    def make_dataset(host, num_hosts, replicas_per_host):
+        inputs, targets = (np.stack(part).reshape([-1, B // replicas, T]) for part in zip(*batches, strict=True))
+        return tf.data.Dataset.from_tensor_slices((inputs, targets))
+
+    iterator = iter(distribute.distribute_batches(strategy, make_dataset))
+    host_loop = make_host_loop(strategy, model, optimizer, train_config)
+    mems, sums, seen = distribute.initial_mems(strategy, model, B), tf.zeros([2], tf.float64), []
+    for n in loops or [len(batches)]:
+        mems, sums = host_loop(iterator, mems, sums, tf.constant(n))
+        seen.append(sums.numpy())
+    return [np.array(weight) for weight in model.get_weights()], np.array(seen), model
+
+
+@pytest.fixture
+def batches(rng):
+    stream = rng.integers(0, MODEL.vocab_size, [B, 6 * T + 1]).astype(np.int32)
+    return [(stream[:, t : t + T], stream[:, t + 1 : t + 1 + T]) for t in range(0, 6 * T, T)]
+
+
+def test_one_step_equals_the_numpy_reference(batches, one_device):
+    """Golden step: loss by the reference, gradients by its finite differences, then the clip and Adam by hand."""
+    inputs, targets = batches[0]
+    train = dataclasses.replace(TRAIN, warmup_steps=0)
+    untrained = run_steps(one_device, batches[:1], train_config=dataclasses.replace(train, learning_rate=1e-30))[2]
+    weights = reference.model_weights(untrained)
+    memory = [np.zeros([MODEL.mem_len, MODEL.d_model])] * MODEL.n_layer
+
+    def loss():
+        nll = 0.0
+        for lane in range(B):
+            log_prob, _ = reference.transformer_xl(weights, inputs[lane], memory, MODEL.reach)
+            nll -= log_prob[np.arange(T), targets[lane]].mean()
+        return nll / B
+
+    before = loss()
+    shared = {id(array): array for layer in weights["layers"] for name, array in layer.items() if name in "uw"}
+    assert len(shared) == 4  # u and v are copied to each layer: move the copies together
+    groups = [[weights["embedding"]], [weights["bias"]]]
+    groups += [[layer[name] for layer in weights["layers"]] for name in "uw"]
+    groups += [[array] for layer in weights["layers"] for name, array in layer.items() if name not in ("u", "w")]
+    gradients = []
+    for group in groups:
+        gradient = np.zeros_like(group[0])
+        for index in np.ndindex(gradient.shape):
+            for sign in (1, -1):
+                for array in group:
+                    array[index] += sign * 1e-5
+                gradient[index] += sign * loss() / 2e-5
+                for array in group:
+                    array[index] -= sign * 1e-5
+        gradients.append(gradient)
+    norm = np.sqrt(sum((gradient**2).sum() for gradient in gradients))
+    assert norm > TRAIN.clip  # or the clip would go untested
+
+    _, sums, model = run_steps(one_device, batches[:1], train_config=train)
+    np.testing.assert_allclose(sums[-1], [before, norm], rtol=1e-6)
+    after = reference.model_weights(model)
+    moved = [after["embedding"], after["bias"], after["layers"][0]["u"], after["layers"][0]["w"]]
+    moved += [array for layer in after["layers"] for name, array in layer.items() if name not in ("u", "w")]
+    for group, gradient, new in zip(groups, gradients, moved, strict=True):
+        gradient = gradient * TRAIN.clip / norm
+        # Adam's first step: both moments are corrected to the gradient itself and its square.
+        step = gradient / (np.abs(gradient) + 1e-8 / np.sqrt(1 - 0.999))
+        clear = np.abs(gradient) > 1e-6  # where the difference quotient's error is too small to turn the step
+        np.testing.assert_allclose(
+            (new - group[0])[clear], -TRAIN.learning_rate * step[clear], rtol=1e-3, atol=TRAIN.learning_rate * 1e-3
+        )
+
+
+def test_two_replicas_equal_one(batches, one_device, two_replicas):
+    one, one_sums, _ = run_steps(one_device, batches)
+    two, two_sums, _ = run_steps(two_replicas, batches)
+    np.testing.assert_allclose(two_sums, one_sums, rtol=1e-6)
+    for mine, theirs in zip(one, two, strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-9)
+
+
+def test_two_replicas_equal_one_with_an_adaptive_softmax(batches, one_device, two_replicas):
+    model = dataclasses.replace(MODEL, cutoffs=(3, 6), div_val=2)
+    one, one_sums, _ = run_steps(one_device, batches, model)
+    two, two_sums, _ = run_steps(two_replicas, batches, model)
+    np.testing.assert_allclose(two_sums, one_sums, rtol=1e-6)
+    for mine, theirs in zip(one, two, strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-9)
+
+
+@pytest.mark.parametrize("strategy", ["one_device", "two_replicas"])
+def test_steps_per_loop_changes_nothing(batches, strategy, request):
+    strategy = request.getfixturevalue(strategy)
+    model = dataclasses.replace(MODEL, dropout=0.2, dropatt=0.2)
+    at_once, sums, _ = run_steps(strategy, batches, model)
+    for loops in ([1] * 6, [4, 2]):
+        weights, seen, _ = run_steps(strategy, batches, model, loops=loops)
+        np.testing.assert_array_equal(seen[-1], sums[-1])
+        for mine, theirs in zip(weights, at_once, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+
+
+def test_xla_changes_nothing(batches, one_device):
+    plain, sums, _ = run_steps(one_device, batches)
+    compiled, seen, _ = run_steps(one_device, batches, train_config=dataclasses.replace(TRAIN, jit_compile=True))
+    np.testing.assert_allclose(seen, sums, rtol=1e-6)
+    for mine, theirs in zip(compiled, plain, strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-9)
+
+
+def test_other_loop_lengths_do_not_retrace(batches, one_device, monkeypatch):
+    traces = []
+    call = TransformerXL.call
+    monkeypatch.setattr(
+        TransformerXL, "call", lambda self, *args, **kwargs: (traces.append(1), call(self, *args, **kwargs))[1]
+    )
+    run_steps(one_device, batches, loops=[1])
+    once = len(traces)
+    run_steps(one_device, batches, loops=[3, 2, 1])
+    assert len(traces) == 2 * once
+
+
+def test_dropout_differs_between_replicas(batches, two_replicas):
+    with two_replicas.scope():
+        model = TransformerXL(dataclasses.replace(MODEL, dropout=0.5))
+        optimizer = make_optimizer(TRAIN, model.trainable_variables)
+    seeds = {}
+    call = model.call
+
+    def remember(*args, seed, **kwargs):
+        seeds[threading.get_ident()] = seed  # MirroredStrategy traces each replica in a thread of its own
+        return call(*args, seed=seed, **kwargs)
+
+    model.call = remember
+    inputs = tf.constant(batches[0][0])
+
+    @tf.function
+    def replica_seeds():
+        def replica():
+            train_step(model, optimizer, 0.25, tf.constant([1, 0]), inputs, inputs, model.initial_mems(B))
+            return seeds[threading.get_ident()]
+
+        return two_replicas.run(replica)
+
+    first, second = (seed.numpy().tolist() for seed in two_replicas.experimental_local_results(replica_seeds()))
+    assert first != second
+
+
+def test_gradients_are_clipped_after_the_sum_over_replicas(batches, two_replicas):
+    """One update's length tells: Adam's is insensitive to scale, so look at its first moment."""
+    strategy = two_replicas
+    with strategy.scope():
+        keras.utils.set_random_seed(5)
+        model = TransformerXL(MODEL)
+        optimizer = make_optimizer(TRAIN, model.trainable_variables)
+    half = np.stack(batches[0]).reshape([2, 2, B // 2, T])
+
+    def make_dataset(host, num_hosts, replicas_per_host):
+        return tf.data.Dataset.from_tensor_slices((half[0], half[1]))
+
+    iterator = iter(distribute.distribute_batches(strategy, make_dataset))
+    loop = make_host_loop(strategy, model, optimizer, TRAIN)
+    _, sums = loop(iterator, distribute.initial_mems(strategy, model, B), tf.zeros([2], tf.float64), tf.constant(1))
+    assert sums[1] > TRAIN.clip
+    momenta = [np.array(variable) for variable in optimizer.variables if variable.name.endswith("momentum")]
+    norm = np.sqrt(sum((momentum**2).sum() for momentum in momenta)) / (1 - 0.9)
+    np.testing.assert_allclose(norm, TRAIN.clip, rtol=1e-6)
+
+
+def test_mems_pass_from_step_to_step(batches, one_device):
+    """The second batch's loss is that of a model which has seen the first; zeroed mems would give another."""
+    frozen = dataclasses.replace(TRAIN, learning_rate=1e-30)
+    _, sums, model = run_steps(one_device, batches[:2], train_config=frozen)
+    _, mems = model(tf.constant(batches[0][0]))
+    with_mems, _ = model(tf.constant(batches[1][0]), mems)
+    without, _ = model(tf.constant(batches[1][0]))
+    first, _ = model(tf.constant(batches[0][0]))
+
+    def loss(hidden, batch):
+        return float(tf.reduce_mean(model.nll(hidden, batch[1])))
+
+    np.testing.assert_allclose(sums[-1][0], loss(first, batches[0]) + loss(with_mems, batches[1]), rtol=1e-6)
+    assert abs(loss(with_mems, batches[1]) - loss(without, batches[1])) > 1e-4
+
+
+def test_schedule_is_the_official_one():
+    schedule = WarmupCosine(TrainConfig(train_steps=100, learning_rate=2.0, warmup_steps=10, min_lr_ratio=0.1))
+    want = [2.0 * s / 10 for s in range(10)]
+    want += [2.0 * (0.1 + 0.9 * (1 + np.cos(np.pi * (s - 10) / 90)) / 2) for s in range(10, 101)]
+    np.testing.assert_allclose([schedule(s) for s in range(101)], want, rtol=1e-6)
+
+
+def test_batches_that_cannot_be_shared_out_are_refused(two_replicas):
+    with pytest.raises(ValueError, match="cannot be shared out over 2 replicas"):
+        distribute.lanes_per_replica(two_replicas, 3)
