@@ -228,15 +228,16 @@ def _character_end(block):
 
 
 def _end_document(blocks):
-    """The blocks of a document, ended by DOCUMENT_END in place of whatever newlines it had there."""
-    newlines = b""
+    """The blocks of a document, ended by DOCUMENT_END in place of its last newlines; none if it is empty."""
+    newlines, empty = b"", True
     for block in blocks:
         text = block.rstrip(b"\r\n")
         if text:
             yield newlines + text
-            newlines = b""
+            newlines, empty = b"", False
         newlines += block[len(text) :]
-    yield DOCUMENT_END
+    if not empty:
+        yield DOCUMENT_END
 
 
 def _blank_line_documents(blocks):

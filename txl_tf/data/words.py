@@ -125,27 +125,29 @@ class WordNumbers:
         return found
 
     def _make_table(self, size, hashes):
-        keys, numbers = np.zeros(size, np.uint64), np.full(size, -1, np.int32)
-        self._table = (np.uint64(64 - size.bit_length() + 1), keys, numbers)
-        self._fill(hashes, np.arange(len(hashes), dtype=np.int32))
-        self._known = hashes
+        table = (np.uint64(65 - size.bit_length()), np.zeros(size, np.uint64), np.empty(size, np.int32))
+        self._fill(table, hashes, np.arange(len(hashes), dtype=np.int32))
+        self._table, self._known = table, hashes
 
     def _insert(self, hashes):
-        if len(self.words) * 2 > len(self._table[1]):
-            self._make_table(len(self._table[1]) * 2, np.concatenate([self._known, hashes]))
-            return
-        self._fill(hashes, np.arange(len(self._known), len(self.words), dtype=np.int32))
-        self._known = np.concatenate([self._known, hashes])
+        known = np.concatenate([self._known, hashes])
+        if len(known) * 2 > len(self._table[1]):
+            self._make_table(len(self._table[1]) * 2, known)
+        else:
+            self._fill(self._table, hashes, np.arange(len(self._known), len(known), dtype=np.int32))
+            self._known = known
 
-    def _fill(self, hashes, values):
-        shift, keys, numbers = self._table
+    def _fill(self, table, hashes, values):
+        shift, keys, numbers = table
         slots = (hashes >> shift).astype(np.int64)
         while hashes.size:
-            free = keys[slots] == 0
-            keys[slots[free]] = hashes[free]  # the last of those that want a slot gets it
-            won = keys[slots] == hashes
-            numbers[slots[won]] = values[won]  # until here a reader sees -1: not found
-            hashes, values, slots = hashes[~won], values[~won], (slots[~won] + 1) & (len(keys) - 1)
+            free = np.flatnonzero(keys[slots] == 0)
+            won = free[np.unique(slots[free], return_index=True)[1]]  # one for each slot
+            numbers[slots[won]] = values[won]  # before the key: readers look at the key first
+            keys[slots[won]] = hashes[won]
+            lost = np.ones(len(hashes), bool)
+            lost[won] = False
+            hashes, values, slots = hashes[lost], values[lost], (slots[lost] + 1) & (len(keys) - 1)
 
 
 def in_order(function, items, workers=None):

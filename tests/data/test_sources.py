@@ -1,0 +1,111 @@
+import sysconfig
+
+import pytest
+
+from txl_tf.data import sources
+from txl_tf.errors import InputError
+
+
+def texts(source, **options):
+    joined = dict.fromkeys(sources.SPLITS, b"")
+    for split, block in source.blocks(**options):
+        joined[split] += block
+    return joined
+
+
+@pytest.fixture(params=[7, 64, 1 << 20])
+def block_bytes(request, monkeypatch):
+    monkeypatch.setattr(sources, "BLOCK_BYTES", request.param)
+
+
+def test_the_standard_library():
+    source = sources.standard_library()
+    root = sysconfig.get_path("stdlib")
+    inside = {piece.path[len(root) + 1 :]: piece.split for piece in source.pieces}
+    assert {"argparse.py", "json/decoder.py", "asyncio/events.py"} <= set(inside)
+    folders = {folder for path in inside for folder in path.split("/")[:-1]}
+    assert folders.isdisjoint({"test", "tests", "idle_test", "site-packages", "__pycache__"})
+    counts = [list(inside.values()).count(split) for split in sources.SPLITS]
+    assert counts[0] > 8 * counts[1] > 0
+    assert counts[0] > 8 * counts[2] > 0
+    assert inside["argparse.py"] == sources.drawn_split("argparse.py")  # wherever the library is
+    assert source == sources.standard_library()
+
+
+def test_blocks_hold_every_byte_in_order(tmp_path, block_bytes):
+    content = ("line one\nline two, which is rather long\n\n" * 20 + "x" * 300 + "日本語é" * 30).encode()
+    (tmp_path / "a").write_bytes(content)
+    source = sources.TextSource((sources.Piece("train", str(tmp_path / "a")),))
+    blocks = [block for _, block in source.blocks()]
+    assert b"".join(blocks) == content
+    for block in blocks:
+        block.decode()  # no character is cut
+    assert texts(source, end_lines=True)["train"] == content + b"\n"
+
+
+def test_documents_end_in_a_blank_line(tmp_path, block_bytes):
+    for name, text in {"a": "one\n\n\n\n\n\n\n\n\n\n\n", "b": "two", "c": "", "d": "\n\nthree\n\nfour\n"}.items():
+        (tmp_path / name).write_text(text)
+    pieces = tuple(sources.Piece("train", str(tmp_path / name)) for name in "abcd")
+    joined = texts(sources.TextSource(pieces, "file"))["train"]
+    assert joined == b"one\n\ntwo\n\n\n\nthree\n\nfour\n\n"
+
+
+def test_blank_lines_part_documents(tmp_path, block_bytes):
+    documents = [f"document {i}\nits second line" for i in range(200)]
+    (tmp_path / "a").write_bytes("\n\n\n".join(documents).replace("\n", "\r\n").encode())
+    joined = texts(sources.text_files(str(tmp_path / "a"), "blank_line"))
+    for split in sources.SPLITS:
+        expected = [text for i, text in enumerate(documents) if sources.drawn_split(f"a#{i}") == split]
+        assert joined[split].decode() == "".join(text + "\n\n" for text in expected)
+        assert expected
+
+
+def test_files_named_for_splits(tmp_path):
+    for name in ("train-1.txt", "train-2.txt", "valid.txt", "test.txt"):
+        (tmp_path / name).write_text(name)
+    assert texts(sources.text_files(str(tmp_path))) == {
+        "train": b"train-1.txt\n\ntrain-2.txt\n\n",
+        "valid": b"valid.txt\n\n",
+        "test": b"test.txt\n\n",
+    }
+
+
+def test_many_files_are_drawn_by_their_path_inside_the_folder(tmp_path):
+    for folder in ("one", "two/deeper"):
+        for i in range(60):
+            (tmp_path / folder / "sub").mkdir(parents=True, exist_ok=True)
+            (tmp_path / folder / "sub" / f"{i}.md").write_text(str(i))
+    splits = [[p.split for p in sources.text_files(str(tmp_path / folder)).pieces] for folder in ("one", "two/deeper")]
+    assert splits[0] == splits[1]
+    assert set(splits[0]) == set(sources.SPLITS)
+
+
+def test_few_files_are_cut_at_lines(tmp_path):
+    lines = "".join(f"line {i:05d}\n" for i in range(1000))
+    (tmp_path / "a.txt").write_text(lines[:5500])
+    (tmp_path / "b.txt").write_text(lines[5500:])
+    joined = texts(sources.TextSource(sources.text_files(str(tmp_path / "*.txt")).pieces))
+    assert b"".join(joined.values()).decode() == lines
+    assert [len(text) for text in joined.values()] == [9900, 550, 550]
+    assert all(text.startswith(b"line") for text in joined.values())
+
+
+def test_a_text_without_lines_is_cut_between_characters(tmp_path):
+    (tmp_path / "a.txt").write_text("日" * 1000)
+    joined = texts(sources.text_files(str(tmp_path / "a.txt")))
+    assert sum(len(text.decode().strip()) for text in joined.values()) == 1000
+
+
+def test_what_is_not_utf8_is_named_with_its_place(tmp_path, block_bytes):
+    (tmp_path / "a").write_bytes(b"ab\n" * 30 + b"\xff\n")
+    source = sources.TextSource((sources.Piece("train", str(tmp_path / "a")),))
+    with pytest.raises(InputError, match=r"a is not UTF-8 at byte 90: convert it, or use --vocab=bytes"):
+        texts(source)
+    assert len(texts(source, utf8=False)["train"]) == 92
+
+
+def test_nothing_there(tmp_path):
+    for missing in (tmp_path / "*.txt", tmp_path, tmp_path / "a"):
+        with pytest.raises(InputError, match="no text found at"):
+            sources.text_files(str(missing))
