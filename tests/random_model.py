@@ -15,6 +15,7 @@ def random_model(config, seed=0):
     model = TransformerXL(config)
     draw = np.random.default_rng(seed)
     for variable in model.trainable_variables:
+        vector = len(variable.shape) == 1  # small biases, or one token would be the most likely everywhere
         centre = 1.0 if "gamma" in variable.path else 0.0
-        variable.assign(draw.normal(centre, 0.6, variable.shape))
+        variable.assign(draw.normal(centre, 0.1 if vector else 0.6, variable.shape))
     return model
