@@ -1,4 +1,4 @@
-"""Prepares a corpus once: TFRecord shards, vocabulary and manifest.json, for any batch size and segment length.
+r"""Prepares a corpus once: TFRecord shards, vocabulary and manifest.json, for any batch size and segment length.
 
 python scripts/prepare_data.py --dataset=python_stdlib --data_dir=/tmp/stdlib
 python scripts/prepare_data.py --dataset=wt103 --data_dir=gs://bucket/wt103

@@ -11,7 +11,7 @@ import tensorflow as tf
 from txl_tf.data import manifest
 
 RECORD_TOKENS = 1 << 14
-SHARD_RECORDS = 64
+SHARD_RECORDS = 32
 
 
 def smallest_dtype(vocab_size):
