@@ -72,11 +72,11 @@ def test_jacobian_is_the_mask(layer, inputs):
 def test_which_memory_slots_matter_is_the_mask(layer, inputs, window):
     hidden, mems = inputs
     mask = visible_keys(T, M, window)
-    before = layer(hidden, mems, mask=mask)
+    before = layer(hidden, mems, attention_mask=mask)
     for j in range(M):
         moved = mems.numpy()
         moved[:, j] += 1
-        changed = np.abs(layer(hidden, moved, mask=mask) - before).max(axis=(0, 2)) > 1e-9
+        changed = np.abs(layer(hidden, moved, attention_mask=mask) - before).max(axis=(0, 2)) > 1e-9
         np.testing.assert_array_equal(changed, [reference.is_visible(i, j, M, window) for i in range(T)])
 
 

@@ -46,7 +46,7 @@ class RelMultiHeadAttention(keras.layers.Layer):
         dropatt: dropout rate of the attention probabilities.
         own_biases: whether the layer has its own u and v (`untie_r`); otherwise `biases` is passed to every call.
         clamp_len: with no `positions` given, the largest distance that is told apart; <= 0: no limit.
-        same_length: with no `mask` given, let every query see only the M + 1 newest keys.
+        same_length: with no `attention_mask` given, let every query see only the M + 1 newest keys.
         init_std: the five projections, u and v start as normal(0, init_std).
 
     Raises:
@@ -100,14 +100,15 @@ class RelMultiHeadAttention(keras.layers.Layer):
             self.content_bias = weight("content_bias", *heads)  # u, the official r_w_bias
             self.position_bias = weight("position_bias", *heads)  # v, the official r_r_bias
 
-    def call(self, hidden, mems=None, positions=None, mask=None, biases=None, seed=None, training=False):
+    def call(self, hidden, mems=None, positions=None, attention_mask=None, biases=None, seed=None, training=False):
         """Attends from each position of the segment.
 
         Args:
             hidden: [B, T, D].
             mems: [B, M, D] states before the segment, oldest first; None: no memory.
             positions: [K, D] encodings R of the distances K-1, .., 0; None: sinusoids.
-            mask: bool, true where a query may see a key, [T, K] or broadcastable to [B, H, T, K]; None: causal.
+            attention_mask: bool, true where a query may see a key, [T, K] or broadcastable to [B, H, T, K];
+                None: causal.
             biases: (u, v), each [H, d], where the layer has none of its own.
             seed: int32 [2] or None, as for `dropout`.
             training: whether to drop attention probabilities.
@@ -119,27 +120,28 @@ class RelMultiHeadAttention(keras.layers.Layer):
         t_len, k_len = hidden.shape[1], context.shape[1]
         if positions is None:
             positions = sinusoids(key_distances(k_len, self.clamp_len), hidden.shape[-1], hidden.dtype)
-        if mask is None:
+        if attention_mask is None:
             window = k_len - t_len + 1 if self.same_length else None
-            mask = visible_keys(t_len, k_len - t_len, window)
+            attention_mask = visible_keys(t_len, k_len - t_len, window)
         if positions.shape[0] != k_len:
             raise ValueError(
                 f"RelMultiHeadAttention {self.name}: {k_len} keys (memory and segment) need as many positions, "
                 f"got {positions.shape[0]}"
             )
         key, value = self.project_context(context)
-        probabilities = self.attend(self.project_query(hidden), key, self.project_positions(positions), mask, biases)
+        query, position = self.project_query(hidden), self.project_positions(positions)
+        probabilities = self.attend(query, key, position, attention_mask, biases)
         probabilities = dropout(probabilities, self.dropatt if training else 0.0, seed)
         return self.combine(probabilities, value)
 
-    def extend(self, hidden, ring, position, mask, biases=None):
+    def extend(self, hidden, ring, position, attention_mask, biases=None):
         """Attends from each position of the segment to the ring, into which the segment's own keys go first.
 
         Args:
             hidden: [B, T, D], T <= C.
             ring: a KeyValueRing.
             position: projected positions [H, C, d] of the distances C-1, .., 0.
-            mask: as for `call`, its C columns from the oldest key to the newest.
+            attention_mask: as for `call`, its C columns from the oldest key to the newest.
             biases: as for `call`.
 
         Returns:
@@ -148,7 +150,7 @@ class RelMultiHeadAttention(keras.layers.Layer):
         key, value = self.project_context(hidden)
         keys, values = _write(ring.keys, key, ring.start), _write(ring.values, value, ring.start)
         start = (ring.start + hidden.shape[1]) % keys.shape[2]
-        probabilities = self.attend(self.project_query(hidden), keys, position, mask, biases, turn=start)
+        probabilities = self.attend(self.project_query(hidden), keys, position, attention_mask, biases, turn=start)
         return self.combine(probabilities, values), KeyValueRing(keys, values, start)
 
     def project_query(self, hidden):
@@ -166,7 +168,7 @@ class RelMultiHeadAttention(keras.layers.Layer):
         """r = W_kR R of [K, D]: [H, K, d]."""
         return tf.einsum("kD,Dhd->hkd", positions, self.position_kernel)
 
-    def attend(self, query, key, position, mask, biases=None, turn=None):
+    def attend(self, query, key, position, attention_mask, biases=None, turn=None):
         """Attention probabilities of projected queries [B, H, T, d]: [B, H, T, K], softmax in float32.
 
         `turn`, where given, is the column of the oldest key: `key` is a ring, while positions and mask go from the
@@ -181,10 +183,12 @@ class RelMultiHeadAttention(keras.layers.Layer):
         position_score = tf.einsum("bhtd,hkd->bhtk", query + position_bias, position)
         position_score = relative_shift(position_score)
         if turn is not None:
-            position_score, mask = tf.roll(position_score, turn, axis=-1), tf.roll(mask, turn, axis=-1)
+            position_score = tf.roll(position_score, turn, axis=-1)
+            attention_mask = tf.roll(attention_mask, turn, axis=-1)
         score = content_score + position_score
         accurate = tf.float64 if score.dtype == tf.float64 else tf.float32
-        score = tf.cast(score, accurate) + tf.where(mask, tf.zeros([], accurate), tf.constant(MASKED, accurate))
+        hide = tf.where(attention_mask, tf.zeros([], accurate), tf.constant(MASKED, accurate))
+        score = tf.cast(score, accurate) + hide
         return tf.cast(tf.nn.softmax(score), query.dtype)
 
     def combine(self, probabilities, value):

@@ -69,16 +69,20 @@ class DecoderLayer(keras.layers.Layer):
         for layer in (self.attention, self.attention_norm, self.feed_forward, self.feed_forward_norm):
             layer.build(hidden_shape)
 
-    def call(self, hidden, mems=None, positions=None, mask=None, biases=None, seed=None, training=False, ring=None):
+    def call(
+        self, hidden, mems=None, positions=None, attention_mask=None, biases=None, seed=None, training=False, ring=None
+    ):
         """The layer's output [B, T, D]; arguments as for `RelMultiHeadAttention.call`.
 
         With a `ring` (inference) arguments are as for `RelMultiHeadAttention.extend`, and so is the result.
         """
         attention_seed, output_seed, feed_forward_seed = split_seed(seed, 3)
         if ring is None:
-            attended = self.attention(hidden, mems, positions, mask, biases, seed=attention_seed, training=training)
+            attended = self.attention(
+                hidden, mems, positions, attention_mask, biases, seed=attention_seed, training=training
+            )
         else:
-            attended, ring = self.attention.extend(hidden, ring, positions, mask, biases)
+            attended, ring = self.attention.extend(hidden, ring, positions, attention_mask, biases)
         attended = dropout(attended, self.dropout if training else 0.0, output_seed)
         hidden = self.attention_norm(hidden + attended)
         hidden = self.feed_forward_norm(hidden + self.feed_forward(hidden, seed=feed_forward_seed, training=training))
