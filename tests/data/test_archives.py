@@ -46,17 +46,6 @@ def test_links_in_a_tar_are_not_followed(tmp_path):
     assert archives.extract(str(tmp_path / "a.tgz"), WANTED, str(tmp_path / "out")) == []
 
 
-def test_a_member_that_is_there_whole_is_left_alone_and_a_part_is_not(tmp_path):
-    make_zip(tmp_path / "a.zip", {"train.txt": b"12345", "test.txt": b"12345"})
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "train.txt").write_bytes(b"54321")
-    (out / "test.txt").write_bytes(b"123")
-    archives.extract(str(tmp_path / "a.zip"), WANTED, str(out))
-    assert (out / "train.txt").read_bytes() == b"54321"
-    assert (out / "test.txt").read_bytes() == b"12345"
-
-
 def test_gzip(tmp_path):
     with gzip.open(tmp_path / "train.txt.gz", "wb") as file:
         file.write(b"text")

@@ -91,6 +91,7 @@ def test_another_version(words):
         lambda content: content["splits"]["train"].update(tokens=7),
         lambda content: content["splits"]["train"]["passes"][0][0].update(sha256="0"),
         lambda content: content["vocabulary_spec"].update(line_end="the"),
+        lambda content: content.update(record_tokens=1000),
     ],
 )
 def test_an_edited_manifest(words, change):

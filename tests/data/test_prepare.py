@@ -1,6 +1,7 @@
 """Whole preparations, held against a plain reading of the official code's rules."""
 
 import collections
+import dataclasses
 import io
 import os
 import signal
@@ -197,11 +198,11 @@ def test_given_vocabularies(tmp_path):
     assert corpus.vocab_size == 2  # <eos> and <unk>
 
 
-def test_clusters_are_shown_for_cutoffs(word_files, monkeypatch):
+def test_clusters_are_shown_for_cutoffs(word_files):
     folder, _ = word_files
     corpus = prepare("wt103", str(folder / "corpus"), source=str(folder))
     assert corpus.cutoffs == ()  # the published ones are beyond this vocabulary
-    manifest.write_manifest(manifest.dataclasses.replace(corpus, cutoffs=(10, 100)))
+    manifest.write_manifest(dataclasses.replace(corpus, cutoffs=(10, 100)))
     corpus = manifest.load_corpus(corpus.data_dir)
     ids = ids_of(corpus, "valid")
     line = next(line for line in describe(corpus) if line.startswith("valid: ids"))
@@ -227,7 +228,7 @@ def test_prepared_already(tmp_path):
     [
         ({"dataset": "text"}, "needs --source"),
         ({"dataset": "python_stdlib", "source": "x"}, "leave --source away"),
-        ({"dataset": "text", "source": "x", "vocab": "sentencepiece"}, "needs --vocab_size"),
+        ({"dataset": "text", "source": "x", "vocab": "sentencepiece"}, "needs either --vocab_size"),
         ({"dataset": "text", "source": "x", "vocab_size": 300}, "--vocab_size is for"),
         ({"dataset": "enwik8", "vocab_file": "x"}, "--vocab_file is for"),
         ({"dataset": "enwik8", "passes": 2}, "--passes are for vocabularies of words"),

@@ -24,7 +24,7 @@ def is_archive(path):
 def extract(archive, wanted, directory):
     """Extracts the members whose last name matches the regular expression `wanted`.
 
-    A member that was extracted before is left as it is. Of a plain .gz file the one member is the file without ".gz".
+    Of a plain .gz file the one member is the file without ".gz".
 
     Args:
         archive: local path.
@@ -38,9 +38,9 @@ def extract(archive, wanted, directory):
         InputError: the archive is damaged.
     """
     os.makedirs(directory, exist_ok=True)
-    paths, extracted = [], []
+    paths = []
     try:
-        for name, size, open_member in _members(archive):
+        for name, open_member in _members(archive):
             name = re.split(r"[/\\]", name)[-1]
             if not re.fullmatch(wanted, name):
                 continue
@@ -48,33 +48,30 @@ def extract(archive, wanted, directory):
             if path in paths:
                 raise InputError(f"{archive} holds {name} twice: which one is meant?")
             paths.append(path)
-            if not (os.path.exists(path) and os.path.getsize(path) == size):
-                with open_member() as member, open(path + ".partial", "wb") as file:
-                    shutil.copyfileobj(member, file, 1 << 20)
-                extracted.append(path)
-                os.replace(path + ".partial", path)
+            with open_member() as member, open(path, "wb") as file:
+                shutil.copyfileobj(member, file, 1 << 20)
     except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, gzip.BadGzipFile, RuntimeError) as error:
-        for path in extracted:
+        for path in paths:
             os.remove(path)
         raise InputError(f"{archive} is damaged ({error}): fetch it again") from error
     return sorted(paths)
 
 
 def _members(archive):
-    """Yields (name, size or None, open) of the regular files."""
+    """Yields (name, open) of the regular files."""
     if archive.endswith(".zip"):
         with zipfile.ZipFile(archive) as file:
             for info in file.infolist():
                 if not info.is_dir():
-                    yield info.filename, info.file_size, lambda info=info: file.open(info)
+                    yield info.filename, lambda info=info: file.open(info)
     elif archive.endswith((".tgz", ".tar.gz", ".tar")):
         with open(archive, "rb") if archive.endswith(".tar") else gzip.open(archive) as stream:
             with tarfile.open(fileobj=stream, mode="r|") as file:  # members in order: gzip cannot seek back
                 for info in file:
                     if info.isreg():
-                        yield info.name, info.size, lambda info=info: file.extractfile(info)
+                        yield info.name, lambda info=info: file.extractfile(info)
             while stream.read(1 << 20):  # to the end, where gzip's checksum is
                 pass
     else:
         name = os.path.basename(archive).removesuffix(".gz")
-        yield name, None, functools.partial(gzip.open, archive)
+        yield name, functools.partial(gzip.open, archive)

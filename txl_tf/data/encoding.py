@@ -15,6 +15,7 @@ from txl_tf.data.vocab import ByteVocabulary, CharVocabulary, WordVocabulary
 
 # Sentences are shuffled among so many tokens, then these groups among each other.
 _SHUFFLE_TOKENS = 1 << 20
+_TRAINING_WORDS = 40_000_000
 
 
 def all_bytes(text):
@@ -117,14 +118,17 @@ def seen_words(
 
 
 def subword_pieces(text, vocab_size=None, model=None):
-    """SentencePiece, either trained on (at most 200 MB of) the training text or from a given model."""
+    """SentencePiece, from a given model or trained on the training text (its first 40 million words).
+
+    A given model decides what becomes of spaces and newlines; those trained here keep them.
+    """
     if model is None:
         numbers, counts, size = words.WordNumbers(), _Counts(), 0
         blocks = (item for item in text.blocks() if item[0] == "train")
         for split, ids in words.number_blocks(blocks, numbers):
             counts.add(split, ids)
             size += len(ids)
-            if size > 40_000_000:
+            if size > _TRAINING_WORDS:
                 break
         totals = counts.total(["train"], len(numbers.words))
         seen = {word.decode(): int(count) for word, count in zip(numbers.words, totals, strict=True)}

@@ -4,6 +4,7 @@ A prepared corpus is a directory of TFRecord shards, the vocabulary's text files
 last and renamed into place: where there is a manifest, everything it names is complete.
 """
 
+import concurrent.futures
 import dataclasses
 import functools
 import hashlib
@@ -88,7 +89,8 @@ class Corpus:
     @functools.cached_property
     def fingerprint(self):
         """A short string that identifies the vocabulary and all tokens, wherever the corpus is copied to."""
-        content = [self.vocabulary_spec, sorted(self.files.items())]
+        layout = [self.dtype, self.record_tokens, self.shard_records]
+        content = [self.vocab_size, self.vocabulary_spec, sorted(self.files.items()), layout]
         for name, split in sorted(self.splits.items()):
             content.append([name, split.tokens, [[shard.sha256 for shard in shards] for shards in split.passes]])
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
@@ -109,14 +111,17 @@ class Corpus:
 
     def check_sizes(self):
         """InputError if a shard is missing or has another length than it was written with."""
-        for shard in self.shards():
-            path = self.path(shard.file)
-            try:
-                size = tf.io.gfile.stat(path).length
-            except tf.errors.NotFoundError:
-                raise InputError(f"{path} is missing: copy it again, or run prepare_data --overwrite") from None
-            if size != shard.bytes:
-                raise InputError(f"{path} has {size:,} bytes, not {shard.bytes:,}: copy it again, or run prepare_data")
+        with concurrent.futures.ThreadPoolExecutor(32) as pool:  # of a thousand shards in a bucket, each takes its time
+            list(pool.map(self._check_size, self.shards()))
+
+    def _check_size(self, shard):
+        path = self.path(shard.file)
+        try:
+            size = tf.io.gfile.stat(path).length
+        except tf.errors.NotFoundError:
+            raise InputError(f"{path} is missing: copy it again, or run prepare_data --overwrite") from None
+        if size != shard.bytes:
+            raise InputError(f"{path} has {size:,} bytes, not {shard.bytes:,}: copy it again, or run prepare_data")
 
     def check_content(self):
         """Reads every file of the corpus: InputError names the first that is not what was written."""

@@ -142,7 +142,7 @@ def named_read_errors(corpus):
     """Turns what TensorFlow says when a shard turns out damaged into an InputError that names the file."""
     try:
         yield
-    except (tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.OutOfRangeError) as error:
+    except (tf.errors.DataLossError, tf.errors.NotFoundError) as error:
         corpus.check_content()
         raise InputError(f"{corpus.data_dir} cannot be read: {' '.join(str(error).split())}") from error
 

@@ -1,5 +1,6 @@
 """Preparing a corpus: text in; TFRecord shards, vocabulary and manifest out."""
 
+import dataclasses
 import os
 import re
 import shutil
@@ -15,24 +16,63 @@ from txl_tf.errors import InputError
 
 DATASETS = ("python_stdlib", *CORPORA, "text")
 VOCABULARIES = ("bytes", "chars", "words", "sentencepiece")
-_WORK = "work"
+_WORK = ".txl_tf_work"
 
 
-def prepare(
-    dataset,
-    data_dir,
-    *,
-    source=None,
-    vocab=None,
-    vocab_size=None,
-    vocab_file=None,
-    min_count=None,
-    documents="file",
-    passes=None,
-    seed=0,
-    overwrite=False,
-    download_dir=None,
-):
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What to prepare and how.
+
+    Attributes:
+        dataset: one of DATASETS.
+        source: the published archive or its files; for dataset "text" a file, directory or glob. None: download.
+        vocab: one of VOCABULARIES; None: the corpus's own, or bytes.
+        vocab_size: of a SentencePiece model to train.
+        vocab_file: a word list, one a line, or a SentencePiece model, to use as it is.
+        min_count: words seen less often are unknown; None: the corpus's own rule.
+        documents: "file" or "blank_line", what parts documents in dataset "text".
+        passes: shuffled copies of the training text; None: the corpus's own number.
+        seed: of the shuffling.
+    """
+
+    dataset: str
+    source: str | None = None
+    vocab: str | None = None
+    vocab_size: int | None = None
+    vocab_file: str | None = None
+    min_count: int | None = None
+    documents: str = "file"
+    passes: int | None = None
+    seed: int = 0
+
+    @property
+    def corpus(self):
+        """The PublishedCorpus, or None."""
+        return CORPORA.get(self.dataset)
+
+    def check(self):
+        """InputError where settings are missing or would be ignored."""
+        own_words = self.vocab is None and self.corpus is not None and self.corpus.words is not None
+        words = self.vocab == "words" or own_words
+        if self.dataset not in DATASETS or self.vocab not in (None, *VOCABULARIES):
+            raise InputError(f"--dataset is one of {', '.join(DATASETS)} and --vocab of {', '.join(VOCABULARIES)}")
+        if self.dataset == "text" and not self.source:
+            raise InputError("--dataset=text needs --source: a file, a directory or a quoted glob")
+        if self.dataset == "python_stdlib" and self.source:
+            raise InputError("--dataset=python_stdlib reads this interpreter's own library: leave --source away")
+        if self.vocab == "sentencepiece" and (self.vocab_size is None) == (self.vocab_file is None):
+            raise InputError("--vocab=sentencepiece needs either --vocab_size, to train a model, or --vocab_file")
+        if self.vocab_size is not None and self.vocab != "sentencepiece":
+            raise InputError("--vocab_size is for --vocab=sentencepiece: other vocabularies have the size they have")
+        if self.vocab_file is not None and not (words or self.vocab == "sentencepiece"):
+            raise InputError("--vocab_file is for --vocab=words (a list) and --vocab=sentencepiece (a model)")
+        if (self.min_count is not None or self.passes is not None) and not words:
+            raise InputError("--min_count and --passes are for vocabularies of words")
+        if self.documents != "file" and self.dataset != "text":
+            raise InputError("--documents is for --dataset=text")
+
+
+def prepare(dataset, data_dir, *, overwrite=False, download_dir=None, **settings):
     """Prepares a corpus in `data_dir`, or finds that it is there already.
 
     The manifest is written last, so a run that is killed leaves no corpus; the next one uses its downloads.
@@ -40,16 +80,9 @@ def prepare(
     Args:
         dataset: one of DATASETS.
         data_dir: local or gs://.
-        source: the published archive or its files; for dataset "text" a file, directory or glob. None: download.
-        vocab: one of VOCABULARIES; None: the corpus's own, or bytes.
-        vocab_size: of a SentencePiece model to train.
-        vocab_file: a word list, one a line, or a SentencePiece model, to use as it is.
-        min_count: words seen less often in the training text are unknown; None: the corpus's own rule.
-        documents: "file" or "blank_line", what parts documents in dataset "text".
-        passes: shuffled copies of the training text; None: the corpus's own number.
-        seed: of the shuffling.
         overwrite: whether to replace another corpus in `data_dir`.
         download_dir: local; None: data_dir/downloads, or ~/.cache/txl_tf where data_dir is not local.
+        **settings: the other fields of Settings.
 
     Returns:
         Corpus.
@@ -57,18 +90,9 @@ def prepare(
     Raises:
         InputError: the source is missing or not what it should be, settings do not fit, or `data_dir` holds another.
     """
-    _check_settings(dataset, source, vocab, vocab_size, vocab_file, min_count, passes)
-    request = {
-        "dataset": dataset,
-        "source": source,
-        "vocab": vocab,
-        "vocab_size": vocab_size,
-        "vocab_file": vocab_file,
-        "min_count": min_count,
-        "documents": documents,
-        "passes": passes,
-        "seed": seed,
-    }
+    settings = Settings(dataset, **settings)
+    settings.check()
+    request = dataclasses.asdict(settings)
     if tf.io.gfile.exists(tf.io.gfile.join(data_dir, manifest.FILE_NAME)) and not overwrite:
         corpus = manifest.load_corpus(data_dir)
         if differing := [name for name, value in request.items() if corpus.request.get(name) != value]:
@@ -84,61 +108,48 @@ def prepare(
     local = "://" not in data_dir
     work_dir = os.path.join(data_dir, _WORK) if local else tempfile.mkdtemp()
     download_dir = download_dir or (os.path.join(data_dir, "downloads") if local else "~/.cache/txl_tf")
-    os.makedirs(work_dir, exist_ok=True)
+    shutil.rmtree(work_dir, ignore_errors=True)  # of a run that was killed
+    os.makedirs(work_dir)
     try:
-        if dataset == "python_stdlib":
-            text = sources.standard_library()
-        elif dataset == "text":
-            text = sources.text_files(source, documents)
-        else:
-            at_lines = vocab not in (None, "bytes")
-            text = CORPORA[dataset].text(dataset, source, os.path.expanduser(download_dir), work_dir, at_lines)
-        vocabulary, chunks = _encode(dataset, text, work_dir, vocab, vocab_size, vocab_file, min_count, passes, seed)
-        return _write(dataset, data_dir, request, vocabulary, chunks)
+        text = _text(settings, os.path.expanduser(download_dir), work_dir)
+        vocabulary, chunks = _encode(settings, text, work_dir)
+        return _write(settings, data_dir, vocabulary, chunks)
     finally:
         shutil.rmtree(work_dir)
 
 
-def _check_settings(dataset, source, vocab, vocab_size, vocab_file, min_count, passes):
-    """InputError where settings are missing or would be ignored."""
-    words = vocab == "words" or (vocab is None and dataset in CORPORA and CORPORA[dataset].words is not None)
-    if dataset == "text" and not source:
-        raise InputError("--dataset=text needs --source: a file, a directory or a quoted glob")
-    if dataset == "python_stdlib" and source:
-        raise InputError("--dataset=python_stdlib reads this interpreter's own library: leave --source away")
-    if vocab == "sentencepiece" and (vocab_size is None) == (vocab_file is None):
-        raise InputError("--vocab=sentencepiece needs --vocab_size to train a model, or --vocab_file=MODEL to use one")
-    if vocab_size is not None and vocab != "sentencepiece":
-        raise InputError("--vocab_size is for --vocab=sentencepiece: other vocabularies have the size they have")
-    if vocab_file is not None and not (words or vocab == "sentencepiece"):
-        raise InputError("--vocab_file is for --vocab=words (a list) and --vocab=sentencepiece (a model)")
-    if (min_count is not None or passes is not None) and not words:
-        raise InputError("--min_count and --passes are for vocabularies of words")
-    if passes is not None and passes < 1:
-        raise InputError(f"--passes={passes}: at least one is needed")
+def _text(settings, download_dir, work_dir):
+    if settings.dataset == "python_stdlib":
+        return sources.standard_library()
+    if settings.dataset == "text":
+        return sources.text_files(settings.source, settings.documents)
+    at_lines = settings.vocab not in (None, "bytes")
+    return settings.corpus.text(settings.dataset, settings.source, download_dir, work_dir, at_lines)
 
 
-def _encode(dataset, text, work_dir, vocab, vocab_size, vocab_file, min_count, passes, seed):
+def _encode(settings, text, work_dir):
     """(vocabulary, chunks), see encoding.py."""
-    corpus = CORPORA.get(dataset)
+    corpus, vocab = settings.corpus, settings.vocab
     if vocab is None and corpus and corpus.encode:
         return corpus.encode(text)
     if vocab == "sentencepiece":
-        return encoding.subword_pieces(text, vocab_size, subwords.read_model(vocab_file) if vocab_file else None)
+        model = subwords.read_model(settings.vocab_file) if settings.vocab_file else None
+        return encoding.subword_pieces(text, settings.vocab_size, model)
     if vocab == "chars":
         return encoding.seen_chars(text)
-    if vocab == "words" or (corpus and corpus.words):
+    if vocab == "words" or (vocab is None and corpus):
         options = dict(corpus.words if corpus and corpus.words else {})
-        if min_count is not None:
-            options["min_count"] = min_count
-        if vocab_file:
-            options["word_list"] = [line.split()[0] for line in read_lines("", vocab_file) if line.strip()]
-        passes = passes or (corpus.passes if corpus else 1)
-        return encoding.seen_words(text, work_dir, passes=passes, seed=seed, **options)
+        if settings.min_count is not None:
+            options["min_count"] = settings.min_count
+        if settings.vocab_file:
+            lines = read_lines("", settings.vocab_file)
+            options["word_list"] = [line.split()[0] for line in lines if line.strip()]
+        passes = settings.passes or (corpus.passes if corpus else 1)
+        return encoding.seen_words(text, work_dir, passes=passes, seed=settings.seed, **options)
     return encoding.all_bytes(text)
 
 
-def _write(dataset, data_dir, request, vocabulary, chunks):
+def _write(settings, data_dir, vocabulary, chunks):
     dtype, writers = records.smallest_dtype(vocabulary.vocab_size), {}
     for stream, ids in chunks:
         if stream not in writers:
@@ -152,17 +163,17 @@ def _write(dataset, data_dir, request, vocabulary, chunks):
         splits[split] = manifest.Split(passes[0].tokens, tuple(writer.close() for writer in passes))
     vocabulary.save(data_dir)
     names = [vocabulary.spec["file"]] if "file" in vocabulary.spec else []
-    corpus = CORPORA.get(dataset)
-    if corpus and request["vocab"] is None and vocabulary.vocab_size != corpus.vocab_size:
+    corpus = settings.corpus
+    if corpus and settings.vocab is None and vocabulary.vocab_size != corpus.vocab_size:
         logging.warning(
             "the vocabulary has %d entries, that of all of %s %d: published models do not fit",
-            *(vocabulary.vocab_size, dataset, corpus.vocab_size),
+            *(vocabulary.vocab_size, settings.dataset, corpus.vocab_size),
         )
     cutoffs = corpus.cutoffs if corpus and vocabulary.unit == "word" else ()
     manifest.write_manifest(
         manifest.Corpus(
             data_dir=data_dir,
-            dataset=dataset,
+            dataset=settings.dataset,
             unit=vocabulary.unit,
             vocab_size=vocabulary.vocab_size,
             cutoffs=tuple(cutoff for cutoff in cutoffs if cutoff < vocabulary.vocab_size),
@@ -172,7 +183,7 @@ def _write(dataset, data_dir, request, vocabulary, chunks):
             shard_records=records.SHARD_RECORDS,
             splits=splits,
             files={name: manifest.file_sha256(tf.io.gfile.join(data_dir, name)) for name in names},
-            request=request,
+            request=dataclasses.asdict(settings),
         )
     )
     return manifest.load_corpus(data_dir)

@@ -63,7 +63,11 @@ class Vocabulary(tf.Module, abc.ABC):
 
     def describe(self, token):
         """How one id reads in a listing."""
-        return json.dumps(self.decode_bytes([token]).decode("utf-8", "backslashreplace"), ensure_ascii=False)
+        data = self.decode_bytes([token])
+        try:
+            return json.dumps(data.decode(), ensure_ascii=False)
+        except UnicodeDecodeError:
+            return repr(data)[1:]
 
 
 class ByteVocabulary(Vocabulary):

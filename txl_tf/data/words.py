@@ -19,8 +19,8 @@ _LENGTH_MULTIPLIER = np.uint64(0xD6E8FEB86659FD93)
 
 
 def _classes():
-    """Class of each byte: what bytes.split() splits at, and the bytes that may begin a wider space in UTF-8."""
-    classes = np.full(256, _WORD, np.uint8)  # for bytes.translate, which needs no index array
+    """For bytes.translate, the class of each byte: what str.split() splits at, and what may begin a wider space."""
+    classes = np.full(256, _WORD, np.uint8)
     classes[[9, 11, 12, 13, 0x1C, 0x1D, 0x1E, 0x1F, 32]] = _SPACE
     classes[10] = _LINE_END
     classes[[0xC2, 0xE1, 0xE2, 0xE3]] = _MAYBE_SPACE
