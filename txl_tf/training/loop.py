@@ -13,7 +13,7 @@ from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.training.checkpoint import Checkpoints
 from txl_tf.training.metrics import Metrics
-from txl_tf.training.optimizer import make_optimizer
+from txl_tf.training.optimizer import WarmupCosine, make_optimizer
 from txl_tf.training.step import make_host_loop
 
 FREE_TO_CHANGE = {"steps_per_loop", "log_steps", "save_steps", "eval_steps", "keep_checkpoints"}
@@ -52,7 +52,7 @@ def train(config, corpus, model_dir, strategy, evaluate=None):
     restored = checkpoints.restore()
     if restored is not None:
         mems, sums = restored
-    step = int(optimizer.iterations)
+    step = int(optimizer.iterations.numpy())
     print(
         f"{'continuing at' if step else 'starting at'} step {step:,} of {run.train_steps:,}: "
         f"{model.count_params():,} parameters, {strategy.num_replicas_in_sync} replica(s), "
@@ -67,6 +67,7 @@ def train(config, corpus, model_dir, strategy, evaluate=None):
 
     iterator = iter(distribute.distribute_batches(strategy, batches))
     host_loop = make_host_loop(strategy, model, optimizer, run)
+    schedule = WarmupCosine(run)
     metrics = Metrics(model_dir, corpus.unit, step, run.train_steps)
     window_start, window_time = step, time.perf_counter()
     while step < run.train_steps:
@@ -77,7 +78,7 @@ def train(config, corpus, model_dir, strategy, evaluate=None):
             loss, grad_norm = (sums / (step % run.log_steps or run.log_steps)).numpy().tolist()  # waits for the device
             now = time.perf_counter()
             speed = (step - window_start) * step_tokens / (now - window_time)
-            lr = float(optimizer.learning_rate)
+            lr = float(schedule(step - 1))  # of the last update
             metrics.training(step, loss, lr, grad_norm, speed, step / epoch_steps)
             sums = tf.zeros([2], tf.float64)
             window_start, window_time = step, now

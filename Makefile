@@ -1,0 +1,33 @@
+# `make demo` and `make test` set up everything they need in .venv; nothing else is installed anywhere.
+
+PYTHON ?= python3
+DEMO_DIR ?= demo
+DEMO_FLAGS ?=
+TEST_FLAGS ?=
+
+.PHONY: demo test lint clean
+
+demo: .venv/installed
+	.venv/bin/python scripts/demo.py --dir=$(DEMO_DIR) $(DEMO_FLAGS)
+
+test: .venv/installed-dev
+	.venv/bin/python -m pytest $(TEST_FLAGS)
+
+lint: .venv/installed-dev
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+
+clean:
+	rm -rf .venv demo build *.egg-info
+
+.venv/installed: requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || \
+	  { echo "error: $(PYTHON) must be Python 3.10 to 3.13 (TensorFlow's range): make PYTHON=/path/to/python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	touch $@
+
+.venv/installed-dev: .venv/installed requirements-dev.txt
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	touch $@

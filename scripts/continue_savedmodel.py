@@ -1,0 +1,40 @@
+"""Continues a prompt with an exported SavedModel in plain TensorFlow: what a server does, without txl_tf.
+
+python scripts/continue_savedmodel.py --export_dir=exports/demo --prompt="def main("
+"""
+
+import argparse
+import sys
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--export_dir", required=True, help="what scripts/export_savedmodel.py wrote")
+    parser.add_argument("--prompt", required=True, help="the text to continue")
+    parser.add_argument("--max_tokens", type=int, default=200, help="tokens to make")
+    parser.add_argument("--temperature", type=float, default=0.8, help="0: always the most likely token")
+    parser.add_argument("--seed", type=int, default=1, help="the same seed makes the same text")
+    args = parser.parse_args()
+
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401 (registers the ops of subword vocabularies)
+
+    try:
+        generate = tf.saved_model.load(args.export_dir).signatures["generate"]
+    except (OSError, KeyError) as error:
+        sys.exit(f"error: {args.export_dir} is not an exported model: {' '.join(str(error).split())}")
+    texts = generate(
+        prompts=tf.constant([args.prompt]),
+        max_tokens=tf.constant(args.max_tokens),
+        temperature=tf.constant(args.temperature),
+        top_k=tf.constant(0),
+        top_p=tf.constant(1.0),
+        seeds=tf.constant([args.seed]),
+    )["texts"]
+    print(args.prompt + texts.numpy()[0].decode("utf-8", "replace"))
+    if "txl_tf" in sys.modules:
+        sys.exit("error: loading the SavedModel imported txl_tf: it does not stand alone")
+
+
+if __name__ == "__main__":
+    main()

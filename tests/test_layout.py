@@ -1,0 +1,82 @@
+"""The rules of the code base that a reader relies on: who imports whom, and that every setting is used."""
+
+import ast
+import dataclasses
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+from txl_tf import config
+
+ROOT = pathlib.Path(__file__).parents[1]
+SOURCES = sorted((ROOT / "txl_tf").rglob("*.py"))
+SCRIPTS = sorted((ROOT / "scripts").glob("*.py")) + sorted((ROOT / "tpu").rglob("*.py"))
+ALLOWED = {
+    "errors": set(),
+    "config": {"errors"},
+    "presets": {"config"},
+    "layers": {"errors"},
+    "data": {"config", "errors"},
+    "models": {"config", "layers"},
+    "distribute": {"errors"},
+    "model_dir": {"config", "data", "errors", "models"},
+    "training": {"config", "data", "distribute", "errors", "layers", "model_dir", "models"},
+    "inference": {"config", "data", "distribute", "errors", "layers", "model_dir", "models"},
+}
+"""What each part of txl_tf may import, besides itself: config <- layers <- models <- {training, inference}."""
+
+
+def imported(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+
+
+def part(path):
+    return path.relative_to(ROOT / "txl_tf").parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_run_one_way(path):
+    own = part(path)
+    if own == "__init__":
+        return
+    for name in imported(path):
+        if name.startswith("txl_tf."):
+            other = name.split(".")[1]
+            assert other == own or other in ALLOWED[own], f"{own} must not import {name}"
+        assert not name.startswith("absl.flags") and name != "absl.app", "flags are for scripts alone"
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_no_script_imports_a_script(path):
+    scripts = {script.stem for script in SCRIPTS} - {"command_line"}
+    assert not scripts & set(imported(path))
+
+
+def test_no_file_has_grown_too_long_or_is_called_utils():
+    for path in [*SOURCES, *SCRIPTS]:
+        assert "utils" not in path.stem
+        assert len(path.read_text().splitlines()) <= 420, path
+
+
+@pytest.mark.parametrize("group", ["ModelConfig", "DataConfig", "TrainConfig", "EvalConfig"])
+def test_every_setting_is_read_somewhere(group):
+    code = "\n".join(path.read_text() for path in SOURCES if part(path) not in ("config", "presets", "__init__"))
+    for field in dataclasses.fields(getattr(config, group)):
+        assert re.search(rf"""\.{field.name}\b|"{field.name}\"""", code), f"nothing reads {group}.{field.name}"
+
+
+def test_the_readme_tree_has_a_line_for_every_file():
+    tree = re.search(r"```\n(txl_tf/.*?)```", (ROOT / "README.md").read_text(), re.DOTALL).group(1)
+    named = set(re.findall(r"([\w.]+\.(?:py|sh|md|txt))", tree))
+    tracked = subprocess.run(["git", "ls-files", "txl_tf", "scripts", "tpu"], cwd=ROOT, capture_output=True, text=True)
+    files = {pathlib.Path(name).name for name in tracked.stdout.split()} - {"__init__.py"}
+    assert files and files <= named, f"README's tree lacks {sorted(files - named)}"
+    everything = {path.name for folder in ("txl_tf", "scripts", "tpu", "tests") for path in (ROOT / folder).rglob("*")}
+    assert named <= everything | {path.name for path in ROOT.iterdir()}, "README's tree names what is not there"

@@ -1,0 +1,130 @@
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from txl_tf.config import Config, DataConfig, EvalConfig, ModelConfig, TrainConfig
+from txl_tf.data.pipeline import segments_per_epoch
+from txl_tf.errors import InputError
+from txl_tf.inference.evaluate import evaluate
+from txl_tf.model_dir import load_trained
+from txl_tf.training.loop import next_stop, train
+
+CONFIG = Config(
+    ModelConfig(n_layer=2, d_model=16, d_embed=16, n_head=2, d_head=8, d_inner=32, dropout=0.1, dropatt=0.1, mem_len=8),
+    DataConfig(batch_size=4, tgt_len=8, random_offset=True),
+    TrainConfig(
+        train_steps=12, learning_rate=1e-2, steps_per_loop=5, log_steps=3, save_steps=4, eval_steps=6, jit_compile=False
+    ),
+    EvalConfig(batch_size=4, tgt_len=16, mem_len=16, clamp_len=-1),
+)
+
+
+def lines(model_dir):
+    """metrics.jsonl without the one field that is about the clock."""
+    parsed = [json.loads(line) for line in (model_dir / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in line.items() if name != "tokens_per_sec"} for line in parsed]
+
+
+def change(config, **changes):
+    return dataclasses.replace(
+        config, **{group: dataclasses.replace(getattr(config, group), **values) for group, values in changes.items()}
+    )
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.parametrize("strategy", ["one_device", "two_replicas"])
+def test_resumed_equals_uninterrupted(corpus, tmp_path, strategy, request):
+    """Bit for bit: dropout, mems, data position, Adam's moments and a log window cut in two by the kill."""
+    strategy = request.getfixturevalue(strategy)
+    whole = train(CONFIG, corpus, str(tmp_path / "whole"), strategy)
+
+    def kill(model):
+        raise Killed
+
+    with pytest.raises(Killed):
+        train(CONFIG, corpus, str(tmp_path / "cut"), strategy, evaluate=kill)  # at step 6; the last save was at 4
+    assert [line["step"] for line in lines(tmp_path / "cut")] == [3, 6]
+    resumed = train(CONFIG, corpus, str(tmp_path / "cut"), strategy)
+
+    assert lines(tmp_path / "cut") == lines(tmp_path / "whole")
+    assert [line["step"] for line in lines(tmp_path / "whole")] == [3, 6, 9, 12]
+    for mine, theirs in zip(resumed.get_weights(), whole.get_weights(), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_steps_per_loop_changes_no_line(corpus, tmp_path, one_device):
+    for n in (1, 7):
+        train(change(CONFIG, train={"steps_per_loop": n}), corpus, str(tmp_path / str(n)), one_device)
+    assert lines(tmp_path / "1") == lines(tmp_path / "7")
+
+
+def test_learns_and_what_is_saved_is_what_was_trained(corpus, tmp_path, one_device):
+    config = change(CONFIG, train={"train_steps": 60, "log_steps": 20, "save_steps": 60})
+    evaluation, reach = config.for_evaluation()
+    results = []
+
+    def evaluate_valid(model):
+        results.append(evaluate(model, corpus, "valid", evaluation, reach, one_device))
+        return results[-1]
+
+    train(config, corpus, str(tmp_path), one_device, evaluate_valid)
+    losses = [line["loss"] for line in lines(tmp_path)]
+    assert losses[-1] < 0.75 * losses[0]
+
+    trained = load_trained(str(tmp_path))
+    assert trained.step == 60 and trained.config == config
+    again = evaluate(trained.model, corpus, "valid", evaluation, reach, one_device)
+    assert again["loss"] == results[-1]["loss"]
+    assert list(tmp_path.glob("tensorboard/events*"))
+
+
+def test_evaluation_counts_every_token_once_for_any_batch_and_segment(corpus, tmp_path, one_device, two_replicas):
+    train(CONFIG, corpus, str(tmp_path), one_device)
+    trained = load_trained(str(tmp_path))
+    reach = dataclasses.replace(CONFIG.model.reach, mem_len=64, same_length=True)
+    tokens = corpus.splits["test"].tokens
+    results = []
+    for batch_size, tgt_len in ((2, 8), (2, 31), (2, 64)):
+        settings = EvalConfig(batch_size=batch_size, tgt_len=tgt_len)
+        results.append(evaluate(trained.model, corpus, "test", settings, reach, one_device))
+    assert all(result["tokens"] == tokens - 2 and result["tokens_dropped"] == 0 for result in results)
+    np.testing.assert_allclose([result["loss"] for result in results], results[0]["loss"], rtol=1e-5)
+
+    with two_replicas.scope():
+        mirrored = load_trained(str(tmp_path))
+    result = evaluate(mirrored.model, corpus, "test", EvalConfig(batch_size=2, tgt_len=31), reach, two_replicas)
+    np.testing.assert_allclose(result["loss"], results[1]["loss"], rtol=1e-6)
+    assert result["tokens"] == tokens - 2
+
+
+def test_other_settings_into_an_old_model_dir_are_refused_field_by_field(corpus, tmp_path, one_device):
+    train(CONFIG, corpus, str(tmp_path), one_device)
+    other = change(CONFIG, model={"n_layer": 3, "dropout": 0.2}, train={"log_steps": 6})
+    with pytest.raises(InputError, match=r"n_layer=3 \(was 2\), dropout=0.2 \(was 0.1\); give the same settings"):
+        train(other, corpus, str(tmp_path), one_device)
+
+
+def test_a_model_dir_without_a_model_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"has no config\.json: give a directory that scripts/train\.py wrote"):
+        load_trained(str(tmp_path))
+
+
+def test_host_loops_end_where_something_is_due():
+    run = dataclasses.replace(CONFIG.train, steps_per_loop=10, log_steps=7, save_steps=20, eval_steps=0, train_steps=33)
+    stops = [0]
+    while stops[-1] < 33:
+        stops.append(next_stop(stops[-1], run))
+    assert stops == [0, 7, 14, 20, 21, 28, 33]
+
+
+def test_epochs_pass(corpus, tmp_path, one_device):
+    """A run longer than its data begins again at the front, with other lane offsets."""
+    small = change(CONFIG, data={"batch_size": 32, "tgt_len": 64}, model={"mem_len": 4})
+    assert segments_per_epoch(corpus, "train", 32, 64) < 12
+    train(small, corpus, str(tmp_path), one_device)
+    assert lines(tmp_path)[-1]["epoch"] > 1
