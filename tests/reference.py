@@ -4,6 +4,9 @@ Nothing is shifted, batched over heads or fused: the score of query i and key j 
 distance M + i - j, looked up one pair at a time through an index array.
 """
 
+import functools
+import math
+
 import numpy as np
 
 
@@ -78,7 +81,15 @@ def model_weights(model):
     return arrays(embedding=model.embedding.tables[0], bias=model.softmax.biases[0]) | {"layers": layers}
 
 
-def transformer_xl(weights, tokens, memory, reach, length=None, epsilon=1e-5):
+def relu(x):
+    return np.maximum(x, 0)
+
+
+def gelu(x):
+    return x / 2 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+
+
+def transformer_xl(weights, tokens, memory, reach, length=None, epsilon=1e-5, pre_lnorm=False, activation=relu):
     """One lane: tokens [T], memory a list of N arrays [M, D] -> log-probabilities [T, V] and the new memory."""
     table = weights["embedding"]
     hidden = table[tokens] * np.sqrt(table.shape[1])
@@ -87,10 +98,18 @@ def transformer_xl(weights, tokens, memory, reach, length=None, epsilon=1e-5):
     new_memory = []
     for layer, old in zip(weights["layers"], memory, strict=True):
         new_memory.append(np.concatenate([old, hidden])[len(tokens) :] if m_len else old)
-        attended = attention(hidden, old, layer, mask, reach.clamp_len)
-        hidden = layer_norm(hidden + attended, layer["gamma1"], layer["beta1"], epsilon)
-        inner = np.maximum(hidden @ layer["w1"] + layer["b1"], 0)
-        hidden = layer_norm(hidden + inner @ layer["w2"] + layer["b2"], layer["gamma2"], layer["beta2"], epsilon)
+        norm1 = functools.partial(layer_norm, gamma=layer["gamma1"], beta=layer["beta1"], epsilon=epsilon)
+        norm2 = functools.partial(layer_norm, gamma=layer["gamma2"], beta=layer["beta2"], epsilon=epsilon)
+
+        def feed_forward(x, layer=layer):
+            return activation(x @ layer["w1"] + layer["b1"]) @ layer["w2"] + layer["b2"]
+
+        if pre_lnorm:
+            hidden = hidden + attention(norm1(hidden), norm1(old), layer, mask, reach.clamp_len)
+            hidden = hidden + feed_forward(norm2(hidden))
+        else:
+            hidden = norm1(hidden + attention(hidden, old, layer, mask, reach.clamp_len))
+            hidden = norm2(hidden + feed_forward(hidden))
     logits = hidden @ table.T + weights["bias"]
     logits -= logits.max(-1, keepdims=True)
     return logits - np.log(np.exp(logits).sum(-1, keepdims=True)), new_memory

@@ -23,6 +23,12 @@ def _require(condition, message):
         raise InputError(message)
 
 
+def _require_choices(config):
+    for field in dataclasses.fields(config):
+        value, choices = getattr(config, field.name), field.metadata["choices"]
+        _require(not choices or value in choices, f"{field.name} is {value!r}; choose from {choices}")
+
+
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
     """The architecture. All but the last group fixes the weights; the last says how far attention reaches."""
@@ -40,6 +46,10 @@ class ModelConfig:
     tie_weight: bool = setting(True, "softmax and embedding share their tables")
     proj_share_all_but_first: bool = setting(False, "softmax and embedding share projections of all tail clusters")
     proj_same_dim: bool = setting(True, "project clusters that have the model's width, too")
+    activation: str = setting("relu", "of the feed-forward block", choices=("relu", "gelu"))
+    pre_lnorm: bool = setting(
+        False, "normalise what the sublayers read instead of their sums; as officially, none follows the last layer"
+    )
     layer_norm_epsilon: float = setting(1e-5, "added to the variance in layer norm")
     init_std: float = setting(0.02, "standard deviation of initial weights")
     proj_init_std: float = setting(0.01, "standard deviation of initial embedding projections")
@@ -64,6 +74,7 @@ class ModelConfig:
 
     def __post_init__(self):
         """Refuses sizes that make no model."""
+        _require_choices(self)
         for name in ("vocab_size", "n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner", "div_val"):
             _require(getattr(self, name) >= 1, f"{name}={getattr(self, name)} must be at least 1")
         _require(self.d_model % 2 == 0, f"d_model={self.d_model} must be even: half sines, half cosines")

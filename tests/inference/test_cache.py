@@ -48,6 +48,14 @@ def test_the_cache_equals_the_mems(exact_model, reach):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11)
 
 
+@pytest.mark.parametrize("mem_init", ["zeros", "empty"])
+def test_the_cache_equals_the_mems_with_norms_first(mem_init):
+    """Under pre-LN the zero vectors of an empty memory have keys and values that are not zero."""
+    model = random_model(dataclasses.replace(CONFIG, dtype="float64", pre_lnorm=True, activation="gelu"))
+    expected, found = read_both(model, Reach(9, mem_init=mem_init))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
+
+
 def test_every_reach_gives_something_else(exact_model):
     """So the test above would notice if the cache ignored one of the settings."""
     results = [read_both(exact_model, reach)[1] for reach in REACHES]

@@ -71,6 +71,52 @@ def test_segments_equal_the_numpy_reference(rng, untie_r, mem_len, reach):
                 np.testing.assert_allclose(mine[b], theirs, atol=1e-6)
 
 
+@pytest.mark.parametrize("pre_lnorm", [False, True])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_norm_first_and_activations_equal_the_numpy_reference(rng, pre_lnorm, activation):
+    model = make_model(pre_lnorm=pre_lnorm, activation=activation)
+    for layer in model.decoder_layers:  # or the norms would be those of no weights at all
+        for norm in (layer.attention_norm, layer.feed_forward_norm):
+            norm.gamma.assign(rng.normal(1, 0.3, norm.gamma.shape))
+            norm.beta.assign(rng.normal(0, 0.3, norm.beta.shape))
+    weights = reference.model_weights(model)
+    mems, memory = model.initial_mems(B), [[np.zeros([6, CONFIG.d_model])] * CONFIG.n_layer for _ in range(B)]
+    for _ in range(2):
+        inputs = tokens(rng)
+        hidden, mems = model(inputs, mems)
+        log_prob = model.log_prob(hidden)
+        for b in range(B):
+            want, memory[b] = reference.transformer_xl(
+                weights,
+                inputs[b],
+                memory[b],
+                CONFIG.reach,
+                pre_lnorm=pre_lnorm,
+                activation={"relu": reference.relu, "gelu": reference.gelu}[activation],
+            )
+            np.testing.assert_allclose(log_prob[b], want, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("pre_lnorm", [False, True])
+def test_norms_learn_from_the_memory_too(rng, pre_lnorm):
+    """No gradient flows into memory, but what pre-LN does to it belongs to this segment: against differences."""
+    model = make_model(pre_lnorm=pre_lnorm, n_layer=1)
+    _, mems = model(tokens(rng))
+    inputs, norm = tokens(rng), model.decoder_layers[0].attention_norm
+
+    def loss():
+        return tf.reduce_sum(model(inputs, mems)[0] ** 3)
+
+    with tf.GradientTape() as tape:
+        value = loss()
+    gradient = tape.gradient(value, norm.beta.value)
+    step, saved = rng.normal(size=norm.beta.shape), norm.beta.numpy()
+    norm.beta.assign(saved + 1e-6 * step)
+    above = loss()
+    norm.beta.assign(saved - 1e-6 * step)
+    np.testing.assert_allclose(tf.reduce_sum(gradient * step), (above - loss()) / 2e-6, rtol=1e-5)
+
+
 def test_memory_start_matters(rng):
     inputs = tokens(rng)
     zeros, _ = make_model(mem_init="zeros")(inputs)

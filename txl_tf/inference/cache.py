@@ -49,11 +49,12 @@ class CachedDecoder(tf.Module):
             variable.assign(value)
 
     def initial_cache(self, batch_size):
-        """The cache before any text: keys and values of zero vectors are zero. batch_size may be a tensor."""
+        """The cache before any text: keys and values of zero vectors. batch_size may be a tensor."""
         config = self.model.config
         shape = [batch_size, config.n_head, self.slots, config.d_head]
-        rings = [tuple(tf.zeros(shape, self.model.compute_dtype) for _ in self.model.decoder_layers) for _ in range(2)]
-        return Cache(*rings, start=tf.constant(0), length=tf.zeros([batch_size], tf.int32))
+        slots = [layer.project_zero_memory() for layer in self.model.decoder_layers]
+        keys, values = zip(*tf.nest.map_structure(lambda slot: tf.broadcast_to(slot, shape), slots), strict=True)
+        return Cache(keys, values, start=tf.constant(0), length=tf.zeros([batch_size], tf.int32))
 
     def cache_spec(self):
         """The TensorSpecs of a Cache of any batch size."""

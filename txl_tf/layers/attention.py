@@ -116,7 +116,13 @@ class RelMultiHeadAttention(keras.layers.Layer):
         Returns:
             [B, T, D].
         """
-        context = hidden if mems is None else tf.concat([tf.stop_gradient(mems), hidden], axis=1)
+        return self.read(hidden, with_memory(hidden, mems), positions, attention_mask, biases, seed, training)
+
+    def read(self, hidden, context, positions=None, attention_mask=None, biases=None, seed=None, training=False):
+        """`call` with memory and segment already put together, and perhaps normalised: context [B, K, D].
+
+        What gradient flows into the memory is then the caller's choice.
+        """
         t_len, k_len = hidden.shape[1], context.shape[1]
         if positions is None:
             positions = sinusoids(key_distances(k_len, self.clamp_len), hidden.shape[-1], hidden.dtype)
@@ -207,6 +213,11 @@ class RelMultiHeadAttention(keras.layers.Layer):
             "same_length": self.same_length,
             "init_std": self.init_std,
         }
+
+
+def with_memory(hidden, mems=None):
+    """Memory [B, M, D], through which no gradient flows, and then the segment [B, T, D]: [B, K, D]."""
+    return hidden if mems is None else tf.concat([tf.stop_gradient(mems), hidden], axis=1)
 
 
 def _write(ring, new, start):

@@ -1,21 +1,27 @@
 """One layer of the decoder: attention and feed-forward, each with residual and layer norm."""
 
 import keras
+import tensorflow as tf
 
-from txl_tf.layers.attention import RelMultiHeadAttention
+from txl_tf.layers.attention import RelMultiHeadAttention, with_memory
 from txl_tf.layers.dropout import dropout, split_seed
 from txl_tf.layers.feed_forward import FeedForward
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class DecoderLayer(keras.layers.Layer):
-    """LayerNorm(h + Attention(h, mems)), then LayerNorm(h + FeedForward(h)): post-LN, as in the paper.
+    """Attention to the memory and the segment, then the feed-forward block.
+
+    Post-LN, as in the paper:   h = LN(h + Attention(h, [mems, h]));  h = LN(h + FeedForward(h)).
+    Pre-LN (`pre_lnorm`):       h = h + Attention(LN(h), LN([mems, h]));  h = h + FeedForward(LN(h)),
+    as in the official PyTorch code, where no norm follows the last layer.
 
     Shapes: hidden [B, T, D], mems [B, M, D], result [B, T, D].
 
     Args:
         n_head, d_head, dropatt, own_biases: as for `RelMultiHeadAttention`.
-        d_inner: as for `FeedForward`.
+        d_inner, activation: as for `FeedForward`.
+        pre_lnorm: normalise what the sublayers read, not what they have added to.
         dropout: rate after the attention's output and inside the feed-forward block.
         init_std: of all kernels.
         layer_norm_epsilon: added to the variance.
@@ -27,6 +33,8 @@ class DecoderLayer(keras.layers.Layer):
         n_head,
         d_head,
         d_inner,
+        activation="relu",
+        pre_lnorm=False,
         dropout=0.0,
         dropatt=0.0,
         own_biases=True,
@@ -36,10 +44,13 @@ class DecoderLayer(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         self.dropout = dropout
+        self.pre_lnorm = pre_lnorm
         self.arguments = {
             "n_head": n_head,
             "d_head": d_head,
             "d_inner": d_inner,
+            "activation": activation,
+            "pre_lnorm": pre_lnorm,
             "dropout": dropout,
             "dropatt": dropatt,
             "own_biases": own_biases,
@@ -59,7 +70,9 @@ class DecoderLayer(keras.layers.Layer):
         self.attention_norm = keras.layers.LayerNormalization(
             epsilon=layer_norm_epsilon, dtype=policy, name="attention_norm"
         )
-        self.feed_forward = FeedForward(d_inner, dropout=dropout, init_std=init_std, dtype=policy, name="feed_forward")
+        self.feed_forward = FeedForward(
+            d_inner, activation=activation, dropout=dropout, init_std=init_std, dtype=policy, name="feed_forward"
+        )
         self.feed_forward_norm = keras.layers.LayerNormalization(
             epsilon=layer_norm_epsilon, dtype=policy, name="feed_forward_norm"
         )
@@ -76,17 +89,38 @@ class DecoderLayer(keras.layers.Layer):
 
         With a `ring` (inference) arguments are as for `RelMultiHeadAttention.extend`, and so is the result.
         """
+        rate = self.dropout if training else 0.0
         attention_seed, output_seed, feed_forward_seed = split_seed(seed, 3)
+        segment, context = hidden, with_memory(hidden, mems)
+        if self.pre_lnorm:
+            context = self.attention_norm(context)
+            segment = context[:, -hidden.shape[1] :]
         if ring is None:
-            attended = self.attention(
-                hidden, mems, positions, attention_mask, biases, seed=attention_seed, training=training
+            attended = self.attention.read(
+                segment, context, positions, attention_mask, biases, attention_seed, training
             )
         else:
-            attended, ring = self.attention.extend(hidden, ring, positions, attention_mask, biases)
-        attended = dropout(attended, self.dropout if training else 0.0, output_seed)
-        hidden = self.attention_norm(hidden + attended)
-        hidden = self.feed_forward_norm(hidden + self.feed_forward(hidden, seed=feed_forward_seed, training=training))
+            attended, ring = self.attention.extend(segment, ring, positions, attention_mask, biases)
+        hidden = hidden + dropout(attended, rate, output_seed)
+        if not self.pre_lnorm:
+            hidden = self.attention_norm(hidden)
+
+        segment = self.feed_forward_norm(hidden) if self.pre_lnorm else hidden
+        hidden = hidden + self.feed_forward(segment, seed=feed_forward_seed, training=training)
+        if not self.pre_lnorm:
+            hidden = self.feed_forward_norm(hidden)
         return hidden if ring is None else (hidden, ring)
+
+    def project_zero_memory(self):
+        """Key and value of a memory slot that holds a zero vector, each [1, H, 1, d] in the compute dtype.
+
+        With pre-LN they are not zero: what attention reads is then the norm's beta.
+        """
+        if self.pre_lnorm:
+            slot = tf.convert_to_tensor(self.attention_norm.beta)[None, None]
+            return tuple(tf.cast(part, self.compute_dtype) for part in self.attention.project_context(slot))
+        heads = [1, self.arguments["n_head"], 1, self.arguments["d_head"]]
+        return (tf.zeros(heads, self.compute_dtype),) * 2
 
     def get_config(self):
         """The constructor's arguments."""

@@ -4,22 +4,33 @@ import keras
 
 from txl_tf.layers.dropout import dropout, split_seed
 
+ACTIVATIONS = ("relu", "gelu")
+
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class FeedForward(keras.layers.Layer):
-    """relu(x W1 + b1) W2 + b2, with dropout after the activation and after the output.
+    """activation(x W1 + b1) W2 + b2, with dropout after the activation and after the output.
 
     Shapes: [.., D] in and out.
 
     Args:
         d_inner: width of the hidden layer.
+        activation: "relu", or "gelu" (Hendrycks & Gimpel 2016, with the error function itself).
         dropout: rate of both dropouts.
         init_std: W1 and W2 start as normal(0, init_std), the biases at zero.
+
+    Raises:
+        ValueError: a width that is not positive, an unknown activation.
     """
 
-    def __init__(self, d_inner, *, dropout=0.0, init_std=0.02, **kwargs):
+    def __init__(self, d_inner, *, activation="relu", dropout=0.0, init_std=0.02, **kwargs):
         super().__init__(**kwargs)
+        if d_inner < 1:
+            raise ValueError(f"FeedForward: d_inner must be positive, got {d_inner}")
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"FeedForward: activation is {activation!r}; choose from {ACTIVATIONS}")
         self.d_inner = d_inner
+        self.activation = activation
         self.dropout = dropout
         self.init_std = init_std
 
@@ -30,7 +41,7 @@ class FeedForward(keras.layers.Layer):
             initializer = keras.initializers.RandomNormal(stddev=self.init_std)
             return keras.layers.Dense(units, kernel_initializer=initializer, dtype=self.dtype_policy, **kwargs)
 
-        self.inner = dense(self.d_inner, activation="relu", name="inner")
+        self.inner = dense(self.d_inner, activation=self.activation, name="inner")
         self.outer = dense(input_shape[-1], name="outer")
         self.inner.build(input_shape)
         self.outer.build((*input_shape[:-1], self.d_inner))
@@ -46,6 +57,7 @@ class FeedForward(keras.layers.Layer):
         """The constructor's arguments."""
         return super().get_config() | {
             "d_inner": self.d_inner,
+            "activation": self.activation,
             "dropout": self.dropout,
             "init_std": self.init_std,
         }

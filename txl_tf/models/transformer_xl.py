@@ -55,7 +55,8 @@ class TransformerXL(keras.Model):
         self.embedding = AdaptiveEmbedding(**vocabulary, dtype=policy, name="embedding")
         self.decoder_layers = [
             DecoderLayer(
-                **pick("n_head", "d_head", "d_inner", "dropout", "dropatt", "init_std", "layer_norm_epsilon"),
+                **pick("n_head", "d_head", "d_inner", "activation", "pre_lnorm", "dropout", "dropatt"),
+                **pick("init_std", "layer_norm_epsilon"),
                 own_biases=config.untie_r,
                 dtype=policy,
                 name=f"layer_{i}",
