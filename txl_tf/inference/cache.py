@@ -8,6 +8,7 @@ import typing
 
 import tensorflow as tf
 
+from txl_tf.errors import InputError
 from txl_tf.layers.attention import KeyValueRing
 from txl_tf.layers.relative import key_distances, sinusoids, visible_keys
 
@@ -33,10 +34,18 @@ class CachedDecoder(tf.Module):
         model: a TransformerXL. After its weights change call `refresh`.
         reach: a Reach.
         max_segment: the longest segment that is read at once.
+
+    Raises:
+        InputError: the model's attn_type is not transformer_xl.
     """
 
     def __init__(self, model, reach, max_segment):
         super().__init__(name="cached_decoder")
+        if model.config.attn_type != "transformer_xl":
+            raise InputError(
+                f"attn_type={model.config.attn_type} cannot generate, score text or be exported: the cache of projected "
+                "keys is for transformer_xl alone; scripts/evaluate.py takes all"
+            )
         self.model = model
         self.reach = reach
         self.max_segment = max_segment
@@ -49,12 +58,16 @@ class CachedDecoder(tf.Module):
             variable.assign(value)
 
     def initial_cache(self, batch_size):
-        """The cache before any text: keys and values of zero vectors. batch_size may be a tensor."""
-        config = self.model.config
-        shape = [batch_size, config.n_head, self.slots, config.d_head]
-        slots = [layer.project_zero_memory() for layer in self.model.decoder_layers]
-        keys, values = zip(*tf.nest.map_structure(lambda slot: tf.broadcast_to(slot, shape), slots), strict=True)
+        """The cache before any text: the keys and values of zero vectors. batch_size may be a tensor."""
+        slots = [batch_size, 1, self.slots, 1]
+        zeros = [layer.project_zero_memory() for layer in self.model.decoder_layers]
+        keys, values = (tuple(tf.tile(slot, slots) for slot in part) for part in zip(*zeros, strict=True))
         return Cache(keys, values, start=tf.constant(0), length=tf.zeros([batch_size], tf.int32))
+
+    def kernels(self):
+        """Each layer's `Kernels`, for a loop to make before it begins."""
+        made = [layer.attention.kernels() for layer in self.model.decoder_layers]
+        return tf.nest.map_structure(lambda kernel: tf.cast(kernel, self.model.compute_dtype), made)
 
     def cache_spec(self):
         """The TensorSpecs of a Cache of any batch size."""
@@ -63,12 +76,13 @@ class CachedDecoder(tf.Module):
         rings = (ring,) * config.n_layer
         return Cache(rings, rings, start=tf.TensorSpec([], tf.int32), length=tf.TensorSpec([None], tf.int32))
 
-    def __call__(self, tokens, cache):
+    def __call__(self, tokens, cache, kernels=None):
         """Reads a segment.
 
         Args:
             tokens: int32 [B, T], T static and at most max_segment.
             cache: the Cache of what was before.
+            kernels: what `kernels` makes; None: made here.
 
         Returns:
             hidden [B, T, D], for `model.log_prob` and `model.nll`, and the new Cache.
@@ -81,12 +95,17 @@ class CachedDecoder(tf.Module):
         mask = visible_keys(t_len, self.slots - t_len, self.reach.window, filled)
         hidden = self.model.embedding(tokens)
         rings = []
-        for layer, keys, values, position in zip(
-            self.model.decoder_layers, cache.keys, cache.values, self.positions, strict=True
+        for layer, kernel, *ring, position in zip(
+            self.model.decoder_layers, kernels or self.kernels(), cache.keys, cache.values, self.positions, strict=True
         ):
-            ring = KeyValueRing(keys, values, cache.start)
-            position = tf.convert_to_tensor(position)
-            hidden, ring = layer(hidden, None, position, mask, self.model.shared_biases, ring=ring)
+            hidden, ring = layer(
+                hidden,
+                positions=tf.convert_to_tensor(position),
+                attention_mask=mask,
+                biases=self.model.shared_biases,
+                ring=KeyValueRing(*ring, cache.start),
+                kernels=kernel,
+            )
             rings.append(ring)
         keys, values, starts = zip(*rings, strict=True)
         return hidden, Cache(keys, values, starts[0], cache.length + t_len)

@@ -153,9 +153,11 @@ class Generator(tf.Module):
             int32 [B, CHUNK] the token chosen at each step, int32 [B] the last, and the new Cache.
         """
 
+        kernels = self.decoder.kernels()
+
         def body(i, last, cache, made):
             token = tf.where(given[:, i] >= 0, given[:, i], last)
-            hidden, cache = self.decoder(token[:, None], cache)
+            hidden, cache = self.decoder(token[:, None], cache, kernels)
             log_prob = tf.cast(self.model.log_prob(hidden[:, 0]), tf.float32)
             # cache.length is the place of the token to come in the row's own text.
             last = sample(log_prob, uniform(seeds, cache.length), temperature, top_k, top_p)

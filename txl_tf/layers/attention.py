@@ -1,4 +1,7 @@
-"""Multi-head attention with the relative positional encoding of Transformer-XL (paper, section 3.3)."""
+"""Multi-head attention over memory and segment, and Transformer-XL's own with relative positions (section 3.3).
+
+The other kinds of positions, for the paper's ablations, are in shaw_attention.py and absolute_attention.py.
+"""
 
 import typing
 
@@ -26,8 +29,211 @@ class KeyValueRing(typing.NamedTuple):
     start: tf.Tensor
 
 
+class Kernels(typing.NamedTuple):
+    """The projections as matrices; the query's is scaled by 1 / sqrt(d).
+
+    query, key, value: [D, H d].
+    output: [H d, D].
+    """
+
+    query: tf.Tensor
+    key: tf.Tensor
+    value: tf.Tensor
+    output: tf.Tensor
+
+
+class MemoryAttention(keras.layers.Layer):
+    """Attention of a segment over its memory and itself. Subclasses say how it learns of positions.
+
+    A score is (query . key + what the subclass adds) / sqrt(d_head). No gradient flows into the memory.
+
+    Shapes: hidden [B, T, D], mems [B, M, D], K = M + T, result [B, T, D].
+
+    Args:
+        n_head: H.
+        d_head: size of one head, d.
+        dropatt: dropout rate of the attention probabilities.
+        init_std: the projections start as normal(0, init_std).
+
+    Raises:
+        ValueError: sizes that are not positive, inputs whose shapes do not fit together.
+    """
+
+    def __init__(self, n_head, d_head, *, dropatt=0.0, init_std=0.02, **kwargs):
+        super().__init__(**kwargs)
+        if n_head < 1 or d_head < 1:
+            raise ValueError(f"{type(self).__name__}: n_head and d_head must be positive, got {n_head} and {d_head}")
+        self.n_head = n_head
+        self.d_head = d_head
+        self.dropatt = dropatt
+        self.init_std = init_std
+
+    def build(self, hidden_shape, mems_shape=None):
+        """Creates the projections for inputs [B, T, D]."""
+        d_model, heads = hidden_shape[-1], (self.n_head, self.d_head)
+        self.query_kernel = self._weight("query_kernel", d_model, *heads)
+        self.key_kernel = self._weight("key_kernel", d_model, *heads)
+        self.value_kernel = self._weight("value_kernel", d_model, *heads)
+        self.build_positions(d_model)
+        self.output_kernel = self._weight("output_kernel", *heads, d_model)
+
+    def build_positions(self, d_model):
+        """Creates the weights that stand for positions, if there are any."""
+
+    def call(self, hidden, mems=None, positions=None, attention_mask=None, biases=None, seed=None, training=False):
+        """Attends from each position of the segment.
+
+        Args:
+            hidden: [B, T, D].
+            mems: [B, M, D] states before the segment, oldest first; None: no memory.
+            positions: what the subclass takes for the distances K-1, .., 0; None: its default.
+            attention_mask: bool, true where a query may see a key, [T, K] or broadcastable to [B, H, T, K];
+                None: causal.
+            biases: for `RelMultiHeadAttention` without own_biases: (u, v), each [H, d].
+            seed: int32 [2] or None, as for `dropout`.
+            training: whether to drop attention probabilities.
+
+        Returns:
+            [B, T, D].
+        """
+        hidden, context = self.place(hidden, mems, positions)
+        return self.read(hidden, context, positions, attention_mask, biases, seed, training)
+
+    def place(self, hidden, mems=None, positions=None):
+        """What is read: the segment [B, T, D], and memory and segment [B, K, D], with absolute positions if any."""
+        return hidden, with_memory(hidden, mems)
+
+    def read(self, hidden, context, positions=None, attention_mask=None, biases=None, seed=None, training=False):
+        """`call` with what `place` returns, perhaps normalised.
+
+        What gradient flows into the memory is then the caller's choice.
+        """
+        t_len, k_len = hidden.shape[1], context.shape[1]
+        if attention_mask is None:
+            attention_mask = visible_keys(t_len, k_len - t_len, self.window(k_len - t_len))
+        key, value = self.project_context(context)
+        if positions is None:
+            positions = self.default_positions(k_len, hidden)
+        elif positions.shape[-1 if positions.shape.rank == 1 else -2] != k_len:
+            raise ValueError(
+                f"{type(self).__name__} {self.name}: {k_len} keys (memory and segment) need as many positions, "
+                f"got shape {positions.shape}"
+            )
+        query, position = self.project_query(hidden), self.project_positions(positions)
+        probabilities = self.attend(query, key, position, attention_mask, biases)
+        probabilities = dropout(probabilities, self.dropatt if training else 0.0, seed)
+        return self.combine(probabilities, value)
+
+    def window(self, m_len):
+        """With no mask given, the number of keys a query sees; None: all of its past."""
+        return None
+
+    def default_positions(self, k_len, hidden):
+        """The `positions` of K keys where none are given."""
+        return None
+
+    def project_positions(self, positions):
+        """What `position_score` takes."""
+        return None
+
+    def content_query(self, query, biases):
+        """Queries [B, H, T, d] as they meet the keys."""
+        return query
+
+    def position_score(self, query, position, biases):
+        """What is added to each score [B, H, T, K], by distance K-1, .., 0; None: nothing."""
+        return None
+
+    def extend(self, hidden, ring, position, attention_mask, biases=None, kernels=None):
+        """Attends from each position of the segment to the ring, into which the segment's own keys go first.
+
+        Args:
+            hidden: [B, T, D], T <= C.
+            ring: a KeyValueRing.
+            position: projected positions [H, C, d] of the distances C-1, .., 0.
+            attention_mask: as for `call`, its C columns from the oldest key to the newest.
+            biases: as for `call`.
+            kernels: what `kernels` makes, where the caller has made it once for many calls.
+
+        Returns:
+            [B, T, D], and the ring with the segment's keys and values.
+        """
+        kernels = kernels or self.kernels()
+        key, value = self.project_context(hidden, kernels)
+        keys, values = _write(ring.keys, key, ring.start), _write(ring.values, value, ring.start)
+        start = (ring.start + hidden.shape[1]) % keys.shape[2]
+        probabilities = self.attend(
+            self.project_query(hidden, kernels), keys, position, attention_mask, biases, turn=start
+        )
+        return self.combine(probabilities, values, kernels), KeyValueRing(keys, values, start)
+
+    def kernels(self):
+        """The Kernels, as tensors.
+
+        A loop over tokens makes them outside: where a product of one row is by a matrix that was reshaped inside the
+        loop, XLA for CPU takes five times as long.
+        """
+        width = self.n_head * self.d_head
+        query, key, value = (
+            tf.reshape(kernel, [-1, width]) for kernel in (self.query_kernel, self.key_kernel, self.value_kernel)
+        )
+        return Kernels(query * self.d_head**-0.5, key, value, tf.reshape(self.output_kernel, [width, -1]))
+
+    def project_query(self, hidden, kernels):
+        """Queries of [B, T, D], scaled by 1 / sqrt(d): [B, H, T, d]."""
+        return self._split_heads(tf.einsum("btD,Dn->btn", hidden, kernels.query))
+
+    def project_context(self, context, kernels):
+        """Keys and values of [B, K, D]: each [B, H, K, d]."""
+        return tuple(
+            self._split_heads(tf.einsum("bkD,Dn->bkn", context, kernel)) for kernel in (kernels.key, kernels.value)
+        )
+
+    def attend(self, query, key, position, attention_mask, biases=None, turn=None):
+        """Attention probabilities of projected queries [B, H, T, d]: [B, H, T, K], softmax in float32.
+
+        `turn`, where given, is the column of the oldest key: `key` is a ring, while positions and mask go from the
+        oldest key to the newest.
+        """
+        score = tf.einsum("bhtd,bhkd->bhtk", self.content_query(query, biases), key)
+        position_score = self.position_score(query, position, biases)
+        if position_score is not None:
+            position_score = relative_shift(position_score)
+            score += position_score if turn is None else tf.roll(position_score, turn, axis=-1)
+        if turn is not None:
+            attention_mask = tf.roll(attention_mask, turn, axis=-1)
+        accurate = tf.float64 if score.dtype == tf.float64 else tf.float32
+        hide = tf.where(attention_mask, tf.zeros([], accurate), tf.constant(MASKED, accurate))
+        score = tf.cast(score, accurate) + hide
+        return tf.cast(tf.nn.softmax(score), query.dtype)
+
+    def combine(self, probabilities, value, kernels):
+        """Weighted values through the output projection: [B, T, D]."""
+        head_output = tf.einsum("bhtk,bhkd->bhtd", probabilities, value)
+        head_output = tf.transpose(head_output, [0, 2, 1, 3])
+        merged = tf.reshape(head_output, [-1, head_output.shape[1], self.n_head * self.d_head])
+        return tf.einsum("btn,nD->btD", merged, kernels.output)
+
+    def _split_heads(self, merged):
+        """[B, K, H d] -> [B, H, K, d]."""
+        return tf.transpose(tf.reshape(merged, [-1, merged.shape[1], self.n_head, self.d_head]), [0, 2, 1, 3])
+
+    def get_config(self):
+        """The constructor's arguments."""
+        names = ("n_head", "d_head", "dropatt", "init_std")
+        return super().get_config() | {name: getattr(self, name) for name in names}
+
+    def _weight(self, name, *shape, initializer=None):
+        initializer = initializer or keras.initializers.RandomNormal(stddev=self.init_std)
+        return self.add_weight(name=name, shape=shape, initializer=initializer)
+
+    def _scaled(self, bias, query):
+        """A bias as it meets queries, which are scaled already."""
+        return tf.cast(bias * self.d_head**-0.5, query.dtype)
+
+
 @keras.saving.register_keras_serializable(package="txl_tf")
-class RelMultiHeadAttention(keras.layers.Layer):
+class RelMultiHeadAttention(MemoryAttention):
     """Attention of a segment over its memory and itself, with relative positions.
 
     For query i and key j at distance d the score is the sum of the paper's four terms, divided by sqrt(d_head):
@@ -38,7 +244,8 @@ class RelMultiHeadAttention(keras.layers.Layer):
     computed as (q + u) . k  +  shift((q + v) . r), where r = W_kR R is projected once for the K distances
     (linear, not quadratic, in length: appendix B). No gradient flows into the memory.
 
-    Shapes: hidden [B, T, D], mems [B, M, D], K = M + T, result [B, T, D].
+    Shapes: hidden [B, T, D], mems [B, M, D], K = M + T, result [B, T, D]; `positions` are the encodings R of the
+    distances, [K, D], by default sinusoids.
 
     Args:
         n_head: H.
@@ -59,160 +266,49 @@ class RelMultiHeadAttention(keras.layers.Layer):
         (None, 16, 64)
     """
 
-    def __init__(
-        self,
-        n_head,
-        d_head,
-        *,
-        dropatt=0.0,
-        own_biases=True,
-        clamp_len=-1,
-        same_length=False,
-        init_std=0.02,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        if n_head < 1 or d_head < 1:
-            raise ValueError(f"RelMultiHeadAttention: n_head and d_head must be positive, got {n_head} and {d_head}")
-        self.n_head = n_head
-        self.d_head = d_head
-        self.dropatt = dropatt
+    def __init__(self, n_head, d_head, *, own_biases=True, clamp_len=-1, same_length=False, **kwargs):
+        super().__init__(n_head, d_head, **kwargs)
         self.own_biases = own_biases
         self.clamp_len = clamp_len
         self.same_length = same_length
-        self.init_std = init_std
 
     def build(self, hidden_shape, mems_shape=None):
         """Creates the projections for inputs [B, T, D]."""
-        d_model = hidden_shape[-1]
-        heads = (self.n_head, self.d_head)
-
-        def weight(name, *shape):
-            initializer = keras.initializers.RandomNormal(stddev=self.init_std)
-            return self.add_weight(name=name, shape=shape, initializer=initializer)
-
-        self.query_kernel = weight("query_kernel", d_model, *heads)
-        self.key_kernel = weight("key_kernel", d_model, *heads)
-        self.value_kernel = weight("value_kernel", d_model, *heads)
-        self.position_kernel = weight("position_kernel", d_model, *heads)  # W_kR
-        self.output_kernel = weight("output_kernel", *heads, d_model)
+        super().build(hidden_shape)
         if self.own_biases:
-            self.content_bias = weight("content_bias", *heads)  # u, the official r_w_bias
-            self.position_bias = weight("position_bias", *heads)  # v, the official r_r_bias
+            self.content_bias = self._weight("content_bias", self.n_head, self.d_head)  # u, the official r_w_bias
+            self.position_bias = self._weight("position_bias", self.n_head, self.d_head)  # v, the official r_r_bias
 
-    def call(self, hidden, mems=None, positions=None, attention_mask=None, biases=None, seed=None, training=False):
-        """Attends from each position of the segment.
+    def build_positions(self, d_model):
+        """Creates W_kR."""
+        self.position_kernel = self._weight("position_kernel", d_model, self.n_head, self.d_head)
 
-        Args:
-            hidden: [B, T, D].
-            mems: [B, M, D] states before the segment, oldest first; None: no memory.
-            positions: [K, D] encodings R of the distances K-1, .., 0; None: sinusoids.
-            attention_mask: bool, true where a query may see a key, [T, K] or broadcastable to [B, H, T, K];
-                None: causal.
-            biases: (u, v), each [H, d], where the layer has none of its own.
-            seed: int32 [2] or None, as for `dropout`.
-            training: whether to drop attention probabilities.
+    def window(self, m_len):
+        """M + 1 with `same_length`."""
+        return m_len + 1 if self.same_length else None
 
-        Returns:
-            [B, T, D].
-        """
-        return self.read(hidden, with_memory(hidden, mems), positions, attention_mask, biases, seed, training)
-
-    def read(self, hidden, context, positions=None, attention_mask=None, biases=None, seed=None, training=False):
-        """`call` with memory and segment already put together, and perhaps normalised: context [B, K, D].
-
-        What gradient flows into the memory is then the caller's choice.
-        """
-        t_len, k_len = hidden.shape[1], context.shape[1]
-        if positions is None:
-            positions = sinusoids(key_distances(k_len, self.clamp_len), hidden.shape[-1], hidden.dtype)
-        if attention_mask is None:
-            window = k_len - t_len + 1 if self.same_length else None
-            attention_mask = visible_keys(t_len, k_len - t_len, window)
-        if positions.shape[0] != k_len:
-            raise ValueError(
-                f"RelMultiHeadAttention {self.name}: {k_len} keys (memory and segment) need as many positions, "
-                f"got {positions.shape[0]}"
-            )
-        key, value = self.project_context(context)
-        query, position = self.project_query(hidden), self.project_positions(positions)
-        probabilities = self.attend(query, key, position, attention_mask, biases)
-        probabilities = dropout(probabilities, self.dropatt if training else 0.0, seed)
-        return self.combine(probabilities, value)
-
-    def extend(self, hidden, ring, position, attention_mask, biases=None):
-        """Attends from each position of the segment to the ring, into which the segment's own keys go first.
-
-        Args:
-            hidden: [B, T, D], T <= C.
-            ring: a KeyValueRing.
-            position: projected positions [H, C, d] of the distances C-1, .., 0.
-            attention_mask: as for `call`, its C columns from the oldest key to the newest.
-            biases: as for `call`.
-
-        Returns:
-            [B, T, D], and the ring with the segment's keys and values.
-        """
-        key, value = self.project_context(hidden)
-        keys, values = _write(ring.keys, key, ring.start), _write(ring.values, value, ring.start)
-        start = (ring.start + hidden.shape[1]) % keys.shape[2]
-        probabilities = self.attend(self.project_query(hidden), keys, position, attention_mask, biases, turn=start)
-        return self.combine(probabilities, values), KeyValueRing(keys, values, start)
-
-    def project_query(self, hidden):
-        """Queries of [B, T, D], scaled by 1 / sqrt(d): [B, H, T, d]."""
-        return tf.einsum("btD,Dhd->bhtd", hidden, self.query_kernel * self.d_head**-0.5)
-
-    def project_context(self, context):
-        """Keys and values of [B, K, D]: each [B, H, K, d]."""
-        return (
-            tf.einsum("bkD,Dhd->bhkd", context, self.key_kernel),
-            tf.einsum("bkD,Dhd->bhkd", context, self.value_kernel),
-        )
+    def default_positions(self, k_len, hidden):
+        """Sinusoids."""
+        return sinusoids(key_distances(k_len, self.clamp_len), hidden.shape[-1], hidden.dtype)
 
     def project_positions(self, positions):
         """r = W_kR R of [K, D]: [H, K, d]."""
         return tf.einsum("kD,Dhd->hkd", positions, self.position_kernel)
 
-    def attend(self, query, key, position, attention_mask, biases=None, turn=None):
-        """Attention probabilities of projected queries [B, H, T, d]: [B, H, T, K], softmax in float32.
+    def content_query(self, query, biases):
+        """q + u: terms (a) and (c) with the keys."""
+        content_bias, _ = (self.content_bias, self.position_bias) if self.own_biases else biases
+        return query + self._scaled(content_bias, query)[:, None]
 
-        `turn`, where given, is the column of the oldest key: `key` is a ring, while positions and mask go from the
-        oldest key to the newest.
-        """
-        content_bias, position_bias = (self.content_bias, self.position_bias) if self.own_biases else biases
-        scale = self.d_head**-0.5
-        content_bias, position_bias = (
-            tf.cast(bias * scale, query.dtype)[:, None] for bias in (content_bias, position_bias)
-        )
-        content_score = tf.einsum("bhtd,bhkd->bhtk", query + content_bias, key)
-        position_score = tf.einsum("bhtd,hkd->bhtk", query + position_bias, position)
-        position_score = relative_shift(position_score)
-        if turn is not None:
-            position_score = tf.roll(position_score, turn, axis=-1)
-            attention_mask = tf.roll(attention_mask, turn, axis=-1)
-        score = content_score + position_score
-        accurate = tf.float64 if score.dtype == tf.float64 else tf.float32
-        hide = tf.where(attention_mask, tf.zeros([], accurate), tf.constant(MASKED, accurate))
-        score = tf.cast(score, accurate) + hide
-        return tf.cast(tf.nn.softmax(score), query.dtype)
-
-    def combine(self, probabilities, value):
-        """Weighted values through the output projection: [B, T, D]."""
-        head_output = tf.einsum("bhtk,bhkd->bhtd", probabilities, value)
-        return tf.einsum("bhtd,hdD->btD", head_output, self.output_kernel)
+    def position_score(self, query, position, biases):
+        """Terms (b) and (d)."""
+        _, position_bias = (self.content_bias, self.position_bias) if self.own_biases else biases
+        return tf.einsum("bhtd,hkd->bhtk", query + self._scaled(position_bias, query)[:, None], position)
 
     def get_config(self):
         """The constructor's arguments."""
-        return super().get_config() | {
-            "n_head": self.n_head,
-            "d_head": self.d_head,
-            "dropatt": self.dropatt,
-            "own_biases": self.own_biases,
-            "clamp_len": self.clamp_len,
-            "same_length": self.same_length,
-            "init_std": self.init_std,
-        }
+        names = ("own_biases", "clamp_len", "same_length")
+        return super().get_config() | {name: getattr(self, name) for name in names}
 
 
 def with_memory(hidden, mems=None):

@@ -3,9 +3,19 @@
 import keras
 import tensorflow as tf
 
-from txl_tf.layers.attention import RelMultiHeadAttention, with_memory
+from txl_tf.layers.absolute_attention import AbsoluteAttention, LearnedAbsoluteAttention
+from txl_tf.layers.attention import RelMultiHeadAttention
 from txl_tf.layers.dropout import dropout, split_seed
 from txl_tf.layers.feed_forward import FeedForward
+from txl_tf.layers.shaw_attention import ShawAttention
+
+ATTENTION = {
+    "transformer_xl": RelMultiHeadAttention,
+    "shaw": ShawAttention,
+    "vaswani": AbsoluteAttention,
+    "alrfou": LearnedAbsoluteAttention,
+}
+"""The attention of each attn_type, in the official numbering's order 0, 1, 2, 3."""
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -19,7 +29,10 @@ class DecoderLayer(keras.layers.Layer):
     Shapes: hidden [B, T, D], mems [B, M, D], result [B, T, D].
 
     Args:
-        n_head, d_head, dropatt, own_biases: as for `RelMultiHeadAttention`.
+        n_head, d_head, dropatt: as for `MemoryAttention`.
+        attn_type: a key of `ATTENTION`.
+        own_biases: as for `RelMultiHeadAttention`.
+        max_klen: as for `ShawAttention` and `LearnedAbsoluteAttention`; the other two have no use for it.
         d_inner, activation: as for `FeedForward`.
         pre_lnorm: normalise what the sublayers read, not what they have added to.
         dropout: rate after the attention's output and inside the feed-forward block.
@@ -37,7 +50,9 @@ class DecoderLayer(keras.layers.Layer):
         pre_lnorm=False,
         dropout=0.0,
         dropatt=0.0,
+        attn_type="transformer_xl",
         own_biases=True,
+        max_klen=None,
         init_std=0.02,
         layer_norm_epsilon=1e-5,
         **kwargs,
@@ -53,19 +68,16 @@ class DecoderLayer(keras.layers.Layer):
             "pre_lnorm": pre_lnorm,
             "dropout": dropout,
             "dropatt": dropatt,
+            "attn_type": attn_type,
             "own_biases": own_biases,
+            "max_klen": max_klen,
             "init_std": init_std,
             "layer_norm_epsilon": layer_norm_epsilon,
         }
         policy = self.dtype_policy
-        self.attention = RelMultiHeadAttention(
-            n_head,
-            d_head,
-            dropatt=dropatt,
-            own_biases=own_biases,
-            init_std=init_std,
-            dtype=policy,
-            name="attention",
+        special = {"transformer_xl": {"own_biases": own_biases}, "vaswani": {}}.get(attn_type, {"max_klen": max_klen})
+        self.attention = ATTENTION[attn_type](
+            n_head, d_head, dropatt=dropatt, init_std=init_std, dtype=policy, name="attention", **special
         )
         self.attention_norm = keras.layers.LayerNormalization(
             epsilon=layer_norm_epsilon, dtype=policy, name="attention_norm"
@@ -83,15 +95,26 @@ class DecoderLayer(keras.layers.Layer):
             layer.build(hidden_shape)
 
     def call(
-        self, hidden, mems=None, positions=None, attention_mask=None, biases=None, seed=None, training=False, ring=None
+        self,
+        hidden,
+        mems=None,
+        positions=None,
+        attention_mask=None,
+        biases=None,
+        seed=None,
+        training=False,
+        ring=None,
+        kernels=None,
     ):
         """The layer's output [B, T, D]; arguments as for `RelMultiHeadAttention.call`.
 
-        With a `ring` (inference) arguments are as for `RelMultiHeadAttention.extend`, and so is the result.
+        With a `ring`, and perhaps `kernels` (inference), arguments and result are as for
+        `RelMultiHeadAttention.extend`.
         """
         rate = self.dropout if training else 0.0
         attention_seed, output_seed, feed_forward_seed = split_seed(seed, 3)
-        segment, context = hidden, with_memory(hidden, mems)
+        hidden, context = self.attention.place(hidden, mems, positions)
+        segment = hidden
         if self.pre_lnorm:
             context = self.attention_norm(context)
             segment = context[:, -hidden.shape[1] :]
@@ -100,7 +123,7 @@ class DecoderLayer(keras.layers.Layer):
                 segment, context, positions, attention_mask, biases, attention_seed, training
             )
         else:
-            attended, ring = self.attention.extend(segment, ring, positions, attention_mask, biases)
+            attended, ring = self.attention.extend(segment, ring, positions, attention_mask, biases, kernels)
         hidden = hidden + dropout(attended, rate, output_seed)
         if not self.pre_lnorm:
             hidden = self.attention_norm(hidden)
@@ -118,7 +141,10 @@ class DecoderLayer(keras.layers.Layer):
         """
         if self.pre_lnorm:
             slot = tf.convert_to_tensor(self.attention_norm.beta)[None, None]
-            return tuple(tf.cast(part, self.compute_dtype) for part in self.attention.project_context(slot))
+            return tuple(
+                tf.cast(part, self.compute_dtype)
+                for part in self.attention.project_context(slot, self.attention.kernels())
+            )
         heads = [1, self.arguments["n_head"], 1, self.arguments["d_head"]]
         return (tf.zeros(heads, self.compute_dtype),) * 2
 
