@@ -56,10 +56,16 @@ def layer_norm(x, gamma, beta, epsilon):
 
 
 def attention_weights(layer, biases=None):
-    """The weights of a RelMultiHeadAttention as `attention` wants them."""
-    u, w = (layer.content_bias, layer.position_bias) if layer.own_biases else biases
-    names = {"q": layer.query_kernel, "k": layer.key_kernel, "v": layer.value_kernel}
-    names |= {"r": layer.position_kernel, "o": layer.output_kernel, "u": u, "w": w}
+    """The weights of an attention layer of any kind as its reference wants them."""
+    names = {"q": layer.query_kernel, "k": layer.key_kernel, "v": layer.value_kernel, "o": layer.output_kernel}
+    kind = type(layer).__name__
+    if kind == "RelMultiHeadAttention":
+        u, w = (layer.content_bias, layer.position_bias) if layer.own_biases else biases
+        names |= {"r": layer.position_kernel, "u": u, "w": w}
+    elif kind == "ShawAttention":
+        names |= {"a": layer.position_table, "b": layer.distance_bias, "u": layer.content_bias}
+    elif kind == "LearnedAbsoluteAttention":
+        names |= {"p": layer.position_table}
     return {name: np.asarray(value, np.float64) for name, value in names.items()}
 
 
@@ -89,15 +95,30 @@ def gelu(x):
     return x / 2 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
 
 
-def transformer_xl(weights, tokens, memory, reach, length=None, epsilon=1e-5, pre_lnorm=False, activation=relu):
-    """One lane: tokens [T], memory a list of N arrays [M, D] -> log-probabilities [T, V] and the new memory."""
+def transformer_xl(
+    weights,
+    tokens,
+    memory,
+    reach,
+    length=None,
+    epsilon=1e-5,
+    pre_lnorm=False,
+    activation=relu,
+    attention=attention,
+    place=lambda n, hidden, memory, layer, clamp_len: (hidden, memory),
+):
+    """One lane: tokens [T], memory a list of N arrays [M, D] -> log-probabilities [T, V] and the new memory.
+
+    `attention` and `place`, which adds absolute positions to layer n's input, are other ones in reference_variants.py.
+    """
     table = weights["embedding"]
     hidden = table[tokens] * np.sqrt(table.shape[1])
     m_len = len(memory[0])
     mask = visible(len(tokens), m_len, reach.window, length)
     new_memory = []
-    for layer, old in zip(weights["layers"], memory, strict=True):
+    for n, (layer, old) in enumerate(zip(weights["layers"], memory, strict=True)):
         new_memory.append(np.concatenate([old, hidden])[len(tokens) :] if m_len else old)
+        hidden, old = place(n, hidden, old, layer, reach.clamp_len)
         norm1 = functools.partial(layer_norm, gamma=layer["gamma1"], beta=layer["beta1"], epsilon=epsilon)
         norm2 = functools.partial(layer_norm, gamma=layer["gamma2"], beta=layer["beta2"], epsilon=epsilon)
 

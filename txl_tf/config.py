@@ -40,6 +40,17 @@ class ModelConfig:
     n_head: int = setting(8, "attention heads per layer, H")
     d_head: int = setting(64, "size of one attention head")
     d_inner: int = setting(2048, "width of the feed-forward block's hidden layer")
+    attn_type: str = setting(
+        "transformer_xl",
+        "how attention learns of positions, official numbers in brackets: the paper's relative encoding [0], 'shaw' "
+        "learned relative keys [1], 'vaswani' sinusoids added to the input [2], 'alrfou' vectors learned per layer and "
+        "added to its input [3]",
+        choices=("transformer_xl", "shaw", "vaswani", "alrfou"),
+    )
+    max_klen: int = setting(
+        1024,
+        "positions that shaw and alrfou tell apart, officially tgt_len + mem_len of training; farther ones are alike",
+    )
     untie_r: bool = setting(False, "a global content and position bias (u, v) for each layer instead of one for all")
     cutoffs: tuple[int, ...] = setting((), "ids at which the clusters of the adaptive softmax end; empty: full softmax")
     div_val: int = setting(1, "divide the embedding width by this from cluster to cluster")
@@ -75,7 +86,17 @@ class ModelConfig:
     def __post_init__(self):
         """Refuses sizes that make no model."""
         _require_choices(self)
-        for name in ("vocab_size", "n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner", "div_val"):
+        for name in (
+            "vocab_size",
+            "n_layer",
+            "d_model",
+            "d_embed",
+            "n_head",
+            "d_head",
+            "d_inner",
+            "div_val",
+            "max_klen",
+        ):
             _require(getattr(self, name) >= 1, f"{name}={getattr(self, name)} must be at least 1")
         _require(self.d_model % 2 == 0, f"d_model={self.d_model} must be even: half sines, half cosines")
         _require(self.mem_len >= 0, f"mem_len={self.mem_len} must not be negative")

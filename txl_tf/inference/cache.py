@@ -43,8 +43,8 @@ class CachedDecoder(tf.Module):
         super().__init__(name="cached_decoder")
         if model.config.attn_type != "transformer_xl":
             raise InputError(
-                f"attn_type={model.config.attn_type} cannot generate, score text or be exported: the cache of projected "
-                "keys is for transformer_xl alone; scripts/evaluate.py takes all"
+                f"attn_type={model.config.attn_type} cannot generate, score text or be exported: the cache of "
+                "projected keys is for transformer_xl alone; scripts/evaluate.py takes all"
             )
         self.model = model
         self.reach = reach

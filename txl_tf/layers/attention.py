@@ -101,7 +101,15 @@ class MemoryAttention(keras.layers.Layer):
 
     def place(self, hidden, mems=None, positions=None):
         """What is read: the segment [B, T, D], and memory and segment [B, K, D], with absolute positions if any."""
-        return hidden, with_memory(hidden, mems)
+        context = with_memory(hidden, mems)
+        if positions is not None:
+            k_len, given = context.shape[1], positions.shape[max(positions.shape.rank - 2, 0)]
+            if given != k_len:
+                raise ValueError(
+                    f"{type(self).__name__} {self.name}: {k_len} keys (memory and segment) need as many positions, "
+                    f"got {given}"
+                )
+        return hidden, context
 
     def read(self, hidden, context, positions=None, attention_mask=None, biases=None, seed=None, training=False):
         """`call` with what `place` returns, perhaps normalised.
@@ -111,30 +119,23 @@ class MemoryAttention(keras.layers.Layer):
         t_len, k_len = hidden.shape[1], context.shape[1]
         if attention_mask is None:
             attention_mask = visible_keys(t_len, k_len - t_len, self.window(k_len - t_len))
-        key, value = self.project_context(context)
         if positions is None:
             positions = self.default_positions(k_len, hidden)
-        elif positions.shape[-1 if positions.shape.rank == 1 else -2] != k_len:
-            raise ValueError(
-                f"{type(self).__name__} {self.name}: {k_len} keys (memory and segment) need as many positions, "
-                f"got shape {positions.shape}"
-            )
-        query, position = self.project_query(hidden), self.project_positions(positions)
+        kernels = self.kernels()
+        key, value = self.project_context(context, kernels)
+        query, position = self.project_query(hidden, kernels), self.project_positions(positions)
         probabilities = self.attend(query, key, position, attention_mask, biases)
         probabilities = dropout(probabilities, self.dropatt if training else 0.0, seed)
-        return self.combine(probabilities, value)
+        return self.combine(probabilities, value, kernels)
 
     def window(self, m_len):
         """With no mask given, the number of keys a query sees; None: all of its past."""
-        return None
 
     def default_positions(self, k_len, hidden):
         """The `positions` of K keys where none are given."""
-        return None
 
     def project_positions(self, positions):
         """What `position_score` takes."""
-        return None
 
     def content_query(self, query, biases):
         """Queries [B, H, T, d] as they meet the keys."""
@@ -142,7 +143,6 @@ class MemoryAttention(keras.layers.Layer):
 
     def position_score(self, query, position, biases):
         """What is added to each score [B, H, T, K], by distance K-1, .., 0; None: nothing."""
-        return None
 
     def extend(self, hidden, ring, position, attention_mask, biases=None, kernels=None):
         """Attends from each position of the segment to the ring, into which the segment's own keys go first.

@@ -106,14 +106,17 @@ class DecoderLayer(keras.layers.Layer):
         ring=None,
         kernels=None,
     ):
-        """The layer's output [B, T, D]; arguments as for `RelMultiHeadAttention.call`.
+        """The layer's output [B, T, D]; arguments as for `MemoryAttention.call`.
 
         With a `ring`, and perhaps `kernels` (inference), arguments and result are as for
-        `RelMultiHeadAttention.extend`.
+        `MemoryAttention.extend`.
         """
         rate = self.dropout if training else 0.0
         attention_seed, output_seed, feed_forward_seed = split_seed(seed, 3)
-        hidden, context = self.attention.place(hidden, mems, positions)
+        if ring is None:
+            hidden, context = self.attention.place(hidden, mems, positions)
+        else:
+            context = hidden
         segment = hidden
         if self.pre_lnorm:
             context = self.attention_norm(context)

@@ -10,8 +10,9 @@ from txl_tf.config import ModelConfig, from_dict
 from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.dropout import dropout, split_seed
 from txl_tf.layers.embedding import AdaptiveEmbedding
-from txl_tf.layers.relative import key_distances, sinusoids, visible_keys
+from txl_tf.layers.relative import visible_keys
 from txl_tf.layers.softmax import AdaptiveSoftmax
+from txl_tf.models.positions import layer_positions
 
 
 class Mems(typing.NamedTuple):
@@ -56,7 +57,7 @@ class TransformerXL(keras.Model):
         self.decoder_layers = [
             DecoderLayer(
                 **pick("n_head", "d_head", "d_inner", "activation", "pre_lnorm", "dropout", "dropatt"),
-                **pick("init_std", "layer_norm_epsilon"),
+                **pick("init_std", "layer_norm_epsilon", "attn_type", "max_klen"),
                 own_biases=config.untie_r,
                 dtype=policy,
                 name=f"layer_{i}",
@@ -76,7 +77,7 @@ class TransformerXL(keras.Model):
             layer.build(hidden_shape)
         self.softmax.build(hidden_shape)
         self.shared_biases = None
-        if not self.config.untie_r:
+        if self.config.attn_type == "transformer_xl" and not self.config.untie_r:
             self.shared_biases = [
                 self.add_weight(
                     name=name,
@@ -121,15 +122,16 @@ class TransformerXL(keras.Model):
         rate = self.config.dropout if training else 0.0
         embedding_seed, position_seed, output_seed, *layer_seeds = split_seed(seed, 3 + len(self.decoder_layers))
 
-        positions = sinusoids(key_distances(m_len + t_len, reach.clamp_len), self.config.d_model, self.compute_dtype)
-        positions = dropout(positions, rate, position_seed)
         mask = visible_keys(t_len, m_len, reach.window, mems.length if reach.mem_init == "empty" else None)
 
         hidden = dropout(self.embedding(tokens), rate, embedding_seed)
+        positions = layer_positions(self.config, reach, hidden, m_len, rate, position_seed, embedding_seed)
         new_hidden = []
-        for layer, memory, layer_seed in zip(self.decoder_layers, mems.hidden, layer_seeds, strict=True):
+        for layer, memory, position, layer_seed in zip(
+            self.decoder_layers, mems.hidden, positions, layer_seeds, strict=True
+        ):
             new_hidden.append(_shift_in(memory, hidden))
-            hidden = layer(hidden, memory, positions, mask, self.shared_biases, seed=layer_seed, training=training)
+            hidden = layer(hidden, memory, position, mask, self.shared_biases, seed=layer_seed, training=training)
         new_mems = Mems(tuple(new_hidden), tf.minimum(mems.length + t_len, m_len))
         return dropout(hidden, rate, output_seed), new_mems
 

@@ -1,0 +1,120 @@
+"""The attention of the paper's ablations, each against its NumPy reference."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import reference
+import tensorflow as tf
+from reference_variants import VARIANTS
+
+from txl_tf.config import ModelConfig
+from txl_tf.errors import InputError
+from txl_tf.inference.cache import CachedDecoder
+from txl_tf.models.transformer_xl import TransformerXL
+
+CONFIG = ModelConfig(
+    vocab_size=11,
+    n_layer=2,
+    d_model=8,
+    d_embed=8,
+    n_head=2,
+    d_head=4,
+    d_inner=12,
+    dropout=0.0,
+    mem_len=6,
+    init_std=0.3,
+    dtype="float64",
+    max_klen=8,  # less than the 10 keys of a segment and its memory: as in evaluation beyond the training lengths
+)
+B, T = 2, 4
+
+
+def make_model(**changes):
+    keras.utils.set_random_seed(3)
+    model = TransformerXL(dataclasses.replace(CONFIG, **changes))
+    for layer in model.decoder_layers:
+        if hasattr(layer.attention, "distance_bias"):  # starts at zero
+            layer.attention.distance_bias.assign(
+                keras.random.normal(layer.attention.distance_bias.shape, dtype="float64")
+            )
+    return model
+
+
+def tokens(rng):
+    return tf.constant(rng.integers(0, CONFIG.vocab_size, [B, T]), tf.int32)
+
+
+@pytest.mark.parametrize("attn_type", VARIANTS)
+@pytest.mark.parametrize(
+    ("mem_len", "changes"),
+    [
+        (6, {}),
+        (0, {}),
+        (6, {"mem_init": "empty"}),
+        (6, {"clamp_len": 3}),
+        (6, {"same_length": True, "pre_lnorm": True}),
+        (3, {"max_klen": 32}),
+    ],
+)
+def test_segments_equal_the_numpy_reference(rng, attn_type, mem_len, changes):
+    model = make_model(attn_type=attn_type, mem_len=mem_len, **changes)
+    config, weights = model.config, reference.model_weights(model)
+    mems = model.initial_mems(B)
+    memory = [[np.zeros([mem_len, CONFIG.d_model])] * CONFIG.n_layer for _ in range(B)]
+    for segment in range(3):
+        inputs = tokens(rng)
+        hidden, mems = model(inputs, mems)
+        log_prob = model.log_prob(hidden)
+        for b in range(B):
+            want, memory[b] = reference.transformer_xl(
+                weights,
+                inputs[b],
+                memory[b],
+                config.reach,
+                segment * T if config.mem_init == "empty" else None,
+                pre_lnorm=config.pre_lnorm,
+                **VARIANTS[attn_type],
+            )
+            np.testing.assert_allclose(log_prob[b], want, rtol=0, atol=1e-6)  # sinusoids' angles are float32
+
+
+def test_all_types_differ_and_every_weight_learns(rng):
+    inputs, targets, losses = tokens(rng), tokens(rng), []
+    for attn_type in ("transformer_xl", *VARIANTS):
+        model = make_model(attn_type=attn_type)
+        _, mems = model(inputs)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model.nll(model(inputs, mems)[0], targets))
+        variables = model.trainable_variables
+        for variable, gradient in zip(variables, tape.gradient(loss, [v.value for v in variables]), strict=True):
+            assert np.abs(tf.convert_to_tensor(gradient)).max() > 0, variable.path
+        losses.append(float(loss))
+    assert len({round(loss, 3) for loss in losses}) == 4
+
+
+def test_dropout_of_sinusoids_is_that_of_the_embedding(rng):
+    """Officially dropout(embedding + position): where the embedding is dropped, so is the position."""
+    model = make_model(attn_type="vaswani", dropout=0.5, n_layer=1)
+    seen = []
+    layer = model.decoder_layers[0]
+    place = layer.attention.place
+
+    def remember(hidden, mems, positions):
+        placed, context = place(hidden, mems, positions)
+        seen.append((hidden.numpy(), placed.numpy(), context.numpy()))
+        return placed, context
+
+    layer.attention.place = remember
+    model(tokens(rng), seed=tf.constant([1, 2]), training=True)
+    (embedded, placed, context) = seen[0]
+    np.testing.assert_array_equal(placed == 0, embedded == 0)
+    assert 0.3 < (placed == 0).mean() < 0.7
+    assert (context[:, : CONFIG.mem_len] != 0).mean() > 0.8  # positions of the memory are not dropped
+
+
+@pytest.mark.parametrize("attn_type", VARIANTS)
+def test_the_cache_refuses_what_it_cannot_hold(attn_type):
+    with pytest.raises(InputError, match=f"attn_type={attn_type} cannot generate"):
+        CachedDecoder(make_model(attn_type=attn_type), CONFIG.reach, 4)

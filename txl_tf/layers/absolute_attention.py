@@ -1,0 +1,66 @@
+"""Attention that learns of absolute positions from its input, for the ablations of the paper (table 6).
+
+A position is counted backwards from the segment's end, as in the official PyTorch code, and memory lies before the
+segment. There the positions are also left in the memory by an in-place addition and pile up from segment to segment;
+here memory holds states without them, and they are added anew at their place in each segment.
+"""
+
+import keras
+import tensorflow as tf
+
+from txl_tf.layers.attention import MemoryAttention
+from txl_tf.layers.relative import key_distances
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class AbsoluteAttention(MemoryAttention):
+    """Plain attention (Vaswani et al. 2017, arXiv 1706.03762): official attn_type 2.
+
+    Shapes: hidden [B, T, D], mems [B, M, D], K = M + T, result [B, T, D]; `positions` are the encodings to add to
+    memory and segment, [K, D] or [B, K, D], by default none: only the first layer gets them.
+    """
+
+    def place(self, hidden, mems=None, positions=None):
+        """Adds the encodings."""
+        hidden, context = super().place(hidden, mems, positions)
+        encoding = self.encode(positions, context.shape[1])
+        if encoding is None:
+            return hidden, context
+        context += tf.cast(encoding, context.dtype)
+        return context[:, -hidden.shape[1] :], context
+
+    def encode(self, positions, k_len):
+        """The encodings to add, [K, D] or [B, K, D]; None: none."""
+        return positions
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class LearnedAbsoluteAttention(AbsoluteAttention):
+    """Plain attention with a learned vector per layer and position (Al-Rfou et al. 2018, arXiv 1808.04444).
+
+    Official attn_type 3. `positions` are int [K], by default K-1, .., 0; all from max_klen - 1 on share the last
+    vector, as officially.
+
+    Args:
+        n_head, d_head, dropatt, init_std: as for `MemoryAttention`.
+        max_klen: how many positions are told apart.
+    """
+
+    def __init__(self, n_head, d_head, *, max_klen, **kwargs):
+        super().__init__(n_head, d_head, **kwargs)
+        if max_klen < 1:
+            raise ValueError(f"LearnedAbsoluteAttention: max_klen must be positive, got {max_klen}")
+        self.max_klen = max_klen
+
+    def build_positions(self, d_model):
+        """Creates the table [max_klen, D]; row p is for the p-th position before the segment's last."""
+        self.position_table = self._weight("position_table", self.max_klen, d_model)
+
+    def encode(self, positions, k_len):
+        """The rows of the table, [K, D]."""
+        rows = key_distances(k_len) if positions is None else positions
+        return tf.gather(self.position_table, tf.minimum(rows, self.max_klen - 1))
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return super().get_config() | {"max_klen": self.max_klen}

@@ -1,0 +1,61 @@
+"""Attention with learned relative keys (Shaw et al. 2018, arXiv 1803.02155), for the paper's ablations (table 6)."""
+
+import keras
+import tensorflow as tf
+
+from txl_tf.layers.attention import MemoryAttention
+from txl_tf.layers.relative import key_distances
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class ShawAttention(MemoryAttention):
+    """Attention whose positions are a learned vector and bias per head and distance: official attn_type 1.
+
+    For query i and key j at distance d the score, divided by sqrt(d_head), is
+
+        q_i . k_j  +  q_i . a_d  +  u . k_j  +  b_d
+
+    Shaw et al. have the first two terms; u and b are the official PyTorch code's (r_w_bias and r_bias; a is r_emb).
+    As there, each layer has its own, and all distances from max_klen - 1 on share the last.
+
+    Shapes: hidden [B, T, D], mems [B, M, D], K = M + T, result [B, T, D]; `positions` are the distances themselves,
+    int [K], by default K-1, .., 0.
+
+    Args:
+        n_head, d_head, dropatt, init_std: as for `MemoryAttention`.
+        max_klen: how many distances are told apart.
+    """
+
+    def __init__(self, n_head, d_head, *, max_klen, **kwargs):
+        super().__init__(n_head, d_head, **kwargs)
+        if max_klen < 1:
+            raise ValueError(f"ShawAttention: max_klen must be positive, got {max_klen}")
+        self.max_klen = max_klen
+
+    def build_positions(self, d_model):
+        """Creates the tables; row d is for distance d (the official rows are the other way round)."""
+        self.content_bias = self._weight("content_bias", self.n_head, self.d_head)
+        self.position_table = self._weight("position_table", self.max_klen, self.n_head, self.d_head)
+        self.distance_bias = self._weight("distance_bias", self.max_klen, self.n_head, initializer="zeros")
+
+    def default_positions(self, k_len, hidden):
+        """Distances."""
+        return key_distances(k_len)
+
+    def project_positions(self, positions):
+        """The vectors [K, H, d] and biases [K, H] of distances [K]."""
+        rows = tf.minimum(positions, self.max_klen - 1)
+        return tf.gather(self.position_table, rows), tf.gather(self.distance_bias, rows)
+
+    def content_query(self, query, biases):
+        """q + u."""
+        return query + self._scaled(self.content_bias, query)[:, None]
+
+    def position_score(self, query, position, biases):
+        """q . a + b."""
+        vectors, biases = position
+        return tf.einsum("bhtd,khd->bhtk", query, vectors) + tf.transpose(self._scaled(biases, query))[:, None]
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return super().get_config() | {"max_klen": self.max_klen}
