@@ -46,6 +46,14 @@ def test_many_blocks_with_many_words(rng):
     assert [numbers.words[i] for i in ids] == text
 
 
+def test_one_block_with_more_words_than_the_table_holds():
+    block = " ".join(f"{number:x}" for number in range(300_000)).encode()
+    numbers = words.WordNumbers()
+    ((_, ids),) = words.number_blocks([(0, block)], numbers)
+    np.testing.assert_array_equal(ids, np.arange(300_000))
+    np.testing.assert_array_equal(numbers.look_up(words.split_words(block)[3]), ids)
+
+
 def test_in_order_is_lazy_and_keeps_order():
     taken = []
 

@@ -132,7 +132,7 @@ class WordNumbers:
     def _insert(self, hashes):
         known = np.concatenate([self._known, hashes])
         if len(known) * 2 > len(self._table[1]):
-            self._make_table(len(self._table[1]) * 2, known)
+            self._make_table(1 << (2 * len(known)).bit_length(), known)
         else:
             self._fill(self._table, hashes, np.arange(len(self._known), len(known), dtype=np.int32))
             self._known = known
