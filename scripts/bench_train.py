@@ -1,0 +1,226 @@
+"""Training speed side by side with other implementations, in rounds, on one machine.
+
+    python scripts/bench_train.py --peer=tf_models=/path/to/venv/bin/python --peer=huggingface=/path/to/venv/bin/python
+
+The workload: 6 layers, D 512, 8 heads of 64, d_inner 2048, V 204, B 8, T = M = 128, float32, dropout 0.1, dropatt 0,
+Adam and clipping by the global norm. Peers run in environments of their own, which you make:
+
+    tf_models     pip install tensorflow==2.20.0 tf_keras==2.20.1 gin-config; pip install --no-deps tf-models-official==2.20.0
+    huggingface   pip install torch==2.13.0 transformers==4.35.2 'numpy<2'
+
+Each implementation trains in rounds of a few seconds while the others wait, so that a slow moment of the machine
+hits all alike; the medians and their ratios are printed as one JSON line, with the machine's matmul peak measured in
+the same rounds.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+N, D, H, D_HEAD, D_INNER, V, B, T, M = 6, 512, 8, 64, 2048, 204, 8, 128, 128
+DROPOUT = 0.1
+STEPS_PER_ROUND = 6
+
+
+def step_flops():
+    """Multiplications and additions of the matmuls that one step needs: forward, and twice that backward.
+
+    Memory is only projected forward and into the weights' gradients; nothing flows back into it.
+    """
+    K, E = M + T, H * D_HEAD
+    segment = 2 * B * T * (4 * D * E + 2 * D * D_INNER)  # query, key, value, output; feed-forward
+    memory = 2 * B * M * 2 * D * E  # key, value
+    scores = 3 * 2 * B * T * K * E  # content, position, values
+    positions = 2 * K * D * E
+    return 3 * (N * (segment + scores) + 2 * B * T * D * V) + 2 * N * (memory + positions)
+
+
+def ours():
+    import tensorflow as tf
+
+    from txl_tf import distribute
+    from txl_tf.config import ModelConfig, TrainConfig
+    from txl_tf.models.transformer_xl import TransformerXL
+    from txl_tf.training.optimizer import make_optimizer
+    from txl_tf.training.step import make_host_loop
+
+    strategy, train = distribute.make_strategy("one_device"), TrainConfig()
+    sizes = {"n_layer": N, "d_model": D, "d_embed": D, "n_head": H, "d_head": D_HEAD, "d_inner": D_INNER}
+    with strategy.scope():
+        model = TransformerXL(ModelConfig(vocab_size=V, mem_len=M, dropout=DROPOUT, **sizes))
+        optimizer = make_optimizer(train, model.trainable_variables)
+    tokens = tf.random.uniform([B, T], maxval=V, dtype=tf.int32)
+    iterator = iter(tf.data.Dataset.from_tensors((tokens, tokens)).repeat())
+    loop = make_host_loop(strategy, model, optimizer, train)
+    mems = distribute.initial_mems(strategy, model, B)
+
+    def run(steps):
+        nonlocal mems
+        mems, sums = loop(iterator, mems, tf.zeros([2], tf.float64), tf.constant(steps))
+        sums.numpy()
+
+    return run
+
+
+def matmul():
+    """Not a model: the machine's float32 matmul peak, as 'steps' of the same number of operations."""
+    import tensorflow as tf
+
+    a, b = tf.random.normal([2048, 2048]), tf.random.normal([2048, 2048])
+    product = tf.function(lambda: tf.reduce_sum(a @ b))
+
+    def run(steps):
+        for _ in range(round(steps * step_flops() / (2 * 2048**3))):
+            product().numpy()
+
+    return run
+
+
+def huggingface():
+    import torch
+    from transformers import TransfoXLConfig, TransfoXLLMHeadModel
+
+    torch.set_num_threads(os.cpu_count())
+    sizes = {"d_model": D, "d_embed": D, "n_head": H, "d_head": D_HEAD, "d_inner": D_INNER, "n_layer": N}
+    config = TransfoXLConfig(
+        vocab_size=V, cutoffs=[], div_val=1, adaptive=True, mem_len=M, clamp_len=-1, dropout=DROPOUT, dropatt=0, **sizes
+    )
+    model = TransfoXLLMHeadModel(config).train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=2.5e-4)
+    tokens, mems = torch.randint(0, V, [B, T]), None
+
+    def run(steps):
+        nonlocal mems
+        for _ in range(steps):
+            output = model(tokens, mems=mems, labels=tokens)
+            mems = output.mems
+            optimizer.zero_grad()
+            output.loss.mean().backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.25)
+            optimizer.step()
+
+    return run
+
+
+def tf_models():
+    os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    import tensorflow as tf
+    import tf_keras
+    from official.nlp.modeling.layers import transformer_xl
+
+    stack = transformer_xl.TransformerXL(
+        vocab_size=V,
+        num_layers=N,
+        hidden_size=D,
+        num_attention_heads=H,
+        head_size=D_HEAD,
+        inner_size=D_INNER,
+        dropout_rate=DROPOUT,
+        attention_dropout_rate=0.0,
+        initializer=tf_keras.initializers.RandomNormal(stddev=0.02),
+        tie_attention_biases=True,
+        memory_length=M,
+        reuse_length=0,
+        inner_activation="relu",
+    )
+    embedding = tf.Variable(tf.random.normal([V, D], stddev=0.02))
+    bias = tf.Variable(tf.zeros([V]))
+    optimizer = tf_keras.optimizers.Adam(2.5e-4)
+    tokens = tf.random.uniform([B, T], maxval=V, dtype=tf.int32)
+    distances = tf.range(M + T, -1, -1, dtype=tf.float32)  # its relative positions want K + 1 rows
+    angles = distances[:, None] / 10000 ** (tf.range(0, D, 2, dtype=tf.float32) / D)
+    positions = tf.tile(tf.concat([tf.sin(angles), tf.cos(angles)], -1)[None], [B, 1, 1])
+    mask = tf.tile(tf.linalg.band_part(tf.ones([T, M + T]), -1, M)[None, None], [B, 1, 1, 1])
+    state = [tf.zeros([B, M, D]) for _ in range(N)]
+
+    @tf.function
+    def step(tokens, state):
+        with tf.GradientTape() as tape:
+            hidden = tf.nn.dropout(tf.gather(embedding, tokens) * D**0.5, DROPOUT)
+            hidden, new_state = stack(
+                content_stream=hidden,
+                relative_position_encoding=positions,
+                state=list(state),
+                content_attention_mask=mask,
+                training=True,
+            )
+            logits = tf.matmul(hidden, embedding, transpose_b=True) + bias
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(tokens, logits))
+        variables = [*stack.trainable_variables, embedding, bias]
+        gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, variables)]
+        gradients, _ = tf.clip_by_global_norm(gradients, 0.25)
+        optimizer.apply_gradients(zip(gradients, variables))
+        return loss, new_state
+
+    def run(steps):
+        nonlocal state
+        for _ in range(steps):
+            loss, state = step(tokens, state)
+        loss.numpy()
+
+    return run
+
+
+IMPLEMENTATIONS = {"ours": ours, "matmul": matmul, "huggingface": huggingface, "tf_models": tf_models}
+
+
+def work(name):
+    """The process of one implementation: answers every line on stdin with the seconds of one round."""
+    run = IMPLEMENTATIONS[name]()
+    run(2)
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        start = time.perf_counter()
+        run(STEPS_PER_ROUND)
+        print(time.perf_counter() - start, flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=PYTHON", help="huggingface or tf_models")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--work", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.work:
+        return work(args.work)
+
+    pythons = {"ours": sys.executable, "matmul": sys.executable} | dict(peer.split("=", 1) for peer in args.peer)
+    workers = {}
+    for name, python in pythons.items():
+        command = [python, __file__, f"--work={name}"]
+        workers[name] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        if workers[name].stdout.readline() != "ready\n":
+            sys.exit(f"error: {name} did not start with {python}: its output is above")
+    seconds = {name: [] for name in workers}
+    for i in range(args.rounds):
+        for name, worker in workers.items():
+            print("go", file=worker.stdin, flush=True)
+            seconds[name].append(float(worker.stdout.readline()))
+        print(
+            f"round {i + 1}/{args.rounds}", {name: round(times[-1], 2) for name, times in seconds.items()}, flush=True
+        )
+    for worker in workers.values():
+        worker.stdin.close()
+        worker.wait()
+
+    median = {name: statistics.median(times) / STEPS_PER_ROUND for name, times in seconds.items()}
+    peak = step_flops() / median.pop("matmul")
+    print(
+        json.dumps(
+            {
+                "tokens_per_sec": {name: round(B * T / value) for name, value in median.items()},
+                "ours_over": {name: round(value / median["ours"], 2) for name, value in median.items()},
+                "matmul_peak_gflops": round(peak / 1e9),
+                "share_of_peak": {name: round(step_flops() / value / peak, 3) for name, value in median.items()},
+            }
+        )
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
