@@ -1,11 +1,13 @@
-"""Training speed side by side with other implementations, in rounds, on one machine.
+r"""Training speed side by side with other implementations, in rounds, on one machine.
 
     python scripts/bench_train.py --peer=tf_models=/path/to/venv/bin/python --peer=huggingface=/path/to/venv/bin/python
 
 The workload: 6 layers, D 512, 8 heads of 64, d_inner 2048, V 204, B 8, T = M = 128, float32, dropout 0.1, dropatt 0,
 Adam and clipping by the global norm. Peers run in environments of their own, which you make:
 
-    tf_models     pip install tensorflow==2.20.0 tf_keras==2.20.1 gin-config; pip install --no-deps tf-models-official==2.20.0
+    tf_models     pip install tensorflow==2.20.0 tf_keras==2.20.1 gin-config scipy pyyaml
+                  pip install --no-deps tf-models-official==2.20.0 tensorflow-text==2.20.1 tensorflow-hub \
+                      tensorflow-model-optimization
     huggingface   pip install torch==2.13.0 transformers==4.35.2 'numpy<2'
 
 Each implementation trains in rounds of a few seconds while the others wait, so that a slow moment of the machine
@@ -151,9 +153,10 @@ def tf_models():
             logits = tf.matmul(hidden, embedding, transpose_b=True) + bias
             loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(tokens, logits))
         variables = [*stack.trainable_variables, embedding, bias]
-        gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, variables)]
-        gradients, _ = tf.clip_by_global_norm(gradients, 0.25)
-        optimizer.apply_gradients(zip(gradients, variables))
+        pairs = zip(tape.gradient(loss, variables), variables, strict=True)  # its segment bias has no gradient here
+        pairs = [(tf.convert_to_tensor(gradient), variable) for gradient, variable in pairs if gradient is not None]
+        gradients, _ = tf.clip_by_global_norm([gradient for gradient, _ in pairs], 0.25)
+        optimizer.apply_gradients(zip(gradients, [variable for _, variable in pairs], strict=True))
         return loss, new_state
 
     def run(steps):
