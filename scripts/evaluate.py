@@ -5,6 +5,7 @@
 What is not given comes from the model's config.json (its "eval" group). Longer memory needs no retraining.
 """
 
+import functools
 import json
 import sys
 
@@ -20,6 +21,15 @@ flags.DEFINE_string("data_dir", None, "the corpus, as scripts/prepare_data.py wr
 flags.DEFINE_string("split", "test", "which split: train, valid or test")
 flags.DEFINE_string("tpu", None, "a TPU's name, or 'local' on a TPU VM")
 flags.DEFINE_enum("strategy", "auto", ["auto", "tpu", "mirrored", "one_device"], "how replicas are made")
+flags.DEFINE_integer(
+    "sliding_window",
+    0,
+    "predict each token from a fresh window of so many, without memory, as the paper evaluates other Transformers",
+    lower_bound=0,
+)
+flags.DEFINE_string(
+    "per_token_out", None, "a file for every scored token: id, log-probability in nats and text, separated by tabs"
+)
 flags.mark_flags_as_required(["model_dir", "data_dir"])
 define_config_flags(EvalConfig)
 define_config_flags(ModelConfig, only=("mem_init",))
@@ -40,8 +50,28 @@ def main(argv):
         raise InputError(f"{FLAGS.model_dir} learned another vocabulary than that of {FLAGS.data_dir}: give its corpus")
     overrides = given_flags(EvalConfig) | given_flags(ModelConfig, only=("mem_init",))
     evaluation, reach = trained.config.for_evaluation(**overrides)
-    result = evaluate(trained.model, corpus, FLAGS.split, evaluation, reach, strategy, show_progress)
+    result = evaluate(
+        trained.model,
+        corpus,
+        FLAGS.split,
+        evaluation,
+        reach,
+        strategy,
+        show_progress,
+        sliding_window=FLAGS.sliding_window,
+        record=functools.partial(write_tokens, trained.vocabulary) if FLAGS.per_token_out else None,
+    )
     print(json.dumps(result | {"step": trained.step}))
+
+
+def write_tokens(vocabulary, ids, log_probs):
+    """Writes --per_token_out: a line for each scored token, in the order of the text."""
+    import tensorflow as tf
+
+    with tf.io.gfile.GFile(FLAGS.per_token_out, "w") as file:
+        file.write("id\tlog_prob\ttoken\n")
+        for token, log_prob in zip(ids, log_probs, strict=True):
+            file.write(f"{token}\t{log_prob:.6f}\t{vocabulary.describe(token)}\n")
 
 
 def show_progress(done, steps, loss):

@@ -1,17 +1,21 @@
 """Evaluation as the paper does it: every token of a split scored once, with memory carried from segment to segment."""
 
+import functools
 import math
 import time
 
+import numpy as np
 import tensorflow as tf
 
 from txl_tf import distribute
 from txl_tf.data.pipeline import evaluation_batches, evaluation_steps
+from txl_tf.inference.cache import CachedDecoder
+from txl_tf.inference.sliding_window import SlidingWindow
 
 STEPS_PER_CALL = 50  # between progress reports
 
 
-def evaluate(model, corpus, split, evaluation, reach, strategy, progress=None):
+def evaluate(model, corpus, split, evaluation, reach, strategy, progress=None, *, sliding_window=0, record=None):
     """The mean loss of a split.
 
     Args:
@@ -22,6 +26,10 @@ def evaluate(model, corpus, split, evaluation, reach, strategy, progress=None):
         reach: a Reach: memory length, clamp_len and window, which may differ from training's.
         strategy: where to run.
         progress: called with (steps done, steps in all, mean loss so far).
+        sliding_window: W > 0: no memory, each token is predicted from a fresh window of the W tokens before it, as
+            the paper evaluates Transformers without recurrence (its table 9).
+        record: called at the end with (token ids [n], log-probabilities float32 [n]), all scored tokens in the order
+            of the text.
 
     Returns:
         dict: loss in nats per token, ppl, bpc, tokens scored, tokens_dropped (of the split, neither scored nor the
@@ -31,41 +39,37 @@ def evaluate(model, corpus, split, evaluation, reach, strategy, progress=None):
         InputError: the batch cannot be cut from the split or shared out over the replicas.
     """
     batch_size, tgt_len = evaluation.batch_size, evaluation.tgt_len
-    mems = distribute.initial_mems(strategy, model, batch_size, reach)
+    lanes = distribute.lanes_per_replica(strategy, batch_size)
     steps = evaluation_steps(corpus, split, batch_size, tgt_len)
     batches = distribute.distribute_batches(
         strategy, lambda **hosts: evaluation_batches(corpus, split, batch_size, tgt_len, **hosts)
     )
-    iterator = iter(batches)
+    with strategy.scope():
+        initial_state, read = make_reader(model, reach, tgt_len, sliding_window)
+    state = tf.function(lambda: strategy.run(initial_state, args=(lanes,)))()
+    score_steps = make_score_steps(strategy, model, read)
 
-    def score(inputs, targets, mems):
-        hidden, mems = model(inputs, mems, reach=reach)
-        return tf.reduce_sum(model.nll(hidden, targets)), tf.reduce_sum(tf.cast(targets >= 0, tf.int64)), mems
-
-    @tf.function
-    def score_steps(iterator, mems, n):
-        total, tokens = tf.constant(0.0, tf.float64), tf.constant(0, tf.int64)
-        for _ in tf.range(n):
-            inputs, targets = next(iterator)
-            nll, scored, mems = strategy.run(score, args=(inputs, targets, mems))
-            # Over steps in float64, on the host: float32 would lose digits over millions of tokens.
-            total += tf.cast(strategy.reduce("SUM", nll, axis=None), tf.float64)
-            tokens += strategy.reduce("SUM", scored, axis=None)
-        return total, tokens, mems
-
+    iterator, texts, scores = iter(batches), [], []
     total, tokens, done = 0.0, 0, 0
     timed_tokens, start = 0, None
     while done < steps:
         n = min(STEPS_PER_CALL, steps - done) if done else 1  # the first step compiles: it is not timed
-        nll, scored, mems = score_steps(iterator, mems, tf.constant(n))
-        total, tokens, done = total + float(nll), tokens + int(scored), done + n
+        targets, nll, state = score_steps(iterator, state, tf.constant(n))
+        count = int(np.count_nonzero(targets >= 0))
+        total, tokens, done = total + float(np.sum(nll, dtype=np.float64)), tokens + count, done + n
+        if record:
+            texts.append(targets)
+            scores.append(-nll)
         if start is None:
             start = time.perf_counter()
         else:
-            timed_tokens += int(scored)
+            timed_tokens += count
         if progress:
             progress(done, steps, total / tokens)
     seconds = time.perf_counter() - start
+    if record:
+        targets, log_probs = (np.concatenate(parts).swapaxes(0, 1).ravel() for parts in (texts, scores))
+        record(targets[targets >= 0], log_probs[targets >= 0])
     loss = total / tokens
     return {
         "split": split,
@@ -76,10 +80,65 @@ def evaluate(model, corpus, split, evaluation, reach, strategy, progress=None):
         "tokens_dropped": corpus.split(split).tokens - batch_size - tokens,
         "batch_size": batch_size,
         "tgt_len": tgt_len,
-        "mem_len": reach.mem_len,
+        "mem_len": 0 if sliding_window else reach.mem_len,
         "clamp_len": reach.clamp_len,
         "same_length": reach.same_length,
         "same_length_window": reach.same_length_window,
         "mem_init": reach.mem_init,
+        "sliding_window": sliding_window,
         "tokens_per_sec": round(timed_tokens / seconds, 1) if timed_tokens else None,
     }
+
+
+def make_reader(model, reach, tgt_len, sliding_window=0):
+    """How a model reads segments: through the cache where its attention has one, else with mems.
+
+    Args:
+        model, reach: as for `evaluate`.
+        tgt_len: T.
+        sliding_window: as for `evaluate`.
+
+    Returns:
+        initial_state(batch_size), and read(tokens [B, T], state) -> (hidden [B, T, D], state).
+    """
+    if sliding_window:
+        reader = SlidingWindow(model, reach, sliding_window)
+        return reader.initial_state, reader
+    if model.config.attn_type == "transformer_xl":
+        reader = CachedDecoder(model, reach, tgt_len)
+        return reader.initial_cache, reader
+    return functools.partial(model.initial_mems, reach=reach), functools.partial(model, reach=reach)
+
+
+def make_score_steps(strategy, model, read):
+    """A function that scores n batches in one call.
+
+    Args:
+        strategy, model: as for `evaluate`.
+        read: from `make_reader`.
+
+    Returns:
+        score_steps(iterator, state, n) -> (targets [n, B, T], their negative log-likelihoods [n, B, T], state), the
+        first two as arrays; where a target is -1 there was nothing to score.
+    """
+
+    def score(inputs, targets, state):
+        hidden, state = read(inputs, state)
+        return model.nll(hidden, targets), state
+
+    @tf.function
+    def run(iterator, state, n):
+        all_targets = tf.TensorArray(tf.int32, n)
+        all_nll = tf.TensorArray(tf.float32, n)
+        for i in tf.range(n):
+            inputs, targets = next(iterator)
+            nll, state = strategy.run(score, args=(inputs, targets, state))
+            all_targets = all_targets.write(i, strategy.gather(targets, axis=0))
+            all_nll = all_nll.write(i, tf.cast(strategy.gather(nll, axis=0), tf.float32))
+        return all_targets.stack(), all_nll.stack(), state
+
+    def score_steps(iterator, state, n):
+        targets, nll, state = run(iterator, state, n)
+        return targets.numpy(), nll.numpy(), state
+
+    return score_steps

@@ -1,0 +1,87 @@
+"""Evaluation against the model with mems, lane by lane."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from random_model import CONFIG, random_model
+
+from txl_tf.config import EvalConfig, Reach
+from txl_tf.distribute import make_strategy
+from txl_tf.inference.evaluate import evaluate
+
+
+def run(corpus, reach=CONFIG.reach, replicas=1, batch_size=2, tgt_len=16, config=CONFIG, **options):
+    """The result, and (ids, log-probabilities) of all scored tokens."""
+    strategy = make_strategy("mirrored" if replicas == 2 else "one_device")
+    with strategy.scope():
+        model = random_model(config)
+    recorded = []
+    record = lambda *tokens: recorded.extend(tokens)  # noqa: E731
+    evaluation = EvalConfig(batch_size=batch_size, tgt_len=tgt_len)
+    return evaluate(model, corpus, "valid", evaluation, reach, strategy, record=record, **options), recorded
+
+
+def lanes(corpus, count):
+    """The split's tokens in lanes whose lengths differ by at most one."""
+    tokens = []
+    for shard in corpus.split("valid").passes[0]:
+        for record in tf.data.TFRecordDataset(corpus.path(shard.file)):
+            tokens.extend(np.frombuffer(record.numpy(), corpus.dtype))
+    return [np.asarray(lane, np.int32) for lane in np.array_split(np.array(tokens), count)]
+
+
+def reference(corpus, reach, predict):
+    """Log-probabilities of each lane's tokens but the first, by predict(model, inputs [1, n], reach)."""
+    model = random_model(CONFIG)
+    scores = []
+    for lane in lanes(corpus, 2):
+        hidden = predict(model, lane[None, :-1], reach)
+        scores.extend(-model.nll(hidden, lane[None, 1:])[0])
+    return np.array(scores)
+
+
+def with_mems(model, inputs, reach):
+    mems, hidden = model.initial_mems(1, reach), []
+    for start in range(0, inputs.shape[1], 16):
+        states, mems = model(inputs[:, start : start + 16], mems, reach=reach)
+        hidden.append(states)
+    return tf.concat(hidden, axis=1)
+
+
+def fresh_windows(model, inputs, reach):
+    del reach
+    last = tf.function(lambda window: model(window, reach=Reach(0, clamp_len=20))[0][:, -1])
+    windows = [inputs[:, max(0, i - 7) : i + 1] for i in range(inputs.shape[1])]
+    return tf.stack([last(window) for window in windows], axis=1)
+
+
+@pytest.mark.parametrize("reach", [CONFIG.reach, Reach(30, clamp_len=9, same_length=True, mem_init="empty")])
+def test_every_token_is_scored_once_as_the_model_with_mems_does(corpus, reach):
+    result, (ids, log_probs) = run(corpus, reach)
+    np.testing.assert_array_equal(ids, np.concatenate([lane[1:] for lane in lanes(corpus, 2)]))
+    np.testing.assert_allclose(log_probs, reference(corpus, reach, with_mems), rtol=0, atol=2e-4)
+    assert result["loss"] == pytest.approx(-log_probs.astype(np.float64).mean(), abs=1e-9)
+    assert result["tokens"] == len(ids) == corpus.split("valid").tokens - 2
+    assert result["tokens_dropped"] == 0
+
+
+def test_same_length_makes_the_result_independent_of_the_segment_length(corpus):
+    reach = Reach(24, same_length=True)
+    _, (_, one) = run(corpus, reach, tgt_len=16)
+    _, (_, other) = run(corpus, reach, tgt_len=7)
+    np.testing.assert_allclose(one, other, rtol=0, atol=2e-4)
+
+
+def test_two_replicas_give_the_result_of_one(corpus):
+    one, (ids, log_probs) = run(corpus, batch_size=4)
+    two, (ids_2, log_probs_2) = run(corpus, batch_size=4, replicas=2)
+    np.testing.assert_array_equal(ids, ids_2)
+    np.testing.assert_allclose(log_probs, log_probs_2, rtol=0, atol=2e-5)
+    assert one["loss"] == pytest.approx(two["loss"], abs=1e-6)
+
+
+def test_sliding_window_predicts_each_token_from_a_fresh_window(corpus):
+    result, (_, log_probs) = run(corpus, sliding_window=8)
+    expected = reference(corpus, CONFIG.reach, fresh_windows)
+    np.testing.assert_allclose(log_probs, expected, rtol=0, atol=2e-4)
+    assert result["sliding_window"] == 8

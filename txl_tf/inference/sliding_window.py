@@ -1,0 +1,49 @@
+"""A model without recurrence: every token is predicted from a fresh window, as the paper evaluates Transformers."""
+
+import dataclasses
+
+import tensorflow as tf
+
+
+class SlidingWindow:
+    """Reads a text token by token, the W newest tokens from scratch for each.
+
+    Args:
+        model: a TransformerXL.
+        reach: a Reach; its memory is not used.
+        window: W.
+    """
+
+    def __init__(self, model, reach, window):
+        self.model = model
+        self.reach = dataclasses.replace(reach, mem_len=0, same_length=False)
+        self.window = window
+
+    def initial_state(self, batch_size):
+        """No tokens yet: (the window's tokens int32 [B, W], how many of them there are)."""
+        return tf.zeros([batch_size, self.window], tf.int32), tf.constant(0)
+
+    def __call__(self, tokens, state):
+        """Reads a segment.
+
+        Args:
+            tokens: int32 [B, T], T static.
+            state: what `initial_state` or the call before returned.
+
+        Returns:
+            hidden [B, T, D], each made from the W newest tokens up to its own, and the new state.
+        """
+        t_len = tokens.shape[1]
+        hidden = tf.TensorArray(self.model.compute_dtype, t_len, element_shape=[None, self.model.config.d_model])
+
+        def body(i, window, filled, hidden):
+            # Until the window is full it grows at its end: what comes behind the newest token is not seen by it.
+            window = tf.where(filled < self.window, window, tf.roll(window, -1, axis=1))
+            newest = tf.minimum(filled, self.window - 1)
+            window = tf.where(tf.range(self.window) == newest, tokens[:, i, None], window)
+            states, _ = self.model(window, reach=self.reach)
+            return i + 1, window, newest + 1, hidden.write(i, tf.gather(states, newest, axis=1))
+
+        state = tf.while_loop(lambda i, *_: i < t_len, body, (0, *state, hidden))
+        _, window, filled, hidden = state
+        return tf.transpose(hidden.stack(), [1, 0, 2]), (window, filled)
