@@ -68,6 +68,12 @@ class ModelConfig:
         "float32", "Keras dtype policy of the computation", choices=("float32", "mixed_bfloat16", "float64")
     )
     dropout: float = setting(0.1, "dropout of embeddings, positions, sublayer outputs and feed-forward")
+    dropout_type: str = setting(
+        "standard",
+        "'variational': one mask for all positions, as AWD-LSTM and the paper's PTB result (not for dropatt)",
+        choices=("standard", "variational"),
+    )
+    dropemb: float = setting(0.0, "dropout of whole words of the vocabulary at the input, as in AWD-LSTM")
     dropatt: float = setting(0.0, "dropout of attention probabilities")
 
     mem_len: int = setting(512, "memory slots per layer, M")
@@ -100,7 +106,7 @@ class ModelConfig:
             _require(getattr(self, name) >= 1, f"{name}={getattr(self, name)} must be at least 1")
         _require(self.d_model % 2 == 0, f"d_model={self.d_model} must be even: half sines, half cosines")
         _require(self.mem_len >= 0, f"mem_len={self.mem_len} must not be negative")
-        for name in ("dropout", "dropatt"):
+        for name in ("dropout", "dropemb", "dropatt"):
             _require(0 <= getattr(self, name) < 1, f"{name}={getattr(self, name)} must be in [0, 1)")
         bounds = (0, *self.cutoffs, self.vocab_size)
         _require(
@@ -160,6 +166,11 @@ class TrainConfig:
     min_lr_ratio: float = setting(0.004, "the cosine ends at this share of learning_rate")
     warmup_steps: int = setting(0, "updates of linear warmup")
     clip: float = setting(0.25, "largest global norm of the gradient, summed over replicas; 0: no clipping")
+    loss_positions: str = setting(
+        "full",
+        "which targets of a segment are learned from: all, or the recent half of them (the paper's table 6)",
+        choices=("full", "half"),
+    )
     seed: int = setting(1, "of initial weights, dropout and lane offsets")
     jit_compile: bool = setting(True, "compile the step with XLA on one CPU or GPU (a TPU always compiles)")
     steps_per_loop: int = setting(200, "updates per call of the host loop on the device; changes no result")
@@ -170,6 +181,7 @@ class TrainConfig:
 
     def __post_init__(self):
         """Refuses a run that cannot start or end."""
+        _require_choices(self)
         for name in ("train_steps", "steps_per_loop", "log_steps", "save_steps", "keep_checkpoints"):
             _require(getattr(self, name) >= 1, f"{name}={getattr(self, name)} must be at least 1")
         for name in ("warmup_steps", "eval_steps", "clip", "min_lr_ratio"):

@@ -211,6 +211,24 @@ def test_dropout_differs_between_seeds_and_is_off_in_evaluation(rng):
     assert largest_difference(once, plain) > 1e-2
 
 
+@pytest.mark.parametrize(
+    ("changes", "alike"),
+    [
+        ({"dropout": 0.3}, False),
+        ({"dropout": 0.3, "dropout_type": "variational"}, True),
+        ({"dropemb": 0.5}, True),
+    ],
+)
+def test_variational_masks_are_alike_over_time(rng, changes, alike):
+    """A text of one word, read without attention: all that could tell its positions apart is dropout."""
+    model = make_model(**changes)
+    for layer in model.decoder_layers:
+        layer.attention.output_kernel.assign(tf.zeros_like(layer.attention.output_kernel))
+    hidden = [model(tf.fill([B, T], 5), seed=tf.constant([0, n]), training=True)[0].numpy() for n in range(8)]
+    assert (max(largest_difference(states, states[:, :1]) for states in hidden) < 1e-12) == alike
+    assert max(largest_difference(hidden[0], states) for states in hidden) > 1e-2  # but not over steps
+
+
 def test_adaptive_input_and_softmax_make_a_distribution(rng):
     model = make_model(cutoffs=(3, 6), div_val=2, untie_r=True)
     inputs, targets = tokens(rng), tokens(rng)

@@ -110,6 +110,29 @@ def test_one_step_equals_the_numpy_reference(batches, one_device):
         )
 
 
+@pytest.mark.parametrize(("loss_positions", "first"), [("full", 0), ("half", T // 2)])
+def test_loss_positions_equal_the_numpy_reference(batches, one_device, loss_positions, first):
+    """Of T = 3 targets the recent half is the last two; nothing is learned from those before."""
+    train = dataclasses.replace(TRAIN, loss_positions=loss_positions, warmup_steps=0)
+    inputs, targets = batches[0]
+    elsewhere = targets.copy()
+    elsewhere[:, : T // 2] = (elsewhere[:, : T // 2] + 1) % MODEL.vocab_size
+    with one_device.scope():
+        keras.utils.set_random_seed(5)
+        weights = reference.model_weights(TransformerXL(MODEL))
+    memory = [np.zeros([MODEL.mem_len, MODEL.d_model])] * MODEL.n_layer
+    nll = []
+    for lane in range(B):
+        log_prob, _ = reference.transformer_xl(weights, inputs[lane], memory, MODEL.reach)
+        nll.append(-log_prob[np.arange(T), targets[lane]][first:])
+
+    learned, sums, _ = run_steps(one_device, [(inputs, targets)], train_config=train)
+    np.testing.assert_allclose(sums[-1][0], np.mean(nll), rtol=1e-6)
+    otherwise, _, _ = run_steps(one_device, [(inputs, elsewhere)], train_config=train)
+    equal = all(np.array_equal(mine, theirs) for mine, theirs in zip(learned, otherwise, strict=True))
+    assert equal == (loss_positions == "half")
+
+
 def test_two_replicas_equal_one(batches, one_device, two_replicas):
     one, one_sums, _ = run_steps(one_device, batches)
     two, two_sums, _ = run_steps(two_replicas, batches)
@@ -176,7 +199,7 @@ def test_dropout_differs_between_replicas(batches, two_replicas):
     @tf.function
     def replica_seeds():
         def replica():
-            train_step(model, optimizer, 0.25, tf.constant([1, 0]), inputs, inputs, model.initial_mems(B))
+            train_step(model, optimizer, TRAIN, tf.constant([1, 0]), inputs, inputs, model.initial_mems(B))
             return seeds[threading.get_ident()]
 
         return two_replicas.run(replica)

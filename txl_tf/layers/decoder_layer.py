@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from txl_tf.layers.absolute_attention import AbsoluteAttention, LearnedAbsoluteAttention
 from txl_tf.layers.attention import RelMultiHeadAttention
-from txl_tf.layers.dropout import dropout, split_seed
+from txl_tf.layers.dropout import TIME, dropout, split_seed
 from txl_tf.layers.feed_forward import FeedForward
 from txl_tf.layers.shaw_attention import ShawAttention
 
@@ -36,6 +36,8 @@ class DecoderLayer(keras.layers.Layer):
         d_inner, activation: as for `FeedForward`.
         pre_lnorm: normalise what the sublayers read, not what they have added to.
         dropout: rate after the attention's output and inside the feed-forward block.
+        variational: each of these dropouts has one mask for all positions of a row; attention probabilities, which
+            belong to pairs of positions, keep their own.
         init_std: of all kernels.
         layer_norm_epsilon: added to the variance.
     """
@@ -50,6 +52,7 @@ class DecoderLayer(keras.layers.Layer):
         pre_lnorm=False,
         dropout=0.0,
         dropatt=0.0,
+        variational=False,
         attn_type="transformer_xl",
         own_biases=True,
         max_klen=None,
@@ -59,6 +62,7 @@ class DecoderLayer(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         self.dropout = dropout
+        self.variational = variational
         self.pre_lnorm = pre_lnorm
         self.arguments = {
             "n_head": n_head,
@@ -68,6 +72,7 @@ class DecoderLayer(keras.layers.Layer):
             "pre_lnorm": pre_lnorm,
             "dropout": dropout,
             "dropatt": dropatt,
+            "variational": variational,
             "attn_type": attn_type,
             "own_biases": own_biases,
             "max_klen": max_klen,
@@ -83,7 +88,13 @@ class DecoderLayer(keras.layers.Layer):
             epsilon=layer_norm_epsilon, dtype=policy, name="attention_norm"
         )
         self.feed_forward = FeedForward(
-            d_inner, activation=activation, dropout=dropout, init_std=init_std, dtype=policy, name="feed_forward"
+            d_inner,
+            activation=activation,
+            dropout=dropout,
+            variational=variational,
+            init_std=init_std,
+            dtype=policy,
+            name="feed_forward",
         )
         self.feed_forward_norm = keras.layers.LayerNormalization(
             epsilon=layer_norm_epsilon, dtype=policy, name="feed_forward_norm"
@@ -127,7 +138,7 @@ class DecoderLayer(keras.layers.Layer):
             )
         else:
             attended, ring = self.attention.extend(segment, ring, positions, attention_mask, biases, kernels)
-        hidden = hidden + dropout(attended, rate, output_seed)
+        hidden = hidden + dropout(attended, rate, output_seed, TIME if self.variational else None)
         if not self.pre_lnorm:
             hidden = self.attention_norm(hidden)
 

@@ -2,7 +2,7 @@
 
 import keras
 
-from txl_tf.layers.dropout import dropout, split_seed
+from txl_tf.layers.dropout import TIME, dropout, split_seed
 
 ACTIVATIONS = ("relu", "gelu")
 
@@ -17,13 +17,14 @@ class FeedForward(keras.layers.Layer):
         d_inner: width of the hidden layer.
         activation: "relu", or "gelu" (Hendrycks & Gimpel 2016, with the error function itself).
         dropout: rate of both dropouts.
+        variational: each dropout has one mask for all positions of a row (axis -2).
         init_std: W1 and W2 start as normal(0, init_std), the biases at zero.
 
     Raises:
         ValueError: a width that is not positive, an unknown activation.
     """
 
-    def __init__(self, d_inner, *, activation="relu", dropout=0.0, init_std=0.02, **kwargs):
+    def __init__(self, d_inner, *, activation="relu", dropout=0.0, variational=False, init_std=0.02, **kwargs):
         super().__init__(**kwargs)
         if d_inner < 1:
             raise ValueError(f"FeedForward: d_inner must be positive, got {d_inner}")
@@ -32,6 +33,7 @@ class FeedForward(keras.layers.Layer):
         self.d_inner = d_inner
         self.activation = activation
         self.dropout = dropout
+        self.variational = variational
         self.init_std = init_std
 
     def build(self, input_shape):
@@ -50,8 +52,9 @@ class FeedForward(keras.layers.Layer):
         """The block on hidden [.., D]; seed: int32 [2] or None, as for `dropout`."""
         rate = self.dropout if training else 0.0
         inner_seed, outer_seed = split_seed(seed, 2)
-        inner = dropout(self.inner(hidden), rate, inner_seed)
-        return dropout(self.outer(inner), rate, outer_seed)
+        shared_axis = TIME if self.variational else None
+        inner = dropout(self.inner(hidden), rate, inner_seed, shared_axis)
+        return dropout(self.outer(inner), rate, outer_seed, shared_axis)
 
     def get_config(self):
         """The constructor's arguments."""
@@ -59,5 +62,6 @@ class FeedForward(keras.layers.Layer):
             "d_inner": self.d_inner,
             "activation": self.activation,
             "dropout": self.dropout,
+            "variational": self.variational,
             "init_std": self.init_std,
         }

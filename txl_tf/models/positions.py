@@ -6,7 +6,7 @@ from txl_tf.layers.dropout import dropout
 from txl_tf.layers.relative import key_distances, sinusoids
 
 
-def layer_positions(config, reach, hidden, m_len, rate, position_seed, embedding_seed):
+def layer_positions(config, reach, hidden, m_len, rate, position_seed, embedding_seed, shared_axis=None):
     """The `positions` of each layer's attention.
 
     Args:
@@ -16,6 +16,7 @@ def layer_positions(config, reach, hidden, m_len, rate, position_seed, embedding
         m_len: M.
         rate: dropout.
         position_seed, embedding_seed: of the dropout of positions, and of that which `hidden` went through.
+        shared_axis: as for `dropout`.
 
     Returns:
         a list of N, each as that layer takes it.
@@ -37,7 +38,7 @@ def layer_positions(config, reach, hidden, m_len, rate, position_seed, embedding
             # Officially dropout acts on embedding + position of the segment: so the same mask twice, since memory
             # keeps the embedding alone.
             encoding = tf.broadcast_to(encoding, [tf.shape(hidden)[0], k_len, config.d_model])
-            segment = dropout(encoding[:, m_len:], rate, embedding_seed)
+            segment = dropout(encoding[:, m_len:], rate, embedding_seed, shared_axis)
             encoding = tf.concat([encoding[:, :m_len], segment], axis=1)
         return [encoding] + [None] * (config.n_layer - 1)
-    return [dropout(encoding, rate, position_seed)] * config.n_layer
+    return [dropout(encoding, rate, position_seed, shared_axis)] * config.n_layer

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from txl_tf.config import ModelConfig, from_dict
 from txl_tf.layers.decoder_layer import DecoderLayer
-from txl_tf.layers.dropout import dropout, split_seed
+from txl_tf.layers.dropout import TIME, dropout, split_seed, token_dropout
 from txl_tf.layers.embedding import AdaptiveEmbedding
 from txl_tf.layers.relative import visible_keys
 from txl_tf.layers.softmax import AdaptiveSoftmax
@@ -57,6 +57,7 @@ class TransformerXL(keras.Model):
         self.decoder_layers = [
             DecoderLayer(
                 **pick("n_head", "d_head", "d_inner", "activation", "pre_lnorm", "dropout", "dropatt"),
+                variational=config.dropout_type == "variational",
                 **pick("init_std", "layer_norm_epsilon", "attn_type", "max_klen"),
                 own_biases=config.untie_r,
                 dtype=policy,
@@ -119,13 +120,17 @@ class TransformerXL(keras.Model):
         if mems is None:
             mems = self.initial_mems(tf.shape(tokens)[0], reach)
         t_len, m_len = tokens.shape[1], mems.hidden[0].shape[1]
-        rate = self.config.dropout if training else 0.0
+        config = self.config
+        rate, token_rate = (config.dropout, config.dropemb) if training else (0.0, 0.0)
+        shared_axis = TIME if config.dropout_type == "variational" else None
         embedding_seed, position_seed, output_seed, *layer_seeds = split_seed(seed, 3 + len(self.decoder_layers))
+        token_seed, embedding_seed = split_seed(embedding_seed, 2) if token_rate else (None, embedding_seed)
 
         mask = visible_keys(t_len, m_len, reach.window, mems.length if reach.mem_init == "empty" else None)
 
-        hidden = dropout(self.embedding(tokens), rate, embedding_seed)
-        positions = layer_positions(self.config, reach, hidden, m_len, rate, position_seed, embedding_seed)
+        hidden = token_dropout(self.embedding(tokens), tokens, config.vocab_size, token_rate, token_seed)
+        hidden = dropout(hidden, rate, embedding_seed, shared_axis)
+        positions = layer_positions(config, reach, hidden, m_len, rate, position_seed, embedding_seed, shared_axis)
         new_hidden = []
         for layer, memory, position, layer_seed in zip(
             self.decoder_layers, mems.hidden, positions, layer_seeds, strict=True
@@ -133,7 +138,7 @@ class TransformerXL(keras.Model):
             new_hidden.append(_shift_in(memory, hidden))
             hidden = layer(hidden, memory, position, mask, self.shared_biases, seed=layer_seed, training=training)
         new_mems = Mems(tuple(new_hidden), tf.minimum(mems.length + t_len, m_len))
-        return dropout(hidden, rate, output_seed), new_mems
+        return dropout(hidden, rate, output_seed, shared_axis), new_mems
 
     def nll(self, hidden, targets):
         """Negative log-likelihood of targets [B, T] given hidden [B, T, D]: float32 [B, T], in nats.

@@ -3,36 +3,39 @@
 import tensorflow as tf
 
 
-def train_step(model, optimizer, clip, seed, inputs, targets, mems):
+def train_step(model, optimizer, config, seed, inputs, targets, mems):
     """One update on one replica; runs inside `strategy.run`.
 
-    The loss is the mean over the global batch, so gradients are summed over replicas, and only their sum is clipped.
+    The loss is the mean over the targets of the global batch that count (`loss_positions`), so gradients are summed
+    over replicas, and only their sum is clipped.
     Seeds fold in the step and the replica: every step of every replica has its own dropout masks, and a resumed run
     has those of the uninterrupted one.
 
     Args:
         model: a TransformerXL.
         optimizer: a built ReducedGradientsAdam.
-        clip: largest global norm of the gradients; 0: none.
+        config: a TrainConfig, for clip and loss_positions.
         seed: int32 [2], the run's.
         inputs, targets: int32 [B / replicas, T].
         mems: this replica's Mems.
 
     Returns:
-        loss (nats per token over the global batch), the gradients' global norm before clipping, and the new Mems.
+        loss (nats per target that counts, over the global batch), the gradients' global norm before clipping, and the
+        new Mems.
     """
     replica = tf.distribute.get_replica_context()
     seed = tf.random.fold_in(seed, optimizer.iterations)
     seed = tf.random.fold_in(seed, replica.replica_id_in_sync_group)
     with tf.GradientTape() as tape:
         hidden, new_mems = model(inputs, mems, seed=seed, training=True)
-        loss = tf.reduce_mean(model.nll(hidden, targets)) / replica.num_replicas_in_sync
+        first = targets.shape[1] // 2 if config.loss_positions == "half" else 0
+        loss = tf.reduce_mean(model.nll(hidden[:, first:], targets[:, first:])) / replica.num_replicas_in_sync
     variables = [variable.value for variable in model.trainable_variables]
     gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, variables)]
     loss, gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, [loss, gradients])
     norm = tf.linalg.global_norm(gradients)
-    if clip:
-        gradients, _ = tf.clip_by_global_norm(gradients, clip, use_norm=norm)
+    if config.clip:
+        gradients, _ = tf.clip_by_global_norm(gradients, config.clip, use_norm=norm)
     optimizer.apply(gradients)
     return loss, norm, new_mems
 
@@ -42,7 +45,7 @@ def make_host_loop(strategy, model, optimizer, config):
 
     Args:
         strategy, model, optimizer: of the run.
-        config: a TrainConfig, for clip, seed and jit_compile.
+        config: a TrainConfig.
 
     Returns:
         loop(iterator, mems, sums, n) -> (mems, sums), where `sums` is float64 [2], the running sums of loss and
@@ -51,7 +54,7 @@ def make_host_loop(strategy, model, optimizer, config):
     seed = tf.constant([config.seed, 0])
 
     def replica_step(inputs, targets, mems):
-        return train_step(model, optimizer, config.clip, seed, inputs, targets, mems)
+        return train_step(model, optimizer, config, seed, inputs, targets, mems)
 
     # TPUStrategy compiles by itself, and MirroredStrategy's all-reduce cannot stand inside a compiled function.
     if config.jit_compile and isinstance(strategy, tf.distribute.OneDeviceStrategy):

@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from txl_tf.layers.dropout import TIME, dropout, token_dropout
+from txl_tf.layers.feed_forward import FeedForward
+
+SEED = tf.constant([3, 4])
+
+
+@pytest.mark.parametrize("shape", [[64, 50], [8, 64, 50]])
+def test_one_mask_for_all_positions_of_a_row(shape):
+    dropped = dropout(tf.ones(shape), 0.4, SEED, TIME).numpy()
+    assert np.isin(dropped, np.float32([0, 1 / 0.6])).all()
+    assert (dropped == dropped[..., :1, :]).all()
+    assert 0.2 < (dropped == 0).mean() < 0.6
+    if len(shape) == 3:
+        assert (dropped[0] != dropped[1]).any()  # rows of the batch have their own
+    plain = dropout(tf.ones(shape), 0.4, SEED).numpy()
+    assert (plain != plain[..., :1, :]).any()
+
+
+def test_words_are_dropped_everywhere_or_nowhere(rng):
+    tokens = rng.integers(0, 40, [8, 100])
+    embedded = rng.normal(size=[8, 100, 6]).astype("float32")
+    scale = token_dropout(tf.constant(embedded), tf.constant(tokens), 40, 0.3, SEED).numpy() / embedded
+    np.testing.assert_allclose(scale, np.broadcast_to(scale[..., :1], scale.shape), rtol=1e-5)
+    by_word = [np.unique(np.round(scale[tokens == word], 4)) for word in range(40)]
+    assert all(len(values) == 1 for values in by_word)
+    assert {float(values[0]) for values in by_word} == {0.0, np.round(np.float32(1 / 0.7), 4)}
+    repeated = token_dropout(tf.constant(embedded), tf.constant(tokens), 40, 0.3, SEED).numpy() / embedded
+    np.testing.assert_array_equal(repeated, scale)
+    other = token_dropout(tf.constant(embedded), tf.constant(tokens), 40, 0.3, SEED + 1).numpy() / embedded
+    assert (other != scale).any()
+
+
+def test_mean_is_kept():
+    tokens = tf.range(20_000)[None]
+    assert abs(tf.reduce_mean(token_dropout(tf.ones([1, 20_000, 1]), tokens, 20_000, 0.3, SEED)) - 1) < 0.02
+    assert abs(tf.reduce_mean(dropout(tf.ones([20_000, 4, 1]), 0.3, SEED, TIME)) - 1) < 0.02
+
+
+def test_feed_forward_equals_numpy_with_its_own_masks(rng):
+    """Both masks, seen through weights that pass them on one by one, are constant in time."""
+    layer = FeedForward(6, dropout=0.5, variational=True, dtype="float64")
+    layer.build((None, None, 6))
+    layer.inner.kernel.assign(np.eye(6))
+    layer.outer.kernel.assign(np.eye(6))
+    hidden = np.abs(rng.normal(size=[40, 7, 6])) + 1
+    scale = layer(hidden, seed=SEED, training=True) / hidden
+    np.testing.assert_allclose(scale, np.broadcast_to(scale[:, :1], scale.shape), rtol=1e-12)
+    assert set(np.unique(np.round(scale, 6))) == {0.0, 4.0}
+    assert 0.6 < np.mean(scale == 0) < 0.9  # 1 - 1/4
