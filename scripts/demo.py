@@ -15,7 +15,7 @@ import sys
 import time
 
 SCRIPTS = pathlib.Path(__file__).parent
-PROMPT = "def read_lines(path):\n"
+PROMPT = "def read_lines(path):"
 
 
 def main():

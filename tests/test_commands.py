@@ -1,0 +1,155 @@
+"""The README's commands, run as a user would run them, and what the scripts say to bad input."""
+
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+TINY = shlex.split(
+    "--n_layer=1 --d_model=16 --d_embed=16 --n_head=1 --d_head=16 --d_inner=16 --mem_len=16 --eval_mem_len=16 "
+    "--tgt_len=32 --batch_size=8 --eval_batch_size=8 --eval_tgt_len=64 --eval_clamp_len=-1 --nojit_compile"
+)
+SHORT = [*TINY, *shlex.split("--train_steps=6 --warmup_steps=1 --log_steps=2 --save_steps=4 --eval_steps=6")]
+
+
+def run(*command, check=True):
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1"}
+    done = subprocess.run(
+        [sys.executable, *command], cwd=ROOT, capture_output=True, text=True, timeout=600, env=environment
+    )
+    if check:
+        assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def readme_commands():
+    blocks = re.findall(r"```bash\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    return [shlex.split(line, comments=True) for line in lines if line.strip() and not line.startswith("#")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Where the README's commands are run: a corpus of two small files stands in for the one to download."""
+    folder = tmp_path_factory.mktemp("commands")
+    text = "".join(f"line {i} of a text that says the same again and again\n" for i in range(400))
+    for name in ("a.txt", "b.txt", "c.txt"):
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def results(folder):
+    """What each command of the README's "Use" section printed, by script."""
+    results = {}
+    for command in readme_commands():
+        if command[:1] != ["python"] or not command[1].startswith("scripts/") or "--peer" in " ".join(command):
+            continue
+        script, flags = pathlib.Path(command[1]).stem, command[2:]
+        if script in results:
+            continue
+        flags = [re.sub(r"=(data|runs|exports)/", rf"={folder}/\1/", flag) for flag in flags]
+        if script == "prepare_data":
+            flags = [re.sub("^--dataset=.*", "--dataset=text", flag) for flag in flags] + [f"--source={folder}/*.txt"]
+        flags += SHORT if script == "train" else []
+        results[script] = run(command[1], *flags)
+    return results
+
+
+def test_every_command_of_the_readme_is_there():
+    commands = readme_commands()
+    targets = re.findall(r"^(\w[\w-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert commands
+    for command in commands:
+        if command[0] == "make":
+            assert command[1] in targets
+        elif command[1] != "-m":
+            assert (ROOT / command[1]).exists(), command
+
+
+def test_the_readmes_commands_run(results):
+    assert {"prepare_data", "train", "evaluate", "generate", "export_savedmodel"} <= set(results)
+
+
+def test_training_wrote_what_the_contract_says(results, folder):
+    (model_dir,) = (folder / "runs").iterdir()
+    lines = [json.loads(line) for line in (model_dir / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [2, 4, 6]
+    assert {"step", "loss", "lr", "grad_norm", "tokens_per_sec", "epoch"} <= set(lines[0])
+    assert (model_dir / "config.json").exists() and list(model_dir.glob("ckpt-6.*"))
+    assert list((model_dir / "tensorboard").iterdir())
+
+
+def test_evaluation_ends_with_the_contracts_json_line(results):
+    line = json.loads(results["evaluate"].stdout.splitlines()[-1])
+    wanted = (
+        "split loss ppl bpc tokens tokens_dropped tgt_len mem_len clamp_len same_length mem_init step tokens_per_sec"
+    )
+    assert set(wanted.split()) <= set(line)
+    assert (line["split"], line["step"], line["tokens_dropped"]) == ("test", 6, 0)
+
+
+def test_generation_begins_with_the_prompt(results):
+    assert results["generate"].stdout.startswith("The history of ")
+    assert len(results["generate"].stdout) > 100
+
+
+def test_training_started_again_continues(results, folder):
+    (model_dir,), (data_dir,) = (folder / "runs").iterdir(), (folder / "data").iterdir()
+    copy = shutil.copytree(model_dir, folder / "again")
+    again = run("scripts/train.py", "--preset=enwik8_base", f"--data_dir={data_dir}", f"--model_dir={copy}", *SHORT)
+    assert "continuing at step 6 of 6" in again.stdout
+
+
+def test_demo(tmp_path):
+    """`make demo` with a model that learns nothing: every step, the SavedModel in a fresh process, the summary."""
+    flags = [flag for flag in SHORT if not flag.startswith("--eval_steps")]
+    output = run("scripts/demo.py", f"--dir={tmp_path}", *flags, "--eval_steps=0").stdout
+    summary = output.split("done in ")[1]
+    assert "bpc over" in summary and "tensorboard.main" in summary and "SavedModel" in summary
+    pieces = re.split(r"^\$ python .*\n", output, flags=re.MULTILINE)
+    continued = [piece for piece in pieces if piece.startswith("def read_lines")]
+    assert len(continued) == 2  # by generate, and by the SavedModel
+    assert (tmp_path / "sample.txt").read_text().startswith("def read_lines")
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("train.py --preset=demo --data_dir=/nowhere --model_dir=/tmp/x", "/nowhere/manifest.json not found"),
+        ("train.py --preset=demo --data_dir=/nowhere --model_dir=/tmp/x --n_layer=0", "/nowhere/manifest.json"),
+        ("train.py --preset=dmo --data_dir=d --model_dir=m", "should be one of"),
+        ("train.py --preset=demo --data_dir=d", "--model_dir"),
+        ("train.py --preset=demo --data_dir=d --model_dir=m extra", "unexpected argument 'extra'"),
+        ("train.py --preset=demo --data_dir=d --model_dir=m --n_layers=3", "Unknown command line flag 'n_layers'"),
+        ("evaluate.py --model_dir=/nowhere --data_dir=/nowhere", "/nowhere has no config.json"),
+        ("generate.py --model_dir=/nowhere --prompt=a", "/nowhere has no config.json"),
+        ("export_savedmodel.py --model_dir=/nowhere --export_dir=/tmp/x", "/nowhere has no config.json"),
+        ("prepare_data.py --dataset=text --data_dir=/tmp/x", "needs --source"),
+        ("continue_savedmodel.py --export_dir=/nowhere --prompt=a", "is not an exported model"),
+    ],
+)
+def test_bad_input_gets_one_line_and_no_traceback(command, message):
+    script, *flags = command.split()
+    done = run(f"scripts/{script}", *flags, check=False)
+    assert done.returncode in (1, 2)
+    assert message in done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_verbose_shows_the_traceback():
+    flags = ["--preset=demo", "--data_dir=/nowhere", "--model_dir=/tmp/x", "-v=1"]
+    assert "Traceback" in run("scripts/train.py", *flags, check=False).stderr
+
+
+def test_help_names_every_setting():
+    text = run("scripts/train.py", "--help", check=False).stdout
+    for flag in ("--preset", "--d_model", "--steps_per_loop", "--eval_mem_len", "--mem_init"):
+        assert flag in text
