@@ -30,6 +30,9 @@ flags.DEFINE_integer(
 flags.DEFINE_string(
     "per_token_out", None, "a file for every scored token: id, log-probability in nats and text, separated by tabs"
 )
+flags.DEFINE_enum(
+    "weights", None, ["last", "average"], "the last weights, or their average over steps [the average if there is one]"
+)
 flags.mark_flags_as_required(["model_dir", "data_dir"])
 define_config_flags(EvalConfig)
 define_config_flags(ModelConfig, only=("mem_init",))
@@ -44,7 +47,7 @@ def main(argv):
 
     strategy = make_strategy(FLAGS.strategy, FLAGS.tpu)
     with strategy.scope():
-        trained = load_trained(FLAGS.model_dir)
+        trained = load_trained(FLAGS.model_dir, FLAGS.weights)
     corpus = load_corpus(FLAGS.data_dir)
     if vocabulary_identity(corpus) != trained.vocabulary_identity:
         raise InputError(f"{FLAGS.model_dir} learned another vocabulary than that of {FLAGS.data_dir}: give its corpus")
@@ -61,7 +64,7 @@ def main(argv):
         sliding_window=FLAGS.sliding_window,
         record=functools.partial(write_tokens, trained.vocabulary) if FLAGS.per_token_out else None,
     )
-    print(json.dumps(result | {"step": trained.step}))
+    print(json.dumps(result | {"step": trained.step, "weights": trained.weights}))
 
 
 def write_tokens(vocabulary, ids, log_probs):

@@ -171,6 +171,10 @@ class TrainConfig:
         "which targets of a segment are learned from: all, or the recent half of them (the paper's table 6)",
         choices=("full", "half"),
     )
+    ema_decay: float = setting(0.0, "also keep an exponential average of the weights with this decay; 0: none")
+    average_from_step: int = setting(
+        0, "also keep the mean of the weights after this update and all later ones; 0: none"
+    )
     seed: int = setting(1, "of initial weights, dropout and lane offsets")
     jit_compile: bool = setting(True, "compile the step with XLA on one CPU or GPU (a TPU always compiles)")
     steps_per_loop: int = setting(200, "updates per call of the host loop on the device; changes no result")
@@ -191,6 +195,20 @@ class TrainConfig:
             self.warmup_steps < self.train_steps,
             f"warmup_steps={self.warmup_steps} must be less than train_steps={self.train_steps}",
         )
+        _require(0 <= self.ema_decay < 1, f"ema_decay={self.ema_decay} must be in [0, 1)")
+        _require(
+            0 <= self.average_from_step <= self.train_steps,
+            f"average_from_step={self.average_from_step} must be at most train_steps={self.train_steps}",
+        )
+        _require(
+            not (self.ema_decay and self.average_from_step),
+            "give ema_decay or average_from_step, not both: one average",
+        )
+
+    @property
+    def averages_weights(self):
+        """Whether an average of the weights is kept."""
+        return bool(self.ema_decay or self.average_from_step)
 
 
 @dataclasses.dataclass(frozen=True)

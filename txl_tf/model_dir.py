@@ -25,9 +25,10 @@ CHECKPOINT_NAME = "ckpt"
 
 @dataclasses.dataclass(frozen=True)
 class TrainedModel:
-    """A model with its newest weights, and what belongs to it."""
+    """A model with its newest weights, and what belongs to it. `weights` says which: "last" or "average"."""
 
     model: TransformerXL
+    weights: str
     config: Config
     vocabulary: Vocabulary
     vocabulary_identity: dict
@@ -60,28 +61,37 @@ def vocabulary_identity(corpus):
     return {"spec": corpus.vocabulary_spec, "sha256": corpus.files}
 
 
-def load_trained(model_dir):
+def load_trained(model_dir, weights=None):
     """The model of a model_dir with the weights of its newest checkpoint: a TrainedModel.
 
+    Args:
+        model_dir: local or gs://.
+        weights: "last", or "average" of the steps as ema_decay or average_from_step of the run say; None: the average
+            where there is one.
+
     Raises:
-        InputError: no such model_dir, no checkpoint in it, or one that does not fit its config.json.
+        InputError: no such model_dir, no checkpoint in it, or one that does not fit its config.json; no average.
     """
     config = read_config(model_dir)
     if config is None:
         raise InputError(f"{model_dir} has no {CONFIG_FILE}: give a directory that scripts/train.py wrote")
+    if weights == "average" and not config.train.averages_weights:
+        raise InputError(f"{model_dir} has no averaged weights: its run had neither ema_decay nor average_from_step")
+    weights = weights or ("average" if config.train.averages_weights else "last")
     checkpoint = tf.train.latest_checkpoint(model_dir)
     if checkpoint is None:
         raise InputError(f"{model_dir} has no checkpoint yet: train until the first save (save_steps)")
     about = json.loads(_read(tf.io.gfile.join(model_dir, CORPUS_FILE)))
     model = TransformerXL(config.model)
     try:
-        tf.train.Checkpoint(model=variables_by_path(model)).restore(
+        tf.train.Checkpoint(**{"average" if weights == "average" else "model": variables_by_path(model)}).restore(
             checkpoint
         ).expect_partial().assert_existing_objects_matched()
     except (AssertionError, ValueError) as error:
         raise InputError(f"{checkpoint} does not fit {model_dir}/{CONFIG_FILE}: {error}") from error
     return TrainedModel(
         model=model,
+        weights=weights,
         config=config,
         vocabulary=load_vocabulary(model_dir, about["vocabulary"]["spec"]),
         vocabulary_identity=about["vocabulary"],

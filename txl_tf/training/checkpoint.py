@@ -1,4 +1,4 @@
-"""Checkpoints that continue a run exactly: weights, Adam's moments, mems and the running sums of the log line.
+"""Checkpoints that continue a run exactly: weights and their average, Adam's moments, mems, sums of the log line.
 
 The data position and the dropout seeds need no state of their own: both follow from the step.
 """
@@ -14,20 +14,24 @@ class Checkpoints:
 
     Args:
         model_dir: where; local or gs://.
-        strategy, model, optimizer: of the run.
+        strategy, model, optimizer, average: of the run.
         mems: per-replica Mems, for their shapes.
         sums: float64 [2], the host loop's running sums.
         keep: how many of the newest checkpoints stay.
     """
 
-    def __init__(self, model_dir, strategy, model, optimizer, mems, sums, keep):
+    def __init__(self, model_dir, strategy, model, optimizer, average, mems, sums, keep):
         self.strategy = strategy
         self.structure = gather_mems(strategy, mems)
         with tf.device("CPU"):  # the copies to save live on the host
             self.mems = [tf.Variable(tensor, trainable=False) for tensor in tf.nest.flatten(self.structure)]
             self.sums = tf.Variable(sums, trainable=False)
         checkpoint = tf.train.Checkpoint(
-            model=variables_by_path(model), optimizer=variables_by_path(optimizer), mems=self.mems, sums=self.sums
+            model=variables_by_path(model),
+            optimizer=variables_by_path(optimizer),
+            average=average.by_path(),
+            mems=self.mems,
+            sums=self.sums,
         )
         self.manager = tf.train.CheckpointManager(
             checkpoint, model_dir, max_to_keep=keep, checkpoint_name=CHECKPOINT_NAME

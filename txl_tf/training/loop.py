@@ -8,9 +8,10 @@ import tensorflow as tf
 from txl_tf import distribute
 from txl_tf import model_dir as model_dirs
 from txl_tf.config import TrainConfig
-from txl_tf.data.pipeline import segments_per_epoch, training_batches
+from txl_tf.data.pipeline import named_read_errors, segments_per_epoch, training_batches
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.training.average import WeightAverage
 from txl_tf.training.checkpoint import Checkpoints
 from txl_tf.training.metrics import Metrics
 from txl_tf.training.optimizer import WarmupCosine, make_optimizer
@@ -28,10 +29,11 @@ def train(config, corpus, model_dir, strategy, evaluate=None):
         corpus: a Corpus with a "train" split.
         model_dir: where everything goes; local or gs://.
         strategy: from `distribute.make_strategy`.
-        evaluate: called with the model every eval_steps and at the end; returns what `Metrics.evaluation` takes.
+        evaluate: called with the model every eval_steps and at the end, with averaged weights if the run keeps
+            them; returns what `Metrics.evaluation` takes.
 
     Returns:
-        the trained TransformerXL.
+        the trained TransformerXL, with its last weights.
 
     Raises:
         InputError: model_dir holds another run, or the data is too small for one batch.
@@ -47,8 +49,9 @@ def train(config, corpus, model_dir, strategy, evaluate=None):
         keras.utils.set_random_seed(run.seed)
         model = TransformerXL(config.model)
         optimizer = make_optimizer(run, model.trainable_variables)
+        average = WeightAverage(run, model.trainable_variables)
     mems, sums = distribute.initial_mems(strategy, model, data.batch_size), tf.zeros([2], tf.float64)
-    checkpoints = Checkpoints(model_dir, strategy, model, optimizer, mems, sums, run.keep_checkpoints)
+    checkpoints = Checkpoints(model_dir, strategy, model, optimizer, average, mems, sums, run.keep_checkpoints)
     restored = checkpoints.restore()
     if restored is not None:
         mems, sums = restored
@@ -66,13 +69,14 @@ def train(config, corpus, model_dir, strategy, evaluate=None):
         )
 
     iterator = iter(distribute.distribute_batches(strategy, batches))
-    host_loop = make_host_loop(strategy, model, optimizer, run)
+    host_loop = make_host_loop(strategy, model, optimizer, run, average)
     schedule = WarmupCosine(run)
     metrics = Metrics(model_dir, corpus.unit, step, run.train_steps)
     window_start, window_time = step, time.perf_counter()
     while step < run.train_steps:
         n = next_stop(step, run) - step
-        mems, sums = host_loop(iterator, mems, sums, tf.constant(n))
+        with named_read_errors(corpus):
+            mems, sums = host_loop(iterator, mems, sums, tf.constant(n))
         step += n
         if step % run.log_steps == 0 or step == run.train_steps:
             loss, grad_norm = (sums / (step % run.log_steps or run.log_steps)).numpy().tolist()  # waits for the device
@@ -86,7 +90,8 @@ def train(config, corpus, model_dir, strategy, evaluate=None):
         if step % run.save_steps == 0 or step == run.train_steps:
             checkpoints.save(step, mems, sums)
         if evaluate and run.eval_steps and (step % run.eval_steps == 0 or step == run.train_steps):
-            metrics.evaluation(step, "valid", evaluate(model))
+            with average.in_use():
+                metrics.evaluation(step, "valid", evaluate(model))
         window_time += time.perf_counter() - paused  # tokens/s is of training alone
     return model
 

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 
-def train_step(model, optimizer, config, seed, inputs, targets, mems):
+def train_step(model, optimizer, config, seed, inputs, targets, mems, average=None):
     """One update on one replica; runs inside `strategy.run`.
 
     The loss is the mean over the targets of the global batch that count (`loss_positions`), so gradients are summed
@@ -18,6 +18,7 @@ def train_step(model, optimizer, config, seed, inputs, targets, mems):
         seed: int32 [2], the run's.
         inputs, targets: int32 [B / replicas, T].
         mems: this replica's Mems.
+        average: a WeightAverage to keep up to date.
 
     Returns:
         loss (nats per target that counts, over the global batch), the gradients' global norm before clipping, and the
@@ -37,15 +38,18 @@ def train_step(model, optimizer, config, seed, inputs, targets, mems):
     if config.clip:
         gradients, _ = tf.clip_by_global_norm(gradients, config.clip, use_norm=norm)
     optimizer.apply(gradients)
+    if average is not None:
+        average.update(optimizer.iterations)
     return loss, norm, new_mems
 
 
-def make_host_loop(strategy, model, optimizer, config):
+def make_host_loop(strategy, model, optimizer, config, average=None):
     """A function that takes n steps in one call, with mems as per-replica values.
 
     Args:
         strategy, model, optimizer: of the run.
         config: a TrainConfig.
+        average: a WeightAverage, or None.
 
     Returns:
         loop(iterator, mems, sums, n) -> (mems, sums), where `sums` is float64 [2], the running sums of loss and
@@ -54,7 +58,7 @@ def make_host_loop(strategy, model, optimizer, config):
     seed = tf.constant([config.seed, 0])
 
     def replica_step(inputs, targets, mems):
-        return train_step(model, optimizer, config, seed, inputs, targets, mems)
+        return train_step(model, optimizer, config, seed, inputs, targets, mems, average)
 
     # TPUStrategy compiles by itself, and MirroredStrategy's all-reduce cannot stand inside a compiled function.
     if config.jit_compile and isinstance(strategy, tf.distribute.OneDeviceStrategy):

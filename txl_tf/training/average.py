@@ -1,0 +1,64 @@
+"""Averages of the weights along a training run, often better than the last ones: kept and saved beside them."""
+
+import contextlib
+import math
+
+import tensorflow as tf
+
+
+class WeightAverage:
+    """The average of the weights over updates, or nothing where the config wants none.
+
+    With w_i the weights after update i (from 1), after update t
+
+        ema_decay = d:          sum_i d^(t-i) w_i / sum_i d^(t-i), so that the initial weights have no part in it
+        average_from_step = S:  the mean of w_S .. w_t, the tail average of AWD-LSTM (Merity et al. 2017, section 2.2,
+                                with S given, not triggered); before S the weights themselves
+
+    both as average += rate(t) * (w_t - average).
+
+    Args:
+        config: a TrainConfig.
+        variables: the model's trainable Keras variables. Call it in the strategy's scope.
+    """
+
+    def __init__(self, config, variables):
+        self.config = config
+        self.variables = variables if config.averages_weights else []
+        # Every replica computes the same average, as it does the same weights.
+        self.averages = [
+            tf.Variable(variable, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
+            for variable in self.variables
+        ]
+
+    def update(self, updates):
+        """Takes in the weights after update number `updates`, int; runs inside `strategy.run`."""
+        rate = self._rate(tf.cast(updates, tf.float32))
+        for average, variable in zip(self.averages, self.variables, strict=True):
+            weights = tf.convert_to_tensor(variable)
+            average.assign_add(tf.cast(rate, weights.dtype) * (weights - average))
+
+    def _rate(self, updates):
+        decay, first = self.config.ema_decay, self.config.average_from_step
+        if decay:
+            return (1 - decay) / -tf.math.expm1(updates * math.log(decay))
+        return 1 / tf.maximum(updates - first + 1, 1)
+
+    def by_path(self):
+        """The averages by their variables' Keras paths, for checkpoints."""
+        return {variable.path: average for variable, average in zip(self.variables, self.averages, strict=True)}
+
+    @contextlib.contextmanager
+    def in_use(self):
+        """While this lasts, the model has the averages for weights."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    def _swap(self):
+        for average, variable in zip(self.averages, self.variables, strict=True):
+            weights = tf.convert_to_tensor(variable)
+            variable.assign(average)
+            average.assign(weights)
