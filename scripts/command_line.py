@@ -1,11 +1,11 @@
 """What every script shares: flags made from the settings dataclasses, and errors in one line. Not a script."""
 
+import contextlib
 import dataclasses
 import os
 import sys
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before TensorFlow loads: keep its start-up chatter quiet
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before TensorFlow loads
 
 from absl import app, flags, logging
 
@@ -17,7 +17,11 @@ def run(main):
     """Runs main(argv); input errors become one line on stderr and status 1, with a traceback only under -v=1."""
 
     def guarded(argv):
-        import tensorflow as tf  # here, so that --help and wrong flags answer at once
+        with quiet_start():
+            import tensorflow as tf  # here, so that --help and wrong flags answer at once
+            import tensorflow_text  # noqa: F401 (greets like TensorFlow, whoever imports it later)
+
+            tf.config.list_physical_devices()
 
         try:
             if len(argv) > 1:
@@ -27,13 +31,38 @@ def run(main):
             print("interrupted", file=sys.stderr)
             return 130
         except (InputError, OSError, tf.errors.OpError) as error:
-            if logging.get_verbosity() >= logging.INFO and flags.FLAGS["verbosity"].present:
+            if wants_details():
                 raise
             reason = error.message if isinstance(error, tf.errors.OpError) else str(error)
             print("error: " + " ".join(reason.split()), file=sys.stderr)
             return 1
 
     app.run(guarded)
+
+
+def wants_details():
+    """Whether -v=1 or more was given."""
+    return flags.FLAGS["verbosity"].present and logging.get_verbosity() >= logging.INFO
+
+
+@contextlib.contextmanager
+def quiet_start():
+    """Keeps what TensorFlow's libraries say while they load off the terminal, unless -v=1 was given.
+
+    They write a dozen lines to stderr, of GPUs that are not there among other things, before any log level counts.
+    """
+    if wants_details():
+        yield
+        return
+    sys.stderr.flush()
+    terminal, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nothing, 2)
+        yield
+    finally:
+        os.dup2(terminal, 2)
+        os.close(terminal)
+        os.close(nothing)
 
 
 def define_config_flags(config_class, prefix="", only=None):
