@@ -67,6 +67,9 @@ class ModelConfig:
     dtype: str = setting(
         "float32", "Keras dtype policy of the computation", choices=("float32", "mixed_bfloat16", "float64")
     )
+    remat: bool = setting(
+        False, "keep only each layer's input for the backward pass and compute the rest again: less memory, same result"
+    )
     dropout: float = setting(0.1, "dropout of embeddings, positions, sublayer outputs and feed-forward")
     dropout_type: str = setting(
         "standard",

@@ -136,7 +136,11 @@ class TransformerXL(keras.Model):
             self.decoder_layers, mems.hidden, positions, layer_seeds, strict=True
         ):
             new_hidden.append(_shift_in(memory, hidden))
-            hidden = layer(hidden, memory, position, mask, self.shared_biases, seed=layer_seed, training=training)
+
+            def run(hidden, memory, layer=layer, position=position, layer_seed=layer_seed):
+                return layer(hidden, memory, position, mask, self.shared_biases, seed=layer_seed, training=training)
+
+            hidden = (tf.recompute_grad(run) if config.remat and training else run)(hidden, memory)
         new_mems = Mems(tuple(new_hidden), tf.minimum(mems.length + t_len, m_len))
         return dropout(hidden, rate, output_seed, shared_axis), new_mems
 
