@@ -23,6 +23,10 @@ flags.DEFINE_integer("max_tokens", 400, "tokens to make", lower_bound=1)
 flags.DEFINE_float("temperature", 1.0, "divides the log-probabilities; 0: always the most likely token", lower_bound=0)
 flags.DEFINE_integer("top_k", 0, "choose only among so many most likely tokens; 0: all", lower_bound=0)
 flags.DEFINE_float("top_p", 1.0, "choose only among the most likely tokens that together reach this probability")
+flags.DEFINE_float(
+    "repetition_penalty", 1.0, "makes tokens that the text already has less likely; 1: no penalty", lower_bound=1
+)
+flags.DEFINE_multi_string("stop", [], "end before this string; may be given several times")
 flags.DEFINE_integer("seed", 0, "the same seed makes the same text; sample i uses seed + i")
 flags.DEFINE_integer("num_samples", 1, "continuations to make, one after the other", lower_bound=1)
 flags.mark_flag_as_required("model_dir")
@@ -47,6 +51,8 @@ def main(argv):
             temperature=FLAGS.temperature,
             top_k=FLAGS.top_k,
             top_p=FLAGS.top_p,
+            repetition_penalty=FLAGS.repetition_penalty,
+            stop=FLAGS.stop,
             seed=FLAGS.seed + i,
         )
         for piece in pieces:

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from txl_tf.errors import InputError
 from txl_tf.inference.generate import CHUNK
+from txl_tf.inference.sampling import Sampling
 
 # Shorter and longer than a segment (64) and than the memory (24), and none at all.
 PROMPTS = ["", "ab", "def f(x):\n    return x", "q" * 64, "wörter " * 20, "import os\n" * 15]
@@ -24,7 +25,8 @@ def reference_log_probs(lm, ids):
 def test_greedy_takes_the_most_likely_token_after_every_prefix(byte_model):
     ids = byte_model.vocabulary.encode(PROMPTS[4])[:100]
     lengths = np.arange(1, 101, dtype=np.int32)
-    found = byte_model.generator.generate(np.tile(ids, [100, 1]), lengths, 1, np.zeros(100, np.int32), 0.0, 0, 1.0)
+    greedy = Sampling(temperature=0.0).choice(np.zeros(100, np.int32))
+    found = byte_model.generator.generate(np.tile(ids, [100, 1]), lengths, 1, greedy)
     expected = reference_log_probs(byte_model, ids).argmax(-1)
     np.testing.assert_array_equal(found[:, 0], expected)
     assert len(set(expected)) > 3  # a model that says always the same would prove little
@@ -53,21 +55,43 @@ def test_the_stream_comes_in_pieces_the_first_of_them_early(byte_model):
 
 def test_resuming_from_a_cache_equals_one_run(byte_model):
     generator, n = byte_model.generator, 50
-    settings = [tf.constant([3]), tf.constant(1.0), tf.constant(0), tf.constant(1.0)]
-    given = np.full([1, CHUNK], -1, np.int32)
+    choice = Sampling(repetition_penalty=1.1).choice([3])
+    nothing = np.full([1, CHUNK], -1, np.int32)
+    given = nothing.copy()
     given[0, :5] = byte_model.vocabulary.encode("hello")
+    start = generator.begin(np.zeros([1, 0], np.int32))
 
-    def run(cache, last, given, n):
-        return generator.decode(cache, last, tf.constant(given), tf.constant(n), *settings)
-
-    whole, last, cache = run(generator.initial_cache(1), tf.constant([0]), given, n)
-    first, last_first, cache_first = run(generator.initial_cache(1), tf.constant([0]), given, 20)
-    second, last_second, cache_second = run(cache_first, last_first, np.full_like(given, -1), n - 20)
+    whole, draft = generator.decode(start, given, n, choice)
+    first, between = generator.decode(start, given, 20, choice)
+    second, resumed = generator.decode(between, nothing, n - 20, choice)
     np.testing.assert_array_equal(whole[0, :n], np.concatenate([first[0, :20], second[0, : n - 20]]))
-    np.testing.assert_array_equal(last, last_second)
-    assert int(cache.start) == int(cache_second.start)
-    for one, other in zip(cache.keys + cache.values, cache_second.keys + cache_second.values, strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+    for one, other in zip(tf.nest.flatten(draft), tf.nest.flatten(resumed), strict=True):
+        if one.dtype == tf.float32:
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+        else:
+            np.testing.assert_array_equal(one, other)
+
+
+def test_repetition_penalty_is_on_what_prompt_and_text_have(byte_model):
+    ids = byte_model.vocabulary.encode("ab" * 40)  # longer than a segment
+
+    def greedy(max_tokens, penalty):
+        choice = Sampling(temperature=0.0, repetition_penalty=penalty).choice([0])
+        return byte_model.generator.generate(ids[None], [len(ids)], max_tokens, choice).numpy()[0].tolist()
+
+    assert len({*ids.tolist(), *greedy(8, 1e4)}) == 2 + 8  # nothing comes twice
+    log_prob = reference_log_probs(byte_model, ids)[-1]
+    log_prob[list(set(ids))] *= 1.3
+    assert greedy(1, 1.3) == [log_prob.argmax()]
+
+
+def test_a_text_ends_before_the_first_stop_string(byte_model):
+    text = byte_model.generate("x", 60, seed=4)
+    stop = [text[30:33], text[20:22], "not in it"]
+    expected = text[: min(text.find(string) for string in stop[:2])]
+    assert byte_model.generate("x", 60, seed=4, stop=stop) == expected
+    assert "".join(byte_model.stream("x", 60, seed=4, stop=stop)) == expected
+    assert "".join(byte_model.stream("x", 60, seed=4, stop=["not in it"])) == text
 
 
 def test_scores_are_those_of_the_model_with_mems(byte_model):
@@ -88,3 +112,5 @@ def test_wrong_settings_are_refused_in_one_line(byte_model):
         byte_model.generate("x", 0)
     with pytest.raises(InputError, match=r"top_p=1\.5"):
         byte_model.stream("x", 5, top_p=1.5)
+    with pytest.raises(InputError, match="stop='abc'"):
+        byte_model.stream("x", 5, stop="abc")

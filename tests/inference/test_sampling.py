@@ -68,7 +68,9 @@ def test_uniform_is_uniform_and_depends_on_seed_and_position_alone():
     )
 
 
-@pytest.mark.parametrize("wrong", [{"temperature": -0.1}, {"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.1}])
+@pytest.mark.parametrize(
+    "wrong", [{"temperature": -0.1}, {"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.1}, {"repetition_penalty": 0.9}]
+)
 def test_settings_out_of_range_are_refused(wrong):
     with pytest.raises(InputError, match=next(iter(wrong))):
         Sampling(**wrong)

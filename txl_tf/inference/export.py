@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from txl_tf.errors import InputError
 from txl_tf.inference.cache import Cache
+from txl_tf.inference.sampling import Choice
 from txl_tf.inference.score import score_tokens
 
 README = """\
@@ -97,12 +98,13 @@ class ServedModel(tf.Module):
         """The signature `generate`; see README."""
         with tf.control_dependencies(_checks(prompts, max_tokens, temperature, top_k, top_p, seeds)):
             ids = self.vocabulary.encode_tensor(prompts)
+        choice = Choice(seeds, temperature, top_k, top_p, repetition_penalty=tf.constant(1.0))
         lengths = tf.cast(ids.row_lengths(), tf.int32)
         padded = ids.to_tensor(self.vocabulary.start_token, shape=[None, None])
         padded = tf.cond(
             tf.size(padded) > 0, lambda: padded, lambda: tf.fill([tf.size(lengths), 1], self.vocabulary.start_token)
         )
-        tokens = self.generator.generate(padded, tf.maximum(lengths, 1), max_tokens, seeds, temperature, top_k, top_p)
+        tokens = self.generator.generate(padded, tf.maximum(lengths, 1), max_tokens, choice)
         return {"texts": self.vocabulary.decode_tensor(tokens), "tokens": tokens}
 
     def score(self, texts):

@@ -6,14 +6,29 @@ Shapes: B texts, P the longest prompt, S tokens in a segment, M memory slots, V 
 """
 
 import dataclasses
+import functools
+import typing
 
 import tensorflow as tf
 
-from txl_tf.inference.cache import CachedDecoder
-from txl_tf.inference.sampling import sample, uniform
+from txl_tf.inference.cache import Cache, CachedDecoder
+from txl_tf.inference.sampling import Choice, penalise, sample, uniform
 
 CHUNK = 64
 """Tokens that one compiled call can make; the cache is copied once per call, not per token."""
+
+
+class Draft(typing.NamedTuple):
+    """Texts in the making.
+
+    cache: the Cache of what was read.
+    last: int32 [B], the tokens chosen last, not yet read.
+    seen: bool [B, V], the tokens that each text has.
+    """
+
+    cache: Cache
+    last: tf.Tensor
+    seen: tf.Tensor
 
 
 class Generator(tf.Module):
@@ -34,21 +49,17 @@ class Generator(tf.Module):
         self.segment = segment
         self.decoder = CachedDecoder(model, reach, segment)
         # One trace for any batch size; XLA then compiles once for each.
-        cache, ids, rows = (
-            self.decoder.cache_spec(),
-            tf.TensorSpec([None, None], tf.int32),
-            tf.TensorSpec([None], tf.int32),
-        )
-        count, number = tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.float32)
-        choice = [rows, number, count, number]
+        cache, draft = self.decoder.cache_spec(), self._draft_spec()
+        ids, rows, count = (tf.TensorSpec(shape, tf.int32) for shape in ([None, None], [None], []))
         chunk = tf.TensorSpec([None, CHUNK], tf.int32)
-        self.read_segment = tf.function(self.decoder, jit_compile=jit_compile, autograph=False)
-        self.decode = tf.function(
-            self.decode, [cache, rows, chunk, count, *choice], jit_compile=jit_compile, autograph=False
-        )
-        self.read_segments = tf.function(self.read_segments, [ids, cache], autograph=False)
-        self.read = tf.function(self.read, [ids, cache], autograph=False)
-        self.generate = tf.function(self.generate, [ids, rows, count, *choice], autograph=False)
+        compiled = functools.partial(tf.function, jit_compile=jit_compile, autograph=False)
+        plain = functools.partial(tf.function, autograph=False)
+        self.read_segment = compiled(self.decoder)
+        self.decode = compiled(self.decode, input_signature=[draft, chunk, count, Choice.spec()])
+        self.read_segments = plain(self.read_segments, input_signature=[ids, cache])
+        self.read = plain(self.read, input_signature=[ids, cache])
+        self.begin = plain(self.begin, input_signature=[ids])
+        self.generate = plain(self.generate, input_signature=[ids, rows, count, Choice.spec()])
 
     def initial_cache(self, batch_size):
         """The Cache before any text."""
@@ -103,7 +114,14 @@ class Generator(tf.Module):
         log_prob_TxBxV = tf.ensure_shape(pieces.concat(), [None, None, self.model.config.vocab_size])
         return tf.transpose(log_prob_TxBxV, [1, 0, 2]), cache
 
-    def generate(self, prompts, lengths, max_tokens, seeds, temperature, top_k, top_p):
+    def begin(self, tokens):
+        """Reads the beginning of texts, whole segments: int32 [B, n S], n >= 0 -> a Draft."""
+        batch_size = tf.shape(tokens)[0]
+        cache = self.read_segments(tokens, self.initial_cache(batch_size))
+        unseen = tf.zeros([batch_size, self.model.config.vocab_size], tf.bool)
+        return Draft(cache, last=tf.zeros([batch_size], tf.int32), seen=_mark(unseen, tokens))
+
+    def generate(self, prompts, lengths, max_tokens, choice):
         """Continues prompts of any lengths, each as if it were alone.
 
         What all prompts have in common, the shortest one's length, is read in segments; then every row reads its own
@@ -113,65 +131,66 @@ class Generator(tf.Module):
             prompts: int32 [B, P], padded with anything.
             lengths: int32 [B], tokens of each prompt, at least 1.
             max_tokens: int32 scalar.
-            seeds: int32 [B]: a row's tokens depend on its seed, prompt and the settings alone.
-            temperature, top_k, top_p: scalars; see `sampling.Sampling`.
+            choice: a Choice. A row's tokens depend on its seed, prompt and the settings alone.
 
         Returns:
             int32 [B, max_tokens].
         """
-        batch_size = tf.shape(prompts)[0]
         common = (tf.reduce_min(lengths) - 1) // self.segment * self.segment
-        cache = self.read_segments(prompts[:, :common], self.initial_cache(batch_size))
         steps = tf.reduce_max(lengths) - 1 - common + max_tokens
-        given = pad_prompts(prompts, lengths)[:, common:]
         chunks = -(-steps // CHUNK)
+        given = tf.where(tf.range(tf.shape(prompts)[1]) < lengths[:, None], prompts, -1)[:, common:]
         given = tf.pad(given, [[0, 0], [0, tf.maximum(chunks * CHUNK - tf.shape(given)[1], 0)]], constant_values=-1)
-        made = tf.TensorArray(tf.int32, chunks, element_shape=[CHUNK, None])
 
-        def body(i, last, cache, made):
+        def body(i, draft, made):
             piece = tf.reshape(given[:, i * CHUNK : (i + 1) * CHUNK], [-1, CHUNK])
-            n = tf.minimum(CHUNK, steps - i * CHUNK)
-            tokens, last, cache = self.decode(cache, last, piece, n, seeds, temperature, top_k, top_p)
-            return i + 1, last, cache, made.write(i, tf.transpose(tokens))
+            tokens, draft = self.decode(draft, piece, tf.minimum(CHUNK, steps - i * CHUNK), choice)
+            return i + 1, draft, made.write(i, tf.transpose(tokens))
 
-        state = (0, tf.zeros([batch_size], tf.int32), cache, made)
+        state = (0, self.begin(prompts[:, :common]), tf.TensorArray(tf.int32, chunks, element_shape=[CHUNK, None]))
         made = tf.while_loop(lambda i, *_: i < chunks, body, state)[-1]
         first = lengths - 1 - common  # the step that reads a prompt's last token makes the first new one
         return tf.gather(tf.transpose(made.concat()), first[:, None] + tf.range(max_tokens), batch_dims=1)
 
-    def decode(self, cache, last, given, n, seeds, temperature, top_k, top_p):
+    def decode(self, draft, given, n, choice):
         """Takes n steps, at most CHUNK: each reads a token and chooses the next.
 
         Args:
-            cache: the Cache of what was read.
-            last: int32 [B], the tokens to read where none is given: those chosen last.
-            given: int32 [B, CHUNK], the token to read at each step, or -1.
+            draft: a Draft.
+            given: int32 [B, CHUNK], the token to read at each step, or -1 for the one chosen last.
             n: int32 scalar.
-            seeds, temperature, top_k, top_p: as for `generate`.
+            choice: a Choice.
 
         Returns:
-            int32 [B, CHUNK] the token chosen at each step, int32 [B] the last, and the new Cache.
+            int32 [B, CHUNK], the token chosen at each step, and the new Draft.
         """
-
         kernels = self.decoder.kernels()
 
-        def body(i, last, cache, made):
-            token = tf.where(given[:, i] >= 0, given[:, i], last)
-            hidden, cache = self.decoder(token[:, None], cache, kernels)
+        def body(i, draft, made):
+            token = tf.where(given[:, i] >= 0, given[:, i], draft.last)
+            seen = _mark(draft.seen, token[:, None])
+            hidden, cache = self.decoder(token[:, None], draft.cache, kernels)
             log_prob = tf.cast(self.model.log_prob(hidden[:, 0]), tf.float32)
+            log_prob = penalise(log_prob, seen, choice.repetition_penalty)
             # cache.length is the place of the token to come in the row's own text.
-            last = sample(log_prob, uniform(seeds, cache.length), temperature, top_k, top_p)
-            return i + 1, last, cache, tf.where(tf.range(CHUNK) == i, last[:, None], made)
+            random = uniform(choice.seeds, cache.length)
+            last = sample(log_prob, random, choice.temperature, choice.top_k, choice.top_p)
+            return i + 1, Draft(cache, last, seen), tf.where(tf.range(CHUNK) == i, last[:, None], made)
 
-        state = (0, last, cache, tf.zeros_like(given))
-        _, last, cache, made = tf.while_loop(lambda i, *_: i < n, body, state)
-        return made, last, cache
+        _, draft, made = tf.while_loop(lambda i, *_: i < n, body, (0, draft, tf.zeros_like(given)))
+        return made, draft
 
     def cut(self, tokens, i):
         """Segment i of int32 [B, n S]: [B, S]."""
         return tf.reshape(tokens[:, i * self.segment : (i + 1) * self.segment], [-1, self.segment])
 
+    def _draft_spec(self):
+        seen = tf.TensorSpec([None, self.model.config.vocab_size], tf.bool)
+        return Draft(self.decoder.cache_spec(), tf.TensorSpec([None], tf.int32), seen)
 
-def pad_prompts(prompts, lengths):
-    """Prompts [B, P] with -1 after each one's end."""
-    return tf.where(tf.range(tf.shape(prompts)[1]) < lengths[:, None], prompts, -1)
+
+def _mark(seen, tokens):
+    """`seen` [B, V], true also for tokens [B, n]."""
+    rows = tf.broadcast_to(tf.range(tf.shape(tokens)[0])[:, None], tf.shape(tokens))
+    places = tf.stack([rows, tokens], axis=-1)
+    return tf.tensor_scatter_nd_update(seen, places, tf.ones_like(tokens, tf.bool))

@@ -63,14 +63,15 @@ class LanguageModel:
         _, reach = trained.config.for_evaluation(**reach)
         return cls(trained.model, trained.vocabulary, reach)
 
-    def generate(self, prompts, max_tokens=200, *, temperature=1.0, top_k=0, top_p=1.0, seed=0):
+    def generate(self, prompts, max_tokens=200, *, seed=0, stop=(), **sampling):
         """Continues one prompt or several at once.
 
         Args:
             prompts: str, or a list of them; "" starts from the vocabulary's start token.
             max_tokens: how many tokens to make for each.
-            temperature, top_k, top_p: see `Sampling`.
             seed: int, or a list with one for each prompt: what is made depends on it and on the prompt alone.
+            stop: strings; a continuation ends before the first of them.
+            sampling: temperature, top_k, top_p, repetition_penalty: see `Sampling`.
 
         Returns:
             The continuation, str, or a list of them.
@@ -82,32 +83,29 @@ class LanguageModel:
         texts = [prompts] if single else list(prompts)
         if not texts:
             return []
-        sampling = _checked(max_tokens, temperature, top_k, top_p)
+        choice = _choice(max_tokens, seed, len(texts), stop, sampling)
         ids, lengths = self._pad([self._encode_prompt(text) for text in texts])
-        made = self.generator.generate(
-            ids, lengths, tf.constant(max_tokens), _seeds(seed, len(texts)), *map(tf.constant, sampling)
-        )
-        texts = [self.vocabulary.decode(row) for row in made.numpy()]
+        made = self.generator.generate(ids, lengths, tf.constant(max_tokens), choice)
+        texts = ["".join(_until_stop([self.vocabulary.decode(row)], stop)) for row in made.numpy()]
         return texts[0] if single else texts
 
-    def stream(self, prompt, max_tokens=200, *, temperature=1.0, top_k=0, top_p=1.0, seed=0):
+    def stream(self, prompt, max_tokens=200, *, seed=0, stop=(), **sampling):
         """Yields the continuation of a prompt piece by piece as it is made; arguments as for `generate`."""
-        sampling = [tf.constant(value) for value in _checked(max_tokens, temperature, top_k, top_p)]
-        seeds = _seeds(seed, 1)
-        return self._stream(self._encode_prompt(prompt), max_tokens, seeds, sampling)
+        choice = _choice(max_tokens, seed, 1, stop, sampling)
+        return _until_stop(self._stream(self._encode_prompt(prompt), max_tokens, choice), stop)
 
-    def _stream(self, ids, max_tokens, seeds, sampling):
+    def _stream(self, ids, max_tokens, choice):
         whole = (len(ids) - 1) // self.generator.segment * self.generator.segment
-        cache = self.generator.read_segments(tf.constant(ids[None, :whole]), self.generator.initial_cache(1))
+        draft = self.generator.begin(tf.constant(ids[None, :whole]))
         rest = ids[whole:]  # one token at least, at most a segment
-        last, skip = tf.constant([0]), len(rest) - 1  # steps inside the prompt choose nothing of use
+        skip = len(rest) - 1  # steps inside the prompt choose nothing of use
         text = codecs.getincrementaldecoder("utf-8")("replace")
         burst = 1
         while max_tokens > 0:
             given = np.full([1, CHUNK], -1, np.int32)
-            given[0, : len(rest)] = rest[:CHUNK]
+            given[0, : len(rest)] = rest
             n = min(skip + burst, skip + max_tokens, CHUNK)
-            made, last, cache = self.generator.decode(cache, last, tf.constant(given), tf.constant(n), seeds, *sampling)
+            made, draft = self.generator.decode(draft, tf.constant(given), tf.constant(n), choice)
             made = made.numpy()[0, skip:n]
             max_tokens, rest, skip, burst = max_tokens - len(made), rest[:0], 0, min(2 * burst, STREAM_TOKENS)
             if piece := text.decode(self.vocabulary.decode_bytes(made)):
@@ -143,14 +141,29 @@ class LanguageModel:
         return tf.constant(padded), tf.constant(lengths)
 
 
-def _checked(max_tokens, temperature, top_k, top_p):
+def _choice(max_tokens, seed, count, stop, sampling):
+    """The Choice for `count` texts, from one seed for all or one for each."""
     if max_tokens < 1:
         raise InputError(f"max_tokens={max_tokens} must be at least 1")
-    sampling = Sampling(temperature, top_k, top_p)
-    return float(sampling.temperature), int(sampling.top_k), float(sampling.top_p)
-
-
-def _seeds(seed, count):
-    """int32 [count] from one int for all or one for each."""
+    if isinstance(stop, str) or not all(stop):
+        raise InputError(f"stop={stop!r} must be a list of strings that are not empty")
     seeds = np.broadcast_to(np.asarray(seed, np.int64), [count])
-    return tf.constant((seeds & 0x7FFFFFFF).astype(np.int32))
+    return Sampling(**sampling).choice((seeds & 0x7FFFFFFF).astype(np.int32))
+
+
+def _until_stop(pieces, stop):
+    """The pieces of a text up to the first stop string; what may be the beginning of one is held back."""
+    longest = max(map(len, stop), default=1)
+    held = ""
+    for piece in pieces:
+        held += piece
+        ends = [place for place in map(held.find, stop) if place >= 0]
+        if ends:
+            held = held[: min(ends)]
+            break
+        ready = len(held) - (longest - 1)
+        if ready > 0:
+            yield held[:ready]
+            held = held[ready:]
+    if held:
+        yield held

@@ -1,6 +1,7 @@
 """Choosing the next token from its log-probabilities."""
 
 import dataclasses
+import typing
 
 import tensorflow as tf
 
@@ -15,11 +16,15 @@ class Sampling:
         temperature: divides the log-probabilities; 0: always the most likely token.
         top_k: only the k most likely tokens (and those as likely as the last of them); 0: all.
         top_p: only the most likely tokens that together reach this probability; 1: all.
+        repetition_penalty: makes tokens that the text already has less likely: before all else their logits are
+            divided by it if positive, else multiplied (Keskar et al. 2019, arXiv 1909.05858, section 4.1, with
+            log-probabilities as logits). 1: no penalty.
     """
 
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
+    repetition_penalty: float = 1.0
 
     def __post_init__(self):
         """Refuses settings that leave nothing to choose from."""
@@ -29,6 +34,39 @@ class Sampling:
             raise InputError(f"top_k={self.top_k} must not be negative; 0 takes all tokens")
         if not 0 < self.top_p <= 1:
             raise InputError(f"top_p={self.top_p} must be above 0 and at most 1")
+        if not 1 <= self.repetition_penalty < float("inf"):
+            raise InputError(f"repetition_penalty={self.repetition_penalty} must be at least 1; 1 is no penalty")
+
+    def choice(self, seeds):
+        """The `Choice` of these settings with int32 seeds [B]."""
+        return Choice(
+            tf.constant(seeds, tf.int32),
+            tf.constant(self.temperature, tf.float32),
+            tf.constant(self.top_k, tf.int32),
+            tf.constant(self.top_p, tf.float32),
+            tf.constant(self.repetition_penalty, tf.float32),
+        )
+
+
+class Choice(typing.NamedTuple):
+    """How to choose, as tensors: int32 seeds [B], and the fields of `Sampling` as scalars."""
+
+    seeds: tf.Tensor
+    temperature: tf.Tensor
+    top_k: tf.Tensor
+    top_p: tf.Tensor
+    repetition_penalty: tf.Tensor
+
+    @classmethod
+    def spec(cls):
+        """The TensorSpecs of a Choice for any batch size."""
+        count, number = tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.float32)
+        return cls(tf.TensorSpec([None], tf.int32), number, count, number, number)
+
+
+def penalise(log_prob, seen, penalty):
+    """Log-probabilities [B, V], those of tokens that were seen (bool [B, V]) times the penalty: see `Sampling`."""
+    return tf.where(seen, log_prob * penalty, log_prob)  # they are never positive
 
 
 def sample(log_prob, random, temperature, top_k, top_p):

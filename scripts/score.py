@@ -1,0 +1,67 @@
+"""Scores the lines of a file: how likely each is, given nothing before it.
+
+    python scripts/score.py --model_dir=runs/demo --input=sentences.txt --output=scores.jsonl
+
+One JSON line for each line of the input, in its order: text, tokens, total (log-probability in nats), ppl; with
+--per_token also ids and log_probs. The first token's probability is that after the vocabulary's start token.
+"""
+
+import json
+import math
+import sys
+
+from absl import flags
+from command_line import define_config_flags, given_flags, run
+
+from txl_tf.config import EvalConfig, ModelConfig
+from txl_tf.errors import InputError
+
+REACH = ("mem_len", "clamp_len", "same_length")
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
+flags.DEFINE_string("input", None, "a UTF-8 text file, one text per line")
+flags.DEFINE_string("output", None, "where the JSON lines go; standard output if not given")
+flags.DEFINE_integer("batch_size", 16, "lines scored at once; changes no result", lower_bound=1)
+flags.DEFINE_bool("per_token", False, "also list ids and log_probs")
+flags.mark_flags_as_required(["model_dir", "input"])
+define_config_flags(EvalConfig, only=REACH)
+define_config_flags(ModelConfig, only=("mem_init",))
+
+
+def main(argv):
+    del argv
+    import tensorflow as tf  # after the flags are parsed: it takes seconds to load
+
+    from txl_tf.inference.language_model import LanguageModel
+
+    lines = read_lines(FLAGS.input)
+    model = LanguageModel.load(
+        FLAGS.model_dir, **given_flags(EvalConfig, only=REACH), **given_flags(ModelConfig, only=("mem_init",))
+    )
+    output = tf.io.gfile.GFile(FLAGS.output, "w") if FLAGS.output else sys.stdout
+    for start in range(0, len(lines), FLAGS.batch_size):
+        batch = lines[start : start + FLAGS.batch_size]
+        for text, score in zip(batch, model.score(batch), strict=True):
+            n = len(score.ids)
+            result = {"text": text, "tokens": n, "total": score.total, "ppl": math.exp(-score.total / n) if n else None}
+            if FLAGS.per_token:
+                result |= {"ids": score.ids.tolist(), "log_probs": score.log_probs.tolist()}
+            output.write(json.dumps(result, ensure_ascii=False) + "\n")
+    output.flush()
+
+
+def read_lines(path):
+    """The lines of a UTF-8 file, without their ends."""
+    import tensorflow as tf
+
+    with tf.io.gfile.GFile(path, "rb") as file:
+        data = file.read()
+    try:
+        return data.decode().removesuffix("\n").split("\n") if data else []
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text ({error})") from error
+
+
+if __name__ == "__main__":
+    run(main)

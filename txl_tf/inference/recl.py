@@ -1,0 +1,68 @@
+"""Relative effective context length (paper, section 4.3 and appendix C).
+
+How far back does a model still make use of context, measured against the others of its group? For context lengths
+c < c', a model's gain is how much better it predicts with c' tokens of context than the best model of the group does
+with c, on the positions that are hardest for the group with c: comparing with the best, and on the same positions,
+keeps a weak model from looking as if it gained more because it has more to gain.
+"""
+
+import itertools
+
+import numpy as np
+
+
+def relative_gains(losses, top_r=0.1):
+    """The relative gain of every model from each context length to the next.
+
+    With l_m(c, t) the loss of model m at position t given c tokens of context (appendix C):
+        f(c, t)   = min over m of l_m(c, t), the group's baseline
+        T         = the top r share of positions t with the largest f(c, t)
+        f_m(c, c')= mean over T of min(f(c, t), l_m(c', t))
+        g_m(c, c')= (f(c) - f_m(c, c')) / f(c), with f(c) the mean of f(c, t) over T.
+
+    Args:
+        losses: float [models, context lengths, positions], in nats; context lengths rising.
+        top_r: share of the positions that count as hard, in (0, 1].
+
+    Returns:
+        [models, context lengths - 1].
+
+    Raises:
+        ValueError: fewer than two context lengths, no position, or top_r out of range.
+    """
+    losses = np.asarray(losses, np.float64)
+    if losses.ndim != 3 or losses.shape[1] < 2 or losses.shape[2] < 1:
+        raise ValueError(f"losses must be [models, at least 2 context lengths, positions], not {losses.shape}")
+    if not 0 < top_r <= 1:
+        raise ValueError(f"top_r={top_r} must be above 0 and at most 1")
+    hard = max(1, round(top_r * losses.shape[2]))
+    gains = []
+    for shorter, longer in zip(losses[:, :-1].swapaxes(0, 1), losses[:, 1:].swapaxes(0, 1), strict=True):
+        baseline = shorter.min(axis=0)
+        chosen = np.argpartition(-baseline, hard - 1)[:hard]
+        base = baseline[chosen]
+        gains.append((base.mean() - np.minimum(base, longer[:, chosen]).mean(axis=1)) / base.mean())
+    return np.stack(gains, axis=1)
+
+
+def effective_context_lengths(losses, context_lengths, top_r=0.1, threshold=0.01):
+    """RECL: the longest context from which a model still gains, relative to its group.
+
+    The context grows from each length to the next for as long as the relative gain is at least `threshold`.
+
+    Args:
+        losses, top_r: as for `relative_gains`.
+        context_lengths: rising, as many as losses.shape[1].
+        threshold: the smallest relative gain that counts (the paper's: 0.01).
+
+    Returns:
+        list of one context length per model.
+
+    Raises:
+        ValueError: as for `relative_gains`, or lengths that do not rise or do not fit the losses.
+    """
+    lengths = list(context_lengths)
+    if len(lengths) != np.shape(losses)[1] or any(a >= b for a, b in itertools.pairwise(lengths)):
+        raise ValueError(f"context_lengths={lengths} must rise and be as many as the losses have")
+    gains = relative_gains(losses, top_r)
+    return [lengths[int(np.argmin(np.append(row >= threshold, False)))] for row in gains]
