@@ -1,0 +1,98 @@
+"""mixed_bfloat16: matmuls in bfloat16, all that needs digits in float32, and nearly the same loss."""
+
+import dataclasses
+import json
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from txl_tf.config import Config, DataConfig, EvalConfig, ModelConfig, TrainConfig
+from txl_tf.data.pipeline import evaluation_batches
+from txl_tf.model_dir import load_trained
+from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.training.loop import train
+
+MODEL = ModelConfig(
+    vocab_size=256, n_layer=2, d_model=32, d_embed=32, n_head=2, d_head=16, d_inner=64, dropout=0.0, mem_len=16
+)
+CONFIG = Config(
+    MODEL,
+    DataConfig(batch_size=4, tgt_len=16),
+    TrainConfig(
+        train_steps=60,
+        learning_rate=1e-2,
+        steps_per_loop=20,
+        log_steps=20,
+        save_steps=60,
+        eval_steps=0,
+        jit_compile=False,
+    ),
+    EvalConfig(batch_size=4, tgt_len=16, mem_len=16),
+)
+
+
+def read_segments(model, corpus):
+    """The loss of each of the first segments of the valid split."""
+    losses, mems = [], None
+    for inputs, targets in evaluation_batches(corpus, "valid", 4, 16).take(8):
+        hidden, mems = model(inputs, mems)
+        losses.append(float(tf.reduce_mean(model.nll(hidden, targets))))
+    return np.array(losses)
+
+
+def test_loss_is_that_of_float32(corpus, tmp_path, one_device):
+    """On real text after training has got somewhere: with float32's weights, and with those learned in bfloat16."""
+    lines = {}
+    for dtype in ("float32", "mixed_bfloat16"):
+        config = dataclasses.replace(CONFIG, model=dataclasses.replace(MODEL, dtype=dtype))
+        train(config, corpus, str(tmp_path / dtype), one_device)
+        lines[dtype] = [json.loads(line) for line in (tmp_path / dtype / "metrics.jsonl").read_text().splitlines()]
+    for plain, mixed in zip(*lines.values(), strict=True):
+        np.testing.assert_allclose(mixed["loss"], plain["loss"], rtol=1e-2)
+    assert plain["loss"] < 0.6 * np.log(256)
+
+    plain = load_trained(str(tmp_path / "float32")).model
+    mixed = TransformerXL(dataclasses.replace(MODEL, dtype="mixed_bfloat16"))
+    mixed.set_weights(plain.get_weights())
+    want, got = read_segments(plain, corpus), read_segments(mixed, corpus)
+    np.testing.assert_allclose(got.mean(), want.mean(), rtol=1e-2)
+    np.testing.assert_allclose(got, want, rtol=2e-2)
+    assert np.abs(got - want).max() > 1e-6  # or bfloat16 was never used
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"untie_r": True, "cutoffs": (40, 100), "div_val": 2},
+        {"attn_type": "shaw", "pre_lnorm": True, "dropout_type": "variational"},
+        {"attn_type": "alrfou", "dropemb": 0.1},
+        {"attn_type": "vaswani", "remat": True},
+    ],
+)
+def test_every_matmul_is_in_bfloat16_and_nothing_else_that_matters(changes):
+    """In what goes to XLA: all dots in bfloat16, forward and backward; softmax, layer norm and loss in float32."""
+    keras.utils.set_random_seed(1)
+    model = TransformerXL(
+        dataclasses.replace(MODEL, **{"dropout": 0.1, "dropatt": 0.1, "dtype": "mixed_bfloat16"} | changes)
+    )
+    tokens, mems = tf.zeros([2, 16], tf.int32), model.initial_mems(2)
+
+    @tf.function(jit_compile=True)
+    def compute(tokens, mems):
+        with tf.GradientTape() as tape:
+            hidden, new_mems = model(tokens, mems, seed=tf.constant([1, 2]), training=True)
+            loss = tf.reduce_mean(model.nll(hidden, tokens))
+        gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
+        return loss, [tf.convert_to_tensor(gradient) for gradient in gradients], new_mems
+
+    loss, gradients, new_mems = compute.get_concrete_function(tokens, mems).structured_outputs
+    assert loss.dtype == tf.float32
+    assert {gradient.dtype for gradient in gradients} == {tf.float32}
+    assert {memory.dtype for memory in (*mems.hidden, *new_mems.hidden)} == {tf.bfloat16}
+    hlo = compute.experimental_get_compiler_ir(tokens, mems)(stage="hlo")
+    assert hlo.count(" dot(") > 30
+    assert set(re.findall(r"= (\w+)\[[^=]*\bdot\(", hlo)) == {"bf16"}
+    assert set(re.findall(r"= (\w+)\[[^=]*\b(?:exponential|log|rsqrt)\(", hlo)) == {"f32"}
