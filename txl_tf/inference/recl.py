@@ -9,6 +9,11 @@ keeps a weak model from looking as if it gained more because it has more to gain
 import itertools
 
 import numpy as np
+import tensorflow as tf
+
+from txl_tf.data.pipeline import evaluation_batches
+from txl_tf.errors import InputError
+from txl_tf.inference.score import score_tokens
 
 
 def relative_gains(losses, top_r=0.1):
@@ -66,3 +71,45 @@ def effective_context_lengths(losses, context_lengths, top_r=0.1, threshold=0.01
         raise ValueError(f"context_lengths={lengths} must rise and be as many as the losses have")
     gains = relative_gains(losses, top_r)
     return [lengths[int(np.argmin(np.append(row >= threshold, False)))] for row in gains]
+
+
+def context_losses(generator, tokens, positions, context_lengths, batch_size=16):
+    """A model's loss at some positions of a text, given no more than so many tokens of context.
+
+    Every position is predicted afresh: an empty cache reads the c tokens before it. (Memory carried along would let a
+    recurrent model use what is farther away than c.)
+
+    Args:
+        generator: a Generator whose memory covers the longest context.
+        tokens: int32 [n], the text.
+        positions: int [P], none before the longest context.
+        context_lengths: c, at least 1 each.
+        batch_size: positions predicted at once; changes no result.
+
+    Returns:
+        float32 [context lengths, P], in nats.
+    """
+    score = tf.function(lambda texts, lengths, first: score_tokens(generator, texts, lengths, first), autograph=False)
+    losses = np.zeros([len(context_lengths), len(positions)], np.float32)
+    for row, context in zip(losses, context_lengths, strict=True):
+        windows = np.stack([tokens[position - context : position + 1] for position in positions])
+        for start in range(0, len(windows), batch_size):
+            batch = windows[start : start + batch_size]
+            lengths = np.full(len(batch), context, np.int32)
+            row[start : start + batch_size] = -score(batch[:, 1:], lengths, batch[:, 0])[:, -1]
+    return losses
+
+
+def draw_positions(corpus, split, count, longest, seed=0):
+    """Positions of a split to compare models at: (its tokens int32 [n], positions [count]).
+
+    Raises:
+        InputError: the split is too short.
+    """
+    batches = evaluation_batches(corpus, split, 1, 4096)
+    inputs = np.concatenate([batch[0] for batch, _ in batches.as_numpy_iterator()])[: corpus.split(split).tokens - 1]
+    if len(inputs) <= longest:
+        raise InputError(
+            f"{corpus.data_dir}: {split} has {len(inputs) + 1:,} tokens: too few for contexts of {longest}"
+        )
+    return inputs, np.sort(np.random.default_rng(seed).integers(longest, len(inputs), count))

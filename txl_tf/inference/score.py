@@ -10,7 +10,7 @@ def score_tokens(generator, tokens, lengths, start_token):
         generator: a Generator.
         tokens: int32 [B, P], padded with anything.
         lengths: int32 [B], tokens of each text; 0 is allowed.
-        start_token: the id before the first token.
+        start_token: the id before the first token; one for all texts, or int32 [B].
 
     Returns:
         float32 [B, P], natural logarithms; 0 past a text's end.
@@ -21,7 +21,8 @@ def score_tokens(generator, tokens, lengths, start_token):
     real = tf.range(longest) < lengths[:, None]
     padding = [[0, 0], [0, segments * segment - longest]]
     targets = tf.pad(tf.where(real, tokens, -1), padding, constant_values=-1)
-    inputs = tf.concat([tf.fill([batch_size, 1], start_token), tf.maximum(targets, 0)], axis=1)
+    start = tf.broadcast_to(tf.reshape(start_token, [-1, 1]), [batch_size, 1])
+    inputs = tf.concat([start, tf.maximum(targets, 0)], axis=1)
 
     def body(i, cache, scores):
         hidden, cache = generator.read_segment(generator.cut(inputs, i), cache)

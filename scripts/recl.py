@@ -1,0 +1,61 @@
+"""Relative effective context length of a group of models (paper, section 4.3 and appendix C).
+
+    python scripts/recl.py --model_dirs=runs/a,runs/b --data_dir=data/wt103 --context_lengths=50,100,150,200
+
+One JSON line per model: the longest context from which it still gains, relative to the best of the group, on the
+hardest positions; and its relative gain at every step. All models must have the vocabulary of the corpus.
+"""
+
+import json
+
+from absl import flags
+from command_line import run
+
+from txl_tf.errors import InputError
+
+FLAGS = flags.FLAGS
+flags.DEFINE_list("model_dirs", None, "directories that scripts/train.py wrote, separated by commas")
+flags.DEFINE_string("data_dir", None, "the corpus, as scripts/prepare_data.py wrote it")
+flags.DEFINE_string("split", "test", "which split: train, valid or test")
+flags.DEFINE_list("context_lengths", ["50", "100", "150", "200", "250", "300"], "contexts to compare, rising")
+flags.DEFINE_integer("positions", 1000, "how many tokens are predicted, drawn from the split", lower_bound=1)
+flags.DEFINE_float("top_r", 0.1, "share of the positions that count: the hardest", lower_bound=0, upper_bound=1)
+flags.DEFINE_float("threshold", 0.01, "the smallest relative gain that counts")
+flags.DEFINE_integer("seed", 0, "of the positions")
+flags.mark_flags_as_required(["model_dirs", "data_dir"])
+
+
+def main(argv):
+    del argv
+    try:
+        lengths = [int(length) for length in FLAGS.context_lengths]
+    except ValueError:
+        lengths = []
+    if len(lengths) < 2 or lengths[0] < 1 or sorted(set(lengths)) != lengths:
+        raise InputError("--context_lengths must be at least two rising integers, separated by commas")
+    if not FLAGS.top_r:
+        raise InputError("--top_r must be above 0")
+    import numpy as np  # after the flags are parsed: TensorFlow takes seconds to load
+
+    from txl_tf.data.manifest import load_corpus
+    from txl_tf.inference.generate import Generator
+    from txl_tf.inference.recl import context_losses, draw_positions, effective_context_lengths, relative_gains
+    from txl_tf.model_dir import load_trained, vocabulary_identity
+
+    corpus = load_corpus(FLAGS.data_dir)
+    tokens, positions = draw_positions(corpus, FLAGS.split, FLAGS.positions, lengths[-1], FLAGS.seed)
+    losses = []
+    for model_dir in FLAGS.model_dirs:
+        trained = load_trained(model_dir)
+        if vocabulary_identity(corpus) != trained.vocabulary_identity:
+            raise InputError(f"{model_dir} learned another vocabulary than that of {FLAGS.data_dir}")
+        _, reach = trained.config.for_evaluation(mem_len=lengths[-1])
+        losses.append(context_losses(Generator(trained.model, reach), tokens, positions, lengths))
+    gains = relative_gains(np.stack(losses), FLAGS.top_r)
+    found = effective_context_lengths(np.stack(losses), lengths, FLAGS.top_r, FLAGS.threshold)
+    for model_dir, length, steps in zip(FLAGS.model_dirs, found, gains, strict=True):
+        print(json.dumps({"model_dir": model_dir, "recl": length, "gains": [round(float(gain), 5) for gain in steps]}))
+
+
+if __name__ == "__main__":
+    run(main)
