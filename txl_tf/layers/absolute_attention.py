@@ -48,7 +48,7 @@ class LearnedAbsoluteAttention(AbsoluteAttention):
 
     def __init__(self, n_head, d_head, *, max_klen, **kwargs):
         super().__init__(n_head, d_head, **kwargs)
-        if max_klen < 1:
+        if not max_klen or max_klen < 1:
             raise ValueError(f"LearnedAbsoluteAttention: max_klen must be positive, got {max_klen}")
         self.max_klen = max_klen
 

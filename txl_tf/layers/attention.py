@@ -8,7 +8,7 @@ import typing
 import keras
 import tensorflow as tf
 
-from txl_tf.layers.dropout import dropout
+from txl_tf.layers.dropout import checked_rate, dropout
 from txl_tf.layers.relative import key_distances, relative_shift, sinusoids, visible_keys
 
 MASKED = -1e30  # added to scores of keys that may not be seen; finite, so that no row can become NaN
@@ -65,7 +65,7 @@ class MemoryAttention(keras.layers.Layer):
             raise ValueError(f"{type(self).__name__}: n_head and d_head must be positive, got {n_head} and {d_head}")
         self.n_head = n_head
         self.d_head = d_head
-        self.dropatt = dropatt
+        self.dropatt = checked_rate(dropatt, "dropatt", self)
         self.init_std = init_std
 
     def build(self, hidden_shape, mems_shape=None):
@@ -101,15 +101,30 @@ class MemoryAttention(keras.layers.Layer):
 
     def place(self, hidden, mems=None, positions=None):
         """What is read: the segment [B, T, D], and memory and segment [B, K, D], with absolute positions if any."""
-        context = with_memory(hidden, mems)
+        self._check(hidden, mems, positions)
+        return hidden, with_memory(hidden, mems)
+
+    def _check(self, hidden, mems, positions):
+        """ValueError for inputs whose shapes do not fit together, before TensorFlow says so in its own way."""
+        where = f"{type(self).__name__} {self.name}"
+        batch, t_len, d_model = hidden.shape if len(hidden.shape) == 3 else (None,) * 3
+        if t_len is None or d_model != self.query_kernel.shape[0]:
+            raise ValueError(
+                f"{where}: hidden must be [B, T, D] with T known and D={self.query_kernel.shape[0]}, got {hidden.shape}"
+            )
+        m_len = 0
+        if mems is not None:
+            fits = len(mems.shape) == 3 and mems.shape[1] is not None and mems.shape[2] == d_model
+            if not fits or (None not in (batch, mems.shape[0]) and batch != mems.shape[0]):
+                raise ValueError(f"{where}: mems must be [B, M, D] to hidden's {hidden.shape}, got {mems.shape}")
+            m_len = mems.shape[1]
         if positions is not None:
-            k_len, given = context.shape[1], positions.shape[max(positions.shape.rank - 2, 0)]
-            if given != k_len:
+            *_, given, width = (*positions.shape, d_model) if len(positions.shape) == 1 else positions.shape
+            if given != m_len + t_len or width != d_model:
                 raise ValueError(
-                    f"{type(self).__name__} {self.name}: {k_len} keys (memory and segment) need as many positions, "
-                    f"got {given}"
+                    f"{where}: {m_len + t_len} keys (memory and segment) need as many positions, "
+                    f"[K] distances or [K, D] encodings, got {given} of shape {positions.shape}"
                 )
-        return hidden, context
 
     def read(self, hidden, context, positions=None, attention_mask=None, biases=None, seed=None, training=False):
         """`call` with what `place` returns, perhaps normalised.
@@ -119,6 +134,11 @@ class MemoryAttention(keras.layers.Layer):
         t_len, k_len = hidden.shape[1], context.shape[1]
         if attention_mask is None:
             attention_mask = visible_keys(t_len, k_len - t_len, self.window(k_len - t_len))
+        elif any(size not in (1, n) for size, n in zip(attention_mask.shape[-2:], (t_len, k_len), strict=True)):
+            raise ValueError(
+                f"{type(self).__name__} {self.name}: attention_mask must end in [T, K] = [{t_len}, {k_len}], "
+                f"got {attention_mask.shape}"
+            )
         if positions is None:
             positions = self.default_positions(k_len, hidden)
         kernels = self.kernels()
@@ -297,13 +317,20 @@ class RelMultiHeadAttention(MemoryAttention):
 
     def content_query(self, query, biases):
         """q + u: terms (a) and (c) with the keys."""
-        content_bias, _ = (self.content_bias, self.position_bias) if self.own_biases else biases
+        content_bias, _ = self._biases(biases)
         return query + self._scaled(content_bias, query)[:, None]
 
     def position_score(self, query, position, biases):
         """Terms (b) and (d)."""
-        _, position_bias = (self.content_bias, self.position_bias) if self.own_biases else biases
+        _, position_bias = self._biases(biases)
         return tf.einsum("bhtd,hkd->bhtk", query + self._scaled(position_bias, query)[:, None], position)
+
+    def _biases(self, given):
+        if self.own_biases:
+            return self.content_bias, self.position_bias
+        if given is None:
+            raise ValueError(f"RelMultiHeadAttention {self.name}: with own_biases=False pass biases=(u, v)")
+        return given
 
     def get_config(self):
         """The constructor's arguments."""

@@ -40,6 +40,9 @@ class DecoderLayer(keras.layers.Layer):
             belong to pairs of positions, keep their own.
         init_std: of all kernels.
         layer_norm_epsilon: added to the variance.
+
+    Raises:
+        ValueError: an unknown attn_type, or what the sublayers refuse.
     """
 
     def __init__(
@@ -80,6 +83,8 @@ class DecoderLayer(keras.layers.Layer):
             "layer_norm_epsilon": layer_norm_epsilon,
         }
         policy = self.dtype_policy
+        if attn_type not in ATTENTION:
+            raise ValueError(f"DecoderLayer: attn_type is {attn_type!r}; choose from {tuple(ATTENTION)}")
         special = {"transformer_xl": {"own_biases": own_biases}, "vaswani": {}}.get(attn_type, {"max_klen": max_klen})
         self.attention = ATTENTION[attn_type](
             n_head, d_head, dropatt=dropatt, init_std=init_std, dtype=policy, name="attention", **special

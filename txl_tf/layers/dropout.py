@@ -7,6 +7,13 @@ exactly after a resume, and need no generator state in checkpoints.
 import tensorflow as tf
 
 
+def checked_rate(rate, name, layer):
+    """`rate`, or a ValueError if it is not in [0, 1)."""
+    if not 0 <= rate < 1:
+        raise ValueError(f"{type(layer).__name__}: {name} must be in [0, 1), got {rate}")
+    return rate
+
+
 def dropout(x, rate, seed=None, shared_axis=None):
     """Zeroes elements of x with probability `rate` and scales the rest by 1 / (1 - rate).
 

@@ -2,7 +2,7 @@
 
 import keras
 
-from txl_tf.layers.dropout import TIME, dropout, split_seed
+from txl_tf.layers.dropout import TIME, checked_rate, dropout, split_seed
 
 ACTIVATIONS = ("relu", "gelu")
 
@@ -32,7 +32,7 @@ class FeedForward(keras.layers.Layer):
             raise ValueError(f"FeedForward: activation is {activation!r}; choose from {ACTIVATIONS}")
         self.d_inner = d_inner
         self.activation = activation
-        self.dropout = dropout
+        self.dropout = checked_rate(dropout, "dropout", self)
         self.variational = variational
         self.init_std = init_std
 

@@ -20,7 +20,12 @@ def sinusoids(distances, d_model, dtype=tf.float32):
 
     Returns:
         [K, D].
+
+    Raises:
+        ValueError: d_model is odd.
     """
+    if d_model % 2:
+        raise ValueError(f"sinusoids need an even d_model, half sines and half cosines, got {d_model}")
     inverse_frequency = 10000.0 ** (-tf.range(0, d_model, 2, dtype=tf.float32) / d_model)
     angle_KxF = tf.cast(distances, tf.float32)[:, None] * inverse_frequency[None, :]
     return tf.cast(tf.concat([tf.sin(angle_KxF), tf.cos(angle_KxF)], axis=-1), dtype)

@@ -28,7 +28,7 @@ class ShawAttention(MemoryAttention):
 
     def __init__(self, n_head, d_head, *, max_klen, **kwargs):
         super().__init__(n_head, d_head, **kwargs)
-        if max_klen < 1:
+        if not max_klen or max_klen < 1:
             raise ValueError(f"ShawAttention: max_klen must be positive, got {max_klen}")
         self.max_klen = max_klen
 

@@ -115,11 +115,17 @@ class TransformerXL(keras.Model):
 
         Returns:
             hidden [B, T, D], for `nll` or `log_prob`, and the new Mems; no gradient flows into either Mems.
+
+        Raises:
+            ValueError: tokens or mems of another shape.
         """
         reach = reach or self.config.reach
+        if len(tokens.shape) != 2 or tokens.shape[1] is None or not tokens.dtype.is_integer:
+            raise ValueError(f"tokens must be integers [B, T] with T known, got {tokens.dtype.name} {tokens.shape}")
         if mems is None:
             mems = self.initial_mems(tf.shape(tokens)[0], reach)
-        t_len, m_len = tokens.shape[1], mems.hidden[0].shape[1]
+        t_len, m_len = tokens.shape[1], reach.mem_len
+        self._check_mems(tokens, mems, m_len)
         config = self.config
         rate, token_rate = (config.dropout, config.dropemb) if training else (0.0, 0.0)
         shared_axis = TIME if config.dropout_type == "variational" else None
@@ -144,11 +150,25 @@ class TransformerXL(keras.Model):
         new_mems = Mems(tuple(new_hidden), tf.minimum(mems.length + t_len, m_len))
         return dropout(hidden, rate, output_seed, shared_axis), new_mems
 
+    def _check_mems(self, tokens, mems, m_len):
+        want = tf.TensorShape([tokens.shape[0], m_len, self.config.d_model])
+        given = [memory.shape for memory in mems.hidden]
+        if len(given) != self.config.n_layer or not all(want.is_compatible_with(shape) for shape in given):
+            raise ValueError(
+                f"mems must be {self.config.n_layer} tensors {want} for tokens {tokens.shape} and mem_len={m_len}, got "
+                f"{[tuple(shape) for shape in given]}: take them from initial_mems with the same batch size and reach"
+            )
+
     def nll(self, hidden, targets):
         """Negative log-likelihood of targets [B, T] given hidden [B, T, D]: float32 [B, T], in nats.
 
         Where the target is -1 there is nothing to score: 0, with no gradient.
+
+        Raises:
+            ValueError: not as many targets as hidden states.
         """
+        if not tf.TensorShape(hidden.shape[:-1]).is_compatible_with(targets.shape):
+            raise ValueError(f"each of hidden's {hidden.shape[:-1]} states needs a target, got targets {targets.shape}")
         return self.softmax.nll(hidden, targets, self.embedding)
 
     def log_prob(self, hidden):
