@@ -12,6 +12,7 @@ from reference_variants import VARIANTS
 from txl_tf.config import ModelConfig
 from txl_tf.errors import InputError
 from txl_tf.inference.cache import CachedDecoder
+from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.models.transformer_xl import TransformerXL
 
 CONFIG = ModelConfig(
@@ -112,6 +113,17 @@ def test_dropout_of_sinusoids_is_that_of_the_embedding(rng):
     np.testing.assert_array_equal(placed == 0, embedded == 0)
     assert 0.3 < (placed == 0).mean() < 0.7
     assert (context[:, : CONFIG.mem_len] != 0).mean() > 0.8  # positions of the memory are not dropped
+
+
+@pytest.mark.parametrize("attn_type", ["transformer_xl", *VARIANTS])
+def test_layer_in_a_strangers_functional_model(rng, tmp_path, attn_type):
+    segment, memory = keras.Input([T, 8]), keras.Input([6, 8])
+    layer = DecoderLayer(n_head=2, d_head=4, d_inner=12, attn_type=attn_type, max_klen=8, pre_lnorm=True)
+    model = keras.Model([segment, memory], layer(segment, mems=memory))
+    data = [rng.normal(size=[B, n, 8]).astype("float32") for n in (T, 6)]
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded.predict(data, verbose=0), model.predict(data, verbose=0))
 
 
 @pytest.mark.parametrize("attn_type", VARIANTS)

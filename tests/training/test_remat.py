@@ -9,8 +9,10 @@ import tensorflow as tf
 from tensorflow.compiler.xla.service import hlo_pb2
 
 from txl_tf import distribute
-from txl_tf.config import ModelConfig, TrainConfig
+from txl_tf.config import Config, ModelConfig, TrainConfig
+from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.training.loop import refuse_drift
 from txl_tf.training.optimizer import make_optimizer
 from txl_tf.training.step import make_host_loop
 
@@ -96,3 +98,9 @@ def test_training_on_two_replicas_is_the_same(rng, two_replicas):
     for start, plain, remat in zip(before, *weights, strict=True):
         np.testing.assert_array_equal(remat, plain)
         assert (plain != start).any()
+
+
+def test_a_run_that_needs_memory_may_go_on_with_it():
+    refuse_drift(Config(CONFIG), Config(dataclasses.replace(CONFIG, remat=True)), "runs/x")
+    with pytest.raises(InputError, match="dropout"):
+        refuse_drift(Config(CONFIG), Config(dataclasses.replace(CONFIG, dropout=0.2)), "runs/x")

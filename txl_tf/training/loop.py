@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from txl_tf import distribute
 from txl_tf import model_dir as model_dirs
-from txl_tf.config import TrainConfig
 from txl_tf.data.pipeline import named_read_errors, segments_per_epoch, training_batches
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl import TransformerXL
@@ -17,8 +16,8 @@ from txl_tf.training.metrics import Metrics
 from txl_tf.training.optimizer import WarmupCosine, make_optimizer
 from txl_tf.training.step import make_host_loop
 
-FREE_TO_CHANGE = {"steps_per_loop", "log_steps", "save_steps", "eval_steps", "keep_checkpoints"}
-"""Fields of TrainConfig that change no update, so a run may be continued with other values."""
+FREE_TO_CHANGE = {"steps_per_loop", "log_steps", "save_steps", "eval_steps", "keep_checkpoints", "remat"}
+"""Settings that change no update, so a run may be continued with other values."""
 
 
 def train(config, corpus, model_dir, strategy, evaluate=None):
@@ -110,8 +109,7 @@ def refuse_drift(old, new, model_dir):
         f"{field}={getattr(getattr(new, group), field)!r} (was {getattr(getattr(old, group), field)!r})"
         for group in ("model", "data", "train")
         for field in vars(getattr(new, group))
-        if getattr(getattr(new, group), field) != getattr(getattr(old, group), field)
-        and not (isinstance(getattr(new, group), TrainConfig) and field in FREE_TO_CHANGE)
+        if getattr(getattr(new, group), field) != getattr(getattr(old, group), field) and field not in FREE_TO_CHANGE
     ]
     if differences:
         raise InputError(
