@@ -23,6 +23,8 @@ def run(main):
 
             tf.config.list_physical_devices()
 
+        if not flags.FLAGS["verbosity"].present:
+            logging.set_verbosity(logging.WARNING)
         try:
             if len(argv) > 1:
                 raise InputError(f"unexpected argument {argv[1]!r}: flags are written --name=value")

@@ -4,6 +4,7 @@ python scripts/continue_savedmodel.py --export_dir=exports/demo --prompt="def ma
 """
 
 import argparse
+import os
 import sys
 
 
@@ -16,6 +17,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1, help="the same seed makes the same text")
     args = parser.parse_args()
 
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import tensorflow as tf
     import tensorflow_text  # noqa: F401 (registers the ops of subword vocabularies)
 

@@ -6,7 +6,7 @@
 The README.md written beside it says how to call the signatures generate, score, initial_cache and step.
 """
 
-from absl import flags, logging
+from absl import flags
 from command_line import define_config_flags, given_flags, run
 
 from txl_tf.config import EvalConfig, ModelConfig
@@ -28,8 +28,6 @@ def main(argv):
     from txl_tf.inference.generate import Generator
     from txl_tf.model_dir import load_trained
 
-    if not FLAGS["verbosity"].present:
-        logging.set_verbosity(logging.WARNING)  # saving names every captured variable otherwise
     trained = load_trained(FLAGS.model_dir)
     given = given_flags(EvalConfig, only=REACH) | given_flags(ModelConfig, only=("mem_init",))
     _, reach = trained.config.for_evaluation(**given)

@@ -52,13 +52,13 @@ PRESETS = {
             ),
             DataConfig(batch_size=16, tgt_len=128),
             TrainConfig(
-                train_steps=1_200,
+                train_steps=1_000,
                 learning_rate=3e-3,
                 min_lr_ratio=0.02,
                 warmup_steps=60,
                 steps_per_loop=50,
                 log_steps=50,
-                save_steps=600,
+                save_steps=500,
                 eval_steps=0,
             ),
             # Training sees distances up to 255; a memory of 255 under same_length stays within them.

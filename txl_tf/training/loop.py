@@ -43,6 +43,7 @@ def train(config, corpus, model_dir, strategy, evaluate=None):
     data, run = config.data, config.train
     epoch_steps = segments_per_epoch(corpus, "train", data.batch_size, data.tgt_len)
     step_tokens = data.batch_size * data.tgt_len
+    unused = corpus.split("train").tokens - 1 - epoch_steps * step_tokens
 
     with strategy.scope():
         keras.utils.set_random_seed(run.seed)
@@ -58,7 +59,7 @@ def train(config, corpus, model_dir, strategy, evaluate=None):
     print(
         f"{'continuing at' if step else 'starting at'} step {step:,} of {run.train_steps:,}: "
         f"{model.count_params():,} parameters, {strategy.num_replicas_in_sync} replica(s), "
-        f"{epoch_steps:,} steps of {step_tokens:,} tokens per epoch",
+        f"{epoch_steps:,} steps of {step_tokens:,} tokens per epoch, which leave {unused:,} tokens unused",
         flush=True,
     )
 
