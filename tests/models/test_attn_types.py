@@ -9,9 +9,11 @@ import reference
 import tensorflow as tf
 from reference_variants import VARIANTS
 
-from txl_tf.config import ModelConfig
+from txl_tf.config import EvalConfig, ModelConfig
+from txl_tf.data.pipeline import evaluation_batches
 from txl_tf.errors import InputError
 from txl_tf.inference.cache import CachedDecoder
+from txl_tf.inference.evaluate import evaluate
 from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.models.transformer_xl import TransformerXL
 
@@ -124,6 +126,21 @@ def test_layer_in_a_strangers_functional_model(rng, tmp_path, attn_type):
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(loaded.predict(data, verbose=0), model.predict(data, verbose=0))
+
+
+@pytest.mark.parametrize("attn_type", VARIANTS)
+def test_evaluation_carries_mems(corpus, one_device, attn_type):
+    """The loss of a whole split is that of reading it segment by segment, here farther than max_klen."""
+    with one_device.scope():
+        model = make_model(attn_type=attn_type, vocab_size=256, dtype="float32")
+    reach = dataclasses.replace(CONFIG.reach, mem_len=9)
+    result = evaluate(model, corpus, "valid", EvalConfig(batch_size=2, tgt_len=64), reach, one_device)
+    total, mems = 0.0, model.initial_mems(2, reach)
+    for inputs, targets in evaluation_batches(corpus, "valid", 2, 64):
+        hidden, mems = model(inputs, mems, reach=reach)
+        total += float(tf.reduce_sum(model.nll(hidden, targets)))
+    np.testing.assert_allclose(result["loss"], total / result["tokens"], rtol=1e-5)
+    assert result["tokens_dropped"] == 0
 
 
 @pytest.mark.parametrize("attn_type", VARIANTS)

@@ -18,7 +18,7 @@ from txl_tf.training.step import make_host_loop
 
 CONFIG = ModelConfig(
     vocab_size=32,
-    n_layer=3,
+    n_layer=2,
     d_model=32,
     d_embed=32,
     n_head=2,

@@ -2,7 +2,8 @@
 
 A position is counted backwards from the segment's end, as in the official PyTorch code, and memory lies before the
 segment. There the positions are also left in the memory by an in-place addition and pile up from segment to segment;
-here memory holds states without them, and they are added anew at their place in each segment.
+here memory holds states without them, and they are added anew at their place in each segment. With pre-LN the official
+queries are made from states that are not normalised, other than keys and values; here all three are.
 """
 
 import keras

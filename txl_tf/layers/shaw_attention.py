@@ -15,8 +15,9 @@ class ShawAttention(MemoryAttention):
 
         q_i . k_j  +  q_i . a_d  +  u . k_j  +  b_d
 
-    Shaw et al. have the first two terms; u and b are the official PyTorch code's (r_w_bias and r_bias; a is r_emb).
-    As there, each layer has its own, and all distances from max_klen - 1 on share the last.
+    Shaw et al. have the first two terms; u and b are the official PyTorch code's (r_w_bias and r_bias; a is r_emb),
+    which has this attention but leaves out the layer that would use it. As there, each layer has its own, and all
+    distances from max_klen - 1 on share the last.
 
     Shapes: hidden [B, T, D], mems [B, M, D], K = M + T, result [B, T, D]; `positions` are the distances themselves,
     int [K], by default K-1, .., 0.

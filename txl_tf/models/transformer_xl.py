@@ -1,6 +1,7 @@
 """The Transformer-XL decoder with its language-model head: (tokens, mems) -> (hidden, new mems)."""
 
 import dataclasses
+import functools
 import typing
 
 import keras
@@ -131,9 +132,7 @@ class TransformerXL(keras.Model):
         shared_axis = TIME if config.dropout_type == "variational" else None
         embedding_seed, position_seed, output_seed, *layer_seeds = split_seed(seed, 3 + len(self.decoder_layers))
         token_seed, embedding_seed = split_seed(embedding_seed, 2) if token_rate else (None, embedding_seed)
-
         mask = visible_keys(t_len, m_len, reach.window, mems.length if reach.mem_init == "empty" else None)
-
         hidden = token_dropout(self.embedding(tokens), tokens, config.vocab_size, token_rate, token_seed)
         hidden = dropout(hidden, rate, embedding_seed, shared_axis)
         positions = layer_positions(config, reach, hidden, m_len, rate, position_seed, embedding_seed, shared_axis)
@@ -142,11 +141,15 @@ class TransformerXL(keras.Model):
             self.decoder_layers, mems.hidden, positions, layer_seeds, strict=True
         ):
             new_hidden.append(_shift_in(memory, hidden))
-
-            def run(hidden, memory, layer=layer, position=position, layer_seed=layer_seed):
-                return layer(hidden, memory, position, mask, self.shared_biases, seed=layer_seed, training=training)
-
-            hidden = (tf.recompute_grad(run) if config.remat and training else run)(hidden, memory)
+            read = functools.partial(
+                layer,
+                positions=position,
+                attention_mask=mask,
+                biases=self.shared_biases,
+                seed=layer_seed,
+                training=training,
+            )
+            hidden = (tf.recompute_grad(read) if config.remat and training else read)(hidden, memory)
         new_mems = Mems(tuple(new_hidden), tf.minimum(mems.length + t_len, m_len))
         return dropout(hidden, rate, output_seed, shared_axis), new_mems
 
