@@ -42,9 +42,6 @@ def main(argv):
     reach = given_flags(EvalConfig, only=REACH) | given_flags(ModelConfig, only=("mem_init",))
     model = LanguageModel.load(FLAGS.model_dir, **reach)
     for i in range(FLAGS.num_samples):
-        if FLAGS.num_samples > 1:
-            print(f"--- sample {i + 1}, seed {FLAGS.seed + i}")
-        print(prompt, end="", flush=True)
         pieces = model.stream(
             prompt,
             FLAGS.max_tokens,
@@ -55,6 +52,9 @@ def main(argv):
             stop=FLAGS.stop,
             seed=FLAGS.seed + i,
         )
+        if FLAGS.num_samples > 1:
+            print(f"--- sample {i + 1}, seed {FLAGS.seed + i}")
+        print(prompt, end="", flush=True)
         for piece in pieces:
             print(piece, end="", flush=True)
         print()

@@ -76,6 +76,12 @@ def test_bfloat16_stays_close():
     assert np.abs(found.astype(np.float32) - expected.astype(np.float32)).mean() < 0.05
 
 
+def test_pre_lnorm_starts_from_the_norms_beta():
+    model = random_model(dataclasses.replace(CONFIG, dtype="float64", pre_lnorm=True))
+    expected, found = read_both(model, Reach(9))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
+
+
 def test_refresh_follows_the_weights(exact_model):
     model = random_model(dataclasses.replace(CONFIG, dtype="float64"))
     decoder = CachedDecoder(model, Reach(9), max_segment=4)

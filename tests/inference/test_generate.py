@@ -1,5 +1,7 @@
 """Generation and scoring against the model with mems, one token at a time."""
 
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -70,6 +72,19 @@ def test_resuming_from_a_cache_equals_one_run(byte_model):
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
         else:
             np.testing.assert_array_equal(one, other)
+
+
+def test_no_token_costs_a_copy_of_the_cache(byte_model):
+    """XLA copies each ring once, when a call begins, since the caller keeps its own; never inside the loop."""
+    generator = byte_model.generator
+    draft = generator.begin(np.zeros([1, 0], np.int32))
+    compiler_ir = generator.decode.experimental_get_compiler_ir(
+        draft, tf.fill([1, CHUNK], -1), tf.constant(CHUNK), Sampling().choice([0])
+    )
+    rings = draft.cache.keys + draft.cache.values
+    shape = ",".join(map(str, rings[0].shape))
+    copies = re.findall(rf"f32\[{shape}\]\S* copy\(", compiler_ir(stage="optimized_hlo"))
+    assert len(copies) <= len(rings)
 
 
 def test_repetition_penalty_is_on_what_prompt_and_text_have(byte_model):
