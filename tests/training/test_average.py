@@ -50,6 +50,10 @@ def test_averages_equal_numpy(rng, strategy, request, settings, shares):
     for _ in range(STEPS):
         mems, sums = loop(iterator, mems, sums, tf.constant(1))
         seen.append(model.get_weights())
+    for mirrored in average.averages:
+        copies = strategy.experimental_local_results(mirrored)
+        assert len(copies) == strategy.num_replicas_in_sync
+        assert all((copy.numpy() == copies[0].numpy()).all() for copy in copies)
     last = model.get_weights()
     shares = np.array(shares) / np.sum(shares)
     with average.in_use():

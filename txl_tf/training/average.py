@@ -25,11 +25,8 @@ class WeightAverage:
     def __init__(self, config, variables):
         self.config = config
         self.variables = variables if config.averages_weights else []
-        # Every replica computes the same average, as it does the same weights.
-        self.averages = [
-            tf.Variable(variable, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
-            for variable in self.variables
-        ]
+        # No aggregation: each replica updates its own copy, the same as the others' since its weights are.
+        self.averages = [tf.Variable(variable, trainable=False) for variable in self.variables]
 
     def update(self, updates):
         """Takes in the weights after update number `updates`, int; runs inside `strategy.run`."""
