@@ -59,7 +59,8 @@ def train(config, corpus, model_dir, strategy, evaluate=None):
     print(
         f"{'continuing at' if step else 'starting at'} step {step:,} of {run.train_steps:,}: "
         f"{model.count_params():,} parameters, {strategy.num_replicas_in_sync} replica(s), "
-        f"{epoch_steps:,} steps of {step_tokens:,} tokens per epoch, which leave {unused:,} tokens unused",
+        f"{epoch_steps:,} steps of {step_tokens:,} tokens per epoch, which leave {unused:,} tokens unused"
+        + (", evaluated with averaged weights" if run.averages_weights else ""),
         flush=True,
     )
 
