@@ -9,6 +9,23 @@ import math
 
 import numpy as np
 
+from txl_tf.config import ModelConfig
+
+SMALL = ModelConfig(
+    vocab_size=11,
+    n_layer=2,
+    d_model=8,
+    d_embed=8,
+    n_head=2,
+    d_head=4,
+    d_inner=12,
+    dropout=0.0,
+    mem_len=6,
+    init_std=0.3,
+    dtype="float64",
+)
+"""Small enough for this reference and its finite differences; initial weights large enough for differences to show."""
+
 
 def sinusoid(distance, d_model):
     frequency = 1 / 10000 ** (np.arange(0, d_model, 2) / d_model)

@@ -75,8 +75,12 @@ def test_every_setting_is_read_somewhere(group):
 def test_the_readme_tree_has_a_line_for_every_file():
     tree = re.search(r"```\n(txl_tf/.*?)```", (ROOT / "README.md").read_text(), re.DOTALL).group(1)
     named = set(re.findall(r"([\w.]+\.(?:py|sh|md|txt))", tree))
-    tracked = subprocess.run(["git", "ls-files", "txl_tf", "scripts", "tpu"], cwd=ROOT, capture_output=True, text=True)
+    tracked = subprocess.run(
+        ["git", "ls-files", "txl_tf", "scripts", "examples", "tpu"], cwd=ROOT, capture_output=True, text=True
+    )
     files = {pathlib.Path(name).name for name in tracked.stdout.split()} - {"__init__.py"}
     assert files and files <= named, f"README's tree lacks {sorted(files - named)}"
-    everything = {path.name for folder in ("txl_tf", "scripts", "tpu", "tests") for path in (ROOT / folder).rglob("*")}
+    everything = {
+        path.name for folder in ("txl_tf", "scripts", "examples", "tpu", "tests") for path in (ROOT / folder).rglob("*")
+    }
     assert named <= everything | {path.name for path in ROOT.iterdir()}, "README's tree names what is not there"

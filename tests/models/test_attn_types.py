@@ -9,7 +9,7 @@ import reference
 import tensorflow as tf
 from reference_variants import VARIANTS
 
-from txl_tf.config import EvalConfig, ModelConfig
+from txl_tf.config import EvalConfig
 from txl_tf.data.pipeline import evaluation_batches
 from txl_tf.errors import InputError
 from txl_tf.inference.cache import CachedDecoder
@@ -17,20 +17,8 @@ from txl_tf.inference.evaluate import evaluate
 from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.models.transformer_xl import TransformerXL
 
-CONFIG = ModelConfig(
-    vocab_size=11,
-    n_layer=2,
-    d_model=8,
-    d_embed=8,
-    n_head=2,
-    d_head=4,
-    d_inner=12,
-    dropout=0.0,
-    mem_len=6,
-    init_std=0.3,
-    dtype="float64",
-    max_klen=8,  # less than the 10 keys of a segment and its memory: as in evaluation beyond the training lengths
-)
+# Fewer learned positions than the 10 keys of a segment and its memory: as in evaluation beyond the training lengths.
+CONFIG = dataclasses.replace(reference.SMALL, max_klen=8)
 B, T = 2, 4
 
 

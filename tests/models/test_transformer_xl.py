@@ -7,23 +7,10 @@ import pytest
 import reference
 import tensorflow as tf
 
-from txl_tf.config import ModelConfig
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.presets import PRESETS
 
-CONFIG = ModelConfig(
-    vocab_size=11,
-    n_layer=2,
-    d_model=8,
-    d_embed=8,
-    n_head=2,
-    d_head=4,
-    d_inner=12,
-    dropout=0.0,
-    mem_len=6,
-    init_std=0.3,
-    dtype="float64",
-)
+CONFIG = reference.SMALL
 B, T = 2, 4
 
 

@@ -33,7 +33,7 @@ def change(config, **changes):
     )
 
 
-class Killed(Exception):
+class KilledError(Exception):
     pass
 
 
@@ -44,9 +44,9 @@ def test_resumed_equals_uninterrupted(corpus, tmp_path, strategy, request):
     whole = train(CONFIG, corpus, str(tmp_path / "whole"), strategy)
 
     def kill(model):
-        raise Killed
+        raise KilledError
 
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         train(CONFIG, corpus, str(tmp_path / "cut"), strategy, evaluate=kill)  # at step 6; the last save was at 4
     assert [line["step"] for line in lines(tmp_path / "cut")] == [3, 6]
     resumed = train(CONFIG, corpus, str(tmp_path / "cut"), strategy)

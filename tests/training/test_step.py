@@ -8,24 +8,12 @@ import reference
 import tensorflow as tf
 
 from txl_tf import distribute
-from txl_tf.config import ModelConfig, TrainConfig
+from txl_tf.config import TrainConfig
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.training.optimizer import WarmupCosine, make_optimizer
 from txl_tf.training.step import make_host_loop, train_step
 
-MODEL = ModelConfig(
-    vocab_size=11,
-    n_layer=2,
-    d_model=8,
-    d_embed=8,
-    n_head=2,
-    d_head=4,
-    d_inner=12,
-    dropout=0.0,
-    mem_len=4,
-    init_std=0.3,
-    dtype="float64",
-)
+MODEL = dataclasses.replace(reference.SMALL, mem_len=4)
 TRAIN = TrainConfig(train_steps=20, learning_rate=1e-2, warmup_steps=2, clip=0.25, jit_compile=False)
 B, T = 4, 3
 
