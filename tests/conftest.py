@@ -32,18 +32,15 @@ def corpus(tmp_path_factory):
     return prepare("text", str(tmp_path_factory.mktemp("corpus")), source=str(folder))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def two_replicas():
-    """One MirroredStrategy for the whole session: a second one would reuse the first's collective keys."""
-    from txl_tf.distribute import make_strategy
+    import replicas
 
-    strategy = make_strategy("mirrored")
-    assert strategy.num_replicas_in_sync == 2
-    return strategy
+    return replicas.two_replicas()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def one_device():
-    from txl_tf.distribute import make_strategy
+    import replicas
 
-    return make_strategy("one_device")
+    return replicas.one_device()

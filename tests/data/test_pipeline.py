@@ -96,9 +96,9 @@ def test_replicas_and_hosts_side_by_side_are_one_batch(make_corpus, hosts, repli
     assert_same(take(one, 40), list(many))
 
 
-def test_distributed_strategy_gets_the_rows_of_one_replica(make_corpus):
+def test_distributed_strategy_gets_the_rows_of_one_replica(make_corpus, two_replicas):
     corpus, _ = make_corpus(TOKENS)
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    strategy = two_replicas
     dataset = strategy.distribute_datasets_from_function(
         lambda context: pipeline.training_batches(corpus, 4, 16, replicas_per_host=2)
     )

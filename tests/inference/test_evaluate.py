@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from random_model import CONFIG, random_model
+from replicas import one_device, two_replicas
 
 from txl_tf.config import EvalConfig, Reach
-from txl_tf.distribute import make_strategy
 from txl_tf.inference.evaluate import evaluate
 
 
 def run(corpus, reach=CONFIG.reach, replicas=1, batch_size=2, tgt_len=16, config=CONFIG, **options):
     """The result, and (ids, log-probabilities) of all scored tokens."""
-    strategy = make_strategy("mirrored" if replicas == 2 else "one_device")
+    strategy = two_replicas() if replicas == 2 else one_device()
     with strategy.scope():
         model = random_model(config)
     recorded = []

@@ -266,7 +266,7 @@ def test_leading_dimensions_may_be_many_or_unknown():
     assert softmax(tf.reshape(hidden, [4, N // 4, D]), embedding=embedding).shape == (4, N // 4, V)
 
 
-def test_trains_in_a_host_loop_on_replicas():
+def test_trains_in_a_host_loop_on_replicas(two_replicas):
     """Gradient steps in tf.range around strategy.run equal the same steps taken eagerly."""
     hidden, _ = inputs()
     batches = np.stack([TOKENS["every cluster"], TOKENS["one tail empty"], TOKENS["all in the last tail"]])
@@ -286,7 +286,7 @@ def test_trains_in_a_host_loop_on_replicas():
         for variable, grad in pairs:
             variable.assign_sub(0.1 * grad)
 
-    strategy = tf.distribute.MirroredStrategy([device.name for device in tf.config.list_logical_devices("CPU")])
+    strategy = two_replicas
     with strategy.scope():
         replicated = layers(WT103)
 
