@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf import distribute
-from txl_tf.data.pipeline import evaluation_batches, evaluation_steps
+from txl_tf.data.pipeline import evaluation_batches, evaluation_steps, named_read_errors
 from txl_tf.inference.cache import CachedDecoder
 from txl_tf.inference.sliding_window import SlidingWindow
 
@@ -54,7 +54,8 @@ def evaluate(model, corpus, split, evaluation, reach, strategy, progress=None, *
     timed_tokens, start = 0, None
     while done < steps:
         n = min(STEPS_PER_CALL, steps - done) if done else 1  # the first step compiles: it is not timed
-        targets, nll, state = score_steps(iterator, state, tf.constant(n))
+        with named_read_errors(corpus):
+            targets, nll, state = score_steps(iterator, state, tf.constant(n))
         count = int(np.count_nonzero(targets >= 0))
         total, tokens, done = total + float(np.sum(nll, dtype=np.float64)), tokens + count, done + n
         if record:
