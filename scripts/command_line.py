@@ -9,7 +9,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before TensorFlow loads
 
 from absl import app, flags, logging
 
-from txl_tf.config import Config, field_types, update
+from txl_tf.config import Config, EvalConfig, ModelConfig, field_types, update
 from txl_tf.errors import InputError
 
 
@@ -106,6 +106,25 @@ def given_flags(config_class, prefix="", only=None):
                 raise InputError(f"--{prefix}{name}={','.join(value)} must be integers separated by commas") from error
         values[name] = value
     return values
+
+
+REACH_FLAGS = {EvalConfig: ("mem_len", "clamp_len", "same_length"), ModelConfig: ("mem_init",)}
+"""The settings that say how far a trained model reaches back: no retraining needed."""
+
+
+def define_reach_flags():
+    """The flags of REACH_FLAGS."""
+    for config_class, names in REACH_FLAGS.items():
+        define_config_flags(config_class, only=names)
+
+
+def given_reach():
+    """Those that were given: {field: value}, as `Config.for_evaluation` and `LanguageModel.load` take them."""
+    return {
+        name: value
+        for config_class, names in REACH_FLAGS.items()
+        for name, value in given_flags(config_class, only=names).items()
+    }
 
 
 GROUP_PREFIXES = {"model": "", "data": "", "train": "", "eval": "eval_"}

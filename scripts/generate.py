@@ -8,12 +8,9 @@ Memory is as long as in evaluation (config.json, "eval" group); --mem_len gives 
 import sys
 
 from absl import flags
-from command_line import define_config_flags, given_flags, run
+from command_line import define_reach_flags, given_reach, run
 
-from txl_tf.config import EvalConfig, ModelConfig
 from txl_tf.errors import InputError
-
-REACH = ("mem_len", "clamp_len", "same_length")
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
@@ -30,8 +27,7 @@ flags.DEFINE_multi_string("stop", [], "end before this string; may be given seve
 flags.DEFINE_integer("seed", 0, "the same seed makes the same text; sample i uses seed + i")
 flags.DEFINE_integer("num_samples", 1, "continuations to make, one after the other", lower_bound=1)
 flags.mark_flag_as_required("model_dir")
-define_config_flags(EvalConfig, only=REACH)
-define_config_flags(ModelConfig, only=("mem_init",))
+define_reach_flags()
 
 
 def main(argv):
@@ -39,7 +35,7 @@ def main(argv):
     prompt = read_prompt()
     from txl_tf.inference.language_model import LanguageModel  # after the flags: TensorFlow takes seconds to load
 
-    reach = given_flags(EvalConfig, only=REACH) | given_flags(ModelConfig, only=("mem_init",))
+    reach = given_reach()
     model = LanguageModel.load(FLAGS.model_dir, **reach)
     for i in range(FLAGS.num_samples):
         pieces = model.stream(

@@ -11,12 +11,9 @@ import math
 import sys
 
 from absl import flags
-from command_line import define_config_flags, given_flags, run
+from command_line import define_reach_flags, given_reach, run
 
-from txl_tf.config import EvalConfig, ModelConfig
 from txl_tf.errors import InputError
-
-REACH = ("mem_len", "clamp_len", "same_length")
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
@@ -25,8 +22,7 @@ flags.DEFINE_string("output", None, "where the JSON lines go; standard output if
 flags.DEFINE_integer("batch_size", 16, "lines scored at once; changes no result", lower_bound=1)
 flags.DEFINE_bool("per_token", False, "also list ids and log_probs")
 flags.mark_flags_as_required(["model_dir", "input"])
-define_config_flags(EvalConfig, only=REACH)
-define_config_flags(ModelConfig, only=("mem_init",))
+define_reach_flags()
 
 
 def main(argv):
@@ -36,9 +32,7 @@ def main(argv):
     from txl_tf.inference.language_model import LanguageModel
 
     lines = read_lines(FLAGS.input)
-    model = LanguageModel.load(
-        FLAGS.model_dir, **given_flags(EvalConfig, only=REACH), **given_flags(ModelConfig, only=("mem_init",))
-    )
+    model = LanguageModel.load(FLAGS.model_dir, **given_reach())
     output = tf.io.gfile.GFile(FLAGS.output, "w") if FLAGS.output else sys.stdout
     for start in range(0, len(lines), FLAGS.batch_size):
         batch = lines[start : start + FLAGS.batch_size]
