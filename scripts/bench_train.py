@@ -27,18 +27,15 @@ N, D, H, D_HEAD, D_INNER, V, B, T, M = 6, 512, 8, 64, 2048, 204, 8, 128, 128
 DROPOUT = 0.1
 STEPS_PER_ROUND = 6
 
+SIZES = {"n_layer": N, "d_model": D, "d_embed": D, "n_head": H, "d_head": D_HEAD, "d_inner": D_INNER}
+
 
 def step_flops():
-    """Multiplications and additions of the matmuls that one step needs: forward, and twice that backward.
+    """Multiplications and additions of one step's matmuls."""
+    from txl_tf.config import ModelConfig
+    from txl_tf.models.flops import training_flops
 
-    Memory is only projected forward and into the weights' gradients; nothing flows back into it.
-    """
-    K, E = M + T, H * D_HEAD
-    segment = 2 * B * T * (4 * D * E + 2 * D * D_INNER)  # query, key, value, output; feed-forward
-    memory = 2 * B * M * 2 * D * E  # key, value
-    scores = 3 * 2 * B * T * K * E  # content, position, values
-    positions = 2 * K * D * E
-    return 3 * (N * (segment + scores) + 2 * B * T * D * V) + 2 * N * (memory + positions)
+    return training_flops(ModelConfig(vocab_size=V, mem_len=M, **SIZES), B, T)
 
 
 def ours():
@@ -51,9 +48,8 @@ def ours():
     from txl_tf.training.step import make_host_loop
 
     strategy, train = distribute.make_strategy("one_device"), TrainConfig()
-    sizes = {"n_layer": N, "d_model": D, "d_embed": D, "n_head": H, "d_head": D_HEAD, "d_inner": D_INNER}
     with strategy.scope():
-        model = TransformerXL(ModelConfig(vocab_size=V, mem_len=M, dropout=DROPOUT, **sizes))
+        model = TransformerXL(ModelConfig(vocab_size=V, mem_len=M, dropout=DROPOUT, **SIZES))
         optimizer = make_optimizer(train, model.trainable_variables)
     tokens = tf.random.uniform([B, T], maxval=V, dtype=tf.int32)
     iterator = iter(tf.data.Dataset.from_tensors((tokens, tokens)).repeat())
@@ -87,9 +83,8 @@ def huggingface():
     from transformers import TransfoXLConfig, TransfoXLLMHeadModel
 
     torch.set_num_threads(os.cpu_count())
-    sizes = {"d_model": D, "d_embed": D, "n_head": H, "d_head": D_HEAD, "d_inner": D_INNER, "n_layer": N}
     config = TransfoXLConfig(
-        vocab_size=V, cutoffs=[], div_val=1, adaptive=True, mem_len=M, clamp_len=-1, dropout=DROPOUT, dropatt=0, **sizes
+        vocab_size=V, cutoffs=[], div_val=1, adaptive=True, mem_len=M, clamp_len=-1, dropout=DROPOUT, dropatt=0, **SIZES
     )
     model = TransfoXLLMHeadModel(config).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=2.5e-4)

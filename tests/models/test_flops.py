@@ -1,0 +1,70 @@
+import dataclasses
+import math
+import re
+
+import pytest
+import tensorflow as tf
+from reference import SMALL
+
+from txl_tf.config import ModelConfig
+from txl_tf.models.flops import training_flops
+from txl_tf.models.transformer_xl import TransformerXL
+
+B, T = 3, 5
+
+
+def dot_flops(hlo):
+    """Multiplications and additions of the matmuls in XLA's text: 2 x the result's size x the contracted sizes."""
+    total = 0
+    for line in hlo.splitlines():
+        dot = re.search(r"= \w+\[([\d,]*)\].* dot\(\w+\[([\d,]*)\].* lhs_contracting_dims={([\d,]*)}", line)
+        if dot:
+            result, left, contracted = ([int(n) for n in group.split(",") if n] for group in dot.groups())
+            total += 2 * math.prod(result) * math.prod(left[axis] for axis in contracted)
+    return total
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"pre_lnorm": True}, {"attn_type": "shaw", "d_embed": 6}, {"attn_type": "vaswani"}, {"attn_type": "alrfou"}],
+    ids=str,
+)
+def test_flops_are_those_of_the_matmuls_that_xla_sees(changes):
+    config = dataclasses.replace(SMALL, **changes)
+    model = TransformerXL(config)
+    tokens = tf.zeros([B, T], tf.int32)
+
+    @tf.function(jit_compile=True)
+    def gradients(tokens, mems):
+        with tf.GradientTape() as tape:
+            hidden, _ = model(tokens, mems, training=True)
+            loss = tf.reduce_mean(model.nll(hidden, tokens))
+        return tape.gradient(loss, [variable.value for variable in model.trainable_variables])
+
+    mems = model.initial_mems(B)
+    seen = dot_flops(gradients.experimental_get_compiler_ir(tokens, mems)(stage="hlo"))
+    # The program as it is before XLA optimises it also has gradients of the memory and of the sinusoids, unused.
+    kernel = config.d_model * config.n_head * config.d_head
+    memory = 0 if config.pre_lnorm or config.attn_type == "alrfou" else 2 * B * config.mem_len * 2 * kernel
+    sinusoids = 2 * (config.mem_len + T) * kernel if config.attn_type == "transformer_xl" else 0
+    assert seen == training_flops(config, B, T) + config.n_layer * (memory + sinusoids)
+
+
+def test_flops_of_the_workload_of_bench_train():
+    """Six layers and the softmax, term by term, by hand."""
+    config = ModelConfig(vocab_size=204, n_layer=6, mem_len=128)  # D 512, 8 heads of 64, d_inner 2048
+    projections_and_feed_forward = 3 * 2 * 8 * 128 * (4 * 512 * 512 + 2 * 512 * 2048)
+    memory = 2 * 2 * 8 * 128 * 2 * 512 * 512
+    three_score_matmuls = 3 * 3 * 2 * 8 * 128 * 256 * 512
+    sinusoids = 2 * 2 * 256 * 512 * 512
+    layer = projections_and_feed_forward + memory + three_score_matmuls + sinusoids
+    assert training_flops(config, 8, 128) == 6 * layer + 3 * 2 * 8 * 128 * 512 * 204 == 145_596_874_752
+
+
+def test_flops_of_an_adaptive_softmax_and_of_half_the_targets():
+    plain = ModelConfig(vocab_size=1000, d_embed=512)
+    adaptive = dataclasses.replace(plain, cutoffs=(100, 400), div_val=4)
+    head, projections = 3 * 2 * 512 * 102, 2 * 3 * 2 * 512 * 512  # per token; of softmax and embedding
+    vocabulary = training_flops(adaptive, 1, 64) - training_flops(plain, 1, 64) + 64 * 3 * 2 * 512 * 1000
+    assert vocabulary == 64 * (head + projections)
+    assert training_flops(plain, 1, 64) - training_flops(plain, 1, 64, scored=32) == 32 * 3 * 2 * 512 * 1000

@@ -1,0 +1,57 @@
+"""How many floating-point operations a training step needs: what MFU is the share of."""
+
+
+def training_flops(config, batch_size, tgt_len, scored=None):
+    """Multiplications and additions of the matmuls of one training step, forward and backward.
+
+    Counted from the sizes alone: what the model needs, not what a program spends on it. Recomputation (`remat`),
+    padding and gradients that nobody uses do not count; of a query's K = M + T keys all count, also those in its
+    future that a mask hides, as in the usual definition of MFU (Chowdhery et al. 2022, arXiv 2204.02311, appendix B).
+
+    A matmul [a, b] x [b, c] takes 2 a b c forward, and as much again backward for each of its two gradients: 3 times
+    in all. Nothing flows back into the sinusoids, nor into the memory unless the layer norm of pre-LN or alrfou's
+    vectors stand between: 2 times. With E = H d_head, per layer:
+
+        query, key, value, output          3 * 2 B T 4 D E
+        feed-forward                       3 * 2 B T 2 D d_inner
+        memory's keys and values           2 * 2 B M 2 D E                  (or 3)
+        content scores, weighted values    3 * 2 B T K 2 E
+        position scores                    3 * 2 B T K E                    (transformer_xl, shaw)
+        projected sinusoids                2 * 2 K D E                      (transformer_xl)
+
+    and once, with d_embed and V' entries of the head (all of V without cutoffs, else c_1 and one per tail):
+
+        logits                             3 * 2 B scored d_embed V'
+        their projection                   3 * 2 B scored D d_embed         (where there is one)
+        the embedding's projection         3 * 2 B T D d_embed              (where there is one)
+
+    With cutoffs every token counts as one of the head: the tails, which few tokens reach, add a few per cent.
+
+    Args:
+        config: a ModelConfig.
+        batch_size: B, over all replicas.
+        tgt_len: T.
+        scored: targets of a segment that are learned from; None: all T.
+
+    Returns:
+        int.
+    """
+    B, T, M, D = batch_size, tgt_len, config.mem_len, config.d_model
+    K, E = M + T, config.n_head * config.d_head
+    scored = T if scored is None else scored
+    learns_through_memory = config.pre_lnorm or config.attn_type == "alrfou"
+    relative = config.attn_type in ("transformer_xl", "shaw")
+
+    layer = 3 * 2 * B * T * (4 * D * E + 2 * D * config.d_inner)
+    layer += (3 if learns_through_memory else 2) * 2 * B * M * 2 * D * E
+    layer += 3 * 2 * B * T * K * (3 if relative else 2) * E
+    if config.attn_type == "transformer_xl":
+        layer += 2 * 2 * K * D * E
+
+    head = config.cutoffs[0] + len(config.cutoffs) if config.cutoffs else config.vocab_size
+    one_table = config.div_val == 1 or not config.cutoffs
+    projected = config.d_embed != D or (config.proj_same_dim and not one_table)
+    vocabulary = 3 * 2 * B * scored * config.d_embed * head
+    if projected:
+        vocabulary += 3 * 2 * B * (scored + T) * D * config.d_embed
+    return config.n_layer * layer + vocabulary
