@@ -1,5 +1,7 @@
 """Evaluation against the model with mems, lane by lane."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,7 +9,7 @@ from random_model import CONFIG, random_model
 from replicas import one_device, two_replicas
 
 from txl_tf.config import EvalConfig, Reach
-from txl_tf.inference.evaluate import evaluate
+from txl_tf.inference.evaluate import Evaluator, evaluate
 
 
 def run(corpus, reach=CONFIG.reach, replicas=1, batch_size=2, tgt_len=16, config=CONFIG, **options):
@@ -85,3 +87,23 @@ def test_sliding_window_predicts_each_token_from_a_fresh_window(corpus):
     expected = reference(corpus, CONFIG.reach, fresh_windows)
     np.testing.assert_allclose(log_probs, expected, rtol=0, atol=2e-4)
     assert result["sliding_window"] == 8
+
+
+@pytest.mark.parametrize(("replicas", "settings"), [(1, {}), (1, {"attn_type": "shaw"}), (2, {})])
+def test_an_evaluator_follows_the_weights_without_tracing_again(corpus, monkeypatch, replicas, settings):
+    config = dataclasses.replace(CONFIG, **settings)
+    strategy = two_replicas() if replicas == 2 else one_device()
+    with strategy.scope():
+        model = random_model(config)
+    traces, nll = [], model.nll
+    monkeypatch.setattr(model, "nll", lambda *args: traces.append(1) or nll(*args))
+    arguments = (model, corpus, "valid", EvalConfig(batch_size=2, tgt_len=16), config.reach, strategy)
+    evaluator = Evaluator(*arguments)
+    before = evaluator()["loss"]
+    traced = len(traces)
+    assert traced > 0
+    for variable in model.trainable_variables:
+        variable.assign(variable * 0.9)
+    after = evaluator()["loss"]
+    assert len(traces) == traced
+    assert after == evaluate(*arguments)["loss"] != before

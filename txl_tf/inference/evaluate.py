@@ -16,7 +16,12 @@ STEPS_PER_CALL = 50  # between progress reports
 
 
 def evaluate(model, corpus, split, evaluation, reach, strategy, progress=None, *, sliding_window=0, record=None):
-    """The mean loss of a split.
+    """The mean loss of a split, measured once: see `Evaluator` for the arguments and the result."""
+    return Evaluator(model, corpus, split, evaluation, reach, strategy, sliding_window=sliding_window)(progress, record)
+
+
+class Evaluator:
+    """Measures the mean loss of a split as often as the model's weights change, and is traced only once.
 
     Args:
         model: a TransformerXL, made in the strategy's scope.
@@ -25,79 +30,96 @@ def evaluate(model, corpus, split, evaluation, reach, strategy, progress=None, *
         evaluation: an EvalConfig, for batch_size and tgt_len.
         reach: a Reach: memory length, clamp_len and window, which may differ from training's.
         strategy: where to run.
-        progress: called with (steps done, steps in all, mean loss so far).
         sliding_window: W > 0: no memory, each token is predicted from a fresh window of the W tokens before it, as
             the paper evaluates Transformers without recurrence (its table 9).
-        record: called at the end with (token ids [n], log-probabilities float32 [n]), all scored tokens in the order
-            of the text.
-
-    Returns:
-        dict: loss in nats per token, ppl, bpc, tokens scored, tokens_dropped (of the split, neither scored nor the
-        first of a lane: 0), tokens_per_sec, and the settings it was measured with.
 
     Raises:
         InputError: the batch cannot be cut from the split or shared out over the replicas.
     """
-    batch_size, tgt_len = evaluation.batch_size, evaluation.tgt_len
-    lanes = distribute.lanes_per_replica(strategy, batch_size)
-    steps = evaluation_steps(corpus, split, batch_size, tgt_len)
-    batches = distribute.distribute_batches(
-        strategy, lambda **hosts: evaluation_batches(corpus, split, batch_size, tgt_len, **hosts)
-    )
-    with strategy.scope():
-        initial_state, read = make_reader(model, reach, tgt_len, sliding_window)
-    state = tf.function(lambda: strategy.run(initial_state, args=(lanes,)))()
-    score_steps = make_score_steps(strategy, model, read)
 
-    iterator, texts, scores = iter(batches), [], []
-    total, tokens, done = 0.0, 0, 0
-    timed_tokens, start = 0, None
-    while done < steps:
-        n = min(STEPS_PER_CALL, steps - done) if done else 1  # the first step compiles: it is not timed
-        with named_read_errors(corpus):
-            targets, nll, state = score_steps(iterator, state, tf.constant(n))
-        count = int(np.count_nonzero(targets >= 0))
-        total, tokens, done = total + float(np.sum(nll, dtype=np.float64)), tokens + count, done + n
+    def __init__(self, model, corpus, split, evaluation, reach, strategy, *, sliding_window=0):
+        batch_size, tgt_len = evaluation.batch_size, evaluation.tgt_len
+        self._corpus, self._strategy = corpus, strategy
+        lanes = distribute.lanes_per_replica(strategy, batch_size)
+        self._steps = evaluation_steps(corpus, split, batch_size, tgt_len)
+        self._batches = distribute.distribute_batches(
+            strategy, lambda **hosts: evaluation_batches(corpus, split, batch_size, tgt_len, **hosts)
+        )
+        with strategy.scope():
+            initial_state, self._read = make_reader(model, reach, tgt_len, sliding_window)
+        self._initial_state = tf.function(lambda: strategy.run(initial_state, args=(lanes,)))
+        self._score_steps = make_score_steps(strategy, model, self._read)
+        self._split_targets = corpus.split(split).tokens - batch_size
+        self._settings = {
+            "batch_size": batch_size,
+            "tgt_len": tgt_len,
+            "mem_len": 0 if sliding_window else reach.mem_len,
+            "clamp_len": reach.clamp_len,
+            "same_length": reach.same_length,
+            "same_length_window": reach.same_length_window,
+            "mem_init": reach.mem_init,
+            "sliding_window": sliding_window,
+        }
+        self._split = split
+
+    def __call__(self, progress=None, record=None):
+        """Evaluates with the model's present weights.
+
+        Args:
+            progress: called with (steps done, steps in all, mean loss so far) every STEPS_PER_CALL steps; may raise
+                to end the evaluation.
+            record: called at the end with (token ids [n], log-probabilities float32 [n]), all scored tokens in the
+                order of the text.
+
+        Returns:
+            dict: loss in nats per token, ppl, bpc, tokens scored, tokens_dropped (of the split, neither scored nor
+            the first of a lane: 0), tokens_per_sec, and the settings it was measured with.
+        """
+        if isinstance(self._read, CachedDecoder):
+            with self._strategy.scope():
+                self._read.refresh()
+        iterator, state, texts, scores = iter(self._batches), self._initial_state(), [], []
+        total, tokens, done = 0.0, 0, 0
+        timed_tokens, start = 0, None
+        while done < self._steps:
+            n = min(STEPS_PER_CALL, self._steps - done) if done else 1  # the first step compiles: it is not timed
+            with named_read_errors(self._corpus):
+                targets, nll, state = self._score_steps(iterator, state, tf.constant(n))
+            count = int(np.count_nonzero(targets >= 0))
+            total, tokens, done = total + float(np.sum(nll, dtype=np.float64)), tokens + count, done + n
+            if record:
+                texts.append(targets)
+                scores.append(-nll)
+            if start is None:
+                start = time.perf_counter()
+            else:
+                timed_tokens += count
+            if progress:
+                progress(done, self._steps, total / tokens)
+        seconds = time.perf_counter() - start
         if record:
-            texts.append(targets)
-            scores.append(-nll)
-        if start is None:
-            start = time.perf_counter()
-        else:
-            timed_tokens += count
-        if progress:
-            progress(done, steps, total / tokens)
-    seconds = time.perf_counter() - start
-    if record:
-        targets, log_probs = (np.concatenate(parts).swapaxes(0, 1).ravel() for parts in (texts, scores))
-        record(targets[targets >= 0], log_probs[targets >= 0])
-    loss = total / tokens
-    return {
-        "split": split,
-        "loss": loss,
-        "ppl": math.exp(min(loss, 700.0)),
-        "bpc": loss / math.log(2),
-        "tokens": tokens,
-        "tokens_dropped": corpus.split(split).tokens - batch_size - tokens,
-        "batch_size": batch_size,
-        "tgt_len": tgt_len,
-        "mem_len": 0 if sliding_window else reach.mem_len,
-        "clamp_len": reach.clamp_len,
-        "same_length": reach.same_length,
-        "same_length_window": reach.same_length_window,
-        "mem_init": reach.mem_init,
-        "sliding_window": sliding_window,
-        "tokens_per_sec": round(timed_tokens / seconds, 1) if timed_tokens else None,
-    }
+            targets, log_probs = (np.concatenate(parts).swapaxes(0, 1).ravel() for parts in (texts, scores))
+            record(targets[targets >= 0], log_probs[targets >= 0])
+        loss = total / tokens
+        return {
+            "split": self._split,
+            "loss": loss,
+            "ppl": math.exp(min(loss, 700.0)),
+            "bpc": loss / math.log(2),
+            "tokens": tokens,
+            "tokens_dropped": self._split_targets - tokens,
+            **self._settings,
+            "tokens_per_sec": round(timed_tokens / seconds, 1) if timed_tokens else None,
+        }
 
 
 def make_reader(model, reach, tgt_len, sliding_window=0):
     """How a model reads segments: through the cache where its attention has one, else with mems.
 
     Args:
-        model, reach: as for `evaluate`.
+        model, reach: as for `Evaluator`.
         tgt_len: T.
-        sliding_window: as for `evaluate`.
+        sliding_window: as for `Evaluator`.
 
     Returns:
         initial_state(batch_size), and read(tokens [B, T], state) -> (hidden [B, T, D], state).
@@ -115,7 +137,7 @@ def make_score_steps(strategy, model, read):
     """A function that scores n batches in one call.
 
     Args:
-        strategy, model: as for `evaluate`.
+        strategy, model: as for `Evaluator`.
         read: from `make_reader`.
 
     Returns:
