@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf.layers.dropout import TIME, dropout, token_dropout
+from txl_tf.layers.dropout import TIME, dropout, random_bits, token_dropout
 from txl_tf.layers.feed_forward import FeedForward
 
 SEED = tf.constant([3, 4])
@@ -51,3 +51,47 @@ def test_feed_forward_equals_numpy_with_its_own_masks(rng):
     np.testing.assert_allclose(scale, np.broadcast_to(scale[:, :1], scale.shape), rtol=1e-12)
     assert set(np.unique(np.round(scale, 6))) == {0.0, 4.0}
     assert 0.6 < np.mean(scale == 0) < 0.9  # 1 - 1/4
+
+
+def test_bits_are_those_of_the_formula():
+    """Python's own integers, modulo 2^32."""
+    seed = (123456789, -5)
+
+    def fold(bits, distance):
+        return bits ^ bits >> distance
+
+    def expected(index):
+        bits = (index * 0x9E3779B9 + seed[0]) % 2**32
+        bits = (fold(bits, 16) ^ seed[1] * 0x85EBCA6B % 2**32) * 0x21F0AAAD % 2**32
+        bits = fold(bits, 15) * 0x735A2D97 % 2**32
+        return fold(bits, 15)
+
+    bits = random_bits([3, 70], tf.constant(seed)).numpy()
+    np.testing.assert_array_equal(bits, np.reshape([expected(index) for index in range(210)], [3, 70]))
+
+
+def test_bits_look_random():
+    """Every bit is set half of the time, whatever its neighbours; masks of two seeds, even shifted, are independent."""
+    n = 2**16
+    streams = [random_bits([n], tf.constant(seed)).numpy() for seed in ([3, 4], [4, 4], [3, 5], [3 - 0x61C88647, 5])]
+    noise = 5 * 0.5 / n**0.5  # five standard deviations
+    for bits in streams:
+        one_by_one = (bits[:, None] >> np.arange(32, dtype="uint32") & 1).astype(bool)
+        assert abs(one_by_one.mean(0) - 0.5).max() < noise
+        for lag in (1, 2, 64, 512, 2048):
+            assert abs((one_by_one[lag:] != one_by_one[:-lag]).mean(0) - 0.5).max() < 2 * noise
+    masks = [bits < 0.1 * 2**32 for bits in streams]
+    for mask in masks:
+        assert abs(mask.mean() - 0.1) < 5 * (0.09 / n) ** 0.5
+        np.testing.assert_allclose(mask.reshape(256, 256).mean(0).std(), (0.09 / 256) ** 0.5, rtol=0.2)
+        np.testing.assert_allclose(mask.reshape(256, 256).mean(1).std(), (0.09 / 256) ** 0.5, rtol=0.2)
+    # By its first word alone, the last seed's sequence would be the first's, one step on.
+    for one, other, shift in ((0, 1, 0), (0, 2, 0), (1, 2, 0), (0, 3, 0), (0, 3, 1)):
+        together = (masks[one][shift:] & masks[other][: n - shift]).mean()
+        assert abs(together - 0.01) < 5 * (0.0099 / n) ** 0.5
+
+
+def test_compiled_masks_are_the_same():
+    x = tf.ones([37, 53])
+    compiled = tf.function(lambda: dropout(x, 0.3, SEED), jit_compile=True)()
+    np.testing.assert_array_equal(compiled, dropout(x, 0.3, SEED))
