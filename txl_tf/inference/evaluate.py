@@ -133,6 +133,22 @@ def make_reader(model, reach, tgt_len, sliding_window=0):
     return functools.partial(model.initial_mems, reach=reach), functools.partial(model, reach=reach)
 
 
+def score_step(model, read, inputs, targets, state):
+    """One segment of one replica's lanes; runs inside `strategy.run`.
+
+    Args:
+        model: as for `Evaluator`.
+        read: from `make_reader`.
+        inputs, targets: int32 [B / replicas, T].
+        state: what `read` carries.
+
+    Returns:
+        the targets' negative log-likelihoods [B / replicas, T], and the new state.
+    """
+    hidden, state = read(inputs, state)
+    return model.nll(hidden, targets), state
+
+
 def make_score_steps(strategy, model, read):
     """A function that scores n batches in one call.
 
@@ -146,8 +162,7 @@ def make_score_steps(strategy, model, read):
     """
 
     def score(inputs, targets, state):
-        hidden, state = read(inputs, state)
-        return model.nll(hidden, targets), state
+        return score_step(model, read, inputs, targets, state)
 
     @tf.function
     def run(iterator, state, n):

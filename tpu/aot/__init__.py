@@ -1,0 +1,1 @@
+"""Compiling a step for a TPU on a machine that has none."""
