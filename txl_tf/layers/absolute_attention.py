@@ -23,12 +23,15 @@ class AbsoluteAttention(MemoryAttention):
 
     def place(self, hidden, mems=None, positions=None):
         """Adds the encodings."""
-        hidden, context = super().place(hidden, mems, positions)
-        encoding = self.encode(positions, context.shape[1])
+        hidden, memory = super().place(hidden, mems, positions)
+        m_len = 0 if memory is None else memory.shape[1]
+        encoding = self.encode(positions, m_len + hidden.shape[1])
         if encoding is None:
-            return hidden, context
-        context += tf.cast(encoding, context.dtype)
-        return context[:, -hidden.shape[1] :], context
+            return hidden, memory
+        encoding = tf.cast(encoding, hidden.dtype)
+        if memory is not None:
+            memory += encoding[..., :m_len, :]
+        return hidden + encoding[..., m_len:, :], memory
 
     def encode(self, positions, k_len):
         """The encodings to add, [K, D] or [B, K, D]; None: none."""

@@ -96,13 +96,16 @@ class MemoryAttention(keras.layers.Layer):
         Returns:
             [B, T, D].
         """
-        hidden, context = self.place(hidden, mems, positions)
-        return self.read(hidden, context, positions, attention_mask, biases, seed, training)
+        hidden, memory = self.place(hidden, mems, positions)
+        return self.read(hidden, memory, positions, attention_mask, biases, seed, training)
 
     def place(self, hidden, mems=None, positions=None):
-        """What is read: the segment [B, T, D], and memory and segment [B, K, D], with absolute positions if any."""
+        """What is read, with absolute positions if any: the segment [B, T, D], and the memory [B, M, D] or None.
+
+        No gradient flows into mems.
+        """
         self._check(hidden, mems, positions)
-        return hidden, with_memory(hidden, mems)
+        return hidden, None if mems is None else tf.stop_gradient(mems)
 
     def _check(self, hidden, mems, positions):
         """ValueError for inputs whose shapes do not fit together, before TensorFlow says so in its own way."""
@@ -126,12 +129,10 @@ class MemoryAttention(keras.layers.Layer):
                     f"[K] distances or [K, D] encodings, got {given} of shape {positions.shape}"
                 )
 
-    def read(self, hidden, context, positions=None, attention_mask=None, biases=None, seed=None, training=False):
-        """`call` with what `place` returns, perhaps normalised.
-
-        What gradient flows into the memory is then the caller's choice.
-        """
-        t_len, k_len = hidden.shape[1], context.shape[1]
+    def read(self, hidden, memory, positions=None, attention_mask=None, biases=None, seed=None, training=False):
+        """`call` with what `place` returns, perhaps normalised."""
+        t_len = hidden.shape[1]
+        k_len = t_len + (0 if memory is None else memory.shape[1])
         if attention_mask is None:
             attention_mask = visible_keys(t_len, k_len - t_len, self.window(k_len - t_len))
         elif any(size not in (1, n) for size, n in zip(attention_mask.shape[-2:], (t_len, k_len), strict=True)):
@@ -142,7 +143,11 @@ class MemoryAttention(keras.layers.Layer):
         if positions is None:
             positions = self.default_positions(k_len, hidden)
         kernels = self.kernels()
-        key, value = self.project_context(context, kernels)
+        key, value = self.project_context(hidden, kernels)
+        if memory is not None:
+            # Apart from the segment's, so that the backward pass multiplies nothing for a memory without gradient.
+            pairs = zip(self.project_context(memory, kernels), (key, value), strict=True)
+            key, value = (tf.concat(pair, axis=2) for pair in pairs)
         query, position = self.project_query(hidden, kernels), self.project_positions(positions)
         probabilities = self.attend(query, key, position, attention_mask, biases)
         probabilities = dropout(probabilities, self.dropatt if training else 0.0, seed)
@@ -336,11 +341,6 @@ class RelMultiHeadAttention(MemoryAttention):
         """The constructor's arguments."""
         names = ("own_biases", "clamp_len", "same_length")
         return super().get_config() | {name: getattr(self, name) for name in names}
-
-
-def with_memory(hidden, mems=None):
-    """Memory [B, M, D], through which no gradient flows, and then the segment [B, T, D]: [B, K, D]."""
-    return hidden if mems is None else tf.concat([tf.stop_gradient(mems), hidden], axis=1)
 
 
 def _write(ring, new, start):

@@ -129,18 +129,15 @@ class DecoderLayer(keras.layers.Layer):
         """
         rate = self.dropout if training else 0.0
         attention_seed, output_seed, feed_forward_seed = split_seed(seed, 3)
+        memory = None
         if ring is None:
-            hidden, context = self.attention.place(hidden, mems, positions)
-        else:
-            context = hidden
+            hidden, memory = self.attention.place(hidden, mems, positions)
         segment = hidden
         if self.pre_lnorm:
-            context = self.attention_norm(context)
-            segment = context[:, -hidden.shape[1] :]
+            segment = self.attention_norm(hidden)
+            memory = None if memory is None else self.attention_norm(memory)
         if ring is None:
-            attended = self.attention.read(
-                segment, context, positions, attention_mask, biases, attention_seed, training
-            )
+            attended = self.attention.read(segment, memory, positions, attention_mask, biases, attention_seed, training)
         else:
             attended, ring = self.attention.extend(segment, ring, positions, attention_mask, biases, kernels)
         hidden = hidden + dropout(attended, rate, output_seed, TIME if self.variational else None)
