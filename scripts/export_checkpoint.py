@@ -1,0 +1,32 @@
+"""Writes a trained model as another code's checkpoint: weights, settings and vocabulary.
+
+    python scripts/export_checkpoint.py --model_dir=runs/wt103 --format=huggingface --export_dir=exports/wt103
+
+`TransfoXLLMHeadModel.from_pretrained` of transformers up to 4.35 loads it; scripts/import_checkpoint.py takes it back.
+"""
+
+from absl import flags
+from command_line import run
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py or scripts/import_checkpoint.py wrote")
+flags.DEFINE_string("export_dir", None, "where config.json, model.safetensors and vocab.txt go; local or gs://")
+flags.DEFINE_enum("format", "huggingface", ["huggingface"], "whose checkpoint to write")
+flags.DEFINE_enum("weights", None, ["last", "average"], "which weights [the average if there is one]")
+flags.mark_flags_as_required(["model_dir", "export_dir"])
+
+
+def main(argv):
+    del argv
+    from txl_tf.model_dir import load_trained  # after the flags are parsed: TensorFlow takes seconds to load
+    from txl_tf.published.huggingface import export
+
+    trained = load_trained(FLAGS.model_dir, FLAGS.weights)
+    differences = export(trained.model, trained.vocabulary, trained.config.eval, FLAGS.export_dir)
+    print(f"step {trained.step} exported to {FLAGS.export_dir}")
+    for difference in differences:
+        print(f"there, other than here: {difference}")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,181 @@
+"""Hugging Face's TransfoXLLMHeadModel, in and out (transformers up to 4.35, transfo-xl-wt103 among others).
+
+How that code means it: empty memory is zero vectors that are attended to, as in TensorFlow; `same_length` lets a query
+see mem_len keys, as in PyTorch; cluster entries stand in the head in the order of the clusters.
+"""
+
+import functools
+import json
+
+import tensorflow as tf
+
+from txl_tf.config import EvalConfig, ModelConfig, from_dict
+from txl_tf.errors import InputError
+from txl_tf.model_dir import write_atomically
+from txl_tf.published import torch_models
+from txl_tf.published.layout import Checkpoint, save
+from txl_tf.published.tensor_files import open_safetensors, write_safetensors
+from txl_tf.published.torch_files import TorchFile, state_dict
+
+_CONVENTIONS = {"mem_init": "zeros", "same_length_window": "pytorch"}
+_SHAPED = (
+    "vocab_size",
+    "n_layer",
+    "d_model",
+    "d_embed",
+    "n_head",
+    "d_head",
+    "d_inner",
+    "untie_r",
+    "cutoffs",
+    "div_val",
+)
+_FREE = ("pre_lnorm", "layer_norm_epsilon", "init_std", "proj_init_std", "dropout", "dropatt")
+_EVALUATION = ("mem_len", "clamp_len", "same_length")
+_DEFAULTS = {"layer_norm_epsilon": 1e-5}
+"""Of TransfoXLConfig, for what older files leave out."""
+
+layout = functools.partial(torch_models.layout, prefix="transformer.", bias_in_layers=True)
+
+
+def open_checkpoint(source):
+    """The Checkpoint in a directory with config.json and model.safetensors or pytorch_model.bin.
+
+    Raises:
+        InputError: files are missing, damaged or at odds, or the model is of a kind TransformerXL is not.
+    """
+    config, where = _read_config(source)
+    safe, pickled = (tf.io.gfile.join(source, name) for name in ("model.safetensors", "pytorch_model.bin"))
+    if tf.io.gfile.exists(safe):
+        file = open_safetensors(safe)
+    elif tf.io.gfile.exists(pickled):
+        torch_file = TorchFile(pickled)
+        file = torch_file.tensors(state_dict(torch_file.root) or {})
+    else:
+        raise InputError(f"{source} has neither model.safetensors nor pytorch_model.bin")
+    for name in filter(torch_models.BUFFER.fullmatch, list(file.shapes)):
+        del file.shapes[name]
+    inferred = torch_models.infer(file, "transformer.")
+    stated = {name: config[name] for name in _SHAPED if name in config}
+    stated["cutoffs"] = tuple(stated.get("cutoffs") or ())
+    differing = [
+        f"{name}={value!r} ({inferred[name]!r} in the tensors)"
+        for name, value in stated.items()
+        if name in inferred and inferred[name] != value
+    ]
+    if differing:
+        raise InputError(f"{where} is not of these tensors: {', '.join(differing)}")
+    architecture = inferred | stated | _ties(config, where)
+    if architecture["div_val"] > 1:
+        architecture["proj_same_dim"] = True
+    settings = {name: config[name] for name in _FREE if name in config}
+    from_dict(ModelConfig, architecture | settings, where)
+    evaluation = {name: config[name] for name in _EVALUATION if name in config}
+    from_dict(EvalConfig, evaluation, where)
+    return Checkpoint(file, architecture, _DEFAULTS | settings | _CONVENTIONS, evaluation, layout)
+
+
+def _read_config(source):
+    path = tf.io.gfile.join(source, "config.json")
+    try:
+        with tf.io.gfile.GFile(path) as file:
+            config = json.load(file)
+    except (tf.errors.OpError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path} cannot be read ({reason}): --source is the directory as it was published") from error
+    if not isinstance(config, dict) or config.get("model_type", "transfo-xl") != "transfo-xl":
+        raise InputError(f"{path} is not of a Transformer-XL (model_type transfo-xl)")
+    for name, wanted in (("attn_type", 0), ("sample_softmax", -1)):
+        if config.get(name, wanted) != wanted:
+            raise InputError(f"{path} has {name}={config[name]!r}: only {wanted} is imported")
+    return config, path
+
+
+def _ties(config, where):
+    """tie_weight and proj_share_all_but_first."""
+    first, *tails = config.get("tie_projs") or [False, *[True] * len(config.get("cutoffs", ()))]
+    if first or len(set(tails)) > 1:
+        raise InputError(
+            f"{where} has tie_projs={config['tie_projs']}: the tails' are imported all tied or none, the first not"
+        )
+    tie_weight = bool(config.get("tie_word_embeddings", config.get("tie_weight", True)))
+    return {"tie_weight": tie_weight, "proj_share_all_but_first": bool(tails and tails[0])}
+
+
+def export(model, vocabulary, evaluation, export_dir):
+    """Writes config.json, model.safetensors and, for words, vocab.txt.
+
+    Args:
+        model: a TransformerXL.
+        vocabulary: its Vocabulary.
+        evaluation: an EvalConfig, for mem_len, clamp_len and same_length.
+        export_dir: local or gs://.
+
+    Returns:
+        list of what Hugging Face's code will do otherwise than txl_tf, in words.
+
+    Raises:
+        InputError: their classes cannot hold this model.
+    """
+    config = model.config
+    _refuse_what_they_lack(config)
+    tf.io.gfile.makedirs(export_dir)
+    tensors = {}
+    for entry, dtype, make in save(model, layout):
+        # What they tie by themselves is written once; shared biases they expect in every layer.
+        for name in (entry.name, *(copy for copy in entry.copies if not copy.startswith("crit."))):
+            tensors[name] = (dtype, entry.shape, make)
+    write_safetensors(tf.io.gfile.join(export_dir, "model.safetensors"), tensors)
+    about = {name: getattr(config, name) for name in (*_SHAPED, *_FREE)}
+    about |= {name: getattr(evaluation, name) for name in _EVALUATION}
+    about |= {
+        "architectures": ["TransfoXLLMHeadModel"],
+        "model_type": "transfo-xl",
+        "attn_type": 0,
+        "sample_softmax": -1,
+        "adaptive": bool(config.cutoffs),
+        "proj_share_all_but_first": config.proj_share_all_but_first,
+        "tie_projs": [False, *[config.proj_share_all_but_first] * len(config.cutoffs)],
+        "tie_word_embeddings": config.tie_weight,
+        "eos_token_id": vocabulary.start_token,
+        "torch_dtype": "float32",
+    }
+    write_atomically(tf.io.gfile.join(export_dir, "config.json"), json.dumps(about, indent=2) + "\n")
+    if vocabulary.unit == "word":
+        vocabulary.save(export_dir)
+        about = {"tokenizer_class": "TransfoXLTokenizer", "model_type": "transfo-xl"}
+        about |= {"eos_token": vocabulary.spec["line_end"], "unk_token": vocabulary.spec["unknown"]}
+        about |= {"lower_case": vocabulary.spec["lower_case"]}
+        write_atomically(tf.io.gfile.join(export_dir, "tokenizer_config.json"), json.dumps(about, indent=2) + "\n")
+    return _differences(config, evaluation, vocabulary)
+
+
+def _refuse_what_they_lack(config):
+    projected_first = (
+        not config.cutoffs or config.div_val == 1 or config.proj_same_dim or (config.d_embed != config.d_model)
+    )
+    lacking = {
+        f"attn_type={config.attn_type}": config.attn_type != "transformer_xl",
+        f"activation={config.activation}": config.activation != "relu",
+        f"dtype={config.dtype}": config.dtype == "float64",
+        "proj_same_dim=False": not projected_first,
+        "one tied table with a tied projection": not config.cutoffs
+        and config.tie_weight
+        and config.d_embed != config.d_model,
+        f"div_val={config.div_val} without cutoffs": not config.cutoffs and config.div_val > 1,
+    }
+    if found := [what for what, lacks in lacking.items() if lacks]:
+        raise InputError(f"Hugging Face's TransfoXL has no {', '.join(found)}: this model cannot be exported to it")
+
+
+def _differences(config, evaluation, vocabulary):
+    found = []
+    if config.mem_init != "zeros":
+        found.append("empty memory is attended to as zero vectors (mem_init=zeros here)")
+    if evaluation.same_length and config.same_length_window == "tf":
+        found.append(f"a query sees {evaluation.mem_len} keys, not {evaluation.mem_len + 1} (same_length)")
+    if config.dropout_type != "standard" or config.dropemb:
+        found.append("its training knows neither variational dropout nor dropemb")
+    if vocabulary.unit != "word":
+        found.append(f"it has no tokenizer for {vocabulary.unit}s: encode text with txl_tf")
+    return found

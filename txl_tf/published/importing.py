@@ -1,0 +1,113 @@
+"""A published checkpoint and its vocabulary as a model_dir, which every command takes as its own."""
+
+import dataclasses
+import typing
+
+import tensorflow as tf
+
+from txl_tf import model_dir as model_dirs
+from txl_tf.config import Config, EvalConfig, ModelConfig, update
+from txl_tf.data.manifest import file_sha256
+from txl_tf.errors import InputError
+from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.published import huggingface, official_pytorch, official_tf
+from txl_tf.published.layout import load
+
+FORMATS = {"official_tf": official_tf, "official_pytorch": official_pytorch, "huggingface": huggingface}
+
+
+class _Learned(typing.NamedTuple):
+    """What `model_dir.describe` writes of the data."""
+
+    dataset: str
+    unit: str
+    fingerprint: str
+    vocabulary: object
+    vocabulary_spec: dict
+    files: dict
+
+
+def open_checkpoint(format, source):
+    """The Checkpoint at `source`, in one of FORMATS.
+
+    Raises:
+        InputError: what the format's own `open_checkpoint` refuses, or shapes of which no model can be made.
+    """
+    try:
+        return FORMATS[format].open_checkpoint(source)
+    except (ValueError, IndexError, TypeError, ZeroDivisionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{source} is no Transformer-XL of this format ({error}): check --format") from error
+
+
+def import_checkpoint(checkpoint, vocabulary, model_dir, *, dataset, preset=None, model=None, evaluation=None):
+    """Writes a model_dir.
+
+    Args:
+        checkpoint: a Checkpoint.
+        vocabulary: its Vocabulary.
+        model_dir: where to write; local or gs://. It must not hold a model yet.
+        dataset: the corpus it learned from.
+        preset: the Preset it should be, or None.
+        model, evaluation: dicts of fields of ModelConfig and EvalConfig that the caller decides.
+
+    Returns:
+        the Config.
+
+    Raises:
+        InputError: lists where checkpoint, preset, settings and vocabulary do not fit each other; model_dir is taken.
+    """
+    config = configure(checkpoint, preset, model or {}, evaluation or {})
+    if vocabulary.vocab_size != config.model.vocab_size:
+        raise InputError(
+            f"the vocabulary has {vocabulary.vocab_size:,} entries, the checkpoint {config.model.vocab_size:,}: "
+            "give the one that was published with it"
+        )
+    if model_dirs.read_config(model_dir) is not None:
+        raise InputError(f"{model_dir} holds a model already: give another --model_dir")
+    transformer = TransformerXL(config.model)
+    load(transformer, checkpoint)
+    tf.io.gfile.makedirs(model_dir)
+    vocabulary.save(model_dir)
+    names = [vocabulary.spec["file"]] if "file" in vocabulary.spec else []
+    files = {name: file_sha256(tf.io.gfile.join(model_dir, name)) for name in names}
+    weights = tf.train.Checkpoint(model=model_dirs.variables_by_path(transformer))
+    manager = tf.train.CheckpointManager(weights, model_dir, 1, checkpoint_name=model_dirs.CHECKPOINT_NAME)
+    manager.save(checkpoint_number=0)
+    learned = _Learned(dataset, vocabulary.unit, "imported", vocabulary, vocabulary.spec, files)
+    model_dirs.describe(model_dir, config, learned)
+    return config
+
+
+def configure(checkpoint, preset, model, evaluation):
+    """The Config: what the weights fix, then what the caller decides, what the source says, the preset, the defaults.
+
+    Raises:
+        InputError: lists what the weights contradict, or says what nobody has said.
+    """
+    told = checkpoint.architecture
+    fixed = {name: value for name, value in model.items() if name in told}
+    expected = {name: getattr(preset.config.model, name) for name in told} if preset else {}
+    differing = [
+        f"{name}={value!r} (the checkpoint: {told[name]!r})"
+        for name, value in (expected | fixed).items()
+        if value != told[name]
+    ]
+    if differing:
+        raise InputError(f"{checkpoint.file.path} is another model than asked for: {', '.join(differing)}")
+    base = preset.config if preset else Config(ModelConfig(), eval=EvalConfig(batch_size=1, tgt_len=128))
+    asked = checkpoint.evaluation | evaluation
+    if preset is None and "mem_len" not in asked:
+        raise InputError(
+            f"{checkpoint.file.path} does not say how much memory it is meant for: give --preset, or --mem_len, "
+            "--clamp_len and --same_length"
+        )
+    if "cutoffs" not in told and preset is None and "cutoffs" not in model:
+        raise InputError(f"{checkpoint.file.path} does not say where its clusters end: give --preset or --cutoffs")
+    base_model = {} if preset else {"mem_len": asked["mem_len"]}
+    return dataclasses.replace(
+        base,
+        model=update(base.model, base_model | checkpoint.settings | told | model),
+        eval=update(base.eval, asked),
+    )

@@ -1,0 +1,59 @@
+"""Models of the official PyTorch code (kimiyoung/transformer-xl, pytorch/mem_transformer.py).
+
+How that code means them: memory starts empty, `same_length` lets a query see mem_len keys, layer norm adds 1e-5, and
+the last tail cluster has the first cluster entry of the head (its `head_logprob[:, -i]`).
+"""
+
+import functools
+
+from txl_tf.errors import InputError
+from txl_tf.published import torch_models
+from txl_tf.published.layout import Checkpoint
+from txl_tf.published.pickles import Call, as_dict
+from txl_tf.published.torch_files import MODULES, TENSORS, TorchFile, attributes, state_dict
+
+CONVENTIONS = {"mem_init": "empty", "same_length_window": "pytorch", "layer_norm_epsilon": 1e-5}
+layout = functools.partial(torch_models.layout, reverse_clusters=True)
+
+
+def open_checkpoint(source):
+    """The Checkpoint in a file that torch.save wrote: a state_dict, or the whole model as the code's train.py saves it.
+
+    Raises:
+        InputError: neither of these, or damaged.
+    """
+    torch_file = TorchFile(source, f"{TENSORS}|{MODULES}")
+    tensors = state_dict(torch_file.root)
+    if not tensors or not all(isinstance(name, str) for name in tensors):
+        raise InputError(f"{source} holds neither a state_dict nor a model: save model.state_dict() by itself")
+    if all(name.startswith("module.") for name in tensors):  # of nn.DataParallel
+        tensors = {name.removeprefix("module."): node for name, node in tensors.items()}
+    file = torch_file.tensors({name: node for name, node in tensors.items() if not torch_models.BUFFER.fullmatch(name)})
+    told, settings, evaluation = _told_by_attributes(torch_file.root, source)
+    architecture = torch_models.infer(file) | told
+    architecture["tie_weight"] = torch_models.is_tied(file, "word_emb.emb_layers.0.weight", "crit.out_layers.0.weight")
+    tail = 0 if architecture["div_val"] == 1 else 1
+    if f"word_emb.emb_projs.{tail}" in file.shapes and "crit.cluster_bias" in file.shapes:
+        architecture["proj_share_all_but_first"] = torch_models.is_tied(
+            file, f"word_emb.emb_projs.{tail}", "crit.out_projs.1"
+        )
+    if architecture["div_val"] > 1:
+        architecture["proj_same_dim"] = True
+    return Checkpoint(file, architecture, CONVENTIONS | settings, evaluation, layout)
+
+
+def _told_by_attributes(root, source):
+    """What the attributes of a whole model say: fields of ModelConfig fixed and not, and of EvalConfig."""
+    if not isinstance(root, Call) or as_dict(root) is not None:
+        return {}, {}, {}
+    model = attributes(root)
+    if model.get("attn_type", 0) != 0:
+        raise InputError(f"{source} has attn_type={model['attn_type']}: only Transformer-XL's own, 0, is imported")
+    modules = as_dict(model.get("_modules")) or {}
+    cutoffs = attributes(modules.get("word_emb")).get("cutoffs")
+    told = {"cutoffs": tuple(cutoffs[:-1])} if isinstance(cutoffs, list) else {}
+    layers = as_dict(attributes(modules.get("layers")).get("_modules")) or {}
+    attention = (as_dict(attributes(layers.get("0")).get("_modules")) or {}).get("dec_attn")
+    settings = {"pre_lnorm": bool(attributes(attention).get("pre_lnorm", False))}
+    names = ("tgt_len", "mem_len", "clamp_len", "same_length")
+    return told, settings, {name: model[name] for name in names if type(model.get(name)) in (int, bool)}

@@ -1,0 +1,147 @@
+"""Checkpoints of the official TensorFlow 1 code (kimiyoung/transformer-xl, tf/model.py).
+
+How that code means them: empty memory is zero vectors that are attended to, `same_length` lets a query see mem_len + 1
+keys, layer norm adds 1e-12, cluster entries stand in the head in the order of the clusters.
+"""
+
+import itertools
+import re
+
+import tensorflow as tf
+
+from txl_tf.errors import InputError
+from txl_tf.published.layout import Checkpoint, Published
+from txl_tf.published.tensor_files import TensorFile
+
+CONVENTIONS = {"mem_init": "zeros", "same_length_window": "tf", "layer_norm_epsilon": 1e-12}
+_NO_WEIGHT = re.compile(r".*/Adam(_1)?|.*/(m|v)|beta[12]_power|global_step|.*/ExponentialMovingAverage")
+_EMBEDDING, _SOFTMAX = "transformer/adaptive_embed", "transformer/adaptive_softmax"
+
+
+def open_checkpoint(source):
+    """The Checkpoint, given by its prefix (model.ckpt-0) or its directory; Adam's slots are left out.
+
+    Raises:
+        InputError: there is none, or it is damaged.
+    """
+    prefix = tf.train.latest_checkpoint(source) if tf.io.gfile.isdir(source) else source
+    prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", prefix or "")
+    if not prefix or not tf.io.gfile.exists(prefix + ".index"):
+        raise InputError(f"{source} is no TensorFlow checkpoint: give its directory, or the part before .index")
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        shapes = {
+            name: tuple(shape)
+            for name, shape in reader.get_variable_to_shape_map().items()
+            if not _NO_WEIGHT.fullmatch(name)
+        }
+    except (tf.errors.OpError, ValueError) as error:
+        raise InputError(f"{prefix} cannot be read: {' '.join(str(error).split())}") from error
+    file = TensorFile(prefix, shapes, reader.get_tensor)
+    return Checkpoint(file, _architecture(file), CONVENTIONS, {}, layout)
+
+
+def _architecture(file):
+    """The fields of ModelConfig that the shapes tell; InputError without the names that tell them."""
+    shapes = file.shapes
+
+    def shape(name):
+        if name not in shapes:
+            raise InputError(f"{file.path} has no {name}: it is not a Transformer-XL of the official TensorFlow code")
+        return shapes[name]
+
+    bias = shape("transformer/r_w_bias")
+    d_inner, d_model = shape("transformer/layer_0/ff/layer_2/kernel")
+    clusters = _count(shapes, _SOFTMAX + r"/cutoff_(\d+)/b")
+    ends = [sum(shape(f"{_SOFTMAX}/cutoff_{i}/b")[0] for i in range(n + 1)) for n in range(clusters)]
+    found = {
+        "n_layer": _count(shapes, r"transformer/layer_(\d+)/ff/layer_2/kernel"),
+        "d_model": d_model,
+        "d_inner": d_inner,
+        "n_head": bias[-2],
+        "d_head": bias[-1],
+        "untie_r": len(bias) == 3,
+        "cutoffs": tuple(ends[:-1]),
+    }
+    if f"{_EMBEDDING}/lookup_table" in shapes:
+        vocab_size, d_embed = shape(f"{_EMBEDDING}/lookup_table")
+        found |= {"vocab_size": vocab_size, "d_embed": d_embed, "div_val": 1}
+        projected = d_embed != d_model
+    else:
+        tables = [shape(f"{_EMBEDDING}/cutoff_{i}/lookup_table") for i in range(max(clusters, 2))]
+        found |= {"vocab_size": sum(rows for rows, _ in tables), "d_embed": tables[0][1]}
+        found["div_val"] = tables[0][1] // tables[1][1]
+        if tables[0][1] == d_model:
+            found["proj_same_dim"] = f"{_EMBEDDING}/cutoff_0/proj_W" in shapes
+        projected = True
+    if clusters and projected:
+        found["proj_share_all_but_first"] = f"{_SOFTMAX}/cutoff_1/proj" not in shapes
+    return found
+
+
+def layout(config, weights):
+    """The checkpoint's tensors for a ModelConfig.
+
+    Args:
+        config: a ModelConfig.
+        weights: the paths of the model's weights, for those that only some models have.
+    """
+    d_model, heads, d_inner, names = config.d_model, (config.n_head, config.d_head), config.d_inner, set(weights)
+    width = config.n_head * config.d_head
+    sizes = _cluster_sizes(config)
+    found = []
+
+    def add(name, shape, *ours, **how):
+        if ours[0] in names:
+            found.append(Published(f"transformer/{name}", tuple(shape), ours, **how))
+
+    one_table = config.div_val == 1 or not config.cutoffs
+    for i, (rows, columns) in enumerate([(config.vocab_size, config.d_embed)] if one_table else sizes):
+        folder = "adaptive_embed" if one_table else f"adaptive_embed/cutoff_{i}"
+        add(f"{folder}/lookup_table", (rows, columns), f"embedding/table_{i}")
+        add(f"{folder}/proj_W", (columns, d_model), f"embedding/projection_{i}")
+    for i, (rows, columns) in enumerate(sizes):
+        folder = f"adaptive_softmax/cutoff_{i}" if config.cutoffs else "adaptive_softmax"
+        add(f"{folder}/b" if config.cutoffs else f"{folder}/bias", (rows,), f"softmax/bias_{i}")
+        add(f"{folder}/proj", (columns, d_model), f"softmax/projection_{i}")
+    add("adaptive_softmax/cutoff_0/cluster_W", (len(sizes) - 1, config.d_embed), "softmax/cluster_table")
+    add("adaptive_softmax/cutoff_0/cluster_b", (len(sizes) - 1,), "softmax/cluster_bias")
+    for theirs, ours in (("r_w_bias", "content_bias"), ("r_r_bias", "position_bias")):
+        if config.untie_r:
+            add(theirs, (config.n_layer, *heads), *(f"layer_{n}/attention/{ours}" for n in range(config.n_layer)))
+        else:
+            add(theirs, heads, ours)
+    for n in range(config.n_layer):
+        layer, own = f"layer_{n}", f"layer_{n}/attention"
+        add(
+            f"{layer}/rel_attn/qkv/kernel",
+            (d_model, 3 * width),
+            *(f"{own}/{part}_kernel" for part in ("query", "key", "value")),
+            view=(d_model, 3, width),
+            order=(1, 0, 2),
+        )
+        add(f"{layer}/rel_attn/r/kernel", (d_model, width), f"{own}/position_kernel")
+        add(f"{layer}/rel_attn/o/kernel", (width, d_model), f"{own}/output_kernel")
+        for theirs, ours in (("layer_1", "inner"), ("layer_2", "outer")):
+            kernel = (d_model, d_inner) if ours == "inner" else (d_inner, d_model)
+            add(f"{layer}/ff/{theirs}/kernel", kernel, f"{layer}/feed_forward/{ours}/kernel")
+            add(f"{layer}/ff/{theirs}/bias", kernel[1:], f"{layer}/feed_forward/{ours}/bias")
+        for theirs, ours in (("rel_attn", "attention_norm"), ("ff", "feed_forward_norm")):
+            for part in ("gamma", "beta"):
+                add(f"{layer}/{theirs}/LayerNorm/{part}", (d_model,), f"{layer}/{ours}/{part}")
+    return found
+
+
+def _cluster_sizes(config):
+    """(rows, width) of each cluster of the softmax."""
+    bounds = (0, *config.cutoffs, config.vocab_size)
+    return [
+        (end - start, config.d_embed // config.div_val**i if config.cutoffs else config.d_embed)
+        for i, (start, end) in enumerate(itertools.pairwise(bounds))
+    ]
+
+
+def _count(shapes, pattern):
+    """How many tensors match, numbered from 0; a gap ends the count, so that what follows is found left over."""
+    numbers = {int(match.group(1)) for match in map(re.compile(pattern).fullmatch, shapes) if match}
+    return next(n for n in range(len(numbers) + 1) if n not in numbers)

@@ -1,0 +1,223 @@
+"""Pickles, read as data: nothing that is in them is ever imported or called.
+
+A pickle is a program. `pickletools.genops` only splits it into operations; here those that would look something up
+leave its name (`Global`), and those that would call it leave a note of the call (`Call`). What remains is a tree that
+the reader of a format takes apart. Beyond that, every name a file mentions must be one such a file needs.
+"""
+
+import dataclasses
+import pickletools
+
+from txl_tf.errors import InputError
+
+_STRINGS = ("STRING", "BINSTRING", "SHORT_BINSTRING")
+_VALUES = {
+    *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
+    *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
+    *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
+}
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_KEYS = (str, bytes, int, float, bool, type(None))  # of dicts; hashing nested tuples recurses without a limit
+
+
+@dataclasses.dataclass(frozen=True)
+class Global:
+    """Something the pickle names: "module.name". It is not looked up."""
+
+    path: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Persistent:
+    """A reference to something outside the pickle."""
+
+    id: object
+
+
+@dataclasses.dataclass(eq=False)
+class Call:
+    """A call that the pickle asks for and that is not made; also an object of a class, made or restored.
+
+    function: Global or Persistent.
+    args: tuple.
+    state: what the object would be given to restore itself; None: nothing.
+    items: what would be appended to it, or (key, value) pairs that would be set in it.
+    """
+
+    function: object
+    args: tuple
+    state: object = None
+    items: list = dataclasses.field(default_factory=list)
+
+    @property
+    def path(self):
+        """The Global's "module.name"; "" where it is none."""
+        return self.function.path if isinstance(self.function, Global) else ""
+
+
+def read_pickle(file, allowed, where):
+    """The tree of one pickle.
+
+    Args:
+        file: binary file, positioned at the pickle; left behind its end.
+        allowed: compiled regular expression that the "module.name" of every Global must match whole.
+        where: names the file in messages.
+
+    Returns:
+        None, bool, int, float, str, bytes, list, tuple, dict, set, Global, Persistent or Call, nested. Strings of
+        Python 2 become str where they are UTF-8.
+
+    Raises:
+        InputError: a name that is not allowed, something unknown, or not a whole pickle.
+    """
+    try:
+        return _Machine(allowed, where).run(file)
+    except InputError:
+        raise
+    except Exception as error:  # whatever a damaged file may lead to
+        raise InputError(f"{where} is not a whole pickle ({type(error).__name__}: {error}): fetch it again") from error
+
+
+def as_dict(node):
+    """The dict that a node stands for: a dict, an OrderedDict or a Counter; None for anything else."""
+    if isinstance(node, dict):
+        return node
+    if isinstance(node, Call) and node.path in ("collections.OrderedDict", "collections.Counter"):
+        given = node.args[0] if node.args else {}
+        return dict(given if isinstance(given, dict) else map(tuple, given)) | dict(node.items)
+    return None
+
+
+class _Machine:
+    """The pickle machine with its stack, its marks and its memo."""
+
+    def __init__(self, allowed, where):
+        self.allowed, self.where = allowed, where
+        self.stack, self.below, self.memo = [], [], {}
+
+    def run(self, file):
+        for operation, argument, _ in pickletools.genops(file):
+            name = operation.name
+            if name in _VALUES:
+                self.stack.append(argument)
+            elif name in _STRINGS:
+                self.stack.append(_python_2_string(argument))
+            elif name in _CONSTANTS:
+                self.stack.append(_CONSTANTS[name])
+            elif name in ("PUT", "BINPUT", "LONG_BINPUT"):
+                self.memo[argument] = self.stack[-1]
+            elif name == "MEMOIZE":
+                self.memo[len(self.memo)] = self.stack[-1]
+            elif name in ("GET", "BINGET", "LONG_BINGET"):
+                self.stack.append(self.memo[argument])
+            elif name == "STOP":
+                return self.stack.pop()
+            elif name not in ("PROTO", "FRAME"):
+                self.build(name, argument)
+        raise ValueError("no end")
+
+    def build(self, name, argument):
+        """One of the operations that put values together."""
+        stack = self.stack
+        match name:
+            case "MARK":
+                self.below.append(stack)
+                self.stack = []
+            case "POP":
+                stack.pop() if stack else self.marked()
+            case "POP_MARK":
+                self.marked()
+            case "DUP":
+                stack.append(stack[-1])
+            case "EMPTY_TUPLE" | "EMPTY_LIST" | "EMPTY_DICT" | "EMPTY_SET":
+                stack.append({"TUPLE": (), "LIST": [], "DICT": {}, "SET": set()}[name.removeprefix("EMPTY_")])
+            case "TUPLE1" | "TUPLE2" | "TUPLE3":
+                count = int(name[-1])
+                stack[-count:] = [tuple(stack[-count:])]
+            case "TUPLE" | "LIST" | "FROZENSET":
+                items = self.marked()
+                self.stack.append({"TUPLE": tuple, "LIST": list, "FROZENSET": _checked_set}[name](items))
+            case "DICT":
+                items = self.marked()
+                self.stack.append({})
+                self.set_items(items)
+            case "APPEND":
+                self.add_items([stack.pop()])
+            case "APPENDS" | "ADDITEMS":
+                self.add_items(self.marked())
+            case "SETITEM":
+                self.set_items([stack.pop(-2), stack.pop()])
+            case "SETITEMS":
+                self.set_items(self.marked())
+            case "GLOBAL":
+                stack.append(self.named(*argument.split(" ", 1)))
+            case "STACK_GLOBAL":
+                attribute, module = stack.pop(), stack.pop()
+                stack.append(self.named(module, attribute))
+            case "PERSID" | "BINPERSID":
+                stack.append(Persistent(argument if name == "PERSID" else stack.pop()))
+            case "REDUCE" | "NEWOBJ":
+                args, function = stack.pop(), stack.pop()
+                self.call(function, args)
+            case "NEWOBJ_EX":
+                keywords, args, function = stack.pop(), stack.pop(), stack.pop()
+                self.call(function, (*args, keywords))
+            case "INST":
+                args = tuple(self.marked())
+                self.call(self.named(*argument.split(" ", 1)), args)
+            case "OBJ":
+                function, *args = self.marked()
+                self.call(function, tuple(args))
+            case "BUILD":
+                state = stack.pop()
+                if not isinstance(stack[-1], Call):
+                    raise InputError(f"{self.where} is refused: it would change something that is not its own")
+                stack[-1].state = state
+            case _:
+                raise InputError(f"{self.where} is refused: it uses the pickle operation {name}")
+
+    def marked(self):
+        """Takes what was pushed since the last mark."""
+        items, self.stack = self.stack, self.below.pop()
+        return items
+
+    def named(self, module, name):
+        path = f"{module}.{name}"
+        if not self.allowed.fullmatch(path):
+            raise InputError(
+                f"{self.where} is refused: it asks for {path!r}, which no such file needs; nothing was run"
+            )
+        return Global(path)
+
+    def call(self, function, args):
+        if not isinstance(function, (Global, Persistent)) or not isinstance(args, tuple):
+            raise InputError(f"{self.where} is refused: it would call something that it has made itself")
+        self.stack.append(Call(function, args))
+
+    def add_items(self, items):
+        target = self.stack[-1]
+        if isinstance(target, set):
+            target |= _checked_set(items)
+        else:
+            (target.items if isinstance(target, Call) else target).extend(items)
+
+    def set_items(self, items):
+        pairs, target = list(zip(items[::2], items[1::2], strict=True)), self.stack[-1]
+        _checked_set(key for key, _ in pairs)
+        target.items.extend(pairs) if isinstance(target, Call) else target.update(pairs)
+
+
+def _checked_set(items):
+    items = list(items)
+    if not all(isinstance(item, _KEYS) for item in items):
+        raise ValueError("a key that is neither text nor number")
+    return set(items)
+
+
+def _python_2_string(text):
+    """What genops decoded as Latin-1: text where the bytes are UTF-8."""
+    data = text.encode("latin-1")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data

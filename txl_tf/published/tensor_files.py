@@ -1,0 +1,140 @@
+"""Files of named tensors, behind one small interface; and safetensors, which is a JSON header and raw numbers.
+
+The safetensors format is small enough to be read and written here, strictly, without one more dependency.
+"""
+
+import dataclasses
+import io
+import json
+import math
+from collections.abc import Callable
+
+import ml_dtypes  # a dependency of TensorFlow's
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.errors import InputError
+
+_DTYPES = {
+    "F64": np.dtype("<f8"),
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "I64": np.dtype("<i8"),
+    "I32": np.dtype("<i4"),
+    "U8": np.dtype("u1"),
+}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_LONGEST_HEADER = 100 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorFile:
+    """Named tensors on disk.
+
+    path: for messages.
+    shapes: {name: shape}.
+    read: name -> array; one tensor at a time is in memory.
+    """
+
+    path: str
+    shapes: dict[str, tuple[int, ...]]
+    read: Callable[[str], np.ndarray]
+
+
+def open_binary(path):
+    """A buffered binary file to read and seek in; local or gs://. InputError where there is none."""
+    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
+        raise InputError(f"{path} not found: give the file as it was published")
+    return io.BufferedReader(_Raw(path), 1 << 20)
+
+
+class _Raw(io.RawIOBase):
+    """tf.io.gfile as a raw file, for io.BufferedReader: GFile by itself makes a call for every byte."""
+
+    def __init__(self, path):
+        self._file = tf.io.gfile.GFile(path, "rb")
+
+    def readable(self):
+        return True
+
+    def seekable(self):
+        return True
+
+    def seek(self, offset, whence=0):
+        self._file.seek(offset, whence)
+        return self._file.tell()
+
+    def tell(self):
+        return self._file.tell()
+
+    def readinto(self, buffer):
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self):
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+def open_safetensors(path):
+    """The TensorFile of a .safetensors file.
+
+    Raises:
+        InputError: not such a file, cut short, or tensors that overlap or leave gaps.
+    """
+    file = open_binary(path)
+    size = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    length = int.from_bytes(file.read(8), "little")
+    if not 2 <= length <= min(_LONGEST_HEADER, size - 8):
+        raise InputError(f"{path} is not a safetensors file: its header's length cannot be")
+    start = 8 + length
+    try:
+        header = json.loads(file.read(length))
+        header.pop("__metadata__", None)
+        entries = {
+            name: (_DTYPES[entry["dtype"]], tuple(map(int, entry["shape"])), *map(int, entry["data_offsets"]))
+            for name, entry in header.items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} has no header of safetensors ({type(error).__name__}: {error})") from error
+    end = 0
+    for name, (dtype, shape, first, last) in sorted(entries.items(), key=lambda item: item[1][2:]):
+        if first != end or last - first != math.prod(shape) * dtype.itemsize or min(shape, default=0) < 0:
+            raise InputError(f"{path} is damaged: the place of {name} does not follow from its shape; fetch it again")
+        end = last
+    if start + end != size:
+        raise InputError(f"{path} has {size:,} bytes, not {start + end:,}: fetch it again")
+
+    def read(name):
+        dtype, shape, first, last = entries[name]
+        file.seek(start + first)
+        return np.frombuffer(file.read(last - first), dtype).reshape(shape)
+
+    return TensorFile(path, {name: shape for name, (_, shape, _, _) in entries.items()}, read)
+
+
+def write_safetensors(path, tensors):
+    """Writes a .safetensors file as PyTorch's users expect it.
+
+    Args:
+        path: local or gs://.
+        tensors: {name: (dtype, shape, make)}; make() returns the array when its turn comes.
+    """
+    header, end = {"__metadata__": {"format": "pt"}}, 0
+    for name, (dtype, shape, _) in tensors.items():
+        first, end = end, end + math.prod(shape) * np.dtype(dtype).itemsize
+        header[name] = {"dtype": _NAMES[np.dtype(dtype)], "shape": list(shape), "data_offsets": [first, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with tf.io.gfile.GFile(path + ".partial", "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for dtype, shape, make in tensors.values():
+            array = make()
+            if array.dtype != dtype or array.shape != tuple(shape):
+                raise ValueError(f"announced {dtype} {shape}, got {array.dtype} {array.shape}")
+            file.write(np.ascontiguousarray(array).tobytes())
+    tf.io.gfile.rename(path + ".partial", path, overwrite=True)

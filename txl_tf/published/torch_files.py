@@ -1,0 +1,217 @@
+"""What torch.save wrote, read without torch and without running anything: tensors, and the tree they hang in.
+
+Two formats: a zip archive with the pickle and one member per storage (since PyTorch 1.6), and before that a few
+pickles in a row, then the storages. Both are taken apart by pickles.py.
+"""
+
+import dataclasses
+import re
+import zipfile
+
+import ml_dtypes
+import numpy as np
+
+from txl_tf.errors import InputError
+from txl_tf.published.pickles import Call, Global, Persistent, as_dict, read_pickle
+from txl_tf.published.tensor_files import TensorFile, open_binary
+
+TENSORS = (
+    r"torch\._utils\._rebuild_(tensor|tensor_v2|parameter)|torch\.\w+Storage|torch\.nn\.parameter\.Parameter"
+    r"|collections\.OrderedDict"
+)
+"""What a file of tensors names, as a regular expression."""
+MODULES = (
+    r"torch\.nn\.(modules|backends)\.\w+\.\w+|(__builtin__|builtins)\.set|copy_reg\._reconstructor|__builtin__\.object"
+    r"|((pytorch\.)?(utils\.)?(mem_transformer|proj_adaptive_softmax|adaptive_softmax))\.\w+"
+)
+"""What a pickled model of the official code names besides."""
+
+_MAGIC = 0x1950A86A20F9469CFC6C
+_PROTOCOL = 1001
+_STORAGES = {
+    "torch.DoubleStorage": "<f8",
+    "torch.FloatStorage": "<f4",
+    "torch.HalfStorage": "<f2",
+    "torch.BFloat16Storage": ml_dtypes.bfloat16,
+    "torch.LongStorage": "<i8",
+    "torch.IntStorage": "<i4",
+    "torch.ShortStorage": "<i2",
+    "torch.CharStorage": "i1",
+    "torch.ByteStorage": "u1",
+    "torch.BoolStorage": "?",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Tensor:
+    """Where a tensor's numbers are: `shape` and `strides` in the storage `key` of `dtype`, from element `offset` on."""
+
+    dtype: np.dtype
+    key: str
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class TorchFile:
+    """A file that torch.save wrote.
+
+    Args:
+        path: local or gs://.
+        allowed: regular expression of what it may name.
+
+    Attributes:
+        root: the tree of its pickle.
+
+    Raises:
+        InputError: another kind of file, names that are not allowed, or damage.
+    """
+
+    def __init__(self, path, allowed=TENSORS):
+        self.path = path
+        self._file = open_binary(path)
+        allowed = re.compile(allowed)
+        if self._file.peek(2)[:2] == b"PK":
+            self.root, self._storage = self._read_zip(allowed)
+        else:
+            self.root, self._storage = self._read_legacy(allowed)
+
+    def _read_zip(self, allowed):
+        try:
+            archive = zipfile.ZipFile(self._file)
+            (name,) = [name for name in archive.namelist() if re.fullmatch(r"[^/]+/data\.pkl", name)]
+            folder = name.removesuffix("data.pkl")
+            with archive.open(name) as file:
+                root = read_pickle(file, allowed, self.path)
+            if folder + "byteorder" in archive.namelist() and archive.read(folder + "byteorder") != b"little":
+                raise InputError(f"{self.path} was written on a big-endian machine: write it again on another")
+        except (zipfile.BadZipFile, ValueError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"{self.path} is not a whole file of torch.save ({error}): fetch it again") from error
+
+        def storage(tensor):
+            try:
+                return archive.read(f"{folder}data/{tensor.key}")
+            except (KeyError, zipfile.BadZipFile) as error:
+                raise InputError(f"{self.path} is damaged ({error}): fetch it again") from error
+
+        return root, storage
+
+    def _read_legacy(self, allowed):
+        def read():
+            return read_pickle(self._file, allowed, self.path)
+
+        if read() != _MAGIC or read() != _PROTOCOL:
+            raise InputError(f"{self.path} is not a file of torch.save (of PyTorch 0.1.10 or newer)")
+        system = read()
+        if not isinstance(system, dict) or system.get("little_endian") is not True:
+            raise InputError(f"{self.path} was written on a big-endian machine: write it again on another")
+        root, keys, start = read(), read(), self._file.tell()
+        places = {}
+
+        def storage(tensor):
+            # Storages follow each other, each after its length; how many bytes an element has, the tensors say.
+            if not places:
+                position, sizes = start, {found.key: found.dtype.itemsize for found in _tensors_below(root)}
+                for key in keys:
+                    self._file.seek(position)
+                    count = int.from_bytes(self._file.read(8), "little")
+                    if key not in sizes:
+                        raise InputError(f"{self.path} holds a storage that no tensor uses: it cannot be measured")
+                    places[key] = position + 8, count * sizes[key]
+                    position += 8 + count * sizes[key]
+            if tensor.key not in places:
+                raise InputError(f"{self.path} is damaged: it has no storage {tensor.key!r}; fetch it again")
+            position, size = places[tensor.key]
+            self._file.seek(position)
+            return self._file.read(size)
+
+        return root, storage
+
+    def tensors(self, named):
+        """The TensorFile of {name: node} with a tensor's node each."""
+        found = {name: _tensor(node) for name, node in named.items()}
+        if strange := [name for name, tensor in found.items() if tensor is None]:
+            raise InputError(f"{self.path}: not tensors: {', '.join(map(str, strange[:20]))}")
+        return TensorFile(
+            self.path, {name: tensor.shape for name, tensor in found.items()}, lambda name: self._array(found[name])
+        )
+
+    def _array(self, tensor):
+        data = self._storage(tensor)
+        data = np.frombuffer(data[: len(data) // tensor.dtype.itemsize * tensor.dtype.itemsize], tensor.dtype)
+        last = tensor.offset + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.strides, strict=True))
+        if 0 in tensor.shape:
+            return np.zeros(tensor.shape, tensor.dtype)
+        if last >= len(data):
+            raise InputError(f"{self.path} is damaged: a tensor reaches beyond its storage; fetch it again")
+        strides = [stride * tensor.dtype.itemsize for stride in tensor.strides]
+        return np.lib.stride_tricks.as_strided(data[tensor.offset :], tensor.shape, strides, writeable=False)
+
+
+def state_dict(root):
+    """{name: tensor node} of a state_dict's or a pickled nn.Module's tree; None where it is neither."""
+    if isinstance(root, Call) and as_dict(root) is None:
+        return _module_tensors(root)
+    return as_dict(root)
+
+
+def attributes(node):
+    """The attributes {name: node} of a pickled object."""
+    state = node.state if isinstance(node, Call) else None
+    return state if isinstance(state, dict) else {}
+
+
+def _module_tensors(module, prefix=""):
+    """What nn.Module.state_dict() would return."""
+    state, found = attributes(module), {}
+    for group in ("_parameters", "_buffers"):
+        for name, node in (as_dict(state.get(group)) or {}).items():
+            if node is not None:
+                found[prefix + name] = node
+    for name, child in (as_dict(state.get("_modules")) or {}).items():
+        if len(prefix) > 1000:
+            raise InputError("the pickled model's modules are nested without end")
+        found |= _module_tensors(child, f"{prefix}{name}.")
+    return found
+
+
+def _tensor(node):
+    """The _Tensor of a node; None where it is none."""
+    while isinstance(node, Call) and node.path == "torch._utils._rebuild_parameter" and node.args:
+        node = node.args[0]
+    if not isinstance(node, Call) or not node.path.startswith("torch._utils._rebuild_tensor"):
+        return None
+    try:
+        storage, offset, shape, strides = node.args[:4]
+        kind, storage_class, key = storage.id[:3]
+        dtype = np.dtype(_STORAGES[storage_class.path])
+        view = storage.id[5] if len(storage.id) > 5 else None
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return None
+    numbers = (offset, *shape, *strides)
+    if kind != "storage" or view is not None or len(shape) != len(strides):
+        return None
+    if not all(type(number) is int and number >= 0 for number in numbers):
+        return None
+    return _Tensor(dtype, str(key), offset, tuple(shape), tuple(strides))
+
+
+def _tensors_below(root):
+    """Every _Tensor of a tree."""
+    waiting, seen = [root], set()
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (str, bytes, int, float, Global, Persistent)) or node is None or id(node) in seen:
+            continue
+        seen.add(id(node))
+        tensor = _tensor(node)
+        if tensor is not None:
+            yield tensor
+        elif isinstance(node, dict):
+            waiting.extend(node.values())
+        elif isinstance(node, Call):
+            waiting.extend([*node.args, node.state, *node.items])
+        else:
+            waiting.extend(node)

@@ -1,0 +1,134 @@
+"""What the official PyTorch code and Hugging Face's, which grew from it, have in common: the names of their tensors."""
+
+import itertools
+import re
+
+import numpy as np
+
+from txl_tf.errors import InputError
+from txl_tf.published.layout import Published
+
+BUFFER = re.compile(r"(transformer\.)?pos_emb\.inv_freq")
+"""The one tensor that is no weight: the sinusoids' frequencies."""
+
+
+def infer(file, prefix=""):
+    """The fields of ModelConfig that the shapes of a state_dict tell.
+
+    Cutoffs cannot be told where one table serves all clusters (div_val 1): the key is then absent.
+
+    Args:
+        file: TensorFile.
+        prefix: of the decoder's names.
+
+    Raises:
+        InputError: names without which nothing can be told.
+    """
+    shapes = file.shapes
+
+    def shape(name):
+        if name not in shapes:
+            raise InputError(f"{file.path} has no {name}: it is not a Transformer-XL of this format")
+        return shapes[name]
+
+    shared = f"{prefix}r_w_bias" in shapes
+    bias = shape(f"{prefix}r_w_bias" if shared else f"{prefix}layers.0.dec_attn.r_w_bias")
+    d_model, d_inner = shape(f"{prefix}layers.0.pos_ff.CoreNet.3.weight")
+    tables = []
+    while f"{prefix}word_emb.emb_layers.{len(tables)}.weight" in shapes:
+        tables.append(shapes[f"{prefix}word_emb.emb_layers.{len(tables)}.weight"])
+    if not tables:
+        shape(f"{prefix}word_emb.emb_layers.0.weight")
+    ends = list(itertools.accumulate(rows for rows, _ in tables))
+    found = {
+        "n_layer": next(n for n in itertools.count() if f"{prefix}layers.{n}.dec_attn.qkv_net.weight" not in shapes),
+        "d_model": d_model,
+        "d_inner": d_inner,
+        "d_embed": tables[0][1],
+        "n_head": bias[0],
+        "d_head": bias[1],
+        "untie_r": not shared,
+        "vocab_size": ends[-1],
+        "div_val": tables[0][1] // tables[1][1] if len(tables) > 1 else 1,
+    }
+    if len(tables) > 1 or "crit.cluster_bias" not in shapes:
+        found["cutoffs"] = tuple(ends[:-1])
+    return found
+
+
+def is_tied(file, name, copy):
+    """Whether two tensors of a state_dict are one, or only one of them is stored."""
+    if name not in file.shapes or copy not in file.shapes:
+        return True
+    return file.shapes[name] == file.shapes[copy] and np.array_equal(file.read(name), file.read(copy))
+
+
+def layout(config, weights, prefix="", bias_in_layers=False, reverse_clusters=False):
+    """The tensors of a state_dict for a ModelConfig.
+
+    Linear layers hold [out, in], projections [d_model, width].
+
+    Args:
+        config: a ModelConfig.
+        weights: the paths of the model's weights, for those that only some models have.
+        prefix: of the decoder's names.
+        bias_in_layers: a shared r_w_bias and r_r_bias are also stored in every layer.
+        reverse_clusters: the head's cluster entries stand in the opposite order of the clusters.
+    """
+    d_model, heads, d_inner, names = config.d_model, (config.n_head, config.d_head), config.d_inner, set(weights)
+    bounds = (0, *config.cutoffs, config.vocab_size)
+    one_table = config.div_val == 1
+    rows = [config.vocab_size] if one_table else [end - start for start, end in itertools.pairwise(bounds)]
+    found = []
+
+    def add(name, shape, *ours, **how):
+        if ours[0] in names:
+            found.append(Published(name, tuple(shape), ours, **how))
+
+    def add_projection(name, i, ours, **how):
+        columns = config.d_embed // config.div_val**i
+        add(name, (d_model, columns), ours, order=(1, 0), **how)
+
+    emb, out = f"{prefix}word_emb.emb_layers", "crit.out_layers"
+    own_projections = [i for i in range(len(bounds) - 1) if f"softmax/projection_{i}" in names]
+    for i, count in enumerate(rows):
+        copies = (f"{out}.{i}.weight",) if config.tie_weight else ()
+        add(f"{emb}.{i}.weight", (count, config.d_embed // config.div_val**i), f"embedding/table_{i}", copies=copies)
+        add(f"{out}.{i}.weight", (count, config.d_embed // config.div_val**i), f"softmax/table_{i}")
+        shared = range(len(bounds) - 1) if one_table else [i]
+        copies = tuple(f"crit.out_projs.{j}" for j in shared if j not in own_projections)
+        add_projection(f"{prefix}word_emb.emb_projs.{i}", i, f"embedding/projection_{i}", copies=copies)
+        biases = range(len(bounds) - 1) if one_table else [i]
+        add(f"{out}.{i}.bias", (count,), *(f"softmax/bias_{j}" for j in biases))
+    for i in own_projections:
+        add_projection(f"crit.out_projs.{i}", i, f"softmax/projection_{i}")
+    tails = len(config.cutoffs)
+    add("crit.cluster_weight", (tails, config.d_embed), "softmax/cluster_table", reverse=reverse_clusters)
+    add("crit.cluster_bias", (tails,), "softmax/cluster_bias", reverse=reverse_clusters)
+
+    for theirs, ours in (("r_w_bias", "content_bias"), ("r_r_bias", "position_bias")):
+        in_layers = [f"{prefix}layers.{n}.dec_attn.{theirs}" for n in range(config.n_layer)]
+        add(f"{prefix}{theirs}", heads, ours, copies=tuple(in_layers) if bias_in_layers else ())
+        for n, name in enumerate(in_layers):
+            add(name, heads, f"layer_{n}/attention/{ours}")
+    for n in range(config.n_layer):
+        layer, attention, own = f"{prefix}layers.{n}", f"{prefix}layers.{n}.dec_attn", f"layer_{n}/attention"
+        width = config.n_head * config.d_head
+        add(
+            f"{attention}.qkv_net.weight",
+            (3 * width, d_model),
+            *(f"{own}/{part}_kernel" for part in ("query", "key", "value")),
+            view=(3, width, d_model),
+            order=(0, 2, 1),
+        )
+        add(f"{attention}.r_net.weight", (width, d_model), f"{own}/position_kernel", order=(1, 0))
+        add(f"{attention}.o_net.weight", (d_model, width), f"{own}/output_kernel", order=(1, 0))
+        for theirs, ours in ((0, "inner"), (3, "outer")):
+            kernel = (d_inner, d_model) if ours == "inner" else (d_model, d_inner)
+            dense = f"{layer}.pos_ff.CoreNet.{theirs}"
+            add(f"{dense}.weight", kernel, f"layer_{n}/feed_forward/{ours}/kernel", order=(1, 0))
+            add(f"{dense}.bias", kernel[:1], f"layer_{n}/feed_forward/{ours}/bias")
+        for theirs, ours in (("dec_attn", "attention_norm"), ("pos_ff", "feed_forward_norm")):
+            for part, own_part in (("weight", "gamma"), ("bias", "beta")):
+                add(f"{layer}.{theirs}.layer_norm.{part}", (d_model,), f"layer_{n}/{ours}/{own_part}")
+    return found

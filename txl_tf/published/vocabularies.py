@@ -1,0 +1,113 @@
+"""The vocabularies that come with published checkpoints: the same ids, as a Vocabulary of ours.
+
+A list of symbols is read from a text file (a symbol a line), from JSON, or from pickles, which pickles.py reads
+without running them: the official code's cache.pkl, Hugging Face's vocab.pkl, and vocab.bin, written by torch.save.
+"""
+
+import json
+import re
+
+import tensorflow as tf
+
+from txl_tf.data.corpora import CORPORA
+from txl_tf.data.vocab import ByteVocabulary, CharVocabulary, WordVocabulary
+from txl_tf.errors import InputError
+from txl_tf.published.pickles import Call, as_dict, read_pickle
+from txl_tf.published.tensor_files import open_binary
+from txl_tf.published.torch_files import TENSORS, TorchFile
+
+_CORPUS = (
+    r"(data_utils|vocabulary|utils\.vocabulary)\.(Corpus|Vocab|LMCorpus)|collections\.(Counter|OrderedDict)"
+    r"|numpy\.(core|_core)\.(multiarray|numeric)\.(_reconstruct|_frombuffer)|numpy\.(ndarray|dtype)|_codecs\.encode"
+    r"|copy_reg\._reconstructor|copyreg\._reconstructor|(__builtin__|builtins)\.(object|set)"
+)
+_TOKENIZER = (
+    r"sacremoses\.\w+\.Moses(PunctNormalizer|Tokenizer|Detokenizer)|re\._compile|(transformers\.)?tokenization_utils\.Trie"
+    r"|(transformers\.tokenization_utils_base|tokenizers)\.AddedToken|transformers\.tokenization_utils\.Trie"
+)
+_PICKLED = f"{_CORPUS}|{_TOKENIZER}|{TENSORS}"
+_TORCH_MAGIC = 0x1950A86A20F9469CFC6C
+
+
+def read_vocabulary(path, dataset):
+    """The Vocabulary of a published corpus.
+
+    Args:
+        path: a text file, JSON ({symbol: id} or a list), or one of the pickles named above; local or gs://.
+        dataset: which corpus, for what its symbols mean: "enwik8" has the numbers of bytes, "text8" characters with
+            "_" for the space, all others words.
+
+    Raises:
+        InputError: no list of symbols in the file, or not one for this dataset.
+    """
+    symbols = _symbols(path)
+    if not symbols or not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
+        raise InputError(f"{path} holds no list of symbols: give the vocabulary that was published with the checkpoint")
+    try:
+        if dataset == "enwik8":
+            return ByteVocabulary([int(symbol) for symbol in symbols], dropped=[ord("\n")])
+        if dataset == "text8":
+            return CharVocabulary([" " if symbol == "_" else symbol for symbol in symbols])
+        options = CORPORA[dataset].words if dataset in CORPORA else {}
+        names = ("line_end", "both_ends", "unknown", "lower_case")
+        return WordVocabulary(symbols, **{name: options[name] for name in names if name in options})
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InputError(f"{path} is not the vocabulary of {dataset}: {error}") from error
+
+
+def _symbols(path):
+    """The symbols by id."""
+    if path.endswith(".json"):
+        with open_binary(path) as file:
+            try:
+                return _by_id(json.load(file), path)
+            except ValueError as error:
+                raise InputError(f"{path} is not a vocabulary in JSON: {error}") from error
+    if re.search(r"\.(pkl|pickle|bin|pt)$", path):
+        return _pickled_symbols(path)
+    with open_binary(path) as file:
+        try:
+            lines = file.read().decode().split("\n")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path} is not UTF-8 text: {error}") from error
+    return [line.split()[0] for line in lines if line.strip()]
+
+
+def _pickled_symbols(path):
+    with open_binary(path) as file:
+        if file.peek(2)[:2] == b"PK":
+            root = TorchFile(path, _PICKLED).root
+        else:
+            root = read_pickle(file, re.compile(_PICKLED), path)
+            if root == _TORCH_MAGIC:
+                root = TorchFile(path, _PICKLED).root
+    state = root.state if isinstance(root, Call) else as_dict(root)
+    vocab = (state or {}).get("vocab")
+    state = vocab.state if isinstance(vocab, Call) else state  # a corpus holds its vocabulary
+    if not isinstance(state, dict):
+        return None
+    return state.get("idx2sym") or _by_id(
+        as_dict(state.get("sym2idx")), path
+    )  # transformers 4.35 saves only the latter
+
+
+def _by_id(symbols, path):
+    """A list, or {symbol: id} in the order of its ids."""
+    if not isinstance(symbols, dict):
+        return symbols
+    ids = symbols.values()
+    if not all(type(value) is int for value in ids) or sorted(ids) != list(range(len(symbols))):
+        raise InputError(f"{path}: the ids are not 0, 1, 2, ..")
+    return sorted(symbols, key=symbols.get)
+
+
+def find_vocabulary(source):
+    """The vocabulary's file beside a checkpoint, or None.
+
+    Args:
+        source: the checkpoint: a file or a directory.
+    """
+    folder = source if tf.io.gfile.isdir(source) else source.rpartition("/")[0]
+    names = ("vocab.txt", "vocab.json", "vocab.bin", "vocab.pkl", "cache.pkl", "../data/cache.pkl")
+    paths = [tf.io.gfile.join(folder, name) for name in names]
+    return next((path for path in paths if tf.io.gfile.exists(path)), None)
