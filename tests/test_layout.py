@@ -25,6 +25,7 @@ ALLOWED = {
     "model_dir": {"config", "data", "errors", "models"},
     "training": {"config", "data", "distribute", "errors", "layers", "model_dir", "models"},
     "inference": {"config", "data", "distribute", "errors", "layers", "model_dir", "models"},
+    "published": {"config", "data", "errors", "model_dir", "models"},
 }
 """What each part of txl_tf may import, besides itself: config <- layers <- models <- {training, inference}."""
 
