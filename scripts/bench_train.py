@@ -45,7 +45,7 @@ def ours():
     from txl_tf.config import ModelConfig, TrainConfig
     from txl_tf.models.transformer_xl import TransformerXL
     from txl_tf.training.optimizer import make_optimizer
-    from txl_tf.training.step import make_host_loop
+    from txl_tf.training.step import Sums, make_host_loop
 
     strategy, train = distribute.make_strategy("one_device"), TrainConfig()
     with strategy.scope():
@@ -58,7 +58,7 @@ def ours():
 
     def run(steps):
         nonlocal mems
-        mems, sums = loop(iterator, mems, tf.zeros([2], tf.float64), tf.constant(steps))
+        mems, sums = loop(iterator, mems, Sums().stacked(), tf.constant(steps))
         sums.numpy()
 
     return run

@@ -185,11 +185,12 @@ class TrainConfig:
     save_steps: int = setting(4_000, "updates between checkpoints")
     eval_steps: int = setting(4_000, "updates between evaluations on the valid split; 0: none")
     keep_checkpoints: int = setting(3, "newest checkpoints to keep")
+    max_bad_steps: int = setting(100, "stop after skipping so many updates in a row: loss or gradient not finite")
 
     def __post_init__(self):
         """Refuses a run that cannot start or end."""
         _require_choices(self)
-        for name in ("train_steps", "steps_per_loop", "log_steps", "save_steps", "keep_checkpoints"):
+        for name in ("train_steps", "steps_per_loop", "log_steps", "save_steps", "keep_checkpoints", "max_bad_steps"):
             _require(getattr(self, name) >= 1, f"{name}={getattr(self, name)} must be at least 1")
         for name in ("warmup_steps", "eval_steps", "clip", "min_lr_ratio"):
             _require(getattr(self, name) >= 0, f"{name}={getattr(self, name)} must not be negative")

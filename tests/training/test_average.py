@@ -16,7 +16,7 @@ from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.loop import train
 from txl_tf.training.optimizer import make_optimizer
-from txl_tf.training.step import make_host_loop
+from txl_tf.training.step import Sums, make_host_loop
 
 MODEL = ModelConfig(
     vocab_size=256, n_layer=1, d_model=8, d_embed=8, n_head=2, d_head=4, d_inner=12, dropout=0.1, mem_len=4
@@ -46,7 +46,7 @@ def test_averages_equal_numpy(rng, strategy, request, settings, shares):
     dataset = tf.data.Dataset.from_tensor_slices(tuple(tokens.astype(np.int32)))
     iterator = iter(distribute.distribute_batches(strategy, lambda **hosts: dataset))
     loop = make_host_loop(strategy, model, optimizer, config, average)
-    mems, sums, seen = distribute.initial_mems(strategy, model, B), tf.zeros([2], tf.float64), []
+    mems, sums, seen = distribute.initial_mems(strategy, model, B), Sums().stacked(), []
     for _ in range(STEPS):
         mems, sums = loop(iterator, mems, sums, tf.constant(1))
         seen.append(model.get_weights())

@@ -14,7 +14,7 @@ from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.training.loop import refuse_drift
 from txl_tf.training.optimizer import make_optimizer
-from txl_tf.training.step import make_host_loop
+from txl_tf.training.step import Sums, make_host_loop
 
 CONFIG = ModelConfig(
     vocab_size=32,
@@ -93,7 +93,7 @@ def test_training_on_two_replicas_is_the_same(rng, two_replicas):
         iterator = iter(distribute.distribute_batches(two_replicas, lambda dataset=dataset, **hosts: dataset))
         loop = make_host_loop(two_replicas, model, optimizer, config)
         before = model.get_weights()
-        loop(iterator, distribute.initial_mems(two_replicas, model, B), tf.zeros([2], tf.float64), tf.constant(2))
+        loop(iterator, distribute.initial_mems(two_replicas, model, B), Sums().stacked(), tf.constant(2))
         weights.append(model.get_weights())
     for start, plain, remat in zip(before, *weights, strict=True):
         np.testing.assert_array_equal(remat, plain)

@@ -28,9 +28,12 @@ class WeightAverage:
         # No aggregation: each replica updates its own copy, the same as the others' since its weights are.
         self.averages = [tf.Variable(variable, trainable=False) for variable in self.variables]
 
-    def update(self, updates):
-        """Takes in the weights after update number `updates`, int; runs inside `strategy.run`."""
-        rate = self._rate(tf.cast(updates, tf.float32))
+    def update(self, updates, good=True):
+        """Takes in the weights after update number `updates`, int; runs inside `strategy.run`.
+
+        An update that was not `good`, bool, was skipped, and the average is left as it is.
+        """
+        rate = tf.where(good, self._rate(tf.cast(updates, tf.float32)), 0.0)
         for average, variable in zip(self.averages, self.variables, strict=True):
             weights = tf.convert_to_tensor(variable)
             average.assign_add(tf.cast(rate, weights.dtype) * (weights - average))

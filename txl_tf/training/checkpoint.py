@@ -16,7 +16,7 @@ class Checkpoints:
         model_dir: where; local or gs://.
         strategy, model, optimizer, average: of the run.
         mems: per-replica Mems, for their shapes.
-        sums: float64 [2], the host loop's running sums.
+        sums: the host loop's, as it carries them.
         keep: how many of the newest checkpoints stay.
     """
 
@@ -28,7 +28,7 @@ class Checkpoints:
             self.sums = tf.Variable(sums, trainable=False)
         checkpoint = tf.train.Checkpoint(
             model=variables_by_path(model),
-            optimizer=variables_by_path(optimizer),
+            optimizer=optimizer.by_path(),
             average=average.by_path(),
             mems=self.mems,
             sums=self.sums,

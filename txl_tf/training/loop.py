@@ -14,9 +14,17 @@ from txl_tf.training.average import WeightAverage
 from txl_tf.training.checkpoint import Checkpoints
 from txl_tf.training.metrics import Metrics
 from txl_tf.training.optimizer import WarmupCosine, make_optimizer
-from txl_tf.training.step import make_host_loop
+from txl_tf.training.step import Sums, make_host_loop
 
-FREE_TO_CHANGE = {"steps_per_loop", "log_steps", "save_steps", "eval_steps", "keep_checkpoints", "remat"}
+FREE_TO_CHANGE = {
+    "steps_per_loop",
+    "log_steps",
+    "save_steps",
+    "eval_steps",
+    "keep_checkpoints",
+    "max_bad_steps",
+    "remat",
+}
 """Settings that change no update, so a run may be continued with other values."""
 
 
@@ -50,7 +58,7 @@ def train(config, corpus, model_dir, strategy, evaluate=None):
         model = TransformerXL(config.model)
         optimizer = make_optimizer(run, model.trainable_variables)
         average = WeightAverage(run, model.trainable_variables)
-    mems, sums = distribute.initial_mems(strategy, model, data.batch_size), tf.zeros([2], tf.float64)
+    mems, sums = distribute.initial_mems(strategy, model, data.batch_size), Sums().stacked()
     checkpoints = Checkpoints(model_dir, strategy, model, optimizer, average, mems, sums, run.keep_checkpoints)
     restored = checkpoints.restore()
     if restored is not None:
@@ -79,22 +87,35 @@ def train(config, corpus, model_dir, strategy, evaluate=None):
         with named_read_errors(corpus):
             mems, sums = host_loop(iterator, mems, sums, tf.constant(n))
         step += n
+        window = Sums(*sums.numpy().tolist())  # waits for the device
+        stop_if_lost(window, step, run.max_bad_steps, checkpoints)
         if step % run.log_steps == 0 or step == run.train_steps:
-            loss, grad_norm = (sums / (step % run.log_steps or run.log_steps)).numpy().tolist()  # waits for the device
+            loss, grad_norm = window.means(step % run.log_steps or run.log_steps)
             now = time.perf_counter()
             speed = (step - window_start) * step_tokens / (now - window_time)
             lr = float(schedule(step - 1))  # of the last update
-            metrics.training(step, loss, lr, grad_norm, speed, step / epoch_steps)
-            sums = tf.zeros([2], tf.float64)
+            metrics.training(step, loss, lr, grad_norm, window.skipped, speed, step / epoch_steps)
+            sums = Sums(skipped_in_a_row=window.skipped_in_a_row).stacked()
             window_start, window_time = step, now
         paused = time.perf_counter()
-        if step % run.save_steps == 0 or step == run.train_steps:
+        # Amid skipped steps the weights may be what is wrong: keep the checkpoints from before.
+        if (step % run.save_steps == 0 and not window.skipped_in_a_row) or step == run.train_steps:
             checkpoints.save(step, mems, sums)
         if evaluate and run.eval_steps and (step % run.eval_steps == 0 or step == run.train_steps):
             with average.in_use():
                 metrics.evaluation(step, "valid", evaluate(model))
         window_time += time.perf_counter() - paused  # tokens/s is of training alone
     return model
+
+
+def stop_if_lost(sums, step, max_bad_steps, checkpoints):
+    """InputError after max_bad_steps skipped in a row."""
+    if sums.skipped_in_a_row >= max_bad_steps:
+        good = checkpoints.manager.latest_checkpoint or "there is none yet"
+        raise InputError(
+            f"stopped at step {step:,}: the last {sums.skipped_in_a_row:,.0f} steps had no finite loss or gradient; "
+            f"last good checkpoint: {good}; start again to retry from it, or anew with a lower learning_rate or clip"
+        )
 
 
 def next_stop(step, run):

@@ -36,13 +36,14 @@ class Metrics:
         write_atomically(self.path, kept)
         self.writer = tf.summary.create_file_writer(tf.io.gfile.join(model_dir, "tensorboard"))
 
-    def training(self, step, loss, lr, grad_norm, tokens_per_sec, epoch):
-        """One window of training."""
+    def training(self, step, loss, lr, grad_norm, skipped, tokens_per_sec, epoch):
+        """One window of training: the means of its good steps (NaN, in JSON null, if there was none)."""
         line = {
             "step": step,
-            "loss": loss,
+            "loss": None if math.isnan(loss) else loss,
             "lr": lr,
-            "grad_norm": grad_norm,
+            "grad_norm": None if math.isnan(grad_norm) else grad_norm,
+            "skipped": int(skipped),
             "tokens_per_sec": round(tokens_per_sec, 1),
             "epoch": round(epoch, 6),
         }
@@ -51,12 +52,15 @@ class Metrics:
         name, measure = bits_or_perplexity(loss, self.unit)
         print(
             f"step {step:>7,}/{self.train_steps:,} | epoch {epoch:.2f} | loss {loss:.4f} | {name} {measure:.4f} | "
-            f"lr {lr:.2e} | grad norm {grad_norm:.3f} | {tokens_per_sec:,.0f} tokens/s",
+            f"lr {lr:.2e} | grad norm {grad_norm:.3f} | {tokens_per_sec:,.0f} tokens/s"
+            + (f" | {int(skipped)} steps skipped: loss or gradient not finite" if skipped else ""),
             flush=True,
         )
         self._scalars(step, "train", {"loss": loss, name: measure})
         self._scalars(
-            step, "optimization", {"learning_rate": lr, "grad_norm": grad_norm, "tokens_per_sec": tokens_per_sec}
+            step,
+            "optimization",
+            {"learning_rate": lr, "grad_norm": grad_norm, "skipped": skipped, "tokens_per_sec": tokens_per_sec},
         )
 
     def evaluation(self, step, split, result):

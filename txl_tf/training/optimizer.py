@@ -38,22 +38,76 @@ class WarmupCosine(keras.optimizers.schedules.LearningRateSchedule):
         return dict(vars(self))
 
 
-class ReducedGradientsAdam(keras.optimizers.Adam):
-    """Adam for gradients that are already summed over replicas.
+class Adam:
+    """Adam (Kingma and Ba 2015, algorithm 1) on gradients that are already summed over replicas.
 
-    Keras sums gradients over replicas inside `apply`. Clipping by the global norm needs the sum before that, so the
-    training step reduces them itself, and a second sum would multiply them by the replica count.
+    Keras' own would sum them a second time, since it knows no other moment to clip than before the sum. This one is a
+    single op for each weight, which also clips, and can leave a step out.
+
+    iterations: int64 variable, the steps taken, skipped ones included: the schedule's and the data's position.
+
+    Args:
+        schedule: step -> learning rate.
+        variables: the model's trainable Keras variables. Call it in the strategy's scope.
+        beta_1, beta_2, epsilon: as in the paper.
     """
 
-    def _all_reduce_sum_gradients(self, grads_and_vars):
-        return grads_and_vars
+    def __init__(self, schedule, variables, beta_1=0.9, beta_2=0.999, epsilon=1e-8):
+        self.schedule = schedule
+        self.variables = variables
+        self.betas = beta_1, beta_2
+        self.epsilon = epsilon
+
+        # No aggregation: each replica updates its own copies, the same as the others' since the gradients are.
+        def moments():
+            return [tf.Variable(tf.zeros(variable.shape, variable.dtype), trainable=False) for variable in variables]
+
+        self.iterations = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self.momenta, self.velocities = moments(), moments()
+
+    def apply(self, gradients, scale, good):
+        """One step; runs inside `strategy.run`.
+
+        Args:
+            gradients: of the variables, summed over replicas.
+            scale: what to multiply them with, to clip them.
+            good: bool; where False the gradients, finite or not, change nothing, and only `iterations` moves on.
+        """
+        # By scalars alone, so that guarding costs no pass over the weights: with a scale of 0 the gradient counts as 0
+        # even where it is NaN, and with betas of 1 and a rate of 0 nothing moves, bit for bit.
+        dtype = gradients[0].dtype
+        step = tf.cast(self.iterations + 1, dtype)
+        betas = [tf.constant(beta, dtype) for beta in self.betas]
+        scale = tf.cast(tf.where(good, scale, 0), dtype)
+        beta_1, beta_2 = (tf.where(good, beta, 1) for beta in betas)
+        scalars = {
+            "lr": tf.cast(tf.where(good, self.schedule(self.iterations), 0), dtype),
+            "beta1_power": betas[0] ** step,
+            "beta2_power": betas[1] ** step,
+            "beta1": beta_1,
+            "beta2": beta_2,
+            "epsilon": tf.constant(self.epsilon, dtype),
+        }
+        for variable, momentum, velocity, gradient in zip(
+            self.variables, self.momenta, self.velocities, gradients, strict=True
+        ):
+            tf.raw_ops.ResourceApplyAdam(
+                var=variable.value.handle,
+                m=momentum.handle,
+                v=velocity.handle,
+                grad=tf.math.multiply_no_nan(gradient, scale),
+                **scalars,
+            )
+        self.iterations.assign_add(1)
+
+    def by_path(self):
+        """The variables for checkpoints, moments by their weights' Keras paths."""
+        named = {"iterations": self.iterations}
+        for variable, momentum, velocity in zip(self.variables, self.momenta, self.velocities, strict=True):
+            named |= {f"{variable.path}/momentum": momentum, f"{variable.path}/velocity": velocity}
+        return named
 
 
 def make_optimizer(config, variables):
-    """The optimizer of a TrainConfig, built for `variables`; call it in the strategy's scope.
-
-    Unbuilt, Keras would create its slots inside `strategy.run`, which fails.
-    """
-    optimizer = ReducedGradientsAdam(learning_rate=WarmupCosine(config), epsilon=1e-8, name="adam")
-    optimizer.build(variables)
-    return optimizer
+    """The optimizer of a TrainConfig for `variables`; call it in the strategy's scope."""
+    return Adam(WarmupCosine(config), variables)

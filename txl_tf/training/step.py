@@ -1,19 +1,63 @@
 """The training step, and the host loop that carries mems from step to step on the device."""
 
+import math
+import typing
+
 import tensorflow as tf
+
+
+class Sums(typing.NamedTuple):
+    """What the host loop adds up from step to step; it carries them stacked, as a float64 [4].
+
+    loss: over the good steps of a log window, in nats per target.
+    grad_norm: of the gradients before clipping, over the same steps.
+    skipped: the window's other steps, whose loss or gradient was not finite.
+    skipped_in_a_row: the steps skipped since the last good one, in this window and before it.
+    """
+
+    loss: float = 0.0
+    grad_norm: float = 0.0
+    skipped: float = 0.0
+    skipped_in_a_row: float = 0.0
+
+    def stacked(self):
+        """As the host loop carries them."""
+        return tf.stack([tf.cast(value, tf.float64) for value in self])
+
+    def with_step(self, loss, norm):
+        """With one more step, of this loss and norm: scalar tensors."""
+        good = is_good(loss, norm)
+        bad = 1 - tf.cast(good, loss.dtype)
+        return Sums(
+            loss=self.loss + tf.where(good, loss, 0),
+            grad_norm=self.grad_norm + tf.where(good, norm, 0),
+            skipped=self.skipped + bad,
+            skipped_in_a_row=(self.skipped_in_a_row + 1) * bad,
+        )
+
+    def means(self, steps):
+        """Mean loss and gradient norm of a window of so many steps: NaN if none was good."""
+        good = steps - self.skipped
+        return (self.loss / good, self.grad_norm / good) if good else (math.nan, math.nan)
+
+
+def is_good(loss, norm):
+    """Whether a step counts: loss and gradient norm, over all replicas and so alike on each, are finite."""
+    return tf.math.is_finite(loss) & tf.math.is_finite(norm)
 
 
 def train_step(model, optimizer, config, seed, inputs, targets, mems, average=None):
     """One update on one replica; runs inside `strategy.run`.
 
     The loss is the mean over the targets of the global batch that count (`loss_positions`), so gradients are summed
-    over replicas, and only their sum is clipped.
+    over replicas, and only their sum is clipped. A step that is not good (`is_good`) leaves weights, moments and
+    averages as they are and empties the memory, which may be what was wrong; it counts as a step all the same.
     Seeds fold in the step and the replica: every step of every replica has its own dropout masks, and a resumed run
     has those of the uninterrupted one.
 
     Args:
         model: a TransformerXL.
-        optimizer: a built ReducedGradientsAdam.
+        optimizer: an Adam.
         config: a TrainConfig, for clip and loss_positions.
         seed: int32 [2], the run's.
         inputs, targets: int32 [B / replicas, T].
@@ -35,12 +79,12 @@ def train_step(model, optimizer, config, seed, inputs, targets, mems, average=No
     gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, variables)]
     loss, gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, [loss, gradients])
     norm = tf.linalg.global_norm(gradients)
-    if config.clip:
-        gradients, _ = tf.clip_by_global_norm(gradients, config.clip, use_norm=norm)
-    optimizer.apply(gradients)
+    good = is_good(loss, norm)
+    optimizer.apply(gradients, config.clip / tf.maximum(norm, config.clip) if config.clip else 1.0, good)
     if average is not None:
-        average.update(optimizer.iterations)
-    return loss, norm, new_mems
+        average.update(optimizer.iterations, good)
+    empty = model.initial_mems(inputs.shape[0])
+    return loss, norm, tf.nest.map_structure(lambda new, start: tf.where(good, new, start), new_mems, empty)
 
 
 def make_host_loop(strategy, model, optimizer, config, average=None):
@@ -52,8 +96,8 @@ def make_host_loop(strategy, model, optimizer, config, average=None):
         average: a WeightAverage, or None.
 
     Returns:
-        loop(iterator, mems, sums, n) -> (mems, sums), where `sums` is float64 [2], the running sums of loss and
-        gradient norm, and n an int tensor, so that other counts do not retrace.
+        loop(iterator, mems, sums, n) -> (mems, sums), where `sums` is a stacked Sums, and n an int tensor, so that
+        other counts do not retrace.
     """
     seed = tf.constant([config.seed, 0])
 
@@ -69,9 +113,9 @@ def make_host_loop(strategy, model, optimizer, config, average=None):
         for _ in tf.range(n):
             inputs, targets = next(iterator)
             loss, norm, mems = strategy.run(replica_step, args=(inputs, targets, mems))
-            # Every replica has the same sums: take the first.
-            first = [strategy.experimental_local_results(value)[0] for value in (loss, norm)]
-            sums += tf.cast(tf.stack(first), sums.dtype)
+            # Every replica has the same loss and norm: take the first's.
+            loss, norm = (tf.cast(strategy.experimental_local_results(value)[0], sums.dtype) for value in (loss, norm))
+            sums = Sums(*tf.unstack(sums)).with_step(loss, norm).stacked()
         return mems, sums
 
     return host_loop
