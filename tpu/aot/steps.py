@@ -37,8 +37,8 @@ def train(config, batch_size):
     def step(inputs, targets, mems):
         return train_step(model, optimizer, config.train, tf.constant(seed), inputs, targets, mems, average)
 
-    variables = [*optimizer.variables, *model.variables]
-    named = {id(variable.value.handle): variable.path for variable in variables}
+    named = {id(variable.value.handle): variable.path for variable in model.variables}
+    named |= {id(value.handle): f"adam/{path}" for path, value in optimizer.by_path().items()}
     named |= {id(value.handle): f"average/{path}" for path, value in average.by_path().items()}
     return _lower(step, batch_size, config.data.tgt_len, _specs(model.initial_mems, batch_size), named)
 

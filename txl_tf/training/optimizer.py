@@ -1,5 +1,6 @@
 """Adam under the paper's schedule: linear warmup, then a cosine to min_lr_ratio."""
 
+import functools
 import math
 
 import keras
@@ -60,7 +61,8 @@ class Adam:
 
         # No aggregation: each replica updates its own copies, the same as the others' since the gradients are.
         def moments():
-            return [tf.Variable(tf.zeros(variable.shape, variable.dtype), trainable=False) for variable in variables]
+            zeros = [functools.partial(tf.zeros, variable.shape, variable.dtype) for variable in variables]
+            return [tf.Variable(initial_value, trainable=False) for initial_value in zeros]
 
         self.iterations = tf.Variable(0, dtype=tf.int64, trainable=False)
         self.momenta, self.velocities = moments(), moments()
