@@ -174,6 +174,9 @@ class TrainConfig:
         "which targets of a segment are learned from: all, or the recent half of them (the paper's table 6)",
         choices=("full", "half"),
     )
+    accumulate_steps: int = setting(
+        1, "read each replica's lanes in so many groups, one after the other: one update in less memory"
+    )
     ema_decay: float = setting(0.0, "also keep an exponential average of the weights with this decay; 0: none")
     average_from_step: int = setting(
         0, "also keep the mean of the weights after this update and all later ones; 0: none"
@@ -190,7 +193,10 @@ class TrainConfig:
     def __post_init__(self):
         """Refuses a run that cannot start or end."""
         _require_choices(self)
-        for name in ("train_steps", "steps_per_loop", "log_steps", "save_steps", "keep_checkpoints", "max_bad_steps"):
+        for name in (
+            *("train_steps", "accumulate_steps", "steps_per_loop", "log_steps", "save_steps", "keep_checkpoints"),
+            "max_bad_steps",
+        ):
             _require(getattr(self, name) >= 1, f"{name}={getattr(self, name)} must be at least 1")
         for name in ("warmup_steps", "eval_steps", "clip", "min_lr_ratio"):
             _require(getattr(self, name) >= 0, f"{name}={getattr(self, name)} must not be negative")

@@ -57,15 +57,18 @@ def initial_mems(strategy, model, batch_size, reach=None):
     return make()
 
 
-def lanes_per_replica(strategy, batch_size):
+def lanes_per_replica(strategy, batch_size, groups=1):
     """B / replicas.
 
     Raises:
-        InputError: the lanes cannot be shared out equally.
+        InputError: the lanes cannot be shared out equally over replicas, and within each over `groups`.
     """
     replicas = strategy.num_replicas_in_sync
-    if batch_size % replicas:
-        raise InputError(f"--batch_size={batch_size} cannot be shared out over {replicas} replicas: use a multiple")
+    if batch_size % (replicas * groups):
+        times = f" times --accumulate_steps={groups}" if groups > 1 else ""
+        raise InputError(
+            f"--batch_size={batch_size} cannot be shared out over {replicas} replicas{times}: use a multiple"
+        )
     return batch_size // replicas
 
 

@@ -9,17 +9,18 @@ import tensorflow as tf
 
 from txl_tf import distribute
 from txl_tf.config import TrainConfig
+from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.training.optimizer import WarmupCosine, make_optimizer
-from txl_tf.training.step import Sums, make_host_loop, train_step
+from txl_tf.training.step import Sums, loss_and_gradients, make_host_loop, train_step
 
 MODEL = dataclasses.replace(reference.SMALL, mem_len=4)
 TRAIN = TrainConfig(train_steps=20, learning_rate=1e-2, warmup_steps=2, clip=0.25, jit_compile=False)
 B, T = 4, 3
 
 
-def run_steps(strategy, batches, model_config=MODEL, train_config=TRAIN, loops=None):
-    """Trains on `batches`, a list of ([B, T], [B, T]), in host loops of the given lengths.
+def run_steps(strategy, batches, model_config=MODEL, train_config=TRAIN, loops=None, watch=None):
+    """Trains on `batches`, a list of ([B, T], [B, T]), in host loops of the given lengths, each followed by `watch`.
 
     Returns the model's weights, the sums after each loop, and the model.
     """
@@ -39,6 +40,8 @@ def run_steps(strategy, batches, model_config=MODEL, train_config=TRAIN, loops=N
     for n in loops or [len(batches)]:
         mems, sums = host_loop(iterator, mems, sums, tf.constant(n))
         seen.append(sums.numpy())
+        if watch:
+            watch(model, distribute.gather_mems(strategy, mems))
     return [np.array(weight) for weight in model.get_weights()], np.array(seen), model
 
 
@@ -121,21 +124,46 @@ def test_loss_positions_equal_the_numpy_reference(batches, one_device, loss_posi
     assert equal == (loss_positions == "half")
 
 
-def test_two_replicas_equal_one(batches, one_device, two_replicas):
-    one, one_sums, _ = run_steps(one_device, batches)
-    two, two_sums, _ = run_steps(two_replicas, batches)
-    np.testing.assert_allclose(two_sums, one_sums, rtol=1e-6)
-    for mine, theirs in zip(one, two, strict=True):
-        np.testing.assert_allclose(mine, theirs, atol=1e-9)
+@pytest.mark.parametrize(
+    ("strategy", "groups", "clusters"),
+    [
+        ("two_replicas", 1, {}),
+        ("two_replicas", 2, {"cutoffs": (3, 6), "div_val": 2}),
+        ("one_device", 4, {"cutoffs": (3, 6), "div_val": 2, "mem_init": "empty"}),
+    ],
+)
+def test_replicas_and_groups_of_lanes_change_nothing(batches, one_device, strategy, groups, clusters, request):
+    """Weights and mems after every step are those of one device that reads all lanes at once."""
+    courses = []
+    for where, accumulate_steps in ((one_device, 1), (request.getfixturevalue(strategy), groups)):
+        courses.append([])
+        run_steps(
+            where,
+            batches,
+            dataclasses.replace(MODEL, **clusters),
+            dataclasses.replace(TRAIN, accumulate_steps=accumulate_steps),
+            loops=[1] * len(batches),
+            watch=lambda model, mems: courses[-1].extend(model.get_weights() + tf.nest.flatten(mems)),
+        )
+    for want, got in zip(*courses, strict=True):
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-9)
 
 
-def test_two_replicas_equal_one_with_an_adaptive_softmax(batches, one_device, two_replicas):
-    model = dataclasses.replace(MODEL, cutoffs=(3, 6), div_val=2)
-    one, one_sums, _ = run_steps(one_device, batches, model)
-    two, two_sums, _ = run_steps(two_replicas, batches, model)
-    np.testing.assert_allclose(two_sums, one_sums, rtol=1e-6)
-    for mine, theirs in zip(one, two, strict=True):
-        np.testing.assert_allclose(mine, theirs, atol=1e-9)
+def test_groups_have_dropout_masks_of_their_own(rng, one_device):
+    """Two lanes read the same; the mems tell the masks apart."""
+    tokens = np.repeat(rng.integers(0, MODEL.vocab_size, [1, T]), 2, 0).astype(np.int32)
+    for rate in (0.0, 0.5):
+        with one_device.scope():
+            model = TransformerXL(dataclasses.replace(MODEL, dropout=rate))
+        _, _, mems = loss_and_gradients(
+            model,
+            dataclasses.replace(TRAIN, accumulate_steps=2),
+            tf.constant([1, 0]),
+            tokens,
+            tokens,
+            model.initial_mems(2),
+        )
+        assert all(np.array_equal(memory[0], memory[1]) == (rate == 0) for memory in mems.hidden)
 
 
 @pytest.mark.parametrize("strategy", ["one_device", "two_replicas"])
@@ -240,5 +268,8 @@ def test_schedule_is_the_official_one():
 
 
 def test_batches_that_cannot_be_shared_out_are_refused(two_replicas):
-    with pytest.raises(ValueError, match="cannot be shared out over 2 replicas"):
+    assert distribute.lanes_per_replica(two_replicas, 8, groups=4) == 4
+    with pytest.raises(InputError, match="cannot be shared out over 2 replicas: use a multiple"):
         distribute.lanes_per_replica(two_replicas, 3)
+    with pytest.raises(InputError, match="over 2 replicas times --accumulate_steps=4: use a multiple"):
+        distribute.lanes_per_replica(two_replicas, 4, groups=4)

@@ -25,7 +25,7 @@ FREE_TO_CHANGE = {
     "max_bad_steps",
     "remat",
 }
-"""Settings that change no update, so a run may be continued with other values."""
+"""Settings that change no update, but for its dropout masks: a run may be continued with other values."""
 
 
 def train(config, corpus, model_dir, strategy, evaluate=None):
@@ -45,7 +45,7 @@ def train(config, corpus, model_dir, strategy, evaluate=None):
     Raises:
         InputError: model_dir holds another run, or the data is too small for one batch.
     """
-    distribute.lanes_per_replica(strategy, config.data.batch_size)
+    distribute.lanes_per_replica(strategy, config.data.batch_size, config.train.accumulate_steps)
     refuse_drift(model_dirs.read_config(model_dir), config, model_dir)
     model_dirs.describe(model_dir, config, corpus)
     data, run = config.data, config.train

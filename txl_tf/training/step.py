@@ -58,7 +58,7 @@ def train_step(model, optimizer, config, seed, inputs, targets, mems, average=No
     Args:
         model: a TransformerXL.
         optimizer: an Adam.
-        config: a TrainConfig, for clip and loss_positions.
+        config: a TrainConfig, for clip, loss_positions and accumulate_steps.
         seed: int32 [2], the run's.
         inputs, targets: int32 [B / replicas, T].
         mems: this replica's Mems.
@@ -71,12 +71,8 @@ def train_step(model, optimizer, config, seed, inputs, targets, mems, average=No
     replica = tf.distribute.get_replica_context()
     seed = tf.random.fold_in(seed, optimizer.iterations)
     seed = tf.random.fold_in(seed, replica.replica_id_in_sync_group)
-    with tf.GradientTape() as tape:
-        hidden, new_mems = model(inputs, mems, seed=seed, training=True)
-        first = targets.shape[1] // 2 if config.loss_positions == "half" else 0
-        loss = tf.reduce_mean(model.nll(hidden[:, first:], targets[:, first:])) / replica.num_replicas_in_sync
-    variables = [variable.value for variable in model.trainable_variables]
-    gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, variables)]
+    replicas = replica.num_replicas_in_sync
+    loss, gradients, new_mems = loss_and_gradients(model, config, seed, inputs, targets, mems, replicas)
     loss, gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, [loss, gradients])
     norm = tf.linalg.global_norm(gradients)
     good = is_good(loss, norm)
@@ -85,6 +81,67 @@ def train_step(model, optimizer, config, seed, inputs, targets, mems, average=No
         average.update(optimizer.iterations, good)
     empty = model.initial_mems(inputs.shape[0])
     return loss, norm, tf.nest.map_structure(lambda new, start: tf.where(good, new, start), new_mems, empty)
+
+
+def loss_and_gradients(model, config, seed, inputs, targets, mems, parts=1):
+    """What these lanes add to the loss of a batch of `parts` times as many, its gradients, and their new Mems.
+
+    With accumulate_steps = A the lanes are read in A groups, one after the other and each with dropout masks of its
+    own: nothing else changes, but only one group's activations are alive at a time.
+
+    Args:
+        model, config, seed, inputs, targets, mems: as for `train_step`.
+        parts: a number.
+
+    Returns:
+        their mean loss / parts, a list of gradients of the trainable weights, Mems.
+    """
+    groups = config.accumulate_steps
+    if groups == 1:
+        return _loss_and_gradients(model, config, seed, inputs, targets, mems, parts)
+
+    def cut(tensor):
+        return tf.reshape(tensor, [groups, tensor.shape[0] // groups, *tensor.shape[1:]])
+
+    inputs, targets, mems = tf.nest.map_structure(cut, (inputs, targets, mems))
+    memory = tf.nest.flatten(mems)
+
+    def add_group(i, loss, gradients, new_memory):
+        group_mems = tf.nest.pack_sequence_as(mems, [tensor[i] for tensor in memory])
+        loss_i, gradients_i, mems_i = _loss_and_gradients(
+            model, config, tf.random.fold_in(seed, i), inputs[i], targets[i], group_mems, parts * groups
+        )
+        return (
+            i + 1,
+            loss + tf.cast(loss_i, loss.dtype),
+            [total + gradient for total, gradient in zip(gradients, gradients_i, strict=True)],
+            [array.write(i, new) for array, new in zip(new_memory, tf.nest.flatten(mems_i), strict=True)],
+        )
+
+    _, loss, gradients, new_memory = tf.while_loop(
+        lambda i, *_: i < groups,
+        add_group,
+        (
+            0,
+            tf.zeros([], model.variable_dtype),
+            [tf.zeros(variable.shape, variable.dtype) for variable in model.trainable_variables],
+            [tf.TensorArray(tensor.dtype, groups, element_shape=tensor.shape[1:]) for tensor in memory],
+        ),
+        maximum_iterations=groups,
+    )
+    new_memory = [
+        tf.reshape(array.stack(), [-1, *tensor.shape[2:]]) for array, tensor in zip(new_memory, memory, strict=True)
+    ]
+    return loss, gradients, tf.nest.pack_sequence_as(mems, new_memory)
+
+
+def _loss_and_gradients(model, config, seed, inputs, targets, mems, parts):
+    with tf.GradientTape() as tape:
+        hidden, new_mems = model(inputs, mems, seed=seed, training=True)
+        first = targets.shape[1] // 2 if config.loss_positions == "half" else 0
+        loss = tf.reduce_mean(model.nll(hidden[:, first:], targets[:, first:])) / parts
+    variables = [variable.value for variable in model.trainable_variables]
+    return loss, [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, variables)], new_mems
 
 
 def make_host_loop(strategy, model, optimizer, config, average=None):
