@@ -189,6 +189,10 @@ class TrainConfig:
     eval_steps: int = setting(4_000, "updates between evaluations on the valid split; 0: none")
     keep_checkpoints: int = setting(3, "newest checkpoints to keep")
     max_bad_steps: int = setting(100, "stop after skipping so many updates in a row: loss or gradient not finite")
+    profile_steps: tuple[int, ...] = setting((), "a,b: write a TensorBoard profile from update a to update b")
+    peak_tflops: float = setting(
+        0.0, "peak TFLOP/s of a replica, of which MFU is the share; 0: bfloat16's on a TPU of known kind, else no MFU"
+    )
 
     def __post_init__(self):
         """Refuses a run that cannot start or end."""
@@ -200,6 +204,15 @@ class TrainConfig:
             _require(getattr(self, name) >= 1, f"{name}={getattr(self, name)} must be at least 1")
         for name in ("warmup_steps", "eval_steps", "clip", "min_lr_ratio"):
             _require(getattr(self, name) >= 0, f"{name}={getattr(self, name)} must not be negative")
+        _require(self.peak_tflops >= 0, f"peak_tflops={self.peak_tflops} must not be negative")
+        _require(
+            not self.profile_steps
+            or (
+                len(self.profile_steps) == 2 and 0 <= self.profile_steps[0] < self.profile_steps[1] <= self.train_steps
+            ),
+            f"profile_steps={','.join(map(str, self.profile_steps))} must be two numbers of updates, a,b with "
+            f"0 <= a < b <= train_steps={self.train_steps}",
+        )
         _require(self.learning_rate > 0, f"learning_rate={self.learning_rate} must be positive")
         _require(
             self.warmup_steps < self.train_steps,

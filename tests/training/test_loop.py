@@ -120,6 +120,8 @@ def test_host_loops_end_where_something_is_due():
     while stops[-1] < 33:
         stops.append(next_stop(stops[-1], run))
     assert stops == [0, 7, 14, 20, 21, 28, 33]
+    assert next_stop(7, dataclasses.replace(run, profile_steps=(9, 12))) == 9
+    assert next_stop(9, dataclasses.replace(run, profile_steps=(9, 12))) == 12
 
 
 def test_epochs_pass(corpus, tmp_path, one_device):

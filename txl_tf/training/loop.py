@@ -14,6 +14,8 @@ from txl_tf.training.average import WeightAverage
 from txl_tf.training.checkpoint import Checkpoints
 from txl_tf.training.metrics import Metrics
 from txl_tf.training.optimizer import WarmupCosine, make_optimizer
+from txl_tf.training.peak import peak_tflops
+from txl_tf.training.profiler import Profiler
 from txl_tf.training.step import Sums, make_host_loop
 
 FREE_TO_CHANGE = {
@@ -23,6 +25,8 @@ FREE_TO_CHANGE = {
     "eval_steps",
     "keep_checkpoints",
     "max_bad_steps",
+    "profile_steps",
+    "peak_tflops",
     "remat",
 }
 """Settings that change no update, but for its dropout masks: a run may be continued with other values."""
@@ -80,9 +84,13 @@ def train(config, corpus, model_dir, strategy, evaluate=None):
     iterator = iter(distribute.distribute_batches(strategy, batches))
     host_loop = make_host_loop(strategy, model, optimizer, run, average)
     schedule = WarmupCosine(run)
-    metrics = Metrics(model_dir, corpus.unit, step, run.train_steps)
+    peak = run.peak_tflops or peak_tflops(strategy)
+    metrics = Metrics(model_dir, corpus.unit, step, config, peak and peak * strategy.num_replicas_in_sync)
+    metrics.describe(model, leave_out=FREE_TO_CHANGE)
+    profiler = Profiler(metrics.board.folder, run.profile_steps)
     window_start, window_time = step, time.perf_counter()
     while step < run.train_steps:
+        profiler.at(step)
         n = next_stop(step, run) - step
         with named_read_errors(corpus):
             mems, sums = host_loop(iterator, mems, sums, tf.constant(n))
@@ -105,6 +113,7 @@ def train(config, corpus, model_dir, strategy, evaluate=None):
             with average.in_use():
                 metrics.evaluation(step, "valid", evaluate(model))
         window_time += time.perf_counter() - paused  # tokens/s is of training alone
+    profiler.at(step)
     return model
 
 
@@ -119,9 +128,11 @@ def stop_if_lost(sums, step, max_bad_steps, checkpoints):
 
 
 def next_stop(step, run):
-    """The step at which the host loop must return: after steps_per_loop, or to log, save, evaluate or end before."""
+    """The step at which the host loop must return: after steps_per_loop, or before, where something is due."""
     periods = [period for period in (run.log_steps, run.save_steps, run.eval_steps) if period]
-    return min(step + run.steps_per_loop, run.train_steps, *(step - step % period + period for period in periods))
+    stops = [step - step % period + period for period in periods]
+    stops += [stop for stop in run.profile_steps if stop > step]
+    return min(step + run.steps_per_loop, run.train_steps, *stops)
 
 
 def refuse_drift(old, new, model_dir):

@@ -1,11 +1,15 @@
-"""What a run reports: a line on the terminal, a line of metrics.jsonl, TensorBoard scalars."""
+"""What a run reports: a line on the terminal, a line of metrics.jsonl, TensorBoard."""
 
+import dataclasses
 import json
 import math
 
 import tensorflow as tf
 
 from txl_tf.model_dir import write_atomically
+from txl_tf.models.flops import training_flops
+from txl_tf.models.parameters import parameter_table
+from txl_tf.training.board import Board, setting_values
 
 
 def bits_or_perplexity(loss, unit):
@@ -22,19 +26,36 @@ class Metrics:
         model_dir: of the run.
         unit: of the corpus.
         step: updates already made; lines of later ones, from a run that was killed after its last save, are dropped.
-        train_steps: updates in all, for the terminal.
+        config: a Config.
+        peak_tflops: of all replicas together, for MFU; None: not known.
     """
 
-    def __init__(self, model_dir, unit, step, train_steps):
+    def __init__(self, model_dir, unit, step, config, peak_tflops=None):
+        self.model_dir = model_dir
         self.unit = unit
-        self.train_steps = train_steps
+        self.step = step
+        self.config = config
+        self.train_steps = config.train.train_steps
+        self.step_tokens = config.data.batch_size * config.data.tgt_len
+        self.step_flops = step_flops(config)
+        self.peak_tflops = peak_tflops
         self.path = tf.io.gfile.join(model_dir, "metrics.jsonl")
         kept = ""
         if tf.io.gfile.exists(self.path):
             with tf.io.gfile.GFile(self.path) as file:
                 kept = "".join(line for line in file if line.endswith("\n") and json.loads(line)["step"] <= step)
         write_atomically(self.path, kept)
-        self.writer = tf.summary.create_file_writer(tf.io.gfile.join(model_dir, "tensorboard"))
+        self.board = Board(model_dir, step)
+
+    def describe(self, model, leave_out):
+        """Shows what is trained, once for a run: its settings but those in `leave_out`, and its parameters."""
+        if self.step:
+            return
+        measure, _ = bits_or_perplexity(0.0, self.unit)
+        results = [("valid", f"loss/{measure}"), ("train", f"loss/{measure}"), ("train", "speed/tokens_per_sec")]
+        self.board.hyperparameters(self.model_dir, setting_values(self.config, leave_out), results)
+        self.board.text(0, "config", config_table(self.config))
+        self.board.text(0, "parameters", parameter_table(model))
 
     def training(self, step, loss, lr, grad_norm, skipped, tokens_per_sec, epoch):
         """One window of training: the means of its good steps (NaN, in JSON null, if there was none)."""
@@ -50,27 +71,56 @@ class Metrics:
         with tf.io.gfile.GFile(self.path, "a") as file:
             file.write(json.dumps(line) + "\n")
         name, measure = bits_or_perplexity(loss, self.unit)
+        speed = {"speed/tokens_per_sec": tokens_per_sec}
+        if self.peak_tflops:
+            speed["speed/mfu"] = tokens_per_sec / self.step_tokens * self.step_flops / (self.peak_tflops * 1e12)
+        left = (self.train_steps - step) * self.step_tokens / tokens_per_sec
         print(
             f"step {step:>7,}/{self.train_steps:,} | epoch {epoch:.2f} | loss {loss:.4f} | {name} {measure:.4f} | "
             f"lr {lr:.2e} | grad norm {grad_norm:.3f} | {tokens_per_sec:,.0f} tokens/s"
+            + (f" | MFU {100 * speed['speed/mfu']:.1f} %" if self.peak_tflops else "")
+            + (f" | {duration(left)} left" if step < self.train_steps else "")
             + (f" | {int(skipped)} steps skipped: loss or gradient not finite" if skipped else ""),
             flush=True,
         )
-        self._scalars(step, "train", {"loss": loss, name: measure})
-        self._scalars(
+        optimizer = {"learning_rate": lr, "grad_norm": grad_norm, "skipped_steps": skipped}
+        self.board.scalars(
+            "train",
             step,
-            "optimization",
-            {"learning_rate": lr, "grad_norm": grad_norm, "skipped": skipped, "tokens_per_sec": tokens_per_sec},
+            {"loss/nats_per_token": loss, f"loss/{name}": measure}
+            | {f"optimizer/{key}": value for key, value in optimizer.items()}
+            | speed
+            | {"speed/epoch": epoch},
         )
 
     def evaluation(self, step, split, result):
         """One evaluation during training; `result` is what inference's `evaluate` returns."""
         name, measure = bits_or_perplexity(result["loss"], self.unit)
         print(f"step {step:>7,} | {split}: loss {result['loss']:.4f} | {name} {measure:.4f}", flush=True)
-        self._scalars(step, split, {"loss": result["loss"], name: measure})
+        self.board.scalars(split, step, {"loss/nats_per_token": result["loss"], f"loss/{name}": measure})
 
-    def _scalars(self, step, group, values):
-        with self.writer.as_default(step=step):
-            for name, value in values.items():
-                tf.summary.scalar(f"{group}/{name}", value)
-        self.writer.flush()
+
+def step_flops(config):
+    """Operations of a training step's matmuls, over all replicas, by a Config: see `training_flops`."""
+    tgt_len = config.data.tgt_len
+    scored = tgt_len - tgt_len // 2 if config.train.loss_positions == "half" else tgt_len
+    return training_flops(config.model, config.data.batch_size, tgt_len, scored)
+
+
+def config_table(config):
+    """A Config in Markdown: a table for each group."""
+    tables = []
+    for group, values in dataclasses.asdict(config).items():
+        lines = [f"### {group}", "", "| setting | value |", "|---|---|"]
+        tables.append("\n".join(lines + [f"| {name} | {value} |" for name, value in values.items()]))
+    return "\n\n".join(tables)
+
+
+def duration(seconds):
+    """Seconds in two units: "3 d 04 h", "4 h 05 min", "6 min 07 s"."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours:02d} h"
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s"

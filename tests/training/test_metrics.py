@@ -1,0 +1,136 @@
+import json
+import math
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from reference import SMALL
+from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams import metadata as hparams
+
+from txl_tf.config import Config, DataConfig, TrainConfig
+from txl_tf.errors import InputError
+from txl_tf.models.flops import training_flops
+from txl_tf.models.parameters import parameter_table
+from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.training.metrics import Metrics, duration
+from txl_tf.training.peak import accelerator_tflops
+from txl_tf.training.profiler import Profiler
+
+CONFIG = Config(SMALL, DataConfig(batch_size=2, tgt_len=4), TrainConfig(train_steps=12))
+
+
+def events(folder):
+    """What TensorBoard reads in a folder."""
+    return EventAccumulator(str(folder)).Reload()
+
+
+def curve(folder, tag):
+    return [(event.step, tf.make_ndarray(event.tensor_proto).item()) for event in events(folder).Tensors(tag)]
+
+
+def write(metrics, step, loss):
+    metrics.training(
+        step, loss=loss, lr=0.1, grad_norm=1.0, skipped=0.0, tokens_per_sec=tokens_per_sec, epoch=step / 10
+    )
+
+
+def test_curves_of_a_resumed_run_do_not_go_back(tmp_path):
+    """A run that saved at step 4 was killed after it had logged step 6; the same step is logged again."""
+    killed = Metrics(str(tmp_path), "byte", 0, CONFIG)
+    for step, loss in ((3, 5.0), (6, 4.0)):
+        write(killed, step, loss)
+        killed.evaluation(step, "valid", {"loss": loss + 1})
+    time.sleep(1.1)  # event files are named by the second
+    resumed = Metrics(str(tmp_path), "byte", 4, CONFIG)
+    for step, loss in ((6, 4.5), (9, 3.5)):
+        write(resumed, step, loss)
+        resumed.evaluation(step, "valid", {"loss": loss + 1})
+
+    board = tmp_path / "tensorboard"
+    assert curve(board / "train", "loss/nats_per_token") == [(3, 5.0), (6, 4.5), (9, 3.5)]
+    assert curve(board / "valid", "loss/nats_per_token") == [(3, 6.0), (6, 5.5), (9, 4.5)]
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [(line["step"], line["loss"]) for line in lines] == [(3, 5.0), (6, 4.5), (9, 3.5)]
+
+
+def test_every_curve_has_its_value(tmp_path, capsys):
+    metrics = Metrics(str(tmp_path), "byte", 0, CONFIG, peak_tflops=1e-6)
+    write(metrics, 4, loss=2.0)
+    train = tmp_path / "tensorboard" / "train"
+    mfu = 100 / 8 * training_flops(SMALL, 2, 4) / 1e6  # 12.5 steps a second, of a peak of 1e6 operations
+    values = {
+        "loss/nats_per_token": 2.0,
+        "loss/bpc": 2 / math.log(2),
+        "optimizer/learning_rate": 0.1,
+        "optimizer/grad_norm": 1.0,
+        "optimizer/skipped_steps": 0.0,
+        "speed/tokens_per_sec": 100.0,
+        "speed/mfu": mfu,
+        "speed/epoch": 0.4,
+    }
+    assert set(events(train).Tags()["tensors"]) == set(values)
+    for tag, value in values.items():
+        np.testing.assert_allclose(curve(train, tag), [(4, value)], rtol=1e-6)
+    line = capsys.readouterr().out
+    assert f"MFU {100 * mfu:.1f} %" in line and "0 min 01 s left" in line  # 8 steps of 8 tokens are left
+
+
+def test_without_a_peak_there_is_no_mfu(tmp_path, capsys):
+    write(Metrics(str(tmp_path), "word", 0, CONFIG), 4, loss=2.0)
+    tags = events(tmp_path / "tensorboard" / "train").Tags()["tensors"]
+    assert "speed/mfu" not in tags and "loss/ppl" in tags
+    assert "MFU" not in capsys.readouterr().out
+
+
+def test_a_run_is_described_once(tmp_path):
+    model = TransformerXL(SMALL)
+    Metrics(str(tmp_path), "byte", 0, CONFIG).describe(model, leave_out={"dropatt"})
+    Metrics(str(tmp_path), "byte", 4, CONFIG).describe(model, leave_out={"dropatt"})
+    read = events(tmp_path / "tensorboard")
+    (parameters,) = read.Tensors("parameters")
+    assert tf.make_ndarray(parameters.tensor_proto).item().decode() == parameter_table(model)
+    (config,) = read.Tensors("config")
+    assert b"| d_inner | 12 |" in tf.make_ndarray(config.tensor_proto).item()
+    plugin_data = read.SummaryMetadata(hparams.SESSION_START_INFO_TAG).plugin_data.content
+    session = hparams.parse_session_start_info_plugin_data(plugin_data)
+    assert session.hparams["d_inner"].number_value == 12 and session.hparams["cutoffs"].string_value == ""
+    assert session.group_name == str(tmp_path) and "dropatt" not in session.hparams
+
+
+def test_the_parameter_table_adds_up():
+    model = TransformerXL(SMALL)
+    rows = [[cell.strip(" *|") for cell in line.split(" | ")] for line in parameter_table(model).splitlines()[2:]]
+    counts = {row[0]: int(row[-2].replace(",", "")) for row in rows}
+    assert counts.pop("total") == model.count_params() == sum(counts.values())
+    assert counts["layer/feed_forward/inner/kernel"] == 2 * 8 * 12
+
+
+@pytest.mark.parametrize("steps", [(5,), (5, 5), (8, 3), (-1, 4), (1, 2, 3), (5, 13)])
+def test_profile_steps_that_make_no_profile_are_refused(steps):
+    with pytest.raises(InputError, match=r"profile_steps=[-,\d]+ must be two numbers of updates, a,b with 0 <= a < b"):
+        TrainConfig(train_steps=12, profile_steps=steps)
+
+
+def test_a_profile_is_written_between_its_steps(tmp_path):
+    profiler, found = Profiler(str(tmp_path), (4, 8)), lambda: list(tmp_path.glob("plugins/profile/*/*.xplane.pb"))
+    running = []
+    for step in (0, 4, 6, 8, 12):
+        profiler.at(step)
+        running.append(profiler.running)
+        assert bool(found()) == (step >= 8)
+    assert running == [False, True, True, False, False]
+    assert found()[0].stat().st_size > 0
+    Profiler(str(tmp_path), ()).at(0)  # nothing to do
+
+
+def test_peaks_are_of_all_chips_of_a_slice():
+    assert accelerator_tflops("v5litepod-4") == 4 * 197
+    assert accelerator_tflops("v3-8") == 4 * 123  # 8 cores are 4 chips
+    assert accelerator_tflops("") is None and accelerator_tflops("v9-8") is None
+
+
+def test_durations():
+    texts = [duration(seconds) for seconds in (7.4, 60, 3599.6, 86_399, 90_000)]
+    assert texts == ["0 min 07 s", "1 min 00 s", "1 h 00 min", "23 h 59 min", "1 d 01 h"]

@@ -1,0 +1,20 @@
+"""The model's parameters as a table."""
+
+import collections
+
+
+def parameter_table(model):
+    """A Markdown table of where a TransformerXL's weights are: every kind of weight, its shape, number and share."""
+    kinds = collections.defaultdict(list)
+    for variable in model.trainable_variables:
+        part, *rest = variable.path.split("/")[1:]
+        kind = "/".join(["layer", *rest] if part.startswith("layer_") else [part, *rest])
+        kinds[kind, tuple(variable.shape)].append(variable)
+    total = model.count_params()
+    lines = ["| weights | shape | copies | parameters | share |", "|---|---|--:|--:|--:|"]
+    for (kind, shape), variables in kinds.items():
+        count = sum(int(variable.value.shape.num_elements()) for variable in variables)
+        size = " x ".join(f"{n:,}" for n in shape)
+        lines.append(f"| {kind} | {size} | {len(variables)} | {count:,} | {100 * count / total:.1f} % |")
+    lines.append(f"| **total** | | | **{total:,}** | **100 %** |")
+    return "\n".join(lines)

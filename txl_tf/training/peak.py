@@ -1,0 +1,41 @@
+"""The speed a device could have at best, which MFU (model FLOPs utilisation) is a share of."""
+
+import os
+import urllib.error
+import urllib.request
+
+import tensorflow as tf
+
+CHIP_TFLOPS = {"v2": 46, "v3": 123, "v4": 275, "v5litepod": 197, "v5p": 459, "v6e": 918}
+"""Peak of one TPU chip in bfloat16, by the first part of its accelerator type (docs.cloud.google.com/tpu/docs)."""
+
+COUNTED_IN_CORES = ("v2", "v3", "v4", "v5p")
+"""Accelerator types whose number is that of cores, two to a chip; the others count chips."""
+
+METADATA = "http://metadata.google.internal/computeMetadata/v1/instance/attributes/accelerator-type"
+
+
+def peak_tflops(strategy):
+    """Peak bfloat16 TFLOP/s of one replica, or None where it is not known: not a TPU, or one that says no name."""
+    if not isinstance(strategy, tf.distribute.TPUStrategy):
+        return None
+    accelerator = os.environ.get("TPU_ACCELERATOR_TYPE") or _accelerator_of_this_vm()
+    total = accelerator_tflops(accelerator)
+    return total / strategy.num_replicas_in_sync if total else None
+
+
+def accelerator_tflops(accelerator):
+    """Peak of a whole slice such as "v5litepod-4" or "v3-8"; None for a name that is not known."""
+    kind, _, count = accelerator.partition("-")
+    if kind not in CHIP_TFLOPS or not count.isdigit():
+        return None
+    return CHIP_TFLOPS[kind] * int(count) / (2 if kind in COUNTED_IN_CORES else 1)
+
+
+def _accelerator_of_this_vm():
+    request = urllib.request.Request(METADATA, headers={"Metadata-Flavor": "Google"})
+    try:
+        with urllib.request.urlopen(request, timeout=2) as answer:
+            return answer.read().decode()
+    except (urllib.error.URLError, TimeoutError):
+        return ""
