@@ -3,11 +3,11 @@
     pip install -r tpu/requirements-aot.txt
     python tpu/aot_compile.py --preset=enwik8_large --topology=v5e:1x1 --batch_size_per_core=4
 
-Any setting of the preset can be overridden by its flag. Ends with one JSON line. The cycles are the compiler's own
-estimates: no timings, but the same on every machine, so that two formulations can be compared exactly.
+Any setting of the preset can be overridden by its flag; --mode=eval takes the --eval_ ones. Ends with one JSON line, of
+what one core needs and does. The cycles are the compiler's own estimates: no timings, but the same on every machine, so
+that two formulations can be compared exactly. They leave out what the line calls without_estimate.
 """
 
-import collections
 import json
 import pathlib
 import sys
@@ -21,58 +21,81 @@ from txl_tf.presets import PRESETS
 
 FLAGS = flags.FLAGS
 flags.DEFINE_enum("preset", None, sorted(PRESETS), "the configuration to start from")
-flags.DEFINE_string("topology", "v5e:1x1", "generation and arrangement of the chips, such as v5e:1x1")
-flags.DEFINE_enum("mode", "train", ["train", "eval"], "which step")
-flags.DEFINE_integer("batch_size_per_core", None, "lanes of one core", lower_bound=1)
+flags.DEFINE_string("topology", "v5e:1x1", "generation and arrangement of the chips: v5e:1x1 one core, v5e:2x2 four")
+flags.DEFINE_enum("mode", "train", ["train", "eval"], "the step of scripts/train.py or that of scripts/evaluate.py")
+flags.DEFINE_integer("batch_size_per_core", None, "lanes of one core [the batch over the cores]", lower_bound=1)
+flags.DEFINE_bool("fit", False, "search the largest batch per core that fits, from --batch_size_per_core on")
 flags.DEFINE_integer("loop_trips", 1, "how often a loop runs whose trip count depends on the data", lower_bound=1)
 flags.DEFINE_string("hlo_out", None, "a file for the optimized HLO text")
-flags.DEFINE_string("stablehlo_out", None, "a file for the step's StableHLO, as MLIR bytecode")
+flags.DEFINE_string("stablehlo_out", None, "a file for the step's StableHLO, as MLIR bytecode; parameters in FILE.json")
 flags.mark_flags_as_required(["preset"])
 define_all_config_flags()
 
 
 def main(argv):
     del argv
-    from aot import compiler, report, steps  # after the flags are parsed: TensorFlow takes seconds to load
+    from aot import compiler, search  # after the flags are parsed: TensorFlow takes seconds to load
 
     config = override(PRESETS[FLAGS.preset].config)
-    device = compiler.device_of(FLAGS.topology)
-    batch_size = FLAGS.batch_size_per_core or config.data.batch_size
-    lowered = {"train": steps.train, "eval": steps.evaluate}[FLAGS.mode](config, batch_size)
-    module = compiler.to_stablehlo(lowered.hlo)
+    devices = compiler.devices_of(FLAGS.topology)
+    lanes = config.data.batch_size if FLAGS.mode == "train" else config.eval.batch_size
+    batch_size = FLAGS.batch_size_per_core or max(lanes // len(devices), 1)
+    if not FLAGS.fit:
+        result = compile_step(config, devices, batch_size)
+    else:
+        results = {}
+
+        def attempt(size):
+            results[size] = compile_step(config, devices, size)
+            wanted, available = results[size]["hbm_bytes"], results[size]["hbm_available"]
+            print(f"{size} lanes per core want {wanted / 1e9:.2f} of {available / 1e9:.2f} GB\n", flush=True)
+            return results[size]["fits"], wanted, available
+
+        result = results[search.largest(attempt, batch_size)]
+    print(json.dumps(result))
+
+
+def compile_step(config, devices, batch_size):
+    """Compiles the step that the flags name, shows where cycles and memory go, and returns the JSON line's dict."""
+    from aot import compiler, report, steps
+    from aot.program import Program
+
+    lower = {"train": steps.train, "eval": steps.evaluate}[FLAGS.mode]
+    step = lower(config, batch_size, len(devices))
+    module = compiler.to_stablehlo(step.hlo)
     if FLAGS.stablehlo_out:
         pathlib.Path(FLAGS.stablehlo_out).write_bytes(module)
-    compiled = compiler.compile_for(device, module)
+        pathlib.Path(FLAGS.stablehlo_out + ".json").write_text(json.dumps(step.parameters))
+    about = {
+        "preset": FLAGS.preset,
+        "mode": FLAGS.mode,
+        "topology": FLAGS.topology,
+        "cores": len(devices),
+        "batch_size_per_core": batch_size,
+    }
+    try:
+        compiled = compiler.compile_for(devices, module)
+    except compiler.DoesNotFitError as refusal:
+        return about | {"hbm_bytes": refusal.wanted, "hbm_available": refusal.available, "fits": False}
     if FLAGS.hlo_out:
         pathlib.Path(FLAGS.hlo_out).write_text(compiled.hlo)
-    costs = report.costs(compiled.hlo, FLAGS.loop_trips)
-    available = compiler.hbm_of(device)
-    by_name = collections.Counter()
-    for cost in costs:
-        by_name[f"{cost.opcode:15} {cost.name}"] += cost.cycles
-    for name, cycles in by_name.most_common(40):
-        print(f"{cycles:13,} {name}")
-    needed = compiled.argument_bytes + compiled.temp_bytes
-    print(
-        json.dumps(
-            {
-                "preset": FLAGS.preset,
-                "mode": FLAGS.mode,
-                "topology": FLAGS.topology,
-                "batch_size_per_core": batch_size,
-                "estimated_cycles": sum(cost.cycles for cost in costs),
-                "unknown_loops": report.unknown_loops(compiled.hlo),
-                "flops": compiled.cost["flops"],
-                "bytes_accessed": compiled.cost["bytes accessed"],
-                "hbm_bytes": needed,
-                "hbm_arguments": compiled.argument_bytes,
-                "hbm_temporaries": compiled.temp_bytes,
-                "hbm_available": available,
-                "fits": True,
-                "compile_seconds": round(compiled.seconds, 1),
-            }
-        )
-    )
+    program = Program(compiled.hlo)
+    print("\n".join(report.tables(program, step.parameters, FLAGS.loop_trips)), flush=True)
+    return about | {
+        "estimated_cycles": sum(cost.cycles for cost in program.costs(FLAGS.loop_trips)),
+        "loops_of_unknown_length": program.unknown_loops(),
+        "loop_trips": FLAGS.loop_trips,
+        "without_estimate": program.without_estimate(FLAGS.loop_trips),
+        "flops": compiled.flops,
+        "bytes_accessed": compiled.bytes_accessed,
+        "hbm_bytes": compiled.argument_bytes + compiled.temp_bytes,
+        "hbm_arguments": compiled.argument_bytes,
+        "hbm_temporaries": compiled.temp_bytes,
+        "hbm_outputs": compiled.output_bytes,
+        "hbm_available": compiler.hbm_of(devices[0]),
+        "fits": True,
+        "compile_seconds": round(compiled.seconds, 1),
+    }
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ import re
 import time
 from typing import NamedTuple
 
+import numpy as np
+
 from txl_tf.errors import InputError
 
 os.environ.update(
@@ -19,7 +21,7 @@ try:
     import libtpu  # noqa: F401 (JAX finds it; without it the error would come late)
     from jax._src.interpreters import mlir
     from jax.experimental import topologies
-    from jaxlib import _jax
+    from jaxlib import _jax, xla_client
     from jaxlib.mlir import ir
     from jaxlib.mlir.dialects import stablehlo
 except ImportError as error:
@@ -29,31 +31,39 @@ except ImportError as error:
 
 
 class Compiled(NamedTuple):
-    """A compiled program. Sizes in bytes; `cost` is XLA's cost analysis, `hlo` the optimized program."""
+    """A compiled program: what one of its devices needs and does. Sizes in bytes; `hlo` is the optimized program."""
 
     argument_bytes: int
     output_bytes: int  # of outputs that replace no argument
     temp_bytes: int
-    code_bytes: int
-    cost: dict
+    flops: float
+    bytes_accessed: float
     hlo: str
     seconds: float
 
 
 class DoesNotFitError(Exception):
-    """The compiler found no room for the program; the message says how much it wanted."""
+    """The compiler found no room for a program: bytes `wanted` of those `available`."""
+
+    def __init__(self, wanted, available):
+        super().__init__(f"the program wants {wanted:,} bytes of {available:,}")
+        self.wanted = wanted
+        self.available = available
 
 
-def device_of(topology):
-    """A device of a topology such as "v5e:2x2".
+def devices_of(topology):
+    """The cores of a topology such as "v5e:2x2".
 
     Raises:
         InputError: the compiler knows no such topology.
     """
     try:
-        return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices[0]
+        return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
     except (jax.errors.JaxRuntimeError, RuntimeError, ValueError) as error:
-        raise InputError(f"--topology={topology}: {str(error).splitlines()[0]}") from error
+        raise InputError(
+            f"--topology={topology} is not one the TPU compiler knows (such as v5e:1x1, v5e:2x2, v6e:2x2, v4:2x2x1, "
+            f"v3:2x2): {str(error).splitlines()[0]}"
+        ) from error
 
 
 def to_stablehlo(hlo):
@@ -69,28 +79,32 @@ def to_stablehlo(hlo):
         return mlir.module_to_bytecode(module)
 
 
-def compile_for(device, stablehlo_module):
-    """Compiles a StableHLO module for a device of `device_of`: a Compiled.
+def compile_for(devices, stablehlo_module):
+    """Compiles a StableHLO module for the devices of `devices_of`, one replica on each: a Compiled.
 
     Raises:
-        DoesNotFitError: the device's memory is too small.
+        DoesNotFitError: a device's memory is too small.
     """
     start = time.perf_counter()
+    options = _jax.CompileOptions()
+    options.num_replicas = len(devices)
+    ids = np.array([[device.id] for device in devices])
+    options.device_assignment = xla_client.DeviceAssignment.create(ids)
     with mlir.make_ir_context():
         module = ir.Module.parse(stablehlo_module)
         try:
-            executable = device.client.compile(module, _jax.DeviceList((device,)), _jax.CompileOptions())
+            executable = devices[0].client.compile(module, _jax.DeviceList(tuple(devices)), options)
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
-            raise DoesNotFitError(str(error)) from error
+            raise DoesNotFitError(_wanted(str(error)), _available(str(error))) from error
     memory = executable.get_compiled_memory_stats()
     return Compiled(
         argument_bytes=memory.argument_size_in_bytes,
         output_bytes=memory.output_size_in_bytes - memory.alias_size_in_bytes,
         temp_bytes=memory.temp_size_in_bytes,
-        code_bytes=memory.generated_code_size_in_bytes,
-        cost=executable.cost_analysis(),
+        flops=executable.cost_analysis()["flops"],
+        bytes_accessed=executable.cost_analysis()["bytes accessed"],
         hlo=executable.hlo_modules()[0].to_string(),
         seconds=time.perf_counter() - start,
     )
@@ -98,18 +112,29 @@ def compile_for(device, stablehlo_module):
 
 def hbm_of(device):
     """Bytes of HBM that a program may use, as the compiler itself says when one wants too much."""
+    huge = "tensor<1099511627776xf32>"
     with mlir.make_ir_context():
-        huge = "tensor<1099511627776xf32>"
         module = ir.Module.parse(
             f"func.func public @main(%x: {huge}) -> {huge} {{ %y = stablehlo.add %x, %x : {huge} return %y : {huge} }}"
         )
         bytecode = mlir.module_to_bytecode(module)
     try:
-        compile_for(device, bytecode)
+        compile_for([device], bytecode)
     except DoesNotFitError as refusal:
-        size, unit = re.search(r"available HBM \(([\d.]+)([KMGT])\)", str(refusal)).groups()
-        return int(float(size) * 1024 ** ("KMGT".index(unit) + 1))
-    raise RuntimeError("the compiler accepted 8 TB")
+        return refusal.available
+    raise RuntimeError("the compiler accepted a program of 8 TB")
+
+
+def _wanted(message):
+    return _bytes(re.search(r"(?:Used |\()([\d.]+)([KMGT])", message))
+
+
+def _available(message):
+    return _bytes(re.search(r"(?:available HBM \(| of )([\d.]+)([KMGT])", message))
+
+
+def _bytes(size):
+    return int(float(size[1]) * 1024 ** ("KMGT".index(size[2]) + 1))
 
 
 def _operations(operation):

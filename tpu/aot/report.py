@@ -1,78 +1,65 @@
-"""Where a compiled program's cycles go: the TPU compiler's own estimates, found in the HLO it wrote."""
+"""Where a compiled program's cycles and memory go, by kind of layer: read from the HLO that the compiler wrote."""
 
+import collections
 import re
-from typing import NamedTuple
 
-COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
-INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (?:\([^=]*?\)|\S+) ([\w\-]+)\(")
-CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
-NAME = re.compile(r'op_name="([^"]*)"')
-TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+KINDS = {
+    "optimizer": r"^adam/|^Assign",
+    "clipping": r"global_norm",
+    "random numbers and dropout": r"random|dropout",
+    "layer norm": r"_norm(_\d+)?/",
+    "feed-forward": r"feed_forward",
+    "attention: relative shift": r"layer_\d+.*/(relative_shift|strided_slice|Pad|pad|Roll|Slice)",
+    "attention: softmax": r"layer_\d+.*/(Softmax|softmax)|layer_\d+.*/(mul|sub|Sum)(_\d+)?$",
+    "attention: the rest": r"layer_\d+",
+    "embedding": r"embedding",
+    "adaptive softmax": r"while|Softmax|argsort|MatMul|ReduceLogSumExp|Scatter|Gather",
+}
+"""What an instruction belongs to, by the scopes in its TensorFlow name: the first pattern that is found.
+
+A fusion has the name of one of the operations in it, so that the boundaries are rough.
+"""
+OTHER = "no name of its own"
+"""Copies, conversions and broadcasts that the compiler adds."""
+
+ARGUMENTS = {
+    "weight averages": r"^average/",
+    "optimizer's slots": r"^adam/",
+    "mems or cache": r"^state/",
+    "weights": r"/",
+}
 
 
-class Cost(NamedTuple):
-    """Cycles of one instruction, all its repetitions together."""
-
-    opcode: str
-    name: str  # TensorFlow's, with its scopes
-    cycles: int
+def kind_of(name):
+    """The key of KINDS for a TensorFlow name."""
+    return next((kind for kind, pattern in KINDS.items() if re.search(pattern, name)), OTHER)
 
 
-def costs(hlo, unknown_trips=1):
-    """The Cost of every instruction that the program runs.
-
-    A loop counts as often as it is known to run, or `unknown_trips` times where only the data say; of a
-    conditional's branches the most expensive counts.
+def tables(program, parameters, loop_trips=1):
+    """Two tables as lines of text: cycles, then bytes of HBM.
 
     Args:
-        hlo: the optimized program's text.
-        unknown_trips: int.
+        program: a Program.
+        parameters: the names of its parameters, in order.
+        loop_trips: as for `Program.costs`.
     """
-    computations, entry = _computations(hlo)
-
-    def walk(name, times):
-        for opcode, line in computations[name]:
-            found = CYCLES.search(line)
-            if found:
-                scope = NAME.search(line)
-                yield Cost(opcode, scope[1] if scope else "", int(found[1]) * times)
-            if opcode == "while":
-                known = TRIPS.search(line)
-                trips = int(known[1]) if known else unknown_trips
-                for part in ("condition", "body"):
-                    yield from walk(re.search(rf"\b{part}=%?([\w.\-]+)", line)[1], times * trips)
-            elif opcode == "conditional":
-                branches = [list(walk(branch, times)) for branch in _branches(line)]
-                yield from max(branches, key=lambda branch: sum(cost.cycles for cost in branch))
-            elif opcode in ("call", "async-start"):
-                called = re.search(r"\b(?:to_apply|calls)=%?([\w.\-]+)", line)
-                yield from walk(called[1], times)
-
-    return list(walk(entry, 1))
+    cycles = collections.Counter()
+    for cost in program.costs(loop_trips):
+        cycles[kind_of(cost.name)] += cost.cycles
+    memory = collections.Counter()
+    for name, size in zip(parameters, program.parameter_bytes(), strict=True):
+        kind = next((kind for kind, pattern in ARGUMENTS.items() if re.search(pattern, name)), "batch and constants")
+        memory[kind] += size
+    for name, size in program.live_at_peak():
+        memory["at the peak: " + kind_of(name)] += size
+    yield from _table("million cycles", cycles, 1e6)
+    yield ""
+    yield from _table("GB of HBM", memory, 1e9)
 
 
-def unknown_loops(hlo):
-    """How many loops' trip counts only the data say."""
-    return sum(" while(" in line and not TRIPS.search(line) for line in hlo.splitlines())
-
-
-def _computations(hlo):
-    """{name: [(opcode, line)]} and the name of the entry."""
-    computations, entry, lines = {}, None, []
-    for line in hlo.splitlines():
-        header = COMPUTATION.match(line)
-        if header:
-            lines = computations.setdefault(header[2], [])
-            entry = header[2] if header[1] else entry
-            continue
-        instruction = INSTRUCTION.match(line)
-        if instruction:
-            lines.append((instruction[2], line))
-    return computations, entry
-
-
-def _branches(line):
-    several = re.search(r"branch_computations=\{([^}]*)\}", line)
-    if several:
-        return [name.strip(" %") for name in several[1].split(",")]
-    return re.findall(r"(?:true|false)_computation=%?([\w.\-]+)", line)
+def _table(unit, amounts, scale):
+    total = sum(amounts.values()) or 1
+    yield f"{unit:>14}"
+    for kind, amount in amounts.most_common():
+        yield f"{amount / scale:14.3f} {amount / total:6.1%}  {kind}"
+    yield f"{sum(amounts.values()) / scale:14.3f}         in all"

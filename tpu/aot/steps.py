@@ -1,12 +1,12 @@
 """The steps that training and evaluation run, traced and lowered to HLO without weights in memory."""
 
 import contextlib
-import mmap
 from typing import NamedTuple
 from unittest import mock
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.eager.polymorphic_function import compiler_ir
 from tensorflow.python.ops import random_ops_util
 
@@ -16,8 +16,6 @@ from txl_tf.training.average import WeightAverage
 from txl_tf.training.optimizer import make_optimizer
 from txl_tf.training.step import train_step
 
-PAGE = mmap.PAGESIZE
-
 
 class Step(NamedTuple):
     """A lowered step: `hlo`, a serialized HloModuleProto, and the names of its parameters, in order."""
@@ -26,8 +24,11 @@ class Step(NamedTuple):
     parameters: list
 
 
-def train(config, batch_size):
-    """The Step of training one segment of `batch_size` lanes: a Config's `train_step` with all its settings."""
+def train(config, batch_size, replicas=1):
+    """The Step of training one segment of `batch_size` lanes: a Config's `train_step` with all its settings.
+
+    It is the step of one of `replicas`, with the all-reduces that join them.
+    """
     with _weightless():
         model = TransformerXL(config.model)
         optimizer = make_optimizer(config.train, model.trainable_variables)
@@ -35,7 +36,8 @@ def train(config, batch_size):
     seed = np.array([config.train.seed, 0], np.int32)
 
     def step(inputs, targets, mems):
-        return train_step(model, optimizer, config.train, tf.constant(seed), inputs, targets, mems, average)
+        with mock.patch.object(tf.distribute, "get_replica_context", lambda: _Replica(replicas)):
+            return train_step(model, optimizer, config.train, tf.constant(seed), inputs, targets, mems, average)
 
     named = {id(variable.value.handle): variable.path for variable in model.variables}
     named |= {id(value.handle): f"adam/{path}" for path, value in optimizer.by_path().items()}
@@ -43,8 +45,12 @@ def train(config, batch_size):
     return _lower(step, batch_size, config.data.tgt_len, _specs(model.initial_mems, batch_size), named)
 
 
-def evaluate(config, batch_size):
-    """The Step of scoring one segment of `batch_size` lanes: the `score_step` of a Config's evaluation."""
+def evaluate(config, batch_size, replicas=1):
+    """The Step of scoring one segment of `batch_size` lanes: the `score_step` of a Config's evaluation.
+
+    Replicas have nothing to do with each other in it.
+    """
+    del replicas
     evaluation, reach = config.for_evaluation()
     with _weightless():
         model = TransformerXL(config.model)
@@ -55,6 +61,25 @@ def evaluate(config, batch_size):
 
     named = {id(variable.value.handle): variable.path for variable in model.variables}
     return _lower(step, batch_size, evaluation.tgt_len, _specs(initial_state, batch_size), named)
+
+
+class _Replica(NamedTuple):
+    """What `train_step` asks of its replica context, in the operations that TPUStrategy's becomes in HLO."""
+
+    num_replicas_in_sync: int
+
+    @property
+    def replica_id_in_sync_group(self):
+        return tf.cast(gen_xla_ops.xla_replica_id(), tf.int32) if self.num_replicas_in_sync > 1 else 0
+
+    def all_reduce(self, reduce_op, values):
+        assert reduce_op == tf.distribute.ReduceOp.SUM
+        if self.num_replicas_in_sync == 1:
+            return values
+        everyone = [list(range(self.num_replicas_in_sync))]
+        return tf.nest.map_structure(
+            lambda value: gen_xla_ops.xla_all_reduce(value, everyone, reduce_op="Add", mode="CrossReplica"), values
+        )
 
 
 def _specs(initial_state, batch_size):
@@ -76,7 +101,7 @@ def _lower(step, batch_size, tgt_len, state, named):
 
 @contextlib.contextmanager
 def _weightless():
-    """While this lasts, variables are made without running their initializers: of zeros that take no memory.
+    """While this lasts, variables are made without running their initializers, and take no memory.
 
     A training step's variables can be larger than this machine's memory, and a compiler asks for their shapes alone.
     """
@@ -84,21 +109,14 @@ def _weightless():
     def create(next_creator, **kwargs):
         initializer = kwargs["initial_value"]
         if callable(initializer):
-            value = tf.function(initializer).get_concrete_function().structured_outputs
-            kwargs["initial_value"] = _untouched_zeros(value.shape, value.dtype)
+            with tf.Graph().as_default():
+                value = initializer()
+            # Memory that nobody writes to is only promised, never taken.
+            kwargs["initial_value"] = tf.raw_ops.Empty(shape=value.shape, dtype=value.dtype)
         return next_creator(**kwargs)
 
     with tf.variable_creator_scope(create):
         yield
-
-
-def _untouched_zeros(shape, dtype):
-    size = shape.num_elements() * dtype.size
-    if size < PAGE:
-        return tf.zeros(shape, dtype)
-    # Pages of an anonymous mapping take memory only once they are written, and TensorFlow adopts an aligned array.
-    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    return tf.convert_to_tensor(np.frombuffer(pages, dtype.as_numpy_dtype).reshape(shape))
 
 
 def _random_numbers_of_a_tpu():

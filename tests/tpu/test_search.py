@@ -1,0 +1,30 @@
+"""The search for the largest batch per core finds it, in few attempts."""
+
+import pytest
+from aot.search import largest
+
+from txl_tf.errors import InputError
+
+
+def attempts(limit, start):
+    """The sizes that a search tries where memory is nearly linear and `limit` is the largest that fits."""
+    tried = []
+
+    def attempt(size):
+        tried.append(size)
+        return size <= limit, 1000 + 100 * size + 30 * (size % 3), 1000 + 100 * limit + 80
+
+    assert largest(attempt, start) == limit
+    return tried
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 8, 31, 100])
+@pytest.mark.parametrize("start", [1, 4, 64])
+def test_largest_is_found_in_few_attempts(limit, start):
+    tried = attempts(limit, start)
+    assert len(tried) == len(set(tried)) <= 7
+
+
+def test_nothing_fits():
+    with pytest.raises(InputError, match="not even one lane"):
+        largest(lambda size: (False, 100 + size, 50), 4)

@@ -1,0 +1,205 @@
+"""The text of a compiled HLO program: its instructions, what the compiler says they cost, and what is alive when."""
+
+import collections
+import math
+import re
+from typing import NamedTuple
+
+COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
+INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = (\([^=]*?\)|\S+) ([\w\-]+)\((.*)$")
+SHAPE = re.compile(r"([a-z]+)(\d*)\w*\[([\d,]*)\](?:\{([\d,]*)((?::[^}]*)?)\})?")
+CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
+NAME = re.compile(r'op_name="([^"]*)"')
+TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+ALIASES = re.compile(r"\{(\d+)\}: \(\d+,")
+SAME_MEMORY = {"bitcast", "tuple", "get-tuple-element", "while", "optimization-barrier", "copy-done", "slice-done"}
+"""Opcodes whose result lies where their operands do."""
+RESULT_OF_START = {"copy-start": 0, "slice-start": 1}
+"""Which of the arrays in the shape of a copy that goes on in the background is the copy."""
+WITHOUT_ESTIMATE = {"rng-bit-generator", "sort", "all-reduce", "all-reduce-start"}
+"""Opcodes that do work and for which the compiler estimates no cycles."""
+
+
+class Instruction(NamedTuple):
+    """One line of HLO."""
+
+    name: str
+    shape: str
+    opcode: str
+    rest: str  # operands, attributes and metadata
+    root: bool
+
+    @property
+    def operands(self):
+        """The names of what it reads."""
+        depth, end = 1, 0
+        while depth and end < len(self.rest):
+            depth += {"(": 1, ")": -1}.get(self.rest[end], 0)
+            end += 1
+        return re.findall(r"%([\w.\-]+)", self.rest[:end])
+
+    @property
+    def scope(self):
+        """TensorFlow's name of the operation, with its scopes; may be empty."""
+        found = NAME.search(self.rest)
+        return found[1] if found else ""
+
+
+class Cost(NamedTuple):
+    """Cycles of one instruction, all its repetitions together."""
+
+    opcode: str
+    name: str
+    cycles: int
+
+
+class Program:
+    """A compiled program.
+
+    Args:
+        hlo: its text.
+    """
+
+    def __init__(self, hlo):
+        self.aliased_outputs = {int(output) for output in ALIASES.findall(hlo.split("\n", 1)[0])}
+        self.computations = {}
+        for line in re.sub(r"/\*.*?\*/", "", hlo).splitlines():
+            header = COMPUTATION.match(line)
+            if header:
+                lines = self.computations.setdefault(header[2], [])
+                self.entry = header[2] if header[1] else getattr(self, "entry", None)
+                continue
+            found = INSTRUCTION.match(line)
+            if found:
+                root, name, shape, opcode, rest = found.groups()
+                lines.append(Instruction(name, shape, opcode, rest, bool(root)))
+
+    def costs(self, unknown_trips=1):
+        """The Cost of every instruction that runs and has an estimate.
+
+        A loop counts as often as it is known to run, or `unknown_trips` times where only the data say; of a
+        conditional's branches the most expensive counts.
+        """
+        return [
+            Cost(instruction.opcode, instruction.scope, int(found[1]) * times)
+            for instruction, times in self._executed(self.entry, 1, unknown_trips)
+            if (found := CYCLES.search(instruction.rest))
+        ]
+
+    def without_estimate(self, unknown_trips=1):
+        """What the cycles leave out: {opcode: {"instructions": how many run, "bytes": of their results}}."""
+        left_out = collections.defaultdict(lambda: {"instructions": 0, "bytes": 0})
+        for instruction, times in self._executed(self.entry, 1, unknown_trips):
+            if instruction.opcode in WITHOUT_ESTIMATE and not CYCLES.search(instruction.rest):
+                left_out[instruction.opcode]["instructions"] += times
+                left_out[instruction.opcode]["bytes"] += times * sum(_sizes(instruction.shape, in_hbm=False))
+        return dict(left_out)
+
+    def unknown_loops(self):
+        """How many loops that run have a trip count which only the data say."""
+        executed = self._executed(self.entry, 1, 1)
+        return sum(one.opcode == "while" and not TRIPS.search(one.rest) for one, _ in executed)
+
+    def parameter_bytes(self):
+        """The size of each parameter in HBM, in order."""
+        parameters = {
+            int(one.rest.split(")")[0]): one for one in self.computations[self.entry] if one.opcode == "parameter"
+        }
+        return [sum(_sizes(parameters[i].shape)) for i in range(len(parameters))]
+
+    def live_at_peak(self):
+        """(scope, bytes) of each buffer that is alive when most are, parameters and what replaces them left out.
+
+        An estimate from the schedule: the compiler reuses memory in ways that its text does not tell.
+        """
+        return self._peak(self.entry)
+
+    def _executed(self, computation, times, unknown_trips):
+        for one in self.computations[computation]:
+            yield one, times
+            if one.opcode == "while":
+                known = TRIPS.search(one.rest)
+                repeated = times * (int(known[1]) if known else unknown_trips)
+                for part in ("condition", "body"):
+                    yield from self._executed(_called(one, part), repeated, unknown_trips)
+            elif one.opcode == "conditional":
+                branches = [list(self._executed(name, times, unknown_trips)) for name in _branches(one)]
+                yield from max(branches, key=_cycles)
+            elif one.opcode in ("call", "async-start"):
+                yield from self._executed(_called(one, "to_apply|calls"), times, unknown_trips)
+
+    def _peak(self, computation):
+        places, scopes, sizes, last_use, inner = {}, {}, {}, {}, {}
+        instructions = self.computations[computation]
+        for now, one in enumerate(instructions):
+            operands = [places.get(operand, ()) for operand in one.operands]
+            for buffer in (buffer for operand in operands for buffer in operand):
+                last_use[buffer] = now
+            if one.opcode == "get-tuple-element" and len(operands[0]) > 1:
+                index = int(re.search(r"index=(\d+)", one.rest)[1])
+                places[one.name] = operands[0][index : index + 1]
+            elif one.opcode in SAME_MEMORY:
+                places[one.name] = tuple(buffer for operand in operands for buffer in operand)
+            elif one.opcode in ("parameter", "constant"):
+                places[one.name] = tuple((one.name, i) for i in range(len(_sizes(one.shape))))
+            else:
+                made = _sizes(one.shape)
+                if one.opcode in RESULT_OF_START:
+                    made = [made[RESULT_OF_START[one.opcode]]]
+                places[one.name] = tuple((one.name, i) for i in range(len(made)))
+                for buffer, size in zip(places[one.name], made, strict=True):
+                    scopes[buffer], sizes[buffer], last_use[buffer] = one.scope, size, now
+            if one.opcode == "while":
+                inner[now] = self._peak(_called(one, "body"))
+            if one.root:
+                results = places[one.name] if one.opcode == "tuple" else ()
+                replaced = {buffer for i, buffer in enumerate(results) if i in self.aliased_outputs}
+        begins = collections.defaultdict(list)
+        for buffer in sizes:
+            if computation != self.entry or buffer not in replaced:
+                begins[buffer[0]].append(buffer)
+        alive, most, best = {}, -1, []
+        for now, one in enumerate(instructions):
+            alive |= {buffer: sizes[buffer] for buffer in begins[one.name]}
+            total = sum(alive.values()) + sum(size for _, size in inner.get(now, ()))
+            if total > most:
+                most = total
+                best = [(scopes[buffer], size) for buffer, size in alive.items() if size] + inner.get(now, [])
+            alive = {buffer: size for buffer, size in alive.items() if last_use[buffer] > now}
+        return best
+
+
+def _cycles(executed):
+    return sum(int(found[1]) * times for one, times in executed if (found := CYCLES.search(one.rest)))
+
+
+def _called(instruction, attribute):
+    return re.search(rf"\b(?:{attribute})=%?([\w.\-]+)", instruction.rest)[1]
+
+
+def _branches(instruction):
+    several = re.search(r"branch_computations=\{([^}]*)\}", instruction.rest)
+    if several:
+        return [name.strip(" %") for name in several[1].split(",")]
+    return re.findall(r"(?:true|false)_computation=%?([\w.\-]+)", instruction.rest)
+
+
+def _sizes(shape, in_hbm=True):
+    """Bytes of every array in a shape such as "(f32[8,3]{1,0:T(8,128)}, u32[2]{0:S(1)})", its tiles filled up.
+
+    Those in other memory than HBM, such as S(1), VMEM, count nothing unless `in_hbm` is False.
+    """
+    return [_size(*array.groups(), in_hbm) for array in SHAPE.finditer(shape)]
+
+
+def _size(kind, bits, dimensions, order, layout, in_hbm):
+    if in_hbm and layout and re.search(r"S\([1-9]", layout):
+        return 0
+    sizes = [int(size) for size in dimensions.split(",") if size]
+    minor_first = [sizes[int(i)] for i in (order or "").split(",") if i] or sizes[::-1]
+    tile = re.search(r"T\(([\d,]+)\)", layout or "")
+    if tile:
+        for i, size in enumerate(int(size) for size in reversed(tile[1].split(","))):
+            if i < len(minor_first):
+                minor_first[i] = math.ceil(minor_first[i] / size) * size
+    return math.prod(minor_first) * max(int(bits or 8), 8) // 8 if kind != "token" else 0

@@ -1,0 +1,41 @@
+"""The largest batch that fits, found with few compilations."""
+
+from txl_tf.errors import InputError
+
+
+def largest(attempt, start):
+    """The largest size that fits.
+
+    Memory grows almost linearly in the size: a line through the last two attempts says what to try next, and the answer
+    is certain once a size fits and the next does not.
+
+    Args:
+        attempt: size -> (whether it fits, bytes wanted, bytes available).
+        start: the first size to try, at least 1.
+
+    Raises:
+        InputError: not even 1 fits.
+    """
+    fits, too_large, known, size = 0, None, {}, start
+    while too_large is None or too_large - fits > 1:
+        enough, wanted, available = attempt(size)
+        known[size] = wanted
+        if enough:
+            fits = size
+        else:
+            too_large = size
+        size = _guess(known, available, fits, too_large)
+    if not fits:
+        raise InputError("not even one lane per core fits: take a smaller model, tgt_len or mem_len, or --remat")
+    return fits
+
+
+def _guess(known, available, fits, too_large):
+    lowest, highest = fits + 1, 4 * fits if too_large is None else too_large - 1
+    (size, wanted), *earlier = sorted(known.items(), key=lambda item: abs(item[1] - available))
+    if not earlier:
+        guess = 2 * size if too_large is None else size // 2
+    else:
+        slope = (wanted - earlier[0][1]) / (size - earlier[0][0])
+        guess = size + int((available - wanted) / slope) if slope > 0 else (lowest + highest) // 2
+    return max(lowest, min(guess, highest))
