@@ -1,33 +1,40 @@
 """Where a model runs: strategies, and the mems that live on their replicas."""
 
+import functools
+import json
+import os
+
 import tensorflow as tf
 
 from txl_tf.errors import InputError
 
-STRATEGIES = ("auto", "tpu", "mirrored", "one_device")
+STRATEGIES = ("auto", "tpu", "mirrored", "multi_worker", "one_device")
 
 
 def make_strategy(name="auto", tpu=None):
-    """The tf.distribute strategy to build and run a model under.
+    """The tf.distribute strategy to build and run a model under. Call it before TensorFlow does anything else.
 
     Args:
-        name: "tpu" all cores of a TPU; "mirrored" all GPUs of this machine (or its logical CPUs); "one_device" the
-            first GPU or the CPU; "auto" the TPU if `tpu` is given, else mirrored where there are several GPUs, else
-            one device.
+        name: "tpu" all cores of a TPU; "mirrored" all GPUs of this machine (or its logical CPUs); "multi_worker" the
+            GPUs, or else a CPU each, of the machines in the environment variable TF_CONFIG; "one_device" the first
+            GPU or the CPU; "auto" the TPU if `tpu` is given, else several machines if TF_CONFIG has them, else
+            mirrored where there are several GPUs, else one device.
         tpu: a TPU's name or address, "local" on a TPU VM; None: none.
 
     Raises:
-        InputError: the TPU does not answer, or flags that contradict each other.
+        InputError: the TPU does not answer, flags that contradict each other, or a TF_CONFIG that cannot be used.
     """
+    if name not in STRATEGIES:
+        raise InputError(f"--strategy={name} is unknown: choose from {', '.join(STRATEGIES)}")
     if tpu and name not in ("auto", "tpu"):
         raise InputError(f"--tpu={tpu} and --strategy={name} contradict each other: give one of them")
     if name == "tpu" or (name == "auto" and tpu):
         return _tpu_strategy(tpu or "local")
+    if name == "multi_worker" or (name == "auto" and len(_workers()) > 1):
+        return _multi_worker_strategy()
     gpus = tf.config.list_logical_devices("GPU")
     if name == "mirrored" or (name == "auto" and len(gpus) > 1):
         return tf.distribute.MirroredStrategy([device.name for device in gpus or tf.config.list_logical_devices("CPU")])
-    if name not in STRATEGIES:
-        raise InputError(f"--strategy={name} is unknown: choose from {', '.join(STRATEGIES)}")
     return tf.distribute.OneDeviceStrategy("/gpu:0" if gpus else "/cpu:0")
 
 
@@ -46,13 +53,67 @@ def _tpu_strategy(tpu):
     return tf.distribute.TPUStrategy(resolver)
 
 
+def _workers():
+    """The addresses in TF_CONFIG, the chief's first; this process' own comes from "task"."""
+    text = os.environ.get("TF_CONFIG") or "{}"
+    try:
+        config = json.loads(text)
+        jobs = config.get("cluster", {})
+        if jobs:
+            jobs[config["task"]["type"]][int(config["task"]["index"])]
+        return [*jobs.get("chief", ()), *jobs.get("worker", ())]
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InputError(
+            'TF_CONFIG must be like {"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", '
+            f'"index": 0}}}}, with a task that is in the cluster; it is {text}'
+        ) from error
+
+
+def _multi_worker_strategy():
+    if not _workers():
+        raise InputError("--strategy=multi_worker: set TF_CONFIG to the addresses of all workers and this one's index")
+    try:
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    except (ValueError, RuntimeError, tf.errors.OpError) as error:
+        raise InputError(
+            f"the workers {', '.join(_workers())} do not find each other ({' '.join(str(error).split())}): check the "
+            "addresses in TF_CONFIG, that each port is free, and that all workers are started"
+        ) from error
+    # Lest the workers ask each other before every batch whether there is one: all have equally many.
+    strategy.extended.experimental_enable_get_next_as_optional = False
+    return strategy
+
+
+def is_chief(strategy):
+    """Whether this process is the one that writes the run's files: the only one, or the first of several workers."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return True
+    resolver = strategy.cluster_resolver
+    jobs = resolver.cluster_spec().as_dict()
+    return resolver.task_id == 0 and resolver.task_type == ("chief" if "chief" in jobs else "worker")
+
+
+def agree(strategy, number):
+    """The largest of all workers' numbers: what one knows, such as that it was told to stop, all must act on."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return number
+    numbers = strategy.experimental_distribute_values_from_function(lambda context: tf.constant([number]))
+    return int(_largest(strategy)(numbers))
+
+
+@functools.cache
+def _largest(strategy):
+    return tf.function(lambda numbers: tf.reduce_max(strategy.gather(numbers, axis=0)))
+
+
 def initial_mems(strategy, model, batch_size, reach=None):
     """Every replica's first Mems, for a global batch of `batch_size`; made on the replicas themselves."""
     per_replica = lanes_per_replica(strategy, batch_size)
 
     @tf.function
     def make():
-        return strategy.run(model.initial_mems, args=(per_replica, reach))
+        # Not as an argument: a TPU makes a tensor of it, and the mems' shape would be unknown.
+        return strategy.run(lambda: model.initial_mems(per_replica, reach))
 
     return make()
 

@@ -47,7 +47,8 @@ class Evaluator:
         )
         with strategy.scope():
             initial_state, self._read = make_reader(model, reach, tgt_len, sliding_window)
-        self._initial_state = tf.function(lambda: strategy.run(initial_state, args=(lanes,)))
+        # Not as an argument: a TPU makes a tensor of it, and the state's shape would be unknown.
+        self._initial_state = tf.function(lambda: strategy.run(lambda: initial_state(lanes)))
         self._score_steps = make_score_steps(strategy, model, self._read)
         self._split_targets = corpus.split(split).tokens - batch_size
         self._settings = {

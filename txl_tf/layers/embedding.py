@@ -52,7 +52,7 @@ class AdaptiveEmbedding(ClusteredLayer):
             cluster = cluster_of(tokens, self.cutoffs)
             out = 0
             for i, start in enumerate(self.starts):
-                own = cluster == i
+                own = tf.equal(cluster, i)
                 out += self._lookup(i, tf.where(own, tokens - start, 0), own[..., None])
         return out * tf.constant(self.d_model**0.5, self.compute_dtype)
 

@@ -87,7 +87,7 @@ class AdaptiveSoftmax(ClusteredLayer):
         cluster = cluster_of(targets, self.cutoffs)
         nll = 0
         for i, tail in enumerate(tails, start=1):
-            labels = tf.where(cluster == i, targets - self.starts[i], -1)
+            labels = tf.where(tf.equal(cluster, i), targets - self.starts[i], -1)
             hidden, nll_tail = chunked_nll(hidden, labels, tail, self.chunk_size)
             nll += nll_tail
         labels = tf.where(cluster > 0, self.sizes[0] + cluster - 1, tf.maximum(targets, 0))

@@ -1,0 +1,71 @@
+"""What training asks of a TPU, traced by the real TPUStrategy without one."""
+
+import collections
+import dataclasses
+
+import pytest
+import replicas
+import tensorflow as tf
+
+from txl_tf import distribute
+from txl_tf.config import ModelConfig, TrainConfig
+from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.training.average import WeightAverage
+from txl_tf.training.optimizer import make_optimizer
+from txl_tf.training.step import Sums, make_host_loop
+
+MODEL = ModelConfig(
+    vocab_size=64,
+    n_layer=2,
+    d_model=16,
+    d_embed=16,
+    n_head=2,
+    d_head=8,
+    d_inner=32,
+    dropout=0.1,
+    dropatt=0.1,
+    mem_len=8,
+    dtype="mixed_bfloat16",
+)
+CORES, B, T = 4, 8, 6
+DYNAMIC = {"Where", "Unique", "UniqueV2", "UniqueWithCounts", "StringFormat", "PyFunc", "EagerPyFunc", "Assert"}
+"""Ops whose results have a shape that depends on their input's values, or that a TPU does not have."""
+
+
+def ops_by_name(graph):
+    functions = graph.as_graph_def().library.function
+    return collections.Counter(node.op for function in functions for node in function.node_def)
+
+
+@pytest.mark.parametrize(
+    ("model_changes", "train_changes"),
+    [
+        ({}, {"average_from_step": 5}),
+        (
+            {"cutoffs": (10, 30), "div_val": 2, "mem_init": "empty", "remat": True, "same_length": True},
+            {"accumulate_steps": 2, "ema_decay": 0.9, "loss_positions": "half"},
+        ),
+    ],
+)
+def test_the_host_loop_traces_under_tpu_strategy(model_changes, train_changes):
+    config = TrainConfig(train_steps=10, **train_changes)
+    with tf.Graph().as_default() as graph:
+        strategy = replicas.tpu_cores(CORES)
+        with strategy.scope():
+            model = TransformerXL(dataclasses.replace(MODEL, **model_changes))
+            optimizer = make_optimizer(config, model.trainable_variables)
+            average = WeightAverage(config, model.trainable_variables)
+
+        class Batches:
+            def __next__(self):
+                return [strategy.run(lambda: tf.zeros([B // CORES, T], tf.int32)) for _ in range(2)]
+
+        first_mems = distribute.initial_mems(strategy, model, B)
+        host_loop = make_host_loop(strategy, model, optimizer, config, average)
+        mems, _ = host_loop(Batches(), first_mems, Sums().stacked(), tf.constant(3))
+    for before, after in zip(tf.nest.flatten(first_mems), tf.nest.flatten(mems), strict=True):
+        for tensor in (*before.values, *after.values):
+            assert tensor.shape == [B // CORES, *([8, 16] if tensor.shape.rank == 3 else [])]
+    ops, weights = ops_by_name(graph), len(model.trainable_variables)
+    assert ops["TPUReplicateMetadata"] and not DYNAMIC & set(ops)
+    assert ops["CrossReplicaSum"] >= weights + 1 and ops["ResourceApplyAdam"] == weights
