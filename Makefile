@@ -5,13 +5,16 @@ DEMO_DIR ?= demo
 DEMO_FLAGS ?=
 TEST_FLAGS ?=
 
-.PHONY: demo test lint clean
+.PHONY: demo test test-full-size lint clean
 
 demo: .venv/installed
 	.venv/bin/python scripts/demo.py --dir=$(DEMO_DIR) $(DEMO_FLAGS)
 
 test: .venv/installed-dev
 	.venv/bin/python -m pytest $(TEST_FLAGS)
+
+test-full-size: .venv/installed-dev
+	.venv/bin/python -m pytest -s tests/published/full_size.py
 
 lint: .venv/installed-dev
 	.venv/bin/ruff check .

@@ -21,7 +21,9 @@ VOCAB = flags.DEFINE_enum(
     "vocab", None, ["bytes", "chars", "words", "sentencepiece"], "kind of token, if not the corpus's own (text: bytes)"
 )
 VOCAB_SIZE = flags.DEFINE_integer("vocab_size", None, "size of the SentencePiece model to train", lower_bound=258)
-VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "list of words, one a line, or SentencePiece model to use")
+VOCAB_FILE = flags.DEFINE_string(
+    "vocab_file", None, "vocabulary to use: a list of words, a SentencePiece model, or the vocab.txt of a model_dir"
+)
 MIN_COUNT = flags.DEFINE_integer("min_count", None, "words seen less often become <unk>", lower_bound=1)
 DOCUMENTS = flags.DEFINE_enum("documents", "file", ["file", "blank_line"], "what parts documents of text")
 PASSES = flags.DEFINE_integer(

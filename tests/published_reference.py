@@ -40,8 +40,8 @@ class Sizes:
         ]
 
 
-def tf_tensors(s, rng):
-    """Variables of tf/model.py, and what else its Saver stores."""
+def tf_tensors(s, rng, scale=0.4):
+    """The variables of tf/model.py."""
     shapes, width = {}, s.n_head * s.d_head
     bias = [s.n_layer, s.n_head, s.d_head] if s.untie_r else [s.n_head, s.d_head]
     shapes["r_w_bias"] = shapes["r_r_bias"] = bias
@@ -76,10 +76,13 @@ def tf_tensors(s, rng):
         shapes[f"{layer}/ff/layer_2/bias"] = [s.d_model]
         for block, part in itertools.product(("rel_attn", "ff"), ("gamma", "beta")):
             shapes[f"{layer}/{block}/LayerNorm/{part}"] = [s.d_model]
-    weights = {f"transformer/{name}": _random(shape, name, rng) for name, shape in shapes.items()}
-    slots = {f"{name}/{slot}": rng.normal(size=w.shape) for name, w in weights.items() for slot in ("Adam", "Adam_1")}
-    others = {"global_step": np.int64(7), "beta1_power": np.float32(0.9), "beta2_power": np.float32(0.999)}
-    return weights, slots | others
+    return {f"transformer/{name}": _random(shape, name, rng, scale) for name, shape in shapes.items()}
+
+
+def tf_others(weights):
+    """What the official Saver stores besides."""
+    slots = {f"{name}/{slot}": np.zeros_like(w) for name, w in weights.items() for slot in ("Adam", "Adam_1")}
+    return slots | {"global_step": np.int64(7), "beta1_power": np.float32(0.9), "beta2_power": np.float32(0.999)}
 
 
 def torch_tensors(s, rng, hugging_face=False):
@@ -130,10 +133,10 @@ def torch_tensors(s, rng, hugging_face=False):
     return found
 
 
-def _random(shape, name, rng):
+def _random(shape, name, rng, scale=0.4):
     """Large enough for every weight to matter; those of layer norm around one."""
     centre = 1.0 if name.endswith(("gamma", "layer_norm.weight")) else 0.0
-    return rng.normal(centre, 0.4, shape).astype(np.float32)
+    return rng.normal(centre, scale, shape).astype(np.float32)
 
 
 def tf_log_probs(w, s, segments):

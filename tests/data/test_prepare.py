@@ -149,6 +149,7 @@ def test_enwik8_as_the_official_code_has_it(tmp_path, rng, monkeypatch):
     for split, part in parts.items():
         expected = [order.index(byte) for byte in part.replace(b"\n", b"")]
         np.testing.assert_array_equal(ids_of(corpus, split), expected)
+    reversed_ids(corpus, tmp_path, tmp_path / "enwik8.zip")
     lossless = prepare("enwik8", str(tmp_path / "b"), source=str(tmp_path / "enwik8.zip"), vocab="bytes")
     assert lossless.vocabulary.decode_bytes(ids_of(lossless, "train")) == parts["train"]
 
@@ -163,6 +164,16 @@ def test_text8_as_the_official_code_has_it(tmp_path, rng, monkeypatch):
     assert corpus.vocab_size == 8
     for split, part in parts.items():
         np.testing.assert_array_equal(ids_of(corpus, split), [order.index(c) for c in part])
+    reversed_ids(corpus, tmp_path, tmp_path / "text8")
+
+
+def reversed_ids(corpus, folder, source):
+    """With a vocabulary of its own a corpus has that one's ids, as the published models need where counts are equal."""
+    lines = (folder / "a" / "vocab.txt").read_text().splitlines()
+    (folder / "vocab.txt").write_text("\n".join(reversed(lines)) + "\n")
+    given = prepare(corpus.dataset, str(folder / "given"), source=str(source), vocab_file=str(folder / "vocab.txt"))
+    for split in corpus.splits:
+        np.testing.assert_array_equal(ids_of(given, split), corpus.vocab_size - 1 - ids_of(corpus, split))
 
 
 @pytest.mark.parametrize("vocab", ["bytes", "chars", "words", "sentencepiece"])
@@ -230,7 +241,7 @@ def test_prepared_already(tmp_path):
         ({"dataset": "python_stdlib", "source": "x"}, "leave --source away"),
         ({"dataset": "text", "source": "x", "vocab": "sentencepiece"}, "needs either --vocab_size"),
         ({"dataset": "text", "source": "x", "vocab_size": 300}, "--vocab_size is for"),
-        ({"dataset": "enwik8", "vocab_file": "x"}, "--vocab_file is for"),
+        ({"dataset": "enwik8", "vocab": "bytes", "vocab_file": "x"}, "--vocab_file is for"),
         ({"dataset": "enwik8", "passes": 2}, "--passes are for vocabularies of words"),
         ({"dataset": "wt2", "source": "/nowhere/a.zip"}, r"/nowhere/a.zip not found: give the wikitext-2-v1.zip"),
     ],

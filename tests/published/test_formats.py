@@ -7,7 +7,7 @@ import json
 import numpy as np
 import published_files as files
 import pytest
-from published_reference import Sizes, tf_log_probs, tf_tensors, torch_log_probs, torch_tensors
+from published_reference import Sizes, tf_log_probs, tf_others, tf_tensors, torch_log_probs, torch_tensors
 
 from txl_tf.config import Reach
 from txl_tf.errors import InputError
@@ -57,8 +57,8 @@ def assert_equal_to(reference, model, reach, sizes, rng):
     [PLAIN, dataclasses.replace(PLAIN, d_embed=6, untie_r=True), WIKITEXT, ONE_BILLION, NARROW, NARROW_UNTIED],
 )
 def test_official_tf(tmp_path, rng, sizes):
-    weights, others = tf_tensors(sizes, rng)
-    files.write_tf(str(tmp_path / "model.ckpt-7"), weights | others)
+    weights = tf_tensors(sizes, rng)
+    files.write_tf(str(tmp_path / "model.ckpt-7"), weights | tf_others(weights))
     model, reach = imported(tmp_path / "model.ckpt-7", "official_tf", sizes)
     assert reach == Reach(sizes.mem_len, sizes.clamp_len, sizes.same_length, "tf", "zeros")
     assert_equal_to(lambda lane: tf_log_probs(weights, sizes, lane), model, reach, sizes, rng)
@@ -137,7 +137,7 @@ def test_whole_pytorch_model(tmp_path, rng):
 
 
 def test_every_tensor_is_accounted_for(tmp_path, rng):
-    weights, _ = tf_tensors(WIKITEXT, rng)
+    weights = tf_tensors(WIKITEXT, rng)
     del weights["transformer/layer_1/rel_attn/o/kernel"]
     weights["transformer/layer_0/ff/layer_1/bias"] = np.zeros(11, np.float32)
     weights["transformer/layer_0/ff/layer_3/kernel"] = np.zeros([2, 2], np.float32)

@@ -4,6 +4,8 @@ import json
 import os
 import pathlib
 import pickle
+import re
+import shlex
 import subprocess
 import sys
 
@@ -20,6 +22,7 @@ from txl_tf.data.vocab import WordVocabulary
 from txl_tf.errors import InputError
 from txl_tf.inference.language_model import LanguageModel
 from txl_tf.model_dir import load_trained, variables_by_path, vocabulary_identity
+from txl_tf.presets import PRESETS
 from txl_tf.published.huggingface import export
 from txl_tf.published.importing import import_checkpoint, open_checkpoint
 from txl_tf.published.vocabularies import read_vocabulary
@@ -30,10 +33,10 @@ SIZES = Sizes(vocab_size=len(WORDS), cutoffs=(5, 9, 17), div_val=2, untie_r=True
 BASE = {"n_layer": 2, "d_model": 8, "d_embed": 8, "n_head": 2, "d_head": 4, "d_inner": 12, "mem_len": 6}
 
 
-def run(*command):
+def run(*command, status=0):
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1"}
     done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == status, done.stderr
     return done.stdout
 
 
@@ -174,3 +177,17 @@ def assert_equal_weights(first, second):
     assert list(first) == list(second)
     for name, variable in first.items():
         np.testing.assert_array_equal(variable.numpy(), second[name].numpy(), err_msg=name)
+
+
+def test_the_commands_of_the_page_have_these_flags():
+    """docs/reproduce.md cannot be run here; its scripts and flags are at least there, and its presets."""
+    text = (ROOT / "docs" / "reproduce.md").read_text().replace("\\\n", " ")
+    commands = [shlex.split(line) for line in text.splitlines() if line.startswith("python ")]
+    assert len(commands) == 16
+    flags = {
+        script: set(re.findall(r"--(?:\[no\])?(\w+)", run(script, "--help", status=1))) for _, script, *_ in commands
+    }
+    for _, script, *arguments in commands:
+        given = dict(argument.removeprefix("--").split("=", 1) for argument in arguments)
+        assert set(given) <= flags[script], script
+        assert given.get("preset") in (None, *PRESETS)

@@ -11,7 +11,7 @@ import numpy as np
 from txl_tf.data import subwords, words
 from txl_tf.data.progress import Progress
 from txl_tf.data.sources import SPLITS
-from txl_tf.data.vocab import ByteVocabulary, CharVocabulary, WordVocabulary
+from txl_tf.data.vocab import ByteVocabulary, CharVocabulary, WordVocabulary, load_vocabulary
 
 # Sentences are shuffled among so many tokens, then these groups among each other.
 _SHUFFLE_TOKENS = 1 << 20
@@ -24,29 +24,40 @@ def all_bytes(text):
     return vocabulary, ((split, vocabulary.encode(block)) for split, block in text.blocks(utf8=False))
 
 
-def seen_bytes(text):
+def seen_bytes(text, vocab_file=None):
     """The bytes there are except newlines, the most frequent first, as the official code has enwik8.
 
     (It writes bytes as numbers between spaces but a newline as itself, and then splits lines at white space.)
+
+    Args:
+        text: TextSource.
+        vocab_file: as `ByteVocabulary.save` writes it, for another order.
     """
-    order = _symbols_by_frequency(np.frombuffer(block, np.uint8) for _, block in text.blocks(utf8=False))
-    vocabulary = ByteVocabulary(order[order != ord("\n")], dropped=[ord("\n")])
+    if vocab_file:
+        vocabulary = load_vocabulary("", {"kind": "bytes", "file": vocab_file, "dropped": [ord("\n")]})
+    else:
+        order = _symbols_by_frequency(np.frombuffer(block, np.uint8) for _, block in text.blocks(utf8=False))
+        vocabulary = ByteVocabulary(order[order != ord("\n")], dropped=[ord("\n")])
     return vocabulary, ((split, vocabulary.encode(block)) for split, block in text.blocks(utf8=False))
 
 
-def seen_chars(text, trim=False):
+def seen_chars(text, trim=False, vocab_file=None):
     """The characters there are, the most frequent first.
 
     Args:
         text: TextSource.
         trim: whether the ends of each split lose their white space, as the official code's do for text8.
+        vocab_file: as `CharVocabulary.save` writes it, for another order.
     """
 
     def blocks():
         return _trimmed(text.blocks()) if trim else text.blocks()
 
-    codes = (np.frombuffer(block.decode().encode("utf-32-le"), np.int32) for _, block in blocks())
-    vocabulary = CharVocabulary([chr(code) for code in _symbols_by_frequency(codes)])
+    if vocab_file:
+        vocabulary = load_vocabulary("", {"kind": "chars", "file": vocab_file})
+    else:
+        codes = (np.frombuffer(block.decode().encode("utf-32-le"), np.int32) for _, block in blocks())
+        vocabulary = CharVocabulary([chr(code) for code in _symbols_by_frequency(codes)])
     return vocabulary, ((split, vocabulary.encode(block)) for split, block in blocks())
 
 

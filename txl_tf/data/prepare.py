@@ -28,7 +28,8 @@ class Settings:
         source: the published archive or its files; for dataset "text" a file, directory or glob. None: download.
         vocab: one of VOCABULARIES; None: the corpus's own, or bytes.
         vocab_size: of a SentencePiece model to train.
-        vocab_file: a word list, one a line, or a SentencePiece model, to use as it is.
+        vocab_file: a word list, one a line, a SentencePiece model, or for enwik8 and text8 their symbols as a model_dir
+            has them: to use as it is.
         min_count: words seen less often are unknown; None: the corpus's own rule.
         documents: "file" or "blank_line", what parts documents in dataset "text".
         passes: shuffled copies of the training text; None: the corpus's own number.
@@ -64,8 +65,9 @@ class Settings:
             raise InputError("--vocab=sentencepiece needs either --vocab_size, to train a model, or --vocab_file")
         if self.vocab_size is not None and self.vocab != "sentencepiece":
             raise InputError("--vocab_size is for --vocab=sentencepiece: other vocabularies have the size they have")
-        if self.vocab_file is not None and not (words or self.vocab == "sentencepiece"):
-            raise InputError("--vocab_file is for --vocab=words (a list) and --vocab=sentencepiece (a model)")
+        own_symbols = self.vocab is None and self.corpus is not None and self.corpus.encode is not None
+        if self.vocab_file is not None and not (words or own_symbols or self.vocab == "sentencepiece"):
+            raise InputError("--vocab_file is for words (a list), --vocab=sentencepiece (a model), enwik8 and text8")
         if (self.min_count is not None or self.passes is not None) and not words:
             raise InputError("--min_count and --passes are for vocabularies of words")
         if self.documents != "file" and self.dataset != "text":
@@ -131,7 +133,7 @@ def _encode(settings, text, work_dir):
     """(vocabulary, chunks), see encoding.py."""
     corpus, vocab = settings.corpus, settings.vocab
     if vocab is None and corpus and corpus.encode:
-        return corpus.encode(text)
+        return corpus.encode(text, vocab_file=settings.vocab_file)
     if vocab == "sentencepiece":
         model = subwords.read_model(settings.vocab_file) if settings.vocab_file else None
         return encoding.subword_pieces(text, settings.vocab_size, model)

@@ -7,6 +7,7 @@ see mem_len keys, as in PyTorch; cluster entries stand in the head in the order 
 import functools
 import json
 
+import numpy as np
 import tensorflow as tf
 
 from txl_tf.config import EvalConfig, ModelConfig, from_dict
@@ -125,6 +126,8 @@ def export(model, vocabulary, evaluation, export_dir):
         # What they tie by themselves is written once; shared biases they expect in every layer.
         for name in (entry.name, *(copy for copy in entry.copies if not copy.startswith("crit."))):
             tensors[name] = (dtype, entry.shape, make)
+    frequencies = 1 / np.float32(10000) ** (np.arange(0, config.d_model, 2, np.float32) / np.float32(config.d_model))
+    tensors["transformer.pos_emb.inv_freq"] = (np.float32, frequencies.shape, lambda: frequencies)
     write_safetensors(tf.io.gfile.join(export_dir, "model.safetensors"), tensors)
     about = {name: getattr(config, name) for name in (*_SHAPED, *_FREE)}
     about |= {name: getattr(evaluation, name) for name in _EVALUATION}
