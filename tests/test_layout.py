@@ -83,6 +83,8 @@ def test_the_readme_tree_has_a_line_for_every_file():
     files = {pathlib.Path(name).name for name in tracked.stdout.split()} - {"__init__.py"}
     assert files and files <= named, f"README's tree lacks {sorted(files - named)}"
     everything = {
-        path.name for folder in ("txl_tf", "scripts", "examples", "tpu", "tests") for path in (ROOT / folder).rglob("*")
+        path.name
+        for folder in ("txl_tf", "scripts", "docs", "examples", "tpu", "tests")
+        for path in (ROOT / folder).rglob("*")
     }
     assert named <= everything | {path.name for path in ROOT.iterdir()}, "README's tree names what is not there"
