@@ -82,7 +82,7 @@ def compile_step(config, devices, batch_size):
     program = Program(compiled.hlo)
     print("\n".join(report.tables(program, step.parameters, FLAGS.loop_trips)), flush=True)
     return about | {
-        "estimated_cycles": sum(cost.cycles for cost in program.costs(FLAGS.loop_trips)),
+        "estimated_cycles": sum(cost.amount for cost in program.costs(FLAGS.loop_trips)),
         "loops_of_unknown_length": program.unknown_loops(),
         "loop_trips": FLAGS.loop_trips,
         "without_estimate": program.without_estimate(FLAGS.loop_trips),

@@ -20,6 +20,22 @@ backend_config={"window_config":{"estimated_cycles":"10"}}
   ROOT %t = (s32[]{:T(128)}, f32[8,128]{1,0:T(8,128)}) tuple(%i, /*index=1*/%twice)
 }
 
+%counting_body (cb: (s32[], f32[8,128])) -> (s32[], f32[8,128]) {
+  %cb = (s32[]{:T(128)}, f32[8,128]{1,0:T(8,128)}) parameter(0)
+  %i0 = s32[]{:T(128)} get-tuple-element(%cb), index=0
+  %step = s32[]{:T(128)} constant(1)
+  %i1 = s32[]{:T(128)} add(%i0, %step), backend_config={"window_config":{"estimated_cycles":"2"}}
+  %x1 = f32[8,128]{1,0:T(8,128)} get-tuple-element(%cb), index=1
+  ROOT %ct = (s32[]{:T(128)}, f32[8,128]{1,0:T(8,128)}) tuple(%i1, /*index=1*/%x1)
+}
+
+%counting_condition (cc: (s32[], f32[8,128])) -> pred[] {
+  %cc = (s32[]{:T(128)}, f32[8,128]{1,0:T(8,128)}) parameter(0)
+  %i2 = s32[]{:T(128)} get-tuple-element(%cc), index=0
+  %end = s32[]{:T(128)} constant(32)
+  ROOT %less = pred[]{:T(512)} compare(%i2, %end), direction=LT
+}
+
 %condition (c: (s32[], f32[8,128])) -> pred[] {
   %c = (s32[]{:T(128)}, f32[8,128]{1,0:T(8,128)}) parameter(0)
   ROOT %more = pred[]{:T(512)} constant(true), backend_config={"window_config":{"estimated_cycles":"1"}}
@@ -45,6 +61,11 @@ backend_config={"window_config":{"estimated_cycles":"100"}}
   %loop = (s32[]{:T(128)}, f32[8,128]{1,0:T(8,128)}) while(%start), condition=%condition, body=%known_body, \
 backend_config={"known_trip_count":{"n":"7"}}
   %open = (s32[]{:T(128)}, f32[8,128]{1,0:T(8,128)}) while(%loop), condition=%condition, body=%known_body
+  %zero = s32[]{:T(128)} constant(0)
+  %copied = s32[]{:T(128)} copy(%zero)
+  %from_zero = (s32[]{:T(128)}, f32[8,128]{1,0:T(8,128)}) tuple(%copied, %one)
+  %counted = (s32[]{:T(128)}, f32[8,128]{1,0:T(8,128)}) while(%from_zero), condition=%counting_condition, \
+body=%counting_body
   %taken = f32[8,128]{1,0:T(8,128)} conditional(%batch, %one, %one), branch_computations={%cheap, %dear}
   %loss = f32[]{:T(128)} constant(0)
   %new = f32[8,100]{1,0:T(8,128)} subtract(%weight, %taken), metadata={op_name="adam/Sub"}, \
@@ -55,14 +76,14 @@ backend_config={"window_config":{"estimated_cycles":"40"}}
 
 
 def cycles(program, **trips):
-    return sum(cost.cycles for cost in program.costs(**trips))
+    return sum(cost.amount for cost in program.costs(**trips))
 
 
 def test_loops_count_as_often_as_they_run_and_of_branches_the_dearest():
     program = Program(HLO)
-    entry, branch = 100 + 40, 500
-    assert cycles(program) == entry + branch + 7 * 11 + 11
-    assert cycles(program, unknown_trips=3) == entry + branch + 7 * 11 + 3 * 11
+    entry, branch, counted = 100 + 40, 500, 32 * 2
+    assert cycles(program) == entry + branch + counted + 7 * 11 + 11
+    assert cycles(program, unknown_trips=3) == entry + branch + counted + 7 * 11 + 3 * 11
     assert program.unknown_loops() == 1
 
 
@@ -74,7 +95,7 @@ def test_memory_is_of_whole_tiles_in_hbm():
     program = Program(HLO)
     assert program.parameter_bytes() == [4 * 128, 4 * 8 * 128]  # 100 columns take 128
     # Alive during the loops: their carried array, and the one that the body makes of it.
-    live = [(scope, size) for scope, size in program.live_at_peak() if size]
+    live = [(cost.name, cost.amount) for cost in program.live_at_peak()]
     assert sorted(live) == [("layer_0/Softmax", 4096), ("layer_0/feed_forward/add", 4096)]
 
 
@@ -82,4 +103,5 @@ def test_tables_sum_up_by_kind():
     text = "\n".join(tables(Program(HLO), ["inputs", "layer_0/kernel"]))
     for kind in ("optimizer", "attention: softmax", "feed-forward", "weights", "at the peak: feed-forward"):
         assert kind in text
-    assert kind_of("gradient_tape/transformer_xl/layer_11_1/feed_forward_norm_1/mul") == "layer norm"
+    assert kind_of("gradient_tape/transformer_xl/layer_11_1/feed_forward_norm_1/mul", "fusion") == "layer norm"
+    assert kind_of("", "copy") == "the compiler's own: copy"

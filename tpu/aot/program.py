@@ -46,11 +46,11 @@ class Instruction(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Cycles of one instruction, all its repetitions together."""
+    """What an instruction takes: cycles, all its repetitions together, or bytes; `name` is TensorFlow's."""
 
     opcode: str
     name: str
-    cycles: int
+    amount: int
 
 
 class Program:
@@ -66,13 +66,13 @@ class Program:
         for line in re.sub(r"/\*.*?\*/", "", hlo).splitlines():
             header = COMPUTATION.match(line)
             if header:
-                lines = self.computations.setdefault(header[2], [])
+                instructions = self.computations.setdefault(header[2], {})
                 self.entry = header[2] if header[1] else getattr(self, "entry", None)
                 continue
             found = INSTRUCTION.match(line)
             if found:
                 root, name, shape, opcode, rest = found.groups()
-                lines.append(Instruction(name, shape, opcode, rest, bool(root)))
+                instructions[name] = Instruction(name, shape, opcode, rest, bool(root))
 
     def costs(self, unknown_trips=1):
         """The Cost of every instruction that runs and has an estimate.
@@ -97,29 +97,31 @@ class Program:
 
     def unknown_loops(self):
         """How many loops that run have a trip count which only the data say."""
-        executed = self._executed(self.entry, 1, 1)
-        return sum(one.opcode == "while" and not TRIPS.search(one.rest) for one, _ in executed)
+        loops = [
+            one.opcode == "while" and self._trips(one, computation) is None
+            for computation in self.computations
+            for one in self.computations[computation].values()
+        ]
+        return sum(loops)
 
     def parameter_bytes(self):
         """The size of each parameter in HBM, in order."""
-        parameters = {
-            int(one.rest.split(")")[0]): one for one in self.computations[self.entry] if one.opcode == "parameter"
-        }
+        entry = self.computations[self.entry].values()
+        parameters = {int(one.rest.split(")")[0]): one for one in entry if one.opcode == "parameter"}
         return [sum(_sizes(parameters[i].shape)) for i in range(len(parameters))]
 
     def live_at_peak(self):
-        """(scope, bytes) of each buffer that is alive when most are, parameters and what replaces them left out.
+        """The Cost in bytes of each buffer alive when most are, parameters and what replaces them left out.
 
         An estimate from the schedule: the compiler reuses memory in ways that its text does not tell.
         """
         return self._peak(self.entry)
 
     def _executed(self, computation, times, unknown_trips):
-        for one in self.computations[computation]:
+        for one in self.computations[computation].values():
             yield one, times
             if one.opcode == "while":
-                known = TRIPS.search(one.rest)
-                repeated = times * (int(known[1]) if known else unknown_trips)
+                repeated = times * (self._trips(one, computation) or unknown_trips)
                 for part in ("condition", "body"):
                     yield from self._executed(_called(one, part), repeated, unknown_trips)
             elif one.opcode == "conditional":
@@ -128,16 +130,43 @@ class Program:
             elif one.opcode in ("call", "async-start"):
                 yield from self._executed(_called(one, "to_apply|calls"), times, unknown_trips)
 
+    def _trips(self, loop, computation):
+        """How often a loop runs, or None where only the data say.
+
+        The compiler notes it for some; of others, such as those that it makes of large reshapes, the condition tells:
+        a counter that goes up by 1 from a constant to a constant.
+        """
+        noted = TRIPS.search(loop.rest)
+        if noted:
+            return int(noted[1])
+        condition, body = (self.computations[_called(loop, part)] for part in ("condition", "body"))
+        test = next(one for one in condition.values() if one.root)
+        if test.opcode != "compare" or "direction=LT" not in test.rest:
+            return None
+        counter, limit = test.operands
+        if condition[counter].opcode != "get-tuple-element":
+            return None
+        place = _index(condition[counter])
+        here = self.computations[computation]
+        carried, changed = here[loop.operands[0]], next(one for one in body.values() if one.root)
+        if carried.opcode != "tuple" or changed.opcode != "tuple":
+            return None
+        start, limit = _constant(here, carried.operands[place]), _constant(condition, limit)
+        change = body[changed.operands[place]]
+        steps = [_constant(body, name) for name in change.operands if body[name].opcode != "get-tuple-element"]
+        if start is None or limit is None or change.opcode != "add" or steps != [1]:
+            return None
+        return max(limit - start, 0)
+
     def _peak(self, computation):
-        places, scopes, sizes, last_use, inner = {}, {}, {}, {}, {}
-        instructions = self.computations[computation]
+        places, made_by, sizes, last_use, inner = {}, {}, {}, {}, {}
+        instructions = list(self.computations[computation].values())
         for now, one in enumerate(instructions):
             operands = [places.get(operand, ()) for operand in one.operands]
             for buffer in (buffer for operand in operands for buffer in operand):
                 last_use[buffer] = now
             if one.opcode == "get-tuple-element" and len(operands[0]) > 1:
-                index = int(re.search(r"index=(\d+)", one.rest)[1])
-                places[one.name] = operands[0][index : index + 1]
+                places[one.name] = operands[0][_index(one) : _index(one) + 1]
             elif one.opcode in SAME_MEMORY:
                 places[one.name] = tuple(buffer for operand in operands for buffer in operand)
             elif one.opcode in ("parameter", "constant"):
@@ -148,7 +177,7 @@ class Program:
                     made = [made[RESULT_OF_START[one.opcode]]]
                 places[one.name] = tuple((one.name, i) for i in range(len(made)))
                 for buffer, size in zip(places[one.name], made, strict=True):
-                    scopes[buffer], sizes[buffer], last_use[buffer] = one.scope, size, now
+                    made_by[buffer], sizes[buffer], last_use[buffer] = one, size, now
             if one.opcode == "while":
                 inner[now] = self._peak(_called(one, "body"))
             if one.root:
@@ -161,16 +190,29 @@ class Program:
         alive, most, best = {}, -1, []
         for now, one in enumerate(instructions):
             alive |= {buffer: sizes[buffer] for buffer in begins[one.name]}
-            total = sum(alive.values()) + sum(size for _, size in inner.get(now, ()))
+            total = sum(alive.values()) + sum(cost.amount for cost in inner.get(now, ()))
             if total > most:
                 most = total
-                best = [(scopes[buffer], size) for buffer, size in alive.items() if size] + inner.get(now, [])
+                best = [Cost(made_by[b].opcode, made_by[b].scope, size) for b, size in alive.items() if size]
+                best += inner.get(now, [])
             alive = {buffer: size for buffer, size in alive.items() if last_use[buffer] > now}
         return best
 
 
 def _cycles(executed):
     return sum(int(found[1]) * times for one, times in executed if (found := CYCLES.search(one.rest)))
+
+
+def _index(get_tuple_element):
+    return int(re.search(r"\bindex=(\d+)", get_tuple_element.rest)[1])
+
+
+def _constant(computation, name):
+    """The value of an integer constant, perhaps copied; None if it is none."""
+    while computation[name].opcode == "copy":
+        (name,) = computation[name].operands
+    one = computation[name]
+    return int(one.rest.split(")")[0]) if one.opcode == "constant" else None
 
 
 def _called(instruction, attribute):

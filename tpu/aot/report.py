@@ -19,9 +19,6 @@ KINDS = {
 
 A fusion has the name of one of the operations in it, so that the boundaries are rough.
 """
-OTHER = "no name of its own"
-"""Copies, conversions and broadcasts that the compiler adds."""
-
 ARGUMENTS = {
     "weight averages": r"^average/",
     "optimizer's slots": r"^adam/",
@@ -30,9 +27,9 @@ ARGUMENTS = {
 }
 
 
-def kind_of(name):
-    """The key of KINDS for a TensorFlow name."""
-    return next((kind for kind, pattern in KINDS.items() if re.search(pattern, name)), OTHER)
+def kind_of(name, opcode):
+    """The key of KINDS for a TensorFlow name; its opcode for what the compiler adds, such as copies, nameless."""
+    return next((kind for kind, pattern in KINDS.items() if re.search(pattern, name)), f"the compiler's own: {opcode}")
 
 
 def tables(program, parameters, loop_trips=1):
@@ -45,13 +42,13 @@ def tables(program, parameters, loop_trips=1):
     """
     cycles = collections.Counter()
     for cost in program.costs(loop_trips):
-        cycles[kind_of(cost.name)] += cost.cycles
+        cycles[kind_of(cost.name, cost.opcode)] += cost.amount
     memory = collections.Counter()
     for name, size in zip(parameters, program.parameter_bytes(), strict=True):
         kind = next((kind for kind, pattern in ARGUMENTS.items() if re.search(pattern, name)), "batch and constants")
         memory[kind] += size
-    for name, size in program.live_at_peak():
-        memory["at the peak: " + kind_of(name)] += size
+    for cost in program.live_at_peak():
+        memory["at the peak: " + kind_of(cost.name, cost.opcode)] += cost.amount
     yield from _table("million cycles", cycles, 1e6)
     yield ""
     yield from _table("GB of HBM", memory, 1e9)
@@ -60,6 +57,6 @@ def tables(program, parameters, loop_trips=1):
 def _table(unit, amounts, scale):
     total = sum(amounts.values()) or 1
     yield f"{unit:>14}"
-    for kind, amount in amounts.most_common():
+    for kind, amount in amounts.most_common(20):
         yield f"{amount / scale:14.3f} {amount / total:6.1%}  {kind}"
     yield f"{sum(amounts.values()) / scale:14.3f}         in all"
