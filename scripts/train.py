@@ -4,6 +4,8 @@
     python scripts/train.py --preset=demo --data_dir=data/python_stdlib --model_dir=runs/demo
 
 A preset sets every default, and any flag overrides it. The vocabulary size and the cutoffs come from the data.
+SIGTERM and Ctrl-C end it with a checkpoint when the running host loop (--steps_per_loop) is done, and exit status 143
+or 130.
 """
 
 import dataclasses
@@ -28,7 +30,8 @@ def main(argv):
     del argv
     from txl_tf.data.manifest import load_corpus  # after the flags are parsed: TensorFlow takes seconds to load
     from txl_tf.distribute import make_strategy
-    from txl_tf.inference.evaluate import evaluate
+    from txl_tf.inference.evaluate import Evaluator
+    from txl_tf.training.interruption import TrainingStoppedError
     from txl_tf.training.loop import train
 
     corpus = load_corpus(FLAGS.data_dir)
@@ -36,10 +39,14 @@ def main(argv):
     strategy = make_strategy(FLAGS.strategy, FLAGS.tpu)
     evaluation, reach = config.for_evaluation()
 
-    def evaluate_valid(model):
-        return evaluate(model, corpus, "valid", evaluation, reach, strategy)
+    def evaluator(model):
+        return Evaluator(model, corpus, "valid", evaluation, reach, strategy)
 
-    train(config, corpus, FLAGS.model_dir, strategy, evaluate_valid if "valid" in corpus.splits else None)
+    try:
+        train(config, corpus, FLAGS.model_dir, strategy, evaluator if "valid" in corpus.splits else None)
+    except TrainingStoppedError as stopped:
+        print(stopped)
+        return stopped.exit_status
 
 
 def configure(corpus):

@@ -187,7 +187,11 @@ class TrainConfig:
     log_steps: int = setting(200, "updates between lines of metrics.jsonl")
     save_steps: int = setting(4_000, "updates between checkpoints")
     eval_steps: int = setting(4_000, "updates between evaluations on the valid split; 0: none")
-    keep_checkpoints: int = setting(3, "newest checkpoints to keep")
+    early_stop_evals: int = setting(0, "end the run when valid has not improved for so many evaluations; 0: never")
+    keep_checkpoints: int = setting(3, "newest checkpoints to keep, besides the best on valid")
+    warm_start: str = setting(
+        "", "begin with the weights of this model_dir (its newest) or checkpoint; no other state is taken from it"
+    )
     max_bad_steps: int = setting(100, "stop after skipping so many updates in a row: loss or gradient not finite")
     profile_steps: tuple[int, ...] = setting((), "a,b: write a TensorBoard profile from update a to update b")
     peak_tflops: float = setting(
@@ -202,7 +206,7 @@ class TrainConfig:
             "max_bad_steps",
         ):
             _require(getattr(self, name) >= 1, f"{name}={getattr(self, name)} must be at least 1")
-        for name in ("warmup_steps", "eval_steps", "clip", "min_lr_ratio"):
+        for name in ("warmup_steps", "eval_steps", "early_stop_evals", "clip", "min_lr_ratio"):
             _require(getattr(self, name) >= 0, f"{name}={getattr(self, name)} must not be negative")
         _require(self.peak_tflops >= 0, f"peak_tflops={self.peak_tflops} must not be negative")
         _require(
@@ -212,6 +216,10 @@ class TrainConfig:
             ),
             f"profile_steps={','.join(map(str, self.profile_steps))} must be two numbers of updates, a,b with "
             f"0 <= a < b <= train_steps={self.train_steps}",
+        )
+        _require(
+            self.eval_steps or not self.early_stop_evals,
+            f"early_stop_evals={self.early_stop_evals} needs evaluations: give eval_steps, too",
         )
         _require(self.learning_rate > 0, f"learning_rate={self.learning_rate} must be positive")
         _require(

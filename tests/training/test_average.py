@@ -77,10 +77,13 @@ def test_resumed_and_loaded_averages_are_those_of_the_run(corpus, tmp_path, two_
     evaluated = []
 
     def remember(model):
-        evaluated.append(model.get_weights())
-        if len(evaluated) == 1:
-            raise KeyboardInterrupt  # after the save of step 3
-        return {"loss": 1.0}
+        def evaluate(progress):
+            evaluated.append(model.get_weights())
+            if len(evaluated) == 1:
+                raise KeyboardInterrupt  # after the save of step 3
+            return {"loss": 1.0}
+
+        return evaluate
 
     whole = train(config, corpus, str(tmp_path / "whole"), strategy)
     with pytest.raises(KeyboardInterrupt):

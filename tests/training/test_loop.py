@@ -1,40 +1,20 @@
 import dataclasses
-import json
 
 import numpy as np
 import pytest
+import small_run
+from small_run import KilledError, change, lines
 
-from txl_tf.config import Config, DataConfig, EvalConfig, ModelConfig, TrainConfig
+from txl_tf.config import EvalConfig
 from txl_tf.data.pipeline import segments_per_epoch
 from txl_tf.errors import InputError
-from txl_tf.inference.evaluate import evaluate
+from txl_tf.inference.evaluate import Evaluator, evaluate
 from txl_tf.model_dir import load_trained
+from txl_tf.training import loop
 from txl_tf.training.loop import next_stop, train
+from txl_tf.training.step import make_host_loop
 
-CONFIG = Config(
-    ModelConfig(n_layer=2, d_model=16, d_embed=16, n_head=2, d_head=8, d_inner=32, dropout=0.1, dropatt=0.1, mem_len=8),
-    DataConfig(batch_size=4, tgt_len=8, random_offset=True),
-    TrainConfig(
-        train_steps=12, learning_rate=1e-2, steps_per_loop=5, log_steps=3, save_steps=4, eval_steps=6, jit_compile=False
-    ),
-    EvalConfig(batch_size=4, tgt_len=16, mem_len=16, clamp_len=-1),
-)
-
-
-def lines(model_dir):
-    """metrics.jsonl without the one field that is about the clock."""
-    parsed = [json.loads(line) for line in (model_dir / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in line.items() if name != "tokens_per_sec"} for line in parsed]
-
-
-def change(config, **changes):
-    return dataclasses.replace(
-        config, **{group: dataclasses.replace(getattr(config, group), **values) for group, values in changes.items()}
-    )
-
-
-class KilledError(Exception):
-    pass
+CONFIG = change(small_run.CONFIG, model={"n_layer": 2})
 
 
 @pytest.mark.parametrize("strategy", ["one_device", "two_replicas"])
@@ -43,11 +23,11 @@ def test_resumed_equals_uninterrupted(corpus, tmp_path, strategy, request):
     strategy = request.getfixturevalue(strategy)
     whole = train(CONFIG, corpus, str(tmp_path / "whole"), strategy)
 
-    def kill(model):
+    def kill(progress):
         raise KilledError
 
     with pytest.raises(KilledError):
-        train(CONFIG, corpus, str(tmp_path / "cut"), strategy, evaluate=kill)  # at step 6; the last save was at 4
+        train(CONFIG, corpus, str(tmp_path / "cut"), strategy, lambda model: kill)  # at step 6; the last save was at 4
     assert [line["step"] for line in lines(tmp_path / "cut")] == [3, 6]
     resumed = train(CONFIG, corpus, str(tmp_path / "cut"), strategy)
 
@@ -63,16 +43,19 @@ def test_steps_per_loop_changes_no_line(corpus, tmp_path, one_device):
     assert lines(tmp_path / "1") == lines(tmp_path / "7")
 
 
-def test_learns_and_what_is_saved_is_what_was_trained(corpus, tmp_path, one_device):
-    config = change(CONFIG, train={"train_steps": 60, "log_steps": 20, "save_steps": 60})
+def test_learns_and_what_is_saved_is_what_was_trained(corpus, tmp_path, one_device, monkeypatch):
+    config = change(CONFIG, train={"train_steps": 60, "log_steps": 20, "save_steps": 16})
     evaluation, reach = config.for_evaluation()
     results = []
 
-    def evaluate_valid(model):
-        results.append(evaluate(model, corpus, "valid", evaluation, reach, one_device))
-        return results[-1]
+    def evaluator(model):
+        evaluate_valid = Evaluator(model, corpus, "valid", evaluation, reach, one_device)
+        return lambda progress: results.append(evaluate_valid()) or results[-1]
 
-    train(config, corpus, str(tmp_path), one_device, evaluate_valid)
+    host_loops = []
+    monkeypatch.setattr(loop, "make_host_loop", lambda *run: host_loops.append(make_host_loop(*run)) or host_loops[-1])
+    train(config, corpus, str(tmp_path), one_device, evaluator)
+    assert host_loops[0].experimental_get_tracing_count() == 1  # with loops of 1 to 5 steps, saves and evaluations
     losses = [line["loss"] for line in lines(tmp_path)]
     assert losses[-1] < 0.75 * losses[0]
 

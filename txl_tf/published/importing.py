@@ -73,8 +73,7 @@ def import_checkpoint(checkpoint, vocabulary, model_dir, *, dataset, preset=None
     names = [vocabulary.spec["file"]] if "file" in vocabulary.spec else []
     files = {name: file_sha256(tf.io.gfile.join(model_dir, name)) for name in names}
     weights = tf.train.Checkpoint(model=model_dirs.variables_by_path(transformer))
-    manager = tf.train.CheckpointManager(weights, model_dir, 1, checkpoint_name=model_dirs.CHECKPOINT_NAME)
-    manager.save(checkpoint_number=0)
+    weights.write(model_dirs.checkpoint_path(model_dir, 0))
     learned = _Learned(dataset, vocabulary.unit, "imported", vocabulary, vocabulary.spec, files)
     model_dirs.describe(model_dir, config, learned)
     return config

@@ -1,53 +1,153 @@
 """Checkpoints that continue a run exactly: weights and their average, Adam's moments, mems, sums of the log line.
 
-The data position and the dropout seeds need no state of their own: both follow from the step.
+The data position and the dropout seeds need no state of their own: both follow from the step. The best score and early
+stopping follow from evaluations.jsonl.
+
+A checkpoint is written in saving/ and then renamed, its index last: what has an index is whole, whenever the process
+was killed. Its tensors carry checksums, so that what a disk did to it later is noticed when it is read.
 """
+
+import concurrent.futures
 
 import tensorflow as tf
 
+from txl_tf import model_dir as model_dirs
 from txl_tf.distribute import gather_mems, scatter_mems
-from txl_tf.model_dir import CHECKPOINT_NAME, variables_by_path
+from txl_tf.errors import InputError
+
+SAVING = "saving"
 
 
 class Checkpoints:
     """Saves and restores a run in its model_dir.
+
+    `save` takes a copy in the host's memory and returns; a thread writes it while training goes on. One checkpoint is
+    written at a time, so they are finished in order. Use it as a context: the end waits for what is being written.
 
     Args:
         model_dir: where; local or gs://.
         strategy, model, optimizer, average: of the run.
         mems: per-replica Mems, for their shapes.
         sums: the host loop's, as it carries them.
-        keep: how many of the newest checkpoints stay.
+        keep: how many of the newest checkpoints stay; the best one (`model_dir.best_step`) always does.
     """
 
     def __init__(self, model_dir, strategy, model, optimizer, average, mems, sums, keep):
+        self.model_dir = model_dir
         self.strategy = strategy
+        self.variables = {
+            "model": model_dirs.variables_by_path(model),
+            "optimizer": optimizer.by_path(),
+            "average": average.by_path(),
+        }
         self.structure = gather_mems(strategy, mems)
-        with tf.device("CPU"):  # the copies to save live on the host
-            self.mems = [tf.Variable(tensor, trainable=False) for tensor in tf.nest.flatten(self.structure)]
-            self.sums = tf.Variable(sums, trainable=False)
-        checkpoint = tf.train.Checkpoint(
-            model=variables_by_path(model),
-            optimizer=optimizer.by_path(),
-            average=average.by_path(),
-            mems=self.mems,
-            sums=self.sums,
-        )
-        self.manager = tf.train.CheckpointManager(
-            checkpoint, model_dir, max_to_keep=keep, checkpoint_name=CHECKPOINT_NAME
-        )
+        self.sums = sums
+        self.keep = keep
+        self.writer = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self.writing = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, error, *_):
+        failed = self.wait()
+        self.writer.shutdown()
+        if failed and error is None:
+            raise InputError(f"the last checkpoint could not be written ({failed}): run the same command again")
 
     def save(self, step, mems, sums):
-        """Writes ckpt-{step} and drops the oldest beyond `keep`."""
-        for variable, tensor in zip(self.mems, tf.nest.flatten(gather_mems(self.strategy, mems)), strict=True):
-            variable.assign(tensor)
-        self.sums.assign(sums)
-        self.manager.save(checkpoint_number=step)
+        """Begins to write ckpt-{step}, and afterwards drops the oldest beyond `keep`.
+
+        Waits for the one before. If that could not be written, for a full disk say, a line said so, the checkpoints
+        before it are as they were, and this one is the next attempt: what the memory holds exists nowhere else, so
+        the run goes on. Only at its end is such a failure an error.
+        """
+        self.wait()
+        state = self.variables | {"loop": _loop_state(gather_mems(self.strategy, mems), sums)}
+        with tf.device("CPU:0"):  # to the host; where it is there already, the copy shares the variable's buffer
+            state = tf.nest.map_structure(tf.identity, state)
+        self.writing = self.writer.submit(self._write, step, state)
+
+    def wait(self):
+        """Waits until the last save is done: why it failed, or None."""
+        failed = self.writing.result() if self.writing else None
+        self.writing = None
+        return failed
+
+    def newest(self):
+        """The path of the newest checkpoint, or None."""
+        self.wait()
+        steps = model_dirs.checkpoint_steps(self.model_dir)
+        return model_dirs.checkpoint_path(self.model_dir, steps[-1]) if steps else None
+
+    def _write(self, step, state):
+        folder = tf.io.gfile.join(self.model_dir, SAVING)
+        name = model_dirs.checkpoint_name(step)
+        try:
+            with tf.device("CPU:0"):
+                tf.train.Checkpoint(**tf.nest.map_structure(tf.Variable, state)).write(tf.io.gfile.join(folder, name))
+            for file in sorted(tf.io.gfile.listdir(folder)):  # name.data-*, then name.index
+                if file.startswith(f"{name}."):
+                    tf.io.gfile.rename(
+                        tf.io.gfile.join(folder, file), tf.io.gfile.join(self.model_dir, file), overwrite=True
+                    )
+            self._drop_old()
+            return None
+        except (OSError, tf.errors.OpError) as error:
+            reason = " ".join(str(error).split())
+            print(f"step {step:,} could not be saved ({reason}); the next save will try again", flush=True)
+            return reason
+        finally:
+            self._remove_saving()
+
+    def _remove_saving(self):
+        folder = tf.io.gfile.join(self.model_dir, SAVING)
+        if tf.io.gfile.exists(folder):
+            tf.io.gfile.rmtree(folder)
+
+    def _drop_old(self):
+        kept = {*model_dirs.checkpoint_steps(self.model_dir)[-self.keep :], model_dirs.best_step(self.model_dir)}
+        for step, files in model_dirs.checkpoint_files(self.model_dir).items():
+            if step not in kept:
+                for file in sorted(files, reverse=True):  # the index first
+                    tf.io.gfile.remove(tf.io.gfile.join(self.model_dir, file))
 
     def restore(self):
-        """Takes up the newest checkpoint: (per-replica mems, sums), or None where there is none."""
-        if self.manager.latest_checkpoint is None:
-            return None
-        self.manager.checkpoint.restore(self.manager.latest_checkpoint).assert_consumed()
-        mems = tf.nest.pack_sequence_as(self.structure, [tf.identity(variable) for variable in self.mems])
-        return scatter_mems(self.strategy, mems), tf.identity(self.sums)
+        """Takes up the newest checkpoint that is whole, and sets damaged ones aside.
+
+        Returns:
+            (per-replica mems, sums), or None where there is no checkpoint.
+
+        Raises:
+            InputError: all checkpoints are damaged, or the newest whole one is of another model.
+        """
+        self._remove_saving()  # of a run that was killed
+        files = model_dirs.checkpoint_files(self.model_dir)
+        finished = model_dirs.checkpoint_steps(self.model_dir)
+        for step in sorted(files, reverse=True):
+            try:
+                return self._read(step)
+            except model_dirs.DamagedCheckpointError as damage:
+                name = model_dirs.checkpoint_name(step)
+                for file in sorted(files[step], reverse=True):
+                    old, new = (tf.io.gfile.join(self.model_dir, prefix + file) for prefix in ("", "damaged-"))
+                    tf.io.gfile.rename(old, new, overwrite=True)
+                print(f"{damage}; set aside as damaged-{name}", flush=True)
+        if finished:
+            raise InputError(
+                f"{self.model_dir} has no checkpoint that can be read; they are set aside as damaged-*: restore one "
+                "under its old name, or run the same command again to start at step 0"
+            )
+        return None
+
+    def _read(self, step):
+        with tf.device("CPU:0"):
+            loop = tf.nest.map_structure(tf.Variable, _loop_state(self.structure, self.sums))
+        model_dirs.read_checkpoint(model_dirs.checkpoint_path(self.model_dir, step), **self.variables, loop=loop)
+        sums, *mems = (tf.convert_to_tensor(variable) for variable in loop.values())
+        return scatter_mems(self.strategy, tf.nest.pack_sequence_as(self.structure, mems)), sums
+
+
+def _loop_state(mems, sums):
+    """What the host loop carries from call to call, by name."""
+    return {"sums": sums} | {f"mems/{i}": tensor for i, tensor in enumerate(tf.nest.flatten(mems))}

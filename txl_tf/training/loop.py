@@ -1,5 +1,6 @@
 """A training run from its first step, or from where it stopped, to its last."""
 
+import math
 import time
 
 import keras
@@ -12,6 +13,8 @@ from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.checkpoint import Checkpoints
+from txl_tf.training.interruption import StopRequest, TrainingStoppedError
+from txl_tf.training.json_log import JsonLog
 from txl_tf.training.metrics import Metrics
 from txl_tf.training.optimizer import WarmupCosine, make_optimizer
 from txl_tf.training.peak import peak_tflops
@@ -23,6 +26,7 @@ FREE_TO_CHANGE = {
     "log_steps",
     "save_steps",
     "eval_steps",
+    "early_stop_evals",
     "keep_checkpoints",
     "max_bad_steps",
     "profile_steps",
@@ -32,22 +36,32 @@ FREE_TO_CHANGE = {
 """Settings that change no update, but for its dropout masks: a run may be continued with other values."""
 
 
-def train(config, corpus, model_dir, strategy, evaluate=None):
+class EvaluationAbandonedError(Exception):
+    """An evaluation was cut off, because the run is to stop. It is done when the run is continued."""
+
+
+def train(config, corpus, model_dir, strategy, make_evaluator=None):
     """Trains to config.train.train_steps, continuing what is in model_dir.
+
+    A SIGTERM or SIGINT ends the run as soon as the running host loop is done and a checkpoint written: steps_per_loop
+    times the seconds of a step bound the delay, and an evaluation is cut off. A preempted machine has 30 s for both.
 
     Args:
         config: a Config; its model's vocabulary must be the corpus's.
         corpus: a Corpus with a "train" split.
         model_dir: where everything goes; local or gs://.
         strategy: from `distribute.make_strategy`.
-        evaluate: called with the model every eval_steps and at the end, with averaged weights if the run keeps
-            them; returns what `Metrics.evaluation` takes.
+        make_evaluator: called once with the model, in whose place averaged weights are if the run keeps them when it
+            is evaluated, every eval_steps and at the end; returns evaluate(progress), which returns what
+            `Metrics.evaluation` takes and calls progress with anything from time to time.
 
     Returns:
         the trained TransformerXL, with its last weights.
 
     Raises:
-        InputError: model_dir holds another run, or the data is too small for one batch.
+        InputError: model_dir holds another run, the data is too small for one batch, the weights to start with do
+            not fit, no checkpoint can be read, or the last one could not be written.
+        TrainingStoppedError: after a signal.
     """
     distribute.lanes_per_replica(strategy, config.data.batch_size, config.train.accumulate_steps)
     refuse_drift(model_dirs.read_config(model_dir), config, model_dir)
@@ -62,11 +76,16 @@ def train(config, corpus, model_dir, strategy, evaluate=None):
         model = TransformerXL(config.model)
         optimizer = make_optimizer(run, model.trainable_variables)
         average = WeightAverage(run, model.trainable_variables)
-    mems, sums = distribute.initial_mems(strategy, model, data.batch_size), Sums().stacked()
-    checkpoints = Checkpoints(model_dir, strategy, model, optimizer, average, mems, sums, run.keep_checkpoints)
+    mems, sums = distribute.initial_mems(strategy, model, data.batch_size), Sums()
+    checkpoints = Checkpoints(
+        model_dir, strategy, model, optimizer, average, mems, sums.stacked(), run.keep_checkpoints
+    )
     restored = checkpoints.restore()
     if restored is not None:
-        mems, sums = restored
+        mems, stacked = restored
+        sums = Sums(*stacked.numpy().tolist())
+    elif run.warm_start:
+        model_dirs.read_weights(run.warm_start, model)
     step = int(optimizer.iterations.numpy())
     print(
         f"{'continuing at' if step else 'starting at'} step {step:,} of {run.train_steps:,}: "
@@ -88,43 +107,90 @@ def train(config, corpus, model_dir, strategy, evaluate=None):
     metrics = Metrics(model_dir, corpus.unit, step, config, peak and peak * strategy.num_replicas_in_sync)
     metrics.describe(model, leave_out=FREE_TO_CHANGE)
     profiler = Profiler(metrics.board.folder, run.profile_steps)
+    evaluations = JsonLog(tf.io.gfile.join(model_dir, model_dirs.EVALUATIONS_FILE), step)
+    evaluate = make_evaluator(model) if make_evaluator and run.eval_steps else None
+    saved = step
     window_start, window_time = step, time.perf_counter()
-    while step < run.train_steps:
-        profiler.at(step)
-        n = next_stop(step, run) - step
-        with named_read_errors(corpus):
-            mems, sums = host_loop(iterator, mems, sums, tf.constant(n))
-        step += n
-        window = Sums(*sums.numpy().tolist())  # waits for the device
-        stop_if_lost(window, step, run.max_bad_steps, checkpoints)
-        if step % run.log_steps == 0 or step == run.train_steps:
-            loss, grad_norm = window.means(step % run.log_steps or run.log_steps)
-            now = time.perf_counter()
-            speed = (step - window_start) * step_tokens / (now - window_time)
-            lr = float(schedule(step - 1))  # of the last update
-            metrics.training(step, loss, lr, grad_norm, window.skipped, speed, step / epoch_steps)
-            sums = Sums(skipped_in_a_row=window.skipped_in_a_row).stacked()
-            window_start, window_time = step, now
-        paused = time.perf_counter()
-        # Amid skipped steps the weights may be what is wrong: keep the checkpoints from before.
-        if (step % run.save_steps == 0 and not window.skipped_in_a_row) or step == run.train_steps:
-            checkpoints.save(step, mems, sums)
-        if evaluate and run.eval_steps and (step % run.eval_steps == 0 or step == run.train_steps):
+
+    def is_due(period):
+        return step and (step % period == 0 or step == run.train_steps)
+
+    def save():
+        nonlocal saved
+        if step != saved:
+            checkpoints.save(step, mems, sums.stacked())
+            saved = step
+
+    def evaluate_now():
+        def check(*_):
+            if stop.signal:
+                raise EvaluationAbandonedError
+
+        try:
             with average.in_use():
-                metrics.evaluation(step, "valid", evaluate(model))
-        window_time += time.perf_counter() - paused  # tokens/s is of training alone
+                result = evaluate(check)
+        except EvaluationAbandonedError:
+            return
+        metrics.evaluation(step, "valid", result)
+        improved = model_dirs.score(result) < min(map(model_dirs.score, evaluations.lines), default=math.inf)
+        evaluations.append({"step": step} | result)
+        if improved:
+            save()
+
+    with StopRequest() as stop, checkpoints:
+        while True:
+            paused = time.perf_counter()
+            # Amid skipped steps the weights may be what is wrong: keep the checkpoints from before.
+            if is_due(run.save_steps) and not sums.skipped_in_a_row:
+                save()  # before the evaluation, which may fail
+            if evaluate and is_due(run.eval_steps) and step not in (line["step"] for line in evaluations.lines):
+                evaluate_now()
+            is_early = 0 < run.early_stop_evals <= evaluations_since_best(evaluations.lines)
+            if step == run.train_steps or is_early or stop.signal:
+                save()
+                break
+            window_time += time.perf_counter() - paused  # tokens/s is of training alone
+            profiler.at(step)
+            n = next_stop(step, run) - step
+            with named_read_errors(corpus):
+                mems, stacked = host_loop(iterator, mems, sums.stacked(), tf.constant(n))
+            step += n
+            sums = Sums(*stacked.numpy().tolist())  # waits for the device
+            stop_if_lost(sums, step, run.max_bad_steps, checkpoints)
+            if is_due(run.log_steps):
+                loss, grad_norm = sums.means(step % run.log_steps or run.log_steps)
+                now = time.perf_counter()
+                speed = (step - window_start) * step_tokens / (now - window_time)
+                lr = float(schedule(step - 1))  # of the last update
+                metrics.training(step, loss, lr, grad_norm, sums.skipped, speed, step / epoch_steps)
+                sums = Sums(skipped_in_a_row=sums.skipped_in_a_row)
+                window_start, window_time = step, now
     profiler.at(step)
+    if stop.signal:
+        raise TrainingStoppedError(stop.signal, step)
+    if is_early:
+        print(
+            f"stopped early at step {step:,}: valid has not improved for {run.early_stop_evals} evaluations; "
+            f"the best was at step {min(evaluations.lines, key=model_dirs.score)['step']:,}",
+            flush=True,
+        )
     return model
 
 
 def stop_if_lost(sums, step, max_bad_steps, checkpoints):
     """InputError after max_bad_steps skipped in a row."""
     if sums.skipped_in_a_row >= max_bad_steps:
-        good = checkpoints.manager.latest_checkpoint or "there is none yet"
+        good = checkpoints.newest() or "there is none yet"
         raise InputError(
             f"stopped at step {step:,}: the last {sums.skipped_in_a_row:,.0f} steps had no finite loss or gradient; "
             f"last good checkpoint: {good}; start again to retry from it, or anew with a lower learning_rate or clip"
         )
+
+
+def evaluations_since_best(evaluations):
+    """How many evaluations have come after the best one; 0 where there are none."""
+    scores = [model_dirs.score(line) for line in evaluations]
+    return len(scores) - 1 - scores.index(min(scores)) if scores else 0
 
 
 def next_stop(step, run):

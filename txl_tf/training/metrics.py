@@ -1,15 +1,14 @@
 """What a run reports: a line on the terminal, a line of metrics.jsonl, TensorBoard."""
 
 import dataclasses
-import json
 import math
 
 import tensorflow as tf
 
-from txl_tf.model_dir import write_atomically
 from txl_tf.models.flops import training_flops
 from txl_tf.models.parameters import parameter_table
 from txl_tf.training.board import Board, setting_values
+from txl_tf.training.json_log import JsonLog
 
 
 def bits_or_perplexity(loss, unit):
@@ -39,12 +38,7 @@ class Metrics:
         self.step_tokens = config.data.batch_size * config.data.tgt_len
         self.step_flops = step_flops(config)
         self.peak_tflops = peak_tflops
-        self.path = tf.io.gfile.join(model_dir, "metrics.jsonl")
-        kept = ""
-        if tf.io.gfile.exists(self.path):
-            with tf.io.gfile.GFile(self.path) as file:
-                kept = "".join(line for line in file if line.endswith("\n") and json.loads(line)["step"] <= step)
-        write_atomically(self.path, kept)
+        self.log = JsonLog(tf.io.gfile.join(model_dir, "metrics.jsonl"), step)
         self.board = Board(model_dir, step)
 
     def describe(self, model, leave_out):
@@ -68,8 +62,7 @@ class Metrics:
             "tokens_per_sec": round(tokens_per_sec, 1),
             "epoch": round(epoch, 6),
         }
-        with tf.io.gfile.GFile(self.path, "a") as file:
-            file.write(json.dumps(line) + "\n")
+        self.log.append(line)
         name, measure = bits_or_perplexity(loss, self.unit)
         speed = {"speed/tokens_per_sec": tokens_per_sec}
         if self.peak_tflops:

@@ -22,7 +22,7 @@ class Sums(typing.NamedTuple):
 
     def stacked(self):
         """As the host loop carries them."""
-        return tf.stack([tf.cast(value, tf.float64) for value in self])
+        return tf.stack([tf.convert_to_tensor(value, tf.float64) for value in self])
 
     def with_step(self, loss, norm):
         """With one more step, of this loss and norm: scalar tensors."""

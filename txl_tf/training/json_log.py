@@ -1,0 +1,40 @@
+"""Files of JSON lines that continue with the run: metrics.jsonl and evaluations.jsonl."""
+
+import json
+
+import tensorflow as tf
+
+from txl_tf.model_dir import read_json_lines, write_atomically
+
+
+class JsonLog:
+    """A file of JSON objects, one per line, each with the "step" it was written at.
+
+    Args:
+        path: local or gs://.
+        step: updates already made; lines of later ones, from a run that was killed after its last save, are dropped.
+    """
+
+    def __init__(self, path, step):
+        self.path = path
+        self.lines = [line for line in read_json_lines(path) if line["step"] <= step]
+        self._write_all()
+
+    def append(self, line):
+        """Adds a line. On a full disk the run goes on: the line is kept in memory, and written with the next one."""
+        self.lines.append(line)
+        try:
+            if self.complete:
+                self.complete = False
+                with tf.io.gfile.GFile(self.path, "a") as file:
+                    file.write(json.dumps(line) + "\n")
+                self.complete = True
+            else:
+                self._write_all()
+        except (OSError, tf.errors.OpError) as error:
+            reason = " ".join(str(error).split())
+            print(f"{self.path} could not be written ({reason}); the next line will try again", flush=True)
+
+    def _write_all(self):
+        write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in self.lines))
+        self.complete = True
