@@ -91,10 +91,15 @@ def test_evaluate_gives_the_sources_loss(hugging_face, model_dir, tmp_path):
     assert result["loss"] * result["tokens"] == pytest.approx(total, abs=1e-3)
 
 
-def test_generation_takes_it(model_dir):
-    model = LanguageModel.load(model_dir)
-    assert len(model.generate("the w3 of", max_tokens=5).split()) == 5 or "\n" in model.generate("the w3 of", 5)
-    assert np.isfinite(model.score("the w3").total)
+def test_python_takes_it(hugging_face, model_dir):
+    """Score and generation, whose greedy first token is the source's most likely one."""
+    model, weights = LanguageModel.load(model_dir), hugging_face[1]
+    ids = [WORDS.index("<eos>"), *model.vocabulary.encode("the w3")]
+    (log_probs,) = torch_log_probs(weights, SIZES, [ids], hugging_face=True)
+    np.testing.assert_allclose(model.score("the w3").log_probs, [log_probs[0, ids[1]], log_probs[1, ids[2]]], atol=1e-4)
+    (log_probs,) = torch_log_probs(weights, SIZES, [ids[1:]], hugging_face=True)
+    made = model.generate("the w3", max_tokens=1, temperature=0)
+    assert made == model.vocabulary.decode([log_probs[-1].argmax()])
 
 
 def test_a_model_dir_is_not_overwritten(hugging_face, model_dir):

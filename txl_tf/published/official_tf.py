@@ -14,7 +14,7 @@ from txl_tf.published.layout import Checkpoint, Published
 from txl_tf.published.tensor_files import TensorFile
 
 CONVENTIONS = {"mem_init": "zeros", "same_length_window": "tf", "layer_norm_epsilon": 1e-12}
-_NO_WEIGHT = re.compile(r".*/Adam(_1)?|.*/(m|v)|beta[12]_power|global_step|.*/ExponentialMovingAverage")
+_NO_WEIGHT = re.compile(r".*/Adam(_1)?|beta[12]_power|global_step")
 _EMBEDDING, _SOFTMAX = "transformer/adaptive_embed", "transformer/adaptive_softmax"
 
 

@@ -82,10 +82,13 @@ def as_dict(node):
     """The dict that a node stands for: a dict, an OrderedDict or a Counter; None for anything else."""
     if isinstance(node, dict):
         return node
-    if isinstance(node, Call) and node.path in ("collections.OrderedDict", "collections.Counter"):
-        given = node.args[0] if node.args else {}
-        return dict(given if isinstance(given, dict) else map(tuple, given)) | dict(node.items)
-    return None
+    if not isinstance(node, Call) or node.path not in ("collections.OrderedDict", "collections.Counter"):
+        return None
+    given = node.args[0] if node.args else []
+    pairs = [*(given.items() if isinstance(given, dict) else given if isinstance(given, list) else [None]), *node.items]
+    if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 and isinstance(pair[0], _KEYS) for pair in pairs):
+        return None
+    return dict(map(tuple, pairs))
 
 
 class _Machine:

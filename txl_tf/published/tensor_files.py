@@ -54,6 +54,7 @@ class _Raw(io.RawIOBase):
 
     def __init__(self, path):
         self._file = tf.io.gfile.GFile(path, "rb")
+        self._size = self._file.size()
 
     def readable(self):
         return True
@@ -62,8 +63,9 @@ class _Raw(io.RawIOBase):
         return True
 
     def seek(self, offset, whence=0):
-        self._file.seek(offset, whence)
-        return self._file.tell()
+        start = (0, self.tell(), self._size)[whence]
+        self._file.seek(min(start + offset, self._size))  # GFile refuses to go beyond the end
+        return self.tell()
 
     def tell(self):
         return self._file.tell()

@@ -5,6 +5,7 @@ pickles in a row, then the storages. Both are taken apart by pickles.py.
 """
 
 import dataclasses
+import io
 import re
 import zipfile
 
@@ -79,6 +80,8 @@ class TorchFile:
     def _read_zip(self, allowed):
         try:
             archive = zipfile.ZipFile(self._file)
+            if any(member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1 for member in archive.infolist()):
+                raise InputError(f"{self.path} has compressed or encrypted members: torch.save writes none")
             (name,) = [name for name in archive.namelist() if re.fullmatch(r"[^/]+/data\.pkl", name)]
             folder = name.removesuffix("data.pkl")
             with archive.open(name) as file:
@@ -121,6 +124,8 @@ class TorchFile:
                         raise InputError(f"{self.path} holds a storage that no tensor uses: it cannot be measured")
                     places[key] = position + 8, count * sizes[key]
                     position += 8 + count * sizes[key]
+                if position != self._file.seek(0, io.SEEK_END):
+                    raise InputError(f"{self.path} does not end where its last storage does: fetch it again")
             if tensor.key not in places:
                 raise InputError(f"{self.path} is damaged: it has no storage {tensor.key!r}; fetch it again")
             position, size = places[tensor.key]
@@ -163,17 +168,19 @@ def attributes(node):
     return state if isinstance(state, dict) else {}
 
 
-def _module_tensors(module, prefix=""):
+def _module_tensors(root):
     """What nn.Module.state_dict() would return."""
-    state, found = attributes(module), {}
-    for group in ("_parameters", "_buffers"):
-        for name, node in (as_dict(state.get(group)) or {}).items():
-            if node is not None:
-                found[prefix + name] = node
-    for name, child in (as_dict(state.get("_modules")) or {}).items():
-        if len(prefix) > 1000:
-            raise InputError("the pickled model's modules are nested without end")
-        found |= _module_tensors(child, f"{prefix}{name}.")
+    found, waiting, seen = {}, [("", root)], set()
+    while waiting:
+        prefix, module = waiting.pop()
+        if id(module) in seen:
+            raise InputError(f"the pickled model has a module twice, once as {prefix}: save its state_dict() instead")
+        seen.add(id(module))
+        state = attributes(module)
+        for group in ("_parameters", "_buffers"):
+            tensors = as_dict(state.get(group)) or {}
+            found |= {f"{prefix}{name}": node for name, node in tensors.items() if node is not None}
+        waiting += [(f"{prefix}{name}.", child) for name, child in (as_dict(state.get("_modules")) or {}).items()]
     return found
 
 
