@@ -19,6 +19,7 @@ test-full-size: .venv/installed-dev
 lint: .venv/installed-dev
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
+	.venv/bin/shellcheck --external-sources --source-path=SCRIPTDIR .ci/run tpu/*.sh
 
 clean:
 	rm -rf .venv demo build *.egg-info
@@ -31,6 +32,6 @@ clean:
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $@
 
-.venv/installed-dev: .venv/installed requirements-dev.txt
+.venv/installed-dev: .venv/installed requirements-dev.txt tpu/requirements-aot.txt
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	touch $@

@@ -1,0 +1,66 @@
+"""tpu/aot_compile.py with the real TPU compiler: in processes of their own, which load JAX and libtpu."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+SIZES = (
+    "--vocab_size=600 --cutoffs=100,200 --n_layer=1 --d_model=128 --d_embed=128 --n_head=2 --d_head=64 --d_inner=128"
+)
+SMALL = ["--preset=wt103_large", *SIZES.split(), "--eval_tgt_len=16", "--eval_mem_len=128"]
+
+has_compiler = all(importlib.util.find_spec(name) for name in ("jax", "libtpu"))
+needs_compiler = pytest.mark.skipif(not has_compiler, reason="JAX and libtpu are not installed")
+
+
+def run(script, *flags):
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1"}
+    command = [sys.executable, ROOT / script, *flags]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+
+
+@needs_compiler
+def test_an_evaluation_step_is_compiled_and_costed(tmp_path):
+    done = run("tpu/aot_compile.py", *SMALL, "--mode=eval", "--batch_size_per_core=2", f"--hlo_out={tmp_path}/hlo")
+    assert done.returncode == 0, done.stderr
+    *table, line = done.stdout.splitlines()
+    line = json.loads(line)
+    assert (line["topology"], line["mode"], line["cores"], line["batch_size_per_core"]) == ("v5e:1x1", "eval", 1, 2)
+    assert line["estimated_cycles"] > 10_000 and line["flops"] > 1e6 and line["bytes_accessed"] > 1e5
+    assert line["fits"] and line["hbm_available"] == int(15.75 * 2**30) and line["compile_seconds"] > 0
+    # The weights and the cache of one layer of two texts, in float32: 16 more slots than memory, 2 heads of 64.
+    cache = 2 * 2 * 2 * (128 + 16) * 64 * 4
+    assert cache < line["hbm_arguments"] < line["hbm_bytes"] < 4e6
+    assert any("feed-forward" in row for row in table) and any("mems or cache" in row for row in table)
+    assert (tmp_path / "hlo").read_text().startswith("HloModule")
+
+
+@needs_compiler
+def test_a_training_step_computes_what_tensorflow_does_and_replicas_reduce_together():
+    done = run("tests/tpu/stablehlo_on_cpu.py")
+    assert done.returncode == 0, done.stderr
+    one, several = (json.loads(line) for line in done.stdout.splitlines())
+    assert one["loss"] > 3.5 and max(one["differences"]) < 1e-5  # loss, norm, mems, weights and moments
+    reduced = [line for line in several["hlo"].splitlines() if " all-reduce(" in line or " all-reduce-start(" in line]
+    assert reduced and all("replica_groups={{0,1}}" in line or "[1,2]" in line for line in reduced)
+
+
+@needs_compiler
+def test_an_unknown_topology_is_one_line():
+    done = run("tpu/aot_compile.py", *SMALL, "--topology=v5e:3x7")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: --topology=v5e:3x7 is not one the TPU compiler knows")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(has_compiler, reason="JAX and libtpu are installed")
+def test_without_the_compiler_one_line_says_how_to_get_it():
+    done = run("tpu/aot_compile.py", *SMALL)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ") and "pip install -r tpu/requirements-aot.txt" in done.stderr
