@@ -21,7 +21,9 @@ flags.DEFINE_enum("preset", None, sorted(PRESETS), "the configuration to start f
 flags.DEFINE_string("data_dir", None, "a corpus that scripts/prepare_data.py wrote; local or gs://")
 flags.DEFINE_string("model_dir", None, "where config, checkpoints, metrics and TensorBoard events go; local or gs://")
 flags.DEFINE_string("tpu", None, "a TPU's name, or 'local' on a TPU VM")
-flags.DEFINE_enum("strategy", "auto", ["auto", "tpu", "mirrored", "one_device"], "how replicas are made")
+flags.DEFINE_enum(
+    "strategy", "auto", ["auto", "tpu", "mirrored", "multi_worker", "one_device"], "how replicas are made"
+)
 flags.mark_flags_as_required(["preset", "data_dir", "model_dir"])
 define_all_config_flags()
 

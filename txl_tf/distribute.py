@@ -1,8 +1,12 @@
 """Where a model runs: strategies, and the mems that live on their replicas."""
 
+import atexit
+import contextlib
 import functools
 import json
 import os
+import shutil
+import tempfile
 
 import tensorflow as tf
 
@@ -54,7 +58,7 @@ def _tpu_strategy(tpu):
 
 
 def _workers():
-    """The addresses in TF_CONFIG, the chief's first; this process' own comes from "task"."""
+    """The addresses of all workers in TF_CONFIG, in which this process must be one."""
     text = os.environ.get("TF_CONFIG") or "{}"
     try:
         config = json.loads(text)
@@ -93,12 +97,39 @@ def is_chief(strategy):
     return resolver.task_id == 0 and resolver.task_type == ("chief" if "chief" in jobs else "worker")
 
 
+@contextlib.contextmanager
+def named_lost_contact():
+    """Turns what TensorFlow says when another machine of the run has gone into an InputError."""
+    try:
+        yield
+    except tf.errors.UnavailableError as error:
+        raise InputError(
+            f"a machine that this run needs cannot be reached ({' '.join(str(error).split())[:200]}): see why, and "
+            "start the same command again on all of them"
+        ) from error
+
+
+def own_dir(strategy, model_dir):
+    """Where this process writes: the chief into model_dir, other workers where nobody looks, until they end."""
+    if is_chief(strategy):
+        return model_dir
+    folder = tempfile.mkdtemp(prefix="txl_tf-worker-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
 def agree(strategy, number):
     """The largest of all workers' numbers: what one knows, such as that it was told to stop, all must act on."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return number
     numbers = strategy.experimental_distribute_values_from_function(lambda context: tf.constant([number]))
     return int(_largest(strategy)(numbers))
+
+
+def is_same(strategy, number):
+    """Whether all workers have the same number."""
+    largest, smallest = agree(strategy, number), -agree(strategy, -number)  # both, or others wait for this one
+    return largest == smallest
 
 
 @functools.cache
@@ -108,14 +139,9 @@ def _largest(strategy):
 
 def initial_mems(strategy, model, batch_size, reach=None):
     """Every replica's first Mems, for a global batch of `batch_size`; made on the replicas themselves."""
-    per_replica = lanes_per_replica(strategy, batch_size)
-
-    @tf.function
-    def make():
-        # Not as an argument: a TPU makes a tensor of it, and the mems' shape would be unknown.
-        return strategy.run(lambda: model.initial_mems(per_replica, reach))
-
-    return make()
+    # Not arguments of `run`: a TPU would make a tensor of the number, and the mems' shape would be unknown.
+    own_mems = functools.partial(model.initial_mems, lanes_per_replica(strategy, batch_size), reach)
+    return tf.function(lambda: strategy.run(own_mems))()
 
 
 def lanes_per_replica(strategy, batch_size, groups=1):

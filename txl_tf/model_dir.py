@@ -123,9 +123,9 @@ def checkpoint_path(model_dir, step):
 
 
 def checkpoint_files(model_dir):
-    """The names of the files of checkpoints: {step: [name, ..]}."""
+    """The names of the files of checkpoints: {step: [name, ..]}; none where there is no model_dir yet."""
     files = {}
-    for name in tf.io.gfile.listdir(model_dir):
+    for name in tf.io.gfile.listdir(model_dir) if tf.io.gfile.isdir(model_dir) else ():
         if match := re.fullmatch(r"ckpt-(\d+)\.(index|data-.*)", name):
             files.setdefault(int(match[1]), []).append(name)
     return files

@@ -47,8 +47,9 @@ class Evaluator:
         )
         with strategy.scope():
             initial_state, self._read = make_reader(model, reach, tgt_len, sliding_window)
-        # Not as an argument: a TPU makes a tensor of it, and the state's shape would be unknown.
-        self._initial_state = tf.function(lambda: strategy.run(lambda: initial_state(lanes)))
+        # Not an argument of `run`: a TPU would make a tensor of it, and the state's shape would be unknown.
+        own_state = functools.partial(initial_state, lanes)
+        self._initial_state = tf.function(lambda: strategy.run(own_state))
         self._score_steps = make_score_steps(strategy, model, self._read)
         self._split_targets = corpus.split(split).tokens - batch_size
         self._settings = {

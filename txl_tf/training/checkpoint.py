@@ -12,7 +12,7 @@ import concurrent.futures
 import tensorflow as tf
 
 from txl_tf import model_dir as model_dirs
-from txl_tf.distribute import gather_mems, scatter_mems
+from txl_tf.distribute import gather_mems, is_chief, scatter_mems
 from txl_tf.errors import InputError
 
 SAVING = "saving"
@@ -23,6 +23,7 @@ class Checkpoints:
 
     `save` takes a copy in the host's memory and returns; a thread writes it while training goes on. One checkpoint is
     written at a time, so they are finished in order. Use it as a context: the end waits for what is being written.
+    Of several workers only the chief writes; all must call `save`, since each holds the mems of its lanes.
 
     Args:
         model_dir: where; local or gs://.
@@ -35,6 +36,7 @@ class Checkpoints:
     def __init__(self, model_dir, strategy, model, optimizer, average, mems, sums, keep):
         self.model_dir = model_dir
         self.strategy = strategy
+        self.writes = is_chief(strategy)
         self.variables = {
             "model": model_dirs.variables_by_path(model),
             "optimizer": optimizer.by_path(),
@@ -66,7 +68,8 @@ class Checkpoints:
         state = self.variables | {"loop": _loop_state(gather_mems(self.strategy, mems), sums)}
         with tf.device("CPU:0"):  # to the host; where it is there already, the copy shares the variable's buffer
             state = tf.nest.map_structure(tf.identity, state)
-        self.writing = self.writer.submit(self._write, step, state)
+        if self.writes:
+            self.writing = self.writer.submit(self._write, step, state)
 
     def wait(self):
         """Waits until the last save is done: why it failed, or None."""
@@ -121,24 +124,28 @@ class Checkpoints:
         Raises:
             InputError: all checkpoints are damaged, or the newest whole one is of another model.
         """
-        self._remove_saving()  # of a run that was killed
+        if self.writes:
+            self._remove_saving()  # of a run that was killed
         files = model_dirs.checkpoint_files(self.model_dir)
         finished = model_dirs.checkpoint_steps(self.model_dir)
         for step in sorted(files, reverse=True):
             try:
                 return self._read(step)
             except model_dirs.DamagedCheckpointError as damage:
-                name = model_dirs.checkpoint_name(step)
-                for file in sorted(files[step], reverse=True):
-                    old, new = (tf.io.gfile.join(self.model_dir, prefix + file) for prefix in ("", "damaged-"))
-                    tf.io.gfile.rename(old, new, overwrite=True)
-                print(f"{damage}; set aside as damaged-{name}", flush=True)
+                if self.writes:
+                    self._set_aside(files[step])
+                    print(f"{damage}; set aside as damaged-{model_dirs.checkpoint_name(step)}", flush=True)
         if finished:
             raise InputError(
                 f"{self.model_dir} has no checkpoint that can be read; they are set aside as damaged-*: restore one "
                 "under its old name, or run the same command again to start at step 0"
             )
         return None
+
+    def _set_aside(self, files):
+        for file in sorted(files, reverse=True):
+            old, new = (tf.io.gfile.join(self.model_dir, prefix + file) for prefix in ("", "damaged-"))
+            tf.io.gfile.rename(old, new, overwrite=True)
 
     def _read(self, step):
         with tf.device("CPU:0"):

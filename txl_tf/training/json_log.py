@@ -13,10 +13,12 @@ class JsonLog:
     Args:
         path: local or gs://.
         step: updates already made; lines of later ones, from a run that was killed after its last save, are dropped.
+        writes: whether there is a file; without, the lines that it had are continued in memory alone.
     """
 
-    def __init__(self, path, step):
+    def __init__(self, path, step, writes=True):
         self.path = path
+        self.writes = writes
         self.lines = [line for line in read_json_lines(path) if line["step"] <= step]
         self._write_all()
 
@@ -24,7 +26,7 @@ class JsonLog:
         """Adds a line. On a full disk the run goes on: the line is kept in memory, and written with the next one."""
         self.lines.append(line)
         try:
-            if self.complete:
+            if self.complete and self.writes:
                 self.complete = False
                 with tf.io.gfile.GFile(self.path, "a") as file:
                     file.write(json.dumps(line) + "\n")
@@ -36,5 +38,6 @@ class JsonLog:
             print(f"{self.path} could not be written ({reason}); the next line will try again", flush=True)
 
     def _write_all(self):
-        write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in self.lines))
+        if self.writes:
+            write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in self.lines))
         self.complete = True

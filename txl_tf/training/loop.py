@@ -22,6 +22,7 @@ from txl_tf.training.profiler import Profiler
 from txl_tf.training.step import Sums, make_host_loop
 
 FREE_TO_CHANGE = {
+    "accumulate_steps",
     "steps_per_loop",
     "log_steps",
     "save_steps",
@@ -40,11 +41,13 @@ class EvaluationAbandonedError(Exception):
     """An evaluation was cut off, because the run is to stop. It is done when the run is continued."""
 
 
+@distribute.named_lost_contact()
 def train(config, corpus, model_dir, strategy, make_evaluator=None):
     """Trains to config.train.train_steps, continuing what is in model_dir.
 
     A SIGTERM or SIGINT ends the run as soon as the running host loop is done and a checkpoint written: steps_per_loop
     times the seconds of a step bound the delay, and an evaluation is cut off. A preempted machine has 30 s for both.
+    Several workers all call this and stay together: the chief alone writes, and one that is stopped stops all.
 
     Args:
         config: a Config; its model's vocabulary must be the corpus's.
@@ -60,12 +63,14 @@ def train(config, corpus, model_dir, strategy, make_evaluator=None):
 
     Raises:
         InputError: model_dir holds another run, the data is too small for one batch, the weights to start with do
-            not fit, no checkpoint can be read, or the last one could not be written.
+            not fit, no checkpoint can be read, the last one could not be written, or of several workers one has gone
+            or does not see the others' checkpoints.
         TrainingStoppedError: after a signal.
     """
     distribute.lanes_per_replica(strategy, config.data.batch_size, config.train.accumulate_steps)
     refuse_drift(model_dirs.read_config(model_dir), config, model_dir)
-    model_dirs.describe(model_dir, config, corpus)
+    own_dir = distribute.own_dir(strategy, model_dir)
+    model_dirs.describe(own_dir, config, corpus)
     data, run = config.data, config.train
     epoch_steps = segments_per_epoch(corpus, "train", data.batch_size, data.tgt_len)
     step_tokens = data.batch_size * data.tgt_len
@@ -87,6 +92,8 @@ def train(config, corpus, model_dir, strategy, make_evaluator=None):
     elif run.warm_start:
         model_dirs.read_weights(run.warm_start, model)
     step = int(optimizer.iterations.numpy())
+    if not distribute.is_same(strategy, step):
+        raise InputError(f"the workers do not find the same checkpoints: all must see --model_dir={model_dir}")
     print(
         f"{'continuing at' if step else 'starting at'} step {step:,} of {run.train_steps:,}: "
         f"{model.count_params():,} parameters, {strategy.num_replicas_in_sync} replica(s), "
@@ -104,13 +111,16 @@ def train(config, corpus, model_dir, strategy, make_evaluator=None):
     host_loop = make_host_loop(strategy, model, optimizer, run, average)
     schedule = WarmupCosine(run)
     peak = run.peak_tflops or peak_tflops(strategy)
-    metrics = Metrics(model_dir, corpus.unit, step, config, peak and peak * strategy.num_replicas_in_sync)
+    metrics = Metrics(own_dir, corpus.unit, step, config, peak and peak * strategy.num_replicas_in_sync)
     metrics.describe(model, leave_out=FREE_TO_CHANGE)
     profiler = Profiler(metrics.board.folder, run.profile_steps)
-    evaluations = JsonLog(tf.io.gfile.join(model_dir, model_dirs.EVALUATIONS_FILE), step)
+    evaluations = JsonLog(tf.io.gfile.join(model_dir, model_dirs.EVALUATIONS_FILE), step, own_dir == model_dir)
     evaluate = make_evaluator(model) if make_evaluator and run.eval_steps else None
     saved = step
     window_start, window_time = step, time.perf_counter()
+
+    def stop_signal():
+        return distribute.agree(strategy, stop.signal or 0)
 
     def is_due(period):
         return step and (step % period == 0 or step == run.train_steps)
@@ -123,7 +133,7 @@ def train(config, corpus, model_dir, strategy, make_evaluator=None):
 
     def evaluate_now():
         def check(*_):
-            if stop.signal:
+            if stop_signal():
                 raise EvaluationAbandonedError
 
         try:
@@ -146,7 +156,8 @@ def train(config, corpus, model_dir, strategy, make_evaluator=None):
             if evaluate and is_due(run.eval_steps) and step not in (line["step"] for line in evaluations.lines):
                 evaluate_now()
             is_early = 0 < run.early_stop_evals <= evaluations_since_best(evaluations.lines)
-            if step == run.train_steps or is_early or stop.signal:
+            signal = stop_signal()
+            if step == run.train_steps or is_early or signal:
                 save()
                 break
             window_time += time.perf_counter() - paused  # tokens/s is of training alone
@@ -166,8 +177,8 @@ def train(config, corpus, model_dir, strategy, make_evaluator=None):
                 sums = Sums(skipped_in_a_row=sums.skipped_in_a_row)
                 window_start, window_time = step, now
     profiler.at(step)
-    if stop.signal:
-        raise TrainingStoppedError(stop.signal, step)
+    if signal:
+        raise TrainingStoppedError(signal, step)
     if is_early:
         print(
             f"stopped early at step {step:,}: valid has not improved for {run.early_stop_evals} evaluations; "
