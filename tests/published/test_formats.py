@@ -9,9 +9,10 @@ import published_files as files
 import pytest
 from published_reference import Sizes, tf_log_probs, tf_others, tf_tensors, torch_log_probs, torch_tensors
 
-from txl_tf.config import Reach
+from txl_tf.config import EvalConfig, Reach
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.presets import PRESETS
 from txl_tf.published.importing import configure, open_checkpoint
 from txl_tf.published.layout import load
 
@@ -134,6 +135,19 @@ def test_whole_pytorch_model(tmp_path, rng):
     load(model, checkpoint)
     reach = config.for_evaluation()[1]
     assert_equal_to(lambda lane: torch_log_probs(weights, ONE_TABLE, lane), model, reach, ONE_TABLE, rng)
+    preset = dataclasses.replace(PRESETS["demo"], config=dataclasses.replace(config, eval=EvalConfig(mem_len=9)))
+    assert configure(checkpoint, preset, {}, {}).eval.mem_len == 9  # the pickle's 5 is that of training
+    assert configure(checkpoint, preset, {}, {"mem_len": 7}).eval.mem_len == 7
+
+
+def test_a_directory_with_one_checkpoint_or_several(tmp_path, rng):
+    weights = tf_tensors(PLAIN, rng)
+    files.write_tf(str(tmp_path / "model.ckpt-7"), weights)
+    assert open_checkpoint("official_tf", str(tmp_path)).file.path == str(tmp_path / "model.ckpt-7")
+    assert open_checkpoint("official_tf", str(tmp_path / "model.ckpt-7.index")).file.shapes.keys() == weights.keys()
+    files.write_tf(str(tmp_path / "model.ckpt-8"), weights)
+    with pytest.raises(InputError, match="holds 2 TensorFlow checkpoints"):
+        open_checkpoint("official_tf", str(tmp_path))
 
 
 def test_every_tensor_is_accounted_for(tmp_path, rng):
@@ -163,8 +177,6 @@ def test_configuration_is_checked(tmp_path, rng):
     write_hugging_face(tmp_path, weights, WIKITEXT, "model.safetensors")
     checkpoint = open_checkpoint("huggingface", str(tmp_path))
     with pytest.raises(InputError, match=r"another model than asked for: .*n_layer=18 \(the checkpoint: 2\)"):
-        from txl_tf.presets import PRESETS
-
         configure(checkpoint, PRESETS["wt103_large"], {}, {})
     text = (tmp_path / "config.json").read_text()
     (tmp_path / "config.json").write_text(text.replace('"n_layer": 2', '"n_layer": 3'))

@@ -21,7 +21,7 @@ from txl_tf.data.prepare import prepare
 from txl_tf.data.vocab import WordVocabulary
 from txl_tf.errors import InputError
 from txl_tf.inference.language_model import LanguageModel
-from txl_tf.model_dir import load_trained, variables_by_path, vocabulary_identity
+from txl_tf.model_dir import load_trained, read_weights, variables_by_path, vocabulary_identity
 from txl_tf.presets import PRESETS
 from txl_tf.published.huggingface import export
 from txl_tf.published.importing import import_checkpoint, open_checkpoint
@@ -136,6 +136,9 @@ def test_export_and_import_again(hugging_face, model_dir, tmp_path):
     first, second = load_trained(model_dir), load_trained(f"{tmp_path}/again")
     assert first.vocabulary_identity == second.vocabulary_identity
     assert_equal_weights(first.model, second.model)
+    fresh = random_model(first.config.model)
+    read_weights(model_dir, fresh)  # as scripts/train.py --warm_start does
+    assert_equal_weights(first.model, fresh)
 
 
 @pytest.mark.parametrize(

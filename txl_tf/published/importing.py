@@ -80,7 +80,10 @@ def import_checkpoint(checkpoint, vocabulary, model_dir, *, dataset, preset=None
 
 
 def configure(checkpoint, preset, model, evaluation):
-    """The Config: what the weights fix, then what the caller decides, what the source says, the preset, the defaults.
+    """The Config.
+
+    The weights fix the architecture, and the source says how they are meant. How to evaluate them the caller says
+    first, then the preset, then the source, whose memory may be that of training.
 
     Raises:
         InputError: lists what the weights contradict, or says what nobody has said.
@@ -96,7 +99,7 @@ def configure(checkpoint, preset, model, evaluation):
     if differing:
         raise InputError(f"{checkpoint.file.path} is another model than asked for: {', '.join(differing)}")
     base = preset.config if preset else Config(ModelConfig(), eval=EvalConfig(batch_size=1, tgt_len=128))
-    asked = checkpoint.evaluation | evaluation
+    asked = evaluation if preset else checkpoint.evaluation | evaluation
     if preset is None and "mem_len" not in asked:
         raise InputError(
             f"{checkpoint.file.path} does not say how much memory it is meant for: give --preset, or --mem_len, "

@@ -66,7 +66,7 @@ class Checkpoint:
         file: TensorFile of its weights and nothing else.
         architecture: fields of ModelConfig that the weights fix.
         settings: fields of ModelConfig that they do not, as this source has them.
-        evaluation: fields of EvalConfig, as far as the source says with which it was evaluated.
+        evaluation: fields of EvalConfig that the source states.
         layout: (ModelConfig, names of the model's weights) -> list of Published.
     """
 

@@ -24,9 +24,13 @@ def open_checkpoint(source):
     Raises:
         InputError: there is none, or it is damaged.
     """
-    prefix = tf.train.latest_checkpoint(source) if tf.io.gfile.isdir(source) else source
-    prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", prefix or "")
-    if not prefix or not tf.io.gfile.exists(prefix + ".index"):
+    prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", source)
+    if tf.io.gfile.isdir(source):  # its `checkpoint` file may name a path on the machine it was written on
+        found = tf.io.gfile.glob(tf.io.gfile.join(source, "*.index"))
+        if len(found) != 1:
+            raise InputError(f"{source} holds {len(found)} TensorFlow checkpoints: give one as .../model.ckpt-STEP")
+        prefix = found[0].removesuffix(".index")
+    if not tf.io.gfile.exists(prefix + ".index"):
         raise InputError(f"{source} is no TensorFlow checkpoint: give its directory, or the part before .index")
     try:
         reader = tf.train.load_checkpoint(prefix)

@@ -86,9 +86,8 @@ def _pickled_symbols(path):
     state = vocab.state if isinstance(vocab, Call) else state  # a corpus holds its vocabulary
     if not isinstance(state, dict):
         return None
-    return state.get("idx2sym") or _by_id(
-        as_dict(state.get("sym2idx")), path
-    )  # transformers 4.35 saves only the latter
+    # A tokenizer that transformers 4.35 has loaded and saved again has only the second.
+    return state.get("idx2sym") or _by_id(as_dict(state.get("sym2idx")), path)
 
 
 def _by_id(symbols, path):
