@@ -15,13 +15,11 @@ hits all alike; the medians and their ratios are printed as one JSON line, with 
 the same rounds.
 """
 
-import argparse
-import json
 import os
 import statistics
-import subprocess
 import sys
-import time
+
+import side_by_side
 
 N, D, H, D_HEAD, D_INNER, V, B, T, M = 6, 512, 8, 64, 2048, 204, 8, 128, 128
 DROPOUT = 0.1
@@ -163,62 +161,32 @@ def tf_models():
     return run
 
 
-IMPLEMENTATIONS = {"ours": ours, "matmul": matmul, "huggingface": huggingface, "tf_models": tf_models}
+def in_rounds(make):
+    """The task of an implementation, as `side_by_side` wants it: a round of steps."""
+
+    def tasks():
+        run = make()
+        return {"train": lambda: run(STEPS_PER_ROUND)}
+
+    return tasks
 
 
-def work(name):
-    """The process of one implementation: answers every line on stdin with the seconds of one round."""
-    run = IMPLEMENTATIONS[name]()
-    run(2)
-    print("ready", flush=True)
-    for _ in sys.stdin:
-        start = time.perf_counter()
-        run(STEPS_PER_ROUND)
-        print(time.perf_counter() - start, flush=True)
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer", action="append", default=[], metavar="NAME=PYTHON", help="huggingface or tf_models")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--work", help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.work:
-        return work(args.work)
-
-    pythons = {"ours": sys.executable, "matmul": sys.executable} | dict(peer.split("=", 1) for peer in args.peer)
-    workers = {}
-    for name, python in pythons.items():
-        command = [python, __file__, f"--work={name}"]
-        workers[name] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        if workers[name].stdout.readline() != "ready\n":
-            sys.exit(f"error: {name} did not start with {python}: its output is above")
-    seconds = {name: [] for name in workers}
-    for i in range(args.rounds):
-        for name, worker in workers.items():
-            print("go", file=worker.stdin, flush=True)
-            seconds[name].append(float(worker.stdout.readline()))
-        print(
-            f"round {i + 1}/{args.rounds}", {name: round(times[-1], 2) for name, times in seconds.items()}, flush=True
-        )
-    for worker in workers.values():
-        worker.stdin.close()
-        worker.wait()
-
-    median = {name: statistics.median(times) / STEPS_PER_ROUND for name, times in seconds.items()}
+def report(measured):
+    """The JSON line of what `side_by_side.measure` returns."""
+    median = {
+        name: statistics.median(one["seconds"] for one in rounds) / STEPS_PER_ROUND
+        for name, rounds in measured["train"].items()
+    }
     peak = step_flops() / median.pop("matmul")
-    print(
-        json.dumps(
-            {
-                "tokens_per_sec": {name: round(B * T / value) for name, value in median.items()},
-                "ours_over": {name: round(value / median["ours"], 2) for name, value in median.items()},
-                "matmul_peak_gflops": round(peak / 1e9),
-                "share_of_peak": {name: round(step_flops() / value / peak, 3) for name, value in median.items()},
-            }
-        )
-    )
-    return 0
+    return {
+        "tokens_per_sec": {name: round(B * T / value) for name, value in median.items()},
+        "ours_over": {name: round(value / median["ours"], 2) for name, value in median.items()},
+        "matmul_peak_gflops": round(peak / 1e9),
+        "share_of_peak": {name: round(step_flops() / value / peak, 3) for name, value in median.items()},
+    }
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    own, peers = {"ours": ours, "matmul": matmul}, {"huggingface": huggingface, "tf_models": tf_models}
+    own, peers = ({name: in_rounds(make) for name, make in group.items()} for group in (own, peers))
+    sys.exit(side_by_side.run(__doc__, own, peers, report))

@@ -12,6 +12,8 @@ from command_line import define_reach_flags, given_reach, run
 
 from txl_tf.errors import InputError
 
+SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty")
+
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
 flags.DEFINE_string("prompt", None, "the text to continue; may be empty")
@@ -25,7 +27,21 @@ flags.DEFINE_float(
 )
 flags.DEFINE_multi_string("stop", [], "end before this string; may be given several times")
 flags.DEFINE_integer("seed", 0, "the same seed makes the same text; sample i uses seed + i")
-flags.DEFINE_integer("num_samples", 1, "continuations to make, one after the other", lower_bound=1)
+flags.DEFINE_integer(
+    "num_samples", 1, "continuations to make, one after the other; with --beam_size the so many best", lower_bound=1
+)
+flags.DEFINE_integer(
+    "beam_size",
+    0,
+    "look for the most likely text among so many hypotheses instead of sampling; 0: sample",
+    lower_bound=0,
+)
+flags.DEFINE_float(
+    "length_penalty",
+    0.0,
+    "with --beam_size: above 0 favours longer texts where --stop ends some earlier",
+    lower_bound=0,
+)
 flags.mark_flag_as_required("model_dir")
 define_reach_flags()
 
@@ -37,23 +53,44 @@ def main(argv):
 
     reach = given_reach()
     model = LanguageModel.load(FLAGS.model_dir, **reach)
-    for i in range(FLAGS.num_samples):
-        pieces = model.stream(
-            prompt,
-            FLAGS.max_tokens,
-            temperature=FLAGS.temperature,
-            top_k=FLAGS.top_k,
-            top_p=FLAGS.top_p,
-            repetition_penalty=FLAGS.repetition_penalty,
-            stop=FLAGS.stop,
-            seed=FLAGS.seed + i,
-        )
+    for title, pieces in search(model, prompt) if FLAGS.beam_size else samples(model, prompt):
         if FLAGS.num_samples > 1:
-            print(f"--- sample {i + 1}, seed {FLAGS.seed + i}")
+            print(title)
         print(prompt, end="", flush=True)
         for piece in pieces:
             print(piece, end="", flush=True)
         print()
+
+
+def samples(model, prompt):
+    """A title and the pieces of every sample, which come as they are made."""
+    for i in range(FLAGS.num_samples):
+        pieces = model.stream(
+            prompt,
+            FLAGS.max_tokens,
+            stop=FLAGS.stop,
+            seed=FLAGS.seed + i,
+            **{name: FLAGS[name].value for name in SAMPLING},
+        )
+        yield f"--- sample {i + 1}, seed {FLAGS.seed + i}", pieces
+
+
+def search(model, prompt):
+    """The same of the best texts of a beam search."""
+    given = [name for name in (*SAMPLING, "seed") if FLAGS[name].present]
+    if given:
+        raise InputError(f"--{given[0]} is for sampling: it has no place beside --beam_size")
+    if FLAGS.num_samples > FLAGS.beam_size:
+        raise InputError(f"--num_samples={FLAGS.num_samples} needs a --beam_size of at least as many")
+    found = model.search(
+        prompt,
+        FLAGS.max_tokens,
+        beam_size=FLAGS.beam_size,
+        length_penalty=FLAGS.length_penalty,
+        stop=FLAGS.stop,
+    )
+    for hypothesis in found[: FLAGS.num_samples]:
+        yield f"--- log-probability {hypothesis.total:.3f}", [hypothesis.text]
 
 
 def read_prompt():

@@ -14,7 +14,8 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 TINY = shlex.split(
     "--n_layer=1 --d_model=16 --d_embed=16 --n_head=1 --d_head=16 --d_inner=16 --mem_len=16 --eval_mem_len=16 "
-    "--tgt_len=32 --batch_size=8 --eval_batch_size=8 --eval_tgt_len=64 --eval_clamp_len=-1 --nojit_compile"
+    "--tgt_len=32 --batch_size=8 --eval_batch_size=8 --eval_tgt_len=64 --eval_clamp_len=-1 "
+    "--nojit_compile --noeval_jit_compile"
 )
 SHORT = [*TINY, *shlex.split("--train_steps=6 --warmup_steps=1 --log_steps=2 --save_steps=4 --eval_steps=6")]
 

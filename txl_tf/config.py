@@ -251,6 +251,7 @@ class EvalConfig:
     mem_len: int = setting(2100, "memory slots per layer")
     clamp_len: int = setting(820, "distances beyond this one look alike; <= 0: all are told apart")
     same_length: bool = setting(True, "every query sees equally many keys")
+    jit_compile: bool = setting(True, "compile evaluation with XLA on one CPU or GPU (a TPU always compiles)")
 
     def __post_init__(self):
         """Refuses empty batches."""

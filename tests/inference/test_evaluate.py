@@ -12,14 +12,14 @@ from txl_tf.config import EvalConfig, Reach
 from txl_tf.inference.evaluate import Evaluator, evaluate
 
 
-def run(corpus, reach=CONFIG.reach, replicas=1, batch_size=2, tgt_len=16, config=CONFIG, **options):
+def run(corpus, reach=CONFIG.reach, replicas=1, batch_size=2, tgt_len=16, config=CONFIG, jit_compile=False, **options):
     """The result, and (ids, log-probabilities) of all scored tokens."""
     strategy = two_replicas() if replicas == 2 else one_device()
     with strategy.scope():
         model = random_model(config)
     recorded = []
     record = lambda *tokens: recorded.extend(tokens)  # noqa: E731
-    evaluation = EvalConfig(batch_size=batch_size, tgt_len=tgt_len)
+    evaluation = EvalConfig(batch_size=batch_size, tgt_len=tgt_len, jit_compile=jit_compile)
     return evaluate(model, corpus, "valid", evaluation, reach, strategy, record=record, **options), recorded
 
 

@@ -27,7 +27,7 @@ class Evaluator:
         model: a TransformerXL, made in the strategy's scope.
         corpus: a Corpus.
         split: name of one of its splits.
-        evaluation: an EvalConfig, for batch_size and tgt_len.
+        evaluation: an EvalConfig, for batch_size, tgt_len and jit_compile.
         reach: a Reach: memory length, clamp_len and window, which may differ from training's.
         strategy: where to run.
         sliding_window: W > 0: no memory, each token is predicted from a fresh window of the W tokens before it, as
@@ -50,7 +50,7 @@ class Evaluator:
         # Not an argument of `run`: a TPU would make a tensor of it, and the state's shape would be unknown.
         own_state = functools.partial(initial_state, lanes)
         self._initial_state = tf.function(lambda: strategy.run(own_state))
-        self._score_steps = make_score_steps(strategy, model, self._read)
+        self._score_steps = make_score_steps(strategy, model, self._read, evaluation.jit_compile)
         self._split_targets = corpus.split(split).tokens - batch_size
         self._settings = {
             "batch_size": batch_size,
@@ -151,12 +151,13 @@ def score_step(model, read, inputs, targets, state):
     return model.nll(hidden, targets), state
 
 
-def make_score_steps(strategy, model, read):
+def make_score_steps(strategy, model, read, jit_compile):
     """A function that scores n batches in one call.
 
     Args:
         strategy, model: as for `Evaluator`.
         read: from `make_reader`.
+        jit_compile: whether XLA compiles a step, where the strategy has one device.
 
     Returns:
         score_steps(iterator, state, n) -> (targets [n, B, T], their negative log-likelihoods [n, B, T], state), the
@@ -165,6 +166,10 @@ def make_score_steps(strategy, model, read):
 
     def score(inputs, targets, state):
         return score_step(model, read, inputs, targets, state)
+
+    # TPUStrategy compiles by itself; a mirrored one would compile a step for every replica.
+    if jit_compile and isinstance(strategy, tf.distribute.OneDeviceStrategy):
+        score = tf.function(score, jit_compile=True)
 
     @tf.function
     def run(iterator, state, n):

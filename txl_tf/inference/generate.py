@@ -136,11 +136,8 @@ class Generator(tf.Module):
         Returns:
             int32 [B, max_tokens].
         """
-        common = (tf.reduce_min(lengths) - 1) // self.segment * self.segment
-        steps = tf.reduce_max(lengths) - 1 - common + max_tokens
-        chunks = -(-steps // CHUNK)
-        given = tf.where(tf.range(tf.shape(prompts)[1]) < lengths[:, None], prompts, -1)[:, common:]
-        given = tf.pad(given, [[0, 0], [0, tf.maximum(chunks * CHUNK - tf.shape(given)[1], 0)]], constant_values=-1)
+        given, common, steps = self.lay_out(prompts, lengths, max_tokens)
+        chunks = tf.shape(given)[1] // CHUNK
 
         def body(i, draft, made):
             piece = tf.reshape(given[:, i * CHUNK : (i + 1) * CHUNK], [-1, CHUNK])
@@ -151,6 +148,21 @@ class Generator(tf.Module):
         made = tf.while_loop(lambda i, *_: i < chunks, body, state)[-1]
         first = lengths - 1 - common  # the step that reads a prompt's last token makes the first new one
         return tf.gather(tf.transpose(made.concat()), first[:, None] + tf.range(max_tokens), batch_dims=1)
+
+    def lay_out(self, prompts, lengths, max_tokens):
+        """How prompts of any lengths are read side by side; arguments as for `generate`.
+
+        Returns:
+            given: int32 [B, n CHUNK], the prompts' tokens from `common` on, -1 behind them.
+            common: int32 scalar, how many tokens of every prompt are read before, in segments.
+            steps: int32 scalar, single tokens to read until every text has its max_tokens.
+        """
+        common = (tf.reduce_min(lengths) - 1) // self.segment * self.segment
+        steps = tf.reduce_max(lengths) - 1 - common + max_tokens
+        width = -(-steps // CHUNK) * CHUNK
+        given = tf.where(tf.range(tf.shape(prompts)[1]) < lengths[:, None], prompts, -1)[:, common : common + width]
+        missing = width - tf.shape(given)[1]
+        return tf.pad(given, [[0, 0], [0, missing]], constant_values=-1), common, steps
 
     def decode(self, draft, given, n, choice):
         """Takes n steps, at most CHUNK: each reads a token and chooses the next.

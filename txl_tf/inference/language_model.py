@@ -6,12 +6,14 @@
 """
 
 import codecs
+import functools
 import typing
 
 import numpy as np
 import tensorflow as tf
 
 from txl_tf.errors import InputError
+from txl_tf.inference.beam import BeamSearch
 from txl_tf.inference.generate import CHUNK, Generator
 from txl_tf.inference.sampling import Sampling
 from txl_tf.inference.score import score_tokens
@@ -28,6 +30,17 @@ class Score(typing.NamedTuple):
     total: float
 
 
+class Hypothesis(typing.NamedTuple):
+    """A continuation that beam search found: its text, token ids [n], and log-probability in nats.
+
+    Where a stop string ended it, the log-probability counts that, too; text and ids do not have it.
+    """
+
+    text: str
+    ids: np.ndarray
+    total: float
+
+
 class LanguageModel:
     """Generates and scores text.
 
@@ -41,6 +54,7 @@ class LanguageModel:
         self.model = model
         self.vocabulary = vocabulary
         self.generator = Generator(model, reach or model.config.reach)
+        self._beam_search = functools.cache(functools.partial(BeamSearch, self.generator))
         tokens = tf.TensorSpec([None, None], tf.int32)
         self._score = tf.function(
             lambda ids, lengths: score_tokens(self.generator, ids, lengths, vocabulary.start_token),
@@ -88,6 +102,44 @@ class LanguageModel:
         made = self.generator.generate(ids, lengths, tf.constant(max_tokens), choice)
         texts = ["".join(_until_stop([self.vocabulary.decode(row)], stop)) for row in made.numpy()]
         return texts[0] if single else texts
+
+    def search(self, prompts, max_tokens=200, *, beam_size=4, length_penalty=0.0, stop=()):
+        """Looks for the most likely continuations of one prompt, or of each of several, by beam search.
+
+        Args:
+            prompts, max_tokens: as for `generate`.
+            beam_size: how many hypotheses are followed at a time; 1 always takes the most likely token.
+            length_penalty: above 0 favours longer continuations where stop strings end some earlier: see `BeamSearch`.
+            stop: strings of one token each, such as a newline; a continuation ends before the first of them.
+
+        Returns:
+            list of beam_size `Hypothesis`, the best first (fewer where there are no more), or a list of such lists.
+
+        Raises:
+            InputError: settings out of range, or a stop string that is not one token.
+        """
+        single = isinstance(prompts, str)
+        texts = [prompts] if single else list(prompts)
+        _check_request(max_tokens, stop)
+        ends = [self.vocabulary.encode(string) for string in stop]
+        for string, ids in zip(stop, ends, strict=True):
+            if len(ids) != 1:
+                raise InputError(f"stop string {string!r} is {len(ids)} tokens: beam search can only stop at one")
+        search = self._beam_search(beam_size)
+        if not texts:
+            return []
+        ids, lengths = self._pad([self._encode_prompt(text) for text in texts])
+        ends = tf.constant(np.ravel(ends).astype(np.int32))
+        rows, totals = search.search(ids, lengths, tf.constant(max_tokens), ends, tf.constant(float(length_penalty)))
+        found = [
+            [
+                Hypothesis(self.vocabulary.decode(ids[ids >= 0]), ids[ids >= 0], float(total))
+                for ids, total in zip(hypotheses, scores, strict=True)
+                if np.isfinite(total)
+            ]
+            for hypotheses, scores in zip(rows.numpy(), totals.numpy(), strict=True)
+        ]
+        return found[0] if single else found
 
     def stream(self, prompt, max_tokens=200, *, seed=0, stop=(), **sampling):
         """Yields the continuation of a prompt piece by piece as it is made; arguments as for `generate`."""
@@ -143,12 +195,16 @@ class LanguageModel:
 
 def _choice(max_tokens, seed, count, stop, sampling):
     """The Choice for `count` texts, from one seed for all or one for each."""
+    _check_request(max_tokens, stop)
+    seeds = np.broadcast_to(np.asarray(seed, np.int64), [count])
+    return Sampling(**sampling).choice((seeds & 0x7FFFFFFF).astype(np.int32))
+
+
+def _check_request(max_tokens, stop):
     if max_tokens < 1:
         raise InputError(f"max_tokens={max_tokens} must be at least 1")
     if isinstance(stop, str) or not all(stop):
         raise InputError(f"stop={stop!r} must be a list of strings that are not empty")
-    seeds = np.broadcast_to(np.asarray(seed, np.int64), [count])
-    return Sampling(**sampling).choice((seeds & 0x7FFFFFFF).astype(np.int32))
 
 
 def _until_stop(pieces, stop):

@@ -1,0 +1,346 @@
+r"""Speed of evaluation and generation side by side with other implementations, in rounds, on one machine.
+
+    python scripts/bench_inference.py --peer=tf_models=PYTHON --peer=huggingface=PYTHON
+
+The workload: 6 layers, D 512, 8 heads of 64, d_inner 2048, V 204, float32, the same weights everywhere; evaluation
+reads B 4, T 64 with M 1024, generation B 1 takes the most likely token with M 1024. Every round of evaluation reads
+the same text from an empty memory on, and all must find the same loss.
+
+bench_train.py says how to set the peers up, each of which is given by the Python of its environment.
+
+The one JSON line has, by task: tokens per second, wall-clock and per second of processor time in user mode (medians);
+how many times as fast as each peer we are; what all found, to compare. `share_of_limit` is that of the machine's
+float32 matmul peak in evaluation, of its memory bandwidth in generation: bytes of weights and cache that a token is
+made from, over what matrix-vector products stream, measured in the same rounds. `flat` is the time of a token among
+the last thousand of 10,000 over that of the first thousand, medians.
+"""
+
+import functools
+import os
+import statistics
+import sys
+import time
+
+import side_by_side
+
+N, D, H, D_HEAD, D_INNER, V, M = 6, 512, 8, 64, 2048, 204, 1024
+B, T, SEGMENTS = 4, 64, 4  # evaluation: what a round reads
+NEW_TOKENS = {"ours": 128, "limit": 128, "huggingface": 16, "tf_models": 16}  # generation: what a round writes
+LONG_CHUNKS = 20  # so many chunks of 64 a round, in all rounds 10,000 tokens and more
+TOKEN_BYTES = 4 * (N * (4 * D * H * D_HEAD + 2 * D * D_INNER + 3 * (M + 1) * H * D_HEAD) + D * V)
+"""What a generated token is made from: weights, cached keys, values and projected positions, output table."""
+SEGMENT_FLOPS = 2 * B * T * (N * (4 * D * H * D_HEAD + 2 * D * D_INNER + 3 * (M + T) * H * D_HEAD) + D * V)
+"""Multiplications and additions of the matmuls that scoring a segment needs, nothing being projected twice."""
+
+
+def weights():
+    """(embedding [V, D], bias [V], and per layer a dict of arrays named as in the paper)."""
+    import numpy as np
+
+    draw = np.random.default_rng(0)
+
+    def normal(*shape, mean=0.0, std=0.06):
+        return draw.normal(mean, std, shape).astype("float32")
+
+    embedding, bias = normal(V, D, std=0.02), normal(V)
+    layers = []
+    for _ in range(N):
+        layers.append({name: normal(D, H, D_HEAD) for name in ("query", "key", "value", "position")})
+        layers[-1] |= {"content_bias": normal(H, D_HEAD), "position_bias": normal(H, D_HEAD)}
+        layers[-1] |= {"output": normal(H, D_HEAD, D)}
+        layers[-1] |= {"inner": normal(D, D_INNER), "inner_bias": normal(D_INNER)}
+        layers[-1] |= {"outer": normal(D_INNER, D), "outer_bias": normal(D)}
+        for norm in ("attention", "feed_forward"):
+            layers[-1] |= {f"{norm}_gamma": normal(D, mean=1.0), f"{norm}_beta": normal(D)}
+    return embedding, bias, layers
+
+
+def text():
+    """Int32 [SEGMENTS, B, T + 1]: inputs, and targets one further."""
+    import numpy as np
+
+    lanes = np.random.default_rng(1).integers(0, V, [B, SEGMENTS * T + 1], dtype=np.int32)
+    return np.stack([lanes[:, i * T : (i + 1) * T + 1] for i in range(SEGMENTS)])
+
+
+def our_model():
+    from txl_tf.config import ModelConfig
+    from txl_tf.models.transformer_xl import TransformerXL
+
+    sizes = {"n_layer": N, "d_model": D, "d_embed": D, "n_head": H, "d_head": D_HEAD, "d_inner": D_INNER}
+    model = TransformerXL(ModelConfig(vocab_size=V, mem_len=M, dropout=0.0, untie_r=True, **sizes))
+    embedding, bias, layers = weights()
+    model.embedding.tables[0].assign(embedding)
+    model.softmax.biases[0].assign(bias)
+    for layer, values in zip(model.decoder_layers, layers, strict=True):
+        attention, feed_forward = layer.attention, layer.feed_forward
+        for name in ("query", "key", "value", "position", "output"):
+            getattr(attention, f"{name}_kernel").assign(values[name])
+        for name in ("content_bias", "position_bias"):
+            getattr(attention, name).assign(values[name])
+        for name in ("inner", "outer"):
+            getattr(feed_forward, name).kernel.assign(values[name])
+            getattr(feed_forward, name).bias.assign(values[f"{name}_bias"])
+        for norm in ("attention", "feed_forward"):
+            getattr(layer, f"{norm}_norm").gamma.assign(values[f"{norm}_gamma"])
+            getattr(layer, f"{norm}_norm").beta.assign(values[f"{norm}_beta"])
+    return model
+
+
+def ours():
+    import tensorflow as tf
+
+    from txl_tf import distribute
+    from txl_tf.config import Reach
+    from txl_tf.inference.evaluate import make_reader, make_score_steps
+    from txl_tf.inference.generate import CHUNK, Generator
+    from txl_tf.inference.sampling import Sampling
+
+    model, reach, strategy = our_model(), Reach(M), distribute.make_strategy("one_device")
+    initial_state, read = make_reader(model, reach, T)
+    score_steps = make_score_steps(strategy, model, read, jit_compile=True)
+    segments = text()
+    pairs = tf.data.Dataset.from_tensor_slices((segments[:, :, :-1], segments[:, :, 1:])).cache().repeat()
+    iterator = iter(pairs)
+    generator = Generator(model, reach)
+    choice = Sampling(temperature=0.0).choice([0])
+    given = tf.fill([1, CHUNK], -1)
+    start = generator.begin(tf.zeros([1, 0], tf.int32))
+
+    def evaluate():
+        _, nll, _ = score_steps(iterator, initial_state(B), tf.constant(SEGMENTS))
+        return float(nll.mean(dtype="float64"))
+
+    def generate():
+        draft, made = start, []
+        for _ in range(NEW_TOKENS["ours"] // CHUNK):
+            ids, draft = generator.decode(draft, given, tf.constant(CHUNK), choice)
+            made.extend(ids.numpy()[0].tolist())
+        return made
+
+    written, seconds = start, []
+
+    def write_on():
+        """Continues one long text; the seconds of each chunk since its first token."""
+        nonlocal written
+        for _ in range(LONG_CHUNKS):
+            begun = time.perf_counter()
+            ids, written = generator.decode(written, given, tf.constant(CHUNK), choice)
+            ids.numpy()
+            seconds.append(time.perf_counter() - begun)
+        return seconds
+
+    return {"evaluate": evaluate, "generate": generate, "long": write_on}
+
+
+def limit():
+    """Not a model: matmuls of as many operations as evaluation, and matrix-vector products of as many bytes."""
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a thread for each part instead
+    import concurrent.futures
+
+    import numpy as np
+    import tensorflow as tf
+
+    a, b = tf.random.normal([2048, 2048]), tf.random.normal([2048, 2048])
+    product = tf.function(lambda: tf.reduce_sum(a @ b))
+    vector, threads = np.ones(D, np.float32), concurrent.futures.ThreadPoolExecutor(os.cpu_count())
+    parts = np.array_split(np.ones([TOKEN_BYTES // (4 * D), D], np.float32), os.cpu_count())
+
+    def multiply():
+        for _ in range(round(SEGMENTS * SEGMENT_FLOPS / (2 * 2048**3))):
+            product().numpy()
+
+    def stream():
+        for _ in range(NEW_TOKENS["limit"]):
+            list(threads.map(lambda part: part.dot(vector), parts))
+
+    return {"evaluate": multiply, "generate": stream}
+
+
+def huggingface():
+    import torch
+    from transformers import TransfoXLConfig, TransfoXLLMHeadModel
+
+    torch.set_num_threads(os.cpu_count())
+    torch.set_grad_enabled(False)
+    config = TransfoXLConfig(
+        vocab_size=V,
+        cutoffs=[],
+        div_val=1,
+        d_model=D,
+        d_embed=D,
+        n_head=H,
+        d_head=D_HEAD,
+        d_inner=D_INNER,
+        n_layer=N,
+        mem_len=M,
+        same_length=False,
+        clamp_len=-1,
+        untie_r=True,
+    )
+    model = TransfoXLLMHeadModel(config).eval()
+    embedding, bias, layers = weights()
+    given = {"transformer.word_emb.emb_layers.0.weight": embedding, "crit.out_layers.0.bias": bias}
+    for i, layer in enumerate(layers):
+        flat = {name: layer[name].reshape(D, -1).T for name in ("query", "key", "value", "position")}
+        attention, core = f"transformer.layers.{i}.dec_attn.", f"transformer.layers.{i}.pos_ff."
+        given |= {
+            attention + "qkv_net.weight": [*flat["query"], *flat["key"], *flat["value"]],
+            attention + "r_net.weight": flat["position"],
+            attention + "o_net.weight": layer["output"].reshape(-1, D).T,
+            attention + "r_w_bias": layer["content_bias"],
+            attention + "r_r_bias": layer["position_bias"],
+            attention + "layer_norm.weight": layer["attention_gamma"],
+            attention + "layer_norm.bias": layer["attention_beta"],
+            core + "CoreNet.0.weight": layer["inner"].T,
+            core + "CoreNet.0.bias": layer["inner_bias"],
+            core + "CoreNet.3.weight": layer["outer"].T,
+            core + "CoreNet.3.bias": layer["outer_bias"],
+            core + "layer_norm.weight": layer["feed_forward_gamma"],
+            core + "layer_norm.bias": layer["feed_forward_beta"],
+        }
+    import numpy as np
+
+    for name, parameter in model.named_parameters():
+        parameter.copy_(torch.from_numpy(np.array(given[name])))
+    segments = torch.from_numpy(text()).long()
+
+    def evaluate():
+        total, mems = 0.0, None
+        for segment in segments:
+            output = model(segment[:, :-1], mems=mems)
+            mems = output.mems
+            total -= output.prediction_scores.gather(-1, segment[:, 1:, None]).double().mean().item()
+        return total / SEGMENTS
+
+    def generate():
+        token, mems, made = torch.zeros([1, 1], dtype=torch.long), None, []
+        for _ in range(NEW_TOKENS["huggingface"]):
+            output = model(token, mems=mems)
+            token, mems = output.prediction_scores.argmax(-1), output.mems
+            made.append(token.item())
+        return made
+
+    return {"evaluate": evaluate, "generate": generate}
+
+
+def tf_models():
+    os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    import tensorflow as tf
+    import tf_keras
+    from official.nlp.modeling.layers import transformer_xl
+
+    stack = transformer_xl.TransformerXL(
+        vocab_size=V,
+        num_layers=N,
+        hidden_size=D,
+        num_attention_heads=H,
+        head_size=D_HEAD,
+        inner_size=D_INNER,
+        dropout_rate=0.0,
+        attention_dropout_rate=0.0,
+        initializer=tf_keras.initializers.RandomNormal(stddev=0.02),
+        tie_attention_biases=False,
+        memory_length=M,
+        reuse_length=0,
+        inner_activation="relu",
+    )
+    embedding, bias, layers = weights()
+
+    def initial_state(batch_size):
+        return [tf.zeros([batch_size, M, D])] * N
+
+    @functools.partial(tf.function, reduce_retracing=False)
+    def log_prob(tokens, state):
+        batch_size, t_len = tokens.shape
+        distances = tf.range(M + t_len, -1, -1, dtype=tf.float32)  # its relative positions want K + 1 rows
+        angles = distances[:, None] / 10000 ** (tf.range(0, D, 2, dtype=tf.float32) / D)
+        positions = tf.tile(tf.concat([tf.sin(angles), tf.cos(angles)], -1)[None], [batch_size, 1, 1])
+        mask = tf.linalg.band_part(tf.ones([t_len, M + t_len]), -1, M)[None, None]
+        hidden, state = stack(
+            content_stream=tf.gather(embedding, tokens) * D**0.5,
+            relative_position_encoding=positions,
+            state=list(state),
+            content_attention_mask=tf.tile(mask, [batch_size, 1, 1, 1]),
+        )
+        return tf.nn.log_softmax(tf.matmul(hidden, embedding, transpose_b=True) + bias), state
+
+    @tf.function
+    def loss(tokens, targets, state):
+        rows, state = log_prob(tokens, state)
+        return -tf.reduce_mean(tf.gather(rows, targets, batch_dims=2)), state
+
+    @tf.function
+    def following(token, state):
+        rows, state = log_prob(token, state)
+        return tf.argmax(rows, -1, output_type=tf.int32), state
+
+    log_prob(tf.zeros([1, 1], tf.int32), initial_state(1))
+    for i, layer in enumerate(layers):
+        block = stack.transformer_xl_layers[i]
+        names = ("query", "key", "value", "output", "position", "attention_gamma", "attention_beta")
+        names += ("inner", "inner_bias", "outer", "outer_bias", "feed_forward_gamma", "feed_forward_beta")
+        block.set_weights([layer[name] for name in names])
+    stack.content_attention_bias.assign([layer["content_bias"] for layer in layers])
+    stack.positional_attention_bias.assign([layer["position_bias"] for layer in layers])
+    segments = tf.constant(text())
+
+    def evaluate():
+        total, state = 0.0, initial_state(B)
+        for segment in segments:
+            mean, state = loss(segment[:, :-1], segment[:, 1:], state)
+            total += float(mean)
+        return total / SEGMENTS
+
+    def generate():
+        token, state, made = tf.zeros([1, 1], tf.int32), initial_state(1), []
+        for _ in range(NEW_TOKENS["tf_models"]):
+            token, state = following(token, state)
+            made.append(int(token[0, 0]))
+        return made
+
+    return {"evaluate": evaluate, "generate": generate}
+
+
+def report(measured):
+    """The JSON line of what `side_by_side.measure` returns."""
+    line = {}
+    for task in ("evaluate", "generate"):
+        tokens = {name: SEGMENTS * B * T if task == "evaluate" else NEW_TOKENS[name] for name in measured[task]}
+        rates = {
+            clock: {
+                name: tokens[name] / statistics.median(one[clock] for one in rounds)
+                for name, rounds in measured[task].items()
+            }
+            for clock in ("seconds", "user_seconds")
+        }
+        ours, peak = (rates["seconds"][name] for name in ("ours", "limit"))
+        line[task] = {
+            "tokens_per_sec": _rounded(rates["seconds"], 1),
+            "tokens_per_user_sec": _rounded(rates["user_seconds"], 1),
+            "ours_over": _rounded({name: ours / rate for name, rate in rates["seconds"].items() if name != "limit"}, 2),
+            "share_of_limit": round(ours / peak, 3),
+            "found": {name: rounds[-1]["result"] for name, rounds in measured[task].items() if name != "limit"},
+        }
+        line[task]["limit"] = (
+            {"matmul_gflops": round(peak / (B * T) * SEGMENT_FLOPS / 1e9)}
+            if task == "evaluate"
+            else {"gbytes_per_sec": round(peak * TOKEN_BYTES / 1e9, 1), "bytes_per_token": TOKEN_BYTES}
+        )
+    found = line["generate"]["found"]
+    line["generate"]["found"] = {name: ids[: min(map(len, found.values()))] for name, ids in found.items()}
+    chunks = measured["long"]["ours"][-1]["result"]
+    thousand = 1000 // 64
+    first, last = (statistics.median(part) / 64 for part in (chunks[:thousand], chunks[-thousand:]))
+    line["flat"] = {"tokens": len(chunks) * 64, "first_ms": first * 1e3, "last_ms": last * 1e3, "ratio": last / first}
+    line["flat"] = _rounded(line["flat"], 3)
+    return line
+
+
+def _rounded(values, digits):
+    return {name: round(value, digits) for name, value in values.items()}
+
+
+if __name__ == "__main__":
+    own, peers = {"ours": ours, "limit": limit}, {"huggingface": huggingface, "tf_models": tf_models}
+    sys.exit(side_by_side.run(__doc__, own, peers, report))

@@ -1,0 +1,210 @@
+"""Beam search: the most likely continuation among those that W hypotheses at a time can find.
+
+Shapes: B texts, W hypotheses of each, P the longest prompt, V vocabulary, E end tokens.
+"""
+
+import typing
+
+import tensorflow as tf
+
+from txl_tf.errors import InputError
+from txl_tf.inference.cache import Cache
+from txl_tf.inference.generate import CHUNK
+
+
+class Beams(typing.NamedTuple):
+    """Hypotheses in the making.
+
+    cache: the Cache of B W lanes.
+    last: int32 [B, W], the tokens chosen last, not yet read.
+    scores: float32 [B, W], log-probabilities of what was made; -inf where there is no such hypothesis yet.
+    lengths: int32 [B, W], tokens made; an end token counts, and what follows it is nothing.
+    ended: bool [B, W], whether the last of them was an end token.
+    """
+
+    cache: Cache
+    last: tf.Tensor
+    scores: tf.Tensor
+    lengths: tf.Tensor
+    ended: tf.Tensor
+
+
+class BeamSearch(tf.Module):
+    """Searches with a Generator's weights.
+
+    Hypotheses are compared by log-probability / ((5 + length) / 6)^length_penalty (Wu et al. 2016, arXiv 1609.08144,
+    equation 14), those that have ended with those that go on. Where hypotheses change places each step copies their
+    caches: W times the cache of one text.
+
+    Args:
+        generator: a Generator.
+        size: W.
+        jit_compile: whether the inner steps are compiled by XLA.
+
+    Raises:
+        InputError: no hypothesis at all.
+    """
+
+    def __init__(self, generator, size, jit_compile=True):
+        super().__init__(name="beam_search")
+        if size < 1:
+            raise InputError(f"beam_size={size} must be at least 1")
+        self.generator = generator
+        self.size = size
+        ids, rows, count = (tf.TensorSpec(shape, tf.int32) for shape in ([None, None], [None], []))
+        signature = [ids, rows, count, rows, tf.TensorSpec([], tf.float32)]
+        self.decode = tf.function(self.decode, jit_compile=jit_compile, autograph=False)
+        self.search = tf.function(self.search, input_signature=signature, autograph=False)
+
+    def search(self, prompts, lengths, max_tokens, ends, length_penalty):
+        """Continues prompts of any lengths, each as if it were alone.
+
+        Args:
+            prompts, lengths, max_tokens: as for `Generator.generate`.
+            ends: int32 [E], tokens that end a hypothesis; E may be 0.
+            length_penalty: float32 scalar; 0: none. It matters only where hypotheses end.
+
+        Returns:
+            tokens int32 [B, W, max_tokens], the best hypothesis first, an end token and what follows it -1;
+            scores float32 [B, W], log-probabilities in nats, end tokens included.
+        """
+        given, common, steps = self.generator.lay_out(prompts, lengths, max_tokens)
+        chunks = tf.shape(given)[1] // CHUNK
+        first = lengths - 1 - common  # the step that reads a prompt's last token makes the first new one
+        at = tf.range(chunks * CHUNK)
+        makes = (at >= first[:, None]) & (at < first[:, None] + max_tokens)
+
+        def body(i, beams, tokens, parents):
+            here = slice(i * CHUNK, (i + 1) * CHUNK)
+            n = tf.minimum(CHUNK, steps - i * CHUNK)
+            chosen, origins, beams = self.decode(
+                beams, _chunk(given[:, here]), _chunk(makes[:, here]), n, ends, length_penalty
+            )
+            return i + 1, beams, tokens.write(i, chosen), parents.write(i, origins)
+
+        shape = [CHUNK, None, self.size]
+        arrays = [tf.TensorArray(tf.int32, chunks, element_shape=shape) for _ in range(2)]
+        state = (0, self._begin(prompts[:, :common]), *arrays)
+        _, beams, tokens, parents = tf.while_loop(lambda i, *_: i < chunks, body, state)
+        made = _trace_back(tokens.concat(), parents.concat())
+        made = tf.gather(tf.transpose(made, [1, 2, 0]), first[:, None] + tf.range(max_tokens), axis=2, batch_dims=1)
+        within = tf.range(max_tokens) < (beams.lengths - tf.cast(beams.ended, tf.int32))[..., None]
+        return tf.where(within, made, -1), beams.scores
+
+    def decode(self, beams, given, makes, n, ends, length_penalty):
+        """Takes n steps, at most CHUNK: each reads a token in every lane and chooses the W best hypotheses.
+
+        Args:
+            beams: Beams.
+            given: int32 [B, CHUNK], the token to read at each step, or -1 for the ones chosen last.
+            makes: bool [B, CHUNK], whether what a step chooses counts; otherwise its hypotheses stay as they are.
+            n: int32 scalar.
+            ends, length_penalty: as for `search`.
+
+        Returns:
+            int32 [CHUNK, B, W], the tokens chosen at each step; int32 [CHUNK, B, W], the place that each hypothesis
+            had before the step; the new Beams.
+        """
+        kernels = self.generator.decoder.kernels()
+        batch_size = tf.shape(given)[0]
+        stay = tf.broadcast_to(tf.range(self.size), [batch_size, self.size])
+
+        def body(i, beams, tokens, parents):
+            read = tf.where(given[:, i, None] >= 0, given[:, i, None], beams.last)
+            hidden, cache = self.generator.decoder(tf.reshape(read, [-1, 1]), beams.cache, kernels)
+            log_prob = tf.cast(self.generator.model.log_prob(hidden[:, 0]), tf.float32)
+            log_prob = tf.reshape(log_prob, [batch_size, self.size, self.generator.model.config.vocab_size])
+            best = self._best(beams, log_prob, ends, length_penalty)
+            make = makes[:, i, None]
+            parent, last = tf.where(make, best.parent, stay), tf.where(make, best.token, beams.last)
+            chosen = Beams(
+                self._move(cache, parent),
+                last,
+                tf.where(make, best.score, beams.scores),
+                tf.where(make, best.length, beams.lengths),
+                tf.where(make, best.ended, beams.ended),
+            )
+            now = (tf.range(CHUNK) == i)[:, None, None]
+            return i + 1, chosen, tf.where(now, last, tokens), tf.where(now, parent, parents)
+
+        nothing = tf.tile(stay[None], [CHUNK, 1, 1])
+        state = tf.while_loop(lambda i, *_: i < n, body, (0, beams, nothing, nothing))
+        return state[2], state[3], state[1]
+
+    def _begin(self, tokens):
+        """The Beams after the beginning of texts, whole segments: int32 [B, n S]; the W lanes of a text are alike."""
+        cache = self.generator.begin(tokens).cache
+        rings = tf.nest.map_structure(lambda ring: tf.repeat(ring, self.size, axis=0), (cache.keys, cache.values))
+        shape = [tf.shape(tokens)[0], self.size]
+        # One hypothesis; the others come when it branches.
+        scores = tf.where(tf.range(self.size) == 0, 0.0, -float("inf"))
+        return Beams(
+            Cache(*rings, cache.start, tf.repeat(cache.length, self.size)),
+            last=tf.zeros(shape, tf.int32),
+            scores=tf.broadcast_to(scores, shape),
+            lengths=tf.zeros(shape, tf.int32),
+            ended=tf.zeros(shape, tf.bool),
+        )
+
+    def _best(self, beams, log_prob, ends, length_penalty):
+        """The W best of all continuations, given log-probabilities [B, W, V] of the next token."""
+        vocab_size = log_prob.shape[-1]
+        # What has ended has one continuation, itself, under token 0.
+        itself = tf.where(tf.range(vocab_size) == 0, 0.0, -float("inf"))
+        totals = beams.scores[..., None] + tf.where(beams.ended[..., None], itself, log_prob)
+        lengths = beams.lengths + tf.cast(~beams.ended, tf.int32)
+        penalty = ((5.0 + tf.cast(lengths, tf.float32)) / 6.0) ** length_penalty
+        flat = [-1, self.size * vocab_size]
+        _, chosen = tf.math.top_k(tf.reshape(totals / penalty[..., None], flat), self.size)
+        parent, token = chosen // vocab_size, chosen % vocab_size
+        ended = tf.gather(beams.ended, parent, batch_dims=1)
+        return Chosen(
+            parent,
+            token,
+            score=tf.gather(tf.reshape(totals, flat), chosen, batch_dims=1),
+            length=tf.gather(lengths, parent, batch_dims=1),
+            ended=ended | tf.reduce_any(token[..., None] == ends, axis=-1),
+        )
+
+    def _move(self, cache, parent):
+        """The Cache whose lanes are those of `parent` [B, W]."""
+        texts = tf.shape(parent)[0]
+        lanes = tf.reshape(parent + self.size * tf.range(texts)[:, None], [-1])
+        keys, values, length = tf.nest.map_structure(
+            lambda part: tf.gather(part, lanes), (cache.keys, cache.values, cache.length)
+        )
+        return Cache(keys, values, cache.start, length)
+
+
+class Chosen(typing.NamedTuple):
+    """The best continuations [B, W]: the hypothesis they continue, the token, and what `Beams` holds of each."""
+
+    parent: tf.Tensor
+    token: tf.Tensor
+    score: tf.Tensor
+    length: tf.Tensor
+    ended: tf.Tensor
+
+
+def _chunk(piece):
+    """[B, CHUNK], the width known."""
+    return tf.reshape(piece, [-1, CHUNK])
+
+
+def _trace_back(tokens, parents):
+    """The tokens of the hypotheses that are left at the end.
+
+    Args:
+        tokens, parents: int32 [S, B, W], from the steps of `BeamSearch.decode`.
+
+    Returns:
+        int32 [S, B, W].
+    """
+    size = parents.shape[2]
+    last = tf.broadcast_to(tf.range(size), tf.shape(parents)[1:])
+
+    def step(place, chosen):
+        token, parent = chosen
+        return tf.gather(parent, place[0], batch_dims=1), tf.gather(token, place[0], batch_dims=1)
+
+    return tf.scan(step, (tokens, parents), initializer=(last, last), reverse=True)[1]
