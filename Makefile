@@ -32,6 +32,6 @@ clean:
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $@
 
-.venv/installed-dev: .venv/installed requirements-dev.txt tpu/requirements-aot.txt
+.venv/installed-dev: .venv/installed requirements-dev.txt tpu/requirements-aot.txt examples/requirements.txt
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	touch $@

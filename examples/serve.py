@@ -1,9 +1,11 @@
-"""A small HTTP server for an exported model, in plain TensorFlow and the standard library: a start for your own.
+r"""An HTTP server for an exported model, in plain TensorFlow and aiohttp: a start for your own.
 
+    pip install tensorflow tensorflow-text -r examples/requirements.txt
     python scripts/export_savedmodel.py --model_dir=runs/demo --export_dir=exports/demo
     python examples/serve.py --export_dir=exports/demo --port=8080
 
-    curl localhost:8080/generate -d '{"prompts": ["def main("], "max_tokens": 100, "temperature": 0.8}'
+    curl localhost:8080/generate -d '{"prompts": ["def main("], "max_tokens": 100, "top_p": 0.9, "stop": ["\n\n"]}'
+    curl -N localhost:8080/stream -d '{"prompt": "def main(", "max_tokens": 5000}'  # a line of JSON for each piece
     curl localhost:8080/score -d '{"texts": ["import os", "import so"]}'
     curl localhost:8080/sessions -d '{}'                                  # answers {"session": ID}
     curl localhost:8080/sessions/ID -d '{"tokens": [100, 101], "top": 3}' # read tokens, see what comes next
@@ -11,25 +13,43 @@
 
 A session keeps the cache of what it has read, so a token costs the same however long the text is. A request that is
 wrong is answered with status 4xx and {"error": reason}.
+
+TensorFlow Serving takes the same SavedModel, in a folder named after its version. This has not been run by us, who have
+no build of it with the ops of tensorflow-text, which subword vocabularies need (the others do not):
+
+    tensorflow_model_server --rest_api_port=8501 --model_name=demo --model_base_path=$PWD/exports  # exports/1 the model
+    curl localhost:8501/v1/models/demo:predict -d '{"signature_name": "score", "inputs": {"texts": ["import os"]}}'
+    curl localhost:8501/v1/models/demo:predict -d '{"signature_name": "generate", "inputs": {"prompts": ["def main("],
+      "max_tokens": 100, "temperature": 0.8, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0, "seeds": [1],
+      "stop": ["\n\n"]}}'
 """
 
 import argparse
+import asyncio
+import codecs
 import collections
-import http.server
 import json
 import os
 import sys
-import threading
+import time
 import uuid
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 import tensorflow as tf
+from aiohttp import web
 
 MAX_BODY_BYTES = 1 << 20
 MAX_TOKENS = 10_000
-OPTIONS = {"max_tokens": (int, 100), "temperature": (float, 1.0), "top_k": (int, 0), "top_p": (float, 1.0)}
+STREAM_TOKENS = 16  # so many between two pieces of streamed text
+SAMPLING = {
+    "max_tokens": (int, 100),
+    "temperature": (float, 1.0),
+    "top_k": (int, 0),
+    "top_p": (float, 1.0),
+    "repetition_penalty": (float, 1.0),
+}
 
 
 class RequestError(Exception):
@@ -40,168 +60,216 @@ class RequestError(Exception):
         self.status = status
 
 
+class Session:
+    """The cache of a text, read by one request at a time, and when it was last used."""
+
+    def __init__(self, cache):
+        self.cache = cache
+        self.lock = asyncio.Lock()
+        self.used = None
+
+
 class Service:
     """The model's answers, without HTTP.
 
     Args:
         export_dir: a SavedModel that scripts/export_savedmodel.py wrote.
-        max_sessions: how many are kept; beyond that the one unused for longest is forgotten.
+        max_sessions: how many may be open.
+        session_seconds: after so long without a request a session is forgotten.
+        clock: the time in seconds.
     """
 
-    def __init__(self, export_dir, max_sessions=100):
+    def __init__(self, export_dir, max_sessions=100, session_seconds=600.0, clock=time.monotonic):
         self.model = tf.saved_model.load(export_dir)
         self.signatures = self.model.signatures
         self.vocab_size = self.signatures["step"].structured_outputs["log_probs"].shape[-1]
         self.max_sessions = max_sessions
-        self.sessions = collections.OrderedDict()  # id -> (lock, cache), the one used last at the end
-        self.lock = threading.Lock()
+        self.session_seconds = session_seconds
+        self.clock = clock
+        self.sessions = collections.OrderedDict()  # by id, the one used last at the end
 
-    def generate(self, request):
+    async def run(self, signature, **tensors):
+        """The outputs of a signature, computed in a thread; what it finds wrong is the client's fault."""
+        try:
+            return await asyncio.to_thread(self.signatures[signature], **tensors)
+        except tf.errors.InvalidArgumentError as error:  # the model checks its inputs itself
+            reason = error.message.partition("[")[2].partition("]")[0] or error.message
+            raise RequestError(400, reason) from None
+
+    async def generate(self, request):
         """Texts that continue request["prompts"]."""
         prompts = strings(request, "prompts")
-        options = {name: number(request, name, kind, default) for name, (kind, default) in OPTIONS.items()}
-        if options["max_tokens"] > MAX_TOKENS:
-            raise RequestError(400, f"max_tokens must be at most {MAX_TOKENS}")
-        seeds = integers(request, "seeds", range(-(2**31), 2**31), default=[0] * len(prompts))
-        tensors = {name: tf.constant(value) for name, value in options.items()}
-        try:
-            texts = self.signatures["generate"](prompts=tf.constant(prompts), seeds=tf.constant(seeds), **tensors)
-        except tf.errors.InvalidArgumentError as error:  # the model checks its options itself
-            raise RequestError(400, error.message.partition("[")[2].partition("]")[0] or error.message) from None
-        return {"texts": [text.decode("utf-8", "replace") for text in texts["texts"].numpy()]}
+        seeds = integers(request, "seeds", range(-(2**31), 2**31), default=list(range(len(prompts))))
+        stop = tf.constant(strings(request, "stop", at_least=0), tf.string)
+        out = await self.run(
+            "generate", prompts=tf.constant(prompts), seeds=tf.constant(seeds), stop=stop, **sampling(request)
+        )
+        return {"texts": [text.decode("utf-8", "replace") for text in out["texts"].numpy()]}
 
-    def score(self, request):
+    async def stream(self, request):
+        """Pieces of the text that continues request["prompt"]."""
+        options = sampling(request)
+        left = int(options.pop("max_tokens"))
+        options["seeds"] = tf.constant([number(request, "seed", int, 0)])
+        prompt = await self.run("encode", texts=tf.constant([string(request, "prompt")]))
+        tokens = prompt["tokens"] if prompt["lengths"][0] else tf.reshape(prompt["start_token"], [1, 1])
+        cache = await self.run("initial_cache", batch_size=tf.constant(1))
+        made, sent, text = [], 0, codecs.getincrementaldecoder("utf-8")("replace")
+        while left > 0:
+            n = min(left, STREAM_TOKENS) if made else 1
+            cache = await self.run("write", tokens=tokens, max_tokens=tf.constant(n), **options, **cache)
+            made.append(cache.pop("made"))
+            tokens, left = made[-1][:, -1:], left - n
+            # Decoded from the first token on: words may stand otherwise at the beginning of a text than within it.
+            whole = (await self.run("decode", tokens=tf.concat(made, axis=1)))["texts"].numpy()[0]
+            yield text.decode(whole[sent:], final=not left)
+            sent = len(whole)
+
+    async def score(self, request):
         """Log-probabilities of request["texts"]."""
-        scores = self.signatures["score"](texts=tf.constant(strings(request, "texts")))
+        scores = await self.run("score", texts=tf.constant(strings(request, "texts")))
         rows = zip(scores["tokens"].numpy(), scores["log_probs"].numpy(), scores["lengths"].numpy(), strict=True)
         tokens, log_probs = zip(*((ids[:n].tolist(), values[:n].tolist()) for ids, values, n in rows), strict=True)
         return {"total": scores["total"].numpy().tolist(), "tokens": tokens, "log_probs": log_probs}
 
-    def open_session(self, request):
+    async def open_session(self, request):
         """A new session's id."""
         del request
-        session = uuid.uuid4().hex
-        with self.lock:
-            self.sessions[session] = (threading.Lock(), self.signatures["initial_cache"](batch_size=tf.constant(1)))
-            while len(self.sessions) > self.max_sessions:
-                self.sessions.popitem(last=False)
-        return {"session": session}
+        self._forget_old_sessions()
+        if len(self.sessions) >= self.max_sessions:
+            raise RequestError(429, f"{self.max_sessions} sessions are open, and no more may be: close one, or wait")
+        name = uuid.uuid4().hex
+        session = self.sessions[name] = Session(None)
+        session.used = self.clock()
+        session.cache = await self.run("initial_cache", batch_size=tf.constant(1))
+        return {"session": name}
 
-    def step(self, session, request):
+    async def step(self, name, request):
         """Reads request["tokens"] in a session: its length, and the request["top"] most likely next tokens."""
         tokens = integers(request, "tokens", range(self.vocab_size))
         top = min(number(request, "top", int, 1), self.vocab_size)
-        if top < 1:
-            raise RequestError(400, "top must be at least 1")
-        with self._session(session)[0]:  # one request of a session at a time
-            lock, cache = self._session(session)
-            out = self.signatures["step"](tokens=tf.constant([tokens]), **cache)
+        if not tokens or top < 1:
+            raise RequestError(400, "tokens and top must be at least 1")
+        session = self._session(name)
+        async with session.lock:
+            out = await self.run("step", tokens=tf.constant([tokens]), **session.cache)
             log_probs = out.pop("log_probs")[0, -1].numpy()
-            with self.lock:
-                if session in self.sessions:
-                    self.sessions[session] = (lock, out)
+            session.cache = out
         best = np.argsort(-log_probs)[:top]
         following = [{"token": int(token), "log_prob": float(log_probs[token])} for token in best]
         return {"length": int(out["length"][0]), "next": following}
 
-    def close_session(self, session):
+    async def close_session(self, name):
         """Forgets a session."""
-        self._session(session)
-        with self.lock:
-            self.sessions.pop(session, None)
+        self._session(name)
+        del self.sessions[name]
         return {}
 
-    def _session(self, session):
-        with self.lock:
-            if session not in self.sessions:
-                raise RequestError(404, f"there is no session {session!r}: open one with POST /sessions")
-            self.sessions.move_to_end(session)
-            return self.sessions[session]
+    def _session(self, name):
+        self._forget_old_sessions()
+        if name not in self.sessions:
+            raise RequestError(404, f"there is no session {name!r}, or no more: open one with POST /sessions")
+        self.sessions.move_to_end(name)
+        self.sessions[name].used = self.clock()
+        return self.sessions[name]
+
+    def _forget_old_sessions(self):
+        while self.sessions and self.clock() - next(iter(self.sessions.values())).used > self.session_seconds:
+            self.sessions.popitem(last=False)
 
 
-def make_server(service, host, port):
-    """An HTTP server with a thread per request; port 0 takes a free one (`server_port` says which)."""
+def make_app(service):
+    """The aiohttp application of a Service."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def post(answer):
+        async def handler(request):
+            return web.json_response(await answer(await body(request)))
 
-        def do_POST(self):
-            routes = {"/generate": service.generate, "/score": service.score, "/sessions": service.open_session}
-            session = self._session()
-            if session:
-                self._answer(lambda: service.step(session, self._body()))
-            elif self.path in routes:
-                self._answer(lambda: routes[self.path](self._body()))
-            else:
-                self._refuse(404, f"there is no {self.path}: POST to {', '.join(routes)} or /sessions/ID")
+        return handler
 
-        def do_DELETE(self):
-            session = self._session()
-            if session:
-                self._answer(lambda: service.close_session(session))
-            else:
-                self._refuse(404, "DELETE takes /sessions/ID")
+    async def step(request):
+        return web.json_response(await service.step(request.match_info["session"], await body(request)))
 
-        def _session(self):
-            start, _, session = self.path.rpartition("/")
-            return session if start == "/sessions" else None
+    async def close(request):
+        return web.json_response(await service.close_session(request.match_info["session"]))
 
-        def _answer(self, work):
-            try:
-                self._send(200, work())
-            except RequestError as error:
-                self._refuse(error.status, str(error))
-            except Exception as error:
-                self.log_error("%s", error)
-                self._refuse(500, "the server failed; its log says why")
+    async def stream(request):
+        pieces = service.stream(await body(request))
+        first = await anext(pieces)  # what is wrong shows before the answer begins
+        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+        await response.prepare(request)
+        await response.write(json.dumps({"text": first}).encode() + b"\n")
+        async for piece in pieces:
+            await response.write(json.dumps({"text": piece}).encode() + b"\n")
+        await response.write_eof()
+        return response
 
-        def _body(self):
-            try:
-                size = int(self.headers.get("Content-Length", ""))
-            except ValueError:
-                raise RequestError(411, "Content-Length is missing") from None
-            if not 0 <= size <= MAX_BODY_BYTES:
-                raise RequestError(413, f"the request must be at most {MAX_BODY_BYTES} bytes")
-            try:
-                request = json.loads(self.rfile.read(size))
-            except ValueError as error:
-                raise RequestError(400, f"the request is not JSON: {error}") from None
-            if not isinstance(request, dict):
-                raise RequestError(400, "the request must be a JSON object")
-            return request
-
-        def _refuse(self, status, reason):
-            self.close_connection = True  # the body may not have been read
-            self._send(status, {"error": reason})
-
-        def _send(self, status, answer):
-            data = json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-    return http.server.ThreadingHTTPServer((host, port), Handler)
+    app = web.Application(middlewares=[errors_as_json], client_max_size=MAX_BODY_BYTES)
+    app.add_routes(
+        [
+            web.post("/generate", post(service.generate)),
+            web.post("/stream", stream),
+            web.post("/score", post(service.score)),
+            web.post("/sessions", post(service.open_session)),
+            web.post("/sessions/{session}", step),
+            web.delete("/sessions/{session}", close),
+        ]
+    )
+    return app
 
 
-def strings(request, name):
-    """request[name], a list of strings."""
-    values = request.get(name)
-    if not isinstance(values, list) or not values or not all(isinstance(value, str) for value in values):
-        raise RequestError(400, f"{name} must be a list of strings, at least one")
+@web.middleware
+async def errors_as_json(request, handler):
+    """Answers what went wrong with its status and {"error": reason}."""
+    try:
+        return await handler(request)
+    except RequestError as error:
+        return web.json_response({"error": str(error)}, status=error.status)
+    except web.HTTPException as error:  # no such route, a body that is too large, ..
+        reason = f"{request.method} {request.path}: {error.reason}"
+        return web.json_response({"error": reason}, status=error.status)
+
+
+async def body(request):
+    """The JSON object that was sent."""
+    try:
+        sent = json.loads(await request.read())
+    except ValueError as error:
+        raise RequestError(400, f"the request is not JSON: {error}") from None
+    if not isinstance(sent, dict):
+        raise RequestError(400, "the request must be a JSON object")
+    return sent
+
+
+def sampling(request):
+    """The settings of SAMPLING as tensors."""
+    values = {name: number(request, name, kind, default) for name, (kind, default) in SAMPLING.items()}
+    if not 1 <= values["max_tokens"] <= MAX_TOKENS:
+        raise RequestError(400, f"max_tokens must be at least 1 and at most {MAX_TOKENS}")
+    return {name: tf.constant(value) for name, value in values.items()}
+
+
+def string(request, name):
+    """request[name], a string."""
+    value = request.get(name)
+    if not isinstance(value, str):
+        raise RequestError(400, f"{name} must be a string")
+    return value
+
+
+def strings(request, name, at_least=1):
+    """request[name], a list of strings; none is an empty one."""
+    values = request.get(name, [])
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values) or len(values) < at_least:
+        raise RequestError(400, f"{name} must be a list of strings, at least {at_least}")
     return values
 
 
 def integers(request, name, allowed, default=None):
     """request[name], a list of integers within a range."""
     values = request.get(name, default)
-    if (
-        not isinstance(values, list)
-        or not values
-        or not all(type(value) is int and value in allowed for value in values)
-    ):
-        raise RequestError(400, f"{name} must be a list of integers from {allowed[0]} to {allowed[-1]}, at least one")
+    if not isinstance(values, list) or not all(type(value) is int and value in allowed for value in values):
+        raise RequestError(400, f"{name} must be a list of integers from {allowed[0]} to {allowed[-1]}")
     return values
 
 
@@ -221,19 +289,16 @@ def main():
     parser.add_argument("--export_dir", required=True, help="what scripts/export_savedmodel.py wrote")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=8080)
+    parser.add_argument("--max_sessions", type=int, default=100, help="how many may be open")
+    parser.add_argument("--session_seconds", type=float, default=600, help="unused for so long, a session is forgotten")
     args = parser.parse_args()
     import tensorflow_text  # noqa: F401 (registers the ops of subword vocabularies)
 
     try:
-        service = Service(args.export_dir)
+        service = Service(args.export_dir, args.max_sessions, args.session_seconds)
     except (OSError, KeyError) as error:
         sys.exit(f"error: {args.export_dir} is not an exported model: {' '.join(str(error).split())}")
-    server = make_server(service, args.host, args.port)
-    print(f"listening on http://{args.host}:{server.server_port}", flush=True)
-    try:
-        server.serve_forever()
-    except KeyboardInterrupt:
-        server.server_close()
+    web.run_app(make_app(service), host=args.host, port=args.port)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,9 @@ def main():
         temperature=tf.constant(args.temperature),
         top_k=tf.constant(0),
         top_p=tf.constant(1.0),
+        repetition_penalty=tf.constant(1.0),
         seeds=tf.constant([args.seed]),
+        stop=tf.constant([], tf.string),
     )["texts"]
     print(args.prompt + texts.numpy()[0].decode("utf-8", "replace"))
     if "txl_tf" in sys.modules:

@@ -1,14 +1,17 @@
 """How many times slower evaluation is without recurrence: table 9 of the paper, measured on this machine.
 
-    python scripts/eval_speed.py --attn_lens=800,1800,2800,3800
+    python scripts/eval_speed.py --attn_lens=800,1800,2800,3800 --plot=docs/eval_speed.svg
 
 At each attention length a Transformer-XL reads segments with that much memory, while the same layers without memory
 read a fresh window of that length for every token. Weights are random: they do not change the time. Prints one
-JSON line per length and a table; all times of one length are taken in turns, and the least of them counts.
+JSON line per length and a table; all times of one length are taken in turns, and the least of them counts. --plot
+draws the ratios beside the paper's. On two quiet CPU cores all of it takes a few minutes.
 """
 
 import dataclasses
 import json
+import math
+import os
 import time
 
 from absl import flags
@@ -23,6 +26,8 @@ SIZES = ("n_layer", "d_model", "n_head", "d_head", "d_inner", "vocab_size")
 FLAGS = flags.FLAGS
 flags.DEFINE_list("attn_lens", [str(length) for length in PUBLISHED], "attention lengths in tokens")
 flags.DEFINE_integer("tgt_len", 128, "tokens the Transformer-XL reads at once", lower_bound=1)
+flags.DEFINE_string("plot", None, "an SVG file for the ratios, drawn beside the paper's")
+flags.DEFINE_bool("jit_compile", True, "compile both with XLA, as evaluation does")
 flags.DEFINE_integer("repeats", 5, "measurements of each, of which the fastest counts", lower_bound=1)
 define_config_flags(ModelConfig, only=SIZES)
 
@@ -40,16 +45,35 @@ def main(argv):
     config = update(ModelConfig(n_layer=6, vocab_size=204), given_flags(ModelConfig, only=SIZES))
     config = dataclasses.replace(config, d_embed=config.d_model, dropout=0.0)
     model = TransformerXL(config)
+    title = (
+        f"{config.n_layer} layers of width {config.d_model}, {model.count_params() / 1e6:.1f} M parameters, {device()}"
+    )
     rows = []
     for length in lengths:
         recurrent, windows = seconds_per_token(model, length)
         rows.append((length, recurrent, windows, windows / recurrent, PUBLISHED.get(length)))
         names = ("attn_len", "recurrent_sec_per_token", "sliding_window_sec_per_token", "times_slower", "paper")
         print(json.dumps(dict(zip(names, rows[-1], strict=True))), flush=True)
-    print("\n| attention length | Transformer-XL, ms/token | sliding window, ms/token | times slower | paper |")
+    print(f"\n{title}\n")
+    print("| attention length | Transformer-XL, ms/token | sliding window, ms/token | times slower | paper |")
     print("|---|---|---|---|---|")
     for length, recurrent, windows, ratio, paper in rows:
         print(f"| {length:,} | {recurrent * 1e3:.3f} | {windows * 1e3:,.1f} | {ratio:,.0f} | {paper or ''} |")
+
+    if FLAGS.plot:
+        import tensorflow as tf
+
+        tf.io.gfile.makedirs(os.path.dirname(FLAGS.plot) or ".")
+        with tf.io.gfile.GFile(FLAGS.plot, "w") as file:
+            file.write(drawing(title, rows))
+
+
+def device():
+    """What the times were measured on."""
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")
+    return tf.config.experimental.get_device_details(gpus[0])["device_name"] if gpus else f"{os.cpu_count()} CPU cores"
 
 
 def seconds_per_token(model, length):
@@ -62,7 +86,7 @@ def seconds_per_token(model, length):
         initial_state, read = make_reader(model, Reach(length), tgt_len, sliding_window)
         tokens = tf.zeros([1, tgt_len], tf.int32)
 
-        @tf.function
+        @tf.function(jit_compile=FLAGS.jit_compile)
         def score(state):
             hidden, state = read(tokens, state)
             return tf.reduce_sum(model.nll(hidden, tokens)), state
@@ -85,6 +109,45 @@ def seconds_per_token(model, length):
         once()  # traces
     times = [[once() for once in measurements] for _ in range(FLAGS.repeats)]
     return [min(column) for column in zip(*times, strict=True)]
+
+
+def drawing(title, rows):
+    """The ratios against the attention length as an SVG text, ours and the paper's; rows as `main` makes them."""
+    left, top, width, height = 70, 50, 480, 300
+    longest, highest = max(row[0] for row in rows), max(max(row[3], row[4] or 0) for row in rows)
+    step = 10 ** math.floor(math.log10(highest))
+    step = step if highest >= 4 * step else step / 2 if highest >= 2 * step else step / 5
+
+    def place(length, ratio):
+        return f"{left + width * length / longest:.1f},{top + height * (1 - ratio / highest):.1f}"
+
+    def text(x, y, words, anchor="middle"):
+        return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{words}</text>'
+
+    parts = [text(left + width / 2, 20, "Evaluation without recurrence: times slower than Transformer-XL")]
+    parts.append(f'<g font-size="12" fill="#555">{text(left + width / 2, 38, title)}')
+    for i in range(int(highest / step) + 1):
+        y = top + height * (1 - i * step / highest)
+        parts.append(
+            f'<path d="M{left},{y:.1f}h{width}" stroke="#ddd"/>{text(left - 8, y + 4, f"{i * step:,.0f}", "end")}'
+        )
+    for row in rows:
+        parts.append(text(left + width * row[0] / longest, top + height + 20, f"{row[0]:,}"))
+    parts.append(text(left + width / 2, top + height + 42, "attention length, tokens") + "</g>")
+    for name, column, colour in (("paper, GPU", 4, "#999"), ("txl_tf", 3, "#c33")):
+        points = [place(row[0], row[column]) for row in rows if row[column]]
+        if not points:
+            continue
+        parts.append(f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts += ['<circle cx="{}" cy="{}" r="4" fill="{}"/>'.format(*point.split(","), colour) for point in points]
+        x, y = map(float, points[-1].split(","))
+        parts.append(f'<g fill="{colour}">{text(x + 10, y + 5, name, "start")}</g>')
+    size = f'width="{left + width + 110}" height="{top + height + 55}"'
+    body = "\n".join(parts)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="14">\n'
+        f'<rect width="100%" height="100%" fill="white"/>\n{body}\n</svg>\n'
+    )
 
 
 if __name__ == "__main__":

@@ -74,6 +74,22 @@ def test_same_length_makes_the_result_independent_of_the_segment_length(corpus):
     np.testing.assert_allclose(one, other, rtol=0, atol=2e-4)
 
 
+def test_the_batch_size_matters_only_where_a_lane_begins(corpus):
+    """There a token has less context; each lane's first token is not scored. One of the two runs under XLA."""
+    reach = Reach(24, same_length=True)
+    one, (_, whole) = run(corpus, reach, batch_size=1, jit_compile=True)
+    three, (_, parts) = run(corpus, reach, batch_size=3)
+    assert (one["tokens"], three["tokens"]) == tuple(corpus.split("valid").tokens - lane_count for lane_count in (1, 3))
+    start, begun = 0, 0
+    for lane in lanes(corpus, 3):
+        there = whole[start : start + len(lane) - 1]
+        here = parts[begun : begun + len(lane) - 1]
+        seen = CONFIG.n_layer * reach.mem_len  # how far back anything is seen, from layer to layer
+        np.testing.assert_allclose(here[seen:], there[seen:], rtol=0, atol=2e-4)
+        assert start == 0 or np.abs(here[:seen] - there[:seen]).max() > 1e-2
+        start, begun = start + len(lane), begun + len(lane) - 1
+
+
 def test_two_replicas_give_the_result_of_one(corpus):
     one, (ids, log_probs) = run(corpus, batch_size=4)
     two, (ids_2, log_probs_2) = run(corpus, batch_size=4, replicas=2)

@@ -1,16 +1,22 @@
 """The SavedModel in a fresh process that cannot import this package."""
 
+import dataclasses
+import pathlib
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from random_model import CONFIG
+from random_model import CONFIG, random_model
 
+from txl_tf.data.subwords import SubwordVocabulary, train
+from txl_tf.data.vocab import WordVocabulary
 from txl_tf.errors import InputError
 from txl_tf.inference.export import export
+from txl_tf.inference.language_model import LanguageModel
 
+LIMITS = {"top_k": 50, "top_p": 0.9, "repetition_penalty": 1.2}
 PROMPTS = ["", "wörter " * 12, "def f(x):"]
 
 CLIENT = """
@@ -19,10 +25,11 @@ sys.modules["txl_tf"] = None  # importing it would fail
 import numpy as np, tensorflow as tf
 export_dir, results, *prompts = sys.argv[1:]
 model = tf.saved_model.load(export_dir).signatures
+limits = dict(top_k=tf.constant(50), top_p=tf.constant(0.9), repetition_penalty=tf.constant(1.2))
 generated = {
     str(temperature): model["generate"](
         prompts=tf.constant(prompts), max_tokens=tf.constant(40), temperature=tf.constant(temperature),
-        top_k=tf.constant(50), top_p=tf.constant(0.9), seeds=tf.constant([1, 2, 3]))["texts"]
+        stop=tf.constant([], tf.string), seeds=tf.constant([1, 2, 3]), **limits)["texts"]
     for temperature in (0.0, 1.0)
 }
 scored = model["score"](texts=tf.constant(prompts))
@@ -35,24 +42,64 @@ def step(tokens, cache):
 before, old = step(tokens[1:, :66], old)  # a segment and single tokens
 together = {k: tf.concat([young[k], old[k]], 0) for k in young}  # sessions of different age in one batch
 after, _ = step(np.stack([tokens[0, :4], tokens[1, 66:]]), together)
+stepped = tokens
+cache = model["initial_cache"](batch_size=tf.constant(1))
+tokens, written = model["encode"](texts=tf.constant(prompts[1:2]))["tokens"], []
+for n in (7, 13, 20):  # piece by piece, as a server streams
+    cache = model["write"](
+        tokens=tokens, max_tokens=tf.constant(n), temperature=tf.constant(1.0), seeds=tf.constant([2]),
+        **limits, **cache)
+    made = cache.pop("made")
+    tokens = made[:, -1:]
+    written.append(made)
+generated["written"] = model["decode"](tokens=tf.concat(written, 1))["texts"]
 scored = {"score_" + key: value for key, value in scored.items()}
-np.savez(results, before=before, after=after, tokens=tokens, **generated, **scored)
+np.savez(results, before=before, after=after, tokens=stepped, **generated, **scored)
+from tensorflow.python.tools import saved_model_cli
+sys.argv = ["saved_model_cli", "show", "--all", "--dir", export_dir]
+saved_model_cli.main()
 """
 
 
+def request(prompts, max_tokens, **options):
+    """The tensors that the signature `generate` takes."""
+    options = {
+        "temperature": 1.0,
+        "top_k": 0,
+        "top_p": 1.0,
+        "repetition_penalty": 1.0,
+        "seeds": list(range(len(prompts))),
+        "stop": tf.constant([], tf.string),
+    } | options
+    return {
+        name: tf.constant(value) for name, value in {"prompts": prompts, "max_tokens": max_tokens, **options}.items()
+    }
+
+
 @pytest.fixture(scope="module")
-def served(byte_model, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("export")
-    export(byte_model.generator, byte_model.vocabulary, str(folder / "model"), "byte")
-    command = [sys.executable, "-c", CLIENT, str(folder / "model"), str(folder / "results.npz"), *PROMPTS]
-    subprocess.run(command, check=True, cwd=folder, capture_output=True)
-    return np.load(folder / "results.npz", allow_pickle=True)
+def export_dir(byte_model, tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("export") / "model")
+    export(byte_model.generator, byte_model.vocabulary, folder, "byte")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(export_dir, tmp_path_factory):
+    """What the client found, and what saved_model_cli printed ("shown")."""
+    folder = tmp_path_factory.mktemp("client")
+    command = [sys.executable, "-c", CLIENT, export_dir, str(folder / "results.npz"), *PROMPTS]
+    done = subprocess.run(command, check=True, cwd=folder, capture_output=True, text=True)
+    return dict(np.load(folder / "results.npz", allow_pickle=True)) | {"shown": done.stdout}
 
 
 @pytest.mark.parametrize("temperature", ["0.0", "1.0"])
 def test_generate_equals_the_model(byte_model, served, temperature):
-    expected = byte_model.generate(PROMPTS, 40, temperature=float(temperature), top_k=50, top_p=0.9, seed=[1, 2, 3])
+    expected = byte_model.generate(PROMPTS, 40, temperature=float(temperature), seed=[1, 2, 3], **LIMITS)
     assert [text.decode("utf-8", "replace") for text in served[temperature]] == expected
+
+
+def test_write_goes_on_from_its_cache_as_generate_does(served):
+    assert served["written"][0] == served["1.0"][1]
 
 
 def test_score_equals_the_model(byte_model, served):
@@ -74,28 +121,58 @@ def test_sessions_of_different_age_share_a_step(byte_model, served):
     np.testing.assert_allclose(served["after"][0], model.log_prob(hidden)[0], rtol=0, atol=1e-4)
 
 
-def test_the_signatures_say_what_they_take(byte_model, tmp_path):
-    export(byte_model.generator, byte_model.vocabulary, str(tmp_path / "model"), "byte")
-    signatures = tf.saved_model.load(str(tmp_path / "model")).signatures
+def test_the_signatures_say_what_they_take(byte_model, export_dir, served):
+    signatures = tf.saved_model.load(export_dir).signatures
     arguments = {name: set(signature.structured_input_signature[1]) for name, signature in signatures.items()}
+    cache = {"keys", "values", "length", "seen"}
+    sampling = {"max_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "seeds"}
     assert arguments == {
-        "generate": {"prompts", "max_tokens", "temperature", "top_k", "top_p", "seeds"},
+        "generate": {"prompts", "stop", *sampling},
         "score": {"texts"},
+        "encode": {"texts"},
+        "decode": {"tokens"},
         "initial_cache": {"batch_size"},
-        "step": {"tokens", "keys", "values", "length"},
+        "step": {"tokens", *cache},
+        "write": {"tokens", *cache, *sampling},
     }
     keys = signatures["step"].structured_outputs["keys"]
     assert keys.shape.as_list() == [None, CONFIG.n_layer, CONFIG.n_head, CONFIG.mem_len, CONFIG.d_head]
-    readme = (tmp_path / "model" / "README.md").read_text()
+    readme = (pathlib.Path(export_dir) / "README.md").read_text()
     assert all(f"| {name} |" in readme for name in arguments)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="one seed for each prompt"):
-        signatures["generate"](
-            prompts=tf.constant(["a", "b"]),
-            max_tokens=tf.constant(1),
-            temperature=tf.constant(1.0),
-            top_k=tf.constant(0),
-            top_p=tf.constant(1.0),
-            seeds=tf.constant([1]),
-        )
+    assert all(f"signature_def['{name}']" in served["shown"] for name in arguments)
+    for inputs in arguments.values():
+        assert all(f"inputs['{name}'] tensor_info" in served["shown"] for name in inputs)
+    for wrong, message in [
+        ({"seeds": [1]}, "one seed for each text"),
+        ({"stop": [""]}, "stop strings must not be empty"),
+        ({"repetition_penalty": 0.5}, "repetition_penalty must be at least 1"),
+    ]:
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            signatures["generate"](**request(["a", "b"], 1, **wrong))
+    free = signatures["generate"](**request(["a"], 30))["texts"].numpy()[0]
+    stop = [free[12:14], free[9:11], b"not in it"]
+    stopped = signatures["generate"](**request(["a"], 30, stop=stop))["texts"].numpy()[0]
+    assert stopped == free[: min(free.find(string) for string in stop[:2])]
     with pytest.raises(InputError, match="not empty"):
-        export(byte_model.generator, byte_model.vocabulary, str(tmp_path / "model"), "byte")
+        export(byte_model.generator, byte_model.vocabulary, export_dir, "byte")
+
+
+@pytest.mark.parametrize("kind", ["words", "subwords"])
+def test_words_and_subwords_are_inside_the_graph(kind, tmp_path):
+    """Text goes in and comes out as the Python vocabulary has it: tables and the SentencePiece model travel along."""
+    words = ["a", "rose", "is", "the", "end"]
+    if kind == "words":
+        vocabulary = WordVocabulary([*dict.fromkeys(words), "<eos>", "<unk>"])
+    else:
+        vocabulary = SubwordVocabulary(train(dict.fromkeys([*words, "\n"], 9), 275))
+    model = random_model(dataclasses.replace(CONFIG, vocab_size=vocabulary.vocab_size))
+    own = LanguageModel(model, vocabulary)
+    export(own.generator, vocabulary, str(tmp_path / "model"), kind)
+    signatures = tf.saved_model.load(str(tmp_path / "model")).signatures
+    prompts = ["a rose is", "", "the end\n a rôse"]
+    made = signatures["generate"](**request(prompts, 12, seeds=[4, 5, 6]))["texts"].numpy()
+    assert [text.decode("utf-8", "replace") for text in made] == own.generate(prompts, 12, seed=[4, 5, 6])
+    scores = signatures["score"](texts=tf.constant(prompts))
+    for i, score in enumerate(own.score(prompts)):
+        assert scores["tokens"][i, : len(score.ids)].numpy().tolist() == score.ids.tolist()
+        assert float(scores["total"][i]) == pytest.approx(score.total, abs=1e-3)

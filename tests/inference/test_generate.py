@@ -87,6 +87,19 @@ def test_no_token_costs_a_copy_of_the_cache(byte_model):
     assert len(copies) <= len(rings)
 
 
+def test_a_token_costs_the_same_however_long_the_text_is(byte_model):
+    """The compiled step has static shapes, and the draft of a long text is no larger than that of none."""
+    generator, choice = byte_model.generator, Sampling().choice([0])
+    draft, given = generator.begin(np.zeros([1, 0], np.int32)), tf.fill([1, CHUNK], -1)
+    shapes = [part.shape for part in tf.nest.flatten(draft)]
+    program = generator.decode.experimental_get_compiler_ir(draft, given, tf.constant(CHUNK), choice)(stage="hlo")
+    assert "while(" in program and "<=" not in program  # XLA writes a dynamic size as <=n
+    for _ in range(4):  # the ring of 88 slots goes round more than twice
+        _, draft = generator.decode(draft, given, tf.constant(CHUNK), choice)
+    assert [part.shape for part in tf.nest.flatten(draft)] == shapes
+    assert generator.decode.experimental_get_tracing_count() == 1
+
+
 def test_repetition_penalty_is_on_what_prompt_and_text_have(byte_model):
     ids = byte_model.vocabulary.encode("ab" * 40)  # longer than a segment
 

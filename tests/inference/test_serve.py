@@ -1,5 +1,6 @@
 """The example server over HTTP."""
 
+import asyncio
 import concurrent.futures
 import importlib.util
 import json
@@ -10,34 +11,64 @@ import urllib.request
 
 import numpy as np
 import pytest
+from aiohttp import web
 
 from txl_tf.inference.export import export
 
 
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
 @pytest.fixture(scope="module")
-def call(byte_model, tmp_path_factory):
-    """call(path, request, method) -> (status, answer) of a running server."""
+def clock():
+    """The server's time, which stands still unless a test moves it."""
+    return Clock()
+
+
+@pytest.fixture(scope="module")
+def address(byte_model, clock, tmp_path_factory):
+    """Where a server runs, in a thread."""
     path = pathlib.Path(__file__).parents[2] / "examples" / "serve.py"
     spec = importlib.util.spec_from_file_location("serve", path)
     serve = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(serve)
     export_dir = str(tmp_path_factory.mktemp("served") / "model")
     export(byte_model.generator, byte_model.vocabulary, export_dir, "byte")
-    server = serve.make_server(serve.Service(export_dir, max_sessions=8), "127.0.0.1", 0)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    service = serve.Service(export_dir, max_sessions=8, session_seconds=60, clock=clock)
+    loop, runner = asyncio.new_event_loop(), web.AppRunner(serve.make_app(service))
+
+    async def start():
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        return runner.addresses[0][1]
+
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    port = asyncio.run_coroutine_threadsafe(start(), loop).result()
+    yield f"http://127.0.0.1:{port}"
+    asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def call(address):
+    """call(path, request, method) -> (status, answer)."""
 
     def call(path, request=None, method="POST"):
         data = request if isinstance(request, bytes) else json.dumps(request or {}).encode()
-        address = f"http://127.0.0.1:{server.server_port}{path}"
         try:
-            with urllib.request.urlopen(urllib.request.Request(address, data, method=method), timeout=120) as answer:
+            message = urllib.request.Request(address + path, data, method=method)
+            with urllib.request.urlopen(message, timeout=120) as answer:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             return error.code, json.load(error)
 
-    yield call
-    server.shutdown()
-    server.server_close()
+    return call
 
 
 def test_generate_and_score(call, byte_model):
@@ -47,6 +78,22 @@ def test_generate_and_score(call, byte_model):
     assert status == 200
     assert answer["total"] == pytest.approx([byte_model.score("abc").total, 0.0], abs=1e-3)
     assert answer["tokens"] == [[97, 98, 99], []]
+
+
+def test_stop_and_repetition_penalty(call, byte_model):
+    text = byte_model.generate("x", 20, repetition_penalty=1.3)
+    stop = next(character for character in text[5:] if character.isascii())
+    request = {"prompts": ["x"], "max_tokens": 20, "repetition_penalty": 1.3, "stop": ["not in it", stop]}
+    assert call("/generate", request)[1]["texts"] == [text[: text.index(stop)]]
+
+
+@pytest.mark.parametrize("prompt", ["def f(", ""])
+def test_a_stream_comes_in_pieces_that_are_the_text(address, byte_model, prompt):
+    data = json.dumps({"prompt": prompt, "max_tokens": 50, "top_p": 0.9, "seed": 3}).encode()
+    with urllib.request.urlopen(address + "/stream", data, timeout=120) as answer:
+        pieces = [json.loads(line)["text"] for line in answer]
+    assert len(pieces) == 5  # 1 + 3 * 16 + 1 tokens
+    assert "".join(pieces) == byte_model.generate(prompt, 50, top_p=0.9, seed=3)
 
 
 def test_concurrent_sessions_do_not_mix(call, byte_model):
@@ -72,15 +119,21 @@ def test_concurrent_sessions_do_not_mix(call, byte_model):
 @pytest.mark.parametrize(
     ("path", "request_", "status", "reason"),
     [
-        ("/nothing", {}, 404, "there is no /nothing"),
+        ("/nothing", {}, 404, "POST /nothing: Not Found"),
+        ("/score", b"x" * (1 << 21), 413, "Too Large"),
+        ("/stream", {"prompt": ["x"]}, 400, "prompt must be a string"),
+        ("/stream", {"prompt": "x", "top_p": 7}, 400, "top_p must be above 0"),
+        ("/stream", {"prompt": "x", "seed": 1.5}, 400, "seed must be of type int"),
         ("/generate", b"{", 400, "not JSON"),
         ("/generate", b"[1]", 400, "JSON object"),
         ("/generate", {"prompts": "x"}, 400, "prompts must be a list"),
         ("/generate", {"prompts": ["x"], "temperature": "hot"}, 400, "temperature must be of type float"),
-        ("/generate", {"prompts": ["x"], "max_tokens": 0}, 400, "max_tokens must be at least 1"),
-        ("/generate", {"prompts": ["x"], "max_tokens": 10**6}, 400, "max_tokens must be at most"),
+        ("/generate", {"prompts": ["x"], "max_tokens": 0}, 400, "max_tokens must be at least 1 and"),
+        ("/generate", {"prompts": ["x"], "max_tokens": 10**6}, 400, "max_tokens must be at least 1 and at most"),
         ("/generate", {"prompts": ["x"], "top_p": 7}, 400, "top_p must be above 0"),
-        ("/generate", {"prompts": ["x"], "seeds": [1, 2]}, 400, "one seed for each prompt"),
+        ("/generate", {"prompts": ["x"], "stop": "x"}, 400, "stop must be a list of strings"),
+        ("/generate", {"prompts": ["x"], "stop": [""]}, 400, "stop strings must not be empty"),
+        ("/generate", {"prompts": ["x"], "seeds": [1, 2]}, 400, "one seed for each text"),
         ("/score", {"texts": [3]}, 400, "texts must be a list of strings"),
         ("/sessions/unknown", {"tokens": [1]}, 404, "no session 'unknown'"),
         ("/sessions/unknown", {"tokens": [256]}, 400, "tokens must be a list of integers from 0 to 255"),
@@ -92,8 +145,18 @@ def test_wrong_requests_get_a_reason(call, path, request_, status, reason):
     assert reason in answer["error"]
 
 
-def test_the_oldest_session_is_forgotten(call):
-    first = call("/sessions")[1]["session"]
-    for _ in range(8):
-        call("/sessions")
-    assert call(f"/sessions/{first}", {"tokens": [1]})[0] == 404
+def test_there_is_a_wrong_method(call):
+    assert call("/score", method="PUT")[0] == 405
+
+
+def test_sessions_are_limited_and_forgotten_when_unused(call, clock):
+    clock.now += 61  # whatever other tests left open
+    names = [call("/sessions")[1]["session"] for _ in range(8)]
+    status, answer = call("/sessions")
+    assert status == 429 and "8 sessions are open" in answer["error"]
+    clock.now += 50
+    assert call(f"/sessions/{names[0]}", {"tokens": [1]})[0] == 200
+    clock.now += 50
+    assert call(f"/sessions/{names[1]}", {"tokens": [1]})[0] == 404
+    assert call(f"/sessions/{names[0]}", {"tokens": [1]})[1]["length"] == 2
+    assert call("/sessions")[0] == 200

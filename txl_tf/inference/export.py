@@ -4,11 +4,18 @@ Signatures (`saved_model_cli show --all --dir=..` lists them with their shapes):
 
 generate       prompts, and how to sample -> texts
 score          texts -> the log-probability of every token, and of each text
+encode, decode texts -> tokens, and back
 initial_cache  batch_size -> the cache of texts of which nothing was read
 step           tokens, cache -> log-probabilities of the next token after each, and the new cache
+write          tokens, cache, and how to sample -> more tokens, and the new cache
 
 A session is a cache that its owner keeps: rows of caches can be cut apart and put together along axis 0 at any time,
 so sessions of different age share a batch.
+
+For serving on a TPU, fix the shapes: there every batch size, `max_tokens` and length of a text is compiled anew. Export
+the signatures with the sizes that are served in place of None (their TensorSpecs are in `ServedModel.signatures`), with
+jit_compile=False since the TPU's server compiles what it runs; strings stay on the host, so let `encode`, `step` and
+`write` be called rather than `generate`. None of this has been run on a TPU.
 """
 
 import json
@@ -17,6 +24,7 @@ import tensorflow as tf
 
 from txl_tf.errors import InputError
 from txl_tf.inference.cache import Cache
+from txl_tf.inference.generate import Draft, mark
 from txl_tf.inference.sampling import Choice
 from txl_tf.inference.score import score_tokens
 
@@ -29,7 +37,8 @@ README = """\
     model = tf.saved_model.load("{name}").signatures
     model["generate"](
         prompts=tf.constant(["Once upon"]), max_tokens=tf.constant(200), temperature=tf.constant(0.8),
-        top_k=tf.constant(0), top_p=tf.constant(1.0), seeds=tf.constant([1]))["texts"]
+        top_k=tf.constant(0), top_p=tf.constant(1.0), repetition_penalty=tf.constant(1.0),
+        seeds=tf.constant([1]), stop=tf.constant([], tf.string))["texts"]
     model["score"](texts=tf.constant(["Once upon a time"]))["total"]
 
     # a session: the cache goes in and comes out
@@ -42,15 +51,23 @@ Sizes: {sizes}.
 | signature | in | out |
 |---|---|---|
 | generate | prompts: strings [B]; "" starts from the start token. max_tokens: int32, for each. temperature: float, 0 \
-takes the most likely token. top_k: int32, 0 means all. top_p: float, 1 means all. seeds: int32 [B]; what is made \
-depends on a row's own seed and prompt alone. | texts: strings [B], the continuations. tokens: int32 [B, max_tokens]. |
+takes the most likely token. top_k: int32, 0 means all. top_p: float, 1 means all. repetition_penalty: float, 1 means \
+none. seeds: int32 [B]; what is made depends on a row's own seed and prompt alone. stop: strings [n], n may be 0; \
+texts end before the first of them. | texts: strings [B], the continuations. tokens: int32 [B, max_tokens], all \
+that were made. |
 | score | texts: strings [B] | tokens: int32 [B, n], -1 past a text's end. log_probs: float [B, n] in nats, the \
 first token's after the start token, 0 past the end. lengths: int32 [B]. total: float [B], sums. |
-| initial_cache | batch_size: int32 | keys, values, length: the cache of texts of which nothing was read |
-| step | tokens: int32 [B, T], any T; keys, values, length: the cache | log_probs: float [B, T, V], after each token; \
-keys, values, length: the new cache |
+| encode | texts: strings [B] | tokens: int32 [B, n], -1 past a text's end. lengths: int32 [B]. start_token: \
+int32, what to read first where there is nothing else. |
+| decode | tokens: int32 [B, n] | texts: strings [B] |
+| initial_cache | batch_size: int32 | the cache of texts of which nothing was read |
+| step | tokens: int32 [B, T], any T; the cache | log_probs: float [B, T, V], after each token; the new cache |
+| write | tokens: int32 [B, T], T at least 1, what is to be read; the cache; max_tokens, temperature, top_k, top_p, \
+repetition_penalty, seeds: as for generate | made: int32 [B, max_tokens]; the new cache. The last token made was not \
+read yet: it comes first in what is read next. |
 
-The cache: keys and values [B, layers, heads, memory, head size], oldest first; length int32 [B], tokens read so far.
+The cache is four tensors by name, in and out: keys and values [B, layers, heads, memory, head size], oldest first; \
+length int32 [B], tokens read so far; seen bool [B, V], which tokens the text has, for the repetition penalty.
 Rows are independent: stack and split them along axis 0 as sessions come and go.
 """
 
@@ -77,11 +94,16 @@ class ServedModel(tf.Module):
             [None, config.n_layer, config.n_head, decoder.reach.mem_len, config.d_head],
             self.generator.model.compute_dtype,
         )
+        cache = [ring, ring, numbers, tf.TensorSpec([None, config.vocab_size], tf.bool)]
+        tokens, sampling = tf.TensorSpec([None, None], tf.int32), [number, count, number, number, numbers]
         arguments = {
-            self.generate: [texts, count, number, count, number, numbers],
+            self.generate: [texts, count, *sampling, texts],
             self.score: [texts],
+            self.encode: [texts],
+            self.decode: [tokens],
             self.initial_cache: [count],
-            self.step: [tf.TensorSpec([None, None], tf.int32), ring, ring, numbers],
+            self.step: [tokens, *cache],
+            self.write: [tokens, *cache, count, *sampling],
         }
         # Without autograph: the loops are written as such, and the SavedModel needs no Python to explain itself.
         return {
@@ -94,18 +116,18 @@ class ServedModel(tf.Module):
             for function, specs in arguments.items()
         }
 
-    def generate(self, prompts, max_tokens, temperature, top_k, top_p, seeds):
+    def generate(self, prompts, max_tokens, temperature, top_k, top_p, repetition_penalty, seeds, stop):
         """The signature `generate`; see README."""
-        with tf.control_dependencies(_checks(prompts, max_tokens, temperature, top_k, top_p, seeds)):
+        choice = Choice(seeds, temperature, top_k, top_p, repetition_penalty)
+        with tf.control_dependencies([*_checks(tf.size(prompts), max_tokens, choice), _check_stop(stop)]):
             ids = self.vocabulary.encode_tensor(prompts)
-        choice = Choice(seeds, temperature, top_k, top_p, repetition_penalty=tf.constant(1.0))
         lengths = tf.cast(ids.row_lengths(), tf.int32)
         padded = ids.to_tensor(self.vocabulary.start_token, shape=[None, None])
         padded = tf.cond(
             tf.size(padded) > 0, lambda: padded, lambda: tf.fill([tf.size(lengths), 1], self.vocabulary.start_token)
         )
         tokens = self.generator.generate(padded, tf.maximum(lengths, 1), max_tokens, choice)
-        return {"texts": self.vocabulary.decode_tensor(tokens), "tokens": tokens}
+        return {"texts": _until_stop(self.vocabulary.decode_tensor(tokens), stop), "tokens": tokens}
 
     def score(self, texts):
         """The signature `score`; see README."""
@@ -120,23 +142,68 @@ class ServedModel(tf.Module):
             "total": tf.cast(tf.reduce_sum(tf.cast(log_probs, tf.float64), axis=1), tf.float32),
         }
 
+    def encode(self, texts):
+        """The signature `encode`; see README."""
+        ids = self.vocabulary.encode_tensor(texts)
+        return {
+            "tokens": ids.to_tensor(-1),
+            "lengths": tf.cast(ids.row_lengths(), tf.int32),
+            "start_token": tf.constant(self.vocabulary.start_token, tf.int32),
+        }
+
+    def decode(self, tokens):
+        """The signature `decode`; see README."""
+        with tf.control_dependencies([self._check_tokens(tokens)]):
+            return {"texts": self.vocabulary.decode_tensor(tf.identity(tokens))}
+
     def initial_cache(self, batch_size):
         """The signature `initial_cache`; see README."""
-        return self._pack(self.generator.initial_cache(batch_size))
+        draft = self.generator.begin(tf.zeros([batch_size, 0], tf.int32))
+        return self._pack(draft.cache, draft.seen)
 
-    def step(self, tokens, keys, values, length):
+    def step(self, tokens, keys, values, length, seen):
         """The signature `step`; see README."""
-        log_probs, cache = self.generator.read(tokens, self._unpack(keys, values, length))
-        return {"log_probs": log_probs} | self._pack(cache)
+        with tf.control_dependencies([self._check_tokens(tokens)]):
+            log_probs, cache = self.generator.read(tokens, self._unpack(keys, values, length))
+            seen = mark(seen, tokens)
+        return {"log_probs": log_probs} | self._pack(cache, seen)
 
-    def _pack(self, cache):
-        """A Cache as three tensors whose rows are independent: keys and values [B, N, H, M, d], oldest first."""
+    def write(
+        self,
+        tokens,
+        keys,
+        values,
+        length,
+        seen,
+        max_tokens,
+        temperature,
+        top_k,
+        top_p,
+        repetition_penalty,
+        seeds,
+    ):
+        """The signature `write`; see README."""
+        batch_size, t_len = tf.shape(tokens)[0], tf.shape(tokens)[1]
+        choice = Choice(seeds, temperature, top_k, top_p, repetition_penalty)
+        checks = [*_checks(batch_size, max_tokens, choice), self._check_tokens(tokens)]
+        with tf.control_dependencies([*checks, tf.debugging.assert_positive(t_len, "tokens must be at least one")]):
+            draft = Draft(self._unpack(keys, values, length), tf.zeros([batch_size], tf.int32), seen)
+        made, draft = self.generator.write(draft, tokens, tf.fill([batch_size], t_len), max_tokens, choice)
+        return {"made": made} | self._pack(draft.cache, draft.seen)
+
+    def _check_tokens(self, tokens):
+        vocab_size = self.generator.model.config.vocab_size
+        allowed = (tokens >= 0) & (tokens < vocab_size)
+        return tf.debugging.assert_equal(allowed, True, f"tokens must be from 0 to {vocab_size - 1}")
+
+    def _pack(self, cache, seen):
+        """A Cache as tensors whose rows are independent: keys and values [B, N, H, M, d], oldest first."""
         slots, m_len = self.generator.decoder.slots, self.generator.decoder.reach.mem_len
 
         def pack(rings):
             return tf.stack([tf.roll(ring, -cache.start, axis=2)[:, :, slots - m_len :] for ring in rings], axis=1)
 
-        return {"keys": pack(cache.keys), "values": pack(cache.values), "length": cache.length}
+        return {"keys": pack(cache.keys), "values": pack(cache.values), "length": cache.length, "seen": seen}
 
     def _unpack(self, keys, values, length):
         spare = self.generator.decoder.slots - self.generator.decoder.reach.mem_len
@@ -184,12 +251,30 @@ def export(generator, vocabulary, export_dir, unit):
         file.write(README.format(name=name, sizes=json.dumps(sizes)))
 
 
-def _checks(prompts, max_tokens, temperature, top_k, top_p, seeds):
+def _checks(batch_size, max_tokens, choice):
     """Assertions whose messages a client of the SavedModel reads."""
+    top_p = choice.top_p
     return [
         tf.debugging.assert_greater(max_tokens, 0, "max_tokens must be at least 1"),
-        tf.debugging.assert_greater_equal(temperature, 0.0, "temperature must not be negative"),
-        tf.debugging.assert_greater_equal(top_k, 0, "top_k must not be negative"),
+        tf.debugging.assert_greater_equal(choice.temperature, 0.0, "temperature must not be negative"),
+        tf.debugging.assert_greater_equal(choice.top_k, 0, "top_k must not be negative"),
         tf.debugging.assert_equal((top_p > 0) & (top_p <= 1), True, "top_p must be above 0 and at most 1"),
-        tf.debugging.assert_equal(tf.size(seeds), tf.size(prompts), "give one seed for each prompt"),
+        tf.debugging.assert_greater_equal(choice.repetition_penalty, 1.0, "repetition_penalty must be at least 1"),
+        tf.debugging.assert_equal(tf.size(choice.seeds), batch_size, "give one seed for each text"),
     ]
+
+
+def _check_stop(stop):
+    return tf.debugging.assert_equal(tf.strings.length(stop) > 0, True, "stop strings must not be empty")
+
+
+def _until_stop(texts, stop):
+    """Strings [B], each up to the first of the strings `stop` [n] that it has."""
+
+    def shorten(i, ends):
+        before = tf.strings.split(texts, stop[i], maxsplit=1).to_tensor()[:, 0]
+        return i + 1, tf.minimum(ends, tf.strings.length(before))
+
+    ends = tf.strings.length(texts)
+    ends = tf.while_loop(lambda i, _: i < tf.size(stop), shorten, (0, ends))[1]
+    return tf.strings.substr(texts, tf.zeros_like(ends), ends)

@@ -117,15 +117,15 @@ class Generator(tf.Module):
     def begin(self, tokens):
         """Reads the beginning of texts, whole segments: int32 [B, n S], n >= 0 -> a Draft."""
         batch_size = tf.shape(tokens)[0]
-        cache = self.read_segments(tokens, self.initial_cache(batch_size))
         unseen = tf.zeros([batch_size, self.model.config.vocab_size], tf.bool)
-        return Draft(cache, last=tf.zeros([batch_size], tf.int32), seen=_mark(unseen, tokens))
+        return self._read_on(Draft(self.initial_cache(batch_size), tf.zeros([batch_size], tf.int32), unseen), tokens)
+
+    def _read_on(self, draft, tokens):
+        """The Draft after whole segments, int32 [B, n S]."""
+        return draft._replace(cache=self.read_segments(tokens, draft.cache), seen=mark(draft.seen, tokens))
 
     def generate(self, prompts, lengths, max_tokens, choice):
         """Continues prompts of any lengths, each as if it were alone.
-
-        What all prompts have in common, the shortest one's length, is read in segments; then every row reads its own
-        prompt token while it has one, else the token that was just chosen for it.
 
         Args:
             prompts: int32 [B, P], padded with anything.
@@ -136,21 +136,40 @@ class Generator(tf.Module):
         Returns:
             int32 [B, max_tokens].
         """
-        given, common, steps = self.lay_out(prompts, lengths, max_tokens)
+        return self.write(self.begin(prompts[:, :0]), prompts, lengths, max_tokens, choice)[0]
+
+    def write(self, draft, tokens, lengths, max_tokens, choice):
+        """Reads on in texts and continues them.
+
+        What all have in common, the shortest one's length, is read in segments; then every row reads its own next
+        token while it has one, else the token that was just chosen for it.
+
+        Args:
+            draft: a Draft; its `last` does not count.
+            tokens: int32 [B, P], padded with anything.
+            lengths, max_tokens, choice: as for `generate`.
+
+        Returns:
+            int32 [B, max_tokens], and the Draft after the last but one of them where all lengths are equal; otherwise
+            the Drafts of shorter rows are further on.
+        """
+        given, common, steps = self.lay_out(tokens, lengths, max_tokens)
         chunks = tf.shape(given)[1] // CHUNK
 
         def body(i, draft, made):
             piece = tf.reshape(given[:, i * CHUNK : (i + 1) * CHUNK], [-1, CHUNK])
-            tokens, draft = self.decode(draft, piece, tf.minimum(CHUNK, steps - i * CHUNK), choice)
-            return i + 1, draft, made.write(i, tf.transpose(tokens))
+            chosen, draft = self.decode(draft, piece, tf.minimum(CHUNK, steps - i * CHUNK), choice)
+            return i + 1, draft, made.write(i, tf.transpose(chosen))
 
-        state = (0, self.begin(prompts[:, :common]), tf.TensorArray(tf.int32, chunks, element_shape=[CHUNK, None]))
-        made = tf.while_loop(lambda i, *_: i < chunks, body, state)[-1]
+        made = tf.TensorArray(tf.int32, chunks, element_shape=[CHUNK, None])
+        state = (0, self._read_on(draft, tokens[:, :common]), made)
+        _, draft, made = tf.while_loop(lambda i, *_: i < chunks, body, state)
         first = lengths - 1 - common  # the step that reads a prompt's last token makes the first new one
-        return tf.gather(tf.transpose(made.concat()), first[:, None] + tf.range(max_tokens), batch_dims=1)
+        chosen = tf.gather(tf.transpose(made.concat()), first[:, None] + tf.range(max_tokens), batch_dims=1)
+        return chosen, draft
 
     def lay_out(self, prompts, lengths, max_tokens):
-        """How prompts of any lengths are read side by side; arguments as for `generate`.
+        """How texts of any lengths are read side by side; arguments as for `generate`.
 
         Returns:
             given: int32 [B, n CHUNK], the prompts' tokens from `common` on, -1 behind them.
@@ -180,7 +199,7 @@ class Generator(tf.Module):
 
         def body(i, draft, made):
             token = tf.where(given[:, i] >= 0, given[:, i], draft.last)
-            seen = _mark(draft.seen, token[:, None])
+            seen = mark(draft.seen, token[:, None])
             hidden, cache = self.decoder(token[:, None], draft.cache, kernels)
             log_prob = tf.cast(self.model.log_prob(hidden[:, 0]), tf.float32)
             log_prob = penalise(log_prob, seen, choice.repetition_penalty)
@@ -201,7 +220,7 @@ class Generator(tf.Module):
         return Draft(self.decoder.cache_spec(), tf.TensorSpec([None], tf.int32), seen)
 
 
-def _mark(seen, tokens):
+def mark(seen, tokens):
     """`seen` [B, V], true also for tokens [B, n]."""
     rows = tf.broadcast_to(tf.range(tf.shape(tokens)[0])[:, None], tf.shape(tokens))
     places = tf.stack([rows, tokens], axis=-1)
