@@ -11,7 +11,7 @@ CONFIG = Config(
     TrainConfig(
         train_steps=12, learning_rate=1e-2, steps_per_loop=5, log_steps=3, save_steps=4, eval_steps=6, jit_compile=False
     ),
-    EvalConfig(batch_size=4, tgt_len=16, mem_len=16, clamp_len=-1),
+    EvalConfig(batch_size=4, tgt_len=16, mem_len=16, clamp_len=-1, jit_compile=False),
 )
 
 

@@ -102,6 +102,50 @@ def test_generation_begins_with_the_prompt(results):
     assert len(results["generate"].stdout) > 100
 
 
+@pytest.fixture
+def model(results, folder):
+    """--model_dir and --data_dir of what was trained."""
+    (model_dir,), (data_dir,) = (folder / "runs").iterdir(), (folder / "data").iterdir()
+    return f"--model_dir={model_dir}", f"--data_dir={data_dir}"
+
+
+def test_samples_and_the_best_of_a_beam_search_are_told_apart(model):
+    flags = ["scripts/generate.py", model[0], "--prompt=line", "--max_tokens=8", "--num_samples=2"]
+    assert re.findall("^--- .*", run(*flags, "--seed=3").stdout, re.MULTILINE) == [
+        "--- sample 1, seed 3",
+        "--- sample 2, seed 4",
+    ]
+    totals = re.findall("^--- log-probability (.*)\nline", run(*flags, "--beam_size=3").stdout, re.MULTILINE)
+    assert len(totals) == 2 and float(totals[0]) >= float(totals[1])
+
+
+def test_the_lines_of_a_file_are_scored(model, folder):
+    (folder / "lines.txt").write_text("line 1 of\n\nno line\n")
+    scores = [
+        json.loads(line)
+        for line in run("scripts/score.py", model[0], f"--input={folder}/lines.txt", "--per_token").stdout.splitlines()
+    ]
+    assert [score["text"] for score in scores] == ["line 1 of", "", "no line"]
+    assert [score["tokens"] for score in scores] == [len(score["ids"]) for score in scores] == [9, 0, 7]
+    assert all(score["total"] == pytest.approx(sum(score["log_probs"]), abs=1e-4) for score in scores)
+
+
+def test_every_scored_token_is_written(model, folder):
+    out = run("scripts/evaluate.py", *model, "--split=valid", f"--per_token_out={folder}/tokens.tsv", "--nojit_compile")
+    result = json.loads(out.stdout.splitlines()[-1])
+    head, *rows = (folder / "tokens.tsv").read_text().splitlines()
+    assert (head, len(rows)) == ("id\tlog_prob\ttoken", result["tokens"])
+    total = sum(float(row.split("\t")[1]) for row in rows)
+    assert -total / len(rows) == pytest.approx(result["loss"], abs=1e-4)
+
+
+def test_effective_context_lengths_of_a_group(model):
+    (model_dir,) = (flag.partition("=")[2] for flag in model[:1])
+    flags = [f"--model_dirs={model_dir},{model_dir}", model[1], "--context_lengths=4,8,12", "--positions=30"]
+    one, other = (json.loads(line) for line in run("scripts/recl.py", *flags).stdout.splitlines())
+    assert one == other and one["recl"] in (4, 8, 12) and len(one["gains"]) == 2
+
+
 def test_training_started_again_continues(results, folder):
     (model_dir,), (data_dir,) = (folder / "runs").iterdir(), (folder / "data").iterdir()
     copy = shutil.copytree(model_dir, folder / "again")
@@ -135,6 +179,7 @@ def test_demo(tmp_path):
         ("export_savedmodel.py --model_dir=/nowhere --export_dir=/tmp/x", "/nowhere has no config.json"),
         ("prepare_data.py --dataset=text --data_dir=/tmp/x", "needs --source"),
         ("continue_savedmodel.py --export_dir=/nowhere --prompt=a", "is not an exported model"),
+        ("eval_speed.py --attn_lens=many", "must be integers separated by commas"),
     ],
 )
 def test_bad_input_gets_one_line_and_no_traceback(command, message):
