@@ -1,7 +1,8 @@
 """The largest published models at full size: `make test-full-size`, not part of the suite.
 
-Random weights under the published names and shapes go through the commands of docs/reproduce.md; the log-probabilities
-are those of the source's own conventions in NumPy. Needs 8 GB of memory and 3 GB of disk.
+Random weights under the published names and shapes go through the commands of docs/reproduce.md, with the paper's
+evaluation settings; the first lane's log-probabilities are those of the source's own conventions in NumPy. Needs 12 GB
+of memory, 8 of them for a command, and 3 GB of disk.
 """
 
 import os
@@ -49,19 +50,21 @@ def test_import_and_evaluate(tmp_path, name):
         clamp_len=evaluation.clamp_len,
         same_length=evaluation.same_length,
     )
+    lanes = {"enwik8_large": 2, "wt103_large": evaluation.batch_size}[name]  # 16 of enwik8's would take 16 GB
+    lane_tokens = evaluation.tgt_len + 9  # a whole segment and the start of another
     draw = np.random.default_rng(5)
     weights = tf_tensors(sizes, draw, scale=0.03)
     assert sum(array.size for array in weights.values()) == PRESETS[name].parameters
     files.write_tf(str(tmp_path / "model.ckpt-0"), weights)
     if name == "enwik8_large":
         symbols = [str(i) for i in range(256) if i != 10][: sizes.vocab_size]
-        text = bytes(draw.choice([int(symbol) for symbol in symbols], 480).tolist())
-        (tmp_path / "enwik8").write_bytes(text)
+        text = bytes(draw.choice([int(symbol) for symbol in symbols], 20 * lanes * lane_tokens).tolist())
+        (tmp_path / "enwik8").write_bytes(text)  # a twentieth is test
         corpus = ["--dataset=enwik8", f"--source={tmp_path}/enwik8"]
     else:
         symbols = ["<eos>", "<unk>", *(f"w{i}" for i in range(2, sizes.vocab_size))]
         for split in ("train", "valid", "test"):
-            ids = np.exp(draw.uniform(0, np.log(sizes.vocab_size), 23)).astype(int)  # some from every cluster
+            ids = np.exp(draw.uniform(0, np.log(sizes.vocab_size), lanes * lane_tokens - 1)).astype(int)  # all clusters
             (tmp_path / f"wiki.{split}.tokens").write_text(" ".join(symbols[i] for i in ids) + "\n")
         corpus = ["--dataset=wt103", f"--source={tmp_path}"]
     (tmp_path / "symbols.txt").write_text("\n".join(symbols) + "\n")
@@ -74,16 +77,23 @@ def test_import_and_evaluate(tmp_path, name):
         file.unlink()
     run("scripts/prepare_data.py", *corpus, f"--vocab_file={tmp_path}/run/vocab.txt", f"--data_dir={tmp_path}/data")
     run(
-        "scripts/evaluate.py", f"--model_dir={tmp_path}/run", f"--data_dir={tmp_path}/data", "--batch_size=1",
-        "--tgt_len=8", f"--per_token_out={tmp_path}/scores.tsv",
-    )  # fmt: skip
+        "scripts/evaluate.py",
+        f"--model_dir={tmp_path}/run",
+        f"--data_dir={tmp_path}/data",
+        f"--batch_size={lanes}",
+        f"--per_token_out={tmp_path}/scores.tsv",
+    )
 
     rows = [line.split("\t") for line in (tmp_path / "scores.tsv").read_text().splitlines()[1:]]
-    targets, found = np.array([int(row[0]) for row in rows]), np.array([float(row[1]) for row in rows])
+    assert len(rows) == lanes * (lane_tokens - 1)
+    targets, found = ([kind(row[i]) for row in rows[: lane_tokens - 1]] for i, kind in enumerate((int, float)))
     corpus = load_corpus(str(tmp_path / "data"))
-    ((inputs, _),) = evaluation_batches(corpus, "test", 1, len(targets)).as_numpy_iterator()
-    tokens = [inputs[0, 0], *targets]
-    segments = [tokens[:-1][start : start + 8] for start in range(0, len(targets), 8)]
+    inputs, _ = next(evaluation_batches(corpus, "test", lanes, evaluation.tgt_len).as_numpy_iterator())
+    lane = [inputs[0, 0], *targets[:-1]]
+    segments = [lane[start : start + evaluation.tgt_len] for start in range(0, len(lane), evaluation.tgt_len)]
     wanted = np.concatenate(tf_log_probs(weights, sizes, segments))[np.arange(len(targets)), targets]
-    print(f"{name}: {len(targets)} tokens, largest difference {np.abs(found - wanted).max():.1e}")
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-3)
+    difference = np.abs(found - wanted).max()
+    print(
+        f"{name}: {len(rows)} tokens, {len(targets)} of them compared, largest difference {difference:.1e}", flush=True
+    )
+    assert difference < 1e-3

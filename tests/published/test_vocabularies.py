@@ -28,10 +28,10 @@ def test_cache_pkl(tmp_path, protocol):
 
 
 def test_cache_pkl_of_python_2(tmp_path):
-    """Bytes for strings, an object of a new-style class by way of copy_reg."""
+    """Bytes for strings, an object by way of copy_reg, a class of the script that was run."""
     words = b"(" + b"".join(map(python_2_string, WORDS)) + b"l"
     vocab = b"ccopy_reg\n_reconstructor\n(cvocabulary\nVocab\nc__builtin__\nobject\nNtR}U\x07idx2sym" + words + b"sb"
-    (tmp_path / "cache.pkl").write_bytes(b"\x80\x02cdata_utils\nCorpus\n)\x81}U\x05vocab" + vocab + b"sb.")
+    (tmp_path / "cache.pkl").write_bytes(b"\x80\x02c__main__\nCorpus\n)\x81}U\x05vocab" + vocab + b"sb.")
     assert read_vocabulary(str(tmp_path / "cache.pkl"), "wt103").encode(TEXT).tolist() == IDS
 
 

@@ -17,7 +17,7 @@ from txl_tf.published.tensor_files import open_binary
 from txl_tf.published.torch_files import TENSORS, TorchFile
 
 _CORPUS = (
-    r"(data_utils|vocabulary|utils\.vocabulary)\.(Corpus|Vocab|LMCorpus)|collections\.(Counter|OrderedDict)"
+    r"(data_utils|vocabulary|utils\.vocabulary|__main__)\.(Corpus|Vocab)|collections\.(Counter|OrderedDict)"
     r"|numpy\.(core|_core)\.(multiarray|numeric)\.(_reconstruct|_frombuffer)|numpy\.(ndarray|dtype)|_codecs\.encode"
     r"|copy_reg\._reconstructor|copyreg\._reconstructor|(__builtin__|builtins)\.(object|set)"
 )
