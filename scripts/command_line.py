@@ -127,6 +127,14 @@ def given_reach():
     }
 
 
+def define_checkpoint_flag():
+    """--checkpoint, for what reads a model_dir."""
+    flags.DEFINE_enum(
+        "checkpoint", "latest", ["latest", "best"], "the newest checkpoint, or the best on valid during training"
+    )
+    flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS["checkpoint"])
+
+
 GROUP_PREFIXES = {"model": "", "data": "", "train": "", "eval": "eval_"}
 """Prefix of the flags of each group of `Config`."""
 

@@ -10,7 +10,7 @@ import json
 import sys
 
 from absl import flags
-from command_line import define_config_flags, given_flags, run
+from command_line import define_checkpoint_flag, define_config_flags, given_flags, run
 
 from txl_tf.config import EvalConfig, ModelConfig
 from txl_tf.errors import InputError
@@ -34,6 +34,7 @@ flags.DEFINE_enum(
     "weights", None, ["last", "average"], "the last weights, or their average over steps [the average if there is one]"
 )
 flags.mark_flags_as_required(["model_dir", "data_dir"])
+define_checkpoint_flag()
 define_config_flags(EvalConfig)
 define_config_flags(ModelConfig, only=("mem_init",))
 
@@ -47,7 +48,7 @@ def main(argv):
 
     strategy = make_strategy(FLAGS.strategy, FLAGS.tpu)
     with strategy.scope():
-        trained = load_trained(FLAGS.model_dir, FLAGS.weights)
+        trained = load_trained(FLAGS.model_dir, FLAGS.weights, FLAGS.checkpoint)
     corpus = load_corpus(FLAGS.data_dir)
     if vocabulary_identity(corpus) != trained.vocabulary_identity:
         raise InputError(f"{FLAGS.model_dir} learned another vocabulary than that of {FLAGS.data_dir}: give its corpus")

@@ -7,13 +7,14 @@ The README.md written beside it says how to call the signatures generate, score,
 """
 
 from absl import flags
-from command_line import define_reach_flags, given_reach, run
+from command_line import define_checkpoint_flag, define_reach_flags, given_reach, run
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
 flags.DEFINE_string("export_dir", None, "where the SavedModel goes: a new directory")
 flags.DEFINE_bool("jit_compile", True, "compile the inner loops with XLA where the SavedModel runs")
 flags.mark_flags_as_required(["model_dir", "export_dir"])
+define_checkpoint_flag()
 define_reach_flags()
 
 
@@ -23,7 +24,7 @@ def main(argv):
     from txl_tf.inference.generate import Generator
     from txl_tf.model_dir import load_trained
 
-    trained = load_trained(FLAGS.model_dir)
+    trained = load_trained(FLAGS.model_dir, checkpoint=FLAGS.checkpoint)
     given = given_reach()
     _, reach = trained.config.for_evaluation(**given)
     generator = Generator(trained.model, reach, jit_compile=FLAGS.jit_compile)

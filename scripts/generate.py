@@ -8,7 +8,7 @@ Memory is as long as in evaluation (config.json, "eval" group); --mem_len gives 
 import sys
 
 from absl import flags
-from command_line import define_reach_flags, given_reach, run
+from command_line import define_checkpoint_flag, define_reach_flags, given_reach, run
 
 from txl_tf.errors import InputError
 
@@ -43,6 +43,7 @@ flags.DEFINE_float(
     lower_bound=0,
 )
 flags.mark_flag_as_required("model_dir")
+define_checkpoint_flag()
 define_reach_flags()
 
 
@@ -52,7 +53,7 @@ def main(argv):
     from txl_tf.inference.language_model import LanguageModel  # after the flags: TensorFlow takes seconds to load
 
     reach = given_reach()
-    model = LanguageModel.load(FLAGS.model_dir, **reach)
+    model = LanguageModel.load(FLAGS.model_dir, FLAGS.checkpoint, **reach)
     for title, pieces in search(model, prompt) if FLAGS.beam_size else samples(model, prompt):
         if FLAGS.num_samples > 1:
             print(title)

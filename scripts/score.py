@@ -11,7 +11,7 @@ import math
 import sys
 
 from absl import flags
-from command_line import define_reach_flags, given_reach, run
+from command_line import define_checkpoint_flag, define_reach_flags, given_reach, run
 
 from txl_tf.errors import InputError
 
@@ -22,6 +22,7 @@ flags.DEFINE_string("output", None, "where the JSON lines go; standard output if
 flags.DEFINE_integer("batch_size", 16, "lines scored at once; changes no result", lower_bound=1)
 flags.DEFINE_bool("per_token", False, "also list ids and log_probs")
 flags.mark_flags_as_required(["model_dir", "input"])
+define_checkpoint_flag()
 define_reach_flags()
 
 
@@ -32,7 +33,7 @@ def main(argv):
     from txl_tf.inference.language_model import LanguageModel
 
     lines = read_lines(FLAGS.input)
-    model = LanguageModel.load(FLAGS.model_dir, **given_reach())
+    model = LanguageModel.load(FLAGS.model_dir, FLAGS.checkpoint, **given_reach())
     output = tf.io.gfile.GFile(FLAGS.output, "w") if FLAGS.output else sys.stdout
     for start in range(0, len(lines), FLAGS.batch_size):
         batch = lines[start : start + FLAGS.batch_size]

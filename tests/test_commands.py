@@ -5,7 +5,7 @@ import os
 import pathlib
 import re
 import shlex
-import shutil
+import signal
 import subprocess
 import sys
 
@@ -131,7 +131,8 @@ def test_the_lines_of_a_file_are_scored(model, folder):
 
 
 def test_every_scored_token_is_written(model, folder):
-    out = run("scripts/evaluate.py", *model, "--split=valid", f"--per_token_out={folder}/tokens.tsv", "--nojit_compile")
+    flags = ["--checkpoint=best", "--split=valid", f"--per_token_out={folder}/tokens.tsv", "--nojit_compile"]
+    out = run("scripts/evaluate.py", *model, *flags)
     result = json.loads(out.stdout.splitlines()[-1])
     head, *rows = (folder / "tokens.tsv").read_text().splitlines()
     assert (head, len(rows)) == ("id\tlog_prob\ttoken", result["tokens"])
@@ -146,11 +147,23 @@ def test_effective_context_lengths_of_a_group(model):
     assert one == other and one["recl"] in (4, 8, 12) and len(one["gains"]) == 2
 
 
-def test_training_started_again_continues(results, folder):
-    (model_dir,), (data_dir,) = (folder / "runs").iterdir(), (folder / "data").iterdir()
-    copy = shutil.copytree(model_dir, folder / "again")
-    again = run("scripts/train.py", "--preset=enwik8_base", f"--data_dir={data_dir}", f"--model_dir={copy}", *SHORT)
-    assert "continuing at step 6 of 6" in again.stdout
+def test_training_stops_at_a_signal_and_started_again_continues(results, folder):
+    (data_dir,) = (folder / "data").iterdir()
+    flags = ["--preset=enwik8_base", f"--data_dir={data_dir}", f"--model_dir={folder}/stopped", *SHORT]
+    command = [sys.executable, "scripts/train.py", *flags, "--train_steps=1000000", "--steps_per_loop=2"]
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1"}
+    lines = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environment) as process:
+            while not lines or not lines[-1].startswith("step "):
+                lines.append(process.stdout.readline())
+                assert lines[-1], "it ended by itself"
+            process.send_signal(number)
+            lines.extend(process.stdout)
+        assert process.returncode == 128 + number
+        assert lines[-1].startswith(f"{number.name}: saved at step ") and "same command continues" in lines[-1]
+    (saved,) = [re.search("step ([0-9,]+);", line)[1] for line in lines if line.startswith("SIGTERM")]
+    assert any(line.startswith(f"continuing at step {saved} of") for line in lines)
 
 
 def test_demo(tmp_path):

@@ -17,19 +17,19 @@ from txl_tf.training.step import make_host_loop
 CONFIG = change(small_run.CONFIG, model={"n_layer": 2})
 
 
-@pytest.mark.parametrize("strategy", ["one_device", "two_replicas"])
-def test_resumed_equals_uninterrupted(corpus, tmp_path, strategy, request):
+def test_resumed_equals_uninterrupted(corpus, tmp_path, two_replicas):
     """Bit for bit: dropout, mems, data position, Adam's moments and a log window cut in two by the kill."""
-    strategy = request.getfixturevalue(strategy)
-    whole = train(CONFIG, corpus, str(tmp_path / "whole"), strategy)
+    whole = train(CONFIG, corpus, str(tmp_path / "whole"), two_replicas)
 
     def kill(progress):
         raise KilledError
 
     with pytest.raises(KilledError):
-        train(CONFIG, corpus, str(tmp_path / "cut"), strategy, lambda model: kill)  # at step 6; the last save was at 4
+        train(
+            CONFIG, corpus, str(tmp_path / "cut"), two_replicas, lambda model: kill
+        )  # at step 6; the last save was at 4
     assert [line["step"] for line in lines(tmp_path / "cut")] == [3, 6]
-    resumed = train(CONFIG, corpus, str(tmp_path / "cut"), strategy)
+    resumed = train(CONFIG, corpus, str(tmp_path / "cut"), two_replicas)
 
     assert lines(tmp_path / "cut") == lines(tmp_path / "whole")
     assert [line["step"] for line in lines(tmp_path / "whole")] == [3, 6, 9, 12]

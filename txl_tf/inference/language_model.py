@@ -63,17 +63,18 @@ class LanguageModel:
         )
 
     @classmethod
-    def load(cls, model_dir, **reach):
+    def load(cls, model_dir, checkpoint="latest", **reach):
         """The model of a directory that training wrote, with the reach it is evaluated with.
 
         Args:
             model_dir: local or gs://.
+            checkpoint: "latest", or "best" by the loss on valid during training.
             reach: mem_len, clamp_len, same_length, mem_init to use instead.
 
         Raises:
             InputError: there is no trained model.
         """
-        trained = load_trained(model_dir)
+        trained = load_trained(model_dir, checkpoint=checkpoint)
         _, reach = trained.config.for_evaluation(**reach)
         return cls(trained.model, trained.vocabulary, reach)
 
