@@ -33,6 +33,7 @@ def main(argv):
     from txl_tf.data.manifest import load_corpus  # after the flags are parsed: TensorFlow takes seconds to load
     from txl_tf.distribute import make_strategy
     from txl_tf.inference.evaluate import Evaluator
+    from txl_tf.inference.sample import Sampler
     from txl_tf.training.interruption import TrainingStoppedError
     from txl_tf.training.loop import train
 
@@ -44,8 +45,13 @@ def main(argv):
     def evaluator(model):
         return Evaluator(model, corpus, "valid", evaluation, reach, strategy)
 
+    def sampler(model):
+        if config.model.attn_type != "transformer_xl":
+            return None  # the cache is for transformer_xl alone
+        return Sampler(model, corpus, reach, jit_compile=config.train.jit_compile)
+
     try:
-        train(config, corpus, FLAGS.model_dir, strategy, evaluator if "valid" in corpus.splits else None)
+        train(config, corpus, FLAGS.model_dir, strategy, evaluator if "valid" in corpus.splits else None, sampler)
     except TrainingStoppedError as stopped:
         print(stopped)
         return stopped.exit_status

@@ -42,8 +42,8 @@ def visible(t_len, m_len, window=None, length=None):
     return np.array([[is_visible(i, j, m_len, window, length) for j in range(m_len + t_len)] for i in range(t_len)])
 
 
-def attention(hidden, memory, weights, mask, clamp_len=-1):
-    """One lane: hidden [T, D], memory [M, D] -> [T, D]. weights: q, k, v, r [D, H, d], o [H, d, D], u, w [H, d]."""
+def attention_probabilities(hidden, memory, weights, mask, clamp_len=-1):
+    """One lane: hidden [T, D], memory [M, D] -> [H, T, K]; weights as for `attention`."""
     context = np.concatenate([memory, hidden])
     t_len, m_len, d_model = len(hidden), len(memory), hidden.shape[1]
     n_head, d_head = weights["u"].shape
@@ -52,9 +52,9 @@ def attention(hidden, memory, weights, mask, clamp_len=-1):
     if clamp_len > 0:
         distance = np.minimum(distance, clamp_len)
     encodings = np.array([sinusoid(d, d_model) for d in range(distance.max() + 1)])
-    output = np.zeros_like(hidden)
+    probabilities = []
     for h in range(n_head):
-        q, k, v = hidden @ weights["q"][:, h], context @ weights["k"][:, h], context @ weights["v"][:, h]
+        q, k = hidden @ weights["q"][:, h], context @ weights["k"][:, h]
         r = (encodings @ weights["r"][:, h])[distance]  # [T, K, d]
         u, w = weights["u"][h], weights["w"][h]
         term_a = q @ k.T
@@ -63,8 +63,16 @@ def attention(hidden, memory, weights, mask, clamp_len=-1):
         term_d = r @ w
         score = np.where(mask, (term_a + term_b + term_c + term_d) / np.sqrt(d_head), -np.inf)
         probability = np.exp(score - score.max(1, keepdims=True))
-        probability /= probability.sum(1, keepdims=True)
-        output += probability @ v @ weights["o"][h]
+        probabilities.append(probability / probability.sum(1, keepdims=True))
+    return np.stack(probabilities)
+
+
+def attention(hidden, memory, weights, mask, clamp_len=-1):
+    """One lane: hidden [T, D], memory [M, D] -> [T, D]. weights: q, k, v, r [D, H, d], o [H, d, D], u, w [H, d]."""
+    context = np.concatenate([memory, hidden])
+    output = np.zeros_like(hidden)
+    for h, probability in enumerate(attention_probabilities(hidden, memory, weights, mask, clamp_len)):
+        output += probability @ context @ weights["v"][:, h] @ weights["o"][h]
     return output
 
 

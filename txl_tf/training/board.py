@@ -1,6 +1,7 @@
 """TensorBoard's event files: curves, pictures and texts of a run."""
 
 import dataclasses
+import math
 import time
 
 import tensorflow as tf
@@ -8,7 +9,7 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.plugins.hparams import api as hparams
 
 FOLDER = "tensorboard"
-CURVES = ("train", "valid")
+SPLITS = ("train", "valid")
 """Folders of curves. Those of the same name are drawn into one chart: loss on train, and loss on valid."""
 
 
@@ -24,16 +25,17 @@ class Board:
     def __init__(self, model_dir, step):
         self.folder = tf.io.gfile.join(model_dir, FOLDER)
         self.writers = {}
-        for name in ("", *CURVES):
+        for name in ("", *SPLITS):
             path = tf.io.gfile.join(self.folder, name)
             _mark_start(path, step)
             self.writers[name] = tf.summary.create_file_writer(path)
 
     def scalars(self, split, step, values):
-        """Points of curves, {"group/name": value}; `split` is one of `CURVES`."""
+        """Points of curves, {"group/name": value}, None or NaN for none; `split` is one of `SPLITS`."""
         with self.writers[split].as_default(step=step):
             for name, value in values.items():
-                tf.summary.scalar(name, value)
+                if value is not None and math.isfinite(value):
+                    tf.summary.scalar(name, value)
         self.writers[split].flush()
 
     def text(self, step, name, markdown):

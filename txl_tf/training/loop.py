@@ -13,9 +13,11 @@ from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.checkpoint import Checkpoints
+from txl_tf.training.gallery import Gallery
 from txl_tf.training.interruption import StopRequest, TrainingStoppedError
 from txl_tf.training.json_log import JsonLog
 from txl_tf.training.metrics import Metrics
+from txl_tf.training.norms import make_norms
 from txl_tf.training.optimizer import WarmupCosine, make_optimizer
 from txl_tf.training.peak import peak_tflops
 from txl_tf.training.profiler import Profiler
@@ -42,7 +44,7 @@ class EvaluationAbandonedError(Exception):
 
 
 @distribute.named_lost_contact()
-def train(config, corpus, model_dir, strategy, make_evaluator=None):
+def train(config, corpus, model_dir, strategy, make_evaluator=None, make_sampler=None):
     """Trains to config.train.train_steps, continuing what is in model_dir.
 
     A SIGTERM or SIGINT ends the run as soon as the running host loop is done and a checkpoint written: steps_per_loop
@@ -57,6 +59,7 @@ def train(config, corpus, model_dir, strategy, make_evaluator=None):
         make_evaluator: called once with the model, in whose place averaged weights are if the run keeps them when it
             is evaluated, every eval_steps and at the end; returns evaluate(progress), which returns what
             `Metrics.evaluation` takes and calls progress with anything from time to time.
+        make_sampler: called once with the model; returns what `Gallery` takes for text samples, at evaluations.
 
     Returns:
         the trained TransformerXL, with its last weights.
@@ -113,9 +116,13 @@ def train(config, corpus, model_dir, strategy, make_evaluator=None):
     peak = run.peak_tflops or peak_tflops(strategy)
     metrics = Metrics(own_dir, corpus.unit, step, config, peak and peak * strategy.num_replicas_in_sync)
     metrics.describe(model, leave_out=FREE_TO_CHANGE)
+    norms = make_norms(strategy, model, optimizer)
     profiler = Profiler(metrics.board.folder, run.profile_steps)
     evaluations = JsonLog(tf.io.gfile.join(model_dir, model_dirs.EVALUATIONS_FILE), step, own_dir == model_dir)
     evaluate = make_evaluator(model) if make_evaluator and run.eval_steps else None
+    if evaluate:
+        sampler = make_sampler(model) if make_sampler else None
+        gallery = Gallery(metrics.board, strategy, model, corpus, config, sampler)
     saved = step
     window_start, window_time = step, time.perf_counter()
 
@@ -146,6 +153,9 @@ def train(config, corpus, model_dir, strategy, make_evaluator=None):
         evaluations.append({"step": step} | result)
         if improved:
             save()
+        if not stop_signal():
+            with average.in_use():
+                gallery.show(step)
 
     with StopRequest() as stop, checkpoints:
         while True:
@@ -170,12 +180,11 @@ def train(config, corpus, model_dir, strategy, make_evaluator=None):
             stop_if_lost(sums, step, run.max_bad_steps, checkpoints)
             if is_due(run.log_steps):
                 loss, grad_norm = sums.means(step % run.log_steps or run.log_steps)
-                now = time.perf_counter()
-                speed = (step - window_start) * step_tokens / (now - window_time)
+                speed = (step - window_start) * step_tokens / (time.perf_counter() - window_time)
                 lr = float(schedule(step - 1))  # of the last update
-                metrics.training(step, loss, lr, grad_norm, sums.skipped, speed, step / epoch_steps)
+                metrics.training(step, loss, lr, grad_norm, *norms(), sums.skipped, speed, step / epoch_steps)
                 sums = Sums(skipped_in_a_row=sums.skipped_in_a_row)
-                window_start, window_time = step, now
+                window_start, window_time = step, time.perf_counter()
     profiler.at(step)
     if signal:
         raise TrainingStoppedError(signal, step)

@@ -10,6 +10,12 @@ from txl_tf.models.parameters import parameter_table
 from txl_tf.training.board import Board, setting_values
 from txl_tf.training.json_log import JsonLog
 
+CURVES = {
+    "optimizer": ("lr", "grad_norm", "param_norm", "update_ratio", "skipped"),
+    "speed": ("tokens_per_sec", "mfu", "epoch"),
+}
+"""TensorBoard's groups of what a line of metrics.jsonl has beside the loss."""
+
 
 def bits_or_perplexity(loss, unit):
     """The field's measure for a unit of text: ("bpc", loss / ln 2) of bytes and characters, else ("ppl", exp(loss))."""
@@ -51,40 +57,38 @@ class Metrics:
         self.board.text(0, "config", config_table(self.config))
         self.board.text(0, "parameters", parameter_table(model))
 
-    def training(self, step, loss, lr, grad_norm, skipped, tokens_per_sec, epoch):
+    def training(self, step, loss, lr, grad_norm, param_norm, update_ratio, skipped, tokens_per_sec, epoch):
         """One window of training: the means of its good steps (NaN, in JSON null, if there was none)."""
         line = {
             "step": step,
-            "loss": None if math.isnan(loss) else loss,
+            "loss": loss,
             "lr": lr,
-            "grad_norm": None if math.isnan(grad_norm) else grad_norm,
+            "grad_norm": grad_norm,
+            "param_norm": param_norm,
+            "update_ratio": update_ratio,
             "skipped": int(skipped),
             "tokens_per_sec": round(tokens_per_sec, 1),
             "epoch": round(epoch, 6),
         }
+        if self.peak_tflops:
+            flops = tokens_per_sec / self.step_tokens * self.step_flops
+            line["mfu"] = round(flops / (self.peak_tflops * 1e12), 4)
+        line = {key: value if math.isfinite(value) else None for key, value in line.items()}
         self.log.append(line)
         name, measure = bits_or_perplexity(loss, self.unit)
-        speed = {"speed/tokens_per_sec": tokens_per_sec}
-        if self.peak_tflops:
-            speed["speed/mfu"] = tokens_per_sec / self.step_tokens * self.step_flops / (self.peak_tflops * 1e12)
         left = (self.train_steps - step) * self.step_tokens / tokens_per_sec
         print(
             f"step {step:>7,}/{self.train_steps:,} | epoch {epoch:.2f} | loss {loss:.4f} | {name} {measure:.4f} | "
             f"lr {lr:.2e} | grad norm {grad_norm:.3f} | {tokens_per_sec:,.0f} tokens/s"
-            + (f" | MFU {100 * speed['speed/mfu']:.1f} %" if self.peak_tflops else "")
+            + (f" | MFU {100 * line['mfu']:.1f} %" if "mfu" in line else "")
             + (f" | {duration(left)} left" if step < self.train_steps else "")
             + (f" | {int(skipped)} steps skipped: loss or gradient not finite" if skipped else ""),
             flush=True,
         )
-        optimizer = {"learning_rate": lr, "grad_norm": grad_norm, "skipped_steps": skipped}
-        self.board.scalars(
-            "train",
-            step,
-            {"loss/nats_per_token": loss, f"loss/{name}": measure}
-            | {f"optimizer/{key}": value for key, value in optimizer.items()}
-            | speed
-            | {"speed/epoch": epoch},
-        )
+        curves = {"loss/nats_per_token": loss, f"loss/{name}": measure}
+        for group, keys in CURVES.items():
+            curves |= {f"{group}/{key}": line[key] for key in keys if key in line}
+        self.board.scalars("train", step, curves)
 
     def evaluation(self, step, split, result):
         """One evaluation during training; `result` is what inference's `evaluate` returns."""

@@ -102,6 +102,17 @@ class Adam:
             )
         self.iterations.assign_add(1)
 
+    def last_update(self):
+        """How far the last good step moved each variable, signs aside: a list of tensors, made from the moments."""
+        dtype = self.momenta[0].dtype
+        step = tf.cast(tf.maximum(self.iterations, 1), dtype)
+        beta_1, beta_2 = (tf.constant(beta, dtype) for beta in self.betas)
+        rate = tf.cast(self.schedule(self.iterations - 1), dtype) * tf.sqrt(1 - beta_2**step) / (1 - beta_1**step)
+        return [
+            rate * momentum / (tf.sqrt(velocity) + self.epsilon)
+            for momentum, velocity in zip(self.momenta, self.velocities, strict=True)
+        ]
+
     def by_path(self):
         """The variables for checkpoints, moments by their weights' Keras paths."""
         named = {"iterations": self.iterations}

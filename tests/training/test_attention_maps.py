@@ -1,0 +1,94 @@
+import dataclasses
+
+import numpy as np
+import pytest
+import reference
+import tensorflow as tf
+
+from txl_tf.layers.relative import visible_keys
+from txl_tf.models.positions import layer_positions
+from txl_tf.models.transformer_xl import Mems, TransformerXL
+from txl_tf.training.attention_maps import AttentionMaps, by_distance, octaves, segment_attention
+from txl_tf.training.pictures import COLOURS, colour, distance_picture, stretch
+
+B, T = 2, 4
+
+
+def attended(config, rng, length=None):
+    """A model, its layers' inputs [B, T, D], memories [B, M, D] and attention probabilities [B, N, H, T, K]."""
+    model = TransformerXL(config)
+    shape = [config.n_layer, B, config.mem_len, config.d_model]
+    mems = Mems(tuple(tf.constant(memory) for memory in rng.normal(size=shape)), tf.fill([B], length or config.mem_len))
+    tokens = tf.constant(rng.integers(0, config.vocab_size, [B, T]), tf.int32)
+    _, new_mems = model(tokens, mems)
+    inputs = [hidden[:, -T:].numpy() for hidden in new_mems.hidden]
+    return model, inputs, mems, segment_attention(model, tokens, mems, config.reach).numpy()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"clamp_len": 3, "untie_r": True}, {"same_length": True}, {"mem_init": "empty"}, {"pre_lnorm": True}],
+    ids=str,
+)
+def test_probabilities_are_the_references_softmax(changes, rng):
+    config = dataclasses.replace(reference.SMALL, **changes)
+    length = 3 if config.mem_init == "empty" else None
+    model, inputs, mems, probabilities = attended(config, rng, length)
+    mask = reference.visible(T, config.mem_len, config.reach.window, length)
+    for n, layer in enumerate(reference.model_weights(model)["layers"]):
+        for b in range(B):
+            states = [inputs[n][b], mems.hidden[n][b].numpy()]
+            if config.pre_lnorm:
+                states = [reference.layer_norm(x, layer["gamma1"], layer["beta1"], 1e-5) for x in states]
+            expected = reference.attention_probabilities(*states, layer, mask, config.clamp_len)
+            np.testing.assert_allclose(probabilities[b, n], expected, rtol=1e-5, atol=1e-7)  # angles are float32
+
+
+@pytest.mark.parametrize("attn_type", ["transformer_xl", "shaw", "vaswani", "alrfou"])
+@pytest.mark.parametrize("pre_lnorm", [False, True])
+def test_probabilities_are_those_the_layers_use(attn_type, pre_lnorm, rng, monkeypatch):
+    """For every kind of attention: a layer to which they are given makes of its input what it makes by itself."""
+    config = dataclasses.replace(reference.SMALL, attn_type=attn_type, pre_lnorm=pre_lnorm)
+    model, inputs, mems, probabilities = attended(config, rng)
+    positions = layer_positions(config, config.reach, tf.constant(inputs[0]), config.mem_len, 0.0, None, None)
+    for n, layer in enumerate(model.decoder_layers):
+        states = {"positions": positions[n], "attention_mask": visible_keys(T, config.mem_len)}
+        states |= {"mems": mems.hidden[n], "biases": model.shared_biases}
+        output = layer(inputs[n], **states)
+        monkeypatch.setattr(layer.attention, "attend", lambda *_, n=n: tf.constant(probabilities[:, n]))
+        np.testing.assert_allclose(layer(inputs[n], **states), output, rtol=1e-12)
+
+
+@pytest.mark.parametrize("mem_len", [0, 6, 10])
+def test_maps_of_valid(mem_len, corpus, one_device):
+    config = dataclasses.replace(reference.SMALL, vocab_size=corpus.vocab_size, mem_len=mem_len, dtype="mixed_bfloat16")
+    model = TransformerXL(config)
+    maps = AttentionMaps(one_device, model, corpus, tgt_len=8)
+    probabilities = maps.probabilities()
+    t_len = min(8, mem_len or 8)
+    assert probabilities.shape == (2, 2, t_len, mem_len + t_len)
+    np.testing.assert_allclose(probabilities.sum(-1), 1, rtol=1e-5)
+    assert not np.triu(probabilities[0, 0], mem_len + 1).any()
+    pictures = dict(maps.pictures(step=7))
+    assert list(pictures) == ["attention/by_distance", "attention/layer_00", "attention/layer_01"]
+    assert all(pixels.dtype == np.uint8 and pixels.shape[-1] == 3 for pixels in pictures.values())
+
+
+def test_attention_by_distance():
+    """Two queries, four keys: the first query's distances are 2, 1, 0, -1, the second's 3, 2, 1, 0."""
+    probabilities = np.array([[0.5, 0.2, 0.3, 0.0], [0.1, 0.2, 0.3, 0.4]])
+    bounds = octaves(4)
+    assert bounds == [0, 1, 2, 4]
+    expected = [(0.3 + 0.4) / 2, (0.2 + 0.3) / 2, (0.5 + 0.1 + 0.2) / 2]
+    np.testing.assert_allclose(by_distance(probabilities, bounds), expected)
+    assert octaves(9) == [0, 1, 2, 4, 8, 9]
+
+
+def test_pictures_show_their_values():
+    np.testing.assert_array_equal(colour(np.array([-1.0, 0.0, 1.0, 2.0])), COLOURS[[0, 0, -1, -1]])
+    wide = np.array([[0.1, 0.9, 0.2, 0.3]])
+    np.testing.assert_array_equal(stretch(wide, 1, 2), [[0.9, 0.3]])  # the largest of each two
+    np.testing.assert_array_equal(stretch(wide, 2, 8), np.repeat(np.repeat(wide, 2, 1), 2, 0))
+    pixels = distance_picture(np.array([[0.0, 1.0], [0.5, 0.5]]), [0, 1, 2], "title")
+    found = {tuple(pixel) for pixel in pixels.reshape(-1, 3)}
+    assert {tuple(colour(np.array(share))) for share in (0.0, 0.5, 1.0)} <= found

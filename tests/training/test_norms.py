@@ -1,0 +1,33 @@
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+from reference import SMALL
+
+from txl_tf import distribute
+from txl_tf.config import TrainConfig
+from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.training.norms import make_norms
+from txl_tf.training.optimizer import make_optimizer
+from txl_tf.training.step import Sums, make_host_loop
+
+
+def test_update_ratio_is_that_of_the_weights_before_and_after(two_replicas, rng):
+    train = TrainConfig(train_steps=20, learning_rate=1e-2, warmup_steps=2, jit_compile=False)
+    with two_replicas.scope():
+        model = TransformerXL(dataclasses.replace(SMALL, mem_len=4))
+        optimizer = make_optimizer(train, model.trainable_variables)
+    norms = make_norms(two_replicas, model, optimizer)
+    assert norms()[1] == 0  # before the first update
+    tokens = tf.constant(rng.integers(0, SMALL.vocab_size, [1, 3]), tf.int32)
+    batches = distribute.distribute_batches(
+        two_replicas, lambda **hosts: tf.data.Dataset.from_tensors((tokens, tokens)).repeat()
+    )
+    loop, iterator = make_host_loop(two_replicas, model, optimizer, train), iter(batches)
+    mems, sums = distribute.initial_mems(two_replicas, model, 2), Sums().stacked()
+    for _ in range(5):
+        before = np.concatenate([weight.ravel() for weight in model.get_weights()])
+        mems, sums = loop(iterator, mems, sums, tf.constant(1))
+        after = np.concatenate([weight.ravel() for weight in model.get_weights()])
+        expected = np.linalg.norm(after), np.linalg.norm(after - before) / np.linalg.norm(after)
+        np.testing.assert_allclose(norms(), expected, rtol=1e-6)

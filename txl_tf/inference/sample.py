@@ -1,0 +1,43 @@
+"""A text sample of a model in training."""
+
+import tensorflow as tf
+
+from txl_tf.data.pipeline import evaluation_batches
+from txl_tf.inference.generate import Generator
+from txl_tf.inference.sampling import Sampling
+from txl_tf.models.transformer_xl import TransformerXL
+
+PROMPT_TOKENS, SAMPLE_TOKENS, TEMPERATURE, SEED = 64, 200, 0.8, 0
+
+
+class Sampler:
+    """Continues the beginning of valid with a model's present weights, always from the same seed; traced only once.
+
+    It works with a copy of the model on the host's CPU: so it runs alike under every strategy.
+
+    Args:
+        model: a TransformerXL whose attn_type the cache can hold.
+        corpus: a Corpus with a "valid" split.
+        reach: a Reach.
+        jit_compile: as for `Generator`.
+    """
+
+    def __init__(self, model, corpus, reach, jit_compile=True):
+        self._model = model
+        self._vocabulary = corpus.vocabulary
+        inputs, _ = next(iter(evaluation_batches(corpus, "valid", 1, PROMPT_TOKENS)))
+        self._ids = inputs.numpy()
+        with tf.device("CPU"):
+            self._copy = TransformerXL(model.config)
+            self._generator = Generator(self._copy, reach, jit_compile=jit_compile)
+        self.prompt = self._vocabulary.decode(self._ids[0])
+
+    def __call__(self):
+        """The continuation of `prompt`."""
+        with tf.device("CPU"):
+            self._copy.set_weights(self._model.get_weights())
+            self._generator.decoder.refresh()
+            choice = Sampling(temperature=TEMPERATURE).choice([SEED])
+            lengths, max_tokens = tf.constant([self._ids.shape[1]]), tf.constant(SAMPLE_TOKENS)
+            made = self._generator.generate(tf.constant(self._ids), lengths, max_tokens, choice)
+        return self._vocabulary.decode(made.numpy()[0])
