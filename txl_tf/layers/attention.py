@@ -8,10 +8,9 @@ import typing
 import keras
 import tensorflow as tf
 
-from txl_tf.layers.dropout import checked_rate, dropout
-from txl_tf.layers.relative import key_distances, relative_shift, sinusoids, visible_keys
-
-MASKED = -1e30  # added to scores of keys that may not be seen; finite, so that no row can become NaN
+from txl_tf.layers.attention_core import attend
+from txl_tf.layers.dropout import checked_rate
+from txl_tf.layers.relative import key_distances, sinusoids, visible_keys
 
 
 class KeyValueRing(typing.NamedTuple):
@@ -149,9 +148,9 @@ class MemoryAttention(keras.layers.Layer):
             pairs = zip(self.project_context(memory, kernels), (key, value), strict=True)
             key, value = (tf.concat(pair, axis=2) for pair in pairs)
         query, position = self.project_query(hidden, kernels), self.project_positions(positions)
-        probabilities = self.attend(query, key, position, attention_mask, biases)
-        probabilities = dropout(probabilities, self.dropatt if training else 0.0, seed)
-        return self.combine(probabilities, value, kernels)
+        rate = self.dropatt if training else 0.0
+        queries = self.content_query(query, biases), self.position_query(query, biases)
+        return self.combine(attend(queries[0], key, value, attention_mask, queries[1], position, rate, seed), kernels)
 
     def window(self, m_len):
         """With no mask given, the number of keys a query sees; None: all of its past."""
@@ -166,8 +165,8 @@ class MemoryAttention(keras.layers.Layer):
         """Queries [B, H, T, d] as they meet the keys."""
         return query
 
-    def position_score(self, query, position, biases):
-        """What is added to each score [B, H, T, K], by distance K-1, .., 0; None: nothing."""
+    def position_query(self, query, biases):
+        """Queries [B, H, T, d'] as they meet `project_positions`; None: they do not."""
 
     def extend(self, hidden, ring, position, attention_mask, biases=None, kernels=None):
         """Attends from each position of the segment to the ring, into which the segment's own keys go first.
@@ -187,10 +186,10 @@ class MemoryAttention(keras.layers.Layer):
         key, value = self.project_context(hidden, kernels)
         keys, values = _write(ring.keys, key, ring.start), _write(ring.values, value, ring.start)
         start = (ring.start + hidden.shape[1]) % keys.shape[2]
-        probabilities = self.attend(
-            self.project_query(hidden, kernels), keys, position, attention_mask, biases, turn=start
-        )
-        return self.combine(probabilities, values, kernels), KeyValueRing(keys, values, start)
+        query = self.project_query(hidden, kernels)
+        queries = self.content_query(query, biases), self.position_query(query, biases)
+        output = attend(queries[0], keys, values, attention_mask, queries[1], position, turn=start)
+        return self.combine(output, kernels), KeyValueRing(keys, values, start)
 
     def kernels(self):
         """The Kernels, as tensors.
@@ -214,27 +213,8 @@ class MemoryAttention(keras.layers.Layer):
             self._split_heads(tf.einsum("bkD,Dn->bkn", context, kernel)) for kernel in (kernels.key, kernels.value)
         )
 
-    def attend(self, query, key, position, attention_mask, biases=None, turn=None):
-        """Attention probabilities of projected queries [B, H, T, d]: [B, H, T, K], softmax in float32.
-
-        `turn`, where given, is the column of the oldest key: `key` is a ring, while positions and mask go from the
-        oldest key to the newest.
-        """
-        score = tf.einsum("bhtd,bhkd->bhtk", self.content_query(query, biases), key)
-        position_score = self.position_score(query, position, biases)
-        if position_score is not None:
-            position_score = relative_shift(position_score)
-            score += position_score if turn is None else tf.roll(position_score, turn, axis=-1)
-        if turn is not None:
-            attention_mask = tf.roll(attention_mask, turn, axis=-1)
-        accurate = tf.float64 if score.dtype == tf.float64 else tf.float32
-        hide = tf.where(attention_mask, tf.zeros([], accurate), tf.constant(MASKED, accurate))
-        score = tf.cast(score, accurate) + hide
-        return tf.cast(tf.nn.softmax(score), query.dtype)
-
-    def combine(self, probabilities, value, kernels):
-        """Weighted values through the output projection: [B, T, D]."""
-        head_output = tf.einsum("bhtk,bhkd->bhtd", probabilities, value)
+    def combine(self, head_output, kernels):
+        """Weighted values [B, H, T, d] through the output projection: [B, T, D]."""
         head_output = tf.transpose(head_output, [0, 2, 1, 3])
         merged = tf.reshape(head_output, [-1, head_output.shape[1], self.n_head * self.d_head])
         return tf.einsum("btn,nD->btD", merged, kernels.output)
@@ -325,10 +305,10 @@ class RelMultiHeadAttention(MemoryAttention):
         content_bias, _ = self._biases(biases)
         return query + self._scaled(content_bias, query)[:, None]
 
-    def position_score(self, query, position, biases):
-        """Terms (b) and (d)."""
+    def position_query(self, query, biases):
+        """q + v: terms (b) and (d) with the positions."""
         _, position_bias = self._biases(biases)
-        return tf.einsum("bhtd,hkd->bhtk", query + self._scaled(position_bias, query)[:, None], position)
+        return query + self._scaled(position_bias, query)[:, None]
 
     def _biases(self, given):
         if self.own_biases:

@@ -25,12 +25,17 @@ def dropout(x, rate, seed=None, shared_axis=None):
     """
     if not rate:
         return x
-    if seed is None:
-        seed = tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32)
     shape = tf.shape(x)
     if shared_axis is not None:
         shape = tf.tensor_scatter_nd_update(shape, [[shared_axis % x.shape.rank]], [1])
-    return tf.where(random_bits(shape, seed) >= int(rate * 2**32), x / (1 - rate), tf.zeros([], x.dtype))
+    return tf.where(keep_mask(shape, rate, seed), x / (1 - rate), tf.zeros([], x.dtype))
+
+
+def keep_mask(shape, rate, seed=None):
+    """Bool of a shape, int32 [n]: false with probability `rate`; seed as for `dropout`."""
+    if seed is None:
+        seed = tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32)
+    return random_bits(shape, seed) >= int(rate * 2**32)
 
 
 def random_bits(shape, seed):

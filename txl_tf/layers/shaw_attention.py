@@ -44,18 +44,18 @@ class ShawAttention(MemoryAttention):
         return key_distances(k_len)
 
     def project_positions(self, positions):
-        """The vectors [K, H, d] and biases [K, H] of distances [K]."""
+        """The vectors and, behind them, the biases of distances [K]: [H, K, d + 1]."""
         rows = tf.minimum(positions, self.max_klen - 1)
-        return tf.gather(self.position_table, rows), tf.gather(self.distance_bias, rows)
+        vectors, biases = tf.gather(self.position_table, rows), tf.gather(self.distance_bias, rows)
+        return tf.transpose(tf.concat([vectors, tf.cast(biases, vectors.dtype)[..., None]], axis=-1), [1, 0, 2])
 
     def content_query(self, query, biases):
         """q + u."""
         return query + self._scaled(self.content_bias, query)[:, None]
 
-    def position_score(self, query, position, biases):
-        """q . a + b."""
-        vectors, biases = position
-        return tf.einsum("bhtd,khd->bhtk", query, vectors) + tf.transpose(self._scaled(biases, query))[:, None]
+    def position_query(self, query, biases):
+        """[q, 1], which makes q . a + b."""
+        return tf.concat([query, tf.fill(tf.shape(query[..., :1]), tf.cast(self.d_head**-0.5, query.dtype))], axis=-1)
 
     def get_config(self):
         """The constructor's arguments."""

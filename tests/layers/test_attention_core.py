@@ -1,0 +1,81 @@
+"""Blocks, turned tiles and the hand-written gradient against the plain formula and TensorFlow's own gradients."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from txl_tf.layers.attention_core import LANES, attend, position_scores
+from txl_tf.layers.dropout import keep_mask
+from txl_tf.layers.relative import relative_shift, visible_keys
+
+B, H, D = 2, 3, 4
+SEED = tf.constant([5, 6])
+
+
+def plain(query, key, value, mask, position_query, position, rate, first_rows):
+    """Everything at once, differentiated by TensorFlow; each block's dropout mask is the layer's own."""
+    score = tf.einsum("bhtd,bhkd->bhtk", query, key)
+    score += relative_shift(tf.einsum("bhtd,hkd->bhtk", position_query, position))
+    probability = tf.nn.softmax(tf.where(mask, score, -1e30))
+    if rate:
+        t_len, k_len = score.shape[2:]
+        kept = []
+        for first in first_rows:
+            last = min(first + LANES, t_len)
+            seen = k_len - t_len + last
+            block = keep_mask([B, H, last - first, seen], rate, tf.add(SEED, [0, first]))
+            kept.append(tf.pad(block, [[0, 0]] * 3 + [[0, k_len - seen]]))
+        probability = tf.where(tf.concat(kept, 2), probability / (1 - rate), 0)
+    return tf.einsum("bhtk,bhkd->bhtd", probability, value)
+
+
+@pytest.mark.parametrize("t_len, m_len", [(3, 5), (LANES, 0), (LANES + 2, 7), (2 * LANES, LANES)])
+@pytest.mark.parametrize("rate", [0.0, 0.4])
+def test_blocks_equal_the_whole_with_all_gradients(rng, t_len, m_len, rate):
+    k_len = m_len + t_len
+    shapes = [[B, H, t_len, D], [B, H, k_len, D], [B, H, k_len, D], [B, H, t_len, D], [H, k_len, D]]
+    query, key, value, position_query, position = inputs = [tf.constant(rng.normal(size=shape)) for shape in shapes]
+    mask = visible_keys(t_len, m_len, valid=tf.constant([m_len, 0]))
+    direction = rng.normal(size=shapes[0])
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(inputs)
+        got = attend(query, key, value, mask, position_query, position, rate, SEED)
+        want = plain(query, key, value, mask, position_query, position, rate, range(0, t_len, LANES))
+        slopes = [tf.reduce_sum(output * direction) for output in (got, want)]
+    np.testing.assert_allclose(got, want, atol=1e-12)
+    for mine, autodiff in zip(tape.gradient(slopes[0], inputs), tape.gradient(slopes[1], inputs), strict=True):
+        np.testing.assert_allclose(mine, autodiff, atol=1e-10)
+
+
+@pytest.mark.parametrize("t_len", [2, 100, LANES])
+@pytest.mark.parametrize("extra", [0, 1])
+def test_turning_tiles_by_matmul_is_the_relative_shift(rng, t_len, extra):
+    """bfloat16's way, bit for bit, and its gradient; `extra`: whether rows follow that wrapped keys of a ring meet."""
+    k_len = 2 * LANES
+    rows = k_len + extra * (t_len - 1)
+    query = tf.constant(rng.integers(-3, 4, size=[B, H, t_len, D]), tf.bfloat16)
+    position = tf.constant(rng.integers(-3, 4, size=[H, rows, D]), tf.bfloat16)
+    index = np.arange(k_len) + t_len - 1 - np.arange(t_len)[:, None]  # position's row for query i and key j
+    exists = index < rows
+    direction = tf.where(exists, tf.constant(rng.integers(-3, 4, size=[B, H, t_len, k_len]), tf.float32), 0)
+    results = []
+    for dtype in (tf.bfloat16, tf.float64):
+        q, p = (tf.cast(x, dtype) for x in (query, position))
+        with tf.GradientTape() as tape:
+            tape.watch([q, p])
+            score = position_scores(q, p, k_len)
+            slope = tf.reduce_sum(tf.cast(score, tf.float32) * direction)
+        results.append([tf.where(exists, score, tf.zeros([], dtype)), *tape.gradient(slope, [q, p])])
+    for turned, shifted in zip(*results, strict=True):
+        np.testing.assert_allclose(tf.cast(turned, tf.float64), shifted, rtol=2**-7, atol=0)
+    all_pairs = tf.einsum("bhtd,hkd->bhtk", query, position)
+    looked_up = tf.experimental.numpy.take_along_axis(all_pairs, np.where(exists, index, 0)[None, None], axis=3)
+    np.testing.assert_array_equal(results[0][0], tf.where(exists, looked_up, tf.zeros([], tf.bfloat16)))
+
+
+def test_a_row_that_sees_nothing_is_finite(rng):
+    query, key, value = (tf.constant(rng.normal(size=[B, H, 2, D])) for _ in range(3))
+    with tf.GradientTape() as tape:
+        tape.watch(query)
+        output = attend(query, key, value, tf.zeros([2, 2], bool))
+    assert np.isfinite(output).all() and np.isfinite(tape.gradient(output, query)).all()

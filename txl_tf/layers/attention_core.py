@@ -1,0 +1,143 @@
+"""From queries, keys and values to weighted values: what grows with T times K, written so that compilers do well.
+
+Shapes: B batch, H heads, T queries, K keys, d = d_head.
+"""
+
+import tensorflow as tf
+
+from txl_tf.layers.dropout import keep_mask
+from txl_tf.layers.relative import relative_shift
+
+MASKED = -1e30  # added to scores of keys that may not be seen; finite, so that no row can become NaN
+LANES = 128  # of a TPU's vector registers, and the rows and columns of its matrix units
+
+
+def attend(query, key, value, mask, position_query=None, position=None, rate=0.0, seed=None, turn=None):
+    """softmax(query . key + position_query . position + mask), dropped out, times value.
+
+    Taken in blocks of queries, each with only those keys that are not in all its queries' future.
+
+    Args:
+        query: [B, H, T, d].
+        key, value: [B, H, K, d].
+        mask: bool, true where a query may see a key: [T, K] or broadcastable to [B, H, T, K]; never in its future.
+        position_query, position: [B, H, T, d'] and [H, K, d'], farthest distance first: query i meets key j with
+            position_query[i] . position[j + T-1-i], where there is such a row. None: nothing.
+        rate, seed: of the dropout of the probabilities; as for `dropout`.
+        turn: None: the last T keys are the queries' own. Otherwise keys are a ring and this, an int scalar, is where
+            its oldest key lies; positions and mask go from the oldest key to the newest all the same.
+
+    Returns:
+        [B, H, T, d].
+    """
+    t_len, k_len = query.shape[2], key.shape[2]
+    if turn is not None:
+        mask = tf.roll(mask, turn, axis=-1)
+        if position is not None and t_len > 1:
+            position = _turned(position, turn, t_len - 1)
+    outputs = []
+    for first in range(0, t_len, LANES):
+        last = min(first + LANES, t_len)
+        seen = k_len - t_len + last if turn is None else k_len
+        score = tf.einsum("bhtd,bhkd->bhtk", query[:, :, first:last], key[:, :, :seen])
+        if position is not None:
+            position_score = position_scores(position_query[:, :, first:last], position[:, t_len - last :], seen)
+            if turn is not None and t_len == 1:  # one row of scores is shorter than the positions
+                position_score = tf.roll(position_score, turn, axis=-1)
+            score += position_score
+        block_mask = mask if mask.shape[-2] == 1 else mask[..., first:last, :]
+        block_mask = block_mask if mask.shape[-1] == 1 else block_mask[..., :seen]
+        block_seed = None if seed is None else tf.add(seed, [0, first])
+        outputs.append(weighted_values(score, value[:, :, :seen], block_mask, rate, block_seed))
+    return outputs[0] if len(outputs) == 1 else tf.concat(outputs, axis=2)
+
+
+def _turned(position, turn, extra):
+    """Positions [H, C, d] as a ring meets them whose oldest key is in slot `turn`, and `extra` rows that follow."""
+    n_head, slots, width = position.shape
+    twice = tf.concat([position, position, position[:, :extra]], axis=1)
+    return tf.slice(twice, [0, slots - turn, 0], [n_head, slots + extra, width])
+
+
+def position_scores(query, position, k_len):
+    """The position's part of scores, by key: score[i, j] = query[i] . position[j + T-1-i].
+
+    In bfloat16 the TPU's way: there a shift by another number of lanes in every row costs as much as all matmuls
+    together, while its matrix units turn a row by a permutation matrix for next to nothing, and exactly.
+
+    Args:
+        query: [B, H, T, d].
+        position: [H, K or more, d], farthest distance first. What lies behind its last row may come out as anything.
+        k_len: K.
+
+    Returns:
+        [B, H, T, K].
+    """
+    t_len = query.shape[2]
+    if query.dtype == tf.bfloat16 and 1 < t_len <= LANES and k_len % LANES == 0:
+        return _turned_scores(query, position, k_len)
+    score = tf.einsum("bhtd,hkd->bhtk", query, position)
+    return (relative_shift(score) if t_len > 1 else score)[..., :k_len]
+
+
+def _turned_scores(query, position, k_len):
+    """`position_scores` by matmuls alone.
+
+    Row i is to move left by s = T-1-i. Cut into tiles of 128 columns, column j of a tile takes what is in column
+    (j + s) mod 128 of the same tile, or of the next one where j + s >= 128. So: one product with the positions and one
+    with those 128 rows on, for each column c the first if c >= s and else the second; then every row of a tile is
+    turned by its s.
+    """
+    t_len = query.shape[2]
+    position = tf.pad(position, [[0, 0], [0, max(0, k_len + LANES - position.shape[1])], [0, 0]])
+    same_tile, next_tile = (
+        tf.einsum("bhtd,hkd->bhtk", query, position[:, start : start + k_len]) for start in (0, LANES)
+    )
+    shift_T = t_len - 1 - tf.range(t_len)
+    score = tf.where(tf.range(k_len) % LANES >= shift_T[:, None], same_tile, next_tile)
+    column = tf.range(LANES)
+    turn_TxCxJ = tf.cast((column + shift_T[:, None, None]) % LANES == column[:, None], score.dtype)
+    tiles = tf.reshape(score, [-1, score.shape[1], t_len, k_len // LANES, LANES])
+    return tf.reshape(tf.einsum("bhtnc,tcj->bhtnj", tiles, turn_TxCxJ), [-1, score.shape[1], t_len, k_len])
+
+
+def weighted_values(score, value, mask, rate=0.0, seed=None):
+    """softmax(score + mask), dropped out, times value: [B, H, T, d]; softmax in float32 at least.
+
+    With e = exp(score - max) of a row, Z their sum and m the dropout's mask, it is (m e) . value / ((1 - rate) Z):
+    divided at the end, where numbers are few. For its gradient only e is kept, in the inputs' dtype, and m made anew.
+
+    Args:
+        score: [B, H, T, K].
+        value: [B, H, K, d].
+        mask: bool, broadcastable to `score`.
+        rate, seed: as for `dropout`.
+    """
+    accurate = tf.float64 if score.dtype == tf.float64 else tf.float32
+
+    @tf.custom_gradient
+    def run(score, value):
+        hide = tf.where(mask, tf.zeros([], accurate), tf.constant(MASKED, accurate))
+        masked = tf.cast(score, accurate) + hide
+        weight = tf.exp(masked - tf.reduce_max(masked, axis=-1, keepdims=True))
+        scale = 1 / ((1 - rate) * tf.reduce_sum(weight, axis=-1, keepdims=True))
+        weight = tf.cast(weight, score.dtype)
+        kept = keep_mask(tf.shape(weight), rate, seed) if rate else None
+
+        def dropped(x):
+            return tf.where(kept, x, tf.zeros([], x.dtype)) if rate else x
+
+        output = tf.einsum("bhtk,bhkd->bhtd", dropped(weight), value)
+        output = tf.cast(tf.cast(output, accurate) * scale, value.dtype)
+
+        def gradient(d_output):
+            d_scaled = tf.cast(d_output, accurate) * scale
+            d_sum = (1 - rate) * tf.reduce_sum(d_scaled * tf.cast(output, accurate), axis=-1, keepdims=True)
+            d_scaled = tf.cast(d_scaled, value.dtype)
+            d_weight = dropped(tf.einsum("bhtd,bhkd->bhtk", d_scaled, value))
+            d_score = tf.cast(weight, accurate) * (tf.cast(d_weight, accurate) - d_sum)
+            return tf.cast(d_score, score.dtype), tf.einsum("bhtk,bhtd->bhkd", dropped(weight), d_scaled)
+
+        return output, gradient
+
+    return run(score, value)
