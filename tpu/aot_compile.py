@@ -3,11 +3,13 @@
     pip install -r tpu/requirements-aot.txt
     python tpu/aot_compile.py --preset=enwik8_large --topology=v5e:1x1 --batch_size_per_core=4
 
-Any setting of the preset can be overridden by its flag; --mode=eval takes the --eval_ ones. Ends with one JSON line, of
-what one core needs and does. The cycles are the compiler's own estimates: no timings, but the same on every machine, so
-that two formulations can be compared exactly. They leave out what the line calls without_estimate.
+Any setting of the preset can be overridden by its flag; with --mode=eval, --tgt_len, --mem_len, --clamp_len and
+--same_length are evaluation's. Ends with one JSON line, of what one core needs and does. The cycles are the compiler's
+own estimates: no timings, but the same on every machine, so that two formulations can be compared exactly. They leave
+out what the line calls without_estimate.
 """
 
+import dataclasses
 import json
 import pathlib
 import sys
@@ -15,8 +17,9 @@ import sys
 sys.path.append(str(pathlib.Path(__file__).parents[1] / "scripts"))
 
 from absl import flags
-from command_line import define_all_config_flags, override, run
+from command_line import define_all_config_flags, given_flags, override, run
 
+from txl_tf.config import EvalConfig, update
 from txl_tf.presets import PRESETS
 
 FLAGS = flags.FLAGS
@@ -36,7 +39,7 @@ def main(argv):
     del argv
     from aot import compiler, search  # after the flags are parsed: TensorFlow takes seconds to load
 
-    config = override(PRESETS[FLAGS.preset].config)
+    config = configure()
     devices = compiler.devices_of(FLAGS.topology)
     lanes = config.data.batch_size if FLAGS.mode == "train" else config.eval.batch_size
     batch_size = FLAGS.batch_size_per_core or max(lanes // len(devices), 1)
@@ -53,6 +56,15 @@ def main(argv):
 
         result = results[search.largest(attempt, batch_size)]
     print(json.dumps(result))
+
+
+def configure():
+    """The preset's Config with every flag that was given; in --mode=eval, how far to reach is how far to evaluate."""
+    config = override(PRESETS[FLAGS.preset].config)
+    if FLAGS.mode == "train":
+        return config
+    reach = given_flags(EvalConfig, only=("tgt_len", "mem_len", "clamp_len", "same_length"))
+    return dataclasses.replace(config, eval=update(config.eval, reach))
 
 
 def compile_step(config, devices, batch_size):

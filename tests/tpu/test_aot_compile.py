@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 SIZES = (
     "--vocab_size=600 --cutoffs=100,200 --n_layer=1 --d_model=128 --d_embed=128 --n_head=2 --d_head=64 --d_inner=128"
 )
-SMALL = ["--preset=wt103_large", *SIZES.split(), "--eval_tgt_len=16", "--eval_mem_len=128"]
+SMALL = ["--preset=wt103_large", *SIZES.split(), "--tgt_len=16", "--mem_len=128"]
 
 has_compiler = all(importlib.util.find_spec(name) for name in ("jax", "libtpu"))
 needs_compiler = pytest.mark.skipif(not has_compiler, reason="JAX and libtpu are not installed")
@@ -22,7 +22,7 @@ needs_compiler = pytest.mark.skipif(not has_compiler, reason="JAX and libtpu are
 def run(script, *flags):
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1"}
     command = [sys.executable, ROOT / script, *flags]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
 
 
 @needs_compiler
