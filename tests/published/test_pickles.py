@@ -91,13 +91,12 @@ def test_refused_as_vocabulary_and_as_checkpoint(tmp_path, name):
     assert not {name for name in set(sys.modules) - loaded if name.startswith(("torch", "subprocess"))}
 
 
-def test_state_restores_nothing(tmp_path):
+def test_state_restores_nothing():
     """BUILD with __setstate__ and the like among an allowed object's attributes stays data."""
-    mark = tmp_path / "mark"
     data = b"ccollections\nOrderedDict\n(tR(S'__setstate__'\nccollections\nOrderedDict\nS'__class__'\nS'x'\ndb."
     tree = read_pickle(io.BytesIO(data), re.compile(r"collections\.OrderedDict"), "x")
-    assert isinstance(tree, Call) and tree.state["__setstate__"] == Global("collections.OrderedDict")
-    assert not mark.exists()
+    assert isinstance(tree, Call)
+    assert tree.state == {"__setstate__": Global("collections.OrderedDict"), "__class__": "x"}
 
 
 @pytest.mark.parametrize("protocol", range(5))
