@@ -149,7 +149,7 @@ class Service:
         tokens = integers(request, "tokens", range(self.vocab_size))
         top = min(number(request, "top", int, 1), self.vocab_size)
         if not tokens or top < 1:
-            raise RequestError(400, "tokens and top must be at least 1")
+            raise RequestError(400, "there must be at least one of tokens, and top must be at least 1")
         session = self._session(name)
         async with session.lock:
             out = await self.run("step", tokens=tf.constant([tokens]), **session.cache)
