@@ -121,7 +121,8 @@ class Program:
         for one in self.computations[computation].values():
             yield one, times
             if one.opcode == "while":
-                repeated = times * (self._trips(one, computation) or unknown_trips)
+                trips = self._trips(one, computation)
+                repeated = times * (unknown_trips if trips is None else trips)
                 for part in ("condition", "body"):
                     yield from self._executed(_called(one, part), repeated, unknown_trips)
             elif one.opcode == "conditional":
@@ -159,6 +160,7 @@ class Program:
         return max(limit - start, 0)
 
     def _peak(self, computation):
+        # A buffer is (the instruction that makes it, which of its results); `places` says where each value lies.
         places, made_by, sizes, last_use, inner = {}, {}, {}, {}, {}
         instructions = list(self.computations[computation].values())
         for now, one in enumerate(instructions):
@@ -211,8 +213,8 @@ def _constant(computation, name):
     """The value of an integer constant, perhaps copied; None if it is none."""
     while computation[name].opcode == "copy":
         (name,) = computation[name].operands
-    one = computation[name]
-    return int(one.rest.split(")")[0]) if one.opcode == "constant" else None
+    found = re.match(r"-?\d+(?=\))", computation[name].rest)
+    return int(found[0]) if computation[name].opcode == "constant" and found else None
 
 
 def _called(instruction, attribute):
