@@ -1,4 +1,6 @@
-"""The one exception that means "the user can mend this"."""
+"""The one exception that means "the user can mend this", and others in one line."""
+
+import re
 
 
 class InputError(ValueError):
@@ -6,3 +8,8 @@ class InputError(ValueError):
 
     Scripts print it without a traceback and exit with status 1 (`-v=1` shows the traceback).
     """
+
+
+def one_line(error):
+    """What an exception says, without line breaks and without TensorFlow's names of operations."""
+    return " ".join(re.sub(r"\{\{.*?\}\}|\[Op:\w+\]", "", str(error)).split())

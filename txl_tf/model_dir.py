@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from txl_tf.config import Config
 from txl_tf.data.vocab import Vocabulary, load_vocabulary
-from txl_tf.errors import InputError
+from txl_tf.errors import InputError, one_line
 from txl_tf.models.transformer_xl import TransformerXL
 
 CONFIG_FILE = "config.json"
@@ -201,8 +201,7 @@ def read_checkpoint(path, **parts):
         # TensorFlow's reader says OpError and IndexError of a file cut short; its other errors may pass.
         if type(error) not in _DAMAGE:
             raise
-        reason = re.sub(r"\{\{.*?\}\}", "", " ".join(str(error).split())).strip()
-        raise DamagedCheckpointError(f"{path} is damaged: {reason}") from error
+        raise DamagedCheckpointError(f"{path} is damaged: {one_line(error)}") from error
 
 
 _DAMAGE = (IndexError, tf.errors.OpError, tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.OutOfRangeError)

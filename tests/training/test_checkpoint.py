@@ -128,7 +128,9 @@ def test_a_full_disk_leaves_the_last_checkpoint_and_the_next_save_tries_again(ru
         run.checkpoints.wait()
         assert names(tmp_path) == good
         (line,) = capsys.readouterr().out.splitlines()
-        assert line.startswith("step 2 could not be saved (") and line.endswith("); the next save will try again")
+        assert line.startswith(f"step 2 could not be saved ({tmp_path}/saving/ckpt-2") and line.endswith(
+            "); the next save will try again"
+        )
         assert run.restored() == 1
         with pytest.raises(InputError, match="the last checkpoint could not be written"), run.checkpoints:
             run.save(3)

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from txl_tf import model_dir as model_dirs
 from txl_tf.distribute import gather_mems, is_chief, scatter_mems
-from txl_tf.errors import InputError
+from txl_tf.errors import InputError, one_line
 
 SAVING = "saving"
 
@@ -97,7 +97,7 @@ class Checkpoints:
             self._drop_old()
             return None
         except (OSError, tf.errors.OpError) as error:
-            reason = " ".join(str(error).split())
+            reason = one_line(error)
             print(f"step {step:,} could not be saved ({reason}); the next save will try again", flush=True)
             return reason
         finally:

@@ -4,6 +4,7 @@ import json
 
 import tensorflow as tf
 
+from txl_tf.errors import one_line
 from txl_tf.model_dir import read_json_lines, write_atomically
 
 
@@ -34,8 +35,7 @@ class JsonLog:
             else:
                 self._write_all()
         except (OSError, tf.errors.OpError) as error:
-            reason = " ".join(str(error).split())
-            print(f"{self.path} could not be written ({reason}); the next line will try again", flush=True)
+            print(f"{self.path} could not be written ({one_line(error)}); the next line will try again", flush=True)
 
     def _write_all(self):
         if self.writes:
