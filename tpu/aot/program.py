@@ -81,7 +81,7 @@ class Program:
         conditional's branches the most expensive counts.
         """
         return [
-            Cost(instruction.opcode, instruction.scope, int(found[1]) * times)
+            Cost(instruction.opcode, self._scope(instruction), int(found[1]) * times)
             for instruction, times in self._executed(self.entry, 1, unknown_trips)
             if (found := CYCLES.search(instruction.rest))
         ]
@@ -130,6 +130,13 @@ class Program:
                 yield from max(branches, key=_cycles)
             elif one.opcode in ("call", "async-start"):
                 yield from self._executed(_called(one, "to_apply|calls"), times, unknown_trips)
+
+    def _scope(self, instruction):
+        """An instruction's scope; for a nameless fusion, such as one of several results, its last one inside."""
+        if instruction.scope or instruction.opcode != "fusion":
+            return instruction.scope
+        inside = [one.scope for one in self.computations[_called(instruction, "calls")].values() if one.scope]
+        return inside[-1] if inside else ""
 
     def _trips(self, loop, computation):
         """How often a loop runs, or None where only the data say.
@@ -195,7 +202,7 @@ class Program:
             total = sum(alive.values()) + sum(cost.amount for cost in inner.get(now, ()))
             if total > most:
                 most = total
-                best = [Cost(made_by[b].opcode, made_by[b].scope, size) for b, size in alive.items() if size]
+                best = [Cost(made_by[b].opcode, self._scope(made_by[b]), size) for b, size in alive.items() if size]
                 best += inner.get(now, [])
             alive = {buffer: size for buffer, size in alive.items() if last_use[buffer] > now}
         return best

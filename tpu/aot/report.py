@@ -4,8 +4,8 @@ import collections
 import re
 
 KINDS = {
-    "optimizer": r"^adam/|^Assign",
-    "clipping": r"global_norm",
+    "optimizer": r"Adam|^adam/|^Assign",
+    "clipping": r"global_norm|multiply_no_nan",
     "random numbers and dropout": r"random|dropout",
     "layer norm": r"_norm(_\d+)?/",
     "feed-forward": r"feed_forward",
@@ -29,7 +29,9 @@ ARGUMENTS = {
 
 def kind_of(name, opcode):
     """The key of KINDS for a TensorFlow name; its opcode for what the compiler adds, such as copies, nameless."""
-    return next((kind for kind, pattern in KINDS.items() if re.search(pattern, name)), f"the compiler's own: {opcode}")
+    if not name:
+        return f"the compiler's own: {opcode}"
+    return next((kind for kind, pattern in KINDS.items() if re.search(pattern, name)), "the rest")
 
 
 def tables(program, parameters, loop_trips=1):
