@@ -5,13 +5,17 @@ DEMO_DIR ?= demo
 DEMO_FLAGS ?=
 TEST_FLAGS ?=
 
-.PHONY: demo test test-full-size lint clean
+.PHONY: demo test test-tpu test-full-size lint clean
 
 demo: .venv/installed
 	.venv/bin/python scripts/demo.py --dir=$(DEMO_DIR) $(DEMO_FLAGS)
 
 test: .venv/installed-dev
 	.venv/bin/python -m pytest $(TEST_FLAGS)
+
+# The same suite with TensorFlow's TPU wheel, whose library stays unloaded: no TPU is needed.
+test-tpu: .venv-tpu/installed
+	TPU_LOAD_LIBRARY=0 TPU_SKIP_MDS_QUERY=1 .venv-tpu/bin/python -m pytest $(TEST_FLAGS)
 
 test-full-size: .venv/installed-dev
 	.venv/bin/python -m pytest -s tests/published/full_size.py
@@ -22,7 +26,7 @@ lint: .venv/installed-dev
 	.venv/bin/shellcheck --external-sources --source-path=SCRIPTDIR .ci/run tpu/*.sh
 
 clean:
-	rm -rf .venv demo build *.egg-info
+	rm -rf .venv .venv-tpu demo build *.egg-info
 
 .venv/installed: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || \
@@ -30,6 +34,12 @@ clean:
 	$(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	touch $@
+
+.venv-tpu/installed: tpu/requirements.txt pyproject.toml
+	$(PYTHON) -m venv .venv-tpu
+	.venv-tpu/bin/python -m pip install --quiet --disable-pip-version-check -r tpu/requirements.txt 'pytest>=8,<10'
+	.venv-tpu/bin/python -m pip install --quiet --disable-pip-version-check --no-deps tensorflow-text==2.20.1 --editable .
 	touch $@
 
 .venv/installed-dev: .venv/installed requirements-dev.txt tpu/requirements-aot.txt examples/requirements.txt

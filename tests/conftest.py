@@ -13,6 +13,13 @@ tf.config.set_logical_device_configuration(
 )
 
 
+def pytest_runtest_setup(item):
+    from txl_tf.distribute import has_xla
+
+    if item.get_closest_marker("xla") and not has_xla():
+        pytest.skip("this TensorFlow has no XLA for CPUs")
+
+
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)

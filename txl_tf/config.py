@@ -182,7 +182,9 @@ class TrainConfig:
         0, "also keep the mean of the weights after this update and all later ones; 0: none"
     )
     seed: int = setting(1, "of initial weights, dropout and lane offsets")
-    jit_compile: bool = setting(True, "compile the step with XLA on one CPU or GPU (a TPU always compiles)")
+    jit_compile: bool = setting(
+        True, "compile the step with XLA on one CPU or GPU, where TensorFlow can (a TPU always compiles)"
+    )
     steps_per_loop: int = setting(200, "updates per call of the host loop on the device; changes no result")
     log_steps: int = setting(200, "updates between lines of metrics.jsonl")
     save_steps: int = setting(4_000, "updates between checkpoints")

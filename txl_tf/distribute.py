@@ -88,6 +88,16 @@ def _multi_worker_strategy():
     return strategy
 
 
+@functools.cache
+def has_xla():
+    """Whether XLA compiles for this process' own device; with TensorFlow's TPU wheel it does not for CPUs."""
+    try:
+        tf.function(tf.identity, jit_compile=True)(0)
+    except tf.errors.NotFoundError:
+        return False
+    return True
+
+
 def is_chief(strategy):
     """Whether this process is the one that writes the run's files: the only one, or the first of several workers."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
@@ -139,9 +149,22 @@ def _largest(strategy):
 
 def initial_mems(strategy, model, batch_size, reach=None):
     """Every replica's first Mems, for a global batch of `batch_size`; made on the replicas themselves."""
-    # Not arguments of `run`: a TPU would make a tensor of the number, and the mems' shape would be unknown.
-    own_mems = functools.partial(model.initial_mems, lanes_per_replica(strategy, batch_size), reach)
-    return tf.function(lambda: strategy.run(own_mems))()
+    return on_replicas(strategy, model.initial_mems, lanes_per_replica(strategy, batch_size), reach)()
+
+
+def on_replicas(strategy, function, *args):
+    """A function without arguments that runs function(*args) on every replica, where args are no tensors."""
+
+    # Named, since TPUStrategy wants a name; and args not as those of `run`: a TPU would turn numbers into tensors, and
+    # shapes made of them would be unknown.
+    def on_replica():
+        return function(*args)
+
+    @tf.function
+    def on_all():
+        return strategy.run(on_replica)
+
+    return on_all
 
 
 def lanes_per_replica(strategy, batch_size, groups=1):

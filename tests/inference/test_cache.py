@@ -64,6 +64,7 @@ def test_every_reach_gives_something_else(exact_model):
             assert np.abs(one - other).max() > 1e-4
 
 
+@pytest.mark.xla
 def test_float32_under_xla_differs_by_rounding_only():
     expected, found = read_both(random_model(CONFIG), Reach(9, clamp_len=5, mem_init="empty"), jit_compile=True)
     np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)

@@ -91,6 +91,7 @@ def test_bits_look_random():
         assert abs(together - 0.01) < 5 * (0.0099 / n) ** 0.5
 
 
+@pytest.mark.xla
 def test_compiled_masks_are_the_same():
     x = tf.ones([37, 53])
     compiled = tf.function(lambda: dropout(x, 0.3, SEED), jit_compile=True)()

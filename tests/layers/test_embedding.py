@@ -57,7 +57,7 @@ def outputs(embedding, tokens, upstream):
     return out, [tf.convert_to_tensor(grad) for grad in tape.gradient(out, variables, upstream)]
 
 
-@pytest.mark.parametrize("mode", ["eager", "XLA"])
+@pytest.mark.parametrize("mode", ["eager", pytest.param("XLA", marks=pytest.mark.xla)])
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
 def test_equals_the_definition(layout, mode):
     embedding = build(layout)

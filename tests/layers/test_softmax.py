@@ -182,7 +182,7 @@ def test_any_tokens_equal_the_definition(tokens):
     assert_exact(WT103, tokens)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "XLA"])
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.xla)], ids=["graph", "XLA"])
 def test_compiled_equals_the_definition(jit_compile):
     compiled = {}
 

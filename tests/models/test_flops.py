@@ -24,6 +24,7 @@ def dot_flops(hlo):
     return total
 
 
+@pytest.mark.xla
 @pytest.mark.parametrize(
     "changes",
     [{}, {"pre_lnorm": True}, {"attn_type": "shaw", "d_embed": 6}, {"attn_type": "vaswani"}, {"attn_type": "alrfou"}],

@@ -245,6 +245,7 @@ def test_model_is_rebuilt_from_its_config(rng):
     np.testing.assert_array_equal(twin(inputs)[0], model(inputs)[0])
 
 
+@pytest.mark.xla
 def test_xla_gives_the_same(rng):
     model = make_model(dtype="float32")
     inputs = tokens(rng)

@@ -63,6 +63,7 @@ def test_loss_is_that_of_float32(corpus, tmp_path, one_device):
     assert np.abs(got - want).max() > 1e-6  # or bfloat16 was never used
 
 
+@pytest.mark.xla
 @pytest.mark.parametrize(
     "changes",
     [

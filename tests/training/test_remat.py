@@ -76,11 +76,13 @@ def test_loss_and_every_gradient_are_the_same(tokens, changes):
         np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.xla
 def test_xla_needs_less_memory(tokens):
     (plain, mems), (remat, _) = gradients_of(), gradients_of(remat=True)
     assert temporary_bytes(remat, tokens, mems) < 0.8 * temporary_bytes(plain, tokens, mems)
 
 
+@pytest.mark.xla
 def test_groups_of_lanes_need_less_memory(tokens):
     """One lane at a time instead of two."""
     keras.utils.set_random_seed(1)

@@ -178,6 +178,7 @@ def test_steps_per_loop_changes_nothing(batches, strategy, request):
             np.testing.assert_array_equal(mine, theirs)
 
 
+@pytest.mark.xla
 def test_xla_changes_nothing(batches, one_device):
     plain, sums, _ = run_steps(one_device, batches)
     compiled, seen, _ = run_steps(one_device, batches, train_config=dataclasses.replace(TRAIN, jit_compile=True))

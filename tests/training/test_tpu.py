@@ -6,13 +6,14 @@ import dataclasses
 import pytest
 import replicas
 import tensorflow as tf
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from txl_tf import distribute
 from txl_tf.config import ModelConfig, TrainConfig
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.optimizer import make_optimizer
-from txl_tf.training.step import Sums, make_host_loop
+from txl_tf.training.step import Sums, loss_and_gradients, make_host_loop
 
 MODEL = ModelConfig(
     vocab_size=64,
@@ -37,7 +38,7 @@ def ops_by_name(graph):
     return collections.Counter(node.op for function in functions for node in function.node_def)
 
 
-@pytest.mark.parametrize(
+either_run = pytest.mark.parametrize(
     ("model_changes", "train_changes"),
     [
         ({}, {"average_from_step": 5}),
@@ -47,6 +48,9 @@ def ops_by_name(graph):
         ),
     ],
 )
+
+
+@either_run
 def test_the_host_loop_traces_under_tpu_strategy(model_changes, train_changes):
     config = TrainConfig(train_steps=10, **train_changes)
     with tf.Graph().as_default() as graph:
@@ -69,3 +73,25 @@ def test_the_host_loop_traces_under_tpu_strategy(model_changes, train_changes):
     ops, weights = ops_by_name(graph), len(model.trainable_variables)
     assert ops["TPUReplicateMetadata"] and not DYNAMIC & set(ops)
     assert ops["CrossReplicaSum"] >= weights + 1 and ops["ResourceApplyAdam"] == weights
+
+
+@either_run
+def test_loss_gradients_and_mems_are_lowered_for_a_tpu(model_changes, train_changes):
+    """By TensorFlow's TPU wheel, with its kernels for TPUs; it lowers no variables, so weights are constants here."""
+    if distribute.has_xla():
+        pytest.skip("needs TensorFlow's TPU wheel: make test-tpu")
+    # Accumulation's loop would keep its weights as variables.
+    config = TrainConfig(train_steps=10, **train_changes | {"accumulate_steps": 1})
+    model = TransformerXL(dataclasses.replace(MODEL, **model_changes))
+    arguments = [tf.zeros([B, T], tf.int32)] * 2 + tf.nest.flatten(model.initial_mems(B))
+
+    @tf.function(autograph=False)
+    def step(inputs, targets, *mems):
+        mems = tf.nest.pack_sequence_as(model.initial_mems(B), mems)
+        return loss_and_gradients(model, config, tf.constant([1, 0]), inputs, targets, mems)
+
+    step = convert_variables_to_constants_v2(step.get_concrete_function(*arguments), lower_control_flow=False)
+    compiled = tf.function(step, jit_compile=True, autograph=False)
+    hlo = compiled.experimental_get_compiler_ir(*arguments)(stage="hlo", platform_name="TPU")
+    assert hlo.startswith("HloModule") and " dot(" in hlo
+    assert "<=" not in hlo, "a dimension that is known only as a bound"

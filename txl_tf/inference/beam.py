@@ -7,6 +7,7 @@ import typing
 
 import tensorflow as tf
 
+from txl_tf.distribute import has_xla
 from txl_tf.errors import InputError
 from txl_tf.inference.cache import Cache
 from txl_tf.inference.generate import CHUNK
@@ -53,7 +54,7 @@ class BeamSearch(tf.Module):
         self.size = size
         ids, rows, count = (tf.TensorSpec(shape, tf.int32) for shape in ([None, None], [None], []))
         signature = [ids, rows, count, rows, tf.TensorSpec([], tf.float32)]
-        self.decode = tf.function(self.decode, jit_compile=jit_compile, autograph=False)
+        self.decode = tf.function(self.decode, jit_compile=jit_compile and has_xla(), autograph=False)
         self.search = tf.function(self.search, input_signature=signature, autograph=False)
 
     def search(self, prompts, lengths, max_tokens, ends, length_penalty):

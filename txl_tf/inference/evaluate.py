@@ -47,9 +47,7 @@ class Evaluator:
         )
         with strategy.scope():
             initial_state, self._read = make_reader(model, reach, tgt_len, sliding_window)
-        # Not an argument of `run`: a TPU would make a tensor of it, and the state's shape would be unknown.
-        own_state = functools.partial(initial_state, lanes)
-        self._initial_state = tf.function(lambda: strategy.run(own_state))
+        self._initial_state = distribute.on_replicas(strategy, initial_state, lanes)
         self._score_steps = make_score_steps(strategy, model, self._read, evaluation.jit_compile)
         self._split_targets = corpus.split(split).tokens - batch_size
         self._settings = {
@@ -168,7 +166,7 @@ def make_score_steps(strategy, model, read, jit_compile):
         return score_step(model, read, inputs, targets, state)
 
     # TPUStrategy compiles by itself; a mirrored one would compile a step for every replica.
-    if jit_compile and isinstance(strategy, tf.distribute.OneDeviceStrategy):
+    if jit_compile and isinstance(strategy, tf.distribute.OneDeviceStrategy) and distribute.has_xla():
         score = tf.function(score, jit_compile=True)
 
     @tf.function

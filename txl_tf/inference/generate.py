@@ -11,6 +11,7 @@ import typing
 
 import tensorflow as tf
 
+from txl_tf.distribute import has_xla
 from txl_tf.inference.cache import Cache, CachedDecoder
 from txl_tf.inference.sampling import Choice, penalise, sample, uniform
 
@@ -52,7 +53,7 @@ class Generator(tf.Module):
         cache, draft = self.decoder.cache_spec(), self._draft_spec()
         ids, rows, count = (tf.TensorSpec(shape, tf.int32) for shape in ([None, None], [None], []))
         chunk = tf.TensorSpec([None, CHUNK], tf.int32)
-        compiled = functools.partial(tf.function, jit_compile=jit_compile, autograph=False)
+        compiled = functools.partial(tf.function, jit_compile=jit_compile and has_xla(), autograph=False)
         plain = functools.partial(tf.function, autograph=False)
         self.read_segment = compiled(self.decoder)
         self.decode = compiled(self.decode, input_signature=[draft, chunk, count, Choice.spec()])

@@ -5,6 +5,8 @@ import typing
 
 import tensorflow as tf
 
+from txl_tf.distribute import has_xla
+
 
 class Sums(typing.NamedTuple):
     """What the host loop adds up from step to step; it carries them stacked, as a float64 [4].
@@ -162,7 +164,7 @@ def make_host_loop(strategy, model, optimizer, config, average=None):
         return train_step(model, optimizer, config, seed, inputs, targets, mems, average)
 
     # TPUStrategy compiles by itself, and MirroredStrategy's all-reduce cannot stand inside a compiled function.
-    if config.jit_compile and isinstance(strategy, tf.distribute.OneDeviceStrategy):
+    if config.jit_compile and isinstance(strategy, tf.distribute.OneDeviceStrategy) and has_xla():
         replica_step = tf.function(replica_step, jit_compile=True)
 
     @tf.function
