@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.data.pipeline import evaluation_batches
+from txl_tf.layers.attention_core import attend
 from txl_tf.layers.relative import visible_keys
 from txl_tf.models.positions import layer_positions
 from txl_tf.training.pictures import attention_picture, distance_picture
@@ -99,7 +100,9 @@ def layer_attention(layer, hidden, memory, positions, mask, biases):
     kernels = attention.kernels()
     key = tf.concat([attention.project_context(states, kernels)[0] for states in (memory, hidden)], axis=2)
     query, position = attention.project_query(hidden, kernels), attention.project_positions(positions)
-    return attention.attend(query, key, position, mask, biases)
+    queries = attention.content_query(query, biases), attention.position_query(query, biases)
+    one_hot = tf.broadcast_to(tf.eye(key.shape[2], dtype=key.dtype), [*key.shape[:3], key.shape[2]])
+    return attend(queries[0], key, one_hot, mask, queries[1], position)  # each key's value is its own number
 
 
 def octaves(k_len):
