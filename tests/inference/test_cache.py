@@ -22,14 +22,14 @@ REACHES = [
 ]
 
 
-def read_both(model, reach, jit_compile=False):
-    """Hidden states [B, 36, D] by the model with mems, and by the cache."""
-    tokens = np.random.default_rng(1).integers(0, 256, [2, sum(SEGMENTS)]).astype(np.int32)
-    decoder = CachedDecoder(model, reach, max_segment=4)
+def read_both(model, reach, jit_compile=False, segments=SEGMENTS):
+    """Hidden states [B, sum(segments), D] by the model with mems, and by the cache."""
+    tokens = np.random.default_rng(1).integers(0, 256, [2, sum(segments)]).astype(np.int32)
+    decoder = CachedDecoder(model, reach, max_segment=max(segments))
     read = tf.function(decoder, jit_compile=True, reduce_retracing=False) if jit_compile else decoder
     mems, cache = model.initial_mems(2, reach), decoder.initial_cache(2)
     expected, found = [], []
-    for segment in np.split(tokens, np.cumsum(SEGMENTS)[:-1], axis=1):
+    for segment in np.split(tokens, np.cumsum(segments)[:-1], axis=1):
         hidden, mems = model(segment, mems, reach=reach)
         expected.append(hidden)
         hidden, cache = read(tf.constant(segment), cache)
@@ -54,6 +54,14 @@ def test_the_cache_equals_the_mems_with_norms_first(mem_init):
     model = random_model(dataclasses.replace(CONFIG, dtype="float64", pre_lnorm=True, activation="gelu"))
     expected, found = read_both(model, Reach(9, mem_init=mem_init))
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
+
+
+def test_in_bfloat16_rings_are_whole_tiles():
+    """127 tokens at once, to go round the ring of 128 slots soon; the model with mems shifts, the cache turns tiles."""
+    model = random_model(dataclasses.replace(CONFIG, dtype="mixed_bfloat16"))
+    expected, found = read_both(model, Reach(9), segments=(100, 4, 19, 4, 4, 1, 3))
+    assert CachedDecoder(model, Reach(9), max_segment=100).slots == 128
+    assert np.abs(found - expected).mean() < 0.1 * np.abs(expected).mean()
 
 
 def test_every_reach_gives_something_else(exact_model):

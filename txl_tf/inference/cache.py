@@ -1,7 +1,7 @@
 """The decoder as inference runs it: projected keys, values and positions are kept instead of hidden states.
 
 With fixed weights the result is that of the model with mems, while the cost per token falls from O(M D^2) to O(M D):
-nothing is projected twice. Shapes: B batch, T segment, M memory, C = M + T_max slots, H heads, d = d_head.
+nothing is projected twice. Shapes: B batch, T segment, M memory, C >= M + T_max slots, H heads, d = d_head.
 """
 
 import typing
@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from txl_tf.errors import InputError
 from txl_tf.layers.attention import KeyValueRing
+from txl_tf.layers.attention_core import LANES
 from txl_tf.layers.relative import key_distances, sinusoids, visible_keys
 
 
@@ -50,6 +51,8 @@ class CachedDecoder(tf.Module):
         self.reach = reach
         self.max_segment = max_segment
         self.slots = reach.mem_len + max_segment
+        if model.compute_dtype == "bfloat16":  # whole tiles, for `position_scores`; the mask hides what is too old
+            self.slots = -(-self.slots // LANES) * LANES
         self.positions = [tf.Variable(value, trainable=False) for value in self._project_positions()]
 
     def refresh(self):
