@@ -37,9 +37,9 @@ def main(argv):
     from txl_tf.training.interruption import TrainingStoppedError
     from txl_tf.training.loop import train
 
+    strategy = make_strategy(FLAGS.strategy, FLAGS.tpu)  # first: several workers, and a TPU, allow nothing before it
     corpus = load_corpus(FLAGS.data_dir)
     config = configure(corpus)
-    strategy = make_strategy(FLAGS.strategy, FLAGS.tpu)
     evaluation, reach = config.for_evaluation()
 
     def evaluator(model):
