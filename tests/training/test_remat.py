@@ -12,7 +12,7 @@ from txl_tf import distribute
 from txl_tf.config import Config, ModelConfig, TrainConfig
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl import TransformerXL
-from txl_tf.training.loop import refuse_drift
+from txl_tf.training.drift import refuse_drift
 from txl_tf.training.optimizer import make_optimizer
 from txl_tf.training.step import Sums, loss_and_gradients, make_host_loop
 

@@ -13,6 +13,7 @@ from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.checkpoint import Checkpoints
+from txl_tf.training.drift import FREE_TO_CHANGE, refuse_drift
 from txl_tf.training.gallery import Gallery
 from txl_tf.training.interruption import StopRequest, TrainingStoppedError
 from txl_tf.training.json_log import JsonLog
@@ -22,21 +23,6 @@ from txl_tf.training.optimizer import WarmupCosine, make_optimizer
 from txl_tf.training.peak import peak_tflops
 from txl_tf.training.profiler import Profiler
 from txl_tf.training.step import Sums, make_host_loop
-
-FREE_TO_CHANGE = {
-    "accumulate_steps",
-    "steps_per_loop",
-    "log_steps",
-    "save_steps",
-    "eval_steps",
-    "early_stop_evals",
-    "keep_checkpoints",
-    "max_bad_steps",
-    "profile_steps",
-    "peak_tflops",
-    "remat",
-}
-"""Settings that change no update, but for its dropout masks: a run may be continued with other values."""
 
 
 class EvaluationAbandonedError(Exception):
@@ -70,131 +56,183 @@ def train(config, corpus, model_dir, strategy, make_evaluator=None, make_sampler
             or does not see the others' checkpoints.
         TrainingStoppedError: after a signal.
     """
-    distribute.lanes_per_replica(strategy, config.data.batch_size, config.train.accumulate_steps)
-    refuse_drift(model_dirs.read_config(model_dir), config, model_dir)
-    own_dir = distribute.own_dir(strategy, model_dir)
-    model_dirs.describe(own_dir, config, corpus)
-    data, run = config.data, config.train
-    epoch_steps = segments_per_epoch(corpus, "train", data.batch_size, data.tgt_len)
-    step_tokens = data.batch_size * data.tgt_len
-    unused = corpus.split("train").tokens - 1 - epoch_steps * step_tokens
+    return Run(config, corpus, model_dir, strategy, make_evaluator, make_sampler).to_its_end()
 
-    with strategy.scope():
-        keras.utils.set_random_seed(run.seed)
-        model = TransformerXL(config.model)
-        optimizer = make_optimizer(run, model.trainable_variables)
-        average = WeightAverage(run, model.trainable_variables)
-    mems, sums = distribute.initial_mems(strategy, model, data.batch_size), Sums()
-    checkpoints = Checkpoints(
-        model_dir, strategy, model, optimizer, average, mems, sums.stacked(), run.keep_checkpoints
-    )
-    restored = checkpoints.restore()
-    if restored is not None:
-        mems, stacked = restored
-        sums = Sums(*stacked.numpy().tolist())
-    elif run.warm_start:
-        model_dirs.read_weights(run.warm_start, model)
-    step = int(optimizer.iterations.numpy())
-    if not distribute.is_same(strategy, step):
-        raise InputError(f"the workers do not find the same checkpoints: all must see --model_dir={model_dir}")
-    print(
-        f"{'continuing at' if step else 'starting at'} step {step:,} of {run.train_steps:,}: "
-        f"{model.count_params():,} parameters, {strategy.num_replicas_in_sync} replica(s), "
-        f"{epoch_steps:,} steps of {step_tokens:,} tokens per epoch, which leave {unused:,} tokens unused"
-        + (", evaluated with averaged weights" if run.averages_weights else ""),
-        flush=True,
-    )
 
-    def batches(**hosts):
+class Run:
+    """A run at its first step, or where it stopped, with all that it carries from host loop to host loop.
+
+    Args:
+        as for `train`.
+    """
+
+    def __init__(self, config, corpus, model_dir, strategy, make_evaluator=None, make_sampler=None):
+        distribute.lanes_per_replica(strategy, config.data.batch_size, config.train.accumulate_steps)
+        refuse_drift(model_dirs.read_config(model_dir), config, model_dir)
+        own_dir = distribute.own_dir(strategy, model_dir)
+        model_dirs.describe(own_dir, config, corpus)
+        self.settings, self.data, self.corpus, self.strategy = config.train, config.data, corpus, strategy
+        self.epoch_steps = segments_per_epoch(corpus, "train", config.data.batch_size, config.data.tgt_len)
+        self.step_tokens = config.data.batch_size * config.data.tgt_len
+
+        with strategy.scope():
+            keras.utils.set_random_seed(config.train.seed)
+            self.model = TransformerXL(config.model)
+            optimizer = make_optimizer(config.train, self.model.trainable_variables)
+            self.average = WeightAverage(config.train, self.model.trainable_variables)
+        self.mems, self.sums = distribute.initial_mems(strategy, self.model, config.data.batch_size), Sums()
+        self.checkpoints = Checkpoints(
+            model_dir,
+            strategy,
+            self.model,
+            optimizer,
+            self.average,
+            self.mems,
+            self.sums.stacked(),
+            config.train.keep_checkpoints,
+        )
+        restored = self.checkpoints.restore()
+        if restored is not None:
+            self.mems, stacked = restored
+            self.sums = Sums(*stacked.numpy().tolist())
+        elif config.train.warm_start:
+            model_dirs.read_weights(config.train.warm_start, self.model)
+        self.step = self.saved = int(optimizer.iterations.numpy())
+        if not distribute.is_same(strategy, self.step):
+            raise InputError(f"the workers do not find the same checkpoints: all must see --model_dir={model_dir}")
+
+        self.batches = iter(distribute.distribute_batches(strategy, self._make_batches))
+        self.host_loop = make_host_loop(strategy, self.model, optimizer, config.train, self.average)
+
+        peak = config.train.peak_tflops or peak_tflops(strategy)
+        self.metrics = Metrics(own_dir, corpus.unit, self.step, config, peak and peak * strategy.num_replicas_in_sync)
+        self.metrics.describe(self.model, leave_out=FREE_TO_CHANGE)
+        self.norms = make_norms(strategy, self.model, optimizer)
+        self.learning_rate = WarmupCosine(config.train)
+        self.profiler = Profiler(self.metrics.board.folder, config.train.profile_steps)
+        log = tf.io.gfile.join(model_dir, model_dirs.EVALUATIONS_FILE)
+        self.evaluations = JsonLog(log, self.step, own_dir == model_dir)
+        self.evaluate = make_evaluator(self.model) if make_evaluator and config.train.eval_steps else None
+        if self.evaluate:
+            sampler = make_sampler(self.model) if make_sampler else None
+            self.gallery = Gallery(self.metrics.board, strategy, self.model, corpus, config, sampler)
+
+    def _make_batches(self, **hosts):
         return training_batches(
-            corpus, data.batch_size, data.tgt_len, step=step, random_offset=data.random_offset, seed=run.seed, **hosts
+            self.corpus,
+            self.data.batch_size,
+            self.data.tgt_len,
+            step=self.step,
+            random_offset=self.data.random_offset,
+            seed=self.settings.seed,
+            **hosts,
         )
 
-    iterator = iter(distribute.distribute_batches(strategy, batches))
-    host_loop = make_host_loop(strategy, model, optimizer, run, average)
-    schedule = WarmupCosine(run)
-    peak = run.peak_tflops or peak_tflops(strategy)
-    metrics = Metrics(own_dir, corpus.unit, step, config, peak and peak * strategy.num_replicas_in_sync)
-    metrics.describe(model, leave_out=FREE_TO_CHANGE)
-    norms = make_norms(strategy, model, optimizer)
-    profiler = Profiler(metrics.board.folder, run.profile_steps)
-    evaluations = JsonLog(tf.io.gfile.join(model_dir, model_dirs.EVALUATIONS_FILE), step, own_dir == model_dir)
-    evaluate = make_evaluator(model) if make_evaluator and run.eval_steps else None
-    if evaluate:
-        sampler = make_sampler(model) if make_sampler else None
-        gallery = Gallery(metrics.board, strategy, model, corpus, config, sampler)
-    saved = step
-    window_start, window_time = step, time.perf_counter()
+    def to_its_end(self):
+        """Trains, as `train` says."""
+        self._introduce()
+        run = self.settings
+        self.window_start, self.window_time = self.step, time.perf_counter()
+        with StopRequest() as self.stop, self.checkpoints:
+            while True:
+                paused = time.perf_counter()
+                # Amid skipped steps the weights may be what is wrong: keep the checkpoints from before.
+                if self._is_due(run.save_steps) and not self.sums.skipped_in_a_row:
+                    self._save()  # before the evaluation, which may fail
+                if self.evaluate and self._is_due(run.eval_steps) and not self._is_evaluated():
+                    self._evaluate()
+                is_early = 0 < run.early_stop_evals <= evaluations_since_best(self.evaluations.lines)
+                signal = self._stop_signal()
+                if self.step == run.train_steps or is_early or signal:
+                    self._save()
+                    break
+                self.window_time += time.perf_counter() - paused  # tokens/s is of training alone
+                self.profiler.at(self.step)
+                self._take_steps(next_stop(self.step, run) - self.step)
+                if self._is_due(run.log_steps):
+                    self._log()
+        self.profiler.at(self.step)
+        if signal:
+            raise TrainingStoppedError(signal, self.step)
+        if is_early:
+            print(
+                f"stopped early at step {self.step:,}: valid has not improved for {run.early_stop_evals} evaluations; "
+                f"the best was at step {min(self.evaluations.lines, key=model_dirs.score)['step']:,}",
+                flush=True,
+            )
+        return self.model
 
-    def stop_signal():
-        return distribute.agree(strategy, stop.signal or 0)
+    def _introduce(self):
+        unused = self.corpus.split("train").tokens - 1 - self.epoch_steps * self.step_tokens
+        print(
+            f"{'continuing at' if self.step else 'starting at'} step {self.step:,} of {self.settings.train_steps:,}: "
+            f"{self.model.count_params():,} parameters, {self.strategy.num_replicas_in_sync} replica(s), "
+            f"{self.epoch_steps:,} steps of {self.step_tokens:,} tokens per epoch, which leave {unused:,} tokens unused"
+            + (", evaluated with averaged weights" if self.settings.averages_weights else ""),
+            flush=True,
+        )
 
-    def is_due(period):
-        return step and (step % period == 0 or step == run.train_steps)
+    def _take_steps(self, n):
+        """One host loop; sees to it that the run is not lost."""
+        with named_read_errors(self.corpus):
+            self.mems, stacked = self.host_loop(self.batches, self.mems, self.sums.stacked(), tf.constant(n))
+        self.step += n
+        self.sums = Sums(*stacked.numpy().tolist())  # waits for the device
+        stop_if_lost(self.sums, self.step, self.settings.max_bad_steps, self.checkpoints)
 
-    def save():
-        nonlocal saved
-        if step != saved:
-            checkpoints.save(step, mems, sums.stacked())
-            saved = step
+    def _log(self):
+        """Reports the window that ends here, and begins the next."""
+        steps = self.step % self.settings.log_steps or self.settings.log_steps
+        speed = (self.step - self.window_start) * self.step_tokens / (time.perf_counter() - self.window_time)
+        self.metrics.training(
+            self.step,
+            *self.sums.means(steps),
+            float(self.learning_rate(self.step - 1)),  # of the last update
+            *self.norms(),
+            self.sums.skipped,
+            speed,
+            self.step / self.epoch_steps,
+        )
+        self.sums = Sums(skipped_in_a_row=self.sums.skipped_in_a_row)
+        self.window_start, self.window_time = self.step, time.perf_counter()
 
-    def evaluate_now():
+    def _save(self):
+        """A checkpoint of this step, unless there is one."""
+        if self.step != self.saved:
+            self.checkpoints.save(self.step, self.mems, self.sums.stacked())
+            self.saved = self.step
+
+    def _evaluate(self):
+        """Evaluates, with the weights to be judged; a signal cuts it off, and the continued run does it."""
+
         def check(*_):
-            if stop_signal():
+            if self._stop_signal():
                 raise EvaluationAbandonedError
 
         try:
-            with average.in_use():
-                result = evaluate(check)
+            with self.average.in_use():
+                result = self.evaluate(check)
         except EvaluationAbandonedError:
             return
-        metrics.evaluation(step, "valid", result)
-        improved = model_dirs.score(result) < min(map(model_dirs.score, evaluations.lines), default=math.inf)
-        evaluations.append({"step": step} | result)
-        if improved:
-            save()
-        if not stop_signal():
-            with average.in_use():
-                gallery.show(step)
+        self.metrics.evaluation(self.step, "valid", result)
+        best = min(map(model_dirs.score, self.evaluations.lines), default=math.inf)
+        self.evaluations.append({"step": self.step} | result)
+        if model_dirs.score(result) < best:
+            self._save()
+        if not self._stop_signal():
+            with self.average.in_use():
+                self.gallery.show(self.step)
 
-    with StopRequest() as stop, checkpoints:
-        while True:
-            paused = time.perf_counter()
-            # Amid skipped steps the weights may be what is wrong: keep the checkpoints from before.
-            if is_due(run.save_steps) and not sums.skipped_in_a_row:
-                save()  # before the evaluation, which may fail
-            if evaluate and is_due(run.eval_steps) and step not in (line["step"] for line in evaluations.lines):
-                evaluate_now()
-            is_early = 0 < run.early_stop_evals <= evaluations_since_best(evaluations.lines)
-            signal = stop_signal()
-            if step == run.train_steps or is_early or signal:
-                save()
-                break
-            window_time += time.perf_counter() - paused  # tokens/s is of training alone
-            profiler.at(step)
-            n = next_stop(step, run) - step
-            with named_read_errors(corpus):
-                mems, stacked = host_loop(iterator, mems, sums.stacked(), tf.constant(n))
-            step += n
-            sums = Sums(*stacked.numpy().tolist())  # waits for the device
-            stop_if_lost(sums, step, run.max_bad_steps, checkpoints)
-            if is_due(run.log_steps):
-                loss, grad_norm = sums.means(step % run.log_steps or run.log_steps)
-                speed = (step - window_start) * step_tokens / (time.perf_counter() - window_time)
-                lr = float(schedule(step - 1))  # of the last update
-                metrics.training(step, loss, lr, grad_norm, *norms(), sums.skipped, speed, step / epoch_steps)
-                sums = Sums(skipped_in_a_row=sums.skipped_in_a_row)
-                window_start, window_time = step, time.perf_counter()
-    profiler.at(step)
-    if signal:
-        raise TrainingStoppedError(signal, step)
-    if is_early:
-        print(
-            f"stopped early at step {step:,}: valid has not improved for {run.early_stop_evals} evaluations; "
-            f"the best was at step {min(evaluations.lines, key=model_dirs.score)['step']:,}",
-            flush=True,
-        )
-    return model
+    def _is_due(self, period):
+        """Whether now is what happens every `period` steps and at the end."""
+        return self.step and (self.step % period == 0 or self.step == self.settings.train_steps)
+
+    def _is_evaluated(self):
+        return self.step in (line["step"] for line in self.evaluations.lines)
+
+    def _stop_signal(self):
+        """The signal that asks this run to stop, on any worker; 0: none."""
+        return distribute.agree(self.strategy, self.stop.signal or 0)
 
 
 def stop_if_lost(sums, step, max_bad_steps, checkpoints):
@@ -219,20 +257,3 @@ def next_stop(step, run):
     stops = [step - step % period + period for period in periods]
     stops += [stop for stop in run.profile_steps if stop > step]
     return min(step + run.steps_per_loop, run.train_steps, *stops)
-
-
-def refuse_drift(old, new, model_dir):
-    """InputError if a model_dir's Config and the one to continue it with would train differently."""
-    if old is None:
-        return
-    differences = [
-        f"{field}={getattr(getattr(new, group), field)!r} (was {getattr(getattr(old, group), field)!r})"
-        for group in ("model", "data", "train")
-        for field in vars(getattr(new, group))
-        if getattr(getattr(new, group), field) != getattr(getattr(old, group), field) and field not in FREE_TO_CHANGE
-    ]
-    if differences:
-        raise InputError(
-            f"{model_dir} holds a run with other settings: {', '.join(differences)}; "
-            "give the same settings or another --model_dir"
-        )
