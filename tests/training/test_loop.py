@@ -12,6 +12,7 @@ from txl_tf.inference.evaluate import Evaluator, evaluate
 from txl_tf.model_dir import load_trained
 from txl_tf.training import loop
 from txl_tf.training.loop import next_stop, train
+from txl_tf.training.optimizer import WarmupCosine
 from txl_tf.training.step import make_host_loop
 
 CONFIG = change(small_run.CONFIG, model={"n_layer": 2})
@@ -56,8 +57,11 @@ def test_learns_and_what_is_saved_is_what_was_trained(corpus, tmp_path, one_devi
     monkeypatch.setattr(loop, "make_host_loop", lambda *run: host_loops.append(make_host_loop(*run)) or host_loops[-1])
     train(config, corpus, str(tmp_path), one_device, evaluator)
     assert host_loops[0].experimental_get_tracing_count() == 1  # with loops of 1 to 5 steps, saves and evaluations
-    losses = [line["loss"] for line in lines(tmp_path)]
-    assert losses[-1] < 0.75 * losses[0]
+    logged = lines(tmp_path)
+    assert logged[-1]["loss"] < 0.75 * logged[0]["loss"]
+    for line in logged:
+        assert line["lr"] == float(WarmupCosine(config.train)(line["step"] - 1))  # of the last update
+        assert line["grad_norm"] > 0.01 and line["epoch"] > 0
 
     trained = load_trained(str(tmp_path))
     assert trained.step == 60 and trained.config == config

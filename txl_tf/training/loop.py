@@ -183,11 +183,13 @@ class Run:
     def _log(self):
         """Reports the window that ends here, and begins the next."""
         steps = self.step % self.settings.log_steps or self.settings.log_steps
+        loss, grad_norm = self.sums.means(steps)
         speed = (self.step - self.window_start) * self.step_tokens / (time.perf_counter() - self.window_time)
         self.metrics.training(
             self.step,
-            *self.sums.means(steps),
+            loss,
             float(self.learning_rate(self.step - 1)),  # of the last update
+            grad_norm,
             *self.norms(),
             self.sums.skipped,
             speed,
