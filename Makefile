@@ -3,7 +3,8 @@
 PYTHON ?= python3
 DEMO_DIR ?= demo
 DEMO_FLAGS ?=
-TEST_FLAGS ?=
+# Two processes, each with whole test files: TensorFlow leaves one core idle while it traces and compiles.
+TEST_FLAGS ?= --numprocesses=2 --dist=loadfile
 
 .PHONY: demo test test-tpu test-full-size lint clean
 
@@ -36,9 +37,10 @@ clean:
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $@
 
-.venv-tpu/installed: tpu/requirements.txt pyproject.toml
+.venv-tpu/installed: tpu/requirements.txt examples/requirements.txt pyproject.toml
 	$(PYTHON) -m venv .venv-tpu
-	.venv-tpu/bin/python -m pip install --quiet --disable-pip-version-check -r tpu/requirements.txt 'pytest>=8,<10'
+	.venv-tpu/bin/python -m pip install --quiet --disable-pip-version-check -r tpu/requirements.txt \
+	  -r examples/requirements.txt 'pytest>=8,<10' 'pytest-xdist>=3,<4'
 	.venv-tpu/bin/python -m pip install --quiet --disable-pip-version-check --no-deps tensorflow-text==2.20.1 --editable .
 	touch $@
 
