@@ -48,7 +48,10 @@ def test_flops_are_those_of_the_matmuls_that_xla_sees(changes):
     kernel = config.d_model * config.n_head * config.d_head
     memory = 0 if config.pre_lnorm or config.attn_type == "alrfou" else 2 * B * config.mem_len * 2 * kernel
     sinusoids = 2 * (config.mem_len + T) * kernel if config.attn_type == "transformer_xl" else 0
-    assert seen == training_flops(config, B, T) + config.n_layer * (memory + sinusoids)
+    # Shaw's biases of distances are one more coordinate of the vectors they are added to, no operation that is needed.
+    scores = B * config.n_head * T * (config.mem_len + T)
+    biases = 3 * 2 * scores if config.attn_type == "shaw" else 0
+    assert seen == training_flops(config, B, T) + config.n_layer * (memory + sinusoids + biases)
 
 
 def test_flops_of_the_workload_of_bench_train():
