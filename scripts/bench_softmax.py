@@ -54,7 +54,9 @@ def exactly_filled(softmax, embedding, targets):
     def loss(hidden, _):
         hidden = tf.cast(hidden, softmax.compute_dtype)
         head, *tails = softmax.clusters(embedding)
-        total = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(head_labels, cluster_logits(hidden, head)))
+        total = tf.reduce_sum(
+            tf.nn.sparse_softmax_cross_entropy_with_logits(head_labels, softmax.head_logits(hidden, head))
+        )
         for i, tail in enumerate(tails, start=1):
             labels, logits = targets[own[i]] - softmax.starts[i], cluster_logits(tf.gather(hidden, own[i]), tail)
             total += tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))

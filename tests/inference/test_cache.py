@@ -91,9 +91,10 @@ def test_pre_lnorm_starts_from_the_norms_beta():
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
 
 
-def test_refresh_follows_the_weights(exact_model):
+@pytest.mark.parametrize("keep_kernels", [False, True])
+def test_refresh_follows_the_weights(keep_kernels):
     model = random_model(dataclasses.replace(CONFIG, dtype="float64"))
-    decoder = CachedDecoder(model, Reach(9), max_segment=4)
+    decoder = CachedDecoder(model, Reach(9), max_segment=4, keep_kernels=keep_kernels)
     tokens = tf.constant([[1, 2, 3]])
     for variable in model.trainable_variables:
         variable.assign(variable * 1.5)

@@ -9,7 +9,7 @@ import typing
 import tensorflow as tf
 
 from txl_tf.errors import InputError
-from txl_tf.layers.attention import KeyValueRing
+from txl_tf.layers.attention import Kernels, KeyValueRing
 from txl_tf.layers.attention_core import LANES
 from txl_tf.layers.relative import key_distances, sinusoids, visible_keys
 
@@ -35,12 +35,14 @@ class CachedDecoder(tf.Module):
         model: a TransformerXL. After its weights change call `refresh`.
         reach: a Reach.
         max_segment: the longest segment that is read at once.
+        keep_kernels: whether to keep each layer's `Kernels` too, in the compute dtype: memory for the time that
+            making them takes in a call that is given none.
 
     Raises:
         InputError: the model's attn_type is not transformer_xl.
     """
 
-    def __init__(self, model, reach, max_segment):
+    def __init__(self, model, reach, max_segment, keep_kernels=False):
         super().__init__(name="cached_decoder")
         if model.config.attn_type != "transformer_xl":
             raise InputError(
@@ -54,11 +56,19 @@ class CachedDecoder(tf.Module):
         if model.compute_dtype == "bfloat16":  # whole tiles, for `position_scores`; the mask hides what is too old
             self.slots = -(-self.slots // LANES) * LANES
         self.positions = [tf.Variable(value, trainable=False) for value in self._project_positions()]
+        self.kept_kernels = None
+        if keep_kernels:
+            self.kept_kernels = [
+                Kernels(*(tf.Variable(kernel, trainable=False) for kernel in kernels))
+                for kernels in self._make_kernels()
+            ]
 
     def refresh(self):
-        """Projects the positions again, with the model's present weights."""
+        """Makes what is kept of the model's weights anew, from those of now."""
         for variable, value in zip(self.positions, self._project_positions(), strict=True):
             variable.assign(value)
+        if self.kept_kernels:
+            tf.nest.map_structure(lambda kept, made: kept.assign(made), self.kept_kernels, list(self._make_kernels()))
 
     def initial_cache(self, batch_size):
         """The cache before any text: the keys and values of zero vectors. batch_size may be a tensor."""
@@ -69,8 +79,8 @@ class CachedDecoder(tf.Module):
 
     def kernels(self):
         """Each layer's `Kernels`, for a loop to make before it begins."""
-        made = [layer.attention.kernels() for layer in self.model.decoder_layers]
-        return tf.nest.map_structure(lambda kernel: tf.cast(kernel, self.model.compute_dtype), made)
+        kernels = self.kept_kernels or list(self._make_kernels())
+        return tf.nest.map_structure(tf.convert_to_tensor, kernels)
 
     def cache_spec(self):
         """The TensorSpecs of a Cache of any batch size."""
@@ -112,6 +122,12 @@ class CachedDecoder(tf.Module):
             rings.append(ring)
         keys, values, starts = zip(*rings, strict=True)
         return hidden, Cache(keys, values, starts[0], cache.length + t_len)
+
+    def _make_kernels(self):
+        """Each layer's Kernels, in the compute dtype."""
+        for layer in self.model.decoder_layers:
+            kernels = layer.attention.kernels()
+            yield Kernels(*(tf.cast(kernel, self.model.compute_dtype) for kernel in kernels))
 
     def _project_positions(self):
         """Each layer's projected positions [H, C, d] of the distances C-1, .., 0, in the compute dtype."""

@@ -128,7 +128,7 @@ def make_reader(model, reach, tgt_len, sliding_window=0):
         reader = SlidingWindow(model, reach, sliding_window)
         return reader.initial_state, reader
     if model.config.attn_type == "transformer_xl":
-        reader = CachedDecoder(model, reach, tgt_len)
+        reader = CachedDecoder(model, reach, tgt_len, keep_kernels=model.compute_dtype != model.variable_dtype)
         return reader.initial_cache, reader
     return functools.partial(model.initial_mems, reach=reach), functools.partial(model, reach=reach)
 

@@ -91,7 +91,7 @@ class AdaptiveSoftmax(ClusteredLayer):
             hidden, nll_tail = chunked_nll(hidden, labels, tail, self.chunk_size)
             nll += nll_tail
         labels = tf.where(cluster > 0, self.sizes[0] + cluster - 1, tf.maximum(targets, 0))
-        nll += tf.nn.sparse_softmax_cross_entropy_with_logits(labels, cluster_logits(hidden, head))
+        nll += tf.nn.sparse_softmax_cross_entropy_with_logits(labels, self.head_logits(hidden, head))
         return tf.reshape(tf.where(targets >= 0, nll, 0), shape)
 
     def log_prob(self, hidden, embedding=None):
@@ -106,7 +106,7 @@ class AdaptiveSoftmax(ClusteredLayer):
         """
         head, *tails = self.clusters(embedding)
         hidden = self._checked(hidden)
-        log_head = tf.nn.log_softmax(cluster_logits(hidden, head))
+        log_head = tf.nn.log_softmax(self.head_logits(hidden, head))
         size = self.sizes[0]
         parts = [log_head[..., :size]]
         for i, tail in enumerate(tails):
@@ -119,8 +119,21 @@ class AdaptiveSoftmax(ClusteredLayer):
             raise ValueError(f"hidden must end in d_model={self.d_model}, not {hidden.shape}")
         return hidden
 
+    def head_logits(self, hidden, head):
+        """Logits of the most frequent tokens, then of the cluster entries; head: what `clusters` returns first."""
+        if not self.cutoffs:
+            return cluster_logits(hidden, head)
+        table, bias = (tf.convert_to_tensor(weight) for weight in (self.cluster_table, self.cluster_bias))
+        rows = hidden.shape[:-1].num_elements()
+        if rows is None or rows <= self.d_embed:  # then logits are less to copy than tables
+            entries = Cluster(table, bias, head.projection)
+            return tf.concat([cluster_logits(hidden, part) for part in (head, entries)], -1)
+        # Cast first: half the memory to copy, forward and backward.
+        tables = [tf.cast(part, self.compute_dtype) for part in (head.table, table)]
+        return cluster_logits(hidden, Cluster(tf.concat(tables, 0), tf.concat([head.bias, bias], 0), head.projection))
+
     def clusters(self, embedding):
-        """The output weights as a list of `Cluster`: the head with its cluster entries, then the tails."""
+        """The output weights as a list of `Cluster`: the head without its cluster entries, then the tails."""
         if not self.built:
             self.build()
         if embedding is None and (self.tie_weight or any(self.tie_projs)):
@@ -130,11 +143,6 @@ class AdaptiveSoftmax(ClusteredLayer):
         if len(tables) < len(self.sizes):
             tables = tf.split(tables[0], self.sizes)
         biases = [tf.convert_to_tensor(bias) for bias in self.biases]
-        if self.cutoffs:
-            # Cast first: half the memory to copy, forward and backward.
-            head = [tf.cast(table, self.compute_dtype) for table in (tables[0], self.cluster_table)]
-            tables[0] = tf.concat(head, 0)
-            biases[0] = tf.concat([biases[0], self.cluster_bias], 0)
         projections = [
             embedding.projections[0 if self._one_table else i] if tied else own
             for i, (tied, own) in enumerate(zip(self.tie_projs, self.projections, strict=True))
