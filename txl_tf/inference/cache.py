@@ -4,12 +4,13 @@ With fixed weights the result is that of the model with mems, while the cost per
 nothing is projected twice. Shapes: B batch, T segment, M memory, C >= M + T_max slots, H heads, d = d_head.
 """
 
+import math
 import typing
 
 import tensorflow as tf
 
 from txl_tf.errors import InputError
-from txl_tf.layers.attention import Kernels, KeyValueRing
+from txl_tf.layers.attention import KeyValueRing
 from txl_tf.layers.attention_core import LANES
 from txl_tf.layers.relative import key_distances, sinusoids, visible_keys
 
@@ -35,14 +36,15 @@ class CachedDecoder(tf.Module):
         model: a TransformerXL. After its weights change call `refresh`.
         reach: a Reach.
         max_segment: the longest segment that is read at once.
-        keep_kernels: whether to keep each layer's `Kernels` too, in the compute dtype: memory for the time that
-            making them takes in a call that is given none.
+        whole_segments: all have that length, which makes them cheaper to keep.
+        keep_weights: whether to keep each layer's `Kernels` and the softmax's `clusters`, too, in the compute dtype:
+            memory for the time that making them takes in each call.
 
     Raises:
         InputError: the model's attn_type is not transformer_xl.
     """
 
-    def __init__(self, model, reach, max_segment, keep_kernels=False):
+    def __init__(self, model, reach, max_segment, whole_segments=False, keep_weights=False):
         super().__init__(name="cached_decoder")
         if model.config.attn_type != "transformer_xl":
             raise InputError(
@@ -55,20 +57,16 @@ class CachedDecoder(tf.Module):
         self.slots = reach.mem_len + max_segment
         if model.compute_dtype == "bfloat16":  # whole tiles, for `position_scores`; the mask hides what is too old
             self.slots = -(-self.slots // LANES) * LANES
-        self.positions = [tf.Variable(value, trainable=False) for value in self._project_positions()]
-        self.kept_kernels = None
-        if keep_kernels:
-            self.kept_kernels = [
-                Kernels(*(tf.Variable(kernel, trainable=False) for kernel in kernels))
-                for kernels in self._make_kernels()
-            ]
+        # Blocks of 32 slots: on a TPU smaller ones are many writes, larger ones have the ring copied to another layout.
+        self._block = math.gcd(32, max_segment, self.slots) if whole_segments else 1
+        self.kept = tf.nest.map_structure(
+            lambda made: made if made is None else tf.Variable(made, trainable=False), self._make_kept(keep_weights)
+        )
 
     def refresh(self):
         """Makes what is kept of the model's weights anew, from those of now."""
-        for variable, value in zip(self.positions, self._project_positions(), strict=True):
-            variable.assign(value)
-        if self.kept_kernels:
-            tf.nest.map_structure(lambda kept, made: kept.assign(made), self.kept_kernels, list(self._make_kernels()))
+        made = self._make_kept(bool(self.kept.kernels))
+        tf.nest.map_structure(lambda kept, made: kept is None or kept.assign(made), self.kept, made)
 
     def initial_cache(self, batch_size):
         """The cache before any text: the keys and values of zero vectors. batch_size may be a tensor."""
@@ -79,8 +77,7 @@ class CachedDecoder(tf.Module):
 
     def kernels(self):
         """Each layer's `Kernels`, for a loop to make before it begins."""
-        kernels = self.kept_kernels or list(self._make_kernels())
-        return tf.nest.map_structure(tf.convert_to_tensor, kernels)
+        return tf.nest.map_structure(tf.convert_to_tensor, self.kept.kernels or self._make_kernels())
 
     def cache_spec(self):
         """The TensorSpecs of a Cache of any batch size."""
@@ -93,7 +90,7 @@ class CachedDecoder(tf.Module):
         """Reads a segment.
 
         Args:
-            tokens: int32 [B, T], T static and at most max_segment.
+            tokens: int32 [B, T], T static and at most max_segment (with whole_segments: always that).
             cache: the Cache of what was before.
             kernels: what `kernels` makes; None: made here.
 
@@ -109,7 +106,12 @@ class CachedDecoder(tf.Module):
         hidden = self.model.embedding(tokens)
         rings = []
         for layer, kernel, *ring, position in zip(
-            self.model.decoder_layers, kernels or self.kernels(), cache.keys, cache.values, self.positions, strict=True
+            self.model.decoder_layers,
+            kernels or self.kernels(),
+            cache.keys,
+            cache.values,
+            self.kept.positions,
+            strict=True,
         ):
             hidden, ring = layer(
                 hidden,
@@ -117,21 +119,47 @@ class CachedDecoder(tf.Module):
                 attention_mask=mask,
                 biases=self.model.shared_biases,
                 ring=KeyValueRing(*ring, cache.start),
+                block=self._block,
                 kernels=kernel,
             )
             rings.append(ring)
         keys, values, starts = zip(*rings, strict=True)
         return hidden, Cache(keys, values, starts[0], cache.length + t_len)
 
+    def nll(self, hidden, targets):
+        """`model.nll`."""
+        return self.model.nll(hidden, targets, self.kept.clusters or None)
+
+    def _make_kept(self, keep_weights):
+        """What is kept of the model's weights, in the compute dtype."""
+        if not keep_weights:
+            return _Kept(self._project_positions())
+        clusters = self.model.softmax.clusters(self.model.embedding)
+        return _Kept(self._project_positions(), self._make_kernels(), self._in_compute_dtype(clusters))
+
     def _make_kernels(self):
         """Each layer's Kernels, in the compute dtype."""
-        for layer in self.model.decoder_layers:
-            kernels = layer.attention.kernels()
-            yield Kernels(*(tf.cast(kernel, self.model.compute_dtype) for kernel in kernels))
+        return self._in_compute_dtype([layer.attention.kernels() for layer in self.model.decoder_layers])
 
     def _project_positions(self):
         """Each layer's projected positions [H, C, d] of the distances C-1, .., 0, in the compute dtype."""
         encoding = sinusoids(key_distances(self.slots, self.reach.clamp_len), self.model.config.d_model)
-        for layer in self.model.decoder_layers:
-            encoding = tf.cast(encoding, layer.variable_dtype)
-            yield tf.cast(layer.attention.project_positions(encoding), self.model.compute_dtype)
+        encoding = tf.cast(encoding, self.model.variable_dtype)
+        projected = [layer.attention.project_positions(encoding) for layer in self.model.decoder_layers]
+        return self._in_compute_dtype(projected)
+
+    def _in_compute_dtype(self, weights):
+        """Lists and tuples of tensors, cast, but for vectors: a bias is small, and added to float32."""
+
+        def cast(weight):
+            return weight if weight is None or len(weight.shape) < 2 else tf.cast(weight, self.model.compute_dtype)
+
+        return tf.nest.map_structure(cast, weights)
+
+
+class _Kept(typing.NamedTuple):
+    """What a CachedDecoder makes of the model's weights once: see there."""
+
+    positions: list
+    kernels: tuple = ()
+    clusters: tuple = ()

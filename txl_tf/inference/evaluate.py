@@ -128,7 +128,8 @@ def make_reader(model, reach, tgt_len, sliding_window=0):
         reader = SlidingWindow(model, reach, sliding_window)
         return reader.initial_state, reader
     if model.config.attn_type == "transformer_xl":
-        reader = CachedDecoder(model, reach, tgt_len, keep_kernels=model.compute_dtype != model.variable_dtype)
+        keep_weights = model.compute_dtype != model.variable_dtype
+        reader = CachedDecoder(model, reach, tgt_len, whole_segments=True, keep_weights=keep_weights)
         return reader.initial_cache, reader
     return functools.partial(model.initial_mems, reach=reach), functools.partial(model, reach=reach)
 
@@ -146,7 +147,8 @@ def score_step(model, read, inputs, targets, state):
         the targets' negative log-likelihoods [B / replicas, T], and the new state.
     """
     hidden, state = read(inputs, state)
-    return model.nll(hidden, targets), state
+    nll = read.nll if isinstance(read, CachedDecoder) else model.nll
+    return nll(hidden, targets), state
 
 
 def make_score_steps(strategy, model, read, jit_compile):

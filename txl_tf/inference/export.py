@@ -233,7 +233,7 @@ def export(generator, vocabulary, export_dir, unit):
     root = tf.Module()
     # Not the Keras layers themselves, which would be saved with their Python: only what the functions use.
     root.weights = [variable.value for variable in generator.model.variables]
-    root.positions = generator.decoder.positions
+    root.positions = generator.decoder.kept.positions
     root.vocabulary = vocabulary
     tf.saved_model.save(root, export_dir, signatures=served.signatures())
     config, reach = generator.model.config, generator.decoder.reach

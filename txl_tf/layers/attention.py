@@ -168,7 +168,7 @@ class MemoryAttention(keras.layers.Layer):
     def position_query(self, query, biases):
         """Queries [B, H, T, d'] as they meet `project_positions`; None: they do not."""
 
-    def extend(self, hidden, ring, position, attention_mask, biases=None, kernels=None):
+    def extend(self, hidden, ring, position, attention_mask, biases=None, kernels=None, block=1):
         """Attends from each position of the segment to the ring, into which the segment's own keys go first.
 
         Args:
@@ -178,13 +178,16 @@ class MemoryAttention(keras.layers.Layer):
             attention_mask: as for `call`, its C columns from the oldest key to the newest.
             biases: as for `call`.
             kernels: what `kernels` makes, where the caller has made it once for many calls.
+            block: int; C, T and the ring's start are its multiples, so that it is written so many slots at a time.
 
         Returns:
             [B, T, D], and the ring with the segment's keys and values.
         """
         kernels = kernels or self.kernels()
         key, value = self.project_context(hidden, kernels)
-        keys, values = _write(ring.keys, key, ring.start), _write(ring.values, value, ring.start)
+        keys, values = (
+            _write(slots, new, ring.start, block) for slots, new in ((ring.keys, key), (ring.values, value))
+        )
         start = (ring.start + hidden.shape[1]) % keys.shape[2]
         query = self.project_query(hidden, kernels)
         queries = self.content_query(query, biases), self.position_query(query, biases)
@@ -323,9 +326,13 @@ class RelMultiHeadAttention(MemoryAttention):
         return super().get_config() | {name: getattr(self, name) for name in names}
 
 
-def _write(ring, new, start):
-    """`ring` [B, H, C, d] with `new` [B, H, T, d] from slot `start` on; after the last slot comes the first."""
-    batch, heads, t_len = tf.shape(new)[0], new.shape[1], new.shape[2]
-    slots = (start + tf.range(t_len)) % ring.shape[2]
-    places = tf.meshgrid(tf.range(batch), tf.range(heads), slots, indexing="ij")
-    return tf.tensor_scatter_nd_update(ring, tf.stack(places, axis=-1), new)
+def _write(slots, new, start, block):
+    """A ring's `slots` [B, H, C, d] with `new` [B, H, T, d] from slot `start` on; after the last comes the first."""
+    _, n_head, c_len, d_head = slots.shape
+    n_blocks = c_len // block
+    written = (start // block + tf.range(new.shape[2] // block)) % n_blocks
+    places = tf.range(tf.shape(slots)[0] * n_head)[:, None] * n_blocks + written
+    blocks = tf.tensor_scatter_nd_update(
+        tf.reshape(slots, [-1, block, d_head]), tf.reshape(places, [-1, 1]), tf.reshape(new, [-1, block, d_head])
+    )
+    return tf.reshape(blocks, [-1, n_head, c_len, d_head])

@@ -53,10 +53,12 @@ def attend(query, key, value, mask, position_query=None, position=None, rate=0.0
 
 
 def _turned(position, turn, extra):
-    """Positions [H, C, d] as a ring meets them whose oldest key is in slot `turn`, and `extra` rows that follow."""
-    n_head, slots, width = position.shape
-    twice = tf.concat([position, position, position[:, :extra]], axis=1)
-    return tf.slice(twice, [0, slots - turn, 0], [n_head, slots + extra, width])
+    """Positions [H, C, d] as a ring meets them whose oldest key is in slot `turn`, and `extra` rows that follow.
+
+    Not a slice of two copies: XLA would compile one program for every place where it begins.
+    """
+    position = tf.roll(position, turn, axis=1)
+    return tf.concat([position, position[:, :extra]], axis=1)
 
 
 def position_scores(query, position, k_len):

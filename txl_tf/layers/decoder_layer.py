@@ -121,10 +121,11 @@ class DecoderLayer(keras.layers.Layer):
         training=False,
         ring=None,
         kernels=None,
+        block=1,
     ):
         """The layer's output [B, T, D]; arguments as for `MemoryAttention.call`.
 
-        With a `ring`, and perhaps `kernels` (inference), arguments and result are as for
+        With a `ring`, and perhaps `kernels` and `block` (inference), arguments and result are as for
         `MemoryAttention.extend`.
         """
         rate = self.dropout if training else 0.0
@@ -139,7 +140,7 @@ class DecoderLayer(keras.layers.Layer):
         if ring is None:
             attended = self.attention.read(segment, memory, positions, attention_mask, biases, attention_seed, training)
         else:
-            attended, ring = self.attention.extend(segment, ring, positions, attention_mask, biases, kernels)
+            attended, ring = self.attention.extend(segment, ring, positions, attention_mask, biases, kernels, block)
         hidden = hidden + dropout(attended, rate, output_seed, TIME if self.variational else None)
         if not self.pre_lnorm:
             hidden = self.attention_norm(hidden)

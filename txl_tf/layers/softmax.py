@@ -68,18 +68,19 @@ class AdaptiveSoftmax(ClusteredLayer):
         """The same as `log_prob`; Keras wants what is no tensor by keyword."""
         return self.log_prob(hidden, embedding)
 
-    def nll(self, hidden, targets, embedding=None):
+    def nll(self, hidden, targets, embedding=None, clusters=None):
         """The negative log-likelihood of every target, in nats.
 
         Args:
             hidden: [.., D].
             targets: int [..], below V; -1 where there is nothing to score: loss and gradient are exactly 0 there.
             embedding: the built AdaptiveEmbedding whose weights are tied; None where none are.
+            clusters: what `clusters` makes, where the caller has kept it in the compute dtype.
 
         Returns:
             float32 (float64 if that is the compute dtype) [..].
         """
-        head, *tails = self.clusters(embedding)
+        head, *tails = clusters or self.clusters(embedding)
         shape = tf.shape(targets)
         hidden = tf.reshape(self._checked(hidden), [-1, self.d_model])
         targets = tf.reshape(tf.cast(targets, tf.int32), [-1])

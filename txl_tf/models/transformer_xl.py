@@ -162,17 +162,17 @@ class TransformerXL(keras.Model):
                 f"{[tuple(shape) for shape in given]}: take them from initial_mems with the same batch size and reach"
             )
 
-    def nll(self, hidden, targets):
+    def nll(self, hidden, targets, clusters=None):
         """Negative log-likelihood of targets [B, T] given hidden [B, T, D]: float32 [B, T], in nats.
 
-        Where the target is -1 there is nothing to score: 0, with no gradient.
+        Where the target is -1 there is nothing to score: 0, with no gradient. clusters: as for `AdaptiveSoftmax.nll`.
 
         Raises:
             ValueError: not as many targets as hidden states.
         """
         if not tf.TensorShape(hidden.shape[:-1]).is_compatible_with(targets.shape):
             raise ValueError(f"each of hidden's {hidden.shape[:-1]} states needs a target, got targets {targets.shape}")
-        return self.softmax.nll(hidden, targets, self.embedding)
+        return self.softmax.nll(hidden, targets, self.embedding, clusters)
 
     def log_prob(self, hidden):
         """Log-probabilities of every next token: float32 [.., V]."""
