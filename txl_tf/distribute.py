@@ -98,6 +98,28 @@ def has_xla():
     return True
 
 
+def compiles(strategy, compute_dtype):
+    """Whether a jit_compile means XLA for what a replica does.
+
+    TPUStrategy compiles by itself, and MirroredStrategy's all-reduce cannot stand inside a compiled function. XLA for
+    CPU computes bfloat16 as float32; with instructions for bfloat16 TensorFlow's own kernels are far faster.
+    """
+    if not isinstance(strategy, tf.distribute.OneDeviceStrategy) or not has_xla():
+        return False
+    on_cpu = "CPU" in strategy.extended.worker_devices[0]
+    return not (on_cpu and compute_dtype == "bfloat16" and _cpu_has_bfloat16())
+
+
+@functools.cache
+def _cpu_has_bfloat16():
+    try:
+        with open("/proc/cpuinfo") as file:
+            flags = next((line for line in file if line.startswith(("flags", "Features"))), "").split()
+    except OSError:
+        return False
+    return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags)
+
+
 def is_chief(strategy):
     """Whether this process is the one that writes the run's files: the only one, or the first of several workers."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):

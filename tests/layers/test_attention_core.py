@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from txl_tf.layers import attention_core
 from txl_tf.layers.attention_core import LANES, attend, position_scores
 from txl_tf.layers.dropout import keep_mask
 from txl_tf.layers.relative import relative_shift, visible_keys
@@ -49,8 +50,9 @@ def test_blocks_equal_the_whole_with_all_gradients(rng, t_len, m_len, rate):
 
 @pytest.mark.parametrize("t_len", [2, 100, LANES])
 @pytest.mark.parametrize("extra", [0, 1])
-def test_turning_tiles_by_matmul_is_the_relative_shift(rng, t_len, extra):
-    """bfloat16's way, bit for bit, and its gradient; `extra`: whether rows follow that wrapped keys of a ring meet."""
+def test_turning_tiles_by_matmul_is_the_relative_shift(monkeypatch, rng, t_len, extra):
+    """A TPU's way in bfloat16, bit for bit, and its gradient; `extra`: with rows that wrapped keys meet."""
+    monkeypatch.setattr(attention_core, "on_tpu", lambda: True)
     k_len = 2 * LANES
     rows = k_len + extra * (t_len - 1)
     query = tf.constant(rng.integers(-3, 4, size=[B, H, t_len, D]), tf.bfloat16)

@@ -167,8 +167,7 @@ def make_score_steps(strategy, model, read, jit_compile):
     def score(inputs, targets, state):
         return score_step(model, read, inputs, targets, state)
 
-    # TPUStrategy compiles by itself; a mirrored one would compile a step for every replica.
-    if jit_compile and isinstance(strategy, tf.distribute.OneDeviceStrategy) and distribute.has_xla():
+    if jit_compile and distribute.compiles(strategy, model.compute_dtype):
         score = tf.function(score, jit_compile=True)
 
     @tf.function

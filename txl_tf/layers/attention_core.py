@@ -61,11 +61,16 @@ def _turned(position, turn, extra):
     return tf.concat([position, position[:, :extra]], axis=1)
 
 
+def on_tpu():
+    """Whether the program that is being traced is for a TPU."""
+    return isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
+
+
 def position_scores(query, position, k_len):
     """The position's part of scores, by key: score[i, j] = query[i] . position[j + T-1-i].
 
-    In bfloat16 the TPU's way: there a shift by another number of lanes in every row costs as much as all matmuls
-    together, while its matrix units turn a row by a permutation matrix for next to nothing, and exactly.
+    In bfloat16 a TPU has its own way: there a shift by another number of lanes in every row costs as much as all
+    matmuls together, while the matrix units turn a row by a permutation matrix for next to nothing, and exactly.
 
     Args:
         query: [B, H, T, d].
@@ -76,7 +81,7 @@ def position_scores(query, position, k_len):
         [B, H, T, K].
     """
     t_len = query.shape[2]
-    if query.dtype == tf.bfloat16 and 1 < t_len <= LANES and k_len % LANES == 0:
+    if on_tpu() and query.dtype == tf.bfloat16 and 1 < t_len <= LANES and k_len % LANES == 0:
         return _turned_scores(query, position, k_len)
     score = tf.einsum("bhtd,hkd->bhtk", query, position)
     return (relative_shift(score) if t_len > 1 else score)[..., :k_len]

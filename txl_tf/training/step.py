@@ -5,7 +5,7 @@ import typing
 
 import tensorflow as tf
 
-from txl_tf.distribute import has_xla
+from txl_tf.distribute import compiles
 
 
 class Sums(typing.NamedTuple):
@@ -163,8 +163,7 @@ def make_host_loop(strategy, model, optimizer, config, average=None):
     def replica_step(inputs, targets, mems):
         return train_step(model, optimizer, config, seed, inputs, targets, mems, average)
 
-    # TPUStrategy compiles by itself, and MirroredStrategy's all-reduce cannot stand inside a compiled function.
-    if config.jit_compile and isinstance(strategy, tf.distribute.OneDeviceStrategy) and has_xla():
+    if config.jit_compile and compiles(strategy, model.compute_dtype):
         replica_step = tf.function(replica_step, jit_compile=True)
 
     @tf.function
