@@ -4,7 +4,7 @@ r"""Speed of evaluation and generation side by side with other implementations, 
 
 The workload: 6 layers, D 512, 8 heads of 64, d_inner 2048, V 204, float32, the same weights everywhere; evaluation
 reads B 4, T 64 with M 1024, generation B 1 takes the most likely token with M 1024. Every round of evaluation reads
-the same text from an empty memory on, and all must find the same loss.
+the same text from an empty memory on, and all must find the same loss; `ours_bfloat16` is evaluation in mixed bfloat16.
 
 bench_train.py says how to set the peers up, each of which is given by the Python of its environment.
 
@@ -63,12 +63,12 @@ def text():
     return np.stack([lanes[:, i * T : (i + 1) * T + 1] for i in range(SEGMENTS)])
 
 
-def our_model():
+def our_model(dtype):
     from txl_tf.config import ModelConfig
     from txl_tf.models.transformer_xl import TransformerXL
 
     sizes = {"n_layer": N, "d_model": D, "d_embed": D, "n_head": H, "d_head": D_HEAD, "d_inner": D_INNER}
-    model = TransformerXL(ModelConfig(vocab_size=V, mem_len=M, dropout=0.0, untie_r=True, **sizes))
+    model = TransformerXL(ModelConfig(vocab_size=V, mem_len=M, dropout=0.0, untie_r=True, dtype=dtype, **sizes))
     embedding, bias, layers = weights()
     model.embedding.tables[0].assign(embedding)
     model.softmax.biases[0].assign(bias)
@@ -87,7 +87,7 @@ def our_model():
     return model
 
 
-def ours():
+def ours(dtype="float32"):
     import tensorflow as tf
 
     from txl_tf import distribute
@@ -96,7 +96,7 @@ def ours():
     from txl_tf.inference.generate import CHUNK, Generator
     from txl_tf.inference.sampling import Sampling
 
-    model, reach, strategy = our_model(), Reach(M), distribute.make_strategy("one_device")
+    model, reach, strategy = our_model(dtype), Reach(M), distribute.make_strategy("one_device")
     initial_state, read = make_reader(model, reach, T)
     score_steps = make_score_steps(strategy, model, read, jit_compile=True)
     segments = text()
@@ -131,6 +131,10 @@ def ours():
         return seconds
 
     return {"evaluate": evaluate, "generate": generate, "long": write_on}
+
+
+def ours_bfloat16():
+    return {"evaluate": ours("mixed_bfloat16")["evaluate"]}
 
 
 def limit():
@@ -342,5 +346,6 @@ def _rounded(values, digits):
 
 
 if __name__ == "__main__":
-    own, peers = {"ours": ours, "limit": limit}, {"huggingface": huggingface, "tf_models": tf_models}
+    own = {"ours": ours, "ours_bfloat16": ours_bfloat16, "limit": limit}
+    peers = {"huggingface": huggingface, "tf_models": tf_models}
     sys.exit(side_by_side.run(__doc__, own, peers, report))

@@ -3,7 +3,9 @@ r"""Training speed side by side with other implementations, in rounds, on one ma
     python scripts/bench_train.py --peer=tf_models=/path/to/venv/bin/python --peer=huggingface=/path/to/venv/bin/python
 
 The workload: 6 layers, D 512, 8 heads of 64, d_inner 2048, V 204, B 8, T = M = 128, float32, dropout 0.1, dropatt 0,
-Adam and clipping by the global norm. Peers run in environments of their own, which you make:
+Adam and clipping by the global norm; `ours_bfloat16` is the same in mixed bfloat16, which pays on CPUs with
+instructions for it (under torch's autocast Hugging Face's code fails). Peers run in environments of their own, which
+you make:
 
     tf_models     pip install tensorflow==2.20.0 tf_keras==2.20.1 gin-config scipy pyyaml
                   pip install --no-deps tf-models-official==2.20.0 tensorflow-text==2.20.1 tensorflow-hub \
@@ -11,10 +13,11 @@ Adam and clipping by the global norm. Peers run in environments of their own, wh
     huggingface   pip install torch==2.13.0 transformers==4.35.2 'numpy<2'
 
 Each implementation trains in rounds of a few seconds while the others wait, so that a slow moment of the machine
-hits all alike; the medians and their ratios are printed as one JSON line, with the machine's matmul peak measured in
+hits all alike; the medians and their ratios are printed as one JSON line, with the machine's matmul peaks measured in
 the same rounds.
 """
 
+import functools
 import os
 import statistics
 import sys
@@ -24,6 +27,8 @@ import side_by_side
 N, D, H, D_HEAD, D_INNER, V, B, T, M = 6, 512, 8, 64, 2048, 204, 8, 128, 128
 DROPOUT = 0.1
 STEPS_PER_ROUND = 6
+PEAKS = {False: "matmul", True: "matmul_bfloat16"}
+"""What measures the peak, by whether it is bfloat16's."""
 
 SIZES = {"n_layer": N, "d_model": D, "d_embed": D, "n_head": H, "d_head": D_HEAD, "d_inner": D_INNER}
 
@@ -36,7 +41,7 @@ def step_flops():
     return training_flops(ModelConfig(vocab_size=V, mem_len=M, **SIZES), B, T)
 
 
-def ours():
+def ours(dtype="float32"):
     import tensorflow as tf
 
     from txl_tf import distribute
@@ -47,7 +52,7 @@ def ours():
 
     strategy, train = distribute.make_strategy("one_device"), TrainConfig()
     with strategy.scope():
-        model = TransformerXL(ModelConfig(vocab_size=V, mem_len=M, dropout=DROPOUT, **SIZES))
+        model = TransformerXL(ModelConfig(vocab_size=V, mem_len=M, dropout=DROPOUT, dtype=dtype, **SIZES))
         optimizer = make_optimizer(train, model.trainable_variables)
     tokens = tf.random.uniform([B, T], maxval=V, dtype=tf.int32)
     iterator = iter(tf.data.Dataset.from_tensors((tokens, tokens)).repeat())
@@ -62,11 +67,11 @@ def ours():
     return run
 
 
-def matmul():
-    """Not a model: the machine's float32 matmul peak, as 'steps' of the same number of operations."""
+def matmul(dtype="float32"):
+    """Not a model: the machine's matmul peak, as 'steps' of the same number of operations."""
     import tensorflow as tf
 
-    a, b = tf.random.normal([2048, 2048]), tf.random.normal([2048, 2048])
+    a, b = (tf.cast(tf.random.normal([2048, 2048]), dtype) for _ in range(2))
     product = tf.function(lambda: tf.reduce_sum(a @ b))
 
     def run(steps):
@@ -177,16 +182,20 @@ def report(measured):
         name: statistics.median(one["seconds"] for one in rounds) / STEPS_PER_ROUND
         for name, rounds in measured["train"].items()
     }
-    peak = step_flops() / median.pop("matmul")
+    peaks = {is_bfloat16: step_flops() / median.pop(name) for is_bfloat16, name in PEAKS.items()}
+    share = {name: step_flops() / value / peaks["_bfloat16" in name] for name, value in median.items()}
     return {
         "tokens_per_sec": {name: round(B * T / value) for name, value in median.items()},
         "ours_over": {name: round(value / median["ours"], 2) for name, value in median.items()},
-        "matmul_peak_gflops": round(peak / 1e9),
-        "share_of_peak": {name: round(step_flops() / value / peak, 3) for name, value in median.items()},
+        "ours_bfloat16_over": {name: round(value / median["ours_bfloat16"], 2) for name, value in median.items()},
+        "matmul_gflops": {name: round(peaks[is_bfloat16] / 1e9) for is_bfloat16, name in PEAKS.items()},
+        "share_of_matmul": {name: round(value, 3) for name, value in share.items()},
     }
 
 
 if __name__ == "__main__":
-    own, peers = {"ours": ours, "matmul": matmul}, {"huggingface": huggingface, "tf_models": tf_models}
+    own = {"ours": ours, "ours_bfloat16": functools.partial(ours, "mixed_bfloat16")}
+    own |= {"matmul": matmul, "matmul_bfloat16": functools.partial(matmul, "bfloat16")}
+    peers = {"huggingface": huggingface, "tf_models": tf_models}
     own, peers = ({name: in_rounds(make) for name, make in group.items()} for group in (own, peers))
     sys.exit(side_by_side.run(__doc__, own, peers, report))
