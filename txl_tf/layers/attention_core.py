@@ -39,17 +39,26 @@ def attend(query, key, value, mask, position_query=None, position=None, rate=0.0
     for first in range(0, t_len, LANES):
         last = min(first + LANES, t_len)
         seen = k_len - t_len + last if turn is None else k_len
-        score = tf.einsum("bhtd,bhkd->bhtk", query[:, :, first:last], key[:, :, :seen])
+        score = tf.einsum("bhtd,bhkd->bhtk", _cut(query, -2, first, last), _cut(key, -2, 0, seen))
         if position is not None:
-            position_score = position_scores(position_query[:, :, first:last], position[:, t_len - last :], seen)
+            block_query, block_position = _cut(position_query, -2, first, last), _cut(position, -2, t_len - last, None)
+            position_score = position_scores(block_query, block_position, seen)
             if turn is not None and t_len == 1:  # one row of scores is shorter than the positions
                 position_score = tf.roll(position_score, turn, axis=-1)
             score += position_score
-        block_mask = mask if mask.shape[-2] == 1 else mask[..., first:last, :]
-        block_mask = block_mask if mask.shape[-1] == 1 else block_mask[..., :seen]
+        block_mask = mask if mask.shape[-2] == 1 else _cut(mask, -2, first, last)
+        block_mask = block_mask if mask.shape[-1] == 1 else _cut(block_mask, -1, 0, seen)
         block_seed = None if seed is None else tf.add(seed, [0, first])
-        outputs.append(weighted_values(score, value[:, :, :seen], block_mask, rate, block_seed))
+        outputs.append(weighted_values(score, _cut(value, -2, 0, seen), block_mask, rate, block_seed))
     return outputs[0] if len(outputs) == 1 else tf.concat(outputs, axis=2)
+
+
+def _cut(x, axis, first, last):
+    """x[first:last] along axis -1 or -2. No operation where that is all: TensorFlow's kernels would copy it."""
+    part = slice(first, last)
+    if len(range(x.shape[axis])[part]) == x.shape[axis]:
+        return x
+    return x[..., part] if axis == -1 else x[..., part, :]
 
 
 def _turned(position, turn, extra):
@@ -84,7 +93,7 @@ def position_scores(query, position, k_len):
     if on_tpu() and query.dtype == tf.bfloat16 and 1 < t_len <= LANES and k_len % LANES == 0:
         return _turned_scores(query, position, k_len)
     score = tf.einsum("bhtd,hkd->bhtk", query, position)
-    return (relative_shift(score) if t_len > 1 else score)[..., :k_len]
+    return _cut(relative_shift(score) if t_len > 1 else score, -1, 0, k_len)
 
 
 def _turned_scores(query, position, k_len):
