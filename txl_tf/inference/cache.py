@@ -37,7 +37,7 @@ class CachedDecoder(tf.Module):
         reach: a Reach.
         max_segment: the longest segment that is read at once.
         whole_segments: all have that length, which makes them cheaper to keep.
-        keep_weights: whether to keep each layer's `Kernels` and the softmax's `clusters`, too, in the compute dtype:
+        keep_weights: whether to keep each layer's `kernels` and the softmax's `clusters`, too, in the compute dtype:
             memory for the time that making them takes in each call.
 
     Raises:
@@ -76,7 +76,7 @@ class CachedDecoder(tf.Module):
         return Cache(keys, values, start=tf.constant(0), length=tf.zeros([batch_size], tf.int32))
 
     def kernels(self):
-        """Each layer's `Kernels`, for a loop to make before it begins."""
+        """Each layer's `kernels`, for a loop to make before it begins."""
         return tf.nest.map_structure(tf.convert_to_tensor, self.kept.kernels or self._make_kernels())
 
     def cache_spec(self):
@@ -138,8 +138,8 @@ class CachedDecoder(tf.Module):
         return _Kept(self._project_positions(), self._make_kernels(), self._in_compute_dtype(clusters))
 
     def _make_kernels(self):
-        """Each layer's Kernels, in the compute dtype."""
-        return self._in_compute_dtype([layer.attention.kernels() for layer in self.model.decoder_layers])
+        """Each layer's kernels, in the compute dtype."""
+        return self._in_compute_dtype([layer.kernels() for layer in self.model.decoder_layers])
 
     def _project_positions(self):
         """Each layer's projected positions [H, C, d] of the distances C-1, .., 0, in the compute dtype."""

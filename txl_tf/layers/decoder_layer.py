@@ -125,9 +125,10 @@ class DecoderLayer(keras.layers.Layer):
     ):
         """The layer's output [B, T, D]; arguments as for `MemoryAttention.call`.
 
-        With a `ring`, and perhaps `kernels` and `block` (inference), arguments and result are as for
-        `MemoryAttention.extend`.
+        With a `ring`, and perhaps `block` (inference), arguments and result are as for `MemoryAttention.extend`;
+        kernels: what `kernels` makes, where the caller has made it once for many calls.
         """
+        attention_kernels, *feed_forward_kernels = kernels or [None]
         rate = self.dropout if training else 0.0
         attention_seed, output_seed, feed_forward_seed = split_seed(seed, 3)
         memory = None
@@ -140,16 +141,24 @@ class DecoderLayer(keras.layers.Layer):
         if ring is None:
             attended = self.attention.read(segment, memory, positions, attention_mask, biases, attention_seed, training)
         else:
-            attended, ring = self.attention.extend(segment, ring, positions, attention_mask, biases, kernels, block)
+            attended, ring = self.attention.extend(
+                segment, ring, positions, attention_mask, biases, attention_kernels, block
+            )
         hidden = hidden + dropout(attended, rate, output_seed, TIME if self.variational else None)
         if not self.pre_lnorm:
             hidden = self.attention_norm(hidden)
 
         segment = self.feed_forward_norm(hidden) if self.pre_lnorm else hidden
-        hidden = hidden + self.feed_forward(segment, seed=feed_forward_seed, training=training)
+        hidden = hidden + self.feed_forward(
+            segment, seed=feed_forward_seed, training=training, kernels=feed_forward_kernels
+        )
         if not self.pre_lnorm:
             hidden = self.feed_forward_norm(hidden)
         return hidden if ring is None else (hidden, ring)
+
+    def kernels(self):
+        """The attention's Kernels, then the feed-forward block's kernels."""
+        return self.attention.kernels(), *self.feed_forward.kernels()
 
     def project_zero_memory(self):
         """Key and value of a memory slot that holds a zero vector, each [1, H, 1, d] in the compute dtype.

@@ -1,6 +1,7 @@
 """The position-wise feed-forward block."""
 
 import keras
+import tensorflow as tf
 
 from txl_tf.layers.dropout import TIME, checked_rate, dropout, split_seed
 
@@ -48,13 +49,25 @@ class FeedForward(keras.layers.Layer):
         self.inner.build(input_shape)
         self.outer.build((*input_shape[:-1], self.d_inner))
 
-    def call(self, hidden, seed=None, training=False):
-        """The block on hidden [.., D]; seed: int32 [2] or None, as for `dropout`."""
+    def call(self, hidden, seed=None, training=False, kernels=None):
+        """The block on hidden [.., D].
+
+        Args:
+            hidden: [.., D].
+            seed: int32 [2] or None, as for `dropout`.
+            training: whether to drop.
+            kernels: what `kernels` makes, where the caller keeps it in the compute dtype.
+        """
         rate = self.dropout if training else 0.0
         inner_seed, outer_seed = split_seed(seed, 2)
         shared_axis = TIME if self.variational else None
-        inner = dropout(self.inner(hidden), rate, inner_seed, shared_axis)
-        return dropout(self.outer(inner), rate, outer_seed, shared_axis)
+        inner_kernel, outer_kernel = kernels or (None, None)
+        inner = dropout(_dense(self.inner, hidden, inner_kernel), rate, inner_seed, shared_axis)
+        return dropout(_dense(self.outer, inner, outer_kernel), rate, outer_seed, shared_axis)
+
+    def kernels(self):
+        """W1 [D, d_inner] and W2 [d_inner, D], as tensors."""
+        return tuple(tf.convert_to_tensor(layer.kernel) for layer in (self.inner, self.outer))
 
     def get_config(self):
         """The constructor's arguments."""
@@ -65,3 +78,10 @@ class FeedForward(keras.layers.Layer):
             "variational": self.variational,
             "init_std": self.init_std,
         }
+
+
+def _dense(layer, hidden, kernel):
+    """A Dense layer's output, with another kernel where one is given."""
+    if kernel is None:
+        return layer(hidden)
+    return layer.activation(tf.einsum("...d,de->...e", hidden, kernel) + tf.cast(layer.bias, hidden.dtype))
