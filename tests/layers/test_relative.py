@@ -28,6 +28,17 @@ def test_relative_shift_puts_each_distance_at_its_key(t_len, m_len):
             assert shifted[i, j] == 100 * i + (m_len + i - j)
 
 
+@pytest.mark.parametrize("k_len", [4, 7, 9, 10])
+def test_relative_shift_of_fewer_keys_is_the_same_cut_off(k_len):
+    scores = np.arange(2 * 4 * 10).reshape([2, 4, 10])
+    index = np.arange(k_len) + 3 - np.arange(4)[:, None]
+    exists = index < 10
+    shifted = relative_shift(tf.constant(scores), k_len).numpy()
+    assert shifted.shape == (2, 4, k_len)
+    wanted = np.take_along_axis(scores, np.where(exists, index, 0)[None], 2)
+    np.testing.assert_array_equal(np.where(exists, shifted, 0), np.where(exists, wanted, 0))
+
+
 @pytest.mark.parametrize("window", [None, 1, 4, 6])
 @pytest.mark.parametrize("length", [None, 0, 2, 5])
 def test_visible_keys_are_those_of_the_definition(window, length):

@@ -93,7 +93,7 @@ def position_scores(query, position, k_len):
     if on_tpu() and query.dtype == tf.bfloat16 and 1 < t_len <= LANES and k_len % LANES == 0:
         return _turned_scores(query, position, k_len)
     score = tf.einsum("bhtd,hkd->bhtk", query, position)
-    return _cut(relative_shift(score) if t_len > 1 else score, -1, 0, k_len)
+    return relative_shift(score, k_len) if t_len > 1 else _cut(score, -1, 0, k_len)
 
 
 def _turned_scores(query, position, k_len):

@@ -40,32 +40,38 @@ def key_distances(k_len, clamp_len=-1):
     return tf.minimum(distances, clamp_len) if clamp_len > 0 else distances
 
 
-def relative_shift(scores):
+def relative_shift(scores, k_len=None):
     """Turns scores against distances into scores against keys (paper, appendix B).
 
-    Column c of the input scores distance K-1-c; column j of the output scores key j, whose distance to query i
-    is K-T+i-j. Row i therefore moves left by T-1-i, and what comes in from the right is the next row's start:
+    Column c of the input scores distance C-1-c; column j of the output scores key j, whose distance to query i
+    is C-T+i-j. Row i therefore moves left by T-1-i, and what comes in from the right is the next row's start:
     garbage that stands for the future, which the causal mask removes.
 
-    T = 2, K = 3, columns by distance:    [[a2 a1 a0],       [[a1 a0  . ],
+    T = 2, C = 3, columns by distance:    [[a2 a1 a0],       [[a1 a0  . ],
                                            [b2 b1 b0]]   ->   [b2 b1 b0 ]]
 
-    The shift is one pad and two reshapes: padding a column in front makes the row length K+1, and reading the
-    same numbers with row length K after dropping the first T shifts each row by one more than the row before.
+    The shift is two reshapes: read from the T-th number on with rows shorter by one, the same numbers have each row
+    shifted by one more than the row before. Where all C columns are wanted that is one too few, and a column is padded
+    in front first.
 
     Args:
-        scores: [.., T, K], K >= T; leading dimensions and T, K static.
+        scores: [.., T, C], C >= T; leading dimensions and T, C static.
+        k_len: K, how many of the columns are wanted; None: C.
 
     Returns:
         [.., T, K].
     """
-    *lead, t_len, k_len = scores.shape
-    padded = tf.pad(scores, [[0, 0]] * (len(lead) + 1) + [[1, 0]])
+    *lead, t_len, columns = scores.shape
+    k_len, first = k_len or columns, t_len - 1
+    if k_len == columns:
+        scores = tf.pad(scores, [[0, 0]] * (len(lead) + 1) + [[1, 0]])
+        columns, first = columns + 1, t_len
     lead = [-1 if size is None else size for size in lead]
-    flat = tf.reshape(padded, [*lead, t_len * (k_len + 1)])
-    # Not flat[..., t_len:], whose gradient takes TensorFlow's own kernels for CPU ten times as long as this one's pad.
-    flat = tf.slice(flat, [0] * len(lead) + [t_len], [-1] * (len(lead) + 1))
-    return tf.reshape(flat, [*lead, t_len, k_len])
+    flat = tf.reshape(scores, [*lead, t_len * columns])
+    # Not flat[..., first:], whose gradient takes TensorFlow's own kernels for CPU ten times as long as this one's pad.
+    flat = tf.slice(flat, [0] * len(lead) + [first], [-1] * len(lead) + [t_len * (columns - 1)])
+    shifted = tf.reshape(flat, [*lead, t_len, columns - 1])
+    return shifted if k_len == columns - 1 else shifted[..., :k_len]
 
 
 def visible_keys(t_len, m_len, window=None, valid=None):
