@@ -74,6 +74,7 @@ def test_resuming_from_a_cache_equals_one_run(byte_model):
             np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.xla
 def test_no_token_costs_a_copy_of_the_cache(byte_model):
     """XLA copies each ring once, when a call begins, since the caller keeps its own; never inside the loop."""
     generator = byte_model.generator
@@ -87,6 +88,7 @@ def test_no_token_costs_a_copy_of_the_cache(byte_model):
     assert len(copies) <= len(rings)
 
 
+@pytest.mark.xla
 def test_a_token_costs_the_same_however_long_the_text_is(byte_model):
     """The compiled step has static shapes, and the draft of a long text is no larger than that of none."""
     generator, choice = byte_model.generator, Sampling().choice([0])
