@@ -1,5 +1,6 @@
 """The search for the largest batch per core finds it, in few attempts."""
 
+import numpy as np
 import pytest
 from aot.search import largest
 
@@ -23,6 +24,20 @@ def attempts(limit, start):
 def test_largest_is_found_in_few_attempts(limit, start):
     tried = attempts(limit, start)
     assert len(tried) == len(set(tried)) <= 7
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("start", [1, 4, 64, 500])
+def test_memory_that_jumps_costs_few_attempts_more(seed, start):
+    jumps, tried = np.random.default_rng(seed).uniform(-0.03, 0.03, 10_000), {}
+
+    def attempt(size):
+        wanted = 1000 + 100 * size * (1 + jumps[size])
+        tried[size] = wanted <= 14_000
+        return tried[size], wanted, 14_000
+
+    found = largest(attempt, start)
+    assert tried[found] and not tried[found + 1] and len(tried) <= 14
 
 
 def test_nothing_fits():

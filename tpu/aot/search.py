@@ -6,8 +6,8 @@ from txl_tf.errors import InputError
 def largest(attempt, start):
     """The largest size that fits.
 
-    Memory grows almost linearly in the size: a line through the last two attempts says what to try next, and the answer
-    is certain once a size fits and the next does not.
+    Memory grows almost linearly in the size: a line says what to try next, and the answer is certain once a size fits
+    and the next does not.
 
     Args:
         attempt: size -> (whether it fits, bytes wanted, bytes available).
@@ -32,10 +32,11 @@ def largest(attempt, start):
 
 def _guess(known, available, fits, too_large):
     lowest, highest = fits + 1, 4 * fits if too_large is None else too_large - 1
-    (size, wanted), *earlier = sorted(known.items(), key=lambda item: abs(item[1] - available))
-    if not earlier:
-        guess = 2 * size if too_large is None else size // 2
-    else:
-        slope = (wanted - earlier[0][1]) / (size - earlier[0][0])
-        guess = size + int((available - wanted) / slope) if slope > 0 else (lowest + highest) // 2
+    nearest = min(known, key=lambda size: abs(known[size] - available))
+    first, last = min(known), max(known)
+    if first == last:
+        guess = 2 * first if too_large is None else first // 2
+    else:  # the steepness between the farthest attempts: between neighbours the compiler's whims would decide
+        slope = (known[last] - known[first]) / (last - first)
+        guess = nearest + round((available - known[nearest]) / slope) if slope > 0 else (lowest + highest) // 2
     return max(lowest, min(guess, highest))
