@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from txl_tf import distribute
 from txl_tf.config import Config, DataConfig, EvalConfig, ModelConfig, TrainConfig
 from txl_tf.data.pipeline import evaluation_batches
 from txl_tf.model_dir import load_trained
@@ -97,3 +98,12 @@ def test_every_matmul_is_in_bfloat16_and_nothing_else_that_matters(changes):
     assert hlo.count(" dot(") > 30
     assert set(re.findall(r"= (\w+)\[[^=]*\bdot\(", hlo)) == {"bf16"}
     assert set(re.findall(r"= (\w+)\[[^=]*\b(?:exponential|log|rsqrt)\(", hlo)) == {"f32"}
+
+
+@pytest.mark.xla
+@pytest.mark.parametrize(
+    ("instructions", "dtype", "wanted"), [(True, "bfloat16", False), (False, "bfloat16", True), (True, "float32", True)]
+)
+def test_xla_is_for_cpus_without_instructions_for_bfloat16(monkeypatch, instructions, dtype, wanted):
+    monkeypatch.setattr(distribute, "_cpu_has_bfloat16", lambda: instructions)
+    assert distribute.compiles(distribute.make_strategy("one_device"), dtype) is wanted

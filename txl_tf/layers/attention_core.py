@@ -41,7 +41,8 @@ def attend(query, key, value, mask, position_query=None, position=None, rate=0.0
         seen = k_len - t_len + last if turn is None else k_len
         score = tf.einsum("bhtd,bhkd->bhtk", _cut(query, -2, first, last), _cut(key, -2, 0, seen))
         if position is not None:
-            block_query, block_position = _cut(position_query, -2, first, last), _cut(position, -2, t_len - last, None)
+            block_query = _cut(position_query, -2, first, last)
+            block_position = _cut(position, -2, t_len - last, position.shape[-2])
             position_score = position_scores(block_query, block_position, seen)
             if turn is not None and t_len == 1:  # one row of scores is shorter than the positions
                 position_score = tf.roll(position_score, turn, axis=-1)
@@ -55,10 +56,9 @@ def attend(query, key, value, mask, position_query=None, position=None, rate=0.0
 
 def _cut(x, axis, first, last):
     """x[first:last] along axis -1 or -2. No operation where that is all: TensorFlow's kernels would copy it."""
-    part = slice(first, last)
-    if len(range(x.shape[axis])[part]) == x.shape[axis]:
+    if first == 0 and last == x.shape[axis]:
         return x
-    return x[..., part] if axis == -1 else x[..., part, :]
+    return x[..., first:last] if axis == -1 else x[..., first:last, :]
 
 
 def _turned(position, turn, extra):
