@@ -28,7 +28,7 @@ flags.DEFINE_string("topology", "v5e:1x1", "generation and arrangement of the ch
 flags.DEFINE_enum("mode", "train", ["train", "eval"], "the step of scripts/train.py or that of scripts/evaluate.py")
 flags.DEFINE_integer("batch_size_per_core", None, "lanes of one core [the batch over the cores]", lower_bound=1)
 flags.DEFINE_bool("fit", False, "search the largest batch per core that fits, from --batch_size_per_core on")
-flags.DEFINE_integer("loop_trips", 1, "how often a loop runs whose trip count depends on the data", lower_bound=1)
+flags.DEFINE_integer("loop_trips", 0, "how often a loop runs whose trip count depends on the data", lower_bound=0)
 flags.DEFINE_string("hlo_out", None, "a file for the optimized HLO text")
 flags.DEFINE_string("stablehlo_out", None, "a file for the step's StableHLO, as MLIR bytecode; parameters in FILE.json")
 flags.mark_flags_as_required(["preset"])

@@ -10,7 +10,7 @@ from random_model import CONFIG, random_model
 
 from txl_tf.config import Reach
 from txl_tf.inference.cache import CachedDecoder
-from txl_tf.layers import attention_core
+from txl_tf.layers import platform
 
 SEGMENTS = (4, 4, 1, 1, 3, 4, 2, 1, 4, 4, 4, 4)  # 36 tokens: rings of 13 slots wrap more than twice, also mid-segment
 REACHES = [
@@ -65,7 +65,7 @@ def test_the_cache_equals_the_mems_with_norms_first(mem_init):
 
 def test_in_bfloat16_rings_are_whole_tiles(monkeypatch):
     """127 tokens at once, to go round the ring of 128 slots soon; the model with mems shifts, the cache turns tiles."""
-    monkeypatch.setattr(attention_core, "on_tpu", lambda: True)
+    monkeypatch.setattr(platform, "on_tpu", lambda: True)
     model = random_model(dataclasses.replace(CONFIG, dtype="mixed_bfloat16"))
     expected, found = read_both(model, Reach(9), segments=(100, 4, 19, 4, 4, 1, 3))
     assert CachedDecoder(model, Reach(9), max_segment=100).slots == 128

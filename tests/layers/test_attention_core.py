@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf.layers import attention_core
+from txl_tf.layers import attention_core, platform
 from txl_tf.layers.attention_core import LANES, attend, position_scores
 from txl_tf.layers.dropout import keep_mask
 from txl_tf.layers.relative import relative_shift, visible_keys
@@ -52,7 +52,7 @@ def test_blocks_equal_the_whole_with_all_gradients(rng, t_len, m_len, rate):
 @pytest.mark.parametrize("extra", [0, 1])
 def test_turning_tiles_by_matmul_is_the_relative_shift(monkeypatch, rng, t_len, extra):
     """A TPU's way in bfloat16, bit for bit, and its gradient; `extra`: with rows that wrapped keys meet."""
-    monkeypatch.setattr(attention_core, "on_tpu", lambda: True)
+    monkeypatch.setattr(platform, "on_tpu", lambda: True)
     k_len = 2 * LANES
     rows = k_len + extra * (t_len - 1)
     query = tf.constant(rng.integers(-3, 4, size=[B, H, t_len, D]), tf.bfloat16)
@@ -73,6 +73,25 @@ def test_turning_tiles_by_matmul_is_the_relative_shift(monkeypatch, rng, t_len, 
     all_pairs = tf.einsum("bhtd,hkd->bhtk", query, position)
     looked_up = tf.experimental.numpy.take_along_axis(all_pairs, np.where(exists, index, 0)[None, None], axis=3)
     np.testing.assert_array_equal(results[0][0], tf.where(exists, looked_up, tf.zeros([], tf.bfloat16)))
+
+
+def test_blocks_with_few_keys_see_more_of_them_on_a_tpu_to_no_effect(monkeypatch, rng):
+    """The second block's keys, which the mask hides from the first: output and gradients as without them."""
+    t_len, k_len = 2 * LANES, 3 * LANES
+    shapes = [[B, H, t_len, D], [B, H, k_len, D], [B, H, k_len, D], [B, H, t_len, D], [H, k_len, D]]
+    inputs = [tf.constant(rng.integers(-2, 3, size=shape), tf.bfloat16) for shape in shapes]
+    direction = tf.constant(rng.integers(-2, 3, size=[B, H, t_len, D]), tf.bfloat16)
+    results = []
+    for fewest_tiles in (1, 5):
+        monkeypatch.setattr(platform, "on_tpu", lambda: True)
+        monkeypatch.setattr(attention_core, "FEWEST_TILES", fewest_tiles)
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            query, key, value, position_query, position = inputs
+            output = attend(query, key, value, visible_keys(t_len, k_len - t_len), position_query, position)
+        results.append([output, *tape.gradient(output, inputs, direction)])
+    for few, more in zip(*results, strict=True):
+        np.testing.assert_allclose(tf.cast(more, tf.float32), tf.cast(few, tf.float32), rtol=0.02, atol=0.02)
 
 
 def test_a_row_that_sees_nothing_is_finite(rng):

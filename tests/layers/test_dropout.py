@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf.layers.dropout import TIME, dropout, random_bits, token_dropout
+from txl_tf.layers.dropout import TIME, dropout, random_bits, split_seed, token_dropout
 from txl_tf.layers.feed_forward import FeedForward
 
 SEED = tf.constant([3, 4])
@@ -89,6 +89,17 @@ def test_bits_look_random():
     for one, other, shift in ((0, 1, 0), (0, 2, 0), (1, 2, 0), (0, 3, 0), (0, 3, 1)):
         together = (masks[one][shift:] & masks[other][: n - shift]).mean()
         assert abs(together - 0.01) < 5 * (0.0099 / n) ** 0.5
+
+
+def test_seeds_made_of_one_are_all_different():
+    """Also of neighbouring seeds, and of those seeds' own: as many as a deep model's layers make."""
+    parents = [tf.constant([step, replica]) for step in range(20) for replica in range(4)]
+    children = [child for parent in parents for child in split_seed(parent, 30)]
+    seeds = {tuple(seed.numpy()) for seed in [*parents, *children, *split_seed(children[0], 30)]}
+    assert len(seeds) == 20 * 4 * 31 + 30
+    words = np.array(sorted(seeds)).ravel()
+    assert len(set(words)) > 0.99 * (len(words) - 20 * 4 * 2)
+    assert split_seed(None, 3) == [None] * 3
 
 
 @pytest.mark.xla

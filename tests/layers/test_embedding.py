@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from txl_tf.layers import platform
 from txl_tf.layers.embedding import AdaptiveEmbedding
 
 V, D = 60, 8
@@ -94,6 +95,22 @@ def test_mixed_bfloat16_has_float32_weights():
     assert out.dtype == tf.bfloat16 and {grad.dtype for grad in grads} == {tf.float32}
     exact = reference(embedding, tokens, np.ones([*tokens.shape, D]))[0]
     np.testing.assert_allclose(tf.cast(out, tf.float32), exact, rtol=0.02, atol=0.2)
+
+
+def test_rows_taken_by_matmul_on_a_tpu_are_the_gathered_ones(monkeypatch):
+    """Bit for bit in bfloat16, foreign tokens left out; and the gradient."""
+    embedding = build(LAYOUTS["tables (wt103)"], "mixed_bfloat16")
+    for tokens in TOKENS.values():
+        upstream = tf.constant(np.random.default_rng(2).integers(-3, 4, size=(*tokens.shape, D)), tf.bfloat16)
+        gathered, gathered_grads = outputs(embedding, tokens, upstream)
+        with monkeypatch.context() as patch:
+            patch.setattr(platform, "on_tpu", lambda: True)
+            graph = tf.function(outputs).get_concrete_function(embedding, tokens, upstream).graph
+            taken, taken_grads = outputs(embedding, tokens, upstream)
+        assert [op.type for op in graph.get_operations()].count("OneHot") == len(CUTOFFS)
+        np.testing.assert_array_equal(taken, gathered)
+        for mine, theirs in zip(taken_grads, gathered_grads, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=2**-6, atol=1e-6)
 
 
 def test_is_a_keras_layer(tmp_path):

@@ -221,7 +221,7 @@ def test_log_prob_is_a_distribution_and_agrees_with_nll(layout):
     assert largest_difference(found, {name: grad.numpy() for name, grad in dense.items()}) < 1e-12
 
 
-@pytest.mark.parametrize("chunk_size", [1, 5, 1000])
+@pytest.mark.parametrize("chunk_size", [1, 5, 1000, None])
 def test_any_chunk_size_is_the_same(chunk_size):
     embedding, softmax = layers(WT103)
     softmax.chunk_size = chunk_size

@@ -23,21 +23,22 @@ B, T, POISON = 4, 3, 10
 TRAIN = TrainConfig(train_steps=20, learning_rate=1e-2, ema_decay=0.5, jit_compile=False)
 
 
-@pytest.mark.parametrize("mem_init", ["zeros", "empty"])
-def test_a_step_that_is_bad_on_one_replica_is_skipped_on_both(rng, two_replicas, mem_init):
+@pytest.mark.parametrize(("mem_init", "bfloat16_moments"), [("zeros", False), ("empty", False), ("zeros", True)])
+def test_a_step_that_is_bad_on_one_replica_is_skipped_on_both(rng, two_replicas, mem_init, bfloat16_moments):
     """The embedding of one id is NaN, and only the second replica reads it, in the third step."""
     with two_replicas.scope():
         keras.utils.set_random_seed(5)
         model = TransformerXL(dataclasses.replace(reference.SMALL, tie_weight=False, mem_len=4, mem_init=mem_init))
-        optimizer = make_optimizer(TRAIN, model.trainable_variables)
-        average = WeightAverage(TRAIN, model.trainable_variables)
+        train_config = dataclasses.replace(TRAIN, bfloat16_moments=bfloat16_moments)
+        optimizer = make_optimizer(train_config, model.trainable_variables)
+        average = WeightAverage(train_config, model.trainable_variables)
     table = model.embedding.tables[0]
     table.assign(np.where(np.arange(reference.SMALL.vocab_size)[:, None] == POISON, np.nan, table))
     tokens = rng.integers(0, POISON, [2, 5 * 2, B // 2, T]).astype(np.int32)
     tokens[0, 2 * 2 + 1, 0, 1] = POISON
     dataset = tf.data.Dataset.from_tensor_slices(tuple(tokens))
     iterator = iter(distribute.distribute_batches(two_replicas, lambda **hosts: dataset))
-    loop = make_host_loop(two_replicas, model, optimizer, TRAIN, average)
+    loop = make_host_loop(two_replicas, model, optimizer, train_config, average)
     kept = [variable.value for variable in model.trainable_variables]
     kept += [*optimizer.momenta, *optimizer.velocities, *average.averages]
 

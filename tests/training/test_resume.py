@@ -34,9 +34,12 @@ def test_kill_9_anywhere_changes_no_line(corpus, tmp_path):
         np.testing.assert_array_equal(mine, theirs)
 
 
-def test_sigterm_saves_in_the_middle_of_a_log_window_and_of_an_evaluation(corpus, tmp_path, one_device):
+@pytest.mark.parametrize("bfloat16_moments", [False, True])
+def test_sigterm_saves_in_the_middle_of_a_log_window_and_of_an_evaluation(
+    corpus, tmp_path, one_device, bfloat16_moments
+):
     """The evaluation is cut off and done again; lines, sums of the window and scores as uninterrupted."""
-    config = change(CONFIG, train={"eval_steps": 4, "save_steps": 12})
+    config = change(CONFIG, train={"eval_steps": 4, "save_steps": 12, "bfloat16_moments": bfloat16_moments})
     losses = iter([3.0, 2.0, 1.0, 3.0, 2.0, 1.0])
     train(config, corpus, str(tmp_path / "whole"), one_device, evaluator(lambda: next(losses)))
 

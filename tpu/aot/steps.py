@@ -11,7 +11,7 @@ from tensorflow.python.eager.polymorphic_function import compiler_ir
 from tensorflow.python.ops import random_ops_util
 
 from txl_tf.inference.evaluate import make_reader, score_step
-from txl_tf.layers import attention_core
+from txl_tf.layers import platform
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.optimizer import make_optimizer
@@ -91,7 +91,7 @@ def _specs(initial_state, batch_size):
 
 def _lower(step, batch_size, tgt_len, state, named):
     tokens = tf.TensorSpec([batch_size, tgt_len], tf.int32)
-    with _random_numbers_of_a_tpu(), mock.patch.object(attention_core, "on_tpu", lambda: True):
+    with _random_numbers_of_a_tpu(), mock.patch.object(platform, "on_tpu", lambda: True):
         traced = tf.function(step, jit_compile=True).get_concrete_function(tokens, tokens, state)
     inputs = tf.nest.flatten(traced.structured_input_signature)
     hlo = compiler_ir.from_concrete_function(traced, inputs)(stage="hlo_serialized")

@@ -142,11 +142,10 @@ class MemoryAttention(keras.layers.Layer):
         if positions is None:
             positions = self.default_positions(k_len, hidden)
         kernels = self.kernels()
-        key, value = self.project_context(hidden, kernels)
-        if memory is not None:
-            # Apart from the segment's, so that the backward pass multiplies nothing for a memory without gradient.
-            pairs = zip(self.project_context(memory, kernels), (key, value), strict=True)
-            key, value = (tf.concat(pair, axis=2) for pair in pairs)
+        if memory is None:
+            key, value = self.project_context(hidden, kernels)
+        else:
+            key, value = (self._project_both(memory, hidden, kernel) for kernel in (kernels.key, kernels.value))
         query, position = self.project_query(hidden, kernels), self.project_positions(positions)
         rate = self.dropatt if training else 0.0
         queries = self.content_query(query, biases), self.position_query(query, biases)
@@ -216,15 +215,37 @@ class MemoryAttention(keras.layers.Layer):
             self._split_heads(tf.einsum("bkD,Dn->bkn", context, kernel)) for kernel in (kernels.key, kernels.value)
         )
 
+    def _project_both(self, memory, hidden, kernel):
+        """[B, H, M + T, d], keys or values, of memory [B, M, D] and segment [B, T, D].
+
+        The gradient is TensorFlow's, but one matmul for the kernel, where two apart would have to be added up, and one
+        each for memory and segment, so that compilers drop the memory's where nothing wants it.
+        """
+
+        @tf.custom_gradient
+        def run(memory, hidden, kernel):
+            context = tf.concat([memory, hidden], axis=1)
+
+            def gradient(d_heads):
+                parts = tf.split(d_heads, [memory.shape[1], hidden.shape[1]], axis=2)
+                d_memory, d_hidden = (tf.einsum("bkn,Dn->bkD", self._merge_heads(part), kernel) for part in parts)
+                return d_memory, d_hidden, tf.einsum("bkD,bkn->Dn", context, self._merge_heads(d_heads))
+
+            return self._split_heads(tf.einsum("bkD,Dn->bkn", context, kernel)), gradient
+
+        return run(memory, hidden, kernel)
+
     def combine(self, head_output, kernels):
         """Weighted values [B, H, T, d] through the output projection: [B, T, D]."""
-        head_output = tf.transpose(head_output, [0, 2, 1, 3])
-        merged = tf.reshape(head_output, [-1, head_output.shape[1], self.n_head * self.d_head])
-        return tf.einsum("btn,nD->btD", merged, kernels.output)
+        return tf.einsum("btn,nD->btD", self._merge_heads(head_output), kernels.output)
 
     def _split_heads(self, merged):
         """[B, K, H d] -> [B, H, K, d]."""
         return tf.transpose(tf.reshape(merged, [-1, merged.shape[1], self.n_head, self.d_head]), [0, 2, 1, 3])
+
+    def _merge_heads(self, heads):
+        """[B, H, K, d] -> [B, K, H d]."""
+        return tf.reshape(tf.transpose(heads, [0, 2, 1, 3]), [-1, heads.shape[2], self.n_head * self.d_head])
 
     def get_config(self):
         """The constructor's arguments."""

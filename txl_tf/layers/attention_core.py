@@ -5,11 +5,13 @@ Shapes: B batch, H heads, T queries, K keys, d = d_head.
 
 import tensorflow as tf
 
+from txl_tf.layers import platform
 from txl_tf.layers.dropout import keep_mask
 from txl_tf.layers.relative import relative_shift
 
 MASKED = -1e30  # added to scores of keys that may not be seen; finite, so that no row can become NaN
 LANES = 128  # of a TPU's vector registers, and the rows and columns of its matrix units
+FEWEST_TILES = 5  # of LANES keys: a TPU lays turned scores of fewer out otherwise, and copies them all
 
 
 def attend(query, key, value, mask, position_query=None, position=None, rate=0.0, seed=None, turn=None):
@@ -39,9 +41,13 @@ def attend(query, key, value, mask, position_query=None, position=None, rate=0.0
     for first in range(0, t_len, LANES):
         last = min(first + LANES, t_len)
         seen = k_len - t_len + last if turn is None else k_len
-        score = tf.einsum("bhtd,bhkd->bhtk", _cut(query, -2, first, last), _cut(key, -2, 0, seen))
         if position is not None:
             block_query = _cut(position_query, -2, first, last)
+            fewest = min(k_len, FEWEST_TILES * LANES)
+            if _is_turned(block_query, fewest):
+                seen = max(seen, fewest)
+        score = tf.einsum("bhtd,bhkd->bhtk", _cut(query, -2, first, last), _cut(key, -2, 0, seen))
+        if position is not None:
             block_position = _cut(position, -2, t_len - last, position.shape[-2])
             position_score = position_scores(block_query, block_position, seen)
             if turn is not None and t_len == 1:  # one row of scores is shorter than the positions
@@ -70,11 +76,6 @@ def _turned(position, turn, extra):
     return tf.concat([position, position[:, :extra]], axis=1)
 
 
-def on_tpu():
-    """Whether the program that is being traced is for a TPU."""
-    return isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
-
-
 def position_scores(query, position, k_len):
     """The position's part of scores, by key: score[i, j] = query[i] . position[j + T-1-i].
 
@@ -89,11 +90,16 @@ def position_scores(query, position, k_len):
     Returns:
         [B, H, T, K].
     """
-    t_len = query.shape[2]
-    if on_tpu() and query.dtype == tf.bfloat16 and 1 < t_len <= LANES and k_len % LANES == 0:
+    if _is_turned(query, k_len):
         return _turned_scores(query, position, k_len)
     score = tf.einsum("bhtd,hkd->bhtk", query, position)
-    return relative_shift(score, k_len) if t_len > 1 else _cut(score, -1, 0, k_len)
+    return relative_shift(score, k_len) if query.shape[2] > 1 else _cut(score, -1, 0, k_len)
+
+
+def _is_turned(query, k_len):
+    """Whether `position_scores` takes the TPU's way."""
+    on_tpu = platform.on_tpu() and query.dtype == tf.bfloat16
+    return on_tpu and 1 < query.shape[2] <= LANES and k_len % LANES == 0
 
 
 def _turned_scores(query, position, k_len):

@@ -3,7 +3,10 @@
 import keras
 import tensorflow as tf
 
+from txl_tf.layers import platform
 from txl_tf.layers.clusters import ClusteredLayer, cluster_of
+
+MATMUL_TOKENS = 512  # up to so many at once, a TPU finds rows of narrow tables by matmuls
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -47,18 +50,32 @@ class AdaptiveEmbedding(ClusteredLayer):
         if self._one_table:
             out = self._lookup(0, tokens)
         else:
-            # Every cluster looks every token up, a foreign one at row 0, and what is not its own is zeroed before
-            # the projection, where it is narrow. Shapes stay static, and the tails' rows are small.
+            # Every cluster looks every token up, and what is not its own is zeroed before the projection, where it is
+            # narrow. Shapes stay static, and the tails' rows are small.
             cluster = cluster_of(tokens, self.cutoffs)
             out = 0
             for i, start in enumerate(self.starts):
-                own = tf.equal(cluster, i)
-                out += self._lookup(i, tf.where(own, tokens - start, 0), own[..., None])
+                out += self._lookup(i, tokens - start, tf.equal(cluster, i))
         return out * tf.constant(self.d_model**0.5, self.compute_dtype)
 
-    def _lookup(self, i, rows, keep=None):
-        out = tf.cast(tf.gather(self.tables[i].value, rows), self.compute_dtype)
-        if keep is not None:
-            out = tf.where(keep, out, tf.zeros_like(out))
-        projection = self.projections[i]
+    def _lookup(self, i, rows, own=None):
+        """Rows [.., D] of table i, projected; zeros where `own` is false."""
+        table, projection = self.tables[i].value, self.projections[i]
+        if self._by_matmul(i, rows):
+            one_hot = tf.one_hot(tf.where(own, rows, -1), self.sizes[i], dtype=self.compute_dtype)
+            out = tf.tensordot(one_hot, tf.cast(table, self.compute_dtype), 1)
+        elif own is None:
+            out = tf.cast(tf.gather(table, rows), self.compute_dtype)
+        else:
+            out = tf.cast(tf.gather(table, tf.where(own, rows, 0)), self.compute_dtype)
+            out = tf.where(own[..., None], out, tf.zeros_like(out))
         return out if projection is None else tf.tensordot(out, tf.cast(projection.value, out.dtype), 1)
+
+    def _by_matmul(self, i, rows):
+        """Whether cluster i's rows are taken by a matmul with one-hot rows, exact in bfloat16, instead of a gather.
+
+        A TPU keeps a narrow table by columns. For a gather from it, and for a scatter of its gradient, it copies the
+        whole table to rows and back, which for few tokens costs several times as much as the matmuls.
+        """
+        few = rows.shape.num_elements() is not None and rows.shape.num_elements() <= MATMUL_TOKENS
+        return i > 0 and few and platform.on_tpu() and self.compute_dtype == tf.bfloat16

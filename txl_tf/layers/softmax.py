@@ -39,15 +39,15 @@ class AdaptiveSoftmax(ClusteredLayer):
             `AdaptiveEmbedding`.
         tie_weight: take the tables from the embedding.
         proj_share_all_but_first: take the tails' projections from the embedding.
-        chunk_size: how many tokens of a tail are taken at once. Small chunks waste little on their spare rows, large
-            ones read the table less often; between 32 and 128 the TPU compiler's estimate hardly differs.
+        chunk_size: how many tokens of a tail are taken at once; None: a sixteenth of all. Small chunks waste little on
+            their spare rows, large ones read the table less often.
     """
 
     def __init__(
-        self, vocab_size, d_model, *, tie_weight=True, proj_share_all_but_first=False, chunk_size=64, **kwargs
+        self, vocab_size, d_model, *, tie_weight=True, proj_share_all_but_first=False, chunk_size=None, **kwargs
     ):
         super().__init__(vocab_size, d_model, **kwargs)
-        if chunk_size < 1:
+        if chunk_size is not None and chunk_size < 1:
             raise ValueError(f"chunk_size must be at least 1, not {chunk_size}")
         self.tie_weight = tie_weight
         self.proj_share_all_but_first = proj_share_all_but_first
