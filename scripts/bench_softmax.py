@@ -27,7 +27,7 @@ flags.DEFINE_list("cutoffs", ["20000", "40000", "200000"], "where the clusters e
 flags.DEFINE_integer("div_val", 4, "by how much each cluster is narrower", lower_bound=1)
 flags.DEFINE_integer("d_model", 1024, "D", lower_bound=1)
 flags.DEFINE_integer("tokens", 3072, "tokens in a batch", lower_bound=1)
-flags.DEFINE_integer("chunk_size", 64, "of the softmax", lower_bound=1)
+flags.DEFINE_integer("chunk_size", None, "of the softmax [its own choice]", lower_bound=1)
 flags.DEFINE_string("dtype", "float32", "Keras dtype policy")
 flags.DEFINE_bool("jit_compile", False, "compile both sides with XLA")
 flags.DEFINE_integer("repeats", 7, "timed runs of each side", lower_bound=1)

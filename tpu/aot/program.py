@@ -74,7 +74,7 @@ class Program:
                 root, name, shape, opcode, rest = found.groups()
                 instructions[name] = Instruction(name, shape, opcode, rest, bool(root))
 
-    def costs(self, unknown_trips=1):
+    def costs(self, unknown_trips=0):
         """The Cost of every instruction that runs and has an estimate.
 
         A loop counts as often as it is known to run, or `unknown_trips` times where only the data say; of a
@@ -86,7 +86,7 @@ class Program:
             if (found := CYCLES.search(instruction.rest))
         ]
 
-    def without_estimate(self, unknown_trips=1):
+    def without_estimate(self, unknown_trips=0):
         """What the cycles leave out: {opcode: {"instructions": how many run, "bytes": of their results}}."""
         left_out = collections.defaultdict(lambda: {"instructions": 0, "bytes": 0})
         for instruction, times in self._executed(self.entry, 1, unknown_trips):

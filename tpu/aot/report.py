@@ -34,7 +34,7 @@ def kind_of(name, opcode):
     return next((kind for kind, pattern in KINDS.items() if re.search(pattern, name)), "the rest")
 
 
-def tables(program, parameters, loop_trips=1):
+def tables(program, parameters, loop_trips=0):
     """Two tables as lines of text: cycles, then bytes of HBM.
 
     Args:
