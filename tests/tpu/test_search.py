@@ -40,6 +40,20 @@ def test_memory_that_jumps_costs_few_attempts_more(seed, start):
     assert tried[found] and not tried[found + 1] and len(tried) <= 14
 
 
+def test_memory_that_falls_near_the_limit_is_searched_by_halving():
+    """What enwik8_large with two layers wanted of 16.91 GB, a line where it was not compiled."""
+    measured = {128: 13.17, 201: 15.76, 211: 15.25, 213: 15.07, 223: 17.51, 256: 19.72}
+    tried = []
+
+    def attempt(size):
+        tried.append(size)
+        wanted = np.interp(size, list(measured), list(measured.values()))
+        return wanted <= 16.91, wanted, 16.91
+
+    assert largest(attempt, 128) == 220
+    assert tried[:4] == [128, 256, 201, 223] and len(tried) <= 9
+
+
 def test_nothing_fits():
     with pytest.raises(InputError, match="not even one lane"):
         largest(lambda size: (False, 100 + size, 50), 4)

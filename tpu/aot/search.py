@@ -38,5 +38,7 @@ def _guess(known, available, fits, too_large):
         guess = 2 * first if too_large is None else first // 2
     else:  # the steepness between the farthest attempts: between neighbours the compiler's whims would decide
         slope = (known[last] - known[first]) / (last - first)
-        guess = nearest + round((available - known[nearest]) / slope) if slope > 0 else (lowest + highest) // 2
+        guess = nearest + round((available - known[nearest]) / slope) if slope > 0 else 0
+        if too_large is not None and not lowest <= guess <= highest:  # memory jumped: the line no longer helps
+            guess = (lowest + highest) // 2
     return max(lowest, min(guess, highest))

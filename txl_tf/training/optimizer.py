@@ -47,9 +47,9 @@ class Adam:
     Keras' own would sum them a second time, since it knows no other moment to clip than before the sum. This one is a
     single op for each weight, which also clips, and can leave a step out.
 
-    In bfloat16 moments take half the memory, and half the bandwidth, of which a large model's update is made. They are
-    rounded at random (`round_at_random`): to the nearest, a velocity would never fall, since what it loses in a step,
-    a thousandth, is less than half the distance of two neighbouring numbers.
+    In bfloat16 moments take half the memory, and an update, whose time is that of its reads and writes, a third less.
+    They are rounded at random (`round_at_random`): to the nearest, a velocity would never fall, since what it loses in
+    a step, a thousandth, is less than half the distance of two neighbouring numbers.
 
     iterations: int64 variable, the steps taken, skipped ones included: the schedule's and the data's position.
 
