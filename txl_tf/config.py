@@ -178,7 +178,7 @@ class TrainConfig:
         1, "read each replica's lanes in so many groups, one after the other: one update in less memory"
     )
     bfloat16_moments: bool = setting(
-        False, "keep Adam's moments in bfloat16, rounded at random: half their memory and bandwidth"
+        False, "keep Adam's moments in bfloat16, stochastically rounded: half their memory and bandwidth"
     )
     ema_decay: float = setting(0.0, "also keep an exponential average of the weights with this decay; 0: none")
     average_from_step: int = setting(

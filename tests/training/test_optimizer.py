@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from txl_tf.config import TrainConfig
 from txl_tf.layers.dropout import random_bits
-from txl_tf.training.optimizer import make_optimizer, round_at_random
+from txl_tf.training.optimizer import make_optimizer, stochastic_round
 
 N = 4096
 TRAIN = TrainConfig(learning_rate=1e-3, min_lr_ratio=1.0, bfloat16_moments=True)
@@ -33,7 +33,7 @@ def as_numbers(variable):
 def test_rounding_takes_a_neighbour_and_is_right_on_average(rng):
     x = np.concatenate([rng.normal(size=64), [-3e38, 1e-30, 0.0, 1.0, -1.5]]).astype(np.float32)
     bits = random_bits([2000, len(x)], tf.constant([1, 2])) & 0xFFFF
-    rounded = as_numbers(round_at_random(np.tile(x, [2000, 1]), bits)).astype(np.float64)
+    rounded = as_numbers(stochastic_round(np.tile(x, [2000, 1]), bits)).astype(np.float64)
     low, high = rounded.min(0), rounded.max(0)
     exact = np.isin(x, [0.0, 1.0, -1.5])
     np.testing.assert_array_equal(low[exact], x[exact])

@@ -48,7 +48,7 @@ class Adam:
     single op for each weight, which also clips, and can leave a step out.
 
     In bfloat16 moments take half the memory, and an update, whose time is that of its reads and writes, a third less.
-    They are rounded at random (`round_at_random`): to the nearest, a velocity would never fall, since what it loses in
+    They are rounded stochastically (`stochastic_round`): to the nearest, a velocity would never fall, since what it loses in
     a step, a thousandth, is less than half the distance of two neighbouring numbers.
 
     iterations: int64 variable, the steps taken, skipped ones included: the schedule's and the data's position.
@@ -142,11 +142,11 @@ def _apply_rounding(
     rate = lr * tf.sqrt(1 - beta2_power) / (1 - beta1_power)
     variable.assign_sub(rate * new_momentum / (tf.sqrt(new_velocity) + epsilon))
     bits = random_bits(tf.shape(gradient), seed)
-    momentum.assign(round_at_random(new_momentum, bits & 0xFFFF))
-    velocity.assign(round_at_random(new_velocity, tf.bitwise.right_shift(bits, tf.constant(16, tf.uint32))))
+    momentum.assign(stochastic_round(new_momentum, bits & 0xFFFF))
+    velocity.assign(stochastic_round(new_velocity, tf.bitwise.right_shift(bits, tf.constant(16, tf.uint32))))
 
 
-def round_at_random(x, bits):
+def stochastic_round(x, bits):
     """x in bfloat16: one of its two neighbours there, each the likelier the nearer, so that the mean is x.
 
     Args:
