@@ -48,7 +48,7 @@ class Adam:
     single op for each weight, which also clips, and can leave a step out.
 
     In bfloat16 moments take half the memory, and an update, whose time is that of its reads and writes, a third less.
-    They are rounded stochastically (`stochastic_round`): to the nearest, a velocity would never fall, since what it loses in
+    They are rounded stochastically (`stochastic_round`). To the nearest, a velocity would never fall: what it loses in
     a step, a thousandth, is less than half the distance of two neighbouring numbers.
 
     iterations: int64 variable, the steps taken, skipped ones included: the schedule's and the data's position.
