@@ -104,4 +104,6 @@ def test_tables_sum_up_by_kind():
     for kind in ("optimizer", "attention: softmax", "feed-forward", "weights", "at the peak: feed-forward"):
         assert kind in text
     assert kind_of("gradient_tape/transformer_xl/layer_11_1/feed_forward_norm_1/mul", "fusion") == "layer norm"
+    assert kind_of("adam_3/mul", "fusion") == "optimizer"
+    assert kind_of("attention_12/einsum/Einsum", "fusion") == "attention: the rest"
     assert kind_of("", "copy") == "the compiler's own: copy"

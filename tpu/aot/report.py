@@ -4,14 +4,14 @@ import collections
 import re
 
 KINDS = {
-    "optimizer": r"Adam|^adam/|^Assign",
+    "optimizer": r"Adam|^adam(_\d+)?/|^Assign",
     "clipping": r"global_norm|multiply_no_nan",
     "random numbers and dropout": r"random|dropout",
     "layer norm": r"_norm(_\d+)?/",
     "feed-forward": r"feed_forward",
     "attention: relative shift": r"layer_\d+.*/(relative_shift|strided_slice|Pad|pad|Roll|Slice)",
     "attention: softmax": r"layer_\d+.*/(Softmax|softmax)|layer_\d+.*/(mul|sub|Sum)(_\d+)?$",
-    "attention: the rest": r"layer_\d+",
+    "attention: the rest": r"layer_\d+|^attention(_\d+)?/",
     "embedding": r"embedding",
     "adaptive softmax": r"while|Softmax|argsort|MatMul|ReduceLogSumExp|Scatter|Gather",
 }

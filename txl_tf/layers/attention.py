@@ -227,9 +227,10 @@ class MemoryAttention(keras.layers.Layer):
             context = tf.concat([memory, hidden], axis=1)
 
             def gradient(d_heads):
-                parts = tf.split(d_heads, [memory.shape[1], hidden.shape[1]], axis=2)
-                d_memory, d_hidden = (tf.einsum("bkn,Dn->bkD", self._merge_heads(part), kernel) for part in parts)
-                return d_memory, d_hidden, tf.einsum("bkD,bkn->Dn", context, self._merge_heads(d_heads))
+                with tf.name_scope("attention"):
+                    parts = tf.split(d_heads, [memory.shape[1], hidden.shape[1]], axis=2)
+                    d_memory, d_hidden = (tf.einsum("bkn,Dn->bkD", self._merge_heads(part), kernel) for part in parts)
+                    return d_memory, d_hidden, tf.einsum("bkD,bkn->Dn", context, self._merge_heads(d_heads))
 
             return self._split_heads(tf.einsum("bkD,Dn->bkn", context, kernel)), gradient
 

@@ -153,12 +153,13 @@ def weighted_values(score, value, mask, rate=0.0, seed=None):
         output = tf.cast(tf.cast(output, accurate) * scale, value.dtype)
 
         def gradient(d_output):
-            d_scaled = tf.cast(d_output, accurate) * scale
-            d_sum = (1 - rate) * tf.reduce_sum(d_scaled * tf.cast(output, accurate), axis=-1, keepdims=True)
-            d_scaled = tf.cast(d_scaled, value.dtype)
-            d_weight = dropped(tf.einsum("bhtd,bhkd->bhtk", d_scaled, value))
-            d_score = tf.cast(weight, accurate) * (tf.cast(d_weight, accurate) - d_sum)
-            return tf.cast(d_score, score.dtype), tf.einsum("bhtk,bhtd->bhkd", dropped(weight), d_scaled)
+            with tf.name_scope("attention"):
+                d_scaled = tf.cast(d_output, accurate) * scale
+                d_sum = (1 - rate) * tf.reduce_sum(d_scaled * tf.cast(output, accurate), axis=-1, keepdims=True)
+                d_scaled = tf.cast(d_scaled, value.dtype)
+                d_weight = dropped(tf.einsum("bhtd,bhkd->bhtk", d_scaled, value))
+                d_score = tf.cast(weight, accurate) * (tf.cast(d_weight, accurate) - d_sum)
+                return tf.cast(d_score, score.dtype), tf.einsum("bhtk,bhtd->bhkd", dropped(weight), d_scaled)
 
         return output, gradient
 

@@ -48,10 +48,10 @@ def random_bits(shape, seed):
 
     Args:
         shape: int32 [n].
-        seed: int32 [2] or two scalars; the second word enters after a first fold, so that two seeds' bits are not one
-            sequence shifted, and multiplied, so that small seeds do not lie close together.
+        seed: int32 [2]; the second word enters after a first fold, so that two seeds' bits are not one sequence
+            shifted, and multiplied, so that small seeds do not lie close together.
     """
-    seed = [tf.bitcast(word, tf.uint32) for word in (seed if isinstance(seed, tuple) else tf.unstack(seed))]
+    seed = [tf.bitcast(word, tf.uint32) for word in tf.unstack(seed)]
     bits = tf.reshape(tf.cast(tf.range(tf.reduce_prod(shape)), tf.uint32), shape)
     bits = bits * 0x9E3779B9 + seed[0]
     bits = (_fold(bits, 16) ^ seed[1] * 0x85EBCA6B) * 0x21F0AAAD

@@ -64,11 +64,10 @@ class AdaptiveEmbedding(ClusteredLayer):
         if self._by_matmul(i, rows):
             one_hot = tf.one_hot(tf.where(own, rows, -1), self.sizes[i], dtype=self.compute_dtype)
             out = tf.tensordot(one_hot, tf.cast(table, self.compute_dtype), 1)
-        elif own is None:
-            out = tf.cast(tf.gather(table, rows), self.compute_dtype)
         else:
-            out = tf.cast(tf.gather(table, tf.where(own, rows, 0)), self.compute_dtype)
-            out = tf.where(own[..., None], out, tf.zeros_like(out))
+            rows = rows if own is None else tf.where(own, rows, 0)
+            out = tf.cast(tf.gather(table, rows), self.compute_dtype)
+            out = out if own is None else tf.where(own[..., None], out, tf.zeros_like(out))
         return out if projection is None else tf.tensordot(out, tf.cast(projection.value, out.dtype), 1)
 
     def _by_matmul(self, i, rows):

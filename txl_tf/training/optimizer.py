@@ -44,8 +44,8 @@ class WarmupCosine(keras.optimizers.schedules.LearningRateSchedule):
 class Adam:
     """Adam (Kingma and Ba 2015, algorithm 1) on gradients that are already summed over replicas.
 
-    Keras' own would sum them a second time, since it knows no other moment to clip than before the sum. This one is a
-    single op for each weight, which also clips, and can leave a step out.
+    Keras' own would sum them a second time, since it knows no other moment to clip than before the sum. This one also
+    clips, and can leave a step out; with moments in the weights' dtype it is a single op for each weight.
 
     In bfloat16 moments take half the memory, and an update, whose time is that of its reads and writes, a third less.
     They are rounded stochastically (`stochastic_round`). To the nearest, a velocity would never fall: what it loses in
@@ -69,11 +69,9 @@ class Adam:
 
         # No aggregation: each replica updates its own copies, the same as the others' since the gradients are.
         def moments():
-            def zeros(variable):
-                dtype = tf.bfloat16 if bfloat16_moments else variable.dtype
-                return tf.Variable(functools.partial(tf.zeros, variable.shape, dtype), trainable=False)
-
-            return [zeros(variable) for variable in variables]
+            dtype = tf.bfloat16 if bfloat16_moments else variables[0].dtype
+            zeros = [functools.partial(tf.zeros, variable.shape, dtype) for variable in variables]
+            return [tf.Variable(initial_value, trainable=False) for initial_value in zeros]
 
         self.iterations = tf.Variable(0, dtype=tf.int64, trainable=False)
         self.momenta, self.velocities = moments(), moments()
@@ -101,13 +99,14 @@ class Adam:
             "beta2": beta_2,
             "epsilon": tf.constant(self.epsilon, dtype),
         }
+        count = tf.cast(self.iterations, tf.int32)
         for i, (variable, momentum, velocity, gradient) in enumerate(
             zip(self.variables, self.momenta, self.velocities, gradients, strict=True)
         ):
             gradient = tf.math.multiply_no_nan(gradient, scale)
             if self.bfloat16_moments:
-                seed = tf.cast(self.iterations, tf.int32), i
-                _apply_rounding(variable.value, momentum, velocity, gradient, seed, **scalars)
+                with tf.name_scope("adam"):
+                    _apply_rounding(variable.value, momentum, velocity, gradient, tf.stack([count, i]), **scalars)
             else:
                 handles = {"var": variable.value.handle, "m": momentum.handle, "v": velocity.handle}
                 tf.raw_ops.ResourceApplyAdam(**handles, grad=gradient, **scalars)
@@ -118,7 +117,7 @@ class Adam:
         dtype = self.variables[0].dtype
         step = tf.cast(tf.maximum(self.iterations, 1), dtype)
         beta_1, beta_2 = (tf.constant(beta, dtype) for beta in self.betas)
-        rate = tf.cast(self.schedule(self.iterations - 1), dtype) * tf.sqrt(1 - beta_2**step) / (1 - beta_1**step)
+        rate = _bias_corrected(tf.cast(self.schedule(self.iterations - 1), dtype), beta_1**step, beta_2**step)
         return [
             rate * tf.cast(momentum, dtype) / (tf.sqrt(tf.cast(velocity, dtype)) + self.epsilon)
             for momentum, velocity in zip(self.momenta, self.velocities, strict=True)
@@ -132,6 +131,11 @@ class Adam:
         return named
 
 
+def _bias_corrected(rate, beta1_power, beta2_power):
+    """The rate that makes up for moments which begin at zero."""
+    return rate * tf.sqrt(1 - beta2_power) / (1 - beta1_power)
+
+
 def _apply_rounding(
     variable, momentum, velocity, gradient, seed, *, lr, beta1_power, beta2_power, beta1, beta2, epsilon
 ):
@@ -139,7 +143,7 @@ def _apply_rounding(
     new_momentum, new_velocity = (tf.cast(moment, gradient.dtype) for moment in (momentum, velocity))
     new_momentum += (gradient - new_momentum) * (1 - beta1)
     new_velocity += (gradient**2 - new_velocity) * (1 - beta2)
-    rate = lr * tf.sqrt(1 - beta2_power) / (1 - beta1_power)
+    rate = _bias_corrected(lr, beta1_power, beta2_power)
     variable.assign_sub(rate * new_momentum / (tf.sqrt(new_velocity) + epsilon))
     bits = random_bits(tf.shape(gradient), seed)
     momentum.assign(stochastic_round(new_momentum, bits & 0xFFFF))
