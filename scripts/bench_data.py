@@ -21,7 +21,7 @@ GIGABYTES = flags.DEFINE_float("gigabytes", 2.0, "of it")
 
 def read(corpus, batch_size, tgt_len, seconds):
     """Prints the speed of reading and the time to the first batch of a step in mid-epoch."""
-    from txl_tf.data.pipeline import segments_per_epoch, training_batches
+    from txl_tf.data.lanes import segments_per_epoch, training_batches
 
     middle = segments_per_epoch(corpus, "train", batch_size, tgt_len) // 2
     seeks = []

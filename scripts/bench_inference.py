@@ -64,11 +64,11 @@ def text():
 
 
 def our_model(dtype):
-    from txl_tf.config import ModelConfig
-    from txl_tf.models.transformer_xl import TransformerXL
+    from txl_tf.models.transformer_xl.config import TransformerXLConfig
+    from txl_tf.models.transformer_xl.model import TransformerXL
 
     sizes = {"n_layer": N, "d_model": D, "d_embed": D, "n_head": H, "d_head": D_HEAD, "d_inner": D_INNER}
-    model = TransformerXL(ModelConfig(vocab_size=V, mem_len=M, dropout=0.0, untie_r=True, dtype=dtype, **sizes))
+    model = TransformerXL(TransformerXLConfig(vocab_size=V, mem_len=M, dropout=0.0, untie_r=True, dtype=dtype, **sizes))
     embedding, bias, layers = weights()
     model.embedding.tables[0].assign(embedding)
     model.softmax.biases[0].assign(bias)
@@ -91,10 +91,10 @@ def ours(dtype="float32"):
     import tensorflow as tf
 
     from txl_tf import distribute
-    from txl_tf.config import Reach
     from txl_tf.inference.evaluate import make_reader, make_score_steps
     from txl_tf.inference.generate import CHUNK, Generator
     from txl_tf.inference.sampling import Sampling
+    from txl_tf.models.transformer_xl.config import Reach
 
     model, reach, strategy = our_model(dtype), Reach(M), distribute.make_strategy("one_device")
     initial_state, read = make_reader(model, reach, T)

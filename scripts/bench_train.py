@@ -33,24 +33,25 @@ SIZES = {"n_layer": N, "d_model": D, "d_embed": D, "n_head": H, "d_head": D_HEAD
 
 def step_flops():
     """Multiplications and additions of one step's matmuls."""
-    from txl_tf.config import ModelConfig
-    from txl_tf.models.flops import training_flops
+    from txl_tf.models.transformer_xl.config import TransformerXLConfig
+    from txl_tf.models.transformer_xl.flops import training_flops
 
-    return training_flops(ModelConfig(vocab_size=V, mem_len=M, **SIZES), B, T)
+    return training_flops(TransformerXLConfig(vocab_size=V, mem_len=M, **SIZES), B, T)
 
 
 def ours(dtype="float32"):
     import tensorflow as tf
 
     from txl_tf import distribute
-    from txl_tf.config import ModelConfig, TrainConfig
-    from txl_tf.models.transformer_xl import TransformerXL
+    from txl_tf.config import TrainConfig
+    from txl_tf.models.transformer_xl.config import TransformerXLConfig
+    from txl_tf.models.transformer_xl.model import TransformerXL
     from txl_tf.training.optimizer import make_optimizer
     from txl_tf.training.step import Sums, make_host_loop
 
     strategy, train = distribute.make_strategy("one_device"), TrainConfig()
     with strategy.scope():
-        model = TransformerXL(ModelConfig(vocab_size=V, mem_len=M, dropout=DROPOUT, dtype=dtype, **SIZES))
+        model = TransformerXL(TransformerXLConfig(vocab_size=V, mem_len=M, dropout=DROPOUT, dtype=dtype, **SIZES))
         optimizer = make_optimizer(train, model.trainable_variables)
     tokens = tf.random.uniform([B, T], maxval=V, dtype=tf.int32)
     iterator = iter(tf.data.Dataset.from_tensors((tokens, tokens)).repeat())

@@ -3,14 +3,17 @@
 import contextlib
 import dataclasses
 import os
+import re
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before TensorFlow loads
 
 from absl import app, flags, logging
 
-from txl_tf.config import Config, EvalConfig, ModelConfig, field_types, update
+from txl_tf import families
+from txl_tf.config import field_types
 from txl_tf.errors import InputError
+from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
 
 
 def run(main):
@@ -67,27 +70,48 @@ def quiet_start():
         os.close(nothing)
 
 
-def define_config_flags(config_class, prefix="", only=None):
-    """Defines a flag --{prefix}{field} for every field (or those in `only`); unset flags are None."""
-    kinds = field_types(config_class)
+def define_config_flags(config_class, prefix="", only=None, default=None):
+    """Defines a flag --{prefix}{field} for every field (or those in `only`); unset flags are None.
+
+    Args:
+        config_class: a settings dataclass.
+        prefix: of the flags.
+        only: names of fields; None: all.
+        default: what --help says of a flag's default: an instance of config_class that has the values to be used, or
+            a text such as "the model_dir's".
+    """
     for field in dataclasses.fields(config_class):
-        if only is not None and field.name not in only:
-            continue
-        name, kind, choices = prefix + field.name, kinds[field.name], field.metadata["choices"]
-        help_text = f"{field.metadata['help']} [{field.default!r} unless the preset says otherwise]"
-        if choices:
-            flags.DEFINE_enum(name, None, choices, help_text)
-        elif kind is bool:
-            flags.DEFINE_bool(name, None, help_text)
-        elif kind is int:
-            flags.DEFINE_integer(name, None, help_text)
-        elif kind is float:
-            flags.DEFINE_float(name, None, help_text)
-        elif kind is str:
-            flags.DEFINE_string(name, None, help_text)
-        else:
-            flags.DEFINE_list(name, None, help_text)
-        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])  # so that --help shows it
+        if only is None or field.name in only:
+            told = getattr(default, field.name) if isinstance(default, config_class) else default
+            _define_flag(prefix + field.name, field, field_types(config_class)[field.name], told)
+
+
+def _define_flag(name, field, kind, default):
+    """One flag of `define_config_flags`; another group's flag of the same name and type is the same flag."""
+    if name in flags.FLAGS:
+        return
+    choices = field.metadata["choices"]
+    help_text = field.metadata["help"] + ("" if default is None else f" [{_as_flag(default)}]")
+    if choices:
+        flags.DEFINE_enum(name, None, choices, help_text)
+    elif kind is bool:
+        flags.DEFINE_bool(name, None, help_text)
+    elif kind is int:
+        flags.DEFINE_integer(name, None, help_text)
+    elif kind is float:
+        flags.DEFINE_float(name, None, help_text)
+    elif kind is str:
+        flags.DEFINE_string(name, None, help_text)
+    else:
+        flags.DEFINE_list(name, None, help_text)
+    flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])  # so that --help shows it
+
+
+def _as_flag(value):
+    """A value as it is written in a flag."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value)) or "none"
+    return repr(value) if value == "" else str(value)
 
 
 def given_flags(config_class, prefix="", only=None):
@@ -108,18 +132,18 @@ def given_flags(config_class, prefix="", only=None):
     return values
 
 
-REACH_FLAGS = {EvalConfig: ("mem_len", "clamp_len", "same_length"), ModelConfig: ("mem_init",)}
+REACH_FLAGS = {EvalConfig: ("mem_len", "clamp_len", "same_length"), TransformerXLConfig: ("mem_init",)}
 """The settings that say how far a trained model reaches back: no retraining needed."""
 
 
 def define_reach_flags():
     """The flags of REACH_FLAGS."""
     for config_class, names in REACH_FLAGS.items():
-        define_config_flags(config_class, only=names)
+        define_config_flags(config_class, only=names, default="as in the model_dir's config.json")
 
 
 def given_reach():
-    """Those that were given: {field: value}, as `Config.for_evaluation` and `LanguageModel.load` take them."""
+    """Those that were given: {field: value}, as `for_evaluation` and `LanguageModel.load` take them."""
     return {
         name: value
         for config_class, names in REACH_FLAGS.items()
@@ -135,20 +159,39 @@ def define_checkpoint_flag():
     flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS["checkpoint"])
 
 
-GROUP_PREFIXES = {"model": "", "data": "", "train": "", "eval": "eval_"}
-"""Prefix of the flags of each group of `Config`."""
+GROUP_PREFIXES = {"eval": "eval_"}
+"""Prefix of the flags of a group of `Config`; other groups' flags have none."""
 
 
-def define_all_config_flags():
-    """A flag for every setting of `Config`."""
-    for field in dataclasses.fields(Config):
-        define_config_flags(field.type, GROUP_PREFIXES[field.name])
+def define_preset_flags():
+    """--preset, and a flag for every setting.
+
+    With --preset on the command line these are the settings of its family, and --help has its values; without, those
+    of all families.
+    """
+    names = sorted(families.presets())
+    flags.DEFINE_enum("preset", None, names, "the configuration to start from: it sets every default")
+    flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS["preset"])
+    named = [argument.lstrip("-").partition("=")[2] for argument in sys.argv if re.match("--?preset=", argument)]
+    preset = families.presets().get(named[-1]) if named else None
+    if preset is not None:
+        for group, config_class in preset.config.groups().items():
+            prefix = GROUP_PREFIXES.get(group, "")
+            define_config_flags(config_class, prefix, default=getattr(preset.config, group))
+        return
+    for config in families.run_configs():
+        for group, config_class in config.groups().items():
+            define_config_flags(config_class, GROUP_PREFIXES.get(group, ""), default="the preset's")
+
+
+def given_settings(config):
+    """The settings of a Config that were given as flags: {group: {field: value}}."""
+    return {
+        group: given_flags(config_class, GROUP_PREFIXES.get(group, ""))
+        for group, config_class in config.groups().items()
+    }
 
 
 def override(config):
     """`config` with every flag that was given."""
-    groups = {
-        field.name: update(getattr(config, field.name), given_flags(field.type, GROUP_PREFIXES[field.name]))
-        for field in dataclasses.fields(Config)
-    }
-    return Config(**groups)
+    return config.replace(**given_settings(config))

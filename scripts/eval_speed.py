@@ -17,8 +17,9 @@ import time
 from absl import flags
 from command_line import define_config_flags, given_flags, run
 
-from txl_tf.config import ModelConfig, Reach, update
+from txl_tf.config import update
 from txl_tf.errors import InputError
+from txl_tf.models.transformer_xl.config import Reach, TransformerXLConfig
 
 PUBLISHED = {800: 363, 1800: 773, 2800: 1409, 3800: 1874}
 SIZES = ("n_layer", "d_model", "n_head", "d_head", "d_inner", "vocab_size")
@@ -29,7 +30,7 @@ flags.DEFINE_integer("tgt_len", 128, "tokens the Transformer-XL reads at once", 
 flags.DEFINE_string("plot", None, "an SVG file for the ratios, drawn beside the paper's")
 flags.DEFINE_bool("jit_compile", True, "compile both with XLA, as evaluation does")
 flags.DEFINE_integer("repeats", 5, "measurements of each, of which the fastest counts", lower_bound=1)
-define_config_flags(ModelConfig, only=SIZES)
+define_config_flags(TransformerXLConfig, only=SIZES)
 
 
 def main(argv):
@@ -40,9 +41,9 @@ def main(argv):
         raise InputError(f"--attn_lens={','.join(FLAGS.attn_lens)} must be integers separated by commas") from None
     if min(lengths, default=0) < 1:
         raise InputError("--attn_lens must name lengths of at least 1")
-    from txl_tf.models.transformer_xl import TransformerXL  # after the flags: TensorFlow takes seconds to load
+    from txl_tf.models.transformer_xl.model import TransformerXL  # after the flags: TensorFlow takes seconds to load
 
-    config = update(ModelConfig(n_layer=6, vocab_size=204), given_flags(ModelConfig, only=SIZES))
+    config = update(TransformerXLConfig(n_layer=6, vocab_size=204), given_flags(TransformerXLConfig, only=SIZES))
     config = dataclasses.replace(config, d_embed=config.d_model, dropout=0.0)
     model = TransformerXL(config)
     title = (

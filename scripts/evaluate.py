@@ -12,7 +12,7 @@ import sys
 from absl import flags
 from command_line import define_checkpoint_flag, define_config_flags, given_flags, run
 
-from txl_tf.config import EvalConfig, ModelConfig
+from txl_tf import families
 from txl_tf.errors import InputError
 
 FLAGS = flags.FLAGS
@@ -35,15 +35,18 @@ flags.DEFINE_enum(
 )
 flags.mark_flags_as_required(["model_dir", "data_dir"])
 define_checkpoint_flag()
-define_config_flags(EvalConfig)
-define_config_flags(ModelConfig, only=("mem_init",))
+OVERRIDES = {"eval": None, "model": ("mem_init",)}
+"""The settings of a run that can be changed for evaluation, by group; None: all of them."""
+for run_config in families.run_configs():
+    for group, names in OVERRIDES.items():
+        define_config_flags(run_config.groups()[group], only=names, default="as in the model_dir's config.json")
 
 
 def main(argv):
     del argv
     from txl_tf.data.manifest import load_corpus  # after the flags are parsed: TensorFlow takes seconds to load
     from txl_tf.distribute import make_strategy
-    from txl_tf.inference.evaluate import evaluate
+    from txl_tf.inference.evaluate import Evaluator
     from txl_tf.model_dir import load_trained, vocabulary_identity
 
     strategy = make_strategy(FLAGS.strategy, FLAGS.tpu)
@@ -52,19 +55,14 @@ def main(argv):
     corpus = load_corpus(FLAGS.data_dir)
     if vocabulary_identity(corpus) != trained.vocabulary_identity:
         raise InputError(f"{FLAGS.model_dir} learned another vocabulary than that of {FLAGS.data_dir}: give its corpus")
-    overrides = given_flags(EvalConfig) | given_flags(ModelConfig, only=("mem_init",))
-    evaluation, reach = trained.config.for_evaluation(**overrides)
-    result = evaluate(
-        trained.model,
-        corpus,
-        FLAGS.split,
-        evaluation,
-        reach,
-        strategy,
-        show_progress,
-        sliding_window=FLAGS.sliding_window,
-        record=functools.partial(write_tokens, trained.vocabulary) if FLAGS.per_token_out else None,
+    groups = trained.config.groups()
+    config = trained.config.replace(
+        **{group: given_flags(groups[group], only=only) for group, only in OVERRIDES.items()}
     )
+    options = {"sliding_window": FLAGS.sliding_window} if FLAGS.sliding_window else {}
+    evaluator = Evaluator(config, trained.model, corpus, FLAGS.split, strategy, **options)
+    record = functools.partial(write_tokens, trained.vocabulary) if FLAGS.per_token_out else None
+    result = evaluator(show_progress, record)
     print(json.dumps(result | {"step": trained.step, "weights": trained.weights}))
 
 

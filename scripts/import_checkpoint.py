@@ -11,9 +11,9 @@ Nothing in a pickle is run. docs/reproduce.md says where the checkpoints are and
 from absl import flags
 from command_line import define_config_flags, given_flags, run
 
-from txl_tf.config import EvalConfig, ModelConfig
 from txl_tf.errors import InputError
-from txl_tf.presets import PRESETS
+from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
+from txl_tf.models.transformer_xl.presets import PRESETS
 
 FORMATS = ["official_tf", "official_pytorch", "huggingface"]
 OWN_SETTINGS = ("cutoffs", "pre_lnorm", "mem_init")
@@ -38,7 +38,7 @@ flags.DEFINE_string(
 )
 flags.DEFINE_enum("dataset", None, DATASETS, "the corpus it learned from [the preset's]")
 flags.mark_flags_as_required(["format", "source", "model_dir"])
-define_config_flags(ModelConfig, only=OWN_SETTINGS)
+define_config_flags(TransformerXLConfig, only=OWN_SETTINGS)
 define_config_flags(EvalConfig)
 
 
@@ -61,7 +61,7 @@ def main(argv):
         FLAGS.model_dir,
         dataset=dataset,
         preset=preset,
-        model=given_flags(ModelConfig, only=OWN_SETTINGS),
+        model=given_flags(TransformerXLConfig, only=OWN_SETTINGS),
         evaluation=given_flags(EvalConfig),
     )
     model, reach = config.model, config.for_evaluation()[1]

@@ -1,4 +1,4 @@
-"""Trains a Transformer-XL on a prepared corpus; started again with the same --model_dir, it continues.
+"""Trains a model on a prepared corpus; started again with the same --model_dir, it continues.
 
     python scripts/prepare_data.py --dataset=python_stdlib --data_dir=data/python_stdlib
     python scripts/train.py --preset=demo --data_dir=data/python_stdlib --model_dir=runs/demo
@@ -8,24 +8,20 @@ SIGTERM and Ctrl-C end it with a checkpoint when the running host loop (--steps_
 or 130.
 """
 
-import dataclasses
-
 from absl import flags
-from command_line import define_all_config_flags, override, run
+from command_line import define_preset_flags, given_settings, override, run
 
-from txl_tf.errors import InputError
-from txl_tf.presets import PRESETS
+from txl_tf import families
 
 FLAGS = flags.FLAGS
-flags.DEFINE_enum("preset", None, sorted(PRESETS), "the configuration to start from")
 flags.DEFINE_string("data_dir", None, "a corpus that scripts/prepare_data.py wrote; local or gs://")
 flags.DEFINE_string("model_dir", None, "where config, checkpoints, metrics and TensorBoard events go; local or gs://")
 flags.DEFINE_string("tpu", None, "a TPU's name, or 'local' on a TPU VM")
 flags.DEFINE_enum(
     "strategy", "auto", ["auto", "tpu", "mirrored", "multi_worker", "one_device"], "how replicas are made"
 )
+define_preset_flags()
 flags.mark_flags_as_required(["preset", "data_dir", "model_dir"])
-define_all_config_flags()
 
 
 def main(argv):
@@ -40,14 +36,14 @@ def main(argv):
     strategy = make_strategy(FLAGS.strategy, FLAGS.tpu)  # first: several workers, and a TPU, allow nothing before it
     corpus = load_corpus(FLAGS.data_dir)
     config = configure(corpus)
-    evaluation, reach = config.for_evaluation()
 
     def evaluator(model):
-        return Evaluator(model, corpus, "valid", evaluation, reach, strategy)
+        return Evaluator(config, model, corpus, "valid", strategy)
 
     def sampler(model):
-        if config.model.attn_type != "transformer_xl":
-            return None  # the cache is for transformer_xl alone
+        if not (families.family_of(config).generates and model.attention.cacheable):
+            return None
+        _, reach = config.for_evaluation()
         return Sampler(model, corpus, reach, jit_compile=config.train.jit_compile)
 
     try:
@@ -59,14 +55,9 @@ def main(argv):
 
 def configure(corpus):
     """The preset's Config, fitted to the corpus, then to the flags."""
-    config = PRESETS[FLAGS.preset].config
-    if config.model.cutoffs and not corpus.cutoffs and FLAGS.cutoffs is None:
-        raise InputError(
-            f"--preset={FLAGS.preset} has an adaptive softmax, and {FLAGS.data_dir} has no cutoffs: give --cutoffs"
-        )
-    cutoffs = corpus.cutoffs if config.model.cutoffs else ()
-    model = dataclasses.replace(config.model, vocab_size=corpus.vocab_size, cutoffs=cutoffs)
-    return override(dataclasses.replace(config, model=model))
+    config = families.presets()[FLAGS.preset].config
+    given = frozenset(name for group in given_settings(config).values() for name in group)
+    return override(families.task_of(config).fit_to_corpus(config, corpus, given))
 
 
 if __name__ == "__main__":

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from txl_tf.config import ModelConfig
-from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.models.transformer_xl.config import TransformerXLConfig
+from txl_tf.models.transformer_xl.model import TransformerXL
 
-CONFIG = ModelConfig(
+CONFIG = TransformerXLConfig(
     vocab_size=256, n_layer=2, d_model=16, d_embed=16, n_head=2, d_head=8, d_inner=32, mem_len=24, clamp_len=20
 )
 

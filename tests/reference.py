@@ -9,9 +9,9 @@ import math
 
 import numpy as np
 
-from txl_tf.config import ModelConfig
+from txl_tf.models.transformer_xl.config import TransformerXLConfig
 
-SMALL = ModelConfig(
+SMALL = TransformerXLConfig(
     vocab_size=11,
     n_layer=2,
     d_model=8,

@@ -3,10 +3,13 @@
 import dataclasses
 import json
 
-from txl_tf.config import Config, DataConfig, EvalConfig, ModelConfig, TrainConfig
+from txl_tf.config import DataConfig, TrainConfig
+from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig, TransformerXLRunConfig
 
-CONFIG = Config(
-    ModelConfig(n_layer=1, d_model=16, d_embed=16, n_head=2, d_head=8, d_inner=32, dropout=0.1, dropatt=0.1, mem_len=8),
+CONFIG = TransformerXLRunConfig(
+    TransformerXLConfig(
+        n_layer=1, d_model=16, d_embed=16, n_head=2, d_head=8, d_inner=32, dropout=0.1, dropatt=0.1, mem_len=8
+    ),
     DataConfig(batch_size=4, tgt_len=8, random_offset=True),
     TrainConfig(
         train_steps=12, learning_rate=1e-2, steps_per_loop=5, log_steps=3, save_steps=4, eval_steps=6, jit_compile=False

@@ -3,15 +3,17 @@ import json
 
 import pytest
 
-from txl_tf.config import Config, DataConfig, EvalConfig, ModelConfig, TrainConfig
+from txl_tf import families
+from txl_tf.config import DataConfig, TrainConfig
 from txl_tf.errors import InputError
-from txl_tf.presets import PRESETS
+from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig, TransformerXLRunConfig
+from txl_tf.models.transformer_xl.presets import PRESETS
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_survive_json(name):
     config = PRESETS[name].config
-    assert Config.from_json(config.to_json()) == config
+    assert families.config_from_json(config.to_json()) == config
     assert PRESETS[name].source and PRESETS[name].parameters
 
 
@@ -30,30 +32,30 @@ def test_presets_survive_json(name):
     ],
 )
 def test_json_with_other_keys_or_types_is_refused(path, value, message):
-    settings = json.loads(Config().to_json())
+    settings = json.loads(TransformerXLRunConfig().to_json())
     place = settings
     for key in path[:-1]:
         place = place[key]
     place[path[-1]] = value
     with pytest.raises(InputError, match=message):
-        Config.from_json(json.dumps(settings))
+        families.config_from_json(json.dumps(settings))
 
 
 def test_what_is_no_json_is_refused():
     with pytest.raises(InputError, match=r"runs/x/config\.json is not JSON"):
-        Config.from_json("{", "runs/x/config.json")
+        families.config_from_json("{", "runs/x/config.json")
 
 
 @pytest.mark.parametrize(
     ("config_class", "values", "message"),
     [
-        (ModelConfig, {"n_head": 0}, "n_head=0 must be at least 1"),
-        (ModelConfig, {"d_model": 7}, "must be even"),
-        (ModelConfig, {"dropout": 1.0}, r"dropout=1.0 must be in \[0, 1\)"),
-        (ModelConfig, {"mem_len": -1}, "mem_len=-1"),
-        (ModelConfig, {"vocab_size": 10, "cutoffs": (4, 4)}, "must rise"),
-        (ModelConfig, {"vocab_size": 10, "cutoffs": (4, 10)}, "stay below vocab_size=10"),
-        (ModelConfig, {"d_embed": 8, "div_val": 4, "cutoffs": (10, 20)}, "leaves nothing"),
+        (TransformerXLConfig, {"n_head": 0}, "n_head=0 must be at least 1"),
+        (TransformerXLConfig, {"d_model": 7}, "must be even"),
+        (TransformerXLConfig, {"dropout": 1.0}, r"dropout=1.0 must be in \[0, 1\)"),
+        (TransformerXLConfig, {"mem_len": -1}, "mem_len=-1"),
+        (TransformerXLConfig, {"vocab_size": 10, "cutoffs": (4, 4)}, "must rise"),
+        (TransformerXLConfig, {"vocab_size": 10, "cutoffs": (4, 10)}, "stay below vocab_size=10"),
+        (TransformerXLConfig, {"d_embed": 8, "div_val": 4, "cutoffs": (10, 20)}, "leaves nothing"),
         (DataConfig, {"batch_size": 0}, "batch_size=0"),
         (TrainConfig, {"train_steps": 10, "warmup_steps": 10}, "must be less than train_steps"),
         (TrainConfig, {"learning_rate": 0.0}, "must be positive"),
@@ -75,7 +77,7 @@ def test_evaluation_overrides():
 
 
 def test_windows_of_the_two_official_codes():
-    model = ModelConfig(mem_len=5, same_length=True)
+    model = TransformerXLConfig(mem_len=5, same_length=True)
     assert model.reach.window == 6
     assert dataclasses.replace(model, same_length_window="pytorch").reach.window == 5
     assert dataclasses.replace(model, same_length=False).reach.window is None

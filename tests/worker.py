@@ -31,8 +31,7 @@ RUN = change(
 
 
 def evaluator(corpus, strategy):
-    settings, reach = RUN.for_evaluation()
-    return lambda model: Evaluator(model, corpus, "valid", settings, reach, strategy)
+    return lambda model: Evaluator(RUN, model, corpus, "valid", strategy)
 
 
 def main(corpus, folder):

@@ -9,7 +9,6 @@ own estimates: no timings, but the same on every machine, so that two formulatio
 out what the line calls without_estimate.
 """
 
-import dataclasses
 import json
 import pathlib
 import sys
@@ -17,13 +16,11 @@ import sys
 sys.path.append(str(pathlib.Path(__file__).parents[1] / "scripts"))
 
 from absl import flags
-from command_line import define_all_config_flags, given_flags, override, run
+from command_line import define_preset_flags, given_flags, override, run
 
-from txl_tf.config import EvalConfig, update
-from txl_tf.presets import PRESETS
+from txl_tf import families
 
 FLAGS = flags.FLAGS
-flags.DEFINE_enum("preset", None, sorted(PRESETS), "the configuration to start from")
 flags.DEFINE_string("topology", "v5e:1x1", "generation and arrangement of the chips: v5e:1x1 one core, v5e:2x2 four")
 flags.DEFINE_enum("mode", "train", ["train", "eval"], "the step of scripts/train.py or that of scripts/evaluate.py")
 flags.DEFINE_integer("batch_size_per_core", None, "lanes of one core [the batch over the cores]", lower_bound=1)
@@ -31,8 +28,12 @@ flags.DEFINE_bool("fit", False, "search the largest batch per core that fits, fr
 flags.DEFINE_integer("loop_trips", 0, "how often a loop runs whose trip count depends on the data", lower_bound=0)
 flags.DEFINE_string("hlo_out", None, "a file for the optimized HLO text")
 flags.DEFINE_string("stablehlo_out", None, "a file for the step's StableHLO, as MLIR bytecode; parameters in FILE.json")
+define_preset_flags()
 flags.mark_flags_as_required(["preset"])
-define_all_config_flags()
+
+
+REACH = ("tgt_len", "mem_len", "clamp_len", "same_length")
+"""The settings of evaluation that flags without eval_ set, too, in --mode=eval."""
 
 
 def main(argv):
@@ -60,11 +61,10 @@ def main(argv):
 
 def configure():
     """The preset's Config with every flag that was given; in --mode=eval, how far to reach is how far to evaluate."""
-    config = override(PRESETS[FLAGS.preset].config)
+    config = override(families.presets()[FLAGS.preset].config)
     if FLAGS.mode == "train":
         return config
-    reach = given_flags(EvalConfig, only=("tgt_len", "mem_len", "clamp_len", "same_length"))
-    return dataclasses.replace(config, eval=update(config.eval, reach))
+    return config.replace(eval=given_flags(config.groups()["eval"], only=REACH))
 
 
 def compile_step(config, devices, batch_size):

@@ -1,4 +1,6 @@
-"""Where a model runs: strategies, and the mems that live on their replicas."""
+"""Where a model runs: strategies, and the state (such as mems) that lives on their replicas."""
+
+from __future__ import annotations
 
 import atexit
 import contextlib
@@ -7,6 +9,8 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -15,7 +19,7 @@ from txl_tf.errors import InputError
 STRATEGIES = ("auto", "tpu", "mirrored", "multi_worker", "one_device")
 
 
-def make_strategy(name="auto", tpu=None):
+def make_strategy(name: str = "auto", tpu: str | None = None) -> tf.distribute.Strategy:
     """The tf.distribute strategy to build and run a model under. Call it before TensorFlow does anything else.
 
     Args:
@@ -42,7 +46,7 @@ def make_strategy(name="auto", tpu=None):
     return tf.distribute.OneDeviceStrategy("/gpu:0" if gpus else "/cpu:0")
 
 
-def _tpu_strategy(tpu):
+def _tpu_strategy(tpu: str) -> tf.distribute.TPUStrategy:
     """TPUStrategy; the system is initialised once, before any variable exists, since that wipes the TPU's memory."""
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu)
@@ -57,7 +61,7 @@ def _tpu_strategy(tpu):
     return tf.distribute.TPUStrategy(resolver)
 
 
-def _workers():
+def _workers() -> list[str]:
     """The addresses of all workers in TF_CONFIG, in which this process must be one."""
     text = os.environ.get("TF_CONFIG") or "{}"
     try:
@@ -73,7 +77,7 @@ def _workers():
         ) from error
 
 
-def _multi_worker_strategy():
+def _multi_worker_strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
     if not _workers():
         raise InputError("--strategy=multi_worker: set TF_CONFIG to the addresses of all workers and this one's index")
     try:
@@ -89,7 +93,7 @@ def _multi_worker_strategy():
 
 
 @functools.cache
-def has_xla():
+def has_xla() -> bool:
     """Whether XLA compiles for this process' own device; with TensorFlow's TPU wheel it does not for CPUs."""
     try:
         tf.function(tf.identity, jit_compile=True)(0)
@@ -98,7 +102,7 @@ def has_xla():
     return True
 
 
-def compiles(strategy, compute_dtype):
+def compiles(strategy: tf.distribute.Strategy, compute_dtype: str) -> bool:
     """Whether a jit_compile means XLA for what a replica does.
 
     TPUStrategy compiles by itself, and MirroredStrategy's all-reduce cannot stand inside a compiled function. XLA for
@@ -111,7 +115,7 @@ def compiles(strategy, compute_dtype):
 
 
 @functools.cache
-def _cpu_has_bfloat16():
+def _cpu_has_bfloat16() -> bool:
     try:
         with open("/proc/cpuinfo") as file:
             flags = next((line for line in file if line.startswith(("flags", "Features"))), "").split()
@@ -120,7 +124,7 @@ def _cpu_has_bfloat16():
     return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags)
 
 
-def is_chief(strategy):
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
     """Whether this process is the one that writes the run's files: the only one, or the first of several workers."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return True
@@ -130,7 +134,7 @@ def is_chief(strategy):
 
 
 @contextlib.contextmanager
-def named_lost_contact():
+def named_lost_contact() -> Iterator[None]:
     """Turns what TensorFlow says when another machine of the run has gone into an InputError."""
     try:
         yield
@@ -141,7 +145,7 @@ def named_lost_contact():
         ) from error
 
 
-def own_dir(strategy, model_dir):
+def own_dir(strategy: tf.distribute.Strategy, model_dir: str) -> str:
     """Where this process writes: the chief into model_dir, other workers where nobody looks, until they end."""
     if is_chief(strategy):
         return model_dir
@@ -150,7 +154,7 @@ def own_dir(strategy, model_dir):
     return folder
 
 
-def agree(strategy, number):
+def agree(strategy: tf.distribute.Strategy, number: int) -> int:
     """The largest of all workers' numbers: what one knows, such as that it was told to stop, all must act on."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return number
@@ -158,23 +162,23 @@ def agree(strategy, number):
     return int(_largest(strategy)(numbers))
 
 
-def is_same(strategy, number):
+def is_same(strategy: tf.distribute.Strategy, number: int) -> bool:
     """Whether all workers have the same number."""
     largest, smallest = agree(strategy, number), -agree(strategy, -number)  # both, or others wait for this one
     return largest == smallest
 
 
 @functools.cache
-def _largest(strategy):
+def _largest(strategy: tf.distribute.Strategy) -> Callable:
     return tf.function(lambda numbers: tf.reduce_max(strategy.gather(numbers, axis=0)))
 
 
-def initial_mems(strategy, model, batch_size, reach=None):
-    """Every replica's first Mems, for a global batch of `batch_size`; made on the replicas themselves."""
-    return on_replicas(strategy, model.initial_mems, lanes_per_replica(strategy, batch_size), reach)()
+def initial_state(strategy: tf.distribute.Strategy, make: Callable[[int], Any], batch_size: int) -> Any:
+    """Every replica's make(its lanes), for a global batch of `batch_size`; made on the replicas themselves."""
+    return on_replicas(strategy, make, lanes_per_replica(strategy, batch_size))()
 
 
-def on_replicas(strategy, function, *args):
+def on_replicas(strategy: tf.distribute.Strategy, function: Callable, *args: Any) -> Callable[[], Any]:
     """A function without arguments that runs function(*args) on every replica, where args are no tensors."""
 
     # Named, since TPUStrategy wants a name; and args not as those of `run`: a TPU would turn numbers into tensors, and
@@ -189,7 +193,7 @@ def on_replicas(strategy, function, *args):
     return on_all
 
 
-def lanes_per_replica(strategy, batch_size, groups=1):
+def lanes_per_replica(strategy: tf.distribute.Strategy, batch_size: int, groups: int = 1) -> int:
     """B / replicas.
 
     Raises:
@@ -204,15 +208,15 @@ def lanes_per_replica(strategy, batch_size, groups=1):
     return batch_size // replicas
 
 
-def gather_mems(strategy, mems):
-    """All lanes' Mems in one value, B in replica order: what a checkpoint holds."""
+def gather_state(strategy: tf.distribute.Strategy, state: Any) -> Any:
+    """All lanes' state in one value, B in replica order: what a checkpoint holds."""
     # A per-replica value cannot be saved as it is: tf.train.Checkpoint refuses it, and an ON_READ variable would
     # save an aggregate of the replicas.
-    return tf.nest.map_structure(lambda tensor: strategy.gather(tensor, axis=0), mems)
+    return tf.nest.map_structure(lambda tensor: strategy.gather(tensor, axis=0), state)
 
 
-def scatter_mems(strategy, mems):
-    """The reverse of `gather_mems`: each replica takes its lanes."""
+def scatter_state(strategy: tf.distribute.Strategy, state: Any) -> Any:
+    """The reverse of `gather_state`: each replica takes its lanes."""
 
     @tf.function
     def scatter():
@@ -227,14 +231,16 @@ def scatter_mems(strategy, mems):
                     [lanes, *tensor.shape[1:]],
                 )
 
-            return tf.nest.map_structure(cut, mems)
+            return tf.nest.map_structure(cut, state)
 
         return strategy.run(own_lanes)
 
     return scatter()
 
 
-def distribute_batches(strategy, make_dataset):
+def distribute_batches(
+    strategy: tf.distribute.Strategy, make_dataset: Callable[..., tf.data.Dataset]
+) -> tf.distribute.DistributedDataset:
     """A distributed dataset from make_dataset(host, num_hosts, replicas_per_host).
 
     Each host reads only its own lanes, and deals its elements to its replicas in turn.

@@ -1,30 +1,36 @@
 """A model_dir: config.json, the vocabulary, checkpoints. Training writes one; inference needs nothing else.
 
-config.json         every setting (Config)
+config.json         family, task and every setting (Config)
 corpus.json         the data the model learned from: name, unit, fingerprint, vocabulary
 vocabulary files    as `Vocabulary.save` writes them
 ckpt-STEP.*         TensorFlow checkpoints: the newest and the best
 damaged-ckpt-STEP.* what could not be read when the run was continued
 metrics.jsonl       one line per log_steps
 evaluations.jsonl   one line per evaluation during training: step, and all that `evaluate` returns
+bad_steps.jsonl     one line per host loop with a skipped step: its first, and what was not finite in it
 tensorboard/        event files
 """
+
+from __future__ import annotations
 
 import dataclasses
 import json
 import math
 import re
+from typing import Any, Protocol
 
+import keras
 import tensorflow as tf
 
-from txl_tf.config import Config
+from txl_tf import families
+from txl_tf.config import FORMAT, Config, parse_config
 from txl_tf.data.vocab import Vocabulary, load_vocabulary
 from txl_tf.errors import InputError, one_line
-from txl_tf.models.transformer_xl import TransformerXL
 
 CONFIG_FILE = "config.json"
 CORPUS_FILE = "corpus.json"
 EVALUATIONS_FILE = "evaluations.jsonl"
+BAD_STEPS_FILE = "bad_steps.jsonl"
 WEIGHT_PARTS = {"last": "model", "average": "average"}
 """Under which name a checkpoint has which weights."""
 
@@ -37,22 +43,39 @@ class DamagedCheckpointError(InputError):
 class TrainedModel:
     """A model with its newest weights, and what belongs to it. `weights` says which: "last" or "average"."""
 
-    model: TransformerXL
+    model: keras.Model
     weights: str
     config: Config
     vocabulary: Vocabulary
-    vocabulary_identity: dict
+    vocabulary_identity: dict[str, Any]
     unit: str
     step: int
 
 
-def read_config(model_dir):
+def read_config(model_dir: str) -> Config | None:
     """The Config of a model_dir, or None where there is none yet."""
     path = tf.io.gfile.join(model_dir, CONFIG_FILE)
-    return Config.from_json(_read(path), path) if tf.io.gfile.exists(path) else None
+    return families.config_from_json(_read(path), path) if tf.io.gfile.exists(path) else None
 
 
-def describe(model_dir, config, corpus):
+def config_format(model_dir: str) -> int:
+    """The format version of a model_dir's config.json; the newest where there is none yet."""
+    path = tf.io.gfile.join(model_dir, CONFIG_FILE)
+    return parse_config(_read(path), path)["format"] if tf.io.gfile.exists(path) else FORMAT
+
+
+class LearnedCorpus(Protocol):
+    """What a model_dir records of the corpus its model learned from: a Corpus has it all."""
+
+    dataset: str
+    unit: str
+    fingerprint: str
+    vocabulary: Vocabulary
+    vocabulary_spec: dict[str, Any]
+    files: dict[str, str]
+
+
+def write_description(model_dir: str, config: Config, corpus: LearnedCorpus) -> None:
     """Writes config.json, corpus.json and the vocabulary."""
     tf.io.gfile.makedirs(model_dir)
     corpus.vocabulary.save(model_dir)
@@ -66,12 +89,12 @@ def describe(model_dir, config, corpus):
     write_atomically(tf.io.gfile.join(model_dir, CONFIG_FILE), config.to_json())
 
 
-def vocabulary_identity(corpus):
+def vocabulary_identity(corpus: LearnedCorpus) -> dict[str, Any]:
     """What must be equal for a model and a corpus to mean the same by an id."""
     return {"spec": corpus.vocabulary_spec, "sha256": corpus.files}
 
 
-def load_trained(model_dir, weights=None, checkpoint="latest"):
+def load_trained(model_dir: str, weights: str | None = None, checkpoint: str = "latest") -> TrainedModel:
     """The model of a model_dir with the weights of one of its checkpoints: a TrainedModel.
 
     Args:
@@ -99,7 +122,7 @@ def load_trained(model_dir, weights=None, checkpoint="latest"):
             f"{model_dir} has no evaluated checkpoint, so none is best: train with --eval_steps, or latest"
         )
     about = json.loads(_read(tf.io.gfile.join(model_dir, CORPUS_FILE)))
-    model = TransformerXL(config.model)
+    model = families.family_of(config).model(config.model)
     read_checkpoint(checkpoint_path(model_dir, step), **{WEIGHT_PARTS[weights]: variables_by_path(model)})
     return TrainedModel(
         model=model,
@@ -112,48 +135,54 @@ def load_trained(model_dir, weights=None, checkpoint="latest"):
     )
 
 
-def checkpoint_name(step):
+def checkpoint_name(step: int) -> str:
     """ckpt-{step}."""
     return f"ckpt-{step}"
 
 
-def checkpoint_path(model_dir, step):
+def checkpoint_path(model_dir: str, step: int) -> str:
     """What TensorFlow calls the prefix of a checkpoint's files."""
     return tf.io.gfile.join(model_dir, checkpoint_name(step))
 
 
-def checkpoint_files(model_dir):
+def checkpoint_files(model_dir: str) -> dict[int, list[str]]:
     """The names of the files of checkpoints: {step: [name, ..]}; none where there is no model_dir yet."""
-    files = {}
+    files: dict[int, list[str]] = {}
     for name in tf.io.gfile.listdir(model_dir) if tf.io.gfile.isdir(model_dir) else ():
         if match := re.fullmatch(r"ckpt-(\d+)\.(index|data-.*)", name):
             files.setdefault(int(match[1]), []).append(name)
     return files
 
 
-def checkpoint_steps(model_dir):
+def checkpoint_steps(model_dir: str) -> list[int]:
     """The steps whose checkpoints are there, rising: those with an index, which is written last."""
     return sorted(step for step, files in checkpoint_files(model_dir).items() if f"ckpt-{step}.index" in files)
 
 
-def best_step(model_dir):
+def last_bad_step(model_dir: str) -> int | None:
+    """The last step on record whose loss or gradient was not finite, or None."""
+    lines = read_json_lines(tf.io.gfile.join(model_dir, BAD_STEPS_FILE))
+    return max((line["step"] for line in lines), default=None)
+
+
+def best_step(model_dir: str) -> int | None:
     """The first step with the least loss on valid among those whose checkpoints are there, or None."""
     steps = checkpoint_steps(model_dir)
     lines = read_json_lines(tf.io.gfile.join(model_dir, EVALUATIONS_FILE))
     return min((line for line in lines if line["step"] in steps), key=score, default={}).get("step")
 
 
-def score(evaluation):
-    """What the best evaluation has least of: the loss, where NaN counts as infinite."""
+def score(evaluation: dict[str, Any]) -> float:
+    """The loss of an evaluation, by which the best one is found; NaN counts as infinite."""
     return math.inf if math.isnan(evaluation["loss"]) else evaluation["loss"]
 
 
-def read_weights(source, model):
+def read_weights(source: str, model: keras.Model) -> None:
     """Assigns the last weights of a run to a model.
 
     Args:
         source: a model_dir, for its newest checkpoint, or the path of a checkpoint.
-        model: a TransformerXL.
+        model: the model.
 
     Raises:
         InputError: there is no checkpoint, it cannot be read, or it is of a model of other sizes.
@@ -169,7 +198,7 @@ def read_weights(source, model):
     read_checkpoint(path, **{WEIGHT_PARTS["last"]: variables_by_path(model)})
 
 
-def read_checkpoint(path, **parts):
+def read_checkpoint(path: str, **parts: dict[str, tf.Variable]) -> None:
     """Assigns the values in a checkpoint to variables.
 
     Args:
@@ -207,7 +236,7 @@ def read_checkpoint(path, **parts):
 _DAMAGE = (IndexError, tf.errors.OpError, tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.OutOfRangeError)
 
 
-def variables_by_path(keras_object):
+def variables_by_path(keras_object: keras.Model) -> dict[str, tf.Variable]:
     """The variables of a model or optimizer by their Keras path: {"transformer_xl/layer_0/attention/..": variable}.
 
     Checkpoints hold these. Keras objects themselves would not do: tf.train.Checkpoint does not look into their lists
@@ -219,14 +248,14 @@ def variables_by_path(keras_object):
     return named
 
 
-def write_atomically(path, text):
+def write_atomically(path: str, text: str) -> None:
     """Writes a text file whole or not at all."""
     with tf.io.gfile.GFile(path + ".partial", "w") as file:
         file.write(text)
     tf.io.gfile.rename(path + ".partial", path, overwrite=True)
 
 
-def _read(path):
+def _read(path: str) -> str:
     try:
         with tf.io.gfile.GFile(path) as file:
             return file.read()
@@ -234,7 +263,7 @@ def _read(path):
         raise InputError(f"{path} is missing: the model_dir is incomplete") from error
 
 
-def read_json_lines(path):
+def read_json_lines(path: str) -> list[dict[str, Any]]:
     """The objects of a file of JSON lines; none where there is no file. A last line cut short does not count."""
     if not tf.io.gfile.exists(path):
         return []

@@ -8,11 +8,11 @@ import pytest
 import tensorflow as tf
 from random_model import CONFIG, random_model
 
-from txl_tf.config import Reach
 from txl_tf.errors import InputError
 from txl_tf.inference.beam import BeamSearch
 from txl_tf.inference.generate import Generator
 from txl_tf.inference.score import score_tokens
+from txl_tf.models.transformer_xl.config import Reach
 
 V, N = 4, 4
 PROMPT = [2, 0, 3, 1, 1, 2]

@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 from random_model import CONFIG, random_model
 
-from txl_tf.config import Reach
-from txl_tf.inference.cache import CachedDecoder
 from txl_tf.layers import platform
+from txl_tf.models.transformer_xl.cached import CachedDecoder
+from txl_tf.models.transformer_xl.config import Reach
 
 SEGMENTS = (4, 4, 1, 1, 3, 4, 2, 1, 4, 4, 4, 4)  # 36 tokens: rings of 13 slots wrap more than twice, also mid-segment
 REACHES = [

@@ -5,11 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
+from causal_runs import evaluate
+from causal_runs import evaluator as make_evaluator
 from random_model import CONFIG, random_model
 from replicas import one_device, two_replicas
 
-from txl_tf.config import EvalConfig, Reach
-from txl_tf.inference.evaluate import Evaluator, evaluate
+from txl_tf.models.transformer_xl.config import EvalConfig, Reach
 
 
 def run(corpus, reach=CONFIG.reach, replicas=1, batch_size=2, tgt_len=16, config=CONFIG, jit_compile=False, **options):
@@ -114,7 +115,7 @@ def test_an_evaluator_follows_the_weights_without_tracing_again(corpus, monkeypa
     traces, nll = [], model.nll
     monkeypatch.setattr(model, "nll", lambda *args: traces.append(1) or nll(*args))
     arguments = (model, corpus, "valid", EvalConfig(batch_size=2, tgt_len=16), config.reach, strategy)
-    evaluator = Evaluator(*arguments)
+    evaluator = make_evaluator(*arguments)
     before = evaluator()["loss"]
     traced = len(traces)
     assert traced > 0

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from txl_tf.config import Reach
 from txl_tf.inference.generate import Generator
 from txl_tf.inference.recl import context_losses, draw_positions, effective_context_lengths, relative_gains
+from txl_tf.models.transformer_xl.config import Reach
 
 LENGTHS = [100, 200, 300, 400, 500]
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from txl_tf.layers import attention_core, platform
-from txl_tf.layers.attention_core import LANES, attend, position_scores
+from txl_tf.layers.attention_core import TILE, attend, position_scores
 from txl_tf.layers.dropout import keep_mask
 from txl_tf.layers.relative import relative_shift, visible_keys
 
@@ -22,7 +22,7 @@ def plain(query, key, value, mask, position_query, position, rate, first_rows):
         t_len, k_len = score.shape[2:]
         kept = []
         for first in first_rows:
-            last = min(first + LANES, t_len)
+            last = min(first + TILE, t_len)
             seen = k_len - t_len + last
             block = keep_mask([B, H, last - first, seen], rate, tf.add(SEED, [0, first]))
             kept.append(tf.pad(block, [[0, 0]] * 3 + [[0, k_len - seen]]))
@@ -30,7 +30,7 @@ def plain(query, key, value, mask, position_query, position, rate, first_rows):
     return tf.einsum("bhtk,bhkd->bhtd", probability, value)
 
 
-@pytest.mark.parametrize("t_len, m_len", [(3, 5), (LANES, 0), (LANES + 2, 7), (2 * LANES, LANES)])
+@pytest.mark.parametrize("t_len, m_len", [(3, 5), (TILE, 0), (TILE + 2, 7), (2 * TILE, TILE)])
 @pytest.mark.parametrize("rate", [0.0, 0.4])
 def test_blocks_equal_the_whole_with_all_gradients(rng, t_len, m_len, rate):
     k_len = m_len + t_len
@@ -41,19 +41,19 @@ def test_blocks_equal_the_whole_with_all_gradients(rng, t_len, m_len, rate):
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(inputs)
         got = attend(query, key, value, mask, position_query, position, rate, SEED)
-        want = plain(query, key, value, mask, position_query, position, rate, range(0, t_len, LANES))
+        want = plain(query, key, value, mask, position_query, position, rate, range(0, t_len, TILE))
         slopes = [tf.reduce_sum(output * direction) for output in (got, want)]
     np.testing.assert_allclose(got, want, atol=1e-12)
     for mine, autodiff in zip(tape.gradient(slopes[0], inputs), tape.gradient(slopes[1], inputs), strict=True):
         np.testing.assert_allclose(mine, autodiff, atol=1e-10)
 
 
-@pytest.mark.parametrize("t_len", [2, 100, LANES])
+@pytest.mark.parametrize("t_len", [2, 100, TILE])
 @pytest.mark.parametrize("extra", [0, 1])
 def test_turning_tiles_by_matmul_is_the_relative_shift(monkeypatch, rng, t_len, extra):
     """A TPU's way in bfloat16, bit for bit, and its gradient; `extra`: with rows that wrapped keys meet."""
     monkeypatch.setattr(platform, "on_tpu", lambda: True)
-    k_len = 2 * LANES
+    k_len = 2 * TILE
     rows = k_len + extra * (t_len - 1)
     query = tf.constant(rng.integers(-3, 4, size=[B, H, t_len, D]), tf.bfloat16)
     position = tf.constant(rng.integers(-3, 4, size=[H, rows, D]), tf.bfloat16)
@@ -77,7 +77,7 @@ def test_turning_tiles_by_matmul_is_the_relative_shift(monkeypatch, rng, t_len, 
 
 def test_blocks_with_few_keys_see_more_of_them_on_a_tpu_to_no_effect(monkeypatch, rng):
     """The second block's keys, which the mask hides from the first: output and gradients as without them."""
-    t_len, k_len = 2 * LANES, 3 * LANES
+    t_len, k_len = 2 * TILE, 3 * TILE
     shapes = [[B, H, t_len, D], [B, H, k_len, D], [B, H, k_len, D], [B, H, t_len, D], [H, k_len, D]]
     inputs = [tf.constant(rng.integers(-2, 3, size=shape), tf.bfloat16) for shape in shapes]
     direction = tf.constant(rng.integers(-2, 3, size=[B, H, t_len, D]), tf.bfloat16)

@@ -358,6 +358,7 @@ def test_weights_of_the_official_models(shared, own, counts, total, projections)
 
 
 def test_initial_weights():
+    keras.utils.set_random_seed(1)
     softmax = AdaptiveSoftmax(
         20000, 64, cutoffs=(5000, 10000), div_val=2, tie_weight=False, init_std=0.5, proj_init_std=0.1
     )

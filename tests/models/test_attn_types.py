@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import reference
 import tensorflow as tf
+from causal_runs import evaluate
 from reference_variants import VARIANTS
 
-from txl_tf.config import EvalConfig
-from txl_tf.data.pipeline import evaluation_batches
+from txl_tf.data.lanes import evaluation_batches
 from txl_tf.errors import InputError
-from txl_tf.inference.cache import CachedDecoder
-from txl_tf.inference.evaluate import evaluate
 from txl_tf.layers.decoder_layer import DecoderLayer
-from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.models.transformer_xl.cached import CachedDecoder
+from txl_tf.models.transformer_xl.config import EvalConfig
+from txl_tf.models.transformer_xl.model import TransformerXL
 
 # Fewer learned positions than the 10 keys of a segment and its memory: as in evaluation beyond the training lengths.
 CONFIG = dataclasses.replace(reference.SMALL, max_klen=8)

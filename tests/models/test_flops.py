@@ -6,9 +6,9 @@ import pytest
 import tensorflow as tf
 from reference import SMALL
 
-from txl_tf.config import ModelConfig
-from txl_tf.models.flops import training_flops
-from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.models.transformer_xl.config import TransformerXLConfig
+from txl_tf.models.transformer_xl.flops import training_flops
+from txl_tf.models.transformer_xl.model import TransformerXL
 
 B, T = 3, 5
 
@@ -56,7 +56,7 @@ def test_flops_are_those_of_the_matmuls_that_xla_sees(changes):
 
 def test_flops_of_the_workload_of_bench_train():
     """Six layers and the softmax, term by term, by hand."""
-    config = ModelConfig(vocab_size=204, n_layer=6, mem_len=128)  # D 512, 8 heads of 64, d_inner 2048
+    config = TransformerXLConfig(vocab_size=204, n_layer=6, mem_len=128)  # D 512, 8 heads of 64, d_inner 2048
     projections_and_feed_forward = 3 * 2 * 8 * 128 * (4 * 512 * 512 + 2 * 512 * 2048)
     memory = 2 * 2 * 8 * 128 * 2 * 512 * 512
     three_score_matmuls = 3 * 3 * 2 * 8 * 128 * 256 * 512
@@ -66,7 +66,7 @@ def test_flops_of_the_workload_of_bench_train():
 
 
 def test_flops_of_an_adaptive_softmax_and_of_half_the_targets():
-    plain = ModelConfig(vocab_size=1000, d_embed=512)
+    plain = TransformerXLConfig(vocab_size=1000, d_embed=512)
     adaptive = dataclasses.replace(plain, cutoffs=(100, 400), div_val=4)
     head, projections = 3 * 2 * 512 * 102, 2 * 3 * 2 * 512 * 512  # per token; of softmax and embedding
     vocabulary = training_flops(adaptive, 1, 64) - training_flops(plain, 1, 64) + 64 * 3 * 2 * 512 * 1000

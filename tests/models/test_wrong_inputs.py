@@ -5,14 +5,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf.config import ModelConfig, Reach
 from txl_tf.layers.absolute_attention import LearnedAbsoluteAttention
 from txl_tf.layers.attention import RelMultiHeadAttention
 from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.feed_forward import FeedForward
 from txl_tf.layers.relative import sinusoids
 from txl_tf.layers.shaw_attention import ShawAttention
-from txl_tf.models.transformer_xl import Mems, TransformerXL
+from txl_tf.models.memory import Mems
+from txl_tf.models.transformer_xl.config import Reach, TransformerXLConfig
+from txl_tf.models.transformer_xl.model import TransformerXL
 
 
 def floats(*shape):
@@ -32,9 +33,9 @@ def floats(*shape):
         (lambda: DecoderLayer(n_head=2, d_head=4, d_inner=8, attn_type="none"), "attn_type is 'none'; choose from"),
         (lambda: DecoderLayer(n_head=2, d_head=4, d_inner=8, attn_type="shaw"), "max_klen must be positive, got None"),
         (lambda: sinusoids(tf.range(3), 7), "even d_model.* got 7"),
-        (lambda: ModelConfig(attn_type="0"), "attn_type is '0'; choose from"),
-        (lambda: ModelConfig(max_klen=0), "max_klen=0 must be at least 1"),
-        (lambda: ModelConfig(dropemb=1.0), r"dropemb=1.0 must be in \[0, 1\)"),
+        (lambda: TransformerXLConfig(attn_type="0"), "attn_type is '0'; choose from"),
+        (lambda: TransformerXLConfig(max_klen=0), "max_klen=0 must be at least 1"),
+        (lambda: TransformerXLConfig(dropemb=1.0), r"dropemb=1.0 must be in \[0, 1\)"),
     ],
 )
 def test_arguments(make, message):
@@ -73,7 +74,9 @@ def test_symbolic_segment_of_unknown_length():
 
 @pytest.fixture(scope="module")
 def model():
-    return TransformerXL(ModelConfig(vocab_size=11, n_layer=2, d_model=8, d_embed=8, n_head=2, d_head=4, mem_len=6))
+    return TransformerXL(
+        TransformerXLConfig(vocab_size=11, n_layer=2, d_model=8, d_embed=8, n_head=2, d_head=4, mem_len=6)
+    )
 
 
 @pytest.mark.parametrize(

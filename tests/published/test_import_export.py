@@ -15,14 +15,14 @@ import pytest
 from published_reference import Sizes, torch_log_probs, torch_tensors
 from random_model import random_model
 
-from txl_tf.config import EvalConfig, ModelConfig
-from txl_tf.data.pipeline import evaluation_batches
+from txl_tf.data.lanes import evaluation_batches
 from txl_tf.data.prepare import prepare
 from txl_tf.data.vocab import WordVocabulary
 from txl_tf.errors import InputError
 from txl_tf.inference.language_model import LanguageModel
 from txl_tf.model_dir import load_trained, read_weights, variables_by_path, vocabulary_identity
-from txl_tf.presets import PRESETS
+from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
+from txl_tf.models.transformer_xl.presets import PRESETS
 from txl_tf.published.huggingface import export
 from txl_tf.published.importing import import_checkpoint, open_checkpoint
 from txl_tf.published.vocabularies import read_vocabulary
@@ -153,7 +153,7 @@ def test_export_and_import_again(hugging_face, model_dir, tmp_path):
     ],
 )
 def test_any_model_comes_back_bit_for_bit(tmp_path, settings):
-    model = random_model(ModelConfig(vocab_size=len(WORDS), **BASE | settings))
+    model = random_model(TransformerXLConfig(vocab_size=len(WORDS), **BASE | settings))
     vocabulary = WordVocabulary(WORDS)
     evaluation = EvalConfig(mem_len=7, clamp_len=-1, same_length=False)
     export(model, vocabulary, evaluation, f"{tmp_path}/out")
@@ -175,7 +175,7 @@ def test_any_model_comes_back_bit_for_bit(tmp_path, settings):
     ],
 )
 def test_what_cannot_be_exported(tmp_path, settings, what):
-    model = random_model(ModelConfig(vocab_size=len(WORDS), **BASE | settings))
+    model = random_model(TransformerXLConfig(vocab_size=len(WORDS), **BASE | settings))
     with pytest.raises(InputError, match=f"has no {what}"):
         export(model, WordVocabulary(WORDS), EvalConfig(), str(tmp_path))
 

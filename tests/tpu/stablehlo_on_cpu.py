@@ -15,13 +15,14 @@ import tensorflow as tf
 from aot import compiler, steps
 from jaxlib import _jax
 
-from txl_tf.config import Config, DataConfig, ModelConfig, TrainConfig
-from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.config import DataConfig, TrainConfig
+from txl_tf.models.transformer_xl.config import TransformerXLConfig, TransformerXLRunConfig
+from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.training.optimizer import make_optimizer
 from txl_tf.training.step import train_step
 
-CONFIG = Config(
-    ModelConfig(
+CONFIG = TransformerXLRunConfig(
+    TransformerXLConfig(
         vocab_size=40,
         cutoffs=(10, 20),
         div_val=2,

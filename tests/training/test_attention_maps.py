@@ -6,9 +6,10 @@ import reference
 import tensorflow as tf
 
 from txl_tf.layers.relative import visible_keys
-from txl_tf.models.positions import layer_positions
-from txl_tf.models.transformer_xl import Mems, TransformerXL
-from txl_tf.training.attention_maps import AttentionMaps, by_distance, octaves, segment_attention
+from txl_tf.models.memory import Mems
+from txl_tf.models.transformer_xl.model import TransformerXL
+from txl_tf.objectives.causal_lm import attention_view
+from txl_tf.training.attention_maps import AttentionMaps, by_distance, octaves
 from txl_tf.training.pictures import COLOURS, colour, distance_picture, stretch
 
 B, T = 2, 4
@@ -22,7 +23,7 @@ def attended(config, rng, length=None):
     tokens = tf.constant(rng.integers(0, config.vocab_size, [B, T]), tf.int32)
     _, new_mems = model(tokens, mems)
     inputs = [hidden[:, -T:].numpy() for hidden in new_mems.hidden]
-    return model, inputs, mems, segment_attention(model, tokens, mems, config.reach).numpy()
+    return model, inputs, mems, model.attention_probabilities(tokens, mems).numpy()
 
 
 @pytest.mark.parametrize(
@@ -50,13 +51,15 @@ def test_probabilities_are_those_the_layers_use(attn_type, pre_lnorm, rng, monke
     """For every kind of attention: a layer to which they are given makes of its input what it makes by itself."""
     config = dataclasses.replace(reference.SMALL, attn_type=attn_type, pre_lnorm=pre_lnorm)
     model, inputs, mems, probabilities = attended(config, rng)
-    positions = layer_positions(config, config.reach, tf.constant(inputs[0]), config.mem_len, 0.0, None, None)
+    positions = model.attention.layer_positions(
+        config.n_layer, tf.constant(inputs[0]), config.mem_len, config.clamp_len
+    )
     for n, layer in enumerate(model.decoder_layers):
         states = {"positions": positions[n], "attention_mask": visible_keys(T, config.mem_len)}
         states |= {"mems": mems.hidden[n], "biases": model.shared_biases}
         output = layer(inputs[n], **states)
         with monkeypatch.context() as patched:
-            given = lambda query, key, value, *_, n=n: tf.matmul(probabilities[:, n], value)  # noqa: E731
+            given = lambda query, key, value, *_, n=n, **__: tf.matmul(probabilities[:, n], value)  # noqa: E731
             patched.setattr("txl_tf.layers.attention.attend", given)
             np.testing.assert_allclose(layer(inputs[n], **states), output, rtol=1e-11)
 
@@ -65,7 +68,7 @@ def test_probabilities_are_those_the_layers_use(attn_type, pre_lnorm, rng, monke
 def test_maps_of_valid(mem_len, corpus, one_device):
     config = dataclasses.replace(reference.SMALL, vocab_size=corpus.vocab_size, mem_len=mem_len, dtype="mixed_bfloat16")
     model = TransformerXL(config)
-    maps = AttentionMaps(one_device, model, corpus, tgt_len=8)
+    maps = AttentionMaps(one_device, attention_view(model, corpus, tgt_len=8))
     probabilities = maps.probabilities()
     t_len = min(8, mem_len or 8)
     assert probabilities.shape == (2, 2, t_len, mem_len + t_len)

@@ -7,18 +7,20 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from causal_runs import initial_mems, make_host_loop
 
 from txl_tf import distribute
-from txl_tf.config import Config, DataConfig, EvalConfig, ModelConfig, TrainConfig
+from txl_tf.config import DataConfig, TrainConfig
 from txl_tf.errors import InputError
 from txl_tf.model_dir import load_trained
-from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig, TransformerXLRunConfig
+from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.loop import train
 from txl_tf.training.optimizer import make_optimizer
-from txl_tf.training.step import Sums, make_host_loop
+from txl_tf.training.step import Sums
 
-MODEL = ModelConfig(
+MODEL = TransformerXLConfig(
     vocab_size=256, n_layer=1, d_model=8, d_embed=8, n_head=2, d_head=4, d_inner=12, dropout=0.1, mem_len=4
 )
 TRAIN = TrainConfig(
@@ -46,7 +48,7 @@ def test_averages_equal_numpy(rng, strategy, request, settings, shares):
     dataset = tf.data.Dataset.from_tensor_slices(tuple(tokens.astype(np.int32)))
     iterator = iter(distribute.distribute_batches(strategy, lambda **hosts: dataset))
     loop = make_host_loop(strategy, model, optimizer, config, average)
-    mems, sums, seen = distribute.initial_mems(strategy, model, B), Sums().stacked(), []
+    mems, sums, seen = initial_mems(strategy, model, B), Sums().stacked(), []
     for _ in range(STEPS):
         mems, sums = loop(iterator, mems, sums, tf.constant(1))
         seen.append(model.get_weights())
@@ -66,7 +68,9 @@ def test_averages_equal_numpy(rng, strategy, request, settings, shares):
         np.testing.assert_array_equal(mine, theirs)
 
 
-CONFIG = Config(MODEL, DataConfig(batch_size=4, tgt_len=8), TRAIN, EvalConfig(batch_size=4, tgt_len=8, mem_len=8))
+CONFIG = TransformerXLRunConfig(
+    MODEL, DataConfig(batch_size=4, tgt_len=8), TRAIN, EvalConfig(batch_size=4, tgt_len=8, mem_len=8)
+)
 
 
 def test_resumed_and_loaded_averages_are_those_of_the_run(corpus, tmp_path, two_replicas):

@@ -10,16 +10,17 @@ import pytest
 import tensorflow as tf
 
 from txl_tf import distribute
-from txl_tf.config import Config, DataConfig, EvalConfig, ModelConfig, TrainConfig
-from txl_tf.data.pipeline import evaluation_batches
+from txl_tf.config import DataConfig, TrainConfig
+from txl_tf.data.lanes import evaluation_batches
 from txl_tf.model_dir import load_trained
-from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig, TransformerXLRunConfig
+from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.training.loop import train
 
-MODEL = ModelConfig(
+MODEL = TransformerXLConfig(
     vocab_size=256, n_layer=2, d_model=32, d_embed=32, n_head=2, d_head=16, d_inner=64, dropout=0.0, mem_len=16
 )
-CONFIG = Config(
+CONFIG = TransformerXLRunConfig(
     MODEL,
     DataConfig(batch_size=4, tgt_len=16),
     TrainConfig(

@@ -12,7 +12,7 @@ from small_run import CONFIG, change, lines
 
 from txl_tf import distribute, model_dir
 from txl_tf.errors import InputError
-from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.checkpoint import Checkpoints
 from txl_tf.training.loop import train
@@ -30,7 +30,7 @@ class Run:
             optimizer = make_optimizer(CONFIG.train, self.model.trainable_variables)
             average = WeightAverage(CONFIG.train, self.model.trainable_variables)
         self.weight = self.model.trainable_variables[0]
-        self.mems = distribute.initial_mems(strategy, self.model, 4)
+        self.mems = distribute.initial_state(strategy, self.model.initial_mems, 4)
         self.sums = Sums().stacked()
         self.checkpoints = Checkpoints(
             str(folder), strategy, self.model, optimizer, average, self.mems, self.sums, keep

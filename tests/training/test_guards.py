@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 import reference
 import tensorflow as tf
+from causal_runs import initial_mems, make_host_loop
 
 from txl_tf import distribute
-from txl_tf.config import Config, DataConfig, ModelConfig, TrainConfig
+from txl_tf.config import DataConfig, TrainConfig
 from txl_tf.errors import InputError
-from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.models.transformer_xl.config import TransformerXLConfig, TransformerXLRunConfig
+from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.loop import train
 from txl_tf.training.optimizer import make_optimizer
-from txl_tf.training.step import Sums, is_good, make_host_loop
+from txl_tf.training.step import Sums, is_good
 
 B, T, POISON = 4, 3, 10
 TRAIN = TrainConfig(train_steps=20, learning_rate=1e-2, ema_decay=0.5, jit_compile=False)
@@ -47,7 +49,7 @@ def test_a_step_that_is_bad_on_one_replica_is_skipped_on_both(rng, two_replicas,
             [copy.numpy().tobytes() for copy in two_replicas.experimental_local_results(variable)] for variable in kept
         ]
 
-    mems, sums = distribute.initial_mems(two_replicas, model, B), Sums().stacked()
+    mems, sums = initial_mems(two_replicas, model, B), Sums().stacked()
     mems, sums = loop(iterator, mems, sums, tf.constant(2))
     before, two_steps = bytes_of_each_replica(), Sums(*sums.numpy())
     assert two_steps.skipped == 0
@@ -77,8 +79,8 @@ def test_loss_and_norm_must_both_be_finite(loss, norm):
 
 def test_a_lost_run_stops_and_keeps_its_good_checkpoint(corpus, tmp_path, one_device):
     """The weights turn into NaN after step 6; a save is due at 8, but would not be worth having."""
-    config = Config(
-        ModelConfig(n_layer=1, d_model=8, d_embed=8, n_head=2, d_head=4, d_inner=8, mem_len=4),
+    config = TransformerXLRunConfig(
+        TransformerXLConfig(n_layer=1, d_model=8, d_embed=8, n_head=2, d_head=4, d_inner=8, mem_len=4),
         DataConfig(batch_size=4, tgt_len=8),
         TrainConfig(
             train_steps=20,

@@ -3,13 +3,14 @@ import dataclasses
 import numpy as np
 import pytest
 import small_run
+from causal_runs import evaluate
 from small_run import KilledError, change, lines
 
-from txl_tf.config import EvalConfig
-from txl_tf.data.pipeline import segments_per_epoch
+from txl_tf.data.lanes import segments_per_epoch
 from txl_tf.errors import InputError
-from txl_tf.inference.evaluate import Evaluator, evaluate
+from txl_tf.inference.evaluate import Evaluator
 from txl_tf.model_dir import load_trained
+from txl_tf.models.transformer_xl.config import EvalConfig
 from txl_tf.training import loop
 from txl_tf.training.loop import next_stop, train
 from txl_tf.training.optimizer import WarmupCosine
@@ -50,7 +51,7 @@ def test_learns_and_what_is_saved_is_what_was_trained(corpus, tmp_path, one_devi
     results = []
 
     def evaluator(model):
-        evaluate_valid = Evaluator(model, corpus, "valid", evaluation, reach, one_device)
+        evaluate_valid = Evaluator(config, model, corpus, "valid", one_device)
         return lambda progress: results.append(evaluate_valid()) or results[-1]
 
     host_loops = []

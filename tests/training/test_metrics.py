@@ -9,16 +9,17 @@ from reference import SMALL
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata as hparams
 
-from txl_tf.config import Config, DataConfig, TrainConfig
+from txl_tf.config import DataConfig, TrainConfig
 from txl_tf.errors import InputError
-from txl_tf.models.flops import training_flops
 from txl_tf.models.parameters import parameter_table
-from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
+from txl_tf.models.transformer_xl.flops import training_flops
+from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.training.metrics import Metrics, duration
 from txl_tf.training.peak import accelerator_tflops
 from txl_tf.training.profiler import Profiler
 
-CONFIG = Config(SMALL, DataConfig(batch_size=2, tgt_len=4), TrainConfig(train_steps=12))
+CONFIG = TransformerXLRunConfig(SMALL, DataConfig(batch_size=2, tgt_len=4), TrainConfig(train_steps=12))
 
 
 def events(folder):

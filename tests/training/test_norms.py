@@ -2,14 +2,15 @@ import dataclasses
 
 import numpy as np
 import tensorflow as tf
+from causal_runs import initial_mems, make_host_loop
 from reference import SMALL
 
 from txl_tf import distribute
 from txl_tf.config import TrainConfig
-from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.training.norms import make_norms
 from txl_tf.training.optimizer import make_optimizer
-from txl_tf.training.step import Sums, make_host_loop
+from txl_tf.training.step import Sums
 
 
 def test_update_ratio_is_that_of_the_weights_before_and_after(two_replicas, rng):
@@ -24,7 +25,7 @@ def test_update_ratio_is_that_of_the_weights_before_and_after(two_replicas, rng)
         two_replicas, lambda **hosts: tf.data.Dataset.from_tensors((tokens, tokens)).repeat()
     )
     loop, iterator = make_host_loop(two_replicas, model, optimizer, train), iter(batches)
-    mems, sums = distribute.initial_mems(two_replicas, model, 2), Sums().stacked()
+    mems, sums = initial_mems(two_replicas, model, 2), Sums().stacked()
     for _ in range(5):
         before = np.concatenate([weight.ravel() for weight in model.get_weights()])
         mems, sums = loop(iterator, mems, sums, tf.constant(1))

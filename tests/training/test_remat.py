@@ -6,17 +6,19 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from causal_runs import initial_mems, loss_and_gradients, make_host_loop
 from tensorflow.compiler.xla.service import hlo_pb2
 
 from txl_tf import distribute
-from txl_tf.config import Config, ModelConfig, TrainConfig
+from txl_tf.config import TrainConfig
 from txl_tf.errors import InputError
-from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.models.transformer_xl.config import TransformerXLConfig, TransformerXLRunConfig
+from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.training.drift import refuse_drift
 from txl_tf.training.optimizer import make_optimizer
-from txl_tf.training.step import Sums, loss_and_gradients, make_host_loop
+from txl_tf.training.step import Sums
 
-CONFIG = ModelConfig(
+CONFIG = TransformerXLConfig(
     vocab_size=32,
     n_layer=2,
     d_model=32,
@@ -111,7 +113,7 @@ def test_training_on_two_replicas_is_the_same(rng, two_replicas):
         iterator = iter(distribute.distribute_batches(two_replicas, lambda dataset=dataset, **hosts: dataset))
         loop = make_host_loop(two_replicas, model, optimizer, config)
         before = model.get_weights()
-        loop(iterator, distribute.initial_mems(two_replicas, model, B), Sums().stacked(), tf.constant(2))
+        loop(iterator, initial_mems(two_replicas, model, B), Sums().stacked(), tf.constant(2))
         weights.append(model.get_weights())
     for start, plain, remat in zip(before, *weights, strict=True):
         np.testing.assert_array_equal(remat, plain)
@@ -119,6 +121,10 @@ def test_training_on_two_replicas_is_the_same(rng, two_replicas):
 
 
 def test_a_run_that_needs_memory_may_go_on_with_it():
-    refuse_drift(Config(CONFIG), Config(dataclasses.replace(CONFIG, remat=True)), "runs/x")
+    refuse_drift(
+        TransformerXLRunConfig(CONFIG), TransformerXLRunConfig(dataclasses.replace(CONFIG, remat=True)), "runs/x"
+    )
     with pytest.raises(InputError, match="dropout"):
-        refuse_drift(Config(CONFIG), Config(dataclasses.replace(CONFIG, dropout=0.2)), "runs/x")
+        refuse_drift(
+            TransformerXLRunConfig(CONFIG), TransformerXLRunConfig(dataclasses.replace(CONFIG, dropout=0.2)), "runs/x"
+        )

@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 import threading
 
 import keras
@@ -6,20 +7,21 @@ import numpy as np
 import pytest
 import reference
 import tensorflow as tf
+from causal_runs import initial_mems, loss_and_gradients, make_host_loop, make_objective
 
 from txl_tf import distribute
 from txl_tf.config import TrainConfig
 from txl_tf.errors import InputError
-from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.training.optimizer import WarmupCosine, make_optimizer
-from txl_tf.training.step import Sums, loss_and_gradients, make_host_loop, train_step
+from txl_tf.training.step import Sums, train_step
 
 MODEL = dataclasses.replace(reference.SMALL, mem_len=4)
 TRAIN = TrainConfig(train_steps=20, learning_rate=1e-2, warmup_steps=2, clip=0.25, jit_compile=False)
 B, T = 4, 3
 
 
-def run_steps(strategy, batches, model_config=MODEL, train_config=TRAIN, loops=None, watch=None):
+def run_steps(strategy, batches, model_config=MODEL, train_config=TRAIN, loops=None, watch=None, **objective):
     """Trains on `batches`, a list of ([B, T], [B, T]), in host loops of the given lengths, each followed by `watch`.
 
     Returns the model's weights, the sums after each loop, and the model.
@@ -35,13 +37,13 @@ def run_steps(strategy, batches, model_config=MODEL, train_config=TRAIN, loops=N
         return tf.data.Dataset.from_tensor_slices((inputs, targets))
 
     iterator = iter(distribute.distribute_batches(strategy, make_dataset))
-    host_loop = make_host_loop(strategy, model, optimizer, train_config)
-    mems, sums, seen = distribute.initial_mems(strategy, model, B), Sums().stacked(), []
+    host_loop = make_host_loop(strategy, model, optimizer, train_config, **objective)
+    mems, sums, seen = initial_mems(strategy, model, B), Sums().stacked(), []
     for n in loops or [len(batches)]:
         mems, sums = host_loop(iterator, mems, sums, tf.constant(n))
         seen.append(sums.numpy())
         if watch:
-            watch(model, distribute.gather_mems(strategy, mems))
+            watch(model, distribute.gather_state(strategy, mems))
     return [np.array(weight) for weight in model.get_weights()], np.array(seen), model
 
 
@@ -104,7 +106,8 @@ def test_one_step_equals_the_numpy_reference(batches, one_device):
 @pytest.mark.parametrize(("loss_positions", "first"), [("full", 0), ("half", T // 2)])
 def test_loss_positions_equal_the_numpy_reference(batches, one_device, loss_positions, first):
     """Of T = 3 targets the recent half is the last two; nothing is learned from those before."""
-    train = dataclasses.replace(TRAIN, loss_positions=loss_positions, warmup_steps=0)
+    train = dataclasses.replace(TRAIN, warmup_steps=0)
+    positions = {"train_config": train, "loss_positions": loss_positions}
     inputs, targets = batches[0]
     elsewhere = targets.copy()
     elsewhere[:, : T // 2] = (elsewhere[:, : T // 2] + 1) % MODEL.vocab_size
@@ -117,9 +120,9 @@ def test_loss_positions_equal_the_numpy_reference(batches, one_device, loss_posi
         log_prob, _ = reference.transformer_xl(weights, inputs[lane], memory, MODEL.reach)
         nll.append(-log_prob[np.arange(T), targets[lane]][first:])
 
-    learned, sums, _ = run_steps(one_device, [(inputs, targets)], train_config=train)
+    learned, sums, _ = run_steps(one_device, [(inputs, targets)], **positions)
     np.testing.assert_allclose(sums[-1][0], np.mean(nll), rtol=1e-6)
-    otherwise, _, _ = run_steps(one_device, [(inputs, elsewhere)], train_config=train)
+    otherwise, _, _ = run_steps(one_device, [(inputs, elsewhere)], **positions)
     equal = all(np.array_equal(mine, theirs) for mine, theirs in zip(learned, otherwise, strict=True))
     assert equal == (loss_positions == "half")
 
@@ -191,7 +194,9 @@ def test_other_loop_lengths_do_not_retrace(batches, one_device, monkeypatch):
     traces = []
     call = TransformerXL.call
     monkeypatch.setattr(
-        TransformerXL, "call", lambda self, *args, **kwargs: (traces.append(1), call(self, *args, **kwargs))[1]
+        TransformerXL,
+        "call",
+        functools.wraps(call)(lambda self, *args, **kwargs: (traces.append(1), call(self, *args, **kwargs))[1]),
     )
     run_steps(one_device, batches, loops=[1])
     once = len(traces)
@@ -216,8 +221,10 @@ def test_dropout_differs_between_replicas(batches, two_replicas):
     @tf.function
     def replica_seeds():
         def replica():
-            train_step(model, optimizer, TRAIN, tf.constant([1, 0]), inputs, inputs, model.initial_mems(B))
-            return seeds[threading.get_ident()]
+            train_step(
+                make_objective(model), optimizer, TRAIN, tf.constant([1, 0]), (inputs, inputs), model.initial_mems(B)
+            )
+            return seeds[threading.get_ident()].lanes
 
         return two_replicas.run(replica)
 
@@ -239,7 +246,7 @@ def test_gradients_are_clipped_after_the_sum_over_replicas(batches, two_replicas
 
     iterator = iter(distribute.distribute_batches(strategy, make_dataset))
     loop = make_host_loop(strategy, model, optimizer, TRAIN)
-    _, sums = loop(iterator, distribute.initial_mems(strategy, model, B), Sums().stacked(), tf.constant(1))
+    _, sums = loop(iterator, initial_mems(strategy, model, B), Sums().stacked(), tf.constant(1))
     assert sums[1] > TRAIN.clip
     norm = np.sqrt(sum((momentum.numpy() ** 2).sum() for momentum in optimizer.momenta)) / (1 - 0.9)
     np.testing.assert_allclose(norm, TRAIN.clip, rtol=1e-6)

@@ -6,16 +6,18 @@ import dataclasses
 import pytest
 import replicas
 import tensorflow as tf
+from causal_runs import initial_mems, loss_and_gradients, make_host_loop
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from txl_tf import distribute
-from txl_tf.config import ModelConfig, TrainConfig
-from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.config import TrainConfig
+from txl_tf.models.transformer_xl.config import TransformerXLConfig
+from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.optimizer import make_optimizer
-from txl_tf.training.step import Sums, loss_and_gradients, make_host_loop
+from txl_tf.training.step import Sums
 
-MODEL = ModelConfig(
+MODEL = TransformerXLConfig(
     vocab_size=64,
     n_layer=2,
     d_model=16,
@@ -64,7 +66,7 @@ def test_the_host_loop_traces_under_tpu_strategy(model_changes, train_changes):
             def __next__(self):
                 return [strategy.run(lambda: tf.zeros([B // CORES, T], tf.int32)) for _ in range(2)]
 
-        first_mems = distribute.initial_mems(strategy, model, B)
+        first_mems = initial_mems(strategy, model, B)
         host_loop = make_host_loop(strategy, model, optimizer, config, average)
         mems, _ = host_loop(Batches(), first_mems, Sums().stacked(), tf.constant(3))
     for before, after in zip(tf.nest.flatten(first_mems), tf.nest.flatten(mems), strict=True):

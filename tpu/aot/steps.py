@@ -1,18 +1,19 @@
 """The steps that training and evaluation run, traced and lowered to HLO without weights in memory."""
 
+from __future__ import annotations
+
 import contextlib
-from typing import NamedTuple
-from unittest import mock
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.eager.polymorphic_function import compiler_ir
-from tensorflow.python.ops import random_ops_util
 
-from txl_tf.inference.evaluate import make_reader, score_step
+from txl_tf import families
+from txl_tf.config import Config
 from txl_tf.layers import platform
-from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.optimizer import make_optimizer
 from txl_tf.training.step import train_step
@@ -25,43 +26,44 @@ class Step(NamedTuple):
     parameters: list
 
 
-def train(config, batch_size, replicas=1):
-    """The Step of training one segment of `batch_size` lanes: a Config's `train_step` with all its settings.
+def train(config: Config, batch_size: int, replicas: int = 1) -> Step:
+    """The Step of training on one batch of `batch_size` lanes: a Config's `train_step` with all its settings.
 
     It is the step of one of `replicas`, with the all-reduces that join them.
     """
+    task = families.task_of(config)
     with _weightless():
-        model = TransformerXL(config.model)
+        model = families.family_of(config).model(config.model)
         optimizer = make_optimizer(config.train, model.trainable_variables)
         average = WeightAverage(config.train, model.trainable_variables)
+        objective = task.objective(model, config)
     seed = np.array([config.train.seed, 0], np.int32)
 
-    def step(inputs, targets, mems):
-        with mock.patch.object(tf.distribute, "get_replica_context", lambda: _Replica(replicas)):
-            return train_step(model, optimizer, config.train, tf.constant(seed), inputs, targets, mems, average)
+    def step(batch, state):
+        return train_step(
+            objective, optimizer, config.train, tf.constant(seed), batch, state, average, _Replica(replicas)
+        )
 
     named = {id(variable.value.handle): variable.path for variable in model.variables}
     named |= {id(value.handle): f"adam/{path}" for path, value in optimizer.by_path().items()}
     named |= {id(value.handle): f"average/{path}" for path, value in average.by_path().items()}
-    return _lower(step, batch_size, config.data.tgt_len, _specs(model.initial_mems, batch_size), named)
+    batch = task.batch_spec(config, batch_size, True)
+    return _lower(step, batch, _specs(objective.initial_state, batch_size), named)
 
 
-def evaluate(config, batch_size, replicas=1):
-    """The Step of scoring one segment of `batch_size` lanes: the `score_step` of a Config's evaluation.
+def evaluate(config: Config, batch_size: int, replicas: int = 1) -> Step:
+    """The Step of scoring one batch of `batch_size` lanes: what a Config's evaluation does with it.
 
     Replicas have nothing to do with each other in it.
     """
     del replicas
-    evaluation, reach = config.for_evaluation()
+    task = families.task_of(config)
     with _weightless():
-        model = TransformerXL(config.model)
-        initial_state, read = make_reader(model, reach, evaluation.tgt_len)
-
-    def step(inputs, targets, state):
-        return score_step(model, read, inputs, targets, state)
-
+        model = families.family_of(config).model(config.model)
+        scorer = task.scorer(model, config)
     named = {id(variable.value.handle): variable.path for variable in model.variables}
-    return _lower(step, batch_size, evaluation.tgt_len, _specs(initial_state, batch_size), named)
+    batch = task.batch_spec(config, batch_size, False)
+    return _lower(scorer, batch, _specs(scorer.initial_state, batch_size), named)
 
 
 class _Replica(NamedTuple):
@@ -70,10 +72,10 @@ class _Replica(NamedTuple):
     num_replicas_in_sync: int
 
     @property
-    def replica_id_in_sync_group(self):
+    def replica_id_in_sync_group(self) -> tf.Tensor | int:
         return tf.cast(gen_xla_ops.xla_replica_id(), tf.int32) if self.num_replicas_in_sync > 1 else 0
 
-    def all_reduce(self, reduce_op, values):
+    def all_reduce(self, reduce_op: tf.distribute.ReduceOp, values: Any) -> Any:
         assert reduce_op == tf.distribute.ReduceOp.SUM
         if self.num_replicas_in_sync == 1:
             return values
@@ -89,13 +91,16 @@ def _specs(initial_state, batch_size):
     return tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), state)
 
 
-def _lower(step, batch_size, tgt_len, state, named):
-    tokens = tf.TensorSpec([batch_size, tgt_len], tf.int32)
-    with _random_numbers_of_a_tpu(), mock.patch.object(platform, "on_tpu", lambda: True):
-        traced = tf.function(step, jit_compile=True).get_concrete_function(tokens, tokens, state)
+def _lower(step: Callable, batch: Any, state: Any, named: dict[int, str]) -> Step:
+    def call(batch, state):
+        return step(batch, state)
+
+    with platform.traced_for_tpu():
+        traced = tf.function(call, jit_compile=True).get_concrete_function(batch, state)
     inputs = tf.nest.flatten(traced.structured_input_signature)
     hlo = compiler_ir.from_concrete_function(traced, inputs)(stage="hlo_serialized")
-    names = ["inputs", "targets"] + [f"state/{i}" for i in range(len(inputs) - 2)]
+    parts = {"batch": batch, "state": state}
+    names = [f"{part}/{i}" for part, nest in parts.items() for i in range(len(tf.nest.flatten(nest)))]
     names += [named.get(id(tensor), f"constant/{i}") for i, tensor in enumerate(traced.captured_inputs)]
     return Step(hlo, names)
 
@@ -118,16 +123,3 @@ def _weightless():
 
     with tf.variable_creator_scope(create):
         yield
-
-
-def _random_numbers_of_a_tpu():
-    """While this lasts, seeds become the keys of random numbers as they do on a TPU: unchanged.
-
-    The lowering here believes it is for a CPU, where each seed is first scrambled by a dozen small operations.
-    """
-
-    def key_and_counter(seed, alg):
-        del alg
-        return tf.reshape(tf.bitcast(tf.cast(seed, tf.uint32), tf.uint64), [1]), tf.zeros([2], tf.uint64)
-
-    return mock.patch.object(random_ops_util, "_get_key_counter", key_and_counter)

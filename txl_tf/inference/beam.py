@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from txl_tf.distribute import has_xla
 from txl_tf.errors import InputError
-from txl_tf.inference.cache import Cache
 from txl_tf.inference.generate import CHUNK
+from txl_tf.models.transformer_xl.cached import Cache
 
 
 class Beams(typing.NamedTuple):

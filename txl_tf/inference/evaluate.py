@@ -1,68 +1,65 @@
-"""Evaluation as the paper does it: every token of a split scored once, with memory carried from segment to segment."""
+"""Evaluation: every target of a split scored once, with the state carried from batch to batch."""
 
-import functools
+from __future__ import annotations
+
 import math
 import time
+from collections.abc import Callable
+from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from txl_tf import distribute
-from txl_tf.data.pipeline import evaluation_batches, evaluation_steps, named_read_errors
-from txl_tf.inference.cache import CachedDecoder
-from txl_tf.inference.sliding_window import SlidingWindow
+from txl_tf import distribute, families
+from txl_tf.config import Config
+from txl_tf.data.lanes import named_read_errors
+from txl_tf.data.manifest import Corpus
+from txl_tf.objectives.base import Batch, Scorer, Scores, State
 
 STEPS_PER_CALL = 50  # between progress reports
-
-
-def evaluate(model, corpus, split, evaluation, reach, strategy, progress=None, *, sliding_window=0, record=None):
-    """The mean loss of a split, measured once: see `Evaluator` for the arguments and the result."""
-    return Evaluator(model, corpus, split, evaluation, reach, strategy, sliding_window=sliding_window)(progress, record)
 
 
 class Evaluator:
     """Measures the mean loss of a split as often as the model's weights change, and is traced only once.
 
     Args:
-        model: a TransformerXL, made in the strategy's scope.
+        config: a Config, for its task and how to evaluate.
+        model: the model, made in the strategy's scope.
         corpus: a Corpus.
         split: name of one of its splits.
-        evaluation: an EvalConfig, for batch_size, tgt_len and jit_compile.
-        reach: a Reach: memory length, clamp_len and window, which may differ from training's.
         strategy: where to run.
-        sliding_window: W > 0: no memory, each token is predicted from a fresh window of the W tokens before it, as
-            the paper evaluates Transformers without recurrence (its table 9).
+        options: what the task's scorer offers beside, such as sliding_window.
 
     Raises:
         InputError: the batch cannot be cut from the split or shared out over the replicas.
     """
 
-    def __init__(self, model, corpus, split, evaluation, reach, strategy, *, sliding_window=0):
-        batch_size, tgt_len = evaluation.batch_size, evaluation.tgt_len
-        self._corpus, self._strategy = corpus, strategy
-        lanes = distribute.lanes_per_replica(strategy, batch_size)
-        self._steps = evaluation_steps(corpus, split, batch_size, tgt_len)
-        self._batches = distribute.distribute_batches(
-            strategy, lambda **hosts: evaluation_batches(corpus, split, batch_size, tgt_len, **hosts)
-        )
+    def __init__(
+        self,
+        config: Config,
+        model: keras.Model,
+        corpus: Corpus,
+        split: str,
+        strategy: tf.distribute.Strategy,
+        **options: Any,
+    ):
+        task = families.task_of(config)
+        self._corpus, self._strategy, self._split = corpus, strategy, split
+        self._data = task.evaluation_data(corpus, split, config)
+        lanes = distribute.lanes_per_replica(strategy, self._data.lanes)
+        self._batches = distribute.distribute_batches(strategy, self._data.batches)
         with strategy.scope():
-            initial_state, self._read = make_reader(model, reach, tgt_len, sliding_window)
-        self._initial_state = distribute.on_replicas(strategy, initial_state, lanes)
-        self._score_steps = make_score_steps(strategy, model, self._read, evaluation.jit_compile)
-        self._split_targets = corpus.split(split).tokens - batch_size
-        self._settings = {
-            "batch_size": batch_size,
-            "tgt_len": tgt_len,
-            "mem_len": 0 if sliding_window else reach.mem_len,
-            "clamp_len": reach.clamp_len,
-            "same_length": reach.same_length,
-            "same_length_window": reach.same_length_window,
-            "mem_init": reach.mem_init,
-            "sliding_window": sliding_window,
-        }
-        self._split = split
+            self._scorer = task.scorer(model, config, **options)
+        self._initial_state = distribute.on_replicas(strategy, self._scorer.initial_state, lanes)
+        self._score_steps = make_score_steps(strategy, self._scorer, config.eval.jit_compile, model.compute_dtype)
+        self._settings = {"batch_size": self._data.lanes, **self._scorer.settings}
 
-    def __call__(self, progress=None, record=None):
+    def __call__(
+        self,
+        progress: Callable[[int, int, float], None] | None = None,
+        record: Callable[[np.ndarray, np.ndarray], None] | None = None,
+    ) -> dict[str, Any]:
         """Evaluates with the model's present weights.
 
         Args:
@@ -72,17 +69,16 @@ class Evaluator:
                 order of the text.
 
         Returns:
-            dict: loss in nats per token, ppl, bpc, tokens scored, tokens_dropped (of the split, neither scored nor
-            the first of a lane: 0), tokens_per_sec, and the settings it was measured with.
+            dict: loss in nats per token, ppl, bpc, tokens scored, tokens_dropped (targets of the split that were not
+            scored: 0), tokens_per_sec, and the settings it was measured with.
         """
-        if isinstance(self._read, CachedDecoder):
-            with self._strategy.scope():
-                self._read.refresh()
+        with self._strategy.scope():
+            self._scorer.refresh()
         iterator, state, texts, scores = iter(self._batches), self._initial_state(), [], []
         total, tokens, done = 0.0, 0, 0
         timed_tokens, start = 0, None
-        while done < self._steps:
-            n = min(STEPS_PER_CALL, self._steps - done) if done else 1  # the first step compiles: it is not timed
+        while done < self._data.steps:
+            n = min(STEPS_PER_CALL, self._data.steps - done) if done else 1  # the first step compiles: it is not timed
             with named_read_errors(self._corpus):
                 targets, nll, state = self._score_steps(iterator, state, tf.constant(n))
             count = int(np.count_nonzero(targets >= 0))
@@ -95,7 +91,7 @@ class Evaluator:
             else:
                 timed_tokens += count
             if progress:
-                progress(done, self._steps, total / tokens)
+                progress(done, self._data.steps, total / tokens)
         seconds = time.perf_counter() - start
         if record:
             targets, log_probs = (np.concatenate(parts).swapaxes(0, 1).ravel() for parts in (texts, scores))
@@ -107,81 +103,45 @@ class Evaluator:
             "ppl": math.exp(min(loss, 700.0)),
             "bpc": loss / math.log(2),
             "tokens": tokens,
-            "tokens_dropped": self._split_targets - tokens,
+            "tokens_dropped": self._data.targets - tokens,
             **self._settings,
             "tokens_per_sec": round(timed_tokens / seconds, 1) if timed_tokens else None,
         }
 
 
-def make_reader(model, reach, tgt_len, sliding_window=0):
-    """How a model reads segments: through the cache where its attention has one, else with mems.
-
-    Args:
-        model, reach: as for `Evaluator`.
-        tgt_len: T.
-        sliding_window: as for `Evaluator`.
-
-    Returns:
-        initial_state(batch_size), and read(tokens [B, T], state) -> (hidden [B, T, D], state).
-    """
-    if sliding_window:
-        reader = SlidingWindow(model, reach, sliding_window)
-        return reader.initial_state, reader
-    if model.config.attn_type == "transformer_xl":
-        keep_weights = model.compute_dtype != model.variable_dtype
-        reader = CachedDecoder(model, reach, tgt_len, whole_segments=True, keep_weights=keep_weights)
-        return reader.initial_cache, reader
-    return functools.partial(model.initial_mems, reach=reach), functools.partial(model, reach=reach)
-
-
-def score_step(model, read, inputs, targets, state):
-    """One segment of one replica's lanes; runs inside `strategy.run`.
-
-    Args:
-        model: as for `Evaluator`.
-        read: from `make_reader`.
-        inputs, targets: int32 [B / replicas, T].
-        state: what `read` carries.
-
-    Returns:
-        the targets' negative log-likelihoods [B / replicas, T], and the new state.
-    """
-    hidden, state = read(inputs, state)
-    nll = read.nll if isinstance(read, CachedDecoder) else model.nll
-    return nll(hidden, targets), state
-
-
-def make_score_steps(strategy, model, read, jit_compile):
+def make_score_steps(
+    strategy: tf.distribute.Strategy, scorer: Scorer, jit_compile: bool, compute_dtype: str
+) -> Callable[[Any, State, tf.Tensor], tuple[np.ndarray, np.ndarray, State]]:
     """A function that scores n batches in one call.
 
     Args:
-        strategy, model: as for `Evaluator`.
-        read: from `make_reader`.
+        strategy: where to run.
+        scorer: a Scorer.
         jit_compile: whether XLA compiles a step, where the strategy has one device.
+        compute_dtype: of the model.
 
     Returns:
         score_steps(iterator, state, n) -> (targets [n, B, T], their negative log-likelihoods [n, B, T], state), the
         first two as arrays; where a target is -1 there was nothing to score.
     """
 
-    def score(inputs, targets, state):
-        return score_step(model, read, inputs, targets, state)
+    def score(batch: Batch, state: State) -> Scores:
+        return scorer(batch, state)
 
-    if jit_compile and distribute.compiles(strategy, model.compute_dtype):
+    if jit_compile and distribute.compiles(strategy, compute_dtype):
         score = tf.function(score, jit_compile=True)
 
     @tf.function
-    def run(iterator, state, n):
+    def run(iterator: Any, state: State, n: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, State]:
         all_targets = tf.TensorArray(tf.int32, n)
         all_nll = tf.TensorArray(tf.float32, n)
         for i in tf.range(n):
-            inputs, targets = next(iterator)
-            nll, state = strategy.run(score, args=(inputs, targets, state))
+            targets, nll, state = strategy.run(score, args=(next(iterator), state))
             all_targets = all_targets.write(i, strategy.gather(targets, axis=0))
             all_nll = all_nll.write(i, tf.cast(strategy.gather(nll, axis=0), tf.float32))
         return all_targets.stack(), all_nll.stack(), state
 
-    def score_steps(iterator, state, n):
+    def score_steps(iterator: Any, state: State, n: tf.Tensor) -> tuple[np.ndarray, np.ndarray, State]:
         targets, nll, state = run(iterator, state, n)
         return targets.numpy(), nll.numpy(), state
 

@@ -23,10 +23,10 @@ import json
 import tensorflow as tf
 
 from txl_tf.errors import InputError
-from txl_tf.inference.cache import Cache
 from txl_tf.inference.generate import Draft, mark
 from txl_tf.inference.sampling import Choice
 from txl_tf.inference.score import score_tokens
+from txl_tf.models.transformer_xl.cached import Cache
 
 README = """\
 # A Transformer-XL, exported by txl_tf

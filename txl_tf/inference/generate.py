@@ -12,8 +12,8 @@ import typing
 import tensorflow as tf
 
 from txl_tf.distribute import has_xla
-from txl_tf.inference.cache import Cache, CachedDecoder
 from txl_tf.inference.sampling import Choice, penalise, sample, uniform
+from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder
 
 CHUNK = 64
 """Tokens that one compiled call can make; the cache is copied once per call, not per token."""

@@ -11,7 +11,7 @@ import itertools
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.data.pipeline import evaluation_batches
+from txl_tf.data.lanes import evaluation_batches
 from txl_tf.errors import InputError
 from txl_tf.inference.score import score_tokens
 

@@ -2,10 +2,10 @@
 
 import tensorflow as tf
 
-from txl_tf.data.pipeline import evaluation_batches
+from txl_tf.data.lanes import evaluation_batches
 from txl_tf.inference.generate import Generator
 from txl_tf.inference.sampling import Sampling
-from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.models.transformer_xl.model import TransformerXL
 
 PROMPT_TOKENS, SAMPLE_TOKENS, TEMPERATURE, SEED = 64, 200, 0.8, 0
 
@@ -16,7 +16,7 @@ class Sampler:
     It works with a copy of the model on the host's CPU: so it runs alike under every strategy.
 
     Args:
-        model: a TransformerXL whose attn_type the cache can hold.
+        model: a TransformerXL whose attention can be cached.
         corpus: a Corpus with a "valid" split.
         reach: a Reach.
         jit_compile: as for `Generator`.

@@ -6,11 +6,16 @@ here memory holds states without them, and they are added anew at their place in
 queries are made from states that are not normalised, other than keys and values; here all three are.
 """
 
+from __future__ import annotations
+
+import typing
+
 import keras
 import tensorflow as tf
 
-from txl_tf.layers.attention import MemoryAttention
-from txl_tf.layers.relative import key_distances
+from txl_tf.layers.attention import MemoryAttention, PositionDropout
+from txl_tf.layers.dropout import dropout
+from txl_tf.layers.relative import key_distances, sinusoids
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -21,7 +26,25 @@ class AbsoluteAttention(MemoryAttention):
     memory and segment, [K, D] or [B, K, D], by default none: only the first layer gets them.
     """
 
-    def place(self, hidden, mems=None, positions=None):
+    def layer_positions(
+        self, n_layer: int, hidden: tf.Tensor, m_len: int, clamp_len: int = -1, drop: PositionDropout | None = None
+    ) -> list[tf.Tensor | None]:
+        """Sinusoids for the first layer alone.
+
+        Officially dropout acts on embedding + position of the segment: so the position's mask is the embedding's, since
+        memory keeps the embedding alone.
+        """
+        k_len, d_model = m_len + hidden.shape[1], hidden.shape[2]
+        encoding = sinusoids(key_distances(k_len, clamp_len), d_model, hidden.dtype)
+        if drop is not None and drop.rate:
+            encoding = tf.broadcast_to(encoding, [tf.shape(hidden)[0], k_len, d_model])
+            segment = dropout(encoding[:, m_len:], drop.rate, drop.embedding_seed, drop.shared_axis)
+            encoding = tf.concat([encoding[:, :m_len], segment], axis=1)
+        return [encoding] + [None] * (n_layer - 1)
+
+    def place(
+        self, hidden: tf.Tensor, mems: tf.Tensor | None = None, positions: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Adds the encodings."""
         hidden, memory = super().place(hidden, mems, positions)
         m_len = 0 if memory is None else memory.shape[1]
@@ -33,7 +56,7 @@ class AbsoluteAttention(MemoryAttention):
             memory += encoding[..., :m_len, :]
         return hidden + encoding[..., m_len:, :], memory
 
-    def encode(self, positions, k_len):
+    def encode(self, positions: tf.Tensor | None, k_len: int) -> tf.Tensor | None:
         """The encodings to add, [K, D] or [B, K, D]; None: none."""
         return positions
 
@@ -50,21 +73,30 @@ class LearnedAbsoluteAttention(AbsoluteAttention):
         max_klen: how many positions are told apart.
     """
 
-    def __init__(self, n_head, d_head, *, max_klen, **kwargs):
+    learns_through_memory = True
+    options = ("max_klen",)
+
+    def __init__(self, n_head: int, d_head: int, *, max_klen: int, **kwargs):
         super().__init__(n_head, d_head, **kwargs)
         if not max_klen or max_klen < 1:
             raise ValueError(f"LearnedAbsoluteAttention: max_klen must be positive, got {max_klen}")
         self.max_klen = max_klen
 
-    def build_positions(self, d_model):
+    def build_positions(self, d_model: int) -> None:
         """Creates the table [max_klen, D]; row p is for the p-th position before the segment's last."""
         self.position_table = self._weight("position_table", self.max_klen, d_model)
 
-    def encode(self, positions, k_len):
+    def layer_positions(
+        self, n_layer: int, hidden: tf.Tensor, m_len: int, clamp_len: int = -1, drop: PositionDropout | None = None
+    ) -> list[tf.Tensor | None]:
+        """Positions; officially clamp_len means nothing here."""
+        return [key_distances(m_len + hidden.shape[1])] * n_layer
+
+    def encode(self, positions: tf.Tensor | None, k_len: int) -> tf.Tensor:
         """The rows of the table, [K, D]."""
         rows = key_distances(k_len) if positions is None else positions
         return tf.gather(self.position_table, tf.minimum(rows, self.max_klen - 1))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, typing.Any]:
         """The constructor's arguments."""
         return super().get_config() | {"max_klen": self.max_klen}

@@ -1,15 +1,20 @@
 """Multi-head attention over memory and segment, and Transformer-XL's own with relative positions (section 3.3).
 
-The other kinds of positions, for the paper's ablations, are in shaw_attention.py and absolute_attention.py.
+The other kinds of positions, for the paper's ablations, are in shaw_attention.py and absolute_attention.py. Whatever
+depends on the kind is a method or attribute here: the weights, what layers are told of positions, the operations to
+count, whether keys can be cached.
 """
 
+from __future__ import annotations
+
 import typing
+from collections.abc import Callable
 
 import keras
 import tensorflow as tf
 
 from txl_tf.layers.attention_core import attend
-from txl_tf.layers.dropout import checked_rate
+from txl_tf.layers.dropout import checked_rate, dropout
 from txl_tf.layers.relative import key_distances, sinusoids, visible_keys
 
 
@@ -20,7 +25,7 @@ class KeyValueRing(typing.NamedTuple):
     next one goes, is the oldest.
 
     keys, values: [B, H, C, d].
-    start: int32 scalar, the slot where the segment to be read begins; it goes on at slot 0 after slot C - 1.
+    start: int32 scalar, the slot of the next token to be read; slot 0 comes after slot C - 1.
     """
 
     keys: tf.Tensor
@@ -41,6 +46,21 @@ class Kernels(typing.NamedTuple):
     output: tf.Tensor
 
 
+class PositionDropout(typing.NamedTuple):
+    """The dropout of what layers are told of positions.
+
+    rate: of dropout.
+    seed: int32 [2], for positions that all lanes have in common.
+    embedding_seed: int32 [B, 2], that of the dropout of the embedded segment.
+    shared_axis: as for `dropout`.
+    """
+
+    rate: float = 0.0
+    seed: tf.Tensor | None = None
+    embedding_seed: tf.Tensor | None = None
+    shared_axis: int | None = None
+
+
 class MemoryAttention(keras.layers.Layer):
     """Attention of a segment over its memory and itself. Subclasses say how it learns of positions.
 
@@ -54,11 +74,26 @@ class MemoryAttention(keras.layers.Layer):
         dropatt: dropout rate of the attention probabilities.
         init_std: the projections start as normal(0, init_std).
 
+    Attributes:
+        cacheable: whether keys, values and positions can be projected once and kept (`extend`): so where they do not
+            depend on which segment is read.
+        bidirectional: whether a query may see keys in its future.
+        shares_biases: whether layers can share biases, which are then passed to every call.
+        learns_through_memory: whether weights act on the memory before its keys are projected, and so need a gradient
+            through it.
+        options: the constructor's arguments that this kind of attention has beside those of all.
+
     Raises:
         ValueError: sizes that are not positive, inputs whose shapes do not fit together.
     """
 
-    def __init__(self, n_head, d_head, *, dropatt=0.0, init_std=0.02, **kwargs):
+    cacheable = False
+    bidirectional = False
+    shares_biases = False
+    learns_through_memory = False
+    options: tuple[str, ...] = ()
+
+    def __init__(self, n_head: int, d_head: int, *, dropatt: float = 0.0, init_std: float = 0.02, **kwargs):
         super().__init__(**kwargs)
         if n_head < 1 or d_head < 1:
             raise ValueError(f"{type(self).__name__}: n_head and d_head must be positive, got {n_head} and {d_head}")
@@ -67,7 +102,7 @@ class MemoryAttention(keras.layers.Layer):
         self.dropatt = checked_rate(dropatt, "dropatt", self)
         self.init_std = init_std
 
-    def build(self, hidden_shape, mems_shape=None):
+    def build(self, hidden_shape, mems_shape=None) -> None:
         """Creates the projections for inputs [B, T, D]."""
         d_model, heads = hidden_shape[-1], (self.n_head, self.d_head)
         self.query_kernel = self._weight("query_kernel", d_model, *heads)
@@ -76,20 +111,30 @@ class MemoryAttention(keras.layers.Layer):
         self.build_positions(d_model)
         self.output_kernel = self._weight("output_kernel", *heads, d_model)
 
-    def build_positions(self, d_model):
+    def build_positions(self, d_model: int) -> None:
         """Creates the weights that stand for positions, if there are any."""
 
-    def call(self, hidden, mems=None, positions=None, attention_mask=None, biases=None, seed=None, training=False):
+    def call(
+        self,
+        hidden: tf.Tensor,
+        mems: tf.Tensor | None = None,
+        positions: tf.Tensor | None = None,
+        attention_mask: tf.Tensor | None = None,
+        biases: tuple[tf.Tensor, tf.Tensor] | None = None,
+        seed: tf.Tensor | None = None,
+        training: bool = False,
+    ) -> tf.Tensor:
         """Attends from each position of the segment.
 
         Args:
             hidden: [B, T, D].
             mems: [B, M, D] states before the segment, oldest first; None: no memory.
-            positions: what the subclass takes for the distances K-1, .., 0; None: its default.
+            positions: what the subclass takes for the distances K-1, .., 0, and on to -(T-1) if bidirectional;
+                None: its default.
             attention_mask: bool, true where a query may see a key, [T, K] or broadcastable to [B, H, T, K];
-                None: causal.
-            biases: for `RelMultiHeadAttention` without own_biases: (u, v), each [H, d].
-            seed: int32 [2] or None, as for `dropout`.
+                None: causal, or all keys if bidirectional.
+            biases: where layers share them: (u, v), each [H, d].
+            seed: int32 [2], [B, 2] or None, as for `dropout`.
             training: whether to drop attention probabilities.
 
         Returns:
@@ -98,16 +143,18 @@ class MemoryAttention(keras.layers.Layer):
         hidden, memory = self.place(hidden, mems, positions)
         return self.read(hidden, memory, positions, attention_mask, biases, seed, training)
 
-    def place(self, hidden, mems=None, positions=None):
-        """What is read, with absolute positions if any: the segment [B, T, D], and the memory [B, M, D] or None.
+    def place(
+        self, hidden: tf.Tensor, mems: tf.Tensor | None = None, positions: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """The segment [B, T, D] and the memory [B, M, D], or None, that `read` takes.
 
-        No gradient flows into mems.
+        Absolute positions are added here. No gradient flows into mems.
         """
         self._check(hidden, mems, positions)
         return hidden, None if mems is None else tf.stop_gradient(mems)
 
-    def _check(self, hidden, mems, positions):
-        """ValueError for inputs whose shapes do not fit together, before TensorFlow says so in its own way."""
+    def _check(self, hidden, mems, positions) -> None:
+        """ValueError, with sizes by name, for inputs whose shapes do not fit together."""
         where = f"{type(self).__name__} {self.name}"
         batch, t_len, d_model = hidden.shape if len(hidden.shape) == 3 else (None,) * 3
         if t_len is None or d_model != self.query_kernel.shape[0]:
@@ -122,18 +169,35 @@ class MemoryAttention(keras.layers.Layer):
             m_len = mems.shape[1]
         if positions is not None:
             *_, given, width = (*positions.shape, d_model) if len(positions.shape) == 1 else positions.shape
-            if given != m_len + t_len or width != d_model:
+            needed = m_len + t_len + (t_len - 1 if self.bidirectional else 0)
+            if given != needed or width != d_model:
                 raise ValueError(
-                    f"{where}: {m_len + t_len} keys (memory and segment) need as many positions, "
+                    f"{where}: {m_len + t_len} keys (memory and segment) need {needed} positions, "
                     f"[K] distances or [K, D] encodings, got {given} of shape {positions.shape}"
                 )
 
-    def read(self, hidden, memory, positions=None, attention_mask=None, biases=None, seed=None, training=False):
-        """`call` with what `place` returns, perhaps normalised."""
+    def read(
+        self,
+        hidden: tf.Tensor,
+        memory: tf.Tensor | None,
+        positions: tf.Tensor | None = None,
+        attention_mask: tf.Tensor | None = None,
+        biases: tuple[tf.Tensor, tf.Tensor] | None = None,
+        seed: tf.Tensor | None = None,
+        training: bool = False,
+        look: Callable[[tf.Tensor], None] | None = None,
+    ) -> tf.Tensor:
+        """What `call` does after `place`; a layer with pre-LN normalises in between.
+
+        Args:
+            hidden, memory: from `place`.
+            positions, attention_mask, biases, seed, training: as for `call`.
+            look: is given the attention probabilities [B, H, T, K], in the dtype of the weights.
+        """
         t_len = hidden.shape[1]
         k_len = t_len + (0 if memory is None else memory.shape[1])
         if attention_mask is None:
-            attention_mask = visible_keys(t_len, k_len - t_len, self.window(k_len - t_len))
+            attention_mask = self.default_mask(t_len, k_len - t_len)
         elif any(size not in (1, n) for size, n in zip(attention_mask.shape[-2:], (t_len, k_len), strict=True)):
             raise ValueError(
                 f"{type(self).__name__} {self.name}: attention_mask must end in [T, K] = [{t_len}, {k_len}], "
@@ -147,27 +211,88 @@ class MemoryAttention(keras.layers.Layer):
         else:
             key, value = (self._project_both(memory, hidden, kernel) for kernel in (kernels.key, kernels.value))
         query, position = self.project_query(hidden, kernels), self.project_positions(positions)
-        rate = self.dropatt if training else 0.0
-        queries = self.content_query(query, biases), self.position_query(query, biases)
-        return self.combine(attend(queries[0], key, value, attention_mask, queries[1], position, rate, seed), kernels)
+        content_query, position_query = self.content_query(query, biases), self.position_query(query, biases)
+        if look is not None:
+            parts = (content_query, key, position_query, position)
+            look(self._probabilities(*parts, attention_mask))
+        rate, causal = self.dropatt if training else 0.0, not self.bidirectional
+        weighted = attend(
+            content_query, key, value, attention_mask, position_query, position, rate, seed, causal=causal
+        )
+        return self.combine(weighted, kernels)
 
-    def window(self, m_len):
+    def _probabilities(self, content_query, key, position_query, position, mask) -> tf.Tensor:
+        """[B, H, T, K], in the dtype of the weights."""
+        content_query, key, position_query, position = (
+            None if part is None else tf.cast(part, self.variable_dtype)
+            for part in (content_query, key, position_query, position)
+        )
+        # Each key's value is its own number, one-hot.
+        numbers = tf.broadcast_to(tf.eye(key.shape[2], dtype=key.dtype), [*tf.unstack(tf.shape(key)[:3]), key.shape[2]])
+        return attend(content_query, key, numbers, mask, position_query, position, causal=not self.bidirectional)
+
+    def default_mask(self, t_len: int, m_len: int) -> tf.Tensor:
+        """The mask [T, K] where none is given."""
+        if self.bidirectional:
+            return tf.ones([t_len, m_len + t_len], tf.bool)
+        return visible_keys(t_len, m_len, self.window(m_len))
+
+    def layer_positions(
+        self, n_layer: int, hidden: tf.Tensor, m_len: int, clamp_len: int = -1, drop: PositionDropout | None = None
+    ) -> list[tf.Tensor | None]:
+        """The `positions` of each of N layers of this kind of attention.
+
+        Args:
+            n_layer: N.
+            hidden: the embedded segment [B, T, D], for its shape and dtype.
+            m_len: M.
+            clamp_len: distances beyond this one look alike; <= 0: all are told apart.
+            drop: dropout of the positions; None: none.
+        """
+        return [None] * n_layer
+
+    @staticmethod
+    def position_operations(k_len: int, scores: int, d_model: int, width: int) -> int:
+        """Operations of one layer's training step that positions need: see `training_flops`.
+
+        Args:
+            k_len: K.
+            scores: B T K.
+            d_model: D.
+            width: H d.
+        """
+        return 0
+
+    def window(self, m_len: int) -> int | None:
         """With no mask given, the number of keys a query sees; None: all of its past."""
+        return None
 
-    def default_positions(self, k_len, hidden):
+    def default_positions(self, k_len: int, hidden: tf.Tensor) -> tf.Tensor | None:
         """The `positions` of K keys where none are given."""
+        return None
 
-    def project_positions(self, positions):
-        """What `position_score` takes."""
+    def project_positions(self, positions: tf.Tensor | None) -> tf.Tensor | None:
+        """The vectors [H, K, d'] that `position_query` meets; None: there are none."""
+        return None
 
-    def content_query(self, query, biases):
-        """Queries [B, H, T, d] as they meet the keys."""
+    def content_query(self, query: tf.Tensor, biases: tuple[tf.Tensor, tf.Tensor] | None) -> tf.Tensor:
+        """The queries [B, H, T, d] to be multiplied with the keys."""
         return query
 
-    def position_query(self, query, biases):
-        """Queries [B, H, T, d'] as they meet `project_positions`; None: they do not."""
+    def position_query(self, query: tf.Tensor, biases: tuple[tf.Tensor, tf.Tensor] | None) -> tf.Tensor | None:
+        """The queries [B, H, T, d'] to be multiplied with `project_positions`; None: there are none."""
+        return None
 
-    def extend(self, hidden, ring, position, attention_mask, biases=None, kernels=None, block=1):
+    def extend(
+        self,
+        hidden: tf.Tensor,
+        ring: KeyValueRing,
+        position: tf.Tensor,
+        attention_mask: tf.Tensor,
+        biases: tuple[tf.Tensor, tf.Tensor] | None = None,
+        kernels: Kernels | None = None,
+        block: int = 1,
+    ) -> tuple[tf.Tensor, KeyValueRing]:
         """Attends from each position of the segment to the ring, into which the segment's own keys go first.
 
         Args:
@@ -177,7 +302,7 @@ class MemoryAttention(keras.layers.Layer):
             attention_mask: as for `call`, its C columns from the oldest key to the newest.
             biases: as for `call`.
             kernels: what `kernels` makes, where the caller has made it once for many calls.
-            block: int; C, T and the ring's start are its multiples, so that it is written so many slots at a time.
+            block: how many slots of the ring are written at a time; C, T and the ring's start are multiples of it.
 
         Returns:
             [B, T, D], and the ring with the segment's keys and values.
@@ -190,10 +315,10 @@ class MemoryAttention(keras.layers.Layer):
         start = (ring.start + hidden.shape[1]) % keys.shape[2]
         query = self.project_query(hidden, kernels)
         queries = self.content_query(query, biases), self.position_query(query, biases)
-        output = attend(queries[0], keys, values, attention_mask, queries[1], position, turn=start)
+        output = attend(queries[0], keys, values, attention_mask, queries[1], position, oldest=start)
         return self.combine(output, kernels), KeyValueRing(keys, values, start)
 
-    def kernels(self):
+    def kernels(self) -> Kernels:
         """The Kernels, as tensors.
 
         A loop over tokens makes them outside: where a product of one row is by a matrix that was reshaped inside the
@@ -205,17 +330,17 @@ class MemoryAttention(keras.layers.Layer):
         )
         return Kernels(query * self.d_head**-0.5, key, value, tf.reshape(self.output_kernel, [width, -1]))
 
-    def project_query(self, hidden, kernels):
+    def project_query(self, hidden: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Queries of [B, T, D], scaled by 1 / sqrt(d): [B, H, T, d]."""
         return self._split_heads(tf.einsum("btD,Dn->btn", hidden, kernels.query))
 
-    def project_context(self, context, kernels):
+    def project_context(self, context: tf.Tensor, kernels: Kernels) -> tuple[tf.Tensor, tf.Tensor]:
         """Keys and values of [B, K, D]: each [B, H, K, d]."""
         return tuple(
             self._split_heads(tf.einsum("bkD,Dn->bkn", context, kernel)) for kernel in (kernels.key, kernels.value)
         )
 
-    def _project_both(self, memory, hidden, kernel):
+    def _project_both(self, memory: tf.Tensor, hidden: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         """[B, H, M + T, d], keys or values, of memory [B, M, D] and segment [B, T, D].
 
         The gradient is TensorFlow's, but one matmul for the kernel, where two apart would have to be added up, and one
@@ -236,29 +361,29 @@ class MemoryAttention(keras.layers.Layer):
 
         return run(memory, hidden, kernel)
 
-    def combine(self, head_output, kernels):
+    def combine(self, head_output: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Weighted values [B, H, T, d] through the output projection: [B, T, D]."""
         return tf.einsum("btn,nD->btD", self._merge_heads(head_output), kernels.output)
 
-    def _split_heads(self, merged):
+    def _split_heads(self, merged: tf.Tensor) -> tf.Tensor:
         """[B, K, H d] -> [B, H, K, d]."""
         return tf.transpose(tf.reshape(merged, [-1, merged.shape[1], self.n_head, self.d_head]), [0, 2, 1, 3])
 
-    def _merge_heads(self, heads):
+    def _merge_heads(self, heads: tf.Tensor) -> tf.Tensor:
         """[B, H, K, d] -> [B, K, H d]."""
         return tf.reshape(tf.transpose(heads, [0, 2, 1, 3]), [-1, heads.shape[2], self.n_head * self.d_head])
 
-    def get_config(self):
+    def get_config(self) -> dict[str, typing.Any]:
         """The constructor's arguments."""
         names = ("n_head", "d_head", "dropatt", "init_std")
         return super().get_config() | {name: getattr(self, name) for name in names}
 
-    def _weight(self, name, *shape, initializer=None):
+    def _weight(self, name: str, *shape: int, initializer=None) -> keras.Variable:
         initializer = initializer or keras.initializers.RandomNormal(stddev=self.init_std)
         return self.add_weight(name=name, shape=shape, initializer=initializer)
 
-    def _scaled(self, bias, query):
-        """A bias as it meets queries, which are scaled already."""
+    def _scaled(self, bias: tf.Tensor, query: tf.Tensor) -> tf.Tensor:
+        """A bias scaled like the queries, to be added to them."""
         return tf.cast(bias * self.d_head**-0.5, query.dtype)
 
 
@@ -284,6 +409,8 @@ class RelMultiHeadAttention(MemoryAttention):
         own_biases: whether the layer has its own u and v (`untie_r`); otherwise `biases` is passed to every call.
         clamp_len: with no `positions` given, the largest distance that is told apart; <= 0: no limit.
         same_length: with no `attention_mask` given, let every query see only the M + 1 newest keys.
+        bidirectional: queries may see keys in their future, whose distances are negative; causal attention computes
+            less.
         init_std: the five projections, u and v start as normal(0, init_std).
 
     Raises:
@@ -296,59 +423,91 @@ class RelMultiHeadAttention(MemoryAttention):
         (None, 16, 64)
     """
 
-    def __init__(self, n_head, d_head, *, own_biases=True, clamp_len=-1, same_length=False, **kwargs):
+    cacheable = True
+    shares_biases = True
+    options = ("own_biases", "bidirectional")
+
+    def __init__(
+        self,
+        n_head: int,
+        d_head: int,
+        *,
+        own_biases: bool = True,
+        clamp_len: int = -1,
+        same_length: bool = False,
+        bidirectional: bool = False,
+        **kwargs,
+    ):
         super().__init__(n_head, d_head, **kwargs)
         self.own_biases = own_biases
         self.clamp_len = clamp_len
         self.same_length = same_length
+        self.bidirectional = bidirectional
 
-    def build(self, hidden_shape, mems_shape=None):
+    def build(self, hidden_shape, mems_shape=None) -> None:
         """Creates the projections for inputs [B, T, D]."""
         super().build(hidden_shape)
         if self.own_biases:
             self.content_bias = self._weight("content_bias", self.n_head, self.d_head)  # u, the official r_w_bias
             self.position_bias = self._weight("position_bias", self.n_head, self.d_head)  # v, the official r_r_bias
 
-    def build_positions(self, d_model):
+    def build_positions(self, d_model: int) -> None:
         """Creates W_kR."""
         self.position_kernel = self._weight("position_kernel", d_model, self.n_head, self.d_head)
 
-    def window(self, m_len):
+    def window(self, m_len: int) -> int | None:
         """M + 1 with `same_length`."""
         return m_len + 1 if self.same_length else None
 
-    def default_positions(self, k_len, hidden):
+    def default_positions(self, k_len: int, hidden: tf.Tensor) -> tf.Tensor:
         """Sinusoids."""
-        return sinusoids(key_distances(k_len, self.clamp_len), hidden.shape[-1], hidden.dtype)
+        return self._sinusoids(k_len, hidden, self.clamp_len)
 
-    def project_positions(self, positions):
+    def _sinusoids(self, k_len: int, hidden: tf.Tensor, clamp_len: int) -> tf.Tensor:
+        future = hidden.shape[1] - 1 if self.bidirectional else 0
+        return sinusoids(key_distances(k_len, clamp_len, future), hidden.shape[-1], hidden.dtype)
+
+    def layer_positions(
+        self, n_layer: int, hidden: tf.Tensor, m_len: int, clamp_len: int = -1, drop: PositionDropout | None = None
+    ) -> list[tf.Tensor | None]:
+        """The same sinusoids for all layers, with one dropout mask."""
+        drop = drop or PositionDropout()
+        encoding = self._sinusoids(m_len + hidden.shape[1], hidden, clamp_len)
+        return [dropout(encoding, drop.rate, drop.seed, drop.shared_axis)] * n_layer
+
+    @staticmethod
+    def position_operations(k_len: int, scores: int, d_model: int, width: int) -> int:
+        """Position scores 3 * 2 B T K H d, projected sinusoids 2 * 2 K D H d."""
+        return 3 * 2 * scores * width + 2 * 2 * k_len * d_model * width
+
+    def project_positions(self, positions: tf.Tensor) -> tf.Tensor:
         """r = W_kR R of [K, D]: [H, K, d]."""
         return tf.einsum("kD,Dhd->hkd", positions, self.position_kernel)
 
-    def content_query(self, query, biases):
+    def content_query(self, query: tf.Tensor, biases: tuple[tf.Tensor, tf.Tensor] | None) -> tf.Tensor:
         """q + u: terms (a) and (c) with the keys."""
         content_bias, _ = self._biases(biases)
         return query + self._scaled(content_bias, query)[:, None]
 
-    def position_query(self, query, biases):
+    def position_query(self, query: tf.Tensor, biases: tuple[tf.Tensor, tf.Tensor] | None) -> tf.Tensor:
         """q + v: terms (b) and (d) with the positions."""
         _, position_bias = self._biases(biases)
         return query + self._scaled(position_bias, query)[:, None]
 
-    def _biases(self, given):
+    def _biases(self, given: tuple[tf.Tensor, tf.Tensor] | None) -> tuple[tf.Tensor, tf.Tensor]:
         if self.own_biases:
             return self.content_bias, self.position_bias
         if given is None:
             raise ValueError(f"RelMultiHeadAttention {self.name}: with own_biases=False pass biases=(u, v)")
         return given
 
-    def get_config(self):
+    def get_config(self) -> dict[str, typing.Any]:
         """The constructor's arguments."""
-        names = ("own_biases", "clamp_len", "same_length")
+        names = ("own_biases", "clamp_len", "same_length", "bidirectional")
         return super().get_config() | {name: getattr(self, name) for name in names}
 
 
-def _write(slots, new, start, block):
+def _write(slots: tf.Tensor, new: tf.Tensor, start: tf.Tensor, block: int) -> tf.Tensor:
     """A ring's `slots` [B, H, C, d] with `new` [B, H, T, d] from slot `start` on; after the last comes the first."""
     _, n_head, c_len, d_head = slots.shape
     n_blocks = c_len // block

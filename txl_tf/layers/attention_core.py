@@ -3,6 +3,8 @@
 Shapes: B batch, H heads, T queries, K keys, d = d_head.
 """
 
+from __future__ import annotations
+
 import tensorflow as tf
 
 from txl_tf.layers import platform
@@ -10,48 +12,61 @@ from txl_tf.layers.dropout import keep_mask
 from txl_tf.layers.relative import relative_shift
 
 MASKED = -1e30  # added to scores of keys that may not be seen; finite, so that no row can become NaN
-LANES = 128  # of a TPU's vector registers, and the rows and columns of its matrix units
-FEWEST_TILES = 5  # of LANES keys: a TPU lays turned scores of fewer out otherwise, and copies them all
+TILE = 128  # queries in a block; the columns of a TPU's vector registers, the rows and columns of its matrix units
+FEWEST_TILES = 5  # a TPU lays the rotated scores of fewer keys out in another way, and copies them all
 
 
-def attend(query, key, value, mask, position_query=None, position=None, rate=0.0, seed=None, turn=None):
+def attend(
+    query: tf.Tensor,
+    key: tf.Tensor,
+    value: tf.Tensor,
+    mask: tf.Tensor,
+    position_query: tf.Tensor | None = None,
+    position: tf.Tensor | None = None,
+    rate: float = 0.0,
+    seed: tf.Tensor | None = None,
+    oldest: tf.Tensor | None = None,
+    causal: bool = True,
+) -> tf.Tensor:
     """softmax(query . key + position_query . position + mask), dropped out, times value.
 
-    Taken in blocks of queries, each with only those keys that are not in all its queries' future.
+    Computed in blocks of queries. With `causal`, a block leaves out the keys that lie in the future of all its queries.
 
     Args:
         query: [B, H, T, d].
         key, value: [B, H, K, d].
-        mask: bool, true where a query may see a key: [T, K] or broadcastable to [B, H, T, K]; never in its future.
-        position_query, position: [B, H, T, d'] and [H, K, d'], farthest distance first: query i meets key j with
-            position_query[i] . position[j + T-1-i], where there is such a row. None: nothing.
+        mask: bool, true where a query may see a key: [T, K] or broadcastable to [B, H, T, K].
+        position_query, position: [B, H, T, d'] and [H, C, d'], farthest distance first: query i meets key j with
+            position_query[i] . position[j + T-1-i], where there is such a row: C = K rows for distances K-1, .., 0, or
+            K + T-1 for K-1, .., -(T-1). None: nothing.
         rate, seed: of the dropout of the probabilities; as for `dropout`.
-        turn: None: the last T keys are the queries' own. Otherwise keys are a ring and this, an int scalar, is where
-            its oldest key lies; positions and mask go from the oldest key to the newest all the same.
+        oldest: None: the last T keys are the queries' own. Otherwise keys are a ring and this, an int scalar, is the
+            slot of its oldest key; positions and mask still go from the oldest key to the newest.
+        causal: whether the mask hides every key in a query's future, so that such keys need not be computed.
 
     Returns:
         [B, H, T, d].
     """
     t_len, k_len = query.shape[2], key.shape[2]
-    if turn is not None:
-        mask = tf.roll(mask, turn, axis=-1)
+    if oldest is not None:
+        mask = tf.roll(mask, oldest, axis=-1)
         if position is not None and t_len > 1:
-            position = _turned(position, turn, t_len - 1)
+            position = _as_ring(position, oldest, t_len - 1)
     outputs = []
-    for first in range(0, t_len, LANES):
-        last = min(first + LANES, t_len)
-        seen = k_len - t_len + last if turn is None else k_len
+    for first in range(0, t_len, TILE):
+        last = min(first + TILE, t_len)
+        seen = k_len - t_len + last if causal and oldest is None else k_len
         if position is not None:
             block_query = _cut(position_query, -2, first, last)
-            fewest = min(k_len, FEWEST_TILES * LANES)
-            if _is_turned(block_query, fewest):
+            fewest = min(k_len, FEWEST_TILES * TILE)
+            if _is_rotated(block_query, fewest):
                 seen = max(seen, fewest)
         score = tf.einsum("bhtd,bhkd->bhtk", _cut(query, -2, first, last), _cut(key, -2, 0, seen))
         if position is not None:
             block_position = _cut(position, -2, t_len - last, position.shape[-2])
             position_score = position_scores(block_query, block_position, seen)
-            if turn is not None and t_len == 1:  # one row of scores is shorter than the positions
-                position_score = tf.roll(position_score, turn, axis=-1)
+            if oldest is not None and t_len == 1:  # one row of scores is shorter than the positions
+                position_score = tf.roll(position_score, oldest, axis=-1)
             score += position_score
         block_mask = mask if mask.shape[-2] == 1 else _cut(mask, -2, first, last)
         block_mask = block_mask if mask.shape[-1] == 1 else _cut(block_mask, -1, 0, seen)
@@ -60,27 +75,27 @@ def attend(query, key, value, mask, position_query=None, position=None, rate=0.0
     return outputs[0] if len(outputs) == 1 else tf.concat(outputs, axis=2)
 
 
-def _cut(x, axis, first, last):
+def _cut(x: tf.Tensor, axis: int, first: int, last: int) -> tf.Tensor:
     """x[first:last] along axis -1 or -2. No operation where that is all: TensorFlow's kernels would copy it."""
     if first == 0 and last == x.shape[axis]:
         return x
     return x[..., first:last] if axis == -1 else x[..., first:last, :]
 
 
-def _turned(position, turn, extra):
-    """Positions [H, C, d] as a ring meets them whose oldest key is in slot `turn`, and `extra` rows that follow.
+def _as_ring(position: tf.Tensor, oldest: tf.Tensor, extra: int) -> tf.Tensor:
+    """Positions [H, C, d] in the order of a ring's slots, the oldest key in slot `oldest`; then its first `extra` rows.
 
     Not a slice of two copies: XLA would compile one program for every place where it begins.
     """
-    position = tf.roll(position, turn, axis=1)
+    position = tf.roll(position, oldest, axis=1)
     return tf.concat([position, position[:, :extra]], axis=1)
 
 
-def position_scores(query, position, k_len):
+def position_scores(query: tf.Tensor, position: tf.Tensor, k_len: int) -> tf.Tensor:
     """The position's part of scores, by key: score[i, j] = query[i] . position[j + T-1-i].
 
-    In bfloat16 a TPU has its own way: there a shift by another number of lanes in every row costs as much as all
-    matmuls together, while the matrix units turn a row by a permutation matrix for next to nothing, and exactly.
+    In bfloat16 a TPU has its own way: there a shift by another number of columns in every row costs as much as all
+    matmuls together, while its matrix units rotate a row by a permutation matrix at almost no cost, and exactly.
 
     Args:
         query: [B, H, T, d].
@@ -90,44 +105,47 @@ def position_scores(query, position, k_len):
     Returns:
         [B, H, T, K].
     """
-    if _is_turned(query, k_len):
-        return _turned_scores(query, position, k_len)
+    if _is_rotated(query, k_len):
+        return _rotated_scores(query, position, k_len)
     score = tf.einsum("bhtd,hkd->bhtk", query, position)
     return relative_shift(score, k_len) if query.shape[2] > 1 else _cut(score, -1, 0, k_len)
 
 
-def _is_turned(query, k_len):
+def _is_rotated(query: tf.Tensor, k_len: int) -> bool:
     """Whether `position_scores` takes the TPU's way."""
     on_tpu = platform.on_tpu() and query.dtype == tf.bfloat16
-    return on_tpu and 1 < query.shape[2] <= LANES and k_len % LANES == 0
+    return on_tpu and 1 < query.shape[2] <= TILE and k_len % TILE == 0
 
 
-def _turned_scores(query, position, k_len):
+def _rotated_scores(query: tf.Tensor, position: tf.Tensor, k_len: int) -> tf.Tensor:
     """`position_scores` by matmuls alone.
 
     Row i is to move left by s = T-1-i. Cut into tiles of 128 columns, column j of a tile takes what is in column
     (j + s) mod 128 of the same tile, or of the next one where j + s >= 128. So: one product with the positions and one
-    with those 128 rows on, for each column c the first if c >= s and else the second; then every row of a tile is
-    turned by its s.
+    with the positions 128 rows farther on; for each column c take the first if c >= s, else the second; then rotate
+    every row of a tile by its s.
     """
     t_len = query.shape[2]
-    position = tf.pad(position, [[0, 0], [0, max(0, k_len + LANES - position.shape[1])], [0, 0]])
+    position = tf.pad(position, [[0, 0], [0, max(0, k_len + TILE - position.shape[1])], [0, 0]])
     same_tile, next_tile = (
-        tf.einsum("bhtd,hkd->bhtk", query, position[:, start : start + k_len]) for start in (0, LANES)
+        tf.einsum("bhtd,hkd->bhtk", query, position[:, start : start + k_len]) for start in (0, TILE)
     )
     shift_T = t_len - 1 - tf.range(t_len)
-    score = tf.where(tf.range(k_len) % LANES >= shift_T[:, None], same_tile, next_tile)
-    column = tf.range(LANES)
-    turn_TxCxJ = tf.cast((column + shift_T[:, None, None]) % LANES == column[:, None], score.dtype)
-    tiles = tf.reshape(score, [-1, score.shape[1], t_len, k_len // LANES, LANES])
-    return tf.reshape(tf.einsum("bhtnc,tcj->bhtnj", tiles, turn_TxCxJ), [-1, score.shape[1], t_len, k_len])
+    score = tf.where(tf.range(k_len) % TILE >= shift_T[:, None], same_tile, next_tile)
+    column = tf.range(TILE)
+    rotation_TxCxJ = tf.cast((column + shift_T[:, None, None]) % TILE == column[:, None], score.dtype)
+    tiles = tf.reshape(score, [-1, score.shape[1], t_len, k_len // TILE, TILE])
+    return tf.reshape(tf.einsum("bhtnc,tcj->bhtnj", tiles, rotation_TxCxJ), [-1, score.shape[1], t_len, k_len])
 
 
-def weighted_values(score, value, mask, rate=0.0, seed=None):
+def weighted_values(
+    score: tf.Tensor, value: tf.Tensor, mask: tf.Tensor, rate: float = 0.0, seed: tf.Tensor | None = None
+) -> tf.Tensor:
     """softmax(score + mask), dropped out, times value: [B, H, T, d]; softmax in float32 at least.
 
     With e = exp(score - max) of a row, Z their sum and m the dropout's mask, it is (m e) . value / ((1 - rate) Z):
-    divided at the end, where numbers are few. For its gradient only e is kept, in the inputs' dtype, and m made anew.
+    divided at the end, where there are fewer numbers. For the gradient only e is kept, in the inputs' dtype; m is
+    computed again.
 
     Args:
         score: [B, H, T, K].
@@ -138,7 +156,7 @@ def weighted_values(score, value, mask, rate=0.0, seed=None):
     accurate = tf.float64 if score.dtype == tf.float64 else tf.float32
 
     @tf.custom_gradient
-    def run(score, value):
+    def run(score: tf.Tensor, value: tf.Tensor):
         hide = tf.where(mask, tf.zeros([], accurate), tf.constant(MASKED, accurate))
         masked = tf.cast(score, accurate) + hide
         weight = tf.exp(masked - tf.reduce_max(masked, axis=-1, keepdims=True))
@@ -146,13 +164,13 @@ def weighted_values(score, value, mask, rate=0.0, seed=None):
         weight = tf.cast(weight, score.dtype)
         kept = keep_mask(tf.shape(weight), rate, seed) if rate else None
 
-        def dropped(x):
+        def dropped(x: tf.Tensor) -> tf.Tensor:
             return tf.where(kept, x, tf.zeros([], x.dtype)) if rate else x
 
         output = tf.einsum("bhtk,bhkd->bhtd", dropped(weight), value)
         output = tf.cast(tf.cast(output, accurate) * scale, value.dtype)
 
-        def gradient(d_output):
+        def gradient(d_output: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             with tf.name_scope("attention"):
                 d_scaled = tf.cast(d_output, accurate) * scale
                 d_sum = (1 - rate) * tf.reduce_sum(d_scaled * tf.cast(output, accurate), axis=-1, keepdims=True)

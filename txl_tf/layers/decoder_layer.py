@@ -1,15 +1,20 @@
 """One layer of the decoder: attention and feed-forward, each with residual and layer norm."""
 
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable
+
 import keras
 import tensorflow as tf
 
 from txl_tf.layers.absolute_attention import AbsoluteAttention, LearnedAbsoluteAttention
-from txl_tf.layers.attention import RelMultiHeadAttention
+from txl_tf.layers.attention import Kernels, KeyValueRing, MemoryAttention, RelMultiHeadAttention
 from txl_tf.layers.dropout import TIME, dropout, split_seed
 from txl_tf.layers.feed_forward import FeedForward
 from txl_tf.layers.shaw_attention import ShawAttention
 
-ATTENTION = {
+ATTENTION: dict[str, type[MemoryAttention]] = {
     "transformer_xl": RelMultiHeadAttention,
     "shaw": ShawAttention,
     "vaswani": AbsoluteAttention,
@@ -31,8 +36,8 @@ class DecoderLayer(keras.layers.Layer):
     Args:
         n_head, d_head, dropatt: as for `MemoryAttention`.
         attn_type: a key of `ATTENTION`.
-        own_biases: as for `RelMultiHeadAttention`.
-        max_klen: as for `ShawAttention` and `LearnedAbsoluteAttention`; the other two have no use for it.
+        own_biases, bidirectional: as for `RelMultiHeadAttention`; the others have no use for them.
+        max_klen: as for `ShawAttention` and `LearnedAbsoluteAttention`; the others have no use for it.
         d_inner, activation: as for `FeedForward`.
         pre_lnorm: normalise what the sublayers read, not what they have added to.
         dropout: rate after the attention's output and inside the feed-forward block.
@@ -48,19 +53,20 @@ class DecoderLayer(keras.layers.Layer):
     def __init__(
         self,
         *,
-        n_head,
-        d_head,
-        d_inner,
-        activation="relu",
-        pre_lnorm=False,
-        dropout=0.0,
-        dropatt=0.0,
-        variational=False,
-        attn_type="transformer_xl",
-        own_biases=True,
-        max_klen=None,
-        init_std=0.02,
-        layer_norm_epsilon=1e-5,
+        n_head: int,
+        d_head: int,
+        d_inner: int,
+        activation: str = "relu",
+        pre_lnorm: bool = False,
+        dropout: float = 0.0,
+        dropatt: float = 0.0,
+        variational: bool = False,
+        attn_type: str = "transformer_xl",
+        own_biases: bool = True,
+        bidirectional: bool = False,
+        max_klen: int | None = None,
+        init_std: float = 0.02,
+        layer_norm_epsilon: float = 1e-5,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -78,6 +84,7 @@ class DecoderLayer(keras.layers.Layer):
             "variational": variational,
             "attn_type": attn_type,
             "own_biases": own_biases,
+            "bidirectional": bidirectional,
             "max_klen": max_klen,
             "init_std": init_std,
             "layer_norm_epsilon": layer_norm_epsilon,
@@ -85,9 +92,10 @@ class DecoderLayer(keras.layers.Layer):
         policy = self.dtype_policy
         if attn_type not in ATTENTION:
             raise ValueError(f"DecoderLayer: attn_type is {attn_type!r}; choose from {tuple(ATTENTION)}")
-        special = {"transformer_xl": {"own_biases": own_biases}, "vaswani": {}}.get(attn_type, {"max_klen": max_klen})
-        self.attention = ATTENTION[attn_type](
-            n_head, d_head, dropatt=dropatt, init_std=init_std, dtype=policy, name="attention", **special
+        kind = ATTENTION[attn_type]
+        options = {name: self.arguments[name] for name in kind.options}
+        self.attention = kind(
+            n_head, d_head, dropatt=dropatt, init_std=init_std, dtype=policy, name="attention", **options
         )
         self.attention_norm = keras.layers.LayerNormalization(
             epsilon=layer_norm_epsilon, dtype=policy, name="attention_norm"
@@ -105,25 +113,26 @@ class DecoderLayer(keras.layers.Layer):
             epsilon=layer_norm_epsilon, dtype=policy, name="feed_forward_norm"
         )
 
-    def build(self, hidden_shape, mems_shape=None):
+    def build(self, hidden_shape, mems_shape=None) -> None:
         """Builds the sublayers for inputs [B, T, D]."""
         for layer in (self.attention, self.attention_norm, self.feed_forward, self.feed_forward_norm):
             layer.build(hidden_shape)
 
     def call(
         self,
-        hidden,
-        mems=None,
-        positions=None,
-        attention_mask=None,
-        biases=None,
-        seed=None,
-        training=False,
-        ring=None,
-        kernels=None,
-        block=1,
-    ):
-        """The layer's output [B, T, D]; arguments as for `MemoryAttention.call`.
+        hidden: tf.Tensor,
+        mems: tf.Tensor | None = None,
+        positions: tf.Tensor | None = None,
+        attention_mask: tf.Tensor | None = None,
+        biases: tuple[tf.Tensor, tf.Tensor] | None = None,
+        seed: tf.Tensor | None = None,
+        training: bool = False,
+        ring: KeyValueRing | None = None,
+        kernels: tuple[Kernels, ...] | None = None,
+        block: int = 1,
+        look: Callable[[tf.Tensor], None] | None = None,
+    ) -> tf.Tensor | tuple[tf.Tensor, KeyValueRing]:
+        """The layer's output [B, T, D]; arguments as for `MemoryAttention.call`, look as for its `read`.
 
         With a `ring`, and perhaps `block` (inference), arguments and result are as for `MemoryAttention.extend`;
         kernels: what `kernels` makes, where the caller has made it once for many calls.
@@ -139,7 +148,9 @@ class DecoderLayer(keras.layers.Layer):
             segment = self.attention_norm(hidden)
             memory = None if memory is None else self.attention_norm(memory)
         if ring is None:
-            attended = self.attention.read(segment, memory, positions, attention_mask, biases, attention_seed, training)
+            attended = self.attention.read(
+                segment, memory, positions, attention_mask, biases, attention_seed, training, look
+            )
         else:
             attended, ring = self.attention.extend(
                 segment, ring, positions, attention_mask, biases, attention_kernels, block
@@ -156,11 +167,11 @@ class DecoderLayer(keras.layers.Layer):
             hidden = self.feed_forward_norm(hidden)
         return hidden if ring is None else (hidden, ring)
 
-    def kernels(self):
+    def kernels(self) -> tuple[typing.Any, ...]:
         """The attention's Kernels, then the feed-forward block's kernels."""
         return self.attention.kernels(), *self.feed_forward.kernels()
 
-    def project_zero_memory(self):
+    def project_zero_memory(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Key and value of a memory slot that holds a zero vector, each [1, H, 1, d] in the compute dtype.
 
         With pre-LN they are not zero: what attention reads is then the norm's beta.
@@ -174,6 +185,6 @@ class DecoderLayer(keras.layers.Layer):
         heads = [1, self.arguments["n_head"], 1, self.arguments["d_head"]]
         return (tf.zeros(heads, self.compute_dtype),) * 2
 
-    def get_config(self):
+    def get_config(self) -> dict[str, typing.Any]:
         """The constructor's arguments."""
         return super().get_config() | self.arguments

@@ -1,26 +1,75 @@
 """Dropout as a pure function of its seed.
 
-A training step derives all its seeds from (run seed, step, replica), so masks differ between replicas, repeat
-exactly after a resume, and need no generator state in checkpoints.
+A training step derives all its seeds from (run seed, step, lane): a lane has the same masks on any number of replicas
+and in any group of an accumulated step, masks repeat exactly after a resume, and no generator state is in checkpoints.
+
+A seed is int32 [2], for a mask over the whole tensor, or int32 [B, 2], one for each lane: then a mask's first axis is
+the lanes, and what a lane drops depends on its own seed alone.
 """
 
+from __future__ import annotations
+
+import typing
+from collections.abc import Sequence
+
+import keras
 import tensorflow as tf
 
 
-def checked_rate(rate, name, layer):
+class Seeds(typing.NamedTuple):
+    """The seeds of one call of a model.
+
+    shared: int32 [2], for masks that all lanes have in common, such as that of the relative positions; None: drawn.
+    lanes: int32 [B, 2], for all other masks; int32 [2] or None where lanes do not matter.
+    """
+
+    shared: tf.Tensor | None
+    lanes: tf.Tensor | None
+
+    @classmethod
+    def of(cls, seed: Seeds | tf.Tensor | None) -> Seeds:
+        """`seed` itself, or the Seeds where one int32 [2], or None, serves for everything."""
+        return seed if isinstance(seed, cls) else cls(seed, seed)
+
+    def split(self, count: int) -> list[Seeds]:
+        """`count` independent Seeds."""
+        return [
+            Seeds(*pair) for pair in zip(split_seed(self.shared, count), split_seed(self.lanes, count), strict=True)
+        ]
+
+
+def step_seeds(seed: tf.Tensor, step: tf.Tensor, lanes: tf.Tensor) -> Seeds:
+    """The Seeds of a training step.
+
+    Args:
+        seed: int32 [2], of the run.
+        step: int scalar, updates made before this one.
+        lanes: int32 [b], the numbers of the lanes to be read, in the global batch.
+    """
+    shared = _numbered_seeds(seed, step)
+    return Seeds(shared, _numbered_seeds(shared, lanes))
+
+
+def _numbered_seeds(seed: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
+    """The seeds int32 [.., 2] of some numbers, int [..], under a seed int32 [2]."""
+    places = tf.cast(numbers, tf.int32)[..., None] * 2 + tf.constant([0, 1])
+    return tf.bitcast(_hash(places, tf.unstack(seed)), tf.int32)
+
+
+def checked_rate(rate: float, name: str, layer: keras.layers.Layer) -> float:
     """`rate`, or a ValueError if it is not in [0, 1)."""
     if not 0 <= rate < 1:
         raise ValueError(f"{type(layer).__name__}: {name} must be in [0, 1), got {rate}")
     return rate
 
 
-def dropout(x, rate, seed=None, shared_axis=None):
+def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None = None, shared_axis: int | None = None) -> tf.Tensor:
     """Zeroes elements of x with probability `rate` and scales the rest by 1 / (1 - rate).
 
     Args:
-        x: any float tensor.
+        x: any float tensor; [B, ..] with a seed for each lane.
         rate: in [0, 1); 0 returns x.
-        seed: int32 [2]; None: drawn from TensorFlow's global generator (for layers in a stranger's model).
+        seed: int32 [2] or [B, 2]; None: drawn from TensorFlow's global generator (for layers in a stranger's model).
         shared_axis: an axis along which one mask serves for all; None: every element has its own.
     """
     if not rate:
@@ -31,14 +80,14 @@ def dropout(x, rate, seed=None, shared_axis=None):
     return tf.where(keep_mask(shape, rate, seed), x / (1 - rate), tf.zeros([], x.dtype))
 
 
-def keep_mask(shape, rate, seed=None):
+def keep_mask(shape: tf.Tensor, rate: float, seed: tf.Tensor | None = None) -> tf.Tensor:
     """Bool of a shape, int32 [n]: false with probability `rate`; seed as for `dropout`."""
     if seed is None:
         seed = tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32)
     return random_bits(shape, seed) >= int(rate * 2**32)
 
 
-def random_bits(shape, seed):
+def random_bits(shape: tf.Tensor | Sequence[int], seed: tf.Tensor) -> tf.Tensor:
     """Random uint32 of a shape, as a hash of each element's index and the seed.
 
     Good enough for masks and far cheaper than `tf.random.stateless_uniform`: compilers fuse it into whatever uses the
@@ -49,21 +98,35 @@ def random_bits(shape, seed):
     Args:
         shape: int32 [n].
         seed: int32 [2]; the second word enters after a first fold, so that two seeds' bits are not one sequence
-            shifted, and multiplied, so that small seeds do not lie close together.
+            shifted, and multiplied, so that small seeds do not lie close together. Or int32 [B, 2], B the shape's
+            first number: then an element's index is that within its lane.
     """
-    seed = [tf.bitcast(word, tf.uint32) for word in tf.unstack(seed)]
-    bits = tf.reshape(tf.cast(tf.range(tf.reduce_prod(shape)), tf.uint32), shape)
-    bits = bits * 0x9E3779B9 + seed[0]
-    bits = (_fold(bits, 16) ^ seed[1] * 0x85EBCA6B) * 0x21F0AAAD
+    shape = tf.convert_to_tensor(shape)
+    if len(seed.shape) == 1:
+        index = tf.reshape(tf.range(tf.reduce_prod(shape)), shape)
+        return _hash(index, tf.unstack(seed))
+    inner = shape[1:]
+    index = tf.reshape(tf.range(tf.reduce_prod(inner)), tf.concat([[1], inner], 0))
+    words = tf.reshape(seed, [-1, 2, *[1] * inner.shape[0]])
+    return _hash(index, [words[:, 0], words[:, 1]])
+
+
+def _hash(index: tf.Tensor, words: Sequence[tf.Tensor]) -> tf.Tensor:
+    """The uint32 hash of an index under a seed of two int32 words, broadcast."""
+    first, second = (tf.bitcast(word, tf.uint32) for word in words)
+    bits = tf.cast(index, tf.uint32) * 0x9E3779B9 + first
+    bits = (_fold(bits, 16) ^ second * 0x85EBCA6B) * 0x21F0AAAD
     bits = _fold(bits, 15) * 0x735A2D97
     return _fold(bits, 15)
 
 
-def _fold(bits, distance):
+def _fold(bits: tf.Tensor, distance: int) -> tf.Tensor:
     return bits ^ tf.bitwise.right_shift(bits, tf.constant(distance, tf.uint32))
 
 
-def token_dropout(embedded, tokens, vocab_size, rate, seed=None):
+def token_dropout(
+    embedded: tf.Tensor, tokens: tf.Tensor, vocab_size: int, rate: float, seed: tf.Tensor | None = None
+) -> tf.Tensor:
     """Drops words of the vocabulary: all occurrences in the batch at once, the others scaled by 1 / (1 - rate).
 
     As in AWD-LSTM (Merity et al. 2017, arXiv 1708.02182, section 4.3) rows of the embedding are zeroed; those of the
@@ -73,7 +136,8 @@ def token_dropout(embedded, tokens, vocab_size, rate, seed=None):
         embedded: [B, T, D].
         tokens: int [B, T].
         vocab_size: V.
-        rate, seed: as for `dropout`.
+        rate: as for `dropout`.
+        seed: int32 [2] or None.
     """
     if not rate:
         return embedded
@@ -85,8 +149,10 @@ TIME = -2
 """The axis of time in [.., T, D], for `shared_axis`."""
 
 
-def split_seed(seed, count):
-    """`count` independent seeds: a list of int32 [2], or of None where seed is None."""
+def split_seed(seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
+    """`count` independent seeds of seed's shape, int32 [2] or [B, 2]: a list, of None where seed is None."""
     if seed is None:
         return [None] * count
-    return tf.unstack(tf.bitcast(random_bits([count, 2], seed), tf.int32))
+    lanes = tf.shape(seed)[:-1]
+    bits = random_bits(tf.concat([lanes, [count, 2]], 0), seed)
+    return tf.unstack(tf.bitcast(bits, tf.int32), count, axis=-2)

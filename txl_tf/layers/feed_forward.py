@@ -1,5 +1,9 @@
 """The position-wise feed-forward block."""
 
+from __future__ import annotations
+
+import typing
+
 import keras
 import tensorflow as tf
 
@@ -25,7 +29,16 @@ class FeedForward(keras.layers.Layer):
         ValueError: a width that is not positive, an unknown activation.
     """
 
-    def __init__(self, d_inner, *, activation="relu", dropout=0.0, variational=False, init_std=0.02, **kwargs):
+    def __init__(
+        self,
+        d_inner: int,
+        *,
+        activation: str = "relu",
+        dropout: float = 0.0,
+        variational: bool = False,
+        init_std: float = 0.02,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         if d_inner < 1:
             raise ValueError(f"FeedForward: d_inner must be positive, got {d_inner}")
@@ -37,7 +50,7 @@ class FeedForward(keras.layers.Layer):
         self.variational = variational
         self.init_std = init_std
 
-    def build(self, input_shape):
+    def build(self, input_shape) -> None:
         """Creates the two dense layers for inputs [.., D]."""
 
         def dense(units, **kwargs):
@@ -49,12 +62,18 @@ class FeedForward(keras.layers.Layer):
         self.inner.build(input_shape)
         self.outer.build((*input_shape[:-1], self.d_inner))
 
-    def call(self, hidden, seed=None, training=False, kernels=None):
+    def call(
+        self,
+        hidden: tf.Tensor,
+        seed: tf.Tensor | None = None,
+        training: bool = False,
+        kernels: tuple[tf.Tensor, tf.Tensor] | None = None,
+    ) -> tf.Tensor:
         """The block on hidden [.., D].
 
         Args:
             hidden: [.., D].
-            seed: int32 [2] or None, as for `dropout`.
+            seed: as for `dropout`.
             training: whether to drop.
             kernels: what `kernels` makes, where the caller keeps it in the compute dtype.
         """
@@ -65,11 +84,11 @@ class FeedForward(keras.layers.Layer):
         inner = dropout(_dense(self.inner, hidden, inner_kernel), rate, inner_seed, shared_axis)
         return dropout(_dense(self.outer, inner, outer_kernel), rate, outer_seed, shared_axis)
 
-    def kernels(self):
+    def kernels(self) -> tuple[tf.Tensor, ...]:
         """W1 [D, d_inner] and W2 [d_inner, D], as tensors."""
         return tuple(tf.convert_to_tensor(layer.kernel) for layer in (self.inner, self.outer))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, typing.Any]:
         """The constructor's arguments."""
         return super().get_config() | {
             "d_inner": self.d_inner,

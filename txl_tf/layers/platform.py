@@ -1,8 +1,26 @@
 """What a program that is being traced will run on, where layers take another way for it."""
 
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Iterator
+
 import tensorflow as tf
 
+_FOR_TPU = contextvars.ContextVar("for_tpu", default=False)
 
-def on_tpu():
+
+def on_tpu() -> bool:
     """Whether it is a TPU."""
-    return isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
+    return _FOR_TPU.get() or isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
+
+
+@contextlib.contextmanager
+def traced_for_tpu() -> Iterator[None]:
+    """While this lasts, what is traced is meant for a TPU, though no TPUStrategy is in use."""
+    token = _FOR_TPU.set(True)
+    try:
+        yield
+    finally:
+        _FOR_TPU.reset(token)

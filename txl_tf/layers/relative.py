@@ -5,10 +5,12 @@ Query i of the segment sits at position M + i of the keys, so its *distance* to 
 itself, positive into the past, negative into the future.
 """
 
+from __future__ import annotations
+
 import tensorflow as tf
 
 
-def sinusoids(distances, d_model, dtype=tf.float32):
+def sinusoids(distances: tf.Tensor, d_model: int, dtype: tf.DType = tf.float32) -> tf.Tensor:
     """The fixed encoding R of the paper (section 3.3), in the official layout [sin | cos].
 
     R[k] = [sin(d_k w_0), .., sin(d_k w_{D/2-1}), cos(d_k w_0), ..], with w_i = 10000^(-2i / D).
@@ -31,16 +33,19 @@ def sinusoids(distances, d_model, dtype=tf.float32):
     return tf.cast(tf.concat([tf.sin(angle_KxF), tf.cos(angle_KxF)], axis=-1), dtype)
 
 
-def key_distances(k_len, clamp_len=-1):
-    """Distances of the K relative positions, farthest first: [K-1, .., 1, 0].
+def key_distances(k_len: int, clamp_len: int = -1, future: int = 0) -> tf.Tensor:
+    """Distances of the relative positions, farthest into the past first: int32 [K + future], K-1, .., 0, .., -future.
 
-    `clamp_len` > 0 makes every farther position look that far (the official `clamp_len`).
+    Args:
+        k_len: K.
+        clamp_len: > 0: every farther position, on both sides, looks that far (the official `clamp_len`).
+        future: how many distances into the future follow: T - 1 where a query may see every key of its segment.
     """
-    distances = tf.range(k_len - 1, -1, -1)
-    return tf.minimum(distances, clamp_len) if clamp_len > 0 else distances
+    distances = tf.range(k_len - 1, -1 - future, -1)
+    return tf.clip_by_value(distances, -clamp_len, clamp_len) if clamp_len > 0 else distances
 
 
-def relative_shift(scores, k_len=None):
+def relative_shift(scores: tf.Tensor, k_len: int | None = None) -> tf.Tensor:
     """Turns scores against distances into scores against keys (paper, appendix B).
 
     Column c of the input scores distance C-1-c; column j of the output scores key j, whose distance to query i
@@ -74,7 +79,7 @@ def relative_shift(scores, k_len=None):
     return shifted if k_len == columns - 1 else shifted[..., :k_len]
 
 
-def visible_keys(t_len, m_len, window=None, valid=None):
+def visible_keys(t_len: int, m_len: int, window: int | None = None, valid: tf.Tensor | None = None) -> tf.Tensor:
     """Which keys each query may attend to.
 
     Args:

@@ -1,9 +1,13 @@
 """Attention with learned relative keys (Shaw et al. 2018, arXiv 1803.02155), for the paper's ablations (table 6)."""
 
+from __future__ import annotations
+
+import typing
+
 import keras
 import tensorflow as tf
 
-from txl_tf.layers.attention import MemoryAttention
+from txl_tf.layers.attention import MemoryAttention, PositionDropout
 from txl_tf.layers.relative import key_distances
 
 
@@ -27,36 +31,53 @@ class ShawAttention(MemoryAttention):
         max_klen: how many distances are told apart.
     """
 
-    def __init__(self, n_head, d_head, *, max_klen, **kwargs):
+    options = ("max_klen",)
+
+    def __init__(self, n_head: int, d_head: int, *, max_klen: int, **kwargs):
         super().__init__(n_head, d_head, **kwargs)
         if not max_klen or max_klen < 1:
             raise ValueError(f"ShawAttention: max_klen must be positive, got {max_klen}")
         self.max_klen = max_klen
 
-    def build_positions(self, d_model):
+    def build_positions(self, d_model: int) -> None:
         """Creates the tables; row d is for distance d (the official rows are the other way round)."""
         self.content_bias = self._weight("content_bias", self.n_head, self.d_head)
         self.position_table = self._weight("position_table", self.max_klen, self.n_head, self.d_head)
         self.distance_bias = self._weight("distance_bias", self.max_klen, self.n_head, initializer="zeros")
 
-    def default_positions(self, k_len, hidden):
+    def default_positions(self, k_len: int, hidden: tf.Tensor) -> tf.Tensor:
         """Distances."""
         return key_distances(k_len)
 
-    def project_positions(self, positions):
+    def layer_positions(
+        self, n_layer: int, hidden: tf.Tensor, m_len: int, clamp_len: int = -1, drop: PositionDropout | None = None
+    ) -> list[tf.Tensor | None]:
+        """Distances, which are not dropped.
+
+        Officially the table is cut to its clamp_len nearest rows: the farthest distance that counts is one less.
+        """
+        distances = key_distances(m_len + hidden.shape[1])
+        return [tf.minimum(distances, clamp_len - 1) if clamp_len > 0 else distances] * n_layer
+
+    @staticmethod
+    def position_operations(k_len: int, scores: int, d_model: int, width: int) -> int:
+        """Position scores 3 * 2 B T K H d."""
+        return 3 * 2 * scores * width
+
+    def project_positions(self, positions: tf.Tensor) -> tf.Tensor:
         """The vectors and, behind them, the biases of distances [K]: [H, K, d + 1]."""
         rows = tf.minimum(positions, self.max_klen - 1)
         vectors, biases = tf.gather(self.position_table, rows), tf.gather(self.distance_bias, rows)
         return tf.transpose(tf.concat([vectors, tf.cast(biases, vectors.dtype)[..., None]], axis=-1), [1, 0, 2])
 
-    def content_query(self, query, biases):
+    def content_query(self, query: tf.Tensor, biases: tuple[tf.Tensor, tf.Tensor] | None) -> tf.Tensor:
         """q + u."""
         return query + self._scaled(self.content_bias, query)[:, None]
 
-    def position_query(self, query, biases):
+    def position_query(self, query: tf.Tensor, biases: tuple[tf.Tensor, tf.Tensor] | None) -> tf.Tensor:
         """[q, 1], which makes q . a + b."""
         return tf.concat([query, tf.fill(tf.shape(query[..., :1]), tf.cast(self.d_head**-0.5, query.dtype))], axis=-1)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, typing.Any]:
         """The constructor's arguments."""
         return super().get_config() | {"max_klen": self.max_klen}

@@ -1,10 +1,14 @@
 """The model's parameters as a table."""
 
+from __future__ import annotations
+
 import collections
 
+import keras
 
-def parameter_table(model):
-    """A Markdown table of where a TransformerXL's weights are: every kind of weight, its shape, number and share."""
+
+def parameter_table(model: keras.Model) -> str:
+    """A Markdown table of where a model's weights are: every kind of weight, its shape, number and share."""
     kinds = collections.defaultdict(list)
     for variable in model.trainable_variables:
         part, *rest = variable.path.split("/")[1:]

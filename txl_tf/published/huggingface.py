@@ -10,9 +10,10 @@ import json
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.config import EvalConfig, ModelConfig, from_dict
+from txl_tf.config import from_dict
 from txl_tf.errors import InputError
 from txl_tf.model_dir import write_atomically
+from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
 from txl_tf.published import torch_models
 from txl_tf.published.layout import Checkpoint, save
 from txl_tf.published.tensor_files import open_safetensors, write_safetensors
@@ -70,7 +71,7 @@ def open_checkpoint(source):
     if architecture["div_val"] > 1:
         architecture["proj_same_dim"] = True
     settings = {name: config[name] for name in _FREE if name in config}
-    from_dict(ModelConfig, architecture | settings, where)
+    from_dict(TransformerXLConfig, architecture | settings, where)
     evaluation = {name: config[name] for name in _EVALUATION if name in config}
     from_dict(EvalConfig, evaluation, where)
     return Checkpoint(file, architecture, _DEFAULTS | settings | _CONVENTIONS, evaluation, layout)

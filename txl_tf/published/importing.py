@@ -1,15 +1,18 @@
 """A published checkpoint and its vocabulary as a model_dir, which every command takes as its own."""
 
+from __future__ import annotations
+
 import dataclasses
 import typing
 
 import tensorflow as tf
 
+from txl_tf import families
 from txl_tf import model_dir as model_dirs
-from txl_tf.config import Config, EvalConfig, ModelConfig, update
+from txl_tf.config import update
 from txl_tf.data.manifest import file_sha256
 from txl_tf.errors import InputError
-from txl_tf.models.transformer_xl import TransformerXL
+from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLRunConfig
 from txl_tf.published import huggingface, official_pytorch, official_tf
 from txl_tf.published.layout import load
 
@@ -17,7 +20,7 @@ FORMATS = {"official_tf": official_tf, "official_pytorch": official_pytorch, "hu
 
 
 class _Learned(typing.NamedTuple):
-    """What `model_dir.describe` writes of the data."""
+    """What `model_dir.write_description` writes of the data."""
 
     dataset: str
     unit: str
@@ -50,7 +53,7 @@ def import_checkpoint(checkpoint, vocabulary, model_dir, *, dataset, preset=None
         model_dir: where to write; local or gs://. It must not hold a model yet.
         dataset: the corpus it learned from.
         preset: the Preset it should be, or None.
-        model, evaluation: dicts of fields of ModelConfig and EvalConfig that the caller decides.
+        model, evaluation: dicts of fields of TransformerXLConfig and EvalConfig that the caller decides.
 
     Returns:
         the Config.
@@ -66,16 +69,16 @@ def import_checkpoint(checkpoint, vocabulary, model_dir, *, dataset, preset=None
         )
     if model_dirs.read_config(model_dir) is not None:
         raise InputError(f"{model_dir} holds a model already: give another --model_dir")
-    transformer = TransformerXL(config.model)
-    load(transformer, checkpoint)
+    model_of_config = families.family_of(config).model(config.model)
+    load(model_of_config, checkpoint)
     tf.io.gfile.makedirs(model_dir)
     vocabulary.save(model_dir)
     names = [vocabulary.spec["file"]] if "file" in vocabulary.spec else []
     files = {name: file_sha256(tf.io.gfile.join(model_dir, name)) for name in names}
-    weights = tf.train.Checkpoint(model=model_dirs.variables_by_path(transformer))
+    weights = tf.train.Checkpoint(model=model_dirs.variables_by_path(model_of_config))
     weights.write(model_dirs.checkpoint_path(model_dir, 0))
     learned = _Learned(dataset, vocabulary.unit, "imported", vocabulary, vocabulary.spec, files)
-    model_dirs.describe(model_dir, config, learned)
+    model_dirs.write_description(model_dir, config, learned)
     return config
 
 
@@ -98,7 +101,7 @@ def configure(checkpoint, preset, model, evaluation):
     ]
     if differing:
         raise InputError(f"{checkpoint.file.path} is another model than asked for: {', '.join(differing)}")
-    base = preset.config if preset else Config(ModelConfig(), eval=EvalConfig(batch_size=1, tgt_len=128))
+    base = preset.config if preset else TransformerXLRunConfig(eval=EvalConfig(batch_size=1, tgt_len=128))
     asked = evaluation if preset else checkpoint.evaluation | evaluation
     if preset is None and "mem_len" not in asked:
         raise InputError(

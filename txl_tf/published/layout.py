@@ -64,10 +64,10 @@ class Checkpoint:
 
     Attributes:
         file: TensorFile of its weights and nothing else.
-        architecture: fields of ModelConfig that the weights fix.
-        settings: fields of ModelConfig that they do not, as this source has them.
+        architecture: fields of TransformerXLConfig that the weights fix.
+        settings: fields of TransformerXLConfig that they do not, as this source has them.
         evaluation: fields of EvalConfig that the source states.
-        layout: (ModelConfig, names of the model's weights) -> list of Published.
+        layout: (TransformerXLConfig, names of the model's weights) -> list of Published.
     """
 
     file: TensorFile

@@ -43,7 +43,7 @@ def open_checkpoint(source):
 
 
 def _told_by_attributes(root, source):
-    """What the attributes of a whole model say: fields of ModelConfig fixed and not, and of EvalConfig."""
+    """What the attributes of a whole model say: fields of TransformerXLConfig fixed and not, and of EvalConfig."""
     if not isinstance(root, Call) or as_dict(root) is not None:
         return {}, {}, {}
     model = attributes(root)

@@ -46,7 +46,7 @@ def open_checkpoint(source):
 
 
 def _architecture(file):
-    """The fields of ModelConfig that the shapes tell; InputError without the names that tell them."""
+    """The fields of TransformerXLConfig that the shapes tell; InputError without the names that tell them."""
     shapes = file.shapes
 
     def shape(name):
@@ -84,10 +84,10 @@ def _architecture(file):
 
 
 def layout(config, weights):
-    """The checkpoint's tensors for a ModelConfig.
+    """The checkpoint's tensors for a TransformerXLConfig.
 
     Args:
-        config: a ModelConfig.
+        config: a TransformerXLConfig.
         weights: the paths of the model's weights, for those that only some models have.
     """
     d_model, heads, d_inner, names = config.d_model, (config.n_head, config.d_head), config.d_inner, set(weights)

@@ -13,7 +13,7 @@ BUFFER = re.compile(r"(transformer\.)?pos_emb\.inv_freq")
 
 
 def infer(file, prefix=""):
-    """The fields of ModelConfig that the shapes of a state_dict tell.
+    """The fields of TransformerXLConfig that the shapes of a state_dict tell.
 
     Cutoffs cannot be told where one table serves all clusters (div_val 1): the key is then absent.
 
@@ -64,12 +64,12 @@ def is_tied(file, name, copy):
 
 
 def layout(config, weights, prefix="", bias_in_layers=False, reverse_clusters=False):
-    """The tensors of a state_dict for a ModelConfig.
+    """The tensors of a state_dict for a TransformerXLConfig.
 
     Linear layers hold [out, in], projections [d_model, width].
 
     Args:
-        config: a ModelConfig.
+        config: a TransformerXLConfig.
         weights: the paths of the model's weights, for those that only some models have.
         prefix: of the decoder's names.
         bias_in_layers: a shared r_w_bias and r_r_bias are also stored in every layer.

@@ -1,9 +1,15 @@
 """Averages of the weights along a training run, often better than the last ones: kept and saved beside them."""
 
+from __future__ import annotations
+
 import contextlib
 import math
+from collections.abc import Iterator
 
+import keras
 import tensorflow as tf
+
+from txl_tf.config import TrainConfig
 
 
 class WeightAverage:
@@ -22,13 +28,13 @@ class WeightAverage:
         variables: the model's trainable Keras variables. Call it in the strategy's scope.
     """
 
-    def __init__(self, config, variables):
+    def __init__(self, config: TrainConfig, variables: list[keras.Variable]):
         self.config = config
         self.variables = variables if config.averages_weights else []
         # No aggregation: each replica updates its own copy, the same as the others' since its weights are.
         self.averages = [tf.Variable(variable, trainable=False) for variable in self.variables]
 
-    def update(self, updates, good=True):
+    def update(self, updates: tf.Tensor, good: bool | tf.Tensor = True) -> None:
         """Takes in the weights after update number `updates`, int; runs inside `strategy.run`.
 
         An update that was not `good`, bool, was skipped, and the average is left as it is.
@@ -38,18 +44,18 @@ class WeightAverage:
             weights = tf.convert_to_tensor(variable)
             average.assign_add(tf.cast(rate, weights.dtype) * (weights - average))
 
-    def _rate(self, updates):
+    def _rate(self, updates: tf.Tensor) -> tf.Tensor:
         decay, first = self.config.ema_decay, self.config.average_from_step
         if decay:
             return (1 - decay) / -tf.math.expm1(updates * math.log(decay))
         return 1 / tf.maximum(updates - first + 1, 1)
 
-    def by_path(self):
+    def by_path(self) -> dict[str, tf.Variable]:
         """The averages by their variables' Keras paths, for checkpoints."""
         return {variable.path: average for variable, average in zip(self.variables, self.averages, strict=True)}
 
     @contextlib.contextmanager
-    def in_use(self):
+    def in_use(self) -> Iterator[None]:
         """While this lasts, the model has the averages for weights."""
         self._swap()
         try:
@@ -57,7 +63,7 @@ class WeightAverage:
         finally:
             self._swap()
 
-    def _swap(self):
+    def _swap(self) -> None:
         for average, variable in zip(self.averages, self.variables, strict=True):
             weights = tf.convert_to_tensor(variable)
             variable.assign(average)

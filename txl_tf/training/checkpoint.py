@@ -1,4 +1,4 @@
-"""Checkpoints that continue a run exactly: weights and their average, Adam's moments, mems, sums of the log line.
+"""Checkpoints that continue a run exactly: weights and their average, moments, the state, sums of the log line.
 
 The data position and the dropout seeds need no state of their own: both follow from the step. The best score and early
 stopping follow from evaluations.jsonl.
@@ -7,13 +7,20 @@ A checkpoint is written in saving/ and then renamed, its index last: what has an
 was killed. Its tensors carry checksums, so that what a disk did to it later is noticed when it is read.
 """
 
-import concurrent.futures
+from __future__ import annotations
 
+import concurrent.futures
+from typing import Any
+
+import keras
 import tensorflow as tf
 
 from txl_tf import model_dir as model_dirs
-from txl_tf.distribute import gather_mems, is_chief, scatter_mems
+from txl_tf.distribute import gather_state, is_chief, scatter_state
 from txl_tf.errors import InputError, one_line
+from txl_tf.objectives.base import State
+from txl_tf.training.average import WeightAverage
+from txl_tf.training.optimizer import Adam
 
 SAVING = "saving"
 
@@ -23,17 +30,28 @@ class Checkpoints:
 
     `save` takes a copy in the host's memory and returns; a thread writes it while training goes on. One checkpoint is
     written at a time, so they are finished in order. Use it as a context: the end waits for what is being written.
-    Of several workers only the chief writes; all must call `save`, since each holds the mems of its lanes.
+    Of several workers only the chief writes; all must call `save`, since each holds the state of its lanes.
 
     Args:
         model_dir: where; local or gs://.
         strategy, model, optimizer, average: of the run.
-        mems: per-replica Mems, for their shapes.
+        state: the per-replica state, for its shapes.
         sums: the host loop's, as it carries them.
-        keep: how many of the newest checkpoints stay; the best one (`model_dir.best_step`) always does.
+        keep: how many of the newest checkpoints stay; the best one (`model_dir.best_step`) always does, and so does the
+            last one before the last bad step (`model_dir.last_bad_step`).
     """
 
-    def __init__(self, model_dir, strategy, model, optimizer, average, mems, sums, keep):
+    def __init__(
+        self,
+        model_dir: str,
+        strategy: tf.distribute.Strategy,
+        model: keras.Model,
+        optimizer: Adam,
+        average: WeightAverage,
+        state: State,
+        sums: tf.Tensor,
+        keep: int,
+    ):
         self.model_dir = model_dir
         self.strategy = strategy
         self.writes = is_chief(strategy)
@@ -42,22 +60,22 @@ class Checkpoints:
             "optimizer": optimizer.by_path(),
             "average": average.by_path(),
         }
-        self.structure = gather_mems(strategy, mems)
+        self.structure = gather_state(strategy, state)
         self.sums = sums
         self.keep = keep
         self.writer = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self.writing = None
 
-    def __enter__(self):
+    def __enter__(self) -> Checkpoints:
         return self
 
-    def __exit__(self, error, *_):
+    def __exit__(self, error: Any, *_: Any) -> None:
         failed = self.wait()
         self.writer.shutdown()
         if failed and error is None:
             raise InputError(f"the last checkpoint could not be written ({failed}): run the same command again")
 
-    def save(self, step, mems, sums):
+    def save(self, step: int, state: State, sums: tf.Tensor) -> None:
         """Begins to write ckpt-{step}, and afterwards drops the oldest beyond `keep`.
 
         Waits for the one before. If that could not be written, for a full disk say, a line said so, the checkpoints
@@ -65,30 +83,30 @@ class Checkpoints:
         the run goes on. Only at its end is such a failure an error.
         """
         self.wait()
-        state = self.variables | {"loop": _loop_state(gather_mems(self.strategy, mems), sums)}
+        parts = self.variables | {"loop": _loop_state(gather_state(self.strategy, state), sums)}
         with tf.device("CPU:0"):  # to the host; where it is there already, the copy shares the variable's buffer
-            state = tf.nest.map_structure(tf.identity, state)
+            parts = tf.nest.map_structure(tf.identity, parts)
         if self.writes:
-            self.writing = self.writer.submit(self._write, step, state)
+            self.writing = self.writer.submit(self._write, step, parts)
 
-    def wait(self):
+    def wait(self) -> str | None:
         """Waits until the last save is done: why it failed, or None."""
         failed = self.writing.result() if self.writing else None
         self.writing = None
         return failed
 
-    def newest(self):
+    def newest(self) -> str | None:
         """The path of the newest checkpoint, or None."""
         self.wait()
         steps = model_dirs.checkpoint_steps(self.model_dir)
         return model_dirs.checkpoint_path(self.model_dir, steps[-1]) if steps else None
 
-    def _write(self, step, state):
+    def _write(self, step: int, parts: dict[str, Any]) -> str | None:
         folder = tf.io.gfile.join(self.model_dir, SAVING)
         name = model_dirs.checkpoint_name(step)
         try:
             with tf.device("CPU:0"):
-                tf.train.Checkpoint(**tf.nest.map_structure(tf.Variable, state)).write(tf.io.gfile.join(folder, name))
+                tf.train.Checkpoint(**tf.nest.map_structure(tf.Variable, parts)).write(tf.io.gfile.join(folder, name))
             for file in sorted(tf.io.gfile.listdir(folder)):  # name.data-*, then name.index
                 if file.startswith(f"{name}."):
                     tf.io.gfile.rename(
@@ -103,27 +121,36 @@ class Checkpoints:
         finally:
             self._remove_saving()
 
-    def _remove_saving(self):
+    def _remove_saving(self) -> None:
         folder = tf.io.gfile.join(self.model_dir, SAVING)
         if tf.io.gfile.exists(folder):
             tf.io.gfile.rmtree(folder)
 
-    def _drop_old(self):
-        kept = {*model_dirs.checkpoint_steps(self.model_dir)[-self.keep :], model_dirs.best_step(self.model_dir)}
+    def _drop_old(self) -> None:
+        steps = model_dirs.checkpoint_steps(self.model_dir)
+        bad = model_dirs.last_bad_step(self.model_dir)
+        before_bad = [step for step in steps if bad is not None and step < bad]
+        kept = {*steps[-self.keep :], *before_bad[-1:], model_dirs.best_step(self.model_dir)}
         for step, files in model_dirs.checkpoint_files(self.model_dir).items():
             if step not in kept:
                 for file in sorted(files, reverse=True):  # the index first
                     tf.io.gfile.remove(tf.io.gfile.join(self.model_dir, file))
 
-    def restore(self):
+    def restore(self, before: int | None = None) -> tuple[State, tf.Tensor] | None:
         """Takes up the newest checkpoint that is whole, and sets damaged ones aside.
 
+        Args:
+            before: take the newest one of an earlier step than this, and change no file; None: of all.
+
         Returns:
-            (per-replica mems, sums), or None where there is no checkpoint.
+            (per-replica state, sums), or None where there is no checkpoint.
 
         Raises:
             InputError: all checkpoints are damaged, or the newest whole one is of another model.
         """
+        if before is not None:
+            earlier = [step for step in model_dirs.checkpoint_steps(self.model_dir) if step < before]
+            return self._read(earlier[-1]) if earlier else None
         if self.writes:
             self._remove_saving()  # of a run that was killed
         files = model_dirs.checkpoint_files(self.model_dir)
@@ -142,19 +169,19 @@ class Checkpoints:
             )
         return None
 
-    def _set_aside(self, files):
+    def _set_aside(self, files: list[str]) -> None:
         for file in sorted(files, reverse=True):
             old, new = (tf.io.gfile.join(self.model_dir, prefix + file) for prefix in ("", "damaged-"))
             tf.io.gfile.rename(old, new, overwrite=True)
 
-    def _read(self, step):
+    def _read(self, step: int) -> tuple[State, tf.Tensor]:
         with tf.device("CPU:0"):
             loop = tf.nest.map_structure(tf.Variable, _loop_state(self.structure, self.sums))
         model_dirs.read_checkpoint(model_dirs.checkpoint_path(self.model_dir, step), **self.variables, loop=loop)
-        sums, *mems = (tf.convert_to_tensor(variable) for variable in loop.values())
-        return scatter_mems(self.strategy, tf.nest.pack_sequence_as(self.structure, mems)), sums
+        sums, *state = (tf.convert_to_tensor(variable) for variable in loop.values())
+        return scatter_state(self.strategy, tf.nest.pack_sequence_as(self.structure, state)), sums
 
 
-def _loop_state(mems, sums):
-    """What the host loop carries from call to call, by name."""
-    return {"sums": sums} | {f"mems/{i}": tensor for i, tensor in enumerate(tf.nest.flatten(mems))}
+def _loop_state(state: State, sums: tf.Tensor) -> dict[str, Any]:
+    """What the host loop carries from call to call, by name; a state is "mems" in checkpoints, whatever it holds."""
+    return {"sums": sums} | {f"mems/{i}": tensor for i, tensor in enumerate(tf.nest.flatten(state))}

@@ -1,5 +1,8 @@
 """Which settings of a run may change when it is continued."""
 
+from __future__ import annotations
+
+from txl_tf.config import Config
 from txl_tf.errors import InputError
 
 FREE_TO_CHANGE = {
@@ -15,16 +18,19 @@ FREE_TO_CHANGE = {
     "peak_tflops",
     "remat",
 }
-"""Settings that change no update, but for its dropout masks: a run may be continued with other values."""
+"""Settings that change no update beyond rounding: a run may be continued with other values."""
 
 
-def refuse_drift(old, new, model_dir):
+def refuse_drift(old: Config | None, new: Config, model_dir: str) -> None:
     """InputError if a model_dir's Config and the one to continue it with would train differently."""
     if old is None:
         return
+    kinds = [f"a {config.family} trained for {config.task}" for config in (old, new)]
+    if kinds[0] != kinds[1]:
+        raise InputError(f"{model_dir} holds {kinds[0]}, not {kinds[1]}: give another --model_dir")
     differences = [
         f"{field}={getattr(getattr(new, group), field)!r} (was {getattr(getattr(old, group), field)!r})"
-        for group in ("model", "data", "train")
+        for group in ("model", "data", "objective", "train")
         for field in vars(getattr(new, group))
         if getattr(getattr(new, group), field) != getattr(getattr(old, group), field) and field not in FREE_TO_CHANGE
     ]

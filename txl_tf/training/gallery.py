@@ -1,6 +1,15 @@
 """What a run shows of its model at every evaluation: a text sample, and where attention goes."""
 
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from txl_tf.config import TrainConfig
+from txl_tf.objectives.base import AttentionView
 from txl_tf.training.attention_maps import AttentionMaps
+from txl_tf.training.board import Board
 
 
 class Gallery:
@@ -8,19 +17,26 @@ class Gallery:
 
     Args:
         board: a Board.
-        strategy, model: of the run.
-        corpus: a Corpus with a "valid" split.
-        config: a Config.
+        strategy: of the run.
+        view: of its attention; None: no attention maps.
+        config: a TrainConfig.
         sampler: () -> text, the continuation of its `prompt`; None: no sample.
     """
 
-    def __init__(self, board, strategy, model, corpus, config, sampler=None):
+    def __init__(
+        self,
+        board: Board,
+        strategy: tf.distribute.Strategy,
+        view: AttentionView | None,
+        config: TrainConfig,
+        sampler: Any = None,
+    ):
         self.board = board
-        self.maps = AttentionMaps(strategy, model, corpus, config.data.tgt_len)
-        self.run = config.train
+        self.maps = AttentionMaps(strategy, view) if view else None
+        self.config = config
         self.sampler = sampler
 
-    def show(self, step):
+    def show(self, step: int) -> None:
         """Shows the model's present weights, after `step` updates.
 
         The attention maps of all heads, a picture for each layer, come at evaluations 1, 2, 4, 8, .. and the last:
@@ -29,12 +45,14 @@ class Gallery:
         if self.sampler:
             parts = ("**Beginning of valid**", as_it_is(self.sampler.prompt), "**Continued**", as_it_is(self.sampler()))
             self.board.text(step, "sample", "\n\n".join(parts))
-        evaluations = step // self.run.eval_steps
-        all_heads = evaluations & (evaluations - 1) == 0 or step == self.run.train_steps
+        if self.maps is None:
+            return
+        evaluations = step // self.config.eval_steps
+        all_heads = evaluations & (evaluations - 1) == 0 or step == self.config.train_steps
         for name, pixels in self.maps.pictures(step, all_heads):
             self.board.picture(step, name, pixels)
 
 
-def as_it_is(text):
+def as_it_is(text: str) -> str:
     """Text as Markdown shows it letter by letter."""
     return "\n".join("    " + line for line in text.split("\n"))

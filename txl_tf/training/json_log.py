@@ -1,6 +1,9 @@
-"""Files of JSON lines that continue with the run: metrics.jsonl and evaluations.jsonl."""
+"""Files of JSON lines that continue with the run: metrics.jsonl, evaluations.jsonl and bad_steps.jsonl."""
+
+from __future__ import annotations
 
 import json
+from typing import Any
 
 import tensorflow as tf
 
@@ -17,13 +20,13 @@ class JsonLog:
         writes: whether there is a file; without, the lines that it had are continued in memory alone.
     """
 
-    def __init__(self, path, step, writes=True):
+    def __init__(self, path: str, step: int, writes: bool = True):
         self.path = path
         self.writes = writes
         self.lines = [line for line in read_json_lines(path) if line["step"] <= step]
         self._write_all()
 
-    def append(self, line):
+    def append(self, line: dict[str, Any]) -> None:
         """Adds a line. On a full disk the run goes on: the line is kept in memory, and written with the next one."""
         self.lines.append(line)
         try:
@@ -37,7 +40,7 @@ class JsonLog:
         except (OSError, tf.errors.OpError) as error:
             print(f"{self.path} could not be written ({one_line(error)}); the next line will try again", flush=True)
 
-    def _write_all(self):
-        if self.writes:
+    def _write_all(self) -> None:
+        if self.writes and (self.lines or tf.io.gfile.exists(self.path)):
             write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in self.lines))
         self.complete = True

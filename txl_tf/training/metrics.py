@@ -1,11 +1,16 @@
 """What a run reports: a line on the terminal, a line of metrics.jsonl, TensorBoard."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
+from typing import Any
 
+import keras
 import tensorflow as tf
 
-from txl_tf.models.flops import training_flops
+from txl_tf import families
+from txl_tf.config import Config
 from txl_tf.models.parameters import parameter_table
 from txl_tf.training.board import Board, setting_values
 from txl_tf.training.json_log import JsonLog
@@ -17,7 +22,7 @@ CURVES = {
 """TensorBoard's groups of what a line of metrics.jsonl has beside the loss."""
 
 
-def bits_or_perplexity(loss, unit):
+def bits_or_perplexity(loss: float, unit: str) -> tuple[str, float]:
     """The field's measure for a unit of text: ("bpc", loss / ln 2) of bytes and characters, else ("ppl", exp(loss))."""
     if unit in ("byte", "char"):
         return "bpc", loss / math.log(2)
@@ -35,19 +40,20 @@ class Metrics:
         peak_tflops: of all replicas together, for MFU; None: not known.
     """
 
-    def __init__(self, model_dir, unit, step, config, peak_tflops=None):
+    def __init__(self, model_dir: str, unit: str, step: int, config: Config, peak_tflops: float | None = None):
         self.model_dir = model_dir
         self.unit = unit
         self.step = step
         self.config = config
         self.train_steps = config.train.train_steps
         self.step_tokens = config.data.batch_size * config.data.tgt_len
-        self.step_flops = step_flops(config)
+        operations = families.task_of(config).operations
+        self.step_flops = operations(config) if operations else None
         self.peak_tflops = peak_tflops
         self.log = JsonLog(tf.io.gfile.join(model_dir, "metrics.jsonl"), step)
         self.board = Board(model_dir, step)
 
-    def describe(self, model, leave_out):
+    def describe(self, model: keras.Model, leave_out: set[str]) -> None:
         """Shows what is trained, once for a run: its settings but those in `leave_out`, and its parameters."""
         if self.step:
             return
@@ -57,7 +63,18 @@ class Metrics:
         self.board.text(0, "config", config_table(self.config))
         self.board.text(0, "parameters", parameter_table(model))
 
-    def training(self, step, loss, lr, grad_norm, param_norm, update_ratio, skipped, tokens_per_sec, epoch):
+    def training(
+        self,
+        step: int,
+        loss: float,
+        lr: float,
+        grad_norm: float,
+        param_norm: float,
+        update_ratio: float,
+        skipped: float,
+        tokens_per_sec: float,
+        epoch: float,
+    ) -> None:
         """One window of training: the means of its good steps (NaN, in JSON null, if there was none)."""
         line = {
             "step": step,
@@ -70,7 +87,7 @@ class Metrics:
             "tokens_per_sec": round(tokens_per_sec, 1),
             "epoch": round(epoch, 6),
         }
-        if self.peak_tflops:
+        if self.peak_tflops and self.step_flops:
             flops = tokens_per_sec / self.step_tokens * self.step_flops
             line["mfu"] = round(flops / (self.peak_tflops * 1e12), 4)
         line = {key: value if math.isfinite(value) else None for key, value in line.items()}
@@ -90,21 +107,14 @@ class Metrics:
             curves |= {f"{group}/{key}": line[key] for key in keys if key in line}
         self.board.scalars("train", step, curves)
 
-    def evaluation(self, step, split, result):
+    def evaluation(self, step: int, split: str, result: dict[str, Any]) -> None:
         """One evaluation during training; `result` is what inference's `evaluate` returns."""
         name, measure = bits_or_perplexity(result["loss"], self.unit)
         print(f"step {step:>7,} | {split}: loss {result['loss']:.4f} | {name} {measure:.4f}", flush=True)
         self.board.scalars(split, step, {"loss/nats_per_token": result["loss"], f"loss/{name}": measure})
 
 
-def step_flops(config):
-    """Operations of a training step's matmuls, over all replicas, by a Config: see `training_flops`."""
-    tgt_len = config.data.tgt_len
-    scored = tgt_len - tgt_len // 2 if config.train.loss_positions == "half" else tgt_len
-    return training_flops(config.model, config.data.batch_size, tgt_len, scored)
-
-
-def config_table(config):
+def config_table(config: Config) -> str:
     """A Config in Markdown: a table for each group."""
     tables = []
     for group, values in dataclasses.asdict(config).items():
@@ -113,7 +123,7 @@ def config_table(config):
     return "\n\n".join(tables)
 
 
-def duration(seconds):
+def duration(seconds: float) -> str:
     """Seconds in two units: "3 d 04 h", "4 h 05 min", "6 min 07 s"."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

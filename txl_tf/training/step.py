@@ -1,11 +1,20 @@
-"""The training step, and the host loop that carries mems from step to step on the device."""
+"""The training step, and the host loop that carries the state from step to step on the device."""
+
+from __future__ import annotations
 
 import math
 import typing
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
+from txl_tf.config import TrainConfig
 from txl_tf.distribute import compiles
+from txl_tf.layers.dropout import step_seeds
+from txl_tf.objectives.base import Batch, Objective, State
+from txl_tf.training.average import WeightAverage
+from txl_tf.training.optimizer import Adam
 
 
 class Sums(typing.NamedTuple):
@@ -22,11 +31,11 @@ class Sums(typing.NamedTuple):
     skipped: float = 0.0
     skipped_in_a_row: float = 0.0
 
-    def stacked(self):
+    def stacked(self) -> tf.Tensor:
         """As the host loop carries them."""
         return tf.stack([tf.convert_to_tensor(value, tf.float64) for value in self])
 
-    def with_step(self, loss, norm):
+    def with_step(self, loss: tf.Tensor, norm: tf.Tensor) -> Sums:
         """With one more step, of this loss and norm: scalar tensors."""
         good = is_good(loss, norm)
         bad = 1 - tf.cast(good, loss.dtype)
@@ -37,143 +46,220 @@ class Sums(typing.NamedTuple):
             skipped_in_a_row=(self.skipped_in_a_row + 1) * bad,
         )
 
-    def means(self, steps):
+    def means(self, steps: int) -> tuple[float, float]:
         """Mean loss and gradient norm of a window of so many steps: NaN if none was good."""
         good = steps - self.skipped
         return (self.loss / good, self.grad_norm / good) if good else (math.nan, math.nan)
 
 
-def is_good(loss, norm):
+def is_good(loss: tf.Tensor, norm: tf.Tensor) -> tf.Tensor:
     """Whether a step counts: loss and gradient norm, over all replicas and so alike on each, are finite."""
     return tf.math.is_finite(loss) & tf.math.is_finite(norm)
 
 
-def train_step(model, optimizer, config, seed, inputs, targets, mems, average=None):
+class Finite(typing.NamedTuple):
+    """What is finite in a step, over all replicas.
+
+    activations: bool [W], each of the objective's `activations`.
+    variables: bool [V], the gradient of each trainable variable.
+    """
+
+    activations: tf.Tensor
+    variables: tf.Tensor
+
+
+class BadStep(typing.NamedTuple):
+    """The first step of a host loop that was skipped: its place in the loop, from 0, or -1; and what was finite."""
+
+    place: tf.Tensor
+    finite: Finite
+
+
+class StepResult(typing.NamedTuple):
+    """What `train_step` returns.
+
+    loss: nats per target, the mean over the global batch.
+    norm: of the gradients before clipping.
+    state: this replica's state after the batch.
+    finite: see Finite.
+    """
+
+    loss: tf.Tensor
+    norm: tf.Tensor
+    state: State
+    finite: Finite
+
+
+def train_step(
+    objective: Objective,
+    optimizer: Adam,
+    config: TrainConfig,
+    seed: tf.Tensor,
+    batch: Batch,
+    state: State,
+    average: WeightAverage | None = None,
+    replica: Any = None,
+) -> StepResult:
     """One update on one replica; runs inside `strategy.run`.
 
-    The loss is the mean over the targets of the global batch that count (`loss_positions`), so gradients are summed
-    over replicas, and only their sum is clipped. A step that is not good (`is_good`) leaves weights, moments and
-    averages as they are and empties the memory, which may be what was wrong; it counts as a step all the same.
-    Seeds fold in the step and the replica: every step of every replica has its own dropout masks, and a resumed run
-    has those of the uninterrupted one.
+    Losses, weights and gradients are sums over targets, added up over replicas, and divided once: the loss is the mean
+    over the targets of the whole batch, and the gradient's mean is clipped. A step that is not good (`is_good`) leaves
+    weights, moments and averages as they are and returns the initial state, since the state may be what was wrong; it
+    counts as a step all the same. What is random in a lane follows from the run's seed, the step and the number of the
+    lane in the global batch: it does not depend on the number of replicas, and a resumed run has it as the
+    uninterrupted one.
 
     Args:
-        model: a TransformerXL.
+        objective: what is learned.
         optimizer: an Adam.
-        config: a TrainConfig, for clip, loss_positions and accumulate_steps.
+        config: a TrainConfig, for clip and accumulate_steps.
         seed: int32 [2], the run's.
-        inputs, targets: int32 [B / replicas, T].
-        mems: this replica's Mems.
+        batch, state: this replica's.
         average: a WeightAverage to keep up to date.
-
-    Returns:
-        loss (nats per target that counts, over the global batch), the gradients' global norm before clipping, and the
-        new Mems.
+        replica: the replica's context; None: the present one.
     """
-    replica = tf.distribute.get_replica_context()
-    seed = tf.random.fold_in(seed, optimizer.iterations)
-    seed = tf.random.fold_in(seed, replica.replica_id_in_sync_group)
-    replicas = replica.num_replicas_in_sync
-    loss, gradients, new_mems = loss_and_gradients(model, config, seed, inputs, targets, mems, replicas)
-    loss, gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, [loss, gradients])
-    norm = tf.linalg.global_norm(gradients)
+    replica = replica or tf.distribute.get_replica_context()
+    lanes = tf.nest.flatten(batch)[0].shape[0]
+    first_lane = replica.replica_id_in_sync_group * lanes
+    sums, new_state = loss_and_gradients(
+        objective, optimizer.variables, config, (seed, optimizer.iterations, first_lane), batch, state
+    )
+    sums = replica.all_reduce(tf.distribute.ReduceOp.SUM, sums)
+    with tf.name_scope("global_norm"):
+        halved_squares = tf.stack([tf.nn.l2_loss(gradient) for gradient in sums.gradients])
+        norm = tf.sqrt(2 * tf.reduce_sum(halved_squares)) / sums.weight
+    loss = sums.total / sums.weight
     good = is_good(loss, norm)
-    optimizer.apply(gradients, config.clip / tf.maximum(norm, config.clip) if config.clip else 1.0, good)
+    clip = config.clip / tf.maximum(norm, config.clip) if config.clip else 1.0
+    optimizer.apply(sums.gradients, clip / sums.weight, good)
     if average is not None:
         average.update(optimizer.iterations, good)
-    empty = model.initial_mems(inputs.shape[0])
-    return loss, norm, tf.nest.map_structure(lambda new, start: tf.where(good, new, start), new_mems, empty)
+    first_state = objective.initial_state(lanes)
+    state = tf.nest.map_structure(lambda new, first: tf.where(good, new, first), new_state, first_state)
+    return StepResult(loss, norm, state, Finite(sums.bad < 0.5, tf.math.is_finite(halved_squares)))
 
 
-def loss_and_gradients(model, config, seed, inputs, targets, mems, parts=1):
-    """What these lanes add to the loss of a batch of `parts` times as many, its gradients, and their new Mems.
+class LossSums(typing.NamedTuple):
+    """Sums over the lanes that were read.
 
-    With accumulate_steps = A the lanes are read in A groups, one after the other and each with dropout masks of its
-    own: nothing else changes, but only one group's activations are alive at a time.
+    total, weight: of the objective's Loss.
+    bad: float [W], in how many groups of lanes each of the objective's activations was not finite.
+    gradients: of the total, for each trainable variable.
+    """
+
+    total: tf.Tensor
+    weight: tf.Tensor
+    bad: tf.Tensor
+    gradients: list[tf.Tensor]
+
+
+def loss_and_gradients(
+    objective: Objective,
+    variables: list[Any],
+    config: TrainConfig,
+    seed: tuple[tf.Tensor, tf.Tensor, tf.Tensor],
+    batch: Batch,
+    state: State,
+) -> tuple[LossSums, State]:
+    """The sums of these lanes, and their new state.
+
+    With accumulate_steps = A the lanes are read in A groups, one after the other: nothing changes, but only one group's
+    activations are alive at a time.
 
     Args:
-        model, config, seed, inputs, targets, mems: as for `train_step`.
-        parts: a number.
-
-    Returns:
-        their mean loss / parts, a list of gradients of the trainable weights, Mems.
+        objective: what is learned.
+        variables: the trainable Keras variables.
+        config: a TrainConfig, for accumulate_steps.
+        seed: the run's int32 [2], the updates made, and the number of the first of these lanes in the global batch.
+        batch, state: nests of [lanes, ..].
     """
+    run_seed, step, first_lane = seed
     groups = config.accumulate_steps
-    if groups == 1:
-        return _loss_and_gradients(model, config, seed, inputs, targets, mems, parts)
+    lanes = tf.nest.flatten(batch)[0].shape[0] // groups
 
-    def cut(tensor):
+    def read_group(i: int | tf.Tensor, batch: Batch, state: State) -> tuple[LossSums, State]:
+        seeds = step_seeds(run_seed, step, first_lane + i * lanes + tf.range(lanes))
+        with tf.GradientTape() as tape:
+            loss = objective(batch, state, seeds, training=True)
+        gradients = tape.gradient(loss.total, [variable.value for variable in variables])
+        dtype = variables[0].dtype
+        total, weight, bad = (tf.cast(value, dtype) for value in (loss.total, loss.weight, ~loss.finite))
+        return LossSums(total, weight, bad, [tf.convert_to_tensor(gradient) for gradient in gradients]), loss.state
+
+    if groups == 1:
+        return read_group(0, batch, state)
+
+    def cut(tensor: tf.Tensor) -> tf.Tensor:
         return tf.reshape(tensor, [groups, tensor.shape[0] // groups, *tensor.shape[1:]])
 
-    inputs, targets, mems = tf.nest.map_structure(cut, (inputs, targets, mems))
-    memory = tf.nest.flatten(mems)
+    batch, state = tf.nest.map_structure(cut, (batch, state))
+    old = tf.nest.flatten(state)
 
-    def add_group(i, loss, gradients, new_memory):
-        group_mems = tf.nest.pack_sequence_as(mems, [tensor[i] for tensor in memory])
-        loss_i, gradients_i, mems_i = _loss_and_gradients(
-            model, config, tf.random.fold_in(seed, i), inputs[i], targets[i], group_mems, parts * groups
-        )
-        return (
-            i + 1,
-            loss + tf.cast(loss_i, loss.dtype),
-            [total + gradient for total, gradient in zip(gradients, gradients_i, strict=True)],
-            [array.write(i, new) for array, new in zip(new_memory, tf.nest.flatten(mems_i), strict=True)],
-        )
+    def add_group(i: tf.Tensor, sums: LossSums, arrays: list[tf.TensorArray]) -> tuple:
+        group_batch, group_state = tf.nest.map_structure(lambda tensor: tensor[i], (batch, state))
+        more, new = read_group(i, group_batch, group_state)
+        arrays = [array.write(i, tensor) for array, tensor in zip(arrays, tf.nest.flatten(new), strict=True)]
+        return i + 1, tf.nest.map_structure(tf.add, sums, more), arrays
 
-    _, loss, gradients, new_memory = tf.while_loop(
-        lambda i, *_: i < groups,
-        add_group,
-        (
-            0,
-            tf.zeros([], model.variable_dtype),
-            [tf.zeros(variable.shape, variable.dtype) for variable in model.trainable_variables],
-            [tf.TensorArray(tensor.dtype, groups, element_shape=tensor.shape[1:]) for tensor in memory],
-        ),
-        maximum_iterations=groups,
+    dtype = variables[0].dtype
+    zeros = LossSums(
+        tf.zeros([], dtype),
+        tf.zeros([], dtype),
+        tf.zeros([len(objective.activations)], dtype),
+        [tf.zeros(variable.shape, variable.dtype) for variable in variables],
     )
-    new_memory = [
-        tf.reshape(array.stack(), [-1, *tensor.shape[2:]]) for array, tensor in zip(new_memory, memory, strict=True)
-    ]
-    return loss, gradients, tf.nest.pack_sequence_as(mems, new_memory)
+    arrays = [tf.TensorArray(tensor.dtype, groups, element_shape=tensor.shape[1:]) for tensor in old]
+    _, sums, arrays = tf.while_loop(lambda i, *_: i < groups, add_group, (0, zeros, arrays), maximum_iterations=groups)
+    new = [tf.reshape(array.stack(), [-1, *tensor.shape[2:]]) for array, tensor in zip(arrays, old, strict=True)]
+    return sums, tf.nest.pack_sequence_as(state, new)
 
 
-def _loss_and_gradients(model, config, seed, inputs, targets, mems, parts):
-    with tf.GradientTape() as tape:
-        hidden, new_mems = model(inputs, mems, seed=seed, training=True)
-        first = targets.shape[1] // 2 if config.loss_positions == "half" else 0
-        loss = tf.reduce_mean(model.nll(hidden[:, first:], targets[:, first:])) / parts
-    variables = [variable.value for variable in model.trainable_variables]
-    return loss, [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, variables)], new_mems
+HostLoop = Callable[..., tuple[State, tf.Tensor, BadStep]]
 
 
-def make_host_loop(strategy, model, optimizer, config, average=None):
-    """A function that takes n steps in one call, with mems as per-replica values.
+def make_host_loop(
+    strategy: tf.distribute.Strategy,
+    objective: Objective,
+    optimizer: Adam,
+    config: TrainConfig,
+    average: WeightAverage | None = None,
+    compute_dtype: str = "float32",
+) -> HostLoop:
+    """A function that takes n steps in one call, with the state as per-replica values.
 
     Args:
-        strategy, model, optimizer: of the run.
+        strategy, objective, optimizer: of the run.
         config: a TrainConfig.
         average: a WeightAverage, or None.
+        compute_dtype: of the model, which decides whether XLA compiles the step on a CPU.
 
     Returns:
-        loop(iterator, mems, sums, n) -> (mems, sums), where `sums` is a stacked Sums, and n an int tensor, so that
-        other counts do not retrace.
+        loop(iterator, state, sums, n) -> (state, sums, bad), where `sums` is a stacked Sums, `bad` the loop's first
+        BadStep, and n an int tensor, so that other counts do not retrace.
     """
     seed = tf.constant([config.seed, 0])
 
-    def replica_step(inputs, targets, mems):
-        return train_step(model, optimizer, config, seed, inputs, targets, mems, average)
+    def replica_step(batch: Batch, state: State) -> StepResult:
+        return train_step(objective, optimizer, config, seed, batch, state, average)
 
-    if config.jit_compile and compiles(strategy, model.compute_dtype):
+    if config.jit_compile and compiles(strategy, compute_dtype):
         replica_step = tf.function(replica_step, jit_compile=True)
 
+    def first_of(value: Any) -> tf.Tensor:
+        return strategy.experimental_local_results(value)[0]  # it is the same on every replica
+
     @tf.function
-    def host_loop(iterator, mems, sums, n):
-        for _ in tf.range(n):
-            inputs, targets = next(iterator)
-            loss, norm, mems = strategy.run(replica_step, args=(inputs, targets, mems))
-            # Every replica has the same loss and norm: take the first's.
-            loss, norm = (tf.cast(strategy.experimental_local_results(value)[0], sums.dtype) for value in (loss, norm))
+    def host_loop(iterator: Any, state: State, sums: tf.Tensor, n: tf.Tensor) -> tuple[State, tf.Tensor, BadStep]:
+        finite = Finite(tf.fill([len(objective.activations)], True), tf.fill([len(optimizer.variables)], True))
+        bad = BadStep(tf.constant(-1), finite)
+        for i in tf.range(n):
+            result = strategy.run(replica_step, args=(next(iterator), state))
+            state = result.state
+            loss, norm, finite = tf.nest.map_structure(first_of, (result.loss, result.norm, result.finite))
+            loss, norm = tf.cast(loss, sums.dtype), tf.cast(norm, sums.dtype)
+            is_first = (bad.place < 0) & ~is_good(loss, norm)
+            bad = tf.nest.map_structure(lambda new, old: tf.where(is_first, new, old), BadStep(i, finite), bad)  # noqa: B023
             sums = Sums(*tf.unstack(sums)).with_step(loss, norm).stacked()
-        return mems, sums
+        return state, sums, bad
 
     return host_loop

@@ -8,12 +8,17 @@ host h reads the rows of its own replicas only.
 Shapes: B global batch, T = tgt_len, R replicas of a host, b = B / (hosts * R) rows of a replica.
 """
 
+from __future__ import annotations
+
 import contextlib
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from txl_tf.config import DataConfig
+from txl_tf.data.manifest import Corpus
 from txl_tf.errors import InputError
 
 # Lanes hand over so many tokens at a time, all together: enough to make the cost of an op small, little enough to
@@ -23,7 +28,75 @@ _LANE_BLOCK_TOKENS = 1 << 14
 _READ_BUFFER_BYTES = 1 << 18
 
 
-def segments_per_epoch(corpus, split, batch_size, tgt_len):
+class TrainingLanes:
+    """The batches of a training run over "train".
+
+    Args:
+        corpus: a Corpus.
+        data: a DataConfig.
+        seed: of the offsets (`random_offset`).
+
+    Attributes:
+        epoch_steps: steps in an epoch.
+        step_tokens: B T.
+        unused: tokens of the split that an epoch leaves out.
+
+    Raises:
+        InputError: the split is too small for a single batch.
+    """
+
+    def __init__(self, corpus: Corpus, data: DataConfig, seed: int):
+        self.corpus, self.data, self.seed = corpus, data, seed
+        self.epoch_steps = segments_per_epoch(corpus, "train", data.batch_size, data.tgt_len)
+        self.step_tokens = data.batch_size * data.tgt_len
+        self.unused = corpus.split("train").tokens - 1 - self.epoch_steps * self.step_tokens
+
+    def batches(self, step: int, *, host: int = 0, num_hosts: int = 1, replicas_per_host: int = 1) -> tf.data.Dataset:
+        """`training_batches` from a step on."""
+        return training_batches(
+            self.corpus,
+            self.data.batch_size,
+            self.data.tgt_len,
+            step=step,
+            random_offset=self.data.random_offset,
+            seed=self.seed,
+            host=host,
+            num_hosts=num_hosts,
+            replicas_per_host=replicas_per_host,
+        )
+
+
+class EvaluationLanes:
+    """One pass over a split; see `evaluation_batches`.
+
+    Attributes:
+        lanes: B.
+        steps: batches in the pass.
+        targets: tokens of the split but the first of each lane.
+
+    Raises:
+        InputError: some lane would have no target.
+    """
+
+    def __init__(self, corpus: Corpus, split: str, batch_size: int, tgt_len: int):
+        self.corpus, self.split, self.lanes, self.tgt_len = corpus, split, batch_size, tgt_len
+        self.steps = evaluation_steps(corpus, split, batch_size, tgt_len)
+        self.targets = corpus.split(split).tokens - batch_size
+
+    def batches(self, *, host: int = 0, num_hosts: int = 1, replicas_per_host: int = 1) -> tf.data.Dataset:
+        """`evaluation_batches`."""
+        return evaluation_batches(
+            self.corpus,
+            self.split,
+            self.lanes,
+            self.tgt_len,
+            host=host,
+            num_hosts=num_hosts,
+            replicas_per_host=replicas_per_host,
+        )
+
+
+def segments_per_epoch(corpus: Corpus, split: str, batch_size: int, tgt_len: int) -> int:
     """Training steps in an epoch: whole segments in each of the B lanes.
 
     Raises:
@@ -39,7 +112,7 @@ def segments_per_epoch(corpus, split, batch_size, tgt_len):
     return segments
 
 
-def evaluation_steps(corpus, split, batch_size, tgt_len):
+def evaluation_steps(corpus: Corpus, split: str, batch_size: int, tgt_len: int) -> int:
     """Batches in one pass of evaluation_batches.
 
     Raises:
@@ -55,18 +128,18 @@ def evaluation_steps(corpus, split, batch_size, tgt_len):
 
 
 def training_batches(
-    corpus,
-    batch_size,
-    tgt_len,
+    corpus: Corpus,
+    batch_size: int,
+    tgt_len: int,
     *,
-    split="train",
-    step=0,
-    random_offset=False,
-    seed=0,
-    host=0,
-    num_hosts=1,
-    replicas_per_host=1,
-):
+    split: str = "train",
+    step: int = 0,
+    random_offset: bool = False,
+    seed: int = 0,
+    host: int = 0,
+    num_hosts: int = 1,
+    replicas_per_host: int = 1,
+) -> tf.data.Dataset:
     """Endless training batches from any step on.
 
     An epoch is n = (N - 1) // (B T) segments of each lane, every token a target once except N - 1 - n B T, fewer than
@@ -118,7 +191,16 @@ def training_batches(
     return epochs.flat_map(epoch_batches).prefetch(tf.data.AUTOTUNE)
 
 
-def evaluation_batches(corpus, split, batch_size, tgt_len, *, host=0, num_hosts=1, replicas_per_host=1):
+def evaluation_batches(
+    corpus: Corpus,
+    split: str,
+    batch_size: int,
+    tgt_len: int,
+    *,
+    host: int = 0,
+    num_hosts: int = 1,
+    replicas_per_host: int = 1,
+) -> tf.data.Dataset:
     """One pass over a split: every token but the first of each lane is a target exactly once.
 
     The N tokens are cut into B lanes whose lengths differ by at most one; past the end of a lane targets are -1 and
@@ -138,7 +220,7 @@ def evaluation_batches(corpus, split, batch_size, tgt_len, *, host=0, num_hosts=
 
 
 @contextlib.contextmanager
-def named_read_errors(corpus):
+def named_read_errors(corpus: Corpus) -> Iterator[None]:
     """Turns what TensorFlow says when a shard turns out damaged into an InputError that names the file."""
     try:
         yield
@@ -150,14 +232,14 @@ def named_read_errors(corpus):
 class _Shards:
     """The shards of a split, read from any token on."""
 
-    def __init__(self, corpus, split):
+    def __init__(self, corpus: Corpus, split: str):
         passes = corpus.split(split).passes
         self.tokens = corpus.split(split).tokens
         self._files = np.array([[corpus.path(shard.file) for shard in shards] for shards in passes])
         self._dtype = tf.as_dtype(corpus.dtype)
         self._record_tokens, self._shard_records = corpus.record_tokens, corpus.shard_records
 
-    def read(self, epoch, start, length, block):
+    def read(self, epoch: tf.Tensor, start: tf.Tensor, length: tf.Tensor, block: int) -> tf.data.Dataset:
         """Blocks of inputs and of targets, each target the token after its input.
 
         Args:
@@ -198,7 +280,7 @@ class _Shards:
         return records.scan((tf.zeros([0], tf.int32), start % self._record_tokens, length + 1), cut).unbatch()
 
 
-def _host_lanes(batch_size, host, num_hosts, replicas_per_host):
+def _host_lanes(batch_size: int, host: int, num_hosts: int, replicas_per_host: int) -> np.ndarray:
     """The numbers of the lanes that a host reads, [R b]."""
     replicas = num_hosts * replicas_per_host
     if batch_size % replicas:
@@ -210,7 +292,13 @@ def _host_lanes(batch_size, host, num_hosts, replicas_per_host):
     return np.arange(host * rows, (host + 1) * rows, dtype=np.int64)
 
 
-def _side_by_side(lane_blocks, lanes, steps, tgt_len, replicas):
+def _side_by_side(
+    lane_blocks: Callable[[tf.Tensor, int], tf.data.Dataset],
+    lanes: np.ndarray,
+    steps: int | tf.Tensor,
+    tgt_len: int,
+    replicas: int,
+) -> tf.data.Dataset:
     """Lanes -> `steps` batches (inputs, targets) [b, T] for each replica, replica after replica.
 
     lane_blocks(lane, n) is the dataset of a lane's blocks of n tokens.

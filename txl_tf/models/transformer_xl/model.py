@@ -1,31 +1,24 @@
 """The Transformer-XL decoder with its language-model head: (tokens, mems) -> (hidden, new mems)."""
 
+from __future__ import annotations
+
 import dataclasses
-import functools
-import typing
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-from txl_tf.config import ModelConfig, from_dict
+from txl_tf.config import from_dict
+from txl_tf.layers.attention import PositionDropout
+from txl_tf.layers.chunked_softmax import Cluster
 from txl_tf.layers.decoder_layer import DecoderLayer
-from txl_tf.layers.dropout import TIME, dropout, split_seed, token_dropout
+from txl_tf.layers.dropout import TIME, Seeds, dropout, split_seed, token_dropout
 from txl_tf.layers.embedding import AdaptiveEmbedding
 from txl_tf.layers.relative import visible_keys
 from txl_tf.layers.softmax import AdaptiveSoftmax
-from txl_tf.models.positions import layer_positions
-
-
-class Mems(typing.NamedTuple):
-    """What the decoder remembers of earlier segments: a value, passed in and handed back, never kept inside.
-
-    hidden: a tuple of N tensors [B, M, D], the newest M inputs of each layer, oldest first.
-    length: int32 [B], how many of the M slots are real; the others are older than the text. It counts only where
-        empty slots are masked (`mem_init="empty"`).
-    """
-
-    hidden: tuple
-    length: tf.Tensor
+from txl_tf.models.memory import Mems
+from txl_tf.models.stack import HiddenMemory, Look, Watch, run_stack
+from txl_tf.models.transformer_xl.config import Reach, TransformerXLConfig
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -33,22 +26,22 @@ class TransformerXL(keras.Model):
     """The decoder of Dai et al. 2019 and its softmax, tied to the embedding.
 
     Args:
-        config: a ModelConfig.
+        config: a TransformerXLConfig.
 
     Example:
-        >>> model = TransformerXL(ModelConfig(vocab_size=256, n_layer=2, mem_len=32))
+        >>> model = TransformerXL(TransformerXLConfig(vocab_size=256, n_layer=2, mem_len=32))
         >>> mems = model.initial_mems(batch_size=4)
         >>> for inputs, targets in segments:  # int32 [4, T] each
         ...     hidden, mems = model(inputs, mems)
         ...     nll = model.nll(hidden, targets)  # [4, T], nats
     """
 
-    def __init__(self, config, name="transformer_xl"):
+    def __init__(self, config: TransformerXLConfig, name: str = "transformer_xl"):
         super().__init__(name=name, dtype=config.dtype)
         self.config = config
         policy, shared = self.dtype_policy, dataclasses.asdict(config)
 
-        def pick(*names):
+        def pick(*names: str) -> dict[str, Any]:
             return {name: shared[name] for name in names}
 
         vocabulary = pick(
@@ -71,7 +64,7 @@ class TransformerXL(keras.Model):
         )
         self.build((None, None))
 
-    def build(self, tokens_shape):
+    def build(self, tokens_shape) -> None:
         """Creates all weights; they depend on no length or batch size."""
         hidden_shape = (None, None, self.config.d_model)
         self.embedding.build(tokens_shape)
@@ -79,7 +72,7 @@ class TransformerXL(keras.Model):
             layer.build(hidden_shape)
         self.softmax.build(hidden_shape)
         self.shared_biases = None
-        if self.config.attn_type == "transformer_xl" and not self.config.untie_r:
+        if self.attention.shares_biases and not self.config.untie_r:
             self.shared_biases = [
                 self.add_weight(
                     name=name,
@@ -90,7 +83,17 @@ class TransformerXL(keras.Model):
             ]
         self.built = True
 
-    def initial_mems(self, batch_size, reach=None):
+    @property
+    def attention(self):
+        """The first layer's attention, which tells what is common to all: positions, and whether it can be cached."""
+        return self.decoder_layers[0].attention
+
+    @property
+    def activations(self) -> tuple[str, ...]:
+        """The names that `watch` is given, in order."""
+        return ("embedding", *(layer.name for layer in self.decoder_layers))
+
+    def initial_mems(self, batch_size: int | tf.Tensor, reach: Reach | None = None) -> Mems:
         """The memory before any text: zero vectors, attended to or masked by `mem_init`.
 
         Args:
@@ -104,15 +107,26 @@ class TransformerXL(keras.Model):
             length=tf.fill([batch_size], reach.mem_len if reach.mem_init == "zeros" else 0),
         )
 
-    def call(self, tokens, mems=None, *, reach=None, seed=None, training=False):
+    def call(
+        self,
+        tokens: tf.Tensor,
+        mems: Mems | None = None,
+        *,
+        reach: Reach | None = None,
+        seed: Seeds | tf.Tensor | None = None,
+        training: bool = False,
+        watch: Watch | None = None,
+        look: Look | None = None,
+    ) -> tuple[tf.Tensor, Mems]:
         """Reads a segment in the light of the memory.
 
         Args:
             tokens: int32 [B, T], T static.
             mems: Mems of the segments before, or None at the start.
             reach: a Reach; None: the config's. Its mem_len is that of `mems`.
-            seed: int32 [2], of this call's dropout; None: drawn from TensorFlow's global generator.
+            seed: Seeds or int32 [2], of this call's dropout; None: drawn from TensorFlow's global generator.
             training: whether to drop.
+            watch, look: as for `run_stack`; watch is also given the embedded segment.
 
         Returns:
             hidden [B, T, D], for `nll` or `log_prob`, and the new Mems; no gradient flows into either Mems.
@@ -130,30 +144,39 @@ class TransformerXL(keras.Model):
         config = self.config
         rate, token_rate = (config.dropout, config.dropemb) if training else (0.0, 0.0)
         shared_axis = TIME if config.dropout_type == "variational" else None
-        embedding_seed, position_seed, output_seed, *layer_seeds = split_seed(seed, 3 + len(self.decoder_layers))
-        token_seed, embedding_seed = split_seed(embedding_seed, 2) if token_rate else (None, embedding_seed)
+        seeds = Seeds.of(seed)
+        token_seed, position_seed = split_seed(seeds.shared, 2)
+        embedding_seed, output_seed, *layer_seeds = split_seed(seeds.lanes, 2 + len(self.decoder_layers))
         mask = visible_keys(t_len, m_len, reach.window, mems.length if reach.mem_init == "empty" else None)
         hidden = token_dropout(self.embedding(tokens), tokens, config.vocab_size, token_rate, token_seed)
         hidden = dropout(hidden, rate, embedding_seed, shared_axis)
-        positions = layer_positions(config, reach, hidden, m_len, rate, position_seed, embedding_seed, shared_axis)
-        new_hidden = []
-        for layer, memory, position, layer_seed in zip(
-            self.decoder_layers, mems.hidden, positions, layer_seeds, strict=True
-        ):
-            new_hidden.append(_shift_in(memory, hidden))
-            read = functools.partial(
-                layer,
-                positions=position,
-                attention_mask=mask,
-                biases=self.shared_biases,
-                seed=layer_seed,
-                training=training,
-            )
-            hidden = (tf.recompute_grad(read) if config.remat and training else read)(hidden, memory)
-        new_mems = Mems(tuple(new_hidden), tf.minimum(mems.length + t_len, m_len))
+        if watch is not None:
+            watch("embedding", hidden)
+        drop = PositionDropout(rate, position_seed, embedding_seed, shared_axis)
+        memory = HiddenMemory(mems.hidden)
+        hidden = run_stack(
+            self.decoder_layers,
+            hidden,
+            memory,
+            positions=self.attention.layer_positions(config.n_layer, hidden, m_len, reach.clamp_len, drop),
+            seeds=layer_seeds,
+            remat=config.remat and training,
+            watch=watch,
+            look=look,
+            attention_mask=mask,
+            biases=self.shared_biases,
+            training=training,
+        )
+        new_mems = Mems(tuple(memory.new), tf.minimum(mems.length + t_len, m_len))
         return dropout(hidden, rate, output_seed, shared_axis), new_mems
 
-    def _check_mems(self, tokens, mems, m_len):
+    def attention_probabilities(self, tokens: tf.Tensor, mems: Mems, reach: Reach | None = None) -> tf.Tensor:
+        """Where a segment's queries look: [B, N, H, T, K] in the dtype of the weights; arguments as for `call`."""
+        layers: list[tf.Tensor] = []
+        self(tokens, mems, reach=reach, look=lambda _, probabilities: layers.append(probabilities))
+        return tf.stack(layers, axis=1)
+
+    def _check_mems(self, tokens: tf.Tensor, mems: Mems, m_len: int) -> None:
         want = tf.TensorShape([tokens.shape[0], m_len, self.config.d_model])
         given = [memory.shape for memory in mems.hidden]
         if len(given) != self.config.n_layer or not all(want.is_compatible_with(shape) for shape in given):
@@ -162,7 +185,7 @@ class TransformerXL(keras.Model):
                 f"{[tuple(shape) for shape in given]}: take them from initial_mems with the same batch size and reach"
             )
 
-    def nll(self, hidden, targets, clusters=None):
+    def nll(self, hidden: tf.Tensor, targets: tf.Tensor, clusters: list[Cluster] | None = None) -> tf.Tensor:
         """Negative log-likelihood of targets [B, T] given hidden [B, T, D]: float32 [B, T], in nats.
 
         Where the target is -1 there is nothing to score: 0, with no gradient. clusters: as for `AdaptiveSoftmax.nll`.
@@ -174,24 +197,15 @@ class TransformerXL(keras.Model):
             raise ValueError(f"each of hidden's {hidden.shape[:-1]} states needs a target, got targets {targets.shape}")
         return self.softmax.nll(hidden, targets, self.embedding, clusters)
 
-    def log_prob(self, hidden):
+    def log_prob(self, hidden: tf.Tensor) -> tf.Tensor:
         """Log-probabilities of every next token: float32 [.., V]."""
         return self.softmax.log_prob(hidden, self.embedding)
 
-    def get_config(self):
-        """The ModelConfig as a dict."""
+    def get_config(self) -> dict[str, Any]:
+        """The TransformerXLConfig as a dict."""
         return {"config": dataclasses.asdict(self.config)}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> TransformerXL:
         """The model of `get_config`'s dict."""
-        return cls(from_dict(ModelConfig, config["config"], "saved model"))
-
-
-def _shift_in(memory, hidden):
-    """The newest M of [memory, hidden] along time, without gradient: [B, M, D]."""
-    m_len, t_len = memory.shape[1], hidden.shape[1]
-    hidden = tf.stop_gradient(hidden)
-    if m_len <= t_len:
-        return hidden[:, t_len - m_len :]
-    return tf.concat([memory[:, t_len:], hidden], axis=1)
+        return cls(from_dict(TransformerXLConfig, config["config"], "saved model"))

@@ -1,29 +1,18 @@
 """Named configurations: our demo, and the published models with the settings of their scripts."""
 
-import dataclasses
+from __future__ import annotations
 
-from txl_tf.config import Config, DataConfig, EvalConfig, ModelConfig, TrainConfig
-
-
-@dataclasses.dataclass(frozen=True)
-class Preset:
-    """A named configuration and what is known of it.
-
-    `parameters` counts the trainable weights at the preset's vocabulary; `published` is the result that its source or
-    the paper reports for it, not ours.
-    """
-
-    dataset: str
-    source: str
-    parameters: int
-    published: str
-    config: Config
+from txl_tf.config import DataConfig, TrainConfig
+from txl_tf.models.preset import Preset
+from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig, TransformerXLRunConfig
 
 
-def _official(model, data, train, evaluation):
-    """A preset's Config with the defaults of the official TF code (flags of tf/train.py) where a script is silent."""
+def _official(model: dict, data: dict, train: dict, evaluation: dict) -> TransformerXLRunConfig:
+    """A preset's settings: where a script is silent, the defaults of the official TF code (flags of tf/train.py)."""
     implied = {"mem_len": data["tgt_len"], "d_embed": model["d_model"], "layer_norm_epsilon": 1e-12}
-    return Config(ModelConfig(**implied | model), DataConfig(**data), TrainConfig(**train), EvalConfig(**evaluation))
+    return TransformerXLRunConfig(
+        TransformerXLConfig(**implied | model), DataConfig(**data), TrainConfig(**train), EvalConfig(**evaluation)
+    )
 
 
 _BASE_TRAIN = {"train_steps": 400_000, "learning_rate": 2.5e-4, "warmup_steps": 0}
@@ -40,14 +29,14 @@ _LM1B = {"vocab_size": 793_471, "cutoffs": (60_000, 100_000, 640_000), "div_val"
 }
 _SCRIPTS = "kimiyoung/transformer-xl, tf/scripts/"
 
-PRESETS = {
+PRESETS: dict[str, Preset] = {
     "demo": Preset(
         dataset="python_stdlib",
         source="ours: what two CPU cores learn in three minutes",
         parameters=889_856,
         published="none",
-        config=Config(
-            ModelConfig(
+        config=TransformerXLRunConfig(
+            TransformerXLConfig(
                 n_layer=4, d_model=128, d_embed=128, n_head=2, d_head=64, d_inner=512, dropout=0.0, mem_len=128
             ),
             DataConfig(batch_size=16, tgt_len=128),
@@ -100,8 +89,8 @@ PRESETS = {
         "kimiyoung/transformer-xl, pytorch/run_wt103_base.sh",  # the TF script of that name is another, smaller model
         151_107_538,
         "24.0 ppl (paper, table 1, standard)",
-        Config(
-            ModelConfig(
+        TransformerXLRunConfig(
+            TransformerXLConfig(
                 vocab_size=267_735,
                 cutoffs=(20_000, 40_000, 200_000),
                 n_layer=16,

@@ -1,8 +1,13 @@
 """A model without recurrence: every token is predicted from a fresh window, as the paper evaluates Transformers."""
 
+from __future__ import annotations
+
 import dataclasses
 
 import tensorflow as tf
+
+from txl_tf.models.transformer_xl.config import Reach
+from txl_tf.models.transformer_xl.model import TransformerXL
 
 
 class SlidingWindow:
@@ -14,16 +19,18 @@ class SlidingWindow:
         window: W.
     """
 
-    def __init__(self, model, reach, window):
+    def __init__(self, model: TransformerXL, reach: Reach, window: int):
         self.model = model
         self.reach = dataclasses.replace(reach, mem_len=0, same_length=False)
         self.window = window
 
-    def initial_state(self, batch_size):
+    def initial_state(self, batch_size: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """No tokens yet: (the window's tokens int32 [B, W], how many of them there are)."""
         return tf.zeros([batch_size, self.window], tf.int32), tf.constant(0)
 
-    def __call__(self, tokens, state):
+    def __call__(
+        self, tokens: tf.Tensor, state: tuple[tf.Tensor, tf.Tensor]
+    ) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
         """Reads a segment.
 
         Args:

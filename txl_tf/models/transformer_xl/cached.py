@@ -4,6 +4,8 @@ With fixed weights the result is that of the model with mems, while the cost per
 nothing is projected twice. Shapes: B batch, T segment, M memory, C >= M + T_max slots, H heads, d = d_head.
 """
 
+from __future__ import annotations
+
 import math
 import typing
 
@@ -11,8 +13,11 @@ import tensorflow as tf
 
 from txl_tf.errors import InputError
 from txl_tf.layers.attention import KeyValueRing
-from txl_tf.layers.attention_core import LANES
+from txl_tf.layers.attention_core import TILE
 from txl_tf.layers.relative import key_distances, sinusoids, visible_keys
+from txl_tf.models.stack import RingMemory, run_stack
+from txl_tf.models.transformer_xl.config import Reach
+from txl_tf.models.transformer_xl.model import TransformerXL
 
 
 class Cache(typing.NamedTuple):
@@ -23,8 +28,8 @@ class Cache(typing.NamedTuple):
     length: int32 [B], tokens read of each text so far, so that texts of different age can share a batch.
     """
 
-    keys: tuple
-    values: tuple
+    keys: tuple[tf.Tensor, ...]
+    values: tuple[tf.Tensor, ...]
     start: tf.Tensor
     length: tf.Tensor
 
@@ -44,9 +49,16 @@ class CachedDecoder(tf.Module):
         InputError: the model's attn_type is not transformer_xl.
     """
 
-    def __init__(self, model, reach, max_segment, whole_segments=False, keep_weights=False):
+    def __init__(
+        self,
+        model: TransformerXL,
+        reach: Reach,
+        max_segment: int,
+        whole_segments: bool = False,
+        keep_weights: bool = False,
+    ):
         super().__init__(name="cached_decoder")
-        if model.config.attn_type != "transformer_xl":
+        if not model.attention.cacheable:
             raise InputError(
                 f"attn_type={model.config.attn_type} cannot generate, score text or be exported: the cache of "
                 "projected keys is for transformer_xl alone; scripts/evaluate.py takes all"
@@ -56,37 +68,37 @@ class CachedDecoder(tf.Module):
         self.max_segment = max_segment
         self.slots = reach.mem_len + max_segment
         if model.compute_dtype == "bfloat16":  # whole tiles, for `position_scores`; the mask hides what is too old
-            self.slots = -(-self.slots // LANES) * LANES
+            self.slots = -(-self.slots // TILE) * TILE
         # Blocks of 32 slots: on a TPU smaller ones are many writes, larger ones have the ring copied to another layout.
         self._block = math.gcd(32, max_segment, self.slots) if whole_segments else 1
         self.kept = tf.nest.map_structure(
             lambda made: made if made is None else tf.Variable(made, trainable=False), self._make_kept(keep_weights)
         )
 
-    def refresh(self):
+    def refresh(self) -> None:
         """Makes what is kept of the model's weights anew, from those of now."""
         made = self._make_kept(bool(self.kept.kernels))
         tf.nest.map_structure(lambda kept, made: kept is None or kept.assign(made), self.kept, made)
 
-    def initial_cache(self, batch_size):
+    def initial_cache(self, batch_size: int | tf.Tensor) -> Cache:
         """The cache before any text: the keys and values of zero vectors. batch_size may be a tensor."""
         slots = [batch_size, 1, self.slots, 1]
         zeros = [layer.project_zero_memory() for layer in self.model.decoder_layers]
         keys, values = (tuple(tf.tile(slot, slots) for slot in part) for part in zip(*zeros, strict=True))
         return Cache(keys, values, start=tf.constant(0), length=tf.zeros([batch_size], tf.int32))
 
-    def kernels(self):
+    def kernels(self) -> list[tuple]:
         """Each layer's `kernels`, for a loop to make before it begins."""
         return tf.nest.map_structure(tf.convert_to_tensor, self.kept.kernels or self._make_kernels())
 
-    def cache_spec(self):
+    def cache_spec(self) -> Cache:
         """The TensorSpecs of a Cache of any batch size."""
         config = self.model.config
         ring = tf.TensorSpec([None, config.n_head, self.slots, config.d_head], self.model.compute_dtype)
         rings = (ring,) * config.n_layer
         return Cache(rings, rings, start=tf.TensorSpec([], tf.int32), length=tf.TensorSpec([None], tf.int32))
 
-    def __call__(self, tokens, cache, kernels=None):
+    def __call__(self, tokens: tf.Tensor, cache: Cache, kernels: list[tuple] | None = None) -> tuple[tf.Tensor, Cache]:
         """Reads a segment.
 
         Args:
@@ -101,36 +113,27 @@ class CachedDecoder(tf.Module):
         if self.reach.mem_init == "empty":
             filled = tf.minimum(cache.length, self.reach.mem_len)
         else:
-            filled = tf.fill([1], self.reach.mem_len)  # slots beyond M hide, those of the zero vectors show
+            filled = tf.fill([1], self.reach.mem_len)  # hides slots beyond M; zero vectors are visible
         mask = visible_keys(t_len, self.slots - t_len, self.reach.window, filled)
         hidden = self.model.embedding(tokens)
-        rings = []
-        for layer, kernel, *ring, position in zip(
+        rings = [KeyValueRing(*ring, cache.start) for ring in zip(cache.keys, cache.values, strict=True)]
+        memory = RingMemory(rings, kernels or self.kernels(), self._block)
+        hidden = run_stack(
             self.model.decoder_layers,
-            kernels or self.kernels(),
-            cache.keys,
-            cache.values,
-            self.kept.positions,
-            strict=True,
-        ):
-            hidden, ring = layer(
-                hidden,
-                positions=tf.convert_to_tensor(position),
-                attention_mask=mask,
-                biases=self.model.shared_biases,
-                ring=KeyValueRing(*ring, cache.start),
-                block=self._block,
-                kernels=kernel,
-            )
-            rings.append(ring)
-        keys, values, starts = zip(*rings, strict=True)
+            hidden,
+            memory,
+            positions=[tf.convert_to_tensor(position) for position in self.kept.positions],
+            attention_mask=mask,
+            biases=self.model.shared_biases,
+        )
+        keys, values, starts = zip(*memory.new, strict=True)
         return hidden, Cache(keys, values, starts[0], cache.length + t_len)
 
-    def nll(self, hidden, targets):
+    def nll(self, hidden: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         """`model.nll`."""
         return self.model.nll(hidden, targets, self.kept.clusters or None)
 
-    def _make_kept(self, keep_weights):
+    def _make_kept(self, keep_weights: bool) -> _Kept:
         """What is kept of the model's weights, in the compute dtype."""
         if not keep_weights:
             return _Kept(self._project_positions())

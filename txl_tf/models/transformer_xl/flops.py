@@ -1,7 +1,12 @@
-"""How many floating-point operations a training step needs: what MFU is the share of."""
+"""How many floating-point operations a training step needs, from which MFU is computed."""
+
+from __future__ import annotations
+
+from txl_tf.layers.decoder_layer import ATTENTION
+from txl_tf.models.transformer_xl.config import TransformerXLConfig
 
 
-def training_flops(config, batch_size, tgt_len, scored=None):
+def training_flops(config: TransformerXLConfig, batch_size: int, tgt_len: int, scored: int | None = None) -> int:
     """Multiplications and additions of the matmuls of one training step, forward and backward.
 
     Counted from the sizes alone: what the model needs, not what a program spends on it. Recomputation (`remat`),
@@ -28,7 +33,7 @@ def training_flops(config, batch_size, tgt_len, scored=None):
     With cutoffs every token counts as one of the head: the tails, which few tokens reach, add a few per cent.
 
     Args:
-        config: a ModelConfig.
+        config: a TransformerXLConfig.
         batch_size: B, over all replicas.
         tgt_len: T.
         scored: targets of a segment that are learned from; None: all T.
@@ -39,14 +44,13 @@ def training_flops(config, batch_size, tgt_len, scored=None):
     B, T, M, D = batch_size, tgt_len, config.mem_len, config.d_model
     K, E = M + T, config.n_head * config.d_head
     scored = T if scored is None else scored
-    learns_through_memory = config.pre_lnorm or config.attn_type == "alrfou"
-    relative = config.attn_type in ("transformer_xl", "shaw")
+    attention = ATTENTION[config.attn_type]
+    learns_through_memory = config.pre_lnorm or attention.learns_through_memory
 
     layer = 3 * 2 * B * T * (4 * D * E + 2 * D * config.d_inner)
     layer += (3 if learns_through_memory else 2) * 2 * B * M * 2 * D * E
-    layer += 3 * 2 * B * T * K * (3 if relative else 2) * E
-    if config.attn_type == "transformer_xl":
-        layer += 2 * 2 * K * D * E
+    layer += 3 * 2 * B * T * K * 2 * E
+    layer += attention.position_operations(K, B * T * K, D, E)
 
     head = config.cutoffs[0] + len(config.cutoffs) if config.cutoffs else config.vocab_size
     one_table = config.div_val == 1 or not config.cutoffs

@@ -1,0 +1,141 @@
+"""A third family: a table of bigrams, with a batch and a state of its own. It touches no file of txl_tf."""
+
+import dataclasses
+
+import keras
+import tensorflow as tf
+
+from txl_tf.config import Config, DataConfig, TrainConfig, require_at_least, setting
+from txl_tf.data.lanes import evaluation_batches, evaluation_steps, segments_per_epoch, training_batches
+from txl_tf.families import Family, Task
+from txl_tf.layers.dropout import keep_mask
+from txl_tf.objectives.base import FiniteWatch, Loss, Scores
+
+
+@dataclasses.dataclass(frozen=True)
+class BigramConfig:
+    vocab_size: int = setting(256, "number of tokens in the vocabulary")
+    dropout: float = setting(0.0, "of targets")
+
+    def __post_init__(self):
+        require_at_least(self, 1, "vocab_size")
+
+
+@dataclasses.dataclass(frozen=True)
+class BigramEvalConfig:
+    batch_size: int = setting(2, "lanes")
+    tgt_len: int = setting(16, "tokens per segment")
+    jit_compile: bool = setting(False, "compile")
+
+
+@dataclasses.dataclass(frozen=True)
+class BigramObjectiveConfig:
+    smoothing: float = setting(0.0, "of the targets' distribution")
+
+
+@dataclasses.dataclass(frozen=True)
+class BigramRunConfig(Config):
+    family = "bigram"
+    task = "next_token"
+
+    model: BigramConfig = dataclasses.field(default_factory=BigramConfig)
+    data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
+    eval: BigramEvalConfig = dataclasses.field(default_factory=BigramEvalConfig)
+    objective: BigramObjectiveConfig = dataclasses.field(default_factory=BigramObjectiveConfig)
+
+
+class Bigram(keras.Model):
+    def __init__(self, config):
+        super().__init__(name="bigram")
+        self.config = config
+        self.table = self.add_weight(name="table", shape=(config.vocab_size, config.vocab_size), initializer="zeros")
+        self.built = True
+
+
+class NextToken:
+    """Its batch is {"tokens": [b, T]}, its state the last token of each lane and how many were read."""
+
+    activations = ("logits",)
+
+    def __init__(self, model, config):
+        self.model, self.config = model, config
+
+    def initial_state(self, lanes):
+        return {"last": tf.zeros([lanes], tf.int32), "read": tf.zeros([lanes], tf.int32)}
+
+    def nll(self, batch, state):
+        tokens = batch["tokens"]
+        before = tf.concat([state["last"][:, None], tokens[:, :-1]], axis=1)
+        logits = tf.gather(self.model.table.value, tf.maximum(before, 0))
+        nll = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(tokens, 0), logits)
+        counts = tf.range(tokens.shape[1]) + state["read"][:, None] > 0  # the first of all has nothing before it
+        new = {"last": tokens[:, -1], "read": state["read"] + tokens.shape[1]}
+        return tf.where(counts & (tokens >= 0), tokens, -1), nll, logits, new
+
+    def __call__(self, batch, state, seed, training):
+        targets, nll, logits, state = self.nll(batch, state)
+        watch = FiniteWatch()
+        watch("logits", logits)
+        weight = tf.cast(targets >= 0, nll.dtype)
+        if training and self.model.config.dropout:
+            kept = keep_mask(tf.shape(nll), self.model.config.dropout, seed.lanes)
+            weight *= tf.cast(kept, nll.dtype)  # so the number of targets differs from lane to lane
+        return Loss(tf.reduce_sum(nll * weight), tf.reduce_sum(weight), state, watch.stacked(self.activations))
+
+
+class BigramScorer(NextToken):
+    settings = {"order": 2}  # noqa: RUF012
+
+    def refresh(self):
+        pass
+
+    def __call__(self, batch, state):
+        targets, nll, _, state = self.nll(batch, state)
+        return Scores(targets, tf.where(targets >= 0, nll, 0), state)
+
+
+def as_batch(inputs, targets):
+    return {"tokens": tf.where(targets >= 0, inputs, -1)}
+
+
+class TrainingTokens:
+    def __init__(self, corpus, config):
+        self.corpus, self.data = corpus, config.data
+        self.epoch_steps = segments_per_epoch(corpus, "train", config.data.batch_size, config.data.tgt_len)
+        self.step_tokens = config.data.batch_size * config.data.tgt_len
+        self.unused = 0
+
+    def batches(self, step, **hosts):
+        batches = training_batches(self.corpus, self.data.batch_size, self.data.tgt_len, step=step, **hosts)
+        return batches.map(as_batch)
+
+
+class EvaluationTokens:
+    def __init__(self, corpus, split, config):
+        self.corpus, self.split, self.lanes, self.tgt_len = corpus, split, config.eval.batch_size, config.eval.tgt_len
+        self.steps = evaluation_steps(corpus, split, self.lanes, self.tgt_len)
+        self.targets = corpus.split(split).tokens - 2 * self.lanes
+
+    def batches(self, **hosts):
+        return evaluation_batches(self.corpus, self.split, self.lanes, self.tgt_len, **hosts).map(as_batch)
+
+
+FAMILY = Family(
+    name="bigram",
+    title="bigram table",
+    model=Bigram,
+    tasks={
+        "next_token": Task(
+            config=BigramRunConfig,
+            objective=NextToken,
+            training_data=TrainingTokens,
+            scorer=BigramScorer,
+            evaluation_data=EvaluationTokens,
+            batch_spec=lambda config, lanes, training: {
+                "tokens": tf.TensorSpec([lanes, config.data.tgt_len], tf.int32)
+            },
+            fit_to_corpus=lambda config, corpus, given: config.replace(model={"vocab_size": corpus.vocab_size}),
+        )
+    },
+)

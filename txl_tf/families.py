@@ -1,0 +1,230 @@
+"""The one place that lists models. A family is one registration; everything else asks here.
+
+TensorFlow is loaded only by what needs it: the functions below import late.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from txl_tf.config import Config, parse_config
+from txl_tf.errors import InputError
+from txl_tf.models.preset import Preset
+from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
+from txl_tf.models.transformer_xl.presets import PRESETS as TRANSFORMER_XL_PRESETS
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
+    from txl_tf.data.manifest import Corpus
+    from txl_tf.objectives.base import AttentionView, Objective, Scorer
+
+
+class TrainingData(Protocol):
+    """The batches of a run: of `epoch_steps` steps with `step_tokens` tokens each, `unused` are left over."""
+
+    epoch_steps: int
+    step_tokens: int
+    unused: int
+
+    def batches(self, step: int, *, host: int, num_hosts: int, replicas_per_host: int) -> tf.data.Dataset:
+        """Endless batches from a step on, those of one host's replicas in turn."""
+
+
+class EvaluationData(Protocol):
+    """One pass over a split: `steps` batches of `lanes` lanes with `targets` targets in all."""
+
+    lanes: int
+    steps: int
+    targets: int
+
+    def batches(self, *, host: int, num_hosts: int, replicas_per_host: int) -> tf.data.Dataset:
+        """The batches of one host's replicas in turn."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One thing that models of a family are trained for.
+
+    Attributes:
+        config: the subclass of Config with the settings of such a run.
+        objective: (model, config) -> Objective.
+        training_data: (corpus, config) -> TrainingData.
+        scorer: (model, config, and what a family offers beside) -> Scorer.
+        evaluation_data: (corpus, split, config) -> EvaluationData.
+        batch_spec: (config, lanes, training) -> nest of TensorSpecs: a batch of training, or of evaluation.
+        fit_to_corpus: (config, corpus, names of settings that the user gave) -> config, with what the data decide.
+        operations: config -> the operations of a training step over all replicas, for MFU; None: not counted.
+        attention: (model, corpus, config) -> AttentionView, for TensorBoard; None: nothing is shown.
+    """
+
+    config: type[Config]
+    objective: Callable[[keras.Model, Any], Objective]
+    training_data: Callable[[Corpus, Any], TrainingData]
+    scorer: Callable[..., Scorer]
+    evaluation_data: Callable[[Corpus, str, Any], EvaluationData]
+    batch_spec: Callable[[Any, int, bool], Any]
+    fit_to_corpus: Callable[[Any, Corpus, frozenset[str]], Any]
+    operations: Callable[[Any], int] | None = None
+    attention: Callable[[keras.Model, Corpus, Any], AttentionView] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """A kind of model.
+
+    Attributes:
+        name: as in config.json.
+        title: for people.
+        model: the settings' group "model" -> the model, its weights made.
+        tasks: what its models are trained for, by name.
+        presets: named configurations.
+        generates: whether its models continue texts token by token (generate, score, export).
+    """
+
+    name: str
+    title: str
+    model: Callable[[Any], keras.Model]
+    tasks: Mapping[str, Task]
+    presets: Mapping[str, Preset] = dataclasses.field(default_factory=dict)
+    generates: bool = False
+
+
+def _transformer_xl(config: Any) -> keras.Model:
+    from txl_tf.models.transformer_xl.model import TransformerXL
+
+    return TransformerXL(config)
+
+
+def _causal_lm(model: Any, config: TransformerXLRunConfig) -> Objective:
+    from txl_tf.objectives.causal_lm import CausalLM
+
+    return CausalLM(model, config.objective)
+
+
+def _training_lanes(corpus: Corpus, config: Config) -> TrainingData:
+    from txl_tf.data.lanes import TrainingLanes
+
+    return TrainingLanes(corpus, config.data, config.train.seed)
+
+
+def _causal_scorer(model: Any, config: TransformerXLRunConfig, sliding_window: int = 0) -> Scorer:
+    from txl_tf.objectives.causal_lm import CausalScorer
+
+    return CausalScorer(model, *config.for_evaluation(), sliding_window)
+
+
+def _evaluation_lanes(corpus: Corpus, split: str, config: TransformerXLRunConfig) -> EvaluationData:
+    from txl_tf.data.lanes import EvaluationLanes
+
+    return EvaluationLanes(corpus, split, config.eval.batch_size, config.eval.tgt_len)
+
+
+def _segment_spec(config: TransformerXLRunConfig, lanes: int, training: bool) -> Any:
+    import tensorflow as tf
+
+    tokens = tf.TensorSpec([lanes, (config.data if training else config.eval).tgt_len], tf.int32)
+    return tokens, tokens
+
+
+def _fit_vocabulary(config: TransformerXLRunConfig, corpus: Corpus, given: frozenset[str]) -> TransformerXLRunConfig:
+    if config.model.cutoffs and not corpus.cutoffs and "cutoffs" not in given:
+        raise InputError(f"the preset has an adaptive softmax, and {corpus.data_dir} has no cutoffs: give --cutoffs")
+    cutoffs = corpus.cutoffs if config.model.cutoffs else ()
+    model = dataclasses.replace(config.model, vocab_size=corpus.vocab_size, cutoffs=cutoffs)
+    return dataclasses.replace(config, model=model)
+
+
+def _transformer_xl_operations(config: TransformerXLRunConfig) -> int:
+    from txl_tf.models.transformer_xl.flops import training_flops
+
+    tgt_len = config.data.tgt_len
+    scored = tgt_len - tgt_len // 2 if config.objective.loss_positions == "half" else tgt_len
+    return training_flops(config.model, config.data.batch_size, tgt_len, scored)
+
+
+def _causal_attention(model: Any, corpus: Corpus, config: TransformerXLRunConfig) -> AttentionView:
+    from txl_tf.objectives.causal_lm import attention_view
+
+    return attention_view(model, corpus, config.data.tgt_len)
+
+
+TRANSFORMER_XL = Family(
+    name="transformer_xl",
+    title="Transformer-XL",
+    model=_transformer_xl,
+    tasks={
+        "causal_lm": Task(
+            config=TransformerXLRunConfig,
+            objective=_causal_lm,
+            training_data=_training_lanes,
+            scorer=_causal_scorer,
+            evaluation_data=_evaluation_lanes,
+            batch_spec=_segment_spec,
+            fit_to_corpus=_fit_vocabulary,
+            operations=_transformer_xl_operations,
+            attention=_causal_attention,
+        )
+    },
+    presets=TRANSFORMER_XL_PRESETS,
+    generates=True,
+)
+
+_FAMILIES: dict[str, Family] = {}
+
+
+def register(family: Family) -> None:
+    """Adds a family.
+
+    Raises:
+        ValueError: one of its presets has the name of another's.
+    """
+    taken = set(presets()) & set(family.presets)
+    if taken:
+        raise ValueError(f"family {family.name}: preset names {sorted(taken)} are taken")
+    _FAMILIES[family.name] = family
+
+
+def presets() -> dict[str, Preset]:
+    """All presets by name."""
+    return {name: preset for family in _FAMILIES.values() for name, preset in family.presets.items()}
+
+
+def family_of(config: Config) -> Family:
+    """The family of a run's settings."""
+    return _FAMILIES[config.family]
+
+
+def task_of(config: Config) -> Task:
+    """What a run with these settings trains for."""
+    return _FAMILIES[config.family].tasks[config.task]
+
+
+def run_configs() -> list[type[Config]]:
+    """The settings of every task of every family."""
+    return [task.config for family in _FAMILIES.values() for task in family.tasks.values()]
+
+
+def config_from_json(text: str, where: str = "config.json") -> Config:
+    """The settings in the text of a config.json; what is missing has its default.
+
+    Raises:
+        InputError: not JSON, an unknown family, task, group or key, or a value of the wrong type; `where` names the
+            place.
+    """
+    groups = parse_config(text, where)
+    groups.pop("format")
+    name = groups.pop("family", TRANSFORMER_XL.name)
+    family = _FAMILIES.get(name)
+    if family is None:
+        raise InputError(f"{where} is of family {name!r}; known are {', '.join(_FAMILIES)}")
+    task = groups.pop("task", next(iter(family.tasks)))
+    if task not in family.tasks:
+        raise InputError(f"{where} is of task {task!r}; {family.title} has {', '.join(family.tasks)}")
+    return family.tasks[task].config.from_groups(groups, where)
+
+
+register(TRANSFORMER_XL)

@@ -1,0 +1,121 @@
+"""The one loop over a model's layers: for training, evaluation with mems, the cache of inference and attention maps.
+
+What memory is, and who looks on, is passed in.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from txl_tf.layers.attention import Kernels, KeyValueRing
+from txl_tf.layers.decoder_layer import DecoderLayer
+from txl_tf.models.memory import shift_in
+
+Watch = Callable[[str, tf.Tensor], None]
+"""Is given the name and value of each activation: watch("layer_3", hidden)."""
+
+Look = Callable[[int, tf.Tensor], None]
+"""Is given each layer's number and attention probabilities [B, H, T, K]."""
+
+
+class Memory(Protocol):
+    """What the layers remember of earlier segments, and how they read a segment in the light of it."""
+
+    def remember(self, i: int, hidden: tf.Tensor) -> None:
+        """Takes in what layer i is about to read, [B, T, D]."""
+
+    def read(self, i: int, layer: DecoderLayer, hidden: tf.Tensor, **inputs: Any) -> tf.Tensor:
+        """Layer i's output for `hidden`."""
+
+
+class HiddenMemory:
+    """Memory as hidden states; `new` holds those after the segment.
+
+    Args:
+        old: the states of each layer before the segment, N tensors [B, M, D].
+        remembered: how many positions of the segment, from its first one on, are remembered; None: all.
+    """
+
+    def __init__(self, old: Sequence[tf.Tensor], remembered: int | None = None):
+        self.old = old
+        self.remembered = remembered
+        self.new: list[tf.Tensor] = []
+
+    def remember(self, i: int, hidden: tf.Tensor) -> None:
+        """See Memory."""
+        self.new.append(shift_in(self.old[i], hidden[:, : self.remembered]))
+
+    def read(self, i: int, layer: DecoderLayer, hidden: tf.Tensor, **inputs: Any) -> tf.Tensor:
+        """See Memory."""
+        return layer(hidden, self.old[i], **inputs)
+
+
+class RingMemory:
+    """Memory as rings of projected keys and values, for inference; `new` holds those after the segment.
+
+    Args:
+        old: each layer's KeyValueRing before the segment.
+        kernels: each layer's `kernels`.
+        block: as for `MemoryAttention.extend`.
+    """
+
+    def __init__(self, old: Sequence[KeyValueRing], kernels: Sequence[tuple[Kernels, ...]], block: int = 1):
+        self.old = old
+        self.kernels = kernels
+        self.block = block
+        self.new: list[KeyValueRing] = []
+
+    def remember(self, i: int, hidden: tf.Tensor) -> None:
+        """Nothing: the layer writes the ring."""
+
+    def read(self, i: int, layer: DecoderLayer, hidden: tf.Tensor, **inputs: Any) -> tf.Tensor:
+        """See Memory."""
+        output, ring = layer(hidden, ring=self.old[i], kernels=self.kernels[i], block=self.block, **inputs)
+        self.new.append(ring)
+        return output
+
+
+def run_stack(
+    layers: Sequence[DecoderLayer],
+    hidden: tf.Tensor,
+    memory: Memory,
+    *,
+    positions: Sequence[tf.Tensor | None],
+    seeds: Sequence[tf.Tensor | None] | None = None,
+    remat: bool = False,
+    watch: Watch | None = None,
+    look: Look | None = None,
+    **inputs: Any,
+) -> tf.Tensor:
+    """Reads a segment, layer after layer.
+
+    Args:
+        layers: N of them.
+        hidden: the embedded segment [B, T, D].
+        memory: of the segments before; afterwards it also holds what is remembered of this one.
+        positions: each layer's, as its attention takes them.
+        seeds: each layer's, as for `dropout`; None: no layer has one.
+        remat: keep only each layer's input for the backward pass and compute the rest again.
+        watch: is given every layer's output.
+        look: is given every layer's attention probabilities.
+        inputs: what all layers are called with beside these.
+
+    Returns:
+        the last layer's output [B, T, D].
+    """
+    for i, layer in enumerate(layers):
+        memory.remember(i, hidden)
+        own = {"positions": positions[i]}
+        if seeds is not None:
+            own["seed"] = seeds[i]
+        if look is not None:
+            own["look"] = functools.partial(look, i)
+        read = functools.partial(memory.read, i, layer, **own, **inputs)
+        hidden = (tf.recompute_grad(read) if remat else read)(hidden)
+        if watch is not None:
+            watch(layer.name, hidden)
+    return hidden

@@ -1,0 +1,179 @@
+"""The settings of a Transformer-XL: its model, how far its attention reaches, and a whole run."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from txl_tf.config import (
+    CausalLMConfig,
+    Config,
+    DataConfig,
+    TrainConfig,
+    require,
+    require_at_least,
+    require_choices,
+    setting,
+    update,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TransformerXLConfig:
+    """The architecture. All but the last group fixes the weights; the last says how far attention reaches."""
+
+    vocab_size: int = setting(256, "number of tokens in the vocabulary, V; taken from the data when training")
+    n_layer: int = setting(12, "number of decoder layers, N")
+    d_model: int = setting(512, "width of the hidden states, D; even")
+    d_embed: int = setting(512, "width of the embeddings (of the most frequent cluster)")
+    n_head: int = setting(8, "attention heads per layer, H")
+    d_head: int = setting(64, "size of one attention head")
+    d_inner: int = setting(2048, "width of the feed-forward block's hidden layer")
+    attn_type: str = setting(
+        "transformer_xl",
+        "how attention learns of positions, official numbers in brackets: the paper's relative encoding [0], 'shaw' "
+        "learned relative keys [1], 'vaswani' sinusoids added to the input [2], 'alrfou' vectors learned per layer and "
+        "added to its input [3]",
+        choices=("transformer_xl", "shaw", "vaswani", "alrfou"),
+    )
+    max_klen: int = setting(
+        1024,
+        "positions that shaw and alrfou tell apart, officially tgt_len + mem_len of training; farther ones are alike",
+    )
+    untie_r: bool = setting(False, "a global content and position bias (u, v) for each layer instead of one for all")
+    cutoffs: tuple[int, ...] = setting((), "ids at which the clusters of the adaptive softmax end; empty: full softmax")
+    div_val: int = setting(1, "divide the embedding width by this from cluster to cluster")
+    tie_weight: bool = setting(True, "softmax and embedding share their tables")
+    proj_share_all_but_first: bool = setting(False, "softmax and embedding share projections of all tail clusters")
+    proj_same_dim: bool = setting(True, "project clusters that have the model's width, too")
+    activation: str = setting("relu", "of the feed-forward block", choices=("relu", "gelu"))
+    pre_lnorm: bool = setting(
+        False, "normalise what the sublayers read instead of their sums; as officially, none follows the last layer"
+    )
+    layer_norm_epsilon: float = setting(1e-5, "added to the variance in layer norm")
+    init_std: float = setting(0.02, "standard deviation of initial weights")
+    proj_init_std: float = setting(0.01, "standard deviation of initial embedding projections")
+    dtype: str = setting(
+        "float32", "Keras dtype policy of the computation", choices=("float32", "mixed_bfloat16", "float64")
+    )
+    remat: bool = setting(
+        False, "keep only each layer's input for the backward pass and compute the rest again: less memory, same result"
+    )
+    dropout: float = setting(0.1, "dropout of embeddings, positions, sublayer outputs and feed-forward")
+    dropout_type: str = setting(
+        "standard",
+        "'variational': one mask for all positions, as AWD-LSTM and the paper's PTB result (not for dropatt)",
+        choices=("standard", "variational"),
+    )
+    dropemb: float = setting(0.0, "dropout of whole words of the vocabulary at the input, as in AWD-LSTM")
+    dropatt: float = setting(0.0, "dropout of attention probabilities")
+
+    mem_len: int = setting(512, "memory slots per layer, M")
+    clamp_len: int = setting(-1, "distances beyond this one look alike; <= 0: all are told apart")
+    same_length: bool = setting(False, "every query sees equally many keys, instead of all that are there")
+    same_length_window: str = setting(
+        "tf", "keys a query sees with same_length: 'tf' mem_len + 1, 'pytorch' mem_len", choices=("tf", "pytorch")
+    )
+    mem_init: str = setting(
+        "zeros",
+        "empty memory slots: 'zeros' are attended to as zero vectors (official TF), 'empty' are masked "
+        "(official PyTorch)",
+        choices=("zeros", "empty"),
+    )
+
+    def __post_init__(self) -> None:
+        """Refuses sizes that make no model."""
+        require_choices(self)
+        require_at_least(self, 1, "vocab_size", "n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner")
+        require_at_least(self, 1, "div_val", "max_klen")
+        require(self.d_model % 2 == 0, f"d_model={self.d_model} must be even: half sines, half cosines")
+        require_at_least(self, 0, "mem_len")
+        for name in ("dropout", "dropemb", "dropatt"):
+            require(0 <= getattr(self, name) < 1, f"{name}={getattr(self, name)} must be in [0, 1)")
+        bounds = (0, *self.cutoffs, self.vocab_size)
+        require(
+            all(low < high for low, high in itertools.pairwise(bounds)),
+            f"cutoffs={list(self.cutoffs)} must rise and stay below vocab_size={self.vocab_size}",
+        )
+        narrowest = self.d_embed // self.div_val ** len(self.cutoffs)
+        require(narrowest >= 1, f"div_val={self.div_val} leaves nothing of d_embed={self.d_embed} for the last cluster")
+
+    @property
+    def reach(self) -> Reach:
+        """The settings that say how far attention reaches."""
+        return Reach(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Reach)})
+
+
+@dataclasses.dataclass(frozen=True)
+class Reach:
+    """How far attention reaches: all of it may differ between training and evaluation with the same weights.
+
+    The fields are those of `TransformerXLConfig`, where they are described.
+    """
+
+    mem_len: int
+    clamp_len: int = -1
+    same_length: bool = False
+    same_length_window: str = "tf"
+    mem_init: str = "zeros"
+
+    @property
+    def window(self) -> int | None:
+        """The number of keys a query sees, itself included, or None where it sees all of the past."""
+        return self.mem_len + (self.same_length_window == "tf") if self.same_length else None
+
+
+@dataclasses.dataclass(frozen=True)
+class EvalConfig:
+    """How far attention reaches in evaluation, usually farther than in training; the weights are the same."""
+
+    batch_size: int = setting(10, "lanes the split is cut into")
+    tgt_len: int = setting(80, "tokens per segment")
+    mem_len: int = setting(2100, "memory slots per layer")
+    clamp_len: int = setting(820, "distances beyond this one look alike; <= 0: all are told apart")
+    same_length: bool = setting(True, "every query sees equally many keys")
+    jit_compile: bool = setting(True, "compile evaluation with XLA on one CPU or GPU (a TPU always compiles)")
+
+    def __post_init__(self) -> None:
+        """Refuses empty batches."""
+        for name in ("batch_size", "tgt_len"):
+            require(getattr(self, name) >= 1, f"evaluation's {name}={getattr(self, name)} must be at least 1")
+        require(self.mem_len >= 0, f"evaluation's mem_len={self.mem_len} must not be negative")
+
+    def reach(self, training: Reach) -> Reach:
+        """The Reach of evaluation, given that of training."""
+        return dataclasses.replace(
+            training, mem_len=self.mem_len, clamp_len=self.clamp_len, same_length=self.same_length
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class TransformerXLRunConfig(Config):
+    """All settings of a Transformer-XL's training run."""
+
+    family: ClassVar[str] = "transformer_xl"
+    task: ClassVar[str] = "causal_lm"
+
+    model: TransformerXLConfig = dataclasses.field(default_factory=TransformerXLConfig)
+    data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
+    eval: EvalConfig = dataclasses.field(default_factory=EvalConfig)
+    objective: CausalLMConfig = dataclasses.field(default_factory=CausalLMConfig)
+
+    @classmethod
+    def from_groups(cls, groups: Mapping[str, Any], where: str) -> TransformerXLRunConfig:
+        """As for every Config; also from the groups of format 1."""
+        train = groups.get("train")
+        if isinstance(train, Mapping) and "loss_positions" in train:
+            rest = {name: value for name, value in train.items() if name != "loss_positions"}
+            groups = {**groups, "train": rest, "objective": {"loss_positions": train["loss_positions"]}}
+        return super().from_groups(groups, where)
+
+    def for_evaluation(self, **overrides: Any) -> tuple[EvalConfig, Reach]:
+        """How to evaluate, with `overrides` of EvalConfig fields or mem_init (None: keep)."""
+        given = {name: value for name, value in overrides.items() if value is not None}
+        mem_init = given.pop("mem_init", self.model.mem_init)
+        evaluation = update(self.eval, given)
+        return evaluation, evaluation.reach(dataclasses.replace(self.model.reach, mem_init=mem_init))

@@ -1,0 +1,1 @@
+"""Objectives: what is learned, apart from what learns."""

@@ -1,0 +1,127 @@
+"""Causal language modelling: every token is predicted from those before it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from txl_tf.config import CausalLMConfig
+from txl_tf.data.lanes import evaluation_batches
+from txl_tf.data.manifest import Corpus
+from txl_tf.layers.dropout import Seeds
+from txl_tf.models.memory import Mems
+from txl_tf.models.transformer_xl.cached import CachedDecoder
+from txl_tf.models.transformer_xl.config import EvalConfig, Reach
+from txl_tf.models.transformer_xl.model import TransformerXL
+from txl_tf.models.transformer_xl.sliding_window import SlidingWindow
+from txl_tf.objectives.base import AttentionView, FiniteWatch, Loss, Scores
+
+Segment = tuple[tf.Tensor, tf.Tensor]
+"""Inputs and targets, int32 [b, T] each; where a target is -1 there is nothing to learn or to score."""
+
+
+class CausalLM:
+    """The objective; its state is the model's Mems.
+
+    Args:
+        model: a TransformerXL.
+        config: a CausalLMConfig.
+    """
+
+    def __init__(self, model: TransformerXL, config: CausalLMConfig):
+        self.model = model
+        self.config = config
+        self.activations = (*model.activations, "loss")
+
+    def initial_state(self, lanes: int) -> Mems:
+        """The memory before any text."""
+        return self.model.initial_mems(lanes)
+
+    def __call__(self, batch: Segment, state: Mems, seed: Seeds | None, training: bool) -> Loss:
+        """The loss of a segment; see Objective."""
+        inputs, targets = batch
+        watch = FiniteWatch()
+        hidden, state = self.model(inputs, state, seed=seed, training=training, watch=watch)
+        first = targets.shape[1] // 2 if self.config.loss_positions == "half" else 0
+        hidden, targets = (hidden[:, first:], targets[:, first:]) if first else (hidden, targets)
+        nll = self.model.nll(hidden, targets)
+        watch("loss", nll)
+        weight = tf.reduce_sum(tf.cast(targets >= 0, nll.dtype))
+        return Loss(tf.reduce_sum(nll), weight, state, watch.stacked(self.activations))
+
+
+class CausalScorer:
+    """Evaluates a Transformer-XL: through the cache where its attention has one, else with mems.
+
+    Args:
+        model: a TransformerXL, made in the strategy's scope.
+        evaluation: an EvalConfig, for the segments' length.
+        reach: a Reach: memory length, clamp_len and window, which may differ from training's.
+        sliding_window: W > 0: no memory, each token is predicted from a fresh window of the W tokens before it, as
+            the paper evaluates Transformers without recurrence (its table 9).
+    """
+
+    def __init__(self, model: TransformerXL, evaluation: EvalConfig, reach: Reach, sliding_window: int = 0):
+        self.model = model
+        self.reach = reach
+        self._cached: CachedDecoder | None = None
+        if sliding_window:
+            window = SlidingWindow(model, reach, sliding_window)
+            self.initial_state, self._read = window.initial_state, window
+        elif model.attention.cacheable:
+            keep_weights = model.compute_dtype != model.variable_dtype
+            length = evaluation.tgt_len
+            self._cached = CachedDecoder(model, reach, length, whole_segments=True, keep_weights=keep_weights)
+            self.initial_state, self._read = self._cached.initial_cache, self._cached
+        else:
+            self.initial_state, self._read = self._initial_mems, self._read_with_mems
+        self.settings: dict[str, Any] = {
+            "tgt_len": evaluation.tgt_len,
+            **dataclasses.asdict(reach),
+            "mem_len": 0 if sliding_window else reach.mem_len,
+            "sliding_window": sliding_window,
+        }
+
+    def _initial_mems(self, lanes: int) -> Mems:
+        return self.model.initial_mems(lanes, self.reach)
+
+    def _read_with_mems(self, tokens: tf.Tensor, mems: Mems) -> tuple[tf.Tensor, Mems]:
+        return self.model(tokens, mems, reach=self.reach)
+
+    def refresh(self) -> None:
+        """Makes what is kept of the weights anew."""
+        if self._cached is not None:
+            self._cached.refresh()
+
+    def __call__(self, batch: Segment, state: Any) -> Scores:
+        """The scores of a segment; see Scorer."""
+        inputs, targets = batch
+        hidden, state = self._read(inputs, state)
+        nll = (self._cached or self.model).nll(hidden, targets)
+        return Scores(targets, nll, state)
+
+
+def attention_view(model: TransformerXL, corpus: Corpus, tgt_len: int) -> AttentionView:
+    """Attention over the first segment of valid that finds its memory full.
+
+    Args:
+        model: a TransformerXL.
+        corpus: a Corpus with a "valid" split.
+        tgt_len: of training; segments are at most as long as the memory, where there is one.
+    """
+    reach = model.config.reach
+    m_len = reach.mem_len
+    t_len = min(tgt_len, m_len or tgt_len)
+    batches = evaluation_batches(corpus, "valid", 1, t_len).take(-(-m_len // t_len) + 1)
+    tokens = tf.stack([inputs for inputs, _ in batches])
+
+    def probabilities(tokens: tf.Tensor) -> tf.Tensor:
+        def read(mems: Mems, segment: tf.Tensor) -> Mems:
+            return model(segment, mems, reach=reach)[1]
+
+        mems = tf.foldl(read, tokens[:-1], initializer=model.initial_mems(1, reach))
+        return model.attention_probabilities(tokens[-1], mems, reach)[0]
+
+    return AttentionView(tokens, probabilities, m_len)
