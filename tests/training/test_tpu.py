@@ -41,19 +41,20 @@ def ops_by_name(graph):
 
 
 either_run = pytest.mark.parametrize(
-    ("model_changes", "train_changes"),
+    ("model_changes", "train_changes", "positions"),
     [
-        ({}, {"average_from_step": 5}),
+        ({}, {"average_from_step": 5}, "full"),
         (
             {"cutoffs": (10, 30), "div_val": 2, "mem_init": "empty", "remat": True, "same_length": True},
-            {"accumulate_steps": 2, "ema_decay": 0.9, "loss_positions": "half", "bfloat16_moments": True},
+            {"accumulate_steps": 2, "ema_decay": 0.9, "bfloat16_moments": True},
+            "half",
         ),
     ],
 )
 
 
 @either_run
-def test_the_host_loop_traces_under_tpu_strategy(model_changes, train_changes):
+def test_the_host_loop_traces_under_tpu_strategy(model_changes, train_changes, positions):
     config = TrainConfig(train_steps=10, **train_changes)
     with tf.Graph().as_default() as graph:
         strategy = replicas.tpu_cores(CORES)
@@ -67,7 +68,7 @@ def test_the_host_loop_traces_under_tpu_strategy(model_changes, train_changes):
                 return [strategy.run(lambda: tf.zeros([B // CORES, T], tf.int32)) for _ in range(2)]
 
         first_mems = initial_mems(strategy, model, B)
-        host_loop = make_host_loop(strategy, model, optimizer, config, average)
+        host_loop = make_host_loop(strategy, model, optimizer, config, average, loss_positions=positions)
         mems, _ = host_loop(Batches(), first_mems, Sums().stacked(), tf.constant(3))
     for before, after in zip(tf.nest.flatten(first_mems), tf.nest.flatten(mems), strict=True):
         for tensor in (*before.values, *after.values):
@@ -79,7 +80,7 @@ def test_the_host_loop_traces_under_tpu_strategy(model_changes, train_changes):
 
 
 @either_run
-def test_loss_gradients_and_mems_are_lowered_for_a_tpu(model_changes, train_changes):
+def test_loss_gradients_and_mems_are_lowered_for_a_tpu(model_changes, train_changes, positions):
     """By TensorFlow's TPU wheel, with its kernels for TPUs; it lowers no variables, so weights are constants here."""
     if distribute.has_xla():
         pytest.skip("needs TensorFlow's TPU wheel: make test-tpu")
@@ -91,7 +92,8 @@ def test_loss_gradients_and_mems_are_lowered_for_a_tpu(model_changes, train_chan
     @tf.function(autograph=False)
     def step(inputs, targets, *mems):
         mems = tf.nest.pack_sequence_as(model.initial_mems(B), mems)
-        return loss_and_gradients(model, config, tf.constant([1, 0]), inputs, targets, mems)
+        seed = tf.constant([1, 0])
+        return loss_and_gradients(model, config, seed, inputs, targets, mems, loss_positions=positions)
 
     step = convert_variables_to_constants_v2(step.get_concrete_function(*arguments), lower_control_flow=False)
     compiled = tf.function(step, jit_compile=True, autograph=False)
