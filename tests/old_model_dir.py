@@ -146,24 +146,7 @@ def proceed(run, model_dir, corpus):
 def write_text(path, count, seed):
     """A text of `count` lines with structure to learn, the same whenever it is written."""
     draw = random.Random(seed)
-    words = [
-        "the",
-        "quick",
-        "brown",
-        "fox",
-        "jumps",
-        "over",
-        "a",
-        "lazy",
-        "dog",
-        "and",
-        "is",
-        "not",
-        "there",
-        "Zebra",
-        "42,",
-        "7:",
-    ]
+    words = shlex.split("the quick brown fox jumps over a lazy dog and is not there Zebra 42, 7:")
     lines = []
     for _ in range(count):
         lines.append(" ".join(draw.choice(words) for _ in range(draw.randrange(3, 9))) + draw.choice(".!?"))
