@@ -1,0 +1,280 @@
+"""Not a test: XLNets that other code made, with their results, against tests/reference_xlnet.py.
+
+    python tests/published/xlnet_oracles.py FOLDER [FOLDER ..]
+
+Each FOLDER holds cases, a folder each, of either kind:
+    xlnet_config.json, xlnet_model.ckpt.*, *.npy    the official format: the tiny checkpoints of CyberZHG/keras-xlnet
+    case.json, config.json, model.safetensors, ..   as huggingface_xlnet.py writes them
+
+Prints the largest difference of every case: of all hidden states (both streams, every layer), of log-probabilities (or
+of what a head returns) and of new memory. Exit status 1 where one is above --tolerance.
+"""
+
+import argparse
+import collections
+import json
+import pathlib
+import sys
+
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+import reference_xlnet as reference
+
+HUGGINGFACE_ACTIVATIONS = {"gelu_new": reference.gelu_tanh, "gelu": reference.gelu, "relu": reference.relu}
+OFFICIAL_ACTIVATIONS = {"gelu": reference.gelu_tanh, "relu": reference.relu}
+ATTENTION = {"query_kernel": "q", "key_kernel": "k", "value_kernel": "v", "position_kernel": "r"}
+BIASES = {"content_bias": "r_w_bias", "position_bias": "r_r_bias", "segment_bias": "r_s_bias"}
+
+
+def official_weights(read, n_layer, untie_r):
+    """The reference's weights from the official code's.
+
+    Args:
+        read: a function from a name without "model/" to an array, or to None where there is no such variable.
+        n_layer, untie_r: of xlnet_config.json.
+    """
+    mask, bias = read("transformer/mask_emb/mask_emb"), read("lm_loss/bias")
+    weights = {"embedding": read("transformer/word_embedding/lookup_table"), "layers": []}
+    weights |= {} if mask is None else {"mask_embedding": mask[0, 0]}
+    weights |= {} if bias is None else {"softmax_bias": bias}
+    biases = {ours: read(f"transformer/{theirs}") for ours, theirs in BIASES.items()}
+    weights |= {} if untie_r else biases
+    for i in range(n_layer):
+        where = f"transformer/layer_{i}/"
+        layer = {ours: read(f"{where}rel_attn/{theirs}/kernel") for ours, theirs in ATTENTION.items()}
+        layer |= {name: bias[i] for name, bias in biases.items()} if untie_r else {}
+        layer["output_kernel"] = read(f"{where}rel_attn/o/kernel").transpose(1, 2, 0)
+        layer["segment_table"] = read("transformer/seg_embed")[i]
+        for part in ("gamma", "beta"):
+            layer[f"attention_norm/{part}"] = read(f"{where}rel_attn/LayerNorm/{part}")
+            layer[f"feed_forward_norm/{part}"] = read(f"{where}ff/LayerNorm/{part}")
+        for part in ("kernel", "bias"):
+            layer[f"feed_forward/inner/{part}"] = read(f"{where}ff/layer_1/{part}")
+            layer[f"feed_forward/outer/{part}"] = read(f"{where}ff/layer_2/{part}")
+        weights["layers"].append(layer)
+    return weights
+
+
+def huggingface_weights(tensors, n_layer):
+    """The reference's weights, heads included, from Hugging Face's state dict."""
+    weights = {
+        "embedding": tensors["transformer.word_embedding.weight"],
+        "mask_embedding": tensors["transformer.mask_emb"][0, 0],
+        "layers": [],
+    }
+    for i in range(n_layer):
+        attention, inner = f"transformer.layer.{i}.rel_attn.", f"transformer.layer.{i}.ff."
+        layer = {ours: tensors[attention + theirs] for ours, theirs in (ATTENTION | BIASES).items()}
+        layer["output_kernel"] = tensors[attention + "o"].transpose(1, 2, 0)
+        layer["segment_table"] = tensors[attention + "seg_embed"]
+        for ours, theirs in (("gamma", "weight"), ("beta", "bias")):
+            layer[f"attention_norm/{ours}"] = tensors[f"{attention}layer_norm.{theirs}"]
+            layer[f"feed_forward_norm/{ours}"] = tensors[f"{inner}layer_norm.{theirs}"]
+        for ours, theirs in (("inner", "layer_1"), ("outer", "layer_2")):
+            layer[f"feed_forward/{ours}/kernel"] = tensors[f"{inner}{theirs}.weight"].T
+            layer[f"feed_forward/{ours}/bias"] = tensors[f"{inner}{theirs}.bias"]
+        weights["layers"].append(layer)
+    dense = {
+        "summary": "sequence_summary.summary",
+        "logits": "logits_proj",
+        "start": "start_logits.dense",
+        "end/inner": "end_logits.dense_0",
+        "end/outer": "end_logits.dense_1",
+        "impossible/inner": "answer_class.dense_0",
+        "impossible/outer": "answer_class.dense_1",
+    }
+    for ours, theirs in dense.items():
+        if f"{theirs}.weight" in tensors:
+            weights[f"{ours}/kernel"] = tensors[f"{theirs}.weight"].T
+        if f"{theirs}.bias" in tensors:
+            weights[f"{ours}/bias"] = tensors[f"{theirs}.bias"]
+    if "end_logits.LayerNorm.weight" in tensors:
+        weights["end/norm/gamma"] = tensors["end_logits.LayerNorm.weight"]
+        weights["end/norm/beta"] = tensors["end_logits.LayerNorm.bias"]
+    if "lm_loss.bias" in tensors:
+        weights["softmax_bias"] = tensors["lm_loss.bias"]
+    return weights
+
+
+def largest(found, expected):
+    """The largest absolute difference of two arrays of one shape."""
+    found, expected = np.asarray(found), np.asarray(expected)
+    assert found.shape == expected.shape, f"{found.shape} instead of {expected.shape}"
+    return float(np.abs(found - expected).max(initial=0))
+
+
+def compare_official(folder):
+    """The differences of a case in the official format: {what: number}."""
+    import tensorflow as tf
+
+    settings = json.loads((folder / "xlnet_config.json").read_text())
+    reader = tf.train.load_checkpoint(str(folder / "xlnet_model.ckpt"))
+
+    def read(name):
+        name = f"model/{name}"
+        return reader.get_tensor(name).astype(np.float64) if reader.has_tensor(name) else None
+
+    weights = official_weights(read, settings["n_layer"], settings["untie_r"])
+    arrays = {path.stem: np.load(path) for path in folder.glob("*.npy")}
+    tokens = arrays["input_ids"]
+    t_len = tokens.shape[1]
+    memory = [arrays[f"mems_{i}"] for i in range(settings["n_layer"])] if "mems_0" in arrays else None
+    predicts = "input_query" in arrays
+    # The results were made with attn_type "uni"; with a query stream, no position saw itself.
+    visible = np.tril(np.ones([t_len, t_len], bool), -1 if predicts else 0)
+    differences = collections.Counter()
+    for b in range(len(tokens)):
+        streams = reference.xlnet(
+            weights,
+            tokens[b],
+            memory=memory and [layer[b] for layer in memory],
+            segments=arrays["seg_ids"][b],
+            visible=visible,
+            is_target=arrays["input_query"][b] if predicts else None,
+            mem_len=memory[0].shape[1] if memory else 0,
+            activation=OFFICIAL_ACTIVATIONS[settings["ff_activation"]],
+        )
+        output = streams.output
+        if predicts:
+            output = np.exp(reference.log_probs(weights, output))
+        found = {f"{folder.name}_output": output}
+        found |= {f"{folder.name}_new_mems_{i}": layer for i, layer in enumerate(streams.memory) if memory}
+        for name, array in found.items():
+            kind = ("probabilities" if predicts else "hidden") if name.endswith("output") else "memory"
+            differences[kind] = max(differences[kind], largest(array, arrays[name][b]))
+    return dict(differences)
+
+
+def lanes(arrays, b, weights, settings, memory, batch_size):
+    """Row `b` of a step's inputs through the reference."""
+    mapping = arrays.get("target_mapping")
+    return reference.xlnet(
+        weights,
+        arrays["input_ids"][b],
+        memory=memory and [layer[b] for layer in memory],
+        segments=arrays["token_type_ids"][b] if "token_type_ids" in arrays else None,
+        visible=arrays["perm_mask"][b] == 0 if "perm_mask" in arrays else None,
+        real=arrays["input_mask"][b] == 0 if "input_mask" in arrays else None,
+        targets=None if mapping is None else [int(row.argmax()) if row.any() else -1 for row in mapping[b]],
+        direction=reference.direction(b, batch_size, settings["bi_data"]),
+        clamp_len=settings["clamp_len"],
+        mem_len=settings["mem_len"] or 0,
+        reuse_len=settings["reuse_len"] or 0,
+        activation=HUGGINGFACE_ACTIVATIONS[settings["ff_activation"]],
+        epsilon=settings["layer_norm_eps"],
+    )
+
+
+def hidden_states(streams):
+    """In Hugging Face's order: h and g of every layer in turn, the embeddings first."""
+    if not streams.query:
+        return streams.content
+    return [hidden for pair in zip(streams.content, streams.query, strict=True) for hidden in pair]
+
+
+def answering(weights, hidden, arrays, settings):
+    """What Hugging Face's question answering returns of a batch [B, T, D], in its own order of beams."""
+    found = collections.defaultdict(list)
+    for b, states in enumerate(hidden):
+        allowed, cls_index = arrays["p_mask"][b] == 0, arrays["cls_index"][b]
+        begin = reference.start_logits(weights, states, allowed)
+        if "start_positions" in arrays:
+            start, end = arrays["start_positions"][b], arrays["end_positions"][b]
+            found["starts"].append(-reference.log_softmax(begin)[start])
+            found["ends"].append(-reference.log_softmax(reference.end_logits(weights, states, allowed, start))[end])
+            pair = np.concatenate([states[start], states[cls_index]]) @ weights["impossible/inner/kernel"]
+            logit = np.tanh(pair + weights["impossible/inner/bias"]) @ weights["impossible/outer/kernel"]
+            found["classes"].append(np.logaddexp(0, logit[0]) - arrays["is_impossible"][b] * logit[0])
+            continue
+        starts = np.argsort(-begin)[: settings["start_n_top"]]
+        found["start_top_index"].append(starts)
+        found["start_top_log_probs"].append(np.exp(reference.log_softmax(begin))[starts])
+        ends = [reference.end_logits(weights, states, allowed, start) for start in starts]
+        best = np.stack([np.argsort(-logits)[: settings["end_n_top"]] for logits in ends], axis=1)
+        found["end_top_index"].append(best.ravel())
+        probabilities = np.exp(reference.log_softmax(np.stack(ends)))
+        found["end_top_log_probs"].append(probabilities[np.arange(len(starts)), best].ravel())
+        found["cls_logits"].append(reference.impossible_logit(weights, states, allowed, cls_index))
+    if "starts" in found:
+        return {"loss": (np.mean(found["starts"]) + np.mean(found["ends"])) / 2 + np.mean(found["classes"]) / 2}
+    return dict(found)
+
+
+def head_outputs(kind, weights, hidden, arrays, settings):
+    """What a head returns of a batch's last hidden states [B, T, D], by Hugging Face's names."""
+    if kind == "XLNetLMHeadModel":
+        return {}
+    if kind == "XLNetForQuestionAnswering":
+        return answering(weights, hidden, arrays, settings)
+    logits = np.stack([reference.summary_logits(weights, states, settings["summary_type"]) for states in hidden])
+    if kind == "XLNetForMultipleChoice":
+        logits = logits.reshape(arrays["input_ids_shape"][:2])
+    found = {"logits": logits}
+    if "labels" in arrays:
+        labels = arrays["labels"]
+        if logits.shape[1] == 1:
+            found["loss"] = np.mean((logits[:, 0] - labels) ** 2)
+        else:
+            found["loss"] = -np.mean(reference.log_softmax(logits)[np.arange(len(labels)), labels])
+    return found
+
+
+def compare_huggingface(folder):
+    """The differences of a case of huggingface_xlnet.py: {what: number}."""
+    from txl_tf.published.tensor_files import open_safetensors
+
+    case, settings = (json.loads((folder / name).read_text()) for name in ("case.json", "config.json"))
+    file = open_safetensors(str(folder / "model.safetensors"))
+    tensors = {name: file.read(name).astype(np.float64) for name in file.shapes}
+    weights = huggingface_weights(tensors, settings["n_layer"])
+    differences, memory = collections.Counter(), None
+    for step in range(case["steps"]):
+        arrays = dict(np.load(folder / f"step-{step}.npz"))
+        arrays["input_ids_shape"] = arrays["input_ids"].shape
+        for name in ("input_ids", "input_mask", "token_type_ids"):
+            if name in arrays:
+                arrays[name] = arrays[name].reshape(-1, arrays[name].shape[-1])
+        batch_size = len(arrays["input_ids"])
+        if memory is None and settings["mem_len"] and case["start"] == "zeros":
+            memory = [np.zeros([batch_size, settings["mem_len"], settings["d_model"]])] * settings["n_layer"]
+        rows = [lanes(arrays, b, weights, settings, memory, batch_size) for b in range(batch_size)]
+        memory = [np.stack(layer) for layer in zip(*(row.memory for row in rows), strict=True)]
+
+        def note(kind, found, name, arrays=arrays):
+            differences[kind] = max(differences[kind], largest(found, arrays[f"out/{name}"]))
+
+        for i, hidden in enumerate(zip(*map(hidden_states, rows), strict=True)):
+            note("hidden", np.stack(hidden), f"hidden_{i}")
+        if settings["mem_len"]:
+            for i, layer in enumerate(memory):
+                note("memory", layer, f"mems_{i}")
+        output = np.stack([row.output for row in rows])
+        if case["class"] == "XLNetLMHeadModel":
+            arrays["out/log_probs"] = reference.log_softmax(arrays["out/logits"])
+            note("log_probs", reference.log_probs(weights, output), "log_probs")
+        for name, found in head_outputs(case["class"], weights, output, arrays, settings).items():
+            note("head", found, name)
+    return dict(differences)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", type=pathlib.Path, metavar="FOLDER", help="where cases are")
+    parser.add_argument("--tolerance", type=float, default=1e-6, help="largest difference that is allowed")
+    args = parser.parse_args()
+    worst = 0.0
+    for folder in args.folders:
+        for case in sorted(path for path in folder.iterdir() if path.is_dir()):
+            compare = compare_huggingface if (case / "case.json").exists() else compare_official
+            differences = compare(case)
+            print(
+                f"{case.name:28}" + "".join(f"  {name} {value:.1e}" for name, value in differences.items()), flush=True
+            )
+            worst = max(worst, *differences.values())
+    print(f"largest difference {worst:.1e}")
+    sys.exit(worst > args.tolerance)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""Model_dirs and a corpus that commit ce09e14 wrote: later commits continue, evaluate, score and export them alike."""
+
+import json
+import shutil
+
+import old_model_dir
+import pytest
+
+FOLDER = old_model_dir.ROOT / "tests" / "model_dir_ce09e14"
+EXPECTED = json.loads((FOLDER / "expected.json").read_text())
+
+
+def assert_like(found, expected, where=""):
+    """Texts and whole numbers as expected, other numbers to 1e-5; fields that are new do not count."""
+    if isinstance(expected, dict):
+        for name, value in expected.items():
+            assert name in found, f"{where}: no {name}"
+            assert_like(found[name], value, f"{where}/{name}")
+    elif isinstance(expected, list):
+        assert len(found) == len(expected), where
+        for i, value in enumerate(expected):
+            assert_like(found[i], value, f"{where}/{i}")
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, rel=1e-5), where
+    else:
+        assert found == expected, where
+
+
+@pytest.fixture(scope="module", params=old_model_dir.RUNS)
+def run(request, tmp_path_factory):
+    """A run's name and a copy of its model_dir."""
+    copy = tmp_path_factory.mktemp("old") / request.param
+    shutil.copytree(FOLDER / request.param, copy)
+    return request.param, copy
+
+
+def test_it_is_used_alike(run, tmp_path):
+    name, model_dir = run
+    found = old_model_dir.use(name, model_dir, FOLDER / "corpus", tmp_path)
+    assert_like(found, {key: value for key, value in EXPECTED[name].items() if key != "continue"})
+
+
+def test_it_continues_to_the_same_numbers(run):
+    name, model_dir = run
+    found = old_model_dir.proceed(name, model_dir, FOLDER / "corpus")
+    assert [line["step"] for line in found["metrics"]] == [*range(201, 211)]
+    assert_like(found, EXPECTED[name]["continue"])
