@@ -1,4 +1,4 @@
-"""What every script shares: flags made from the settings dataclasses, and errors in one line. Not a script."""
+"""What scripts/, bench/ and tpu/ share: flags made from the settings dataclasses, and errors in one line."""
 
 import contextlib
 import dataclasses

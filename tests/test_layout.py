@@ -1,6 +1,7 @@
 """The rules of the code base that a reader relies on: who imports whom, and that every setting is used."""
 
 import ast
+import collections
 import dataclasses
 import pathlib
 import re
@@ -12,7 +13,7 @@ from txl_tf import config
 
 ROOT = pathlib.Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "txl_tf").rglob("*.py"))
-SCRIPTS = sorted((ROOT / "scripts").glob("*.py")) + sorted((ROOT / "tpu").glob("*.py"))
+SCRIPTS = [path for folder in ("scripts", "bench", "tpu") for path in sorted((ROOT / folder).glob("*.py"))]
 PARTS_OF_SCRIPTS = sorted((ROOT / "tpu").glob("*/*.py"))
 ALLOWED = {
     "errors": set(),
@@ -76,15 +77,16 @@ def test_every_setting_is_read_somewhere(group):
 
 def test_the_readme_tree_has_a_line_for_every_file():
     tree = re.search(r"```\n(txl_tf/.*?)```", (ROOT / "README.md").read_text(), re.DOTALL).group(1)
-    named = set(re.findall(r"([\w.-]+\.(?:py|sh|md|txt))", tree))
+    named = collections.Counter(re.findall(r"([\w.-]+\.(?:py|sh|md|txt))", tree))
     tracked = subprocess.run(
-        ["git", "ls-files", "txl_tf", "scripts", "examples", "tpu"], cwd=ROOT, capture_output=True, text=True
+        ["git", "ls-files", "txl_tf", "scripts", "bench", "examples", "tpu"], cwd=ROOT, capture_output=True, text=True
     )
-    files = {pathlib.Path(name).name for name in tracked.stdout.split()} - {"__init__.py"}
+    files = collections.Counter(pathlib.Path(name).name for name in tracked.stdout.split())
+    del files["__init__.py"]
     assert files and files <= named, f"README's tree lacks {sorted(files - named)}"
     everything = {
         path.name
-        for folder in ("txl_tf", "scripts", "docs", "examples", "tpu", "tests")
+        for folder in ("txl_tf", "scripts", "bench", "docs", "examples", "tpu", "tests")
         for path in (ROOT / folder).rglob("*")
     }
-    assert named <= everything | {path.name for path in ROOT.iterdir()}, "README's tree names what is not there"
+    assert set(named) <= everything | {path.name for path in ROOT.iterdir()}, "README's tree names what is not there"

@@ -1,12 +1,12 @@
 r"""Speed of evaluation and generation side by side with other implementations, in rounds, on one machine.
 
-    python scripts/bench_inference.py --peer=tf_models=PYTHON --peer=huggingface=PYTHON
+    python bench/inference.py --peer=tf_models=PYTHON --peer=huggingface=PYTHON
 
 The workload: 6 layers, D 512, 8 heads of 64, d_inner 2048, V 204, float32, the same weights everywhere; evaluation
 reads B 4, T 64 with M 1024, generation B 1 takes the most likely token with M 1024. Every round of evaluation reads
 the same text from an empty memory on, and all must find the same loss; `ours_bfloat16` is evaluation in mixed bfloat16.
 
-bench_train.py says how to set the peers up, each of which is given by the Python of its environment.
+bench/train.py says how to set the peers up, each of which is given by the Python of its environment.
 
 The one JSON line has, by task: tokens per second, wall-clock and per second of processor time in user mode (medians);
 how many times as fast as each peer we are; what all found, to compare. `share_of_limit` is that of the machine's

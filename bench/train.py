@@ -1,6 +1,6 @@
 r"""Training speed side by side with other implementations, in rounds, on one machine.
 
-    python scripts/bench_train.py --peer=tf_models=/path/to/venv/bin/python --peer=huggingface=/path/to/venv/bin/python
+    python bench/train.py --peer=tf_models=/path/to/venv/bin/python --peer=huggingface=/path/to/venv/bin/python
 
 The workload: 6 layers, D 512, 8 heads of 64, d_inner 2048, V 204, B 8, T = M = 128, float32, dropout 0.1, dropatt 0,
 Adam and clipping by the global norm; `ours_bfloat16` is the same in mixed bfloat16, which pays on CPUs with

@@ -1,6 +1,6 @@
 """Times AdaptiveSoftmax against the least it could cost: its head plus tails filled exactly.
 
-    python scripts/bench_softmax.py --counts=counts.txt
+    python bench/softmax.py --counts=counts.txt
 
 Both sides compute the loss of the same tokens and its gradient by the hidden states and all weights. The yardstick is
 plain TensorFlow with the right number of tokens of each cluster built into its shapes: fast, but it must be compiled
@@ -8,8 +8,12 @@ anew for every batch. Runs alternate; the medians are compared. The last line is
 """
 
 import json
+import pathlib
 import statistics
+import sys
 import time
+
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "scripts"))
 
 import numpy as np
 import tensorflow as tf

@@ -1,11 +1,15 @@
 """Measures the data path on this machine: reading speed, seeking, and preparing a large text.
 
-python scripts/bench_data.py --data_dir=/tmp/wt103              # reading: M tokens/s and seconds to seek
-python scripts/bench_data.py --make_text=/tmp/big --gigabytes=2 # writes text to prepare: Zipf words, 25 a line
+python bench/data.py --data_dir=/tmp/wt103              # reading: M tokens/s and seconds to seek
+python bench/data.py --make_text=/tmp/big --gigabytes=2 # writes text to prepare: Zipf words, 25 a line
 """
 
+import pathlib
 import resource
+import sys
 import time
+
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "scripts"))
 
 from absl import flags
 from command_line import run

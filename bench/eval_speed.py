@@ -1,6 +1,6 @@
 """How many times slower evaluation is without recurrence: table 9 of the paper, measured on this machine.
 
-    python scripts/eval_speed.py --attn_lens=800,1800,2800,3800 --plot=docs/eval_speed.svg
+    python bench/eval_speed.py --attn_lens=800,1800,2800,3800 --plot=docs/eval_speed.svg
 
 At each attention length a Transformer-XL reads segments with that much memory, while the same layers without memory
 read a fresh window of that length for every token. Weights are random: they do not change the time. Prints one
@@ -12,7 +12,11 @@ import dataclasses
 import json
 import math
 import os
+import pathlib
+import sys
 import time
+
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "scripts"))
 
 from absl import flags
 from command_line import define_config_flags, given_flags, run
