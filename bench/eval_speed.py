@@ -19,7 +19,7 @@ import time
 sys.path.append(str(pathlib.Path(__file__).parents[1] / "scripts"))
 
 from absl import flags
-from command_line import define_config_flags, given_flags, run
+from command_line import define_config_flags, given_flags, integers, run
 
 from txl_tf.config import ModelConfig, Reach, update
 from txl_tf.errors import InputError
@@ -38,10 +38,7 @@ define_config_flags(ModelConfig, only=SIZES)
 
 def main(argv):
     del argv
-    try:
-        lengths = [int(length) for length in FLAGS.attn_lens]
-    except ValueError:
-        raise InputError(f"--attn_lens={','.join(FLAGS.attn_lens)} must be integers separated by commas") from None
+    lengths = integers("attn_lens")
     if min(lengths, default=0) < 1:
         raise InputError("--attn_lens must name lengths of at least 1")
     from txl_tf.models.transformer_xl import TransformerXL  # after the flags: TensorFlow takes seconds to load
@@ -67,9 +64,10 @@ def main(argv):
     if FLAGS.plot:
         import tensorflow as tf
 
+        from txl_tf.files import write_atomically
+
         tf.io.gfile.makedirs(os.path.dirname(FLAGS.plot) or ".")
-        with tf.io.gfile.GFile(FLAGS.plot, "w") as file:
-            file.write(drawing(title, rows))
+        write_atomically(FLAGS.plot, drawing(title, rows))
 
 
 def device():

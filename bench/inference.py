@@ -21,6 +21,7 @@ import statistics
 import sys
 import time
 
+import peers
 import side_by_side
 
 N, D, H, D_HEAD, D_INNER, V, M = 6, 512, 8, 64, 2048, 204, 1024
@@ -229,26 +230,9 @@ def huggingface():
 
 
 def tf_models():
-    os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    stack = peers.tf_models_stack(V, N, D, H, D_HEAD, D_INNER, M, dropout=0.0, tie_attention_biases=False)
     import tensorflow as tf
-    import tf_keras
-    from official.nlp.modeling.layers import transformer_xl
 
-    stack = transformer_xl.TransformerXL(
-        vocab_size=V,
-        num_layers=N,
-        hidden_size=D,
-        num_attention_heads=H,
-        head_size=D_HEAD,
-        inner_size=D_INNER,
-        dropout_rate=0.0,
-        attention_dropout_rate=0.0,
-        initializer=tf_keras.initializers.RandomNormal(stddev=0.02),
-        tie_attention_biases=False,
-        memory_length=M,
-        reuse_length=0,
-        inner_activation="relu",
-    )
     embedding, bias, layers = weights()
 
     def initial_state(batch_size):
@@ -257,15 +241,12 @@ def tf_models():
     @functools.partial(tf.function, reduce_retracing=False)
     def log_prob(tokens, state):
         batch_size, t_len = tokens.shape
-        distances = tf.range(M + t_len, -1, -1, dtype=tf.float32)  # its relative positions want K + 1 rows
-        angles = distances[:, None] / 10000 ** (tf.range(0, D, 2, dtype=tf.float32) / D)
-        positions = tf.tile(tf.concat([tf.sin(angles), tf.cos(angles)], -1)[None], [batch_size, 1, 1])
-        mask = tf.linalg.band_part(tf.ones([t_len, M + t_len]), -1, M)[None, None]
+        positions, mask = peers.tf_models_inputs(batch_size, t_len, M, D)
         hidden, state = stack(
             content_stream=tf.gather(embedding, tokens) * D**0.5,
             relative_position_encoding=positions,
             state=list(state),
-            content_attention_mask=tf.tile(mask, [batch_size, 1, 1, 1]),
+            content_attention_mask=mask,
         )
         return tf.nn.log_softmax(tf.matmul(hidden, embedding, transpose_b=True) + bias), state
 
@@ -347,5 +328,5 @@ def _rounded(values, digits):
 
 if __name__ == "__main__":
     own = {"ours": ours, "ours_bfloat16": ours_bfloat16, "limit": limit}
-    peers = {"huggingface": huggingface, "tf_models": tf_models}
-    sys.exit(side_by_side.run(__doc__, own, peers, report))
+    others = {"huggingface": huggingface, "tf_models": tf_models}
+    sys.exit(side_by_side.run(__doc__, own, others, report))

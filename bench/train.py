@@ -22,6 +22,7 @@ import os
 import statistics
 import sys
 
+import peers
 import side_by_side
 
 N, D, H, D_HEAD, D_INNER, V, B, T, M = 6, 512, 8, 64, 2048, 204, 8, 128, 128
@@ -105,34 +106,15 @@ def huggingface():
 
 
 def tf_models():
-    os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    stack = peers.tf_models_stack(V, N, D, H, D_HEAD, D_INNER, M, dropout=DROPOUT, tie_attention_biases=True)
     import tensorflow as tf
     import tf_keras
-    from official.nlp.modeling.layers import transformer_xl
 
-    stack = transformer_xl.TransformerXL(
-        vocab_size=V,
-        num_layers=N,
-        hidden_size=D,
-        num_attention_heads=H,
-        head_size=D_HEAD,
-        inner_size=D_INNER,
-        dropout_rate=DROPOUT,
-        attention_dropout_rate=0.0,
-        initializer=tf_keras.initializers.RandomNormal(stddev=0.02),
-        tie_attention_biases=True,
-        memory_length=M,
-        reuse_length=0,
-        inner_activation="relu",
-    )
     embedding = tf.Variable(tf.random.normal([V, D], stddev=0.02))
     bias = tf.Variable(tf.zeros([V]))
     optimizer = tf_keras.optimizers.Adam(2.5e-4)
     tokens = tf.random.uniform([B, T], maxval=V, dtype=tf.int32)
-    distances = tf.range(M + T, -1, -1, dtype=tf.float32)  # its relative positions want K + 1 rows
-    angles = distances[:, None] / 10000 ** (tf.range(0, D, 2, dtype=tf.float32) / D)
-    positions = tf.tile(tf.concat([tf.sin(angles), tf.cos(angles)], -1)[None], [B, 1, 1])
-    mask = tf.tile(tf.linalg.band_part(tf.ones([T, M + T]), -1, M)[None, None], [B, 1, 1, 1])
+    positions, mask = peers.tf_models_inputs(B, T, M, D)
     state = [tf.zeros([B, M, D]) for _ in range(N)]
 
     @tf.function
@@ -197,6 +179,6 @@ def report(measured):
 if __name__ == "__main__":
     own = {"ours": ours, "ours_bfloat16": functools.partial(ours, "mixed_bfloat16")}
     own |= {"matmul": matmul, "matmul_bfloat16": functools.partial(matmul, "bfloat16")}
-    peers = {"huggingface": huggingface, "tf_models": tf_models}
-    own, peers = ({name: in_rounds(make) for name, make in group.items()} for group in (own, peers))
-    sys.exit(side_by_side.run(__doc__, own, peers, report))
+    others = {"huggingface": huggingface, "tf_models": tf_models}
+    own, others = ({name: in_rounds(make) for name, make in group.items()} for group in (own, others))
+    sys.exit(side_by_side.run(__doc__, own, others, report))

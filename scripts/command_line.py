@@ -9,8 +9,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before TensorFlow loads
 
 from absl import app, flags, logging
 
+from txl_tf.choices import CHECKPOINTS, STRATEGIES, WEIGHTS
 from txl_tf.config import Config, EvalConfig, ModelConfig, field_types, update
-from txl_tf.errors import InputError
+from txl_tf.errors import InputError, one_line
 
 
 def run(main):
@@ -35,8 +36,7 @@ def run(main):
         except (InputError, OSError, tf.errors.OpError) as error:
             if wants_details():
                 raise
-            reason = error.message if isinstance(error, tf.errors.OpError) else str(error)
-            print("error: " + " ".join(reason.split()), file=sys.stderr)
+            print(f"error: {one_line(error)}", file=sys.stderr)
             return 1
 
     app.run(guarded)
@@ -87,7 +87,7 @@ def define_config_flags(config_class, prefix="", only=None):
             flags.DEFINE_string(name, None, help_text)
         else:
             flags.DEFINE_list(name, None, help_text)
-        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])  # so that --help shows it
+        _show_in_help(name)
 
 
 def given_flags(config_class, prefix="", only=None):
@@ -100,12 +100,18 @@ def given_flags(config_class, prefix="", only=None):
         if value is None:
             continue
         if kind not in (bool, int, float, str):
-            try:
-                value = tuple(int(item) for item in value)
-            except ValueError as error:
-                raise InputError(f"--{prefix}{name}={','.join(value)} must be integers separated by commas") from error
+            value = tuple(integers(prefix + name))
         values[name] = value
     return values
+
+
+def integers(name):
+    """The value of the list flag --{name} as integers, or InputError."""
+    items = flags.FLAGS[name].value
+    try:
+        return [int(item) for item in items]
+    except ValueError as error:
+        raise InputError(f"--{name}={','.join(items)} must be integers separated by commas") from error
 
 
 REACH_FLAGS = {EvalConfig: ("mem_len", "clamp_len", "same_length"), ModelConfig: ("mem_init",)}
@@ -130,9 +136,30 @@ def given_reach():
 def define_checkpoint_flag():
     """--checkpoint, for what reads a model_dir."""
     flags.DEFINE_enum(
-        "checkpoint", "latest", ["latest", "best"], "the newest checkpoint, or the best on valid during training"
+        "checkpoint", CHECKPOINTS[0], CHECKPOINTS, "the newest checkpoint, or the best on valid during training"
     )
-    flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS["checkpoint"])
+    _show_in_help("checkpoint")
+
+
+def define_weights_flag():
+    """--weights, for what reads a model_dir."""
+    flags.DEFINE_enum(
+        "weights", None, WEIGHTS, "the last weights, or their average over steps [the average if there is one]"
+    )
+    _show_in_help("weights")
+
+
+def define_strategy_flags(strategies=STRATEGIES):
+    """--tpu and --strategy, as `distribute.make_strategy` takes them."""
+    flags.DEFINE_string("tpu", None, "a TPU's name, or 'local' on a TPU VM")
+    flags.DEFINE_enum("strategy", "auto", strategies, "how replicas are made")
+    _show_in_help("tpu", "strategy")
+
+
+def _show_in_help(*names):
+    """Has --help list flags that are defined here with those of the program."""
+    for name in names:
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
 
 
 GROUP_PREFIXES = {"model": "", "data": "", "train": "", "eval": "eval_"}

@@ -10,8 +10,16 @@ import json
 import sys
 
 from absl import flags
-from command_line import define_checkpoint_flag, define_config_flags, given_flags, run
+from command_line import (
+    define_checkpoint_flag,
+    define_config_flags,
+    define_strategy_flags,
+    define_weights_flag,
+    given_flags,
+    run,
+)
 
+from txl_tf.choices import ONE_PROCESS_STRATEGIES
 from txl_tf.config import EvalConfig, ModelConfig
 from txl_tf.errors import InputError
 
@@ -19,8 +27,6 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
 flags.DEFINE_string("data_dir", None, "the corpus, as scripts/prepare_data.py wrote it")
 flags.DEFINE_string("split", "test", "which split: train, valid or test")
-flags.DEFINE_string("tpu", None, "a TPU's name, or 'local' on a TPU VM")
-flags.DEFINE_enum("strategy", "auto", ["auto", "tpu", "mirrored", "one_device"], "how replicas are made")
 flags.DEFINE_integer(
     "sliding_window",
     0,
@@ -30,11 +36,10 @@ flags.DEFINE_integer(
 flags.DEFINE_string(
     "per_token_out", None, "a file for every scored token: id, log-probability in nats and text, separated by tabs"
 )
-flags.DEFINE_enum(
-    "weights", None, ["last", "average"], "the last weights, or their average over steps [the average if there is one]"
-)
 flags.mark_flags_as_required(["model_dir", "data_dir"])
+define_strategy_flags(ONE_PROCESS_STRATEGIES)
 define_checkpoint_flag()
+define_weights_flag()
 define_config_flags(EvalConfig)
 define_config_flags(ModelConfig, only=("mem_init",))
 

@@ -11,17 +11,16 @@ Nothing in a pickle is run. docs/reproduce.md says where the checkpoints are and
 from absl import flags
 from command_line import define_config_flags, given_flags, run
 
+from txl_tf.choices import DATASETS, IMPORT_FORMATS
 from txl_tf.config import EvalConfig, ModelConfig
 from txl_tf.errors import InputError
 from txl_tf.presets import PRESETS
 
-FORMATS = ["official_tf", "official_pytorch", "huggingface"]
 OWN_SETTINGS = ("cutoffs", "pre_lnorm", "mem_init")
-DATASETS = sorted({preset.dataset for preset in PRESETS.values()} | {"wt2", "ptb", "text"})
 
 FLAGS = flags.FLAGS
 flags.DEFINE_enum(
-    "format", None, FORMATS, "whose checkpoint: kimiyoung/transformer-xl's tf/ or pytorch/, or transformers'"
+    "format", None, IMPORT_FORMATS, "whose checkpoint: kimiyoung/transformer-xl's tf/ or pytorch/, or transformers'"
 )
 flags.DEFINE_string(
     "source",

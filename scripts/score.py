@@ -13,8 +13,6 @@ import sys
 from absl import flags
 from command_line import define_checkpoint_flag, define_reach_flags, given_reach, run
 
-from txl_tf.errors import InputError
-
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
 flags.DEFINE_string("input", None, "a UTF-8 text file, one text per line")
@@ -30,6 +28,7 @@ def main(argv):
     del argv
     import tensorflow as tf  # after the flags are parsed: it takes seconds to load
 
+    from txl_tf.files import read_lines
     from txl_tf.inference.language_model import LanguageModel
 
     lines = read_lines(FLAGS.input)
@@ -44,18 +43,6 @@ def main(argv):
                 result |= {"ids": score.ids.tolist(), "log_probs": score.log_probs.tolist()}
             output.write(json.dumps(result, ensure_ascii=False) + "\n")
     output.flush()
-
-
-def read_lines(path):
-    """The lines of a UTF-8 file, without their ends."""
-    import tensorflow as tf
-
-    with tf.io.gfile.GFile(path, "rb") as file:
-        data = file.read()
-    try:
-        return data.decode().removesuffix("\n").split("\n") if data else []
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text ({error})") from error
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ or 130.
 import dataclasses
 
 from absl import flags
-from command_line import define_all_config_flags, override, run
+from command_line import define_all_config_flags, define_strategy_flags, override, run
 
 from txl_tf.errors import InputError
 from txl_tf.presets import PRESETS
@@ -20,11 +20,8 @@ FLAGS = flags.FLAGS
 flags.DEFINE_enum("preset", None, sorted(PRESETS), "the configuration to start from")
 flags.DEFINE_string("data_dir", None, "a corpus that scripts/prepare_data.py wrote; local or gs://")
 flags.DEFINE_string("model_dir", None, "where config, checkpoints, metrics and TensorBoard events go; local or gs://")
-flags.DEFINE_string("tpu", None, "a TPU's name, or 'local' on a TPU VM")
-flags.DEFINE_enum(
-    "strategy", "auto", ["auto", "tpu", "mirrored", "multi_worker", "one_device"], "how replicas are made"
-)
 flags.mark_flags_as_required(["preset", "data_dir", "model_dir"])
+define_strategy_flags()
 define_all_config_flags()
 
 

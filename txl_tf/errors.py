@@ -11,5 +11,6 @@ class InputError(ValueError):
 
 
 def one_line(error):
-    """What an exception says, without line breaks and without TensorFlow's names of operations."""
-    return " ".join(re.sub(r"\{\{.*?\}\}|\[Op:\w+\]", "", str(error)).split())
+    """An exception's message without line breaks and without TensorFlow's names of operations."""
+    message = str(getattr(error, "message", error))  # str() of a TensorFlow error may add a stack trace
+    return " ".join(re.sub(r"\{\{.*?\}\}|\[Op:\w+\]", "", message).split())

@@ -20,6 +20,7 @@ import tensorflow as tf
 from txl_tf.config import Config
 from txl_tf.data.vocab import Vocabulary, load_vocabulary
 from txl_tf.errors import InputError, one_line
+from txl_tf.files import write_atomically
 from txl_tf.models.transformer_xl import TransformerXL
 
 CONFIG_FILE = "config.json"
@@ -217,13 +218,6 @@ def variables_by_path(keras_object):
     if len(named) != len(keras_object.variables):
         raise ValueError(f"{keras_object.name}: two variables have the same path")
     return named
-
-
-def write_atomically(path, text):
-    """Writes a text file whole or not at all."""
-    with tf.io.gfile.GFile(path + ".partial", "w") as file:
-        file.write(text)
-    tf.io.gfile.rename(path + ".partial", path, overwrite=True)
 
 
 def _read(path):

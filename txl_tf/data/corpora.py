@@ -21,7 +21,7 @@ import tensorflow as tf
 from absl import logging
 
 from txl_tf.data import archives, encoding, sources
-from txl_tf.data.download import Published, fetch
+from txl_tf.data.download import PublishedFile, fetch
 from txl_tf.errors import InputError
 
 
@@ -39,7 +39,7 @@ class PublishedCorpus:
         passes: over the training text.
     """
 
-    published: Published
+    published: PublishedFile
     members: dict[str, str]
     encode: Callable | None = None
     words: dict | None = None
@@ -113,7 +113,7 @@ _WIKI_MEMBERS = {split: rf"(wiki\.)?{split}\.(tokens|txt)|wikitext-\d+\.{split}\
 
 CORPORA = {
     "enwik8": PublishedCorpus(
-        Published(
+        PublishedFile(
             ("http://mattmahoney.net/dc/enwik8.zip", "https://data.deepai.org/enwik8.zip"),
             36_445_475,
             "sha256:547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc",
@@ -123,7 +123,7 @@ CORPORA = {
         vocab_size=204,
     ),
     "text8": PublishedCorpus(
-        Published(
+        PublishedFile(
             ("http://mattmahoney.net/dc/text8.zip", "https://data.deepai.org/text8.zip"),
             31_344_016,
             "sha256:a6640522afe85d1963ad56c05b0ede0a0c000dddc9671758a6cc09b7a38e5232",
@@ -133,7 +133,7 @@ CORPORA = {
         vocab_size=27,
     ),
     "wt103": PublishedCorpus(
-        Published(
+        PublishedFile(
             ("https://wikitext.smerity.com/wikitext-103-v1.zip",),
             190_229_076,
             "sha256:242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590",
@@ -144,7 +144,7 @@ CORPORA = {
         vocab_size=267_735,
     ),
     "wt2": PublishedCorpus(
-        Published(
+        PublishedFile(
             ("https://wikitext.smerity.com/wikitext-2-v1.zip",),
             4_475_746,
             "sha256:92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
@@ -154,7 +154,7 @@ CORPORA = {
         vocab_size=33_278,
     ),
     "ptb": PublishedCorpus(
-        Published(
+        PublishedFile(
             ("http://www.fit.vutbr.cz/~imikolov/rnnlm/simple-examples.tgz",),
             34_869_662,
             "md5:30177ea32e27c525793142b6bf2c8e2d",
@@ -164,7 +164,7 @@ CORPORA = {
         vocab_size=10_000,
     ),
     "lm1b": PublishedCorpus(
-        Published(
+        PublishedFile(
             ("http://www.statmt.org/lm-benchmark/1-billion-word-language-modeling-benchmark-r13output.tar.gz",),
             1_792_209_805,
             "sha256:01ba60381110baf7f189dfd2b8374de371e8c9a340835793f190bdae9e90a34e",

@@ -1,7 +1,6 @@
 """Fetching published files: resumed after a cut, checked, from a mirror where the first address fails."""
 
 import dataclasses
-import hashlib
 import http.client
 import os
 import socket
@@ -13,6 +12,7 @@ from absl import logging
 
 from txl_tf.data.progress import Progress
 from txl_tf.errors import InputError
+from txl_tf.files import digest
 
 _TRIES = 5  # at one address; a try that brought bytes does not count
 _TIMEOUT_SECONDS = 30
@@ -20,7 +20,7 @@ _USER_AGENT = "Mozilla/5.0 (compatible; txl_tf)"  # some servers refuse Python's
 
 
 @dataclasses.dataclass(frozen=True)
-class Published:
+class PublishedFile:
     """A file as it was published.
 
     Attributes:
@@ -44,19 +44,16 @@ class Published:
         if size != self.bytes:
             raise InputError(f"{path} has {size:,} bytes, the published file {self.bytes:,}: fetch it again")
         kind, expected = self.digest.split(":")
-        digest = hashlib.new(kind, usedforsecurity=False)
-        with open(path, "rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-        if digest.hexdigest() != expected:
-            raise InputError(f"{path} is not the published file: its {kind} is {digest.hexdigest()}, not {expected}")
+        found = digest(path, kind)
+        if found != expected:
+            raise InputError(f"{path} is not the published file: its {kind} is {found}, not {expected}")
 
 
 def fetch(published, directory, pause=1.0):
     """The local path of a published file, downloaded into `directory` unless it is there already.
 
     Args:
-        published: Published.
+        published: PublishedFile.
         directory: local; a download that was cut waits there as NAME.partial and is resumed.
         pause: seconds to wait after a failure, doubled after each.
 

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from txl_tf.data import vocab as vocabularies
 from txl_tf.errors import InputError
+from txl_tf.files import digest, read_json, write_atomically
 
 FILE_NAME = "manifest.json"
 FORMAT = "txl_tf corpus"
@@ -82,7 +83,7 @@ class Corpus:
             path = self.path(name)
             if not tf.io.gfile.exists(path):
                 raise InputError(f"{path} is missing: prepare the corpus again with prepare_data --overwrite")
-            if file_sha256(path) != sha256:
+            if digest(path) != sha256:
                 raise InputError(f"{path} is not the vocabulary this corpus was prepared with (its sha256 differs)")
         return vocabularies.load_vocabulary(self.data_dir, self.vocabulary_spec)
 
@@ -128,7 +129,7 @@ class Corpus:
         self.check_sizes()
         for shard in self.shards():
             path = self.path(shard.file)
-            if file_sha256(path) != shard.sha256:
+            if digest(path) != shard.sha256:
                 raise InputError(f"{path} is damaged (its sha256 differs): copy it again, or run prepare_data")
         _ = self.vocabulary
 
@@ -143,16 +144,9 @@ def load_corpus(data_dir):
         InputError: there is no prepared corpus, its preparation was cut short, or it is damaged or of another version.
     """
     path = tf.io.gfile.join(data_dir, FILE_NAME)
-    try:
-        with tf.io.gfile.GFile(path) as file:
-            manifest = json.load(file)
-    except tf.errors.NotFoundError:
-        raise InputError(
-            f"{path} not found: prepare the corpus with scripts/prepare_data.py --data_dir={data_dir}"
-        ) from None
-    except (tf.errors.OpError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path} cannot be read ({reason}): run prepare_data --overwrite") from error
+    if not tf.io.gfile.exists(path):
+        raise InputError(f"{path} not found: prepare the corpus with scripts/prepare_data.py --data_dir={data_dir}")
+    manifest = read_json(path, "run prepare_data --overwrite")
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise InputError(f"{path} is not the manifest of a {FORMAT}: give the directory that prepare_data wrote")
     if manifest.get("version") != VERSION:
@@ -176,20 +170,7 @@ def write_manifest(corpus):
     manifest = {"format": FORMAT, "version": VERSION, "fingerprint": corpus.fingerprint}
     manifest.update(dataclasses.asdict(corpus))
     del manifest["data_dir"]  # so that a corpus can be copied anywhere
-    path = corpus.path(FILE_NAME)
-    with tf.io.gfile.GFile(path + ".partial", "w") as file:
-        json.dump(manifest, file, indent=1)
-        file.write("\n")
-    tf.io.gfile.rename(path + ".partial", path, overwrite=True)
-
-
-def file_sha256(path):
-    """sha256 of a file's bytes, as hexadecimal digits."""
-    digest = hashlib.sha256()
-    with tf.io.gfile.GFile(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+    write_atomically(corpus.path(FILE_NAME), json.dumps(manifest, indent=1) + "\n")
 
 
 def _from_json(data_dir, manifest):

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from txl_tf.errors import InputError
+from txl_tf.errors import InputError, one_line
 
 # Lanes hand over so many tokens at a time, all together: enough to make the cost of an op small, little enough to
 # be there soon after a seek and not to fill the memory.
@@ -144,7 +144,7 @@ def named_read_errors(corpus):
         yield
     except (tf.errors.DataLossError, tf.errors.NotFoundError) as error:
         corpus.check_content()
-        raise InputError(f"{corpus.data_dir} cannot be read: {' '.join(str(error).split())}") from error
+        raise InputError(f"{corpus.data_dir} cannot be read: {one_line(error)}") from error
 
 
 class _Shards:

@@ -9,13 +9,12 @@ import tempfile
 import tensorflow as tf
 from absl import logging
 
-from txl_tf.data import encoding, manifest, records, sources, subwords
+from txl_tf.choices import DATASETS, VOCABULARIES
+from txl_tf.data import encoding, manifest, records, sources
 from txl_tf.data.corpora import CORPORA
-from txl_tf.data.vocab import read_lines
-from txl_tf.errors import InputError
+from txl_tf.errors import InputError, one_line
+from txl_tf.files import digest, read_bytes, read_lines
 
-DATASETS = ("python_stdlib", *CORPORA, "text")
-VOCABULARIES = ("bytes", "chars", "words", "sentencepiece")
 _WORK = ".txl_tf_work"
 
 
@@ -105,7 +104,7 @@ def prepare(dataset, data_dir, *, overwrite=False, download_dir=None, **settings
     try:
         tf.io.gfile.makedirs(data_dir)
     except tf.errors.OpError as error:
-        raise InputError(f"--data_dir={data_dir} cannot be made: {' '.join(error.message.split())}") from error
+        raise InputError(f"--data_dir={data_dir} cannot be made: {one_line(error)}") from error
     _remove_old(data_dir)
     local = "://" not in data_dir
     work_dir = os.path.join(data_dir, _WORK) if local else tempfile.mkdtemp()
@@ -135,7 +134,7 @@ def _encode(settings, text, work_dir):
     if vocab is None and corpus and corpus.encode:
         return corpus.encode(text, vocab_file=settings.vocab_file)
     if vocab == "sentencepiece":
-        model = subwords.read_model(settings.vocab_file) if settings.vocab_file else None
+        model = read_bytes(settings.vocab_file) if settings.vocab_file else None
         return encoding.subword_pieces(text, settings.vocab_size, model)
     if vocab == "chars":
         return encoding.seen_chars(text)
@@ -144,7 +143,7 @@ def _encode(settings, text, work_dir):
         if settings.min_count is not None:
             options["min_count"] = settings.min_count
         if settings.vocab_file:
-            lines = read_lines("", settings.vocab_file)
+            lines = read_lines(settings.vocab_file)
             options["word_list"] = [line.split()[0] for line in lines if line.strip()]
         passes = settings.passes or (corpus.passes if corpus else 1)
         return encoding.seen_words(text, work_dir, passes=passes, seed=settings.seed, **options)
@@ -184,7 +183,7 @@ def _write(settings, data_dir, vocabulary, chunks):
             record_tokens=records.RECORD_TOKENS,
             shard_records=records.SHARD_RECORDS,
             splits=splits,
-            files={name: manifest.file_sha256(tf.io.gfile.join(data_dir, name)) for name in names},
+            files={name: digest(tf.io.gfile.join(data_dir, name)) for name in names},
             request=dataclasses.asdict(settings),
         )
     )

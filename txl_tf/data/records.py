@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.data import manifest
+from txl_tf.files import digest
 
 RECORD_TOKENS = 1 << 14
 SHARD_RECORDS = 32
@@ -68,6 +69,6 @@ class ShardWriter:
                 file=file,
                 tokens=len(tokens),
                 bytes=tf.io.gfile.stat(path).length,
-                sha256=manifest.file_sha256(path),
+                sha256=digest(path),
             )
         )

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from txl_tf.config import EvalConfig, ModelConfig, from_dict
 from txl_tf.errors import InputError
-from txl_tf.model_dir import write_atomically
+from txl_tf.files import read_json, write_atomically
 from txl_tf.published import torch_models
 from txl_tf.published.layout import Checkpoint, save
 from txl_tf.published.tensor_files import open_safetensors, write_safetensors
@@ -78,12 +78,7 @@ def open_checkpoint(source):
 
 def _read_config(source):
     path = tf.io.gfile.join(source, "config.json")
-    try:
-        with tf.io.gfile.GFile(path) as file:
-            config = json.load(file)
-    except (tf.errors.OpError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path} cannot be read ({reason}): --source is the directory as it was published") from error
+    config = read_json(path, "--source is the directory as it was published")
     if not isinstance(config, dict) or config.get("model_type", "transfo-xl") != "transfo-xl":
         raise InputError(f"{path} is not of a Transformer-XL (model_type transfo-xl)")
     for name, wanted in (("attn_type", 0), ("sample_softmax", -1)):

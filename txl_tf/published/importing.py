@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from txl_tf import model_dir as model_dirs
 from txl_tf.config import Config, EvalConfig, ModelConfig, update
-from txl_tf.data.manifest import file_sha256
 from txl_tf.errors import InputError
+from txl_tf.files import digest
 from txl_tf.models.transformer_xl import TransformerXL
 from txl_tf.published import huggingface, official_pytorch, official_tf
 from txl_tf.published.layout import load
@@ -71,7 +71,7 @@ def import_checkpoint(checkpoint, vocabulary, model_dir, *, dataset, preset=None
     tf.io.gfile.makedirs(model_dir)
     vocabulary.save(model_dir)
     names = [vocabulary.spec["file"]] if "file" in vocabulary.spec else []
-    files = {name: file_sha256(tf.io.gfile.join(model_dir, name)) for name in names}
+    files = {name: digest(tf.io.gfile.join(model_dir, name)) for name in names}
     weights = tf.train.Checkpoint(model=model_dirs.variables_by_path(transformer))
     weights.write(model_dirs.checkpoint_path(model_dir, 0))
     learned = _Learned(dataset, vocabulary.unit, "imported", vocabulary, vocabulary.spec, files)

@@ -1,6 +1,6 @@
 """Which tensor of a published checkpoint holds which weights of a TransformerXL: every number accounted for.
 
-Each format gives its *layout*, a list of `Published`. Read one way it imports, read the other way it exports.
+Each format gives its *layout*, a list of `TensorEntry`. Read one way it imports, read the other way it exports.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ _LISTED = 40  # names in a message; the rest are counted
 
 
 @dataclasses.dataclass(frozen=True)
-class Published:
+class TensorEntry:
     """One tensor of a checkpoint, and the weights whose numbers it holds one after the other.
 
     Seen as `view` and with its axes in `order`, it is the weights `ours`, flattened and joined.
@@ -67,7 +67,7 @@ class Checkpoint:
         architecture: fields of ModelConfig that the weights fix.
         settings: fields of ModelConfig that they do not, as this source has them.
         evaluation: fields of EvalConfig that the source states.
-        layout: (ModelConfig, names of the model's weights) -> list of Published.
+        layout: (ModelConfig, names of the model's weights) -> list of TensorEntry.
     """
 
     file: TensorFile
@@ -109,7 +109,7 @@ def load(model, checkpoint):
 
 
 def save(model, layout):
-    """A model's tensors in a format's layout: [(Published, dtype, make)], where make() returns the tensor."""
+    """A model's tensors in a format's layout: [(TensorEntry, dtype, make)], where make() returns the tensor."""
     weights = _weights(model)
 
     def make(entry):

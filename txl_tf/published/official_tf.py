@@ -9,8 +9,8 @@ import re
 
 import tensorflow as tf
 
-from txl_tf.errors import InputError
-from txl_tf.published.layout import Checkpoint, Published
+from txl_tf.errors import InputError, one_line
+from txl_tf.published.layout import Checkpoint, TensorEntry
 from txl_tf.published.tensor_files import TensorFile
 
 CONVENTIONS = {"mem_init": "zeros", "same_length_window": "tf", "layer_norm_epsilon": 1e-12}
@@ -40,7 +40,7 @@ def open_checkpoint(source):
             if not _NO_WEIGHT.fullmatch(name)
         }
     except (tf.errors.OpError, ValueError) as error:
-        raise InputError(f"{prefix} cannot be read: {' '.join(str(error).split())}") from error
+        raise InputError(f"{prefix} cannot be read: {one_line(error)}") from error
     file = TensorFile(prefix, shapes, reader.get_tensor)
     return Checkpoint(file, _architecture(file), CONVENTIONS, {}, layout)
 
@@ -97,7 +97,7 @@ def layout(config, weights):
 
     def add(name, shape, *ours, **how):
         if ours[0] in names:
-            found.append(Published(f"transformer/{name}", tuple(shape), ours, **how))
+            found.append(TensorEntry(f"transformer/{name}", tuple(shape), ours, **how))
 
     one_table = config.div_val == 1 or not config.cutoffs
     for i, (rows, columns) in enumerate([(config.vocab_size, config.d_embed)] if one_table else sizes):

@@ -9,11 +9,12 @@ import json
 import math
 from collections.abc import Callable
 
-import ml_dtypes  # a dependency of TensorFlow's
+import ml_dtypes
 import numpy as np
 import tensorflow as tf
 
 from txl_tf.errors import InputError
+from txl_tf.files import atomic_writer
 
 _DTYPES = {
     "F64": np.dtype("<f8"),
@@ -132,11 +133,10 @@ def write_safetensors(path, tensors):
         header[name] = {"dtype": _NAMES[np.dtype(dtype)], "shape": list(shape), "data_offsets": [first, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    with tf.io.gfile.GFile(path + ".partial", "wb") as file:
+    with atomic_writer(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for dtype, shape, make in tensors.values():
             array = make()
             if array.dtype != dtype or array.shape != tuple(shape):
                 raise ValueError(f"announced {dtype} {shape}, got {array.dtype} {array.shape}")
             file.write(np.ascontiguousarray(array).tobytes())
-    tf.io.gfile.rename(path + ".partial", path, overwrite=True)

@@ -6,7 +6,7 @@ import re
 import numpy as np
 
 from txl_tf.errors import InputError
-from txl_tf.published.layout import Published
+from txl_tf.published.layout import TensorEntry
 
 BUFFER = re.compile(r"(transformer\.)?pos_emb\.inv_freq")
 """The one tensor that is no weight: the sinusoids' frequencies."""
@@ -83,7 +83,7 @@ def layout(config, weights, prefix="", bias_in_layers=False, reverse_clusters=Fa
 
     def add(name, shape, *ours, **how):
         if ours[0] in names:
-            found.append(Published(name, tuple(shape), ours, **how))
+            found.append(TensorEntry(name, tuple(shape), ours, **how))
 
     def add_projection(name, i, ours, **how):
         columns = config.d_embed // config.div_val**i

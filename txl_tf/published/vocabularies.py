@@ -4,7 +4,6 @@ A list of symbols is read from a text file (a symbol a line), from JSON, or from
 without running them: the official code's cache.pkl, Hugging Face's vocab.pkl, and vocab.bin, written by torch.save.
 """
 
-import json
 import re
 
 import tensorflow as tf
@@ -12,6 +11,7 @@ import tensorflow as tf
 from txl_tf.data.corpora import CORPORA
 from txl_tf.data.vocab import ByteVocabulary, CharVocabulary, WordVocabulary
 from txl_tf.errors import InputError
+from txl_tf.files import read_json, read_lines
 from txl_tf.published.pickles import Call, as_dict, read_pickle
 from txl_tf.published.tensor_files import open_binary
 from txl_tf.published.torch_files import TENSORS, TorchFile
@@ -26,6 +26,7 @@ _TOKENIZER = (
     r"|(transformers\.tokenization_utils_base|tokenizers)\.AddedToken|transformers\.tokenization_utils\.Trie"
 )
 _PICKLED = f"{_CORPUS}|{_TOKENIZER}|{TENSORS}"
+_REMEDY = "give the vocabulary that was published with the checkpoint"
 _TORCH_MAGIC = 0x1950A86A20F9469CFC6C
 
 
@@ -40,9 +41,11 @@ def read_vocabulary(path, dataset):
     Raises:
         InputError: no list of symbols in the file, or not one for this dataset.
     """
+    if not tf.io.gfile.exists(path):
+        raise InputError(f"{path} not found: {_REMEDY}")
     symbols = _symbols(path)
     if not symbols or not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
-        raise InputError(f"{path} holds no list of symbols: give the vocabulary that was published with the checkpoint")
+        raise InputError(f"{path} holds no list of symbols: {_REMEDY}")
     try:
         if dataset == "enwik8":
             return ByteVocabulary([int(symbol) for symbol in symbols], dropped=[ord("\n")])
@@ -58,19 +61,10 @@ def read_vocabulary(path, dataset):
 def _symbols(path):
     """The symbols by id."""
     if path.endswith(".json"):
-        with open_binary(path) as file:
-            try:
-                return _by_id(json.load(file), path)
-            except ValueError as error:
-                raise InputError(f"{path} is not a vocabulary in JSON: {error}") from error
+        return _by_id(read_json(path, _REMEDY), path)
     if re.search(r"\.(pkl|pickle|bin|pt)$", path):
         return _pickled_symbols(path)
-    with open_binary(path) as file:
-        try:
-            lines = file.read().decode().split("\n")
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path} is not UTF-8 text: {error}") from error
-    return [line.split()[0] for line in lines if line.strip()]
+    return [line.split()[0] for line in read_lines(path, _REMEDY) if line.strip()]
 
 
 def _pickled_symbols(path):

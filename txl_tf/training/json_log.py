@@ -5,7 +5,8 @@ import json
 import tensorflow as tf
 
 from txl_tf.errors import one_line
-from txl_tf.model_dir import read_json_lines, write_atomically
+from txl_tf.files import write_atomically
+from txl_tf.model_dir import read_json_lines
 
 
 class JsonLog:
