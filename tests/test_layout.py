@@ -95,6 +95,16 @@ def test_every_distribution_that_is_imported_is_required():
             assert required & {one.replace("-", "_").lower() for one in distributions[name]}, f"{path}: {name}"
 
 
+def test_commits_are_linted_as_make_lint_does():
+    """The hooks of .pre-commit-config.yaml are the commands of `make lint`, with files in place of folders."""
+    makefile = (ROOT / "Makefile").read_text()
+    lint = re.search(r"^lint:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)[1].strip().splitlines()
+    hooks = re.findall(r"entry: (.*)", (ROOT / ".pre-commit-config.yaml").read_text())
+    assert len(hooks) == len(lint) == 3
+    for hook, command in zip(hooks, lint, strict=True):
+        assert command.strip().startswith(hook + " ")
+
+
 @pytest.mark.parametrize("group", ["ModelConfig", "DataConfig", "TrainConfig", "EvalConfig"])
 def test_every_setting_is_read_somewhere(group):
     code = "\n".join(path.read_text() for path in SOURCES if part(path) not in ("config", "presets", "__init__"))
