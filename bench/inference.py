@@ -1,18 +1,18 @@
-r"""Speed of evaluation and generation side by side with other implementations, in rounds, on one machine.
+r"""Measures the speed of evaluation and generation beside other implementations, in alternating rounds.
 
     python bench/inference.py --peer=tf_models=PYTHON --peer=huggingface=PYTHON
 
 The workload: 6 layers, D 512, 8 heads of 64, d_inner 2048, V 204, float32, the same weights everywhere; evaluation
-reads B 4, T 64 with M 1024, generation B 1 takes the most likely token with M 1024. Every round of evaluation reads
-the same text from an empty memory on, and all must find the same loss; `ours_bfloat16` is evaluation in mixed bfloat16.
+has B 4, T 64 and M 1024, generation has B 1 and M 1024 and takes the most likely token. Every round of evaluation reads
+the same text from an empty memory on, and all must get the same loss; `ours_bfloat16` is evaluation in mixed bfloat16.
 
-bench/train.py says how to set the peers up, each of which is given by the Python of its environment.
+bench/train.py tells how to create the environments of the peers; --peer gives the Python of each.
 
-The one JSON line has, by task: tokens per second, wall-clock and per second of processor time in user mode (medians);
-how many times as fast as each peer we are; what all found, to compare. `share_of_limit` is that of the machine's
-float32 matmul peak in evaluation, of its memory bandwidth in generation: bytes of weights and cache that a token is
-made from, over what matrix-vector products stream, measured in the same rounds. `flat` is the time of a token among
-the last thousand of 10,000 over that of the first thousand, medians.
+One JSON line has for each task: tokens per second of wall-clock time and of processor time in user mode (medians), the
+ratio to each peer, and the results of all, for comparison. `share_of_limit` is the fraction of a measured limit: in
+evaluation the float32 matmul peak, in generation the memory bandwidth (bytes of weights and cache that a token needs,
+against the bytes that matrix-vector products read per second). `flat` is the median time of a token among the last
+thousand of 10,000, divided by that among the first thousand.
 """
 
 import functools
@@ -25,13 +25,13 @@ import peers
 import side_by_side
 
 N, D, H, D_HEAD, D_INNER, V, M = 6, 512, 8, 64, 2048, 204, 1024
-B, T, SEGMENTS = 4, 64, 4  # evaluation: what a round reads
-NEW_TOKENS = {"ours": 128, "limit": 128, "huggingface": 16, "tf_models": 16}  # generation: what a round writes
-LONG_CHUNKS = 20  # so many chunks of 64 a round, in all rounds 10,000 tokens and more
+B, T, SEGMENTS = 4, 64, 4  # of evaluation, per round
+NEW_TOKENS = {"ours": 128, "limit": 128, "huggingface": 16, "tf_models": 16}  # tokens of generation per round
+LONG_CHUNKS = 20  # chunks of 64 tokens per round; at least 10,000 tokens in all rounds
 TOKEN_BYTES = 4 * (N * (4 * D * H * D_HEAD + 2 * D * D_INNER + 3 * (M + 1) * H * D_HEAD) + D * V)
-"""What a generated token is made from: weights, cached keys, values and projected positions, output table."""
+"""Bytes read for a generated token: weights, cached keys, values and projected positions, output table."""
 SEGMENT_FLOPS = 2 * B * T * (N * (4 * D * H * D_HEAD + 2 * D * D_INNER + 3 * (M + T) * H * D_HEAD) + D * V)
-"""Multiplications and additions of the matmuls that scoring a segment needs, nothing being projected twice."""
+"""FLOPs of the matmuls for scoring a segment, with every key, value and position projected once."""
 
 
 def weights():
@@ -57,7 +57,7 @@ def weights():
 
 
 def text():
-    """Int32 [SEGMENTS, B, T + 1]: inputs, and targets one further."""
+    """Int32 [SEGMENTS, B, T + 1]: the inputs are the first T, the targets the last T."""
     import numpy as np
 
     lanes = np.random.default_rng(1).integers(0, V, [B, SEGMENTS * T + 1], dtype=np.int32)
@@ -122,7 +122,7 @@ def ours(dtype="float32"):
     written, seconds = start, []
 
     def write_on():
-        """Continues one long text; the seconds of each chunk since its first token."""
+        """Continues one long text; returns the seconds of each chunk so far."""
         nonlocal written
         for _ in range(LONG_CHUNKS):
             begun = time.perf_counter()
@@ -139,8 +139,8 @@ def ours_bfloat16():
 
 
 def limit():
-    """Not a model: matmuls of as many operations as evaluation, and matrix-vector products of as many bytes."""
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a thread for each part instead
+    """The machine's limits: matmuls with evaluation's FLOPs, matrix-vector products with generation's bytes."""
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # the parts have a thread each
     import concurrent.futures
 
     import numpy as np

@@ -1,20 +1,20 @@
-r"""Training speed side by side with other implementations, in rounds, on one machine.
+r"""Measures training speed beside other implementations, in alternating rounds on one machine.
 
     python bench/train.py --peer=tf_models=/path/to/venv/bin/python --peer=huggingface=/path/to/venv/bin/python
 
 The workload: 6 layers, D 512, 8 heads of 64, d_inner 2048, V 204, B 8, T = M = 128, float32, dropout 0.1, dropatt 0,
-Adam and clipping by the global norm; `ours_bfloat16` is the same in mixed bfloat16, which pays on CPUs with
-instructions for it (under torch's autocast Hugging Face's code fails). Peers run in environments of their own, which
-you make:
+Adam and clipping by the global norm; `ours_bfloat16` is the same in mixed bfloat16, which is faster on CPUs with
+instructions for it (under torch's autocast Hugging Face's code fails). Peers run in their own environments, which you
+create:
 
     tf_models     pip install tensorflow==2.20.0 tf_keras==2.20.1 gin-config scipy pyyaml
                   pip install --no-deps tf-models-official==2.20.0 tensorflow-text==2.20.1 tensorflow-hub \
                       tensorflow-model-optimization
     huggingface   pip install torch==2.13.0 transformers==4.35.2 'numpy<2'
 
-Each implementation trains in rounds of a few seconds while the others wait, so that a slow moment of the machine
-hits all alike; the medians and their ratios are printed as one JSON line, with the machine's matmul peaks measured in
-the same rounds.
+Each implementation trains in rounds of a few seconds while the others wait, so that a slow period of the machine
+affects all alike. One JSON line has the medians, their ratios, and the machine's matmul peaks measured in the same
+rounds.
 """
 
 import functools
@@ -33,7 +33,7 @@ SIZES = {"n_layer": N, "d_model": D, "d_embed": D, "n_head": H, "d_head": D_HEAD
 
 
 def step_flops():
-    """Multiplications and additions of one step's matmuls."""
+    """FLOPs of the matmuls of one step."""
     from txl_tf.config import ModelConfig
     from txl_tf.models.flops import training_flops
 
@@ -67,7 +67,7 @@ def ours(dtype="float32"):
 
 
 def matmul(dtype="float32"):
-    """Not a model: the machine's matmul peak, as 'steps' of the same number of operations."""
+    """The machine's matmul peak: a 'step' has the FLOPs of a training step."""
     import tensorflow as tf
 
     a, b = (tf.cast(tf.random.normal([2048, 2048]), dtype) for _ in range(2))
@@ -131,7 +131,7 @@ def tf_models():
             logits = tf.matmul(hidden, embedding, transpose_b=True) + bias
             loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(tokens, logits))
         variables = [*stack.trainable_variables, embedding, bias]
-        pairs = zip(tape.gradient(loss, variables), variables, strict=True)  # its segment bias has no gradient here
+        pairs = zip(tape.gradient(loss, variables), variables, strict=True)  # the segment bias has no gradient here
         pairs = [(tf.convert_to_tensor(gradient), variable) for gradient, variable in pairs if gradient is not None]
         gradients, _ = tf.clip_by_global_norm([gradient for gradient, _ in pairs], 0.25)
         optimizer.apply_gradients(zip(gradients, [variable for _, variable in pairs], strict=True))
@@ -147,7 +147,7 @@ def tf_models():
 
 
 def in_rounds(make):
-    """The task of an implementation, as `side_by_side` wants it: a round of steps."""
+    """The task of an implementation, as `side_by_side` takes it: a round of steps."""
 
     def tasks():
         run = make()

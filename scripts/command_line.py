@@ -15,12 +15,12 @@ from txl_tf.errors import InputError, one_line
 
 
 def run(main):
-    """Runs main(argv); input errors become one line on stderr and status 1, with a traceback only under -v=1."""
+    """Runs main(argv). An input error becomes one line on stderr and exit status 1; -v=1 also shows the traceback."""
 
     def guarded(argv):
         with quiet_start():
-            import tensorflow as tf  # here, so that --help and wrong flags answer at once
-            import tensorflow_text  # noqa: F401 (greets like TensorFlow, whoever imports it later)
+            import tensorflow as tf  # here, so that --help and wrong flags are answered at once
+            import tensorflow_text  # noqa: F401 (writes messages when it loads, as TensorFlow does)
 
             tf.config.list_physical_devices()
 
@@ -49,9 +49,9 @@ def wants_details():
 
 @contextlib.contextmanager
 def quiet_start():
-    """Keeps what TensorFlow's libraries say while they load off the terminal, unless -v=1 was given.
+    """Hides the messages of TensorFlow's libraries while they load, unless -v=1 was given.
 
-    They write a dozen lines to stderr, of GPUs that are not there among other things, before any log level counts.
+    They write a dozen lines to stderr, about missing GPUs and the like, before any log level applies.
     """
     if wants_details():
         yield
@@ -91,7 +91,7 @@ def define_config_flags(config_class, prefix="", only=None):
 
 
 def given_flags(config_class, prefix="", only=None):
-    """The flags of `define_config_flags` that were given: {field: value}."""
+    """The flags of `define_config_flags` that the user gave: {field: value}."""
     values = {}
     for name, kind in field_types(config_class).items():
         if only is not None and name not in only:
@@ -115,17 +115,17 @@ def integers(name):
 
 
 REACH_FLAGS = {EvalConfig: ("mem_len", "clamp_len", "same_length"), ModelConfig: ("mem_init",)}
-"""The settings that say how far a trained model reaches back: no retraining needed."""
+"""Settings of memory that can be changed after training."""
 
 
 def define_reach_flags():
-    """The flags of REACH_FLAGS."""
+    """Defines the flags of REACH_FLAGS."""
     for config_class, names in REACH_FLAGS.items():
         define_config_flags(config_class, only=names)
 
 
 def given_reach():
-    """Those that were given: {field: value}, as `Config.for_evaluation` and `LanguageModel.load` take them."""
+    """The flags of `define_reach_flags` that the user gave: {field: value}, for `Config.for_evaluation`."""
     return {
         name: value
         for config_class, names in REACH_FLAGS.items()
@@ -134,7 +134,7 @@ def given_reach():
 
 
 def define_checkpoint_flag():
-    """--checkpoint, for what reads a model_dir."""
+    """Defines --checkpoint, for programs that read a model_dir."""
     flags.DEFINE_enum(
         "checkpoint", CHECKPOINTS[0], CHECKPOINTS, "the newest checkpoint, or the best on valid during training"
     )
@@ -142,7 +142,7 @@ def define_checkpoint_flag():
 
 
 def define_weights_flag():
-    """--weights, for what reads a model_dir."""
+    """Defines --weights, for programs that read a model_dir."""
     flags.DEFINE_enum(
         "weights", None, WEIGHTS, "the last weights, or their average over steps [the average if there is one]"
     )
@@ -150,14 +150,14 @@ def define_weights_flag():
 
 
 def define_strategy_flags(strategies=STRATEGIES):
-    """--tpu and --strategy, as `distribute.make_strategy` takes them."""
+    """Defines --tpu and --strategy, the arguments of `distribute.make_strategy`."""
     flags.DEFINE_string("tpu", None, "a TPU's name, or 'local' on a TPU VM")
     flags.DEFINE_enum("strategy", "auto", strategies, "how replicas are made")
     _show_in_help("tpu", "strategy")
 
 
 def _show_in_help(*names):
-    """Has --help list flags that are defined here with those of the program."""
+    """Makes --help list flags that are defined in this module among those of the program."""
     for name in names:
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
 
@@ -167,13 +167,13 @@ GROUP_PREFIXES = {"model": "", "data": "", "train": "", "eval": "eval_"}
 
 
 def define_all_config_flags():
-    """A flag for every setting of `Config`."""
+    """Defines a flag for every setting of `Config`."""
     for field in dataclasses.fields(Config):
         define_config_flags(field.type, GROUP_PREFIXES[field.name])
 
 
 def override(config):
-    """`config` with every flag that was given."""
+    """`config` with the values of all flags that the user gave."""
     groups = {
         field.name: update(getattr(config, field.name), given_flags(field.type, GROUP_PREFIXES[field.name]))
         for field in dataclasses.fields(Config)

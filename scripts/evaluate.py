@@ -2,7 +2,7 @@
 
     python scripts/evaluate.py --model_dir=runs/demo --data_dir=data/python_stdlib --split=test
 
-What is not given comes from the model's config.json (its "eval" group). Longer memory needs no retraining.
+Settings that are not given come from the model's config.json (its "eval" group). Memory can be longer than in training.
 """
 
 import functools
@@ -30,7 +30,7 @@ flags.DEFINE_string("split", "test", "which split: train, valid or test")
 flags.DEFINE_integer(
     "sliding_window",
     0,
-    "predict each token from a fresh window of so many, without memory, as the paper evaluates other Transformers",
+    "length of a window that is read anew for each token, without memory, as the paper evaluates other Transformers",
     lower_bound=0,
 )
 flags.DEFINE_string(
@@ -56,7 +56,9 @@ def main(argv):
         trained = load_trained(FLAGS.model_dir, FLAGS.weights, FLAGS.checkpoint)
     corpus = load_corpus(FLAGS.data_dir)
     if vocabulary_identity(corpus) != trained.vocabulary_identity:
-        raise InputError(f"{FLAGS.model_dir} learned another vocabulary than that of {FLAGS.data_dir}: give its corpus")
+        raise InputError(
+            f"{FLAGS.model_dir} was trained with another vocabulary than that of {FLAGS.data_dir}: give its corpus"
+        )
     overrides = given_flags(EvalConfig) | given_flags(ModelConfig, only=("mem_init",))
     evaluation, reach = trained.config.for_evaluation(**overrides)
     result = evaluate(

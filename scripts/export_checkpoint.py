@@ -27,7 +27,7 @@ def main(argv):
     differences = export(trained.model, trained.vocabulary, trained.config.eval, FLAGS.export_dir)
     print(f"step {trained.step} exported to {FLAGS.export_dir}")
     for difference in differences:
-        print(f"there, other than here: {difference}")
+        print(f"different there: {difference}")
 
 
 if __name__ == "__main__":

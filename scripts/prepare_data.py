@@ -12,7 +12,7 @@ from command_line import run
 
 from txl_tf import choices
 
-DATASET = flags.DEFINE_enum("dataset", None, choices.DATASETS, "which corpus; text: your own", required=True)
+DATASET = flags.DEFINE_enum("dataset", None, choices.DATASETS, "which corpus; text: your own files", required=True)
 DATA_DIR = flags.DEFINE_string("data_dir", None, "where to write; local or gs://", required=True)
 SOURCE = flags.DEFINE_string(
     "source", None, "the corpus on disk, as published or unpacked; for text a file, directory or quoted glob"
@@ -22,7 +22,7 @@ VOCAB_SIZE = flags.DEFINE_integer("vocab_size", None, "size of the SentencePiece
 VOCAB_FILE = flags.DEFINE_string(
     "vocab_file", None, "vocabulary to use: a list of words, a SentencePiece model, or the vocab.txt of a model_dir"
 )
-MIN_COUNT = flags.DEFINE_integer("min_count", None, "words seen less often become <unk>", lower_bound=1)
+MIN_COUNT = flags.DEFINE_integer("min_count", None, "rarer words become <unk>", lower_bound=1)
 DOCUMENTS = flags.DEFINE_enum("documents", "file", choices.DOCUMENTS, "what separates documents of text")
 PASSES = flags.DEFINE_integer(
     "passes", None, "copies of the training text, lines shuffled in each [4 for lm1b, else 1]", lower_bound=1
@@ -34,7 +34,7 @@ DOWNLOAD_DIR = flags.DEFINE_string("download_dir", None, "where archives are kep
 
 def main(argv):
     del argv
-    from txl_tf.data.prepare import prepare  # here, so that --help and wrong flags answer at once
+    from txl_tf.data.prepare import prepare  # here, so that --help and wrong flags are answered at once
 
     corpus = prepare(
         DATASET.value,

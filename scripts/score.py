@@ -1,9 +1,9 @@
-"""Scores the lines of a file: how likely each is, given nothing before it.
+"""Scores the lines of a file: the log-probability of each line as a text of its own.
 
     python scripts/score.py --model_dir=runs/demo --input=sentences.txt --output=scores.jsonl
 
 One JSON line for each line of the input, in its order: text, tokens, total (log-probability in nats), ppl; with
---per_token also ids and log_probs. The first token's probability is that after the vocabulary's start token.
+--per_token also ids and log_probs. The first token is predicted from the vocabulary's start token.
 """
 
 import json

@@ -4,8 +4,8 @@
     python scripts/train.py --preset=demo --data_dir=data/python_stdlib --model_dir=runs/demo
 
 A preset sets every default, and any flag overrides it. The vocabulary size and the cutoffs come from the data.
-SIGTERM and Ctrl-C end it with a checkpoint when the running host loop (--steps_per_loop) is done, and exit status 143
-or 130.
+At SIGTERM and Ctrl-C it finishes the current host loop (--steps_per_loop), saves a checkpoint and ends with exit status
+143 or 130.
 """
 
 import dataclasses
@@ -34,7 +34,9 @@ def main(argv):
     from txl_tf.training.interruption import TrainingStoppedError
     from txl_tf.training.loop import train
 
-    strategy = make_strategy(FLAGS.strategy, FLAGS.tpu)  # first: several workers, and a TPU, allow nothing before it
+    strategy = make_strategy(
+        FLAGS.strategy, FLAGS.tpu
+    )  # first: several workers, and a TPU, allow no TensorFlow operation before it
     corpus = load_corpus(FLAGS.data_dir)
     config = configure(corpus)
     evaluation, reach = config.for_evaluation()
@@ -44,7 +46,7 @@ def main(argv):
 
     def sampler(model):
         if config.model.attn_type != "transformer_xl":
-            return None  # the cache is for transformer_xl alone
+            return None  # only transformer_xl has a cache
         return Sampler(model, corpus, reach, jit_compile=config.train.jit_compile)
 
     try:
@@ -55,7 +57,7 @@ def main(argv):
 
 
 def configure(corpus):
-    """The preset's Config, fitted to the corpus, then to the flags."""
+    """The preset's Config with the corpus's vocabulary size and cutoffs, then the flags."""
     config = PRESETS[FLAGS.preset].config
     if config.model.cutoffs and not corpus.cutoffs and FLAGS.cutoffs is None:
         raise InputError(

@@ -1,14 +1,14 @@
-"""The corpora of the literature: where they are published, and the rules by which the official code reads them.
+"""The published corpora: addresses, checksums, and the rules by which the official code reads them.
 
 Rules (kimiyoung/transformer-xl, its data_utils.py and getdata.sh):
-  enwik8  symbols are bytes; newlines are left out, hence a vocabulary of 204 and not 205. 90M/5M/5M bytes.
-  text8   symbols are characters; the space in front of the text is not one of them. 90M/5M/5M characters.
+  enwik8  symbols are bytes; newlines are left out, so the vocabulary has 204 entries, not 205. 90M/5M/5M bytes.
+  text8   symbols are characters; the space at the start of the text is left out. 90M/5M/5M characters.
   wt103   words, <eos> after each line, vocabulary of the training words. Cutoffs for the adaptive softmax.
   wt2     words, <eos> after each line, vocabulary of all three splits.
   ptb     as wt2, in lower case.
   lm1b    words, <S> at both ends of each sentence, sentences shuffled in each pass; words seen less than 3 times are
           <UNK>. Test is the first of the 50 held-out parts, valid the second (the official code takes the first for
-          both; where there is only that, so does this).
+          both, and so does this one if only the first is there).
 """
 
 import dataclasses
@@ -27,16 +27,16 @@ from txl_tf.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class PublishedCorpus:
-    """A corpus of the literature.
+    """A published corpus.
 
     Attributes:
-        published: its archive.
+        published: the archive.
         members: regular expression for file names, by split; {"all": ..} for one file that is cut 90/5/5 by bytes.
-        encode: a function of encoding.py, its options bound; None: words, and `words` holds the options.
+        encode: a function of encoding.py with its options bound; None: words, with the options in `words`.
         words: options of encoding.seen_words.
         cutoffs: of the adaptive softmax.
-        vocab_size: that the published file gives.
-        passes: over the training text.
+        vocab_size: of the published files.
+        passes: copies of the training text, each shuffled.
     """
 
     published: PublishedFile
@@ -52,13 +52,13 @@ class PublishedCorpus:
 
         Args:
             name: for messages.
-            source: the archive, or a file or directory with what is in it, on disk; None: download.
+            source: the archive, or a file or directory with its content; None: download.
             download_dir: local directory for the archive.
-            work_dir: local directory for its members.
-            at_lines: whether splits that are parts of one file begin at lines and not at the published bytes.
+            work_dir: local directory for extracted files.
+            at_lines: whether splits of one file begin at the start of a line instead of the published byte.
 
         Raises:
-            InputError: nothing to read, or not what it should be.
+            InputError: there is nothing to read, or it is not this corpus.
         """
         if source is None:
             source = fetch(self.published, download_dir)

@@ -5,7 +5,7 @@ Shapes: B batch, H heads, T queries, K keys, d = d_head.
 
 import tensorflow as tf
 
-from txl_tf.layers import platform
+from txl_tf.layers import platform, scopes
 from txl_tf.layers.dropout import keep_mask
 from txl_tf.layers.relative import relative_shift
 
@@ -153,7 +153,7 @@ def weighted_values(score, value, mask, rate=0.0, seed=None):
         output = tf.cast(tf.cast(output, accurate) * scale, value.dtype)
 
         def gradient(d_output):
-            with tf.name_scope("attention"):
+            with tf.name_scope(scopes.ATTENTION):
                 d_scaled = tf.cast(d_output, accurate) * scale
                 d_sum = (1 - rate) * tf.reduce_sum(d_scaled * tf.cast(output, accurate), axis=-1, keepdims=True)
                 d_scaled = tf.cast(d_scaled, value.dtype)

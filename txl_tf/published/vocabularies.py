@@ -1,6 +1,6 @@
-"""The vocabularies that come with published checkpoints: the same ids, as a Vocabulary of ours.
+"""Reads the vocabularies of published checkpoints as a Vocabulary with the same ids.
 
-A list of symbols is read from a text file (a symbol a line), from JSON, or from pickles, which pickles.py reads
+The list of symbols comes from a text file (a symbol per line), from JSON, or from pickles, which pickles.py reads
 without running them: the official code's cache.pkl, Hugging Face's vocab.pkl, and vocab.bin, written by torch.save.
 """
 
@@ -14,7 +14,7 @@ from txl_tf.errors import InputError
 from txl_tf.files import read_json, read_lines
 from txl_tf.published.pickles import Call, as_dict, read_pickle
 from txl_tf.published.tensor_files import open_binary
-from txl_tf.published.torch_files import TENSORS, TorchFile
+from txl_tf.published.torch_files import MAGIC, TENSORS, TorchFile
 
 _CORPUS = (
     r"(data_utils|vocabulary|utils\.vocabulary|__main__)\.(Corpus|Vocab)|collections\.(Counter|OrderedDict)"
@@ -27,7 +27,6 @@ _TOKENIZER = (
 )
 _PICKLED = f"{_CORPUS}|{_TOKENIZER}|{TENSORS}"
 _REMEDY = "give the vocabulary that was published with the checkpoint"
-_TORCH_MAGIC = 0x1950A86A20F9469CFC6C
 
 
 def read_vocabulary(path, dataset):
@@ -35,11 +34,11 @@ def read_vocabulary(path, dataset):
 
     Args:
         path: a text file, JSON ({symbol: id} or a list), or one of the pickles named above; local or gs://.
-        dataset: which corpus, for what its symbols mean: "enwik8" has the numbers of bytes, "text8" characters with
-            "_" for the space, all others words.
+        dataset: the corpus, which tells the meaning of symbols: in "enwik8" they are the numbers of bytes, in "text8"
+            characters with "_" for the space, else words.
 
     Raises:
-        InputError: no list of symbols in the file, or not one for this dataset.
+        InputError: the file holds no list of symbols, or not one for this dataset.
     """
     if not tf.io.gfile.exists(path):
         raise InputError(f"{path} not found: {_REMEDY}")
@@ -59,7 +58,7 @@ def read_vocabulary(path, dataset):
 
 
 def _symbols(path):
-    """The symbols by id."""
+    """The symbols in the order of their ids."""
     if path.endswith(".json"):
         return _by_id(read_json(path, _REMEDY), path)
     if re.search(r"\.(pkl|pickle|bin|pt)$", path):
@@ -73,19 +72,19 @@ def _pickled_symbols(path):
             root = TorchFile(path, _PICKLED).root
         else:
             root = read_pickle(file, re.compile(_PICKLED), path)
-            if root == _TORCH_MAGIC:
+            if root == MAGIC:
                 root = TorchFile(path, _PICKLED).root
     state = root.state if isinstance(root, Call) else as_dict(root)
     vocab = (state or {}).get("vocab")
     state = vocab.state if isinstance(vocab, Call) else state  # a corpus holds its vocabulary
     if not isinstance(state, dict):
         return None
-    # A tokenizer that transformers 4.35 has loaded and saved again has only the second.
+    # A tokenizer that transformers 4.35 loaded and saved again has only sym2idx.
     return state.get("idx2sym") or _by_id(as_dict(state.get("sym2idx")), path)
 
 
 def _by_id(symbols, path):
-    """A list, or {symbol: id} in the order of its ids."""
+    """The symbols of a list or of {symbol: id}, in the order of their ids."""
     if not isinstance(symbols, dict):
         return symbols
     ids = symbols.values()
@@ -95,7 +94,7 @@ def _by_id(symbols, path):
 
 
 def find_vocabulary(source):
-    """The vocabulary's file beside a checkpoint, or None.
+    """The path of the vocabulary's file beside a checkpoint, or None.
 
     Args:
         source: the checkpoint: a file or a directory.

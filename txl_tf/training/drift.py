@@ -1,4 +1,4 @@
-"""Which settings of a run may change when it is continued."""
+"""Which settings may change when training is continued."""
 
 from txl_tf.errors import InputError
 
@@ -15,11 +15,11 @@ FREE_TO_CHANGE = {
     "peak_tflops",
     "remat",
 }
-"""Settings that change no update, but for its dropout masks: a run may be continued with other values."""
+"""Settings that do not affect the updates, or only their dropout masks: training may continue with other values."""
 
 
 def refuse_drift(old, new, model_dir):
-    """InputError if a model_dir's Config and the one to continue it with would train differently."""
+    """Raises InputError if `new`, the Config to continue with, differs from the model_dir's in any other setting."""
     if old is None:
         return
     differences = [

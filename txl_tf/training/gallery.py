@@ -1,17 +1,17 @@
-"""What a run shows of its model at every evaluation: a text sample, and where attention goes."""
+"""What TensorBoard shows of the model at every evaluation: a text sample and maps of attention."""
 
 from txl_tf.training.attention_maps import AttentionMaps
 
 
 class Gallery:
-    """Shows a model in TensorBoard.
+    """Writes samples and attention maps of a model to TensorBoard.
 
     Args:
         board: a Board.
         strategy, model: of the run.
         corpus: a Corpus with a "valid" split.
         config: a Config.
-        sampler: () -> text, the continuation of its `prompt`; None: no sample.
+        sampler: a function without arguments that returns a continuation of its `prompt`; None: no sample.
     """
 
     def __init__(self, board, strategy, model, corpus, config, sampler=None):
@@ -21,10 +21,10 @@ class Gallery:
         self.sampler = sampler
 
     def show(self, step):
-        """Shows the model's present weights, after `step` updates.
+        """Writes what the model does with its current weights, after `step` updates.
 
-        The attention maps of all heads, a picture for each layer, come at evaluations 1, 2, 4, 8, .. and the last:
-        a run's event files stay small.
+        The maps of all heads, one picture per layer, are written only at evaluations 1, 2, 4, 8, .. and the last, so
+        that event files stay small.
         """
         if self.sampler:
             parts = ("**Beginning of valid**", as_it_is(self.sampler.prompt), "**Continued**", as_it_is(self.sampler()))
@@ -36,5 +36,5 @@ class Gallery:
 
 
 def as_it_is(text):
-    """Text as Markdown shows it letter by letter."""
+    """Text as a Markdown code block, which shows every character as it is."""
     return "\n".join("    " + line for line in text.split("\n"))

@@ -1,4 +1,4 @@
-"""Files of JSON lines that continue with the run: metrics.jsonl and evaluations.jsonl."""
+"""Files of JSON lines that a continued training appends to: metrics.jsonl and evaluations.jsonl."""
 
 import json
 
@@ -14,8 +14,8 @@ class JsonLog:
 
     Args:
         path: local or gs://.
-        step: updates already made; lines of later ones, from a run that was killed after its last save, are dropped.
-        writes: whether there is a file; without, the lines that it had are continued in memory alone.
+        step: updates already made; lines of later steps, from a run that was killed after its last save, are dropped.
+        writes: whether to write the file; if not, lines are only kept in memory.
     """
 
     def __init__(self, path, step, writes=True):
@@ -25,7 +25,7 @@ class JsonLog:
         self._write_all()
 
     def append(self, line):
-        """Adds a line. On a full disk the run goes on: the line is kept in memory, and written with the next one."""
+        """Adds a line. If it cannot be written (a full disk), it is kept in memory and written with the next line."""
         self.lines.append(line)
         try:
             if self.complete and self.writes:
