@@ -1,4 +1,4 @@
-r"""An HTTP server for an exported model, in plain TensorFlow and aiohttp: a start for your own.
+r"""An HTTP server for an exported model, in plain TensorFlow and aiohttp: an example to start from.
 
     pip install tensorflow tensorflow-text -r examples/requirements.txt
     python scripts/export_savedmodel.py --model_dir=runs/demo --export_dir=exports/demo
@@ -11,8 +11,8 @@ r"""An HTTP server for an exported model, in plain TensorFlow and aiohttp: a sta
     curl localhost:8080/sessions/ID -d '{"tokens": [100, 101], "top": 3}' # read tokens, see what comes next
     curl -X DELETE localhost:8080/sessions/ID
 
-A session keeps the cache of what it has read, so a token costs the same however long the text is. A request that is
-wrong is answered with status 4xx and {"error": reason}.
+A session keeps the cache of the text so far, so the cost of a token does not grow with the text. A wrong request is
+answered with status 4xx and {"error": reason}.
 
 TensorFlow Serving takes the same SavedModel, in a folder named after its version. This has not been run by us, who have
 no build of it with the ops of tensorflow-text, which subword vocabularies need (the others do not):
@@ -53,7 +53,7 @@ SAMPLING = {
 
 
 class RequestError(Exception):
-    """What the client did wrong, with its HTTP status."""
+    """An error in a request, with its HTTP status."""
 
     def __init__(self, status, reason):
         super().__init__(reason)
@@ -61,7 +61,7 @@ class RequestError(Exception):
 
 
 class Session:
-    """The cache of a text, read by one request at a time, and when it was last used."""
+    """The cache of a text, used by one request at a time, and the time of its last use."""
 
     def __init__(self, cache):
         self.cache = cache
@@ -75,8 +75,8 @@ class Service:
     Args:
         export_dir: a SavedModel that scripts/export_savedmodel.py wrote.
         max_sessions: how many may be open.
-        session_seconds: after so long without a request a session is forgotten.
-        clock: the time in seconds.
+        session_seconds: a session is closed after so many seconds without a request.
+        clock: returns the time in seconds.
     """
 
     def __init__(self, export_dir, max_sessions=100, session_seconds=600.0, clock=time.monotonic):
@@ -160,7 +160,7 @@ class Service:
         return {"length": int(out["length"][0]), "next": following}
 
     async def close_session(self, name):
-        """Forgets a session."""
+        """Closes a session."""
         self._session(name)
         del self.sessions[name]
         return {}
@@ -195,7 +195,7 @@ def make_app(service):
 
     async def stream(request):
         pieces = service.stream(await body(request))
-        first = await anext(pieces)  # what is wrong shows before the answer begins
+        first = await anext(pieces)  # errors are raised here, before the answer begins
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await response.prepare(request)
         await response.write(json.dumps({"text": first}).encode() + b"\n")
@@ -220,7 +220,7 @@ def make_app(service):
 
 @web.middleware
 async def errors_as_json(request, handler):
-    """Answers what went wrong with its status and {"error": reason}."""
+    """Answers an error with its status and {"error": reason}."""
     try:
         return await handler(request)
     except RequestError as error:
@@ -231,7 +231,7 @@ async def errors_as_json(request, handler):
 
 
 async def body(request):
-    """The JSON object that was sent."""
+    """The JSON object in the request."""
     try:
         sent = json.loads(await request.read())
     except ValueError as error:
@@ -289,8 +289,10 @@ def main():
     parser.add_argument("--export_dir", required=True, help="what scripts/export_savedmodel.py wrote")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=8080)
-    parser.add_argument("--max_sessions", type=int, default=100, help="how many may be open")
-    parser.add_argument("--session_seconds", type=float, default=600, help="unused for so long, a session is forgotten")
+    parser.add_argument("--max_sessions", type=int, default=100, help="how many may be open at once")
+    parser.add_argument(
+        "--session_seconds", type=float, default=600, help="a session is closed after so many seconds without a request"
+    )
     args = parser.parse_args()
     import tensorflow_text  # noqa: F401 (registers the ops of subword vocabularies)
 

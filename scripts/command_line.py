@@ -1,4 +1,4 @@
-"""What every script shares: flags made from the settings dataclasses, and errors in one line. Not a script."""
+"""What scripts/, bench/ and tpu/ share: flags made from the settings dataclasses, and errors in one line."""
 
 import contextlib
 import dataclasses
@@ -11,18 +11,19 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before TensorFlow loads
 from absl import app, flags, logging
 
 from txl_tf import families
+from txl_tf.choices import CHECKPOINTS, STRATEGIES, WEIGHTS
 from txl_tf.config import field_types
-from txl_tf.errors import InputError
+from txl_tf.errors import InputError, one_line
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
 
 
 def run(main):
-    """Runs main(argv); input errors become one line on stderr and status 1, with a traceback only under -v=1."""
+    """Runs main(argv). An input error becomes one line on stderr and exit status 1; -v=1 also shows the traceback."""
 
     def guarded(argv):
         with quiet_start():
-            import tensorflow as tf  # here, so that --help and wrong flags answer at once
-            import tensorflow_text  # noqa: F401 (greets like TensorFlow, whoever imports it later)
+            import tensorflow as tf  # here, so that --help and wrong flags are answered at once
+            import tensorflow_text  # noqa: F401 (writes messages when it loads, as TensorFlow does)
 
             tf.config.list_physical_devices()
 
@@ -38,8 +39,7 @@ def run(main):
         except (InputError, OSError, tf.errors.OpError) as error:
             if wants_details():
                 raise
-            reason = error.message if isinstance(error, tf.errors.OpError) else str(error)
-            print("error: " + " ".join(reason.split()), file=sys.stderr)
+            print(f"error: {one_line(error)}", file=sys.stderr)
             return 1
 
     app.run(guarded)
@@ -52,9 +52,9 @@ def wants_details():
 
 @contextlib.contextmanager
 def quiet_start():
-    """Keeps what TensorFlow's libraries say while they load off the terminal, unless -v=1 was given.
+    """Hides the messages of TensorFlow's libraries while they load, unless -v=1 was given.
 
-    They write a dozen lines to stderr, of GPUs that are not there among other things, before any log level counts.
+    They write a dozen lines to stderr, about missing GPUs and the like, before any log level applies.
     """
     if wants_details():
         yield
@@ -104,7 +104,7 @@ def _define_flag(name, field, kind, default):
         flags.DEFINE_string(name, None, help_text)
     else:
         flags.DEFINE_list(name, None, help_text)
-    flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])  # so that --help shows it
+    _show_in_help(name)
 
 
 def _as_flag(value):
@@ -115,7 +115,7 @@ def _as_flag(value):
 
 
 def given_flags(config_class, prefix="", only=None):
-    """The flags of `define_config_flags` that were given: {field: value}."""
+    """The flags of `define_config_flags` that the user gave: {field: value}."""
     values = {}
     for name, kind in field_types(config_class).items():
         if only is not None and name not in only:
@@ -124,20 +124,26 @@ def given_flags(config_class, prefix="", only=None):
         if value is None:
             continue
         if kind not in (bool, int, float, str):
-            try:
-                value = tuple(int(item) for item in value)
-            except ValueError as error:
-                raise InputError(f"--{prefix}{name}={','.join(value)} must be integers separated by commas") from error
+            value = tuple(integers(prefix + name))
         values[name] = value
     return values
 
 
+def integers(name):
+    """The value of the list flag --{name} as integers, or InputError."""
+    items = flags.FLAGS[name].value
+    try:
+        return [int(item) for item in items]
+    except ValueError as error:
+        raise InputError(f"--{name}={','.join(items)} must be integers separated by commas") from error
+
+
 REACH_FLAGS = {EvalConfig: ("mem_len", "clamp_len", "same_length"), TransformerXLConfig: ("mem_init",)}
-"""The settings that say how far a trained model reaches back: no retraining needed."""
+"""Settings of memory that can be changed after training."""
 
 
 def define_reach_flags():
-    """The flags of REACH_FLAGS."""
+    """Defines the flags of REACH_FLAGS."""
     for config_class, names in REACH_FLAGS.items():
         define_config_flags(config_class, only=names, default="as in the model_dir's config.json")
 
@@ -152,11 +158,32 @@ def given_reach():
 
 
 def define_checkpoint_flag():
-    """--checkpoint, for what reads a model_dir."""
+    """Defines --checkpoint, for programs that read a model_dir."""
     flags.DEFINE_enum(
-        "checkpoint", "latest", ["latest", "best"], "the newest checkpoint, or the best on valid during training"
+        "checkpoint", CHECKPOINTS[0], CHECKPOINTS, "the newest checkpoint, or the best on valid during training"
     )
-    flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS["checkpoint"])
+    _show_in_help("checkpoint")
+
+
+def define_weights_flag():
+    """Defines --weights, for programs that read a model_dir."""
+    flags.DEFINE_enum(
+        "weights", None, WEIGHTS, "the last weights, or their average over steps [the average if there is one]"
+    )
+    _show_in_help("weights")
+
+
+def define_strategy_flags(strategies=STRATEGIES):
+    """Defines --tpu and --strategy, the arguments of `distribute.make_strategy`."""
+    flags.DEFINE_string("tpu", None, "a TPU's name, or 'local' on a TPU VM")
+    flags.DEFINE_enum("strategy", "auto", strategies, "how replicas are made")
+    _show_in_help("tpu", "strategy")
+
+
+def _show_in_help(*names):
+    """Makes --help list flags that are defined in this module among those of the program."""
+    for name in names:
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
 
 
 GROUP_PREFIXES = {"eval": "eval_"}
@@ -171,7 +198,7 @@ def define_preset_flags():
     """
     names = sorted(families.presets())
     flags.DEFINE_enum("preset", None, names, "the configuration to start from: it sets every default")
-    flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS["preset"])
+    _show_in_help("preset")
     named = [argument.lstrip("-").partition("=")[2] for argument in sys.argv if re.match("--?preset=", argument)]
     preset = families.presets().get(named[-1]) if named else None
     if preset is not None:

@@ -1,4 +1,4 @@
-"""Continues a prompt with an exported SavedModel in plain TensorFlow: what a server does, without txl_tf.
+"""Continues a prompt with an exported SavedModel in plain TensorFlow, as a server does, without txl_tf.
 
 python scripts/continue_savedmodel.py --export_dir=exports/demo --prompt="def main("
 """

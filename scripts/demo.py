@@ -1,6 +1,6 @@
-"""The whole way in a few minutes: data, training, evaluation, text, a SavedModel and its use. `make demo` runs this.
+"""Runs everything in a few minutes: data, training, evaluation, text, a SavedModel and its use. For `make demo`.
 
-Every step is a command of its own, printed before it runs. Flags that are not the demo's go to scripts/train.py:
+Every step is a command, printed before it runs. Flags that are not the demo's go to scripts/train.py:
 
     make demo DEMO_FLAGS="--train_steps=2000"
 """
@@ -20,7 +20,7 @@ PROMPT = "def read_lines(path):"
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dir", default="demo", help="where everything goes")
+    parser.add_argument("--dir", default="demo", help="directory for all results")
     args, train_flags = parser.parse_known_args()
     folder = pathlib.Path(args.dir)
     data, model, export = folder / "data", folder / "model", folder / "savedmodel"
@@ -57,7 +57,7 @@ next:
 
 
 def run(script, *flags):
-    """Runs a script, its output passed through and returned as lines; a failure ends the demo."""
+    """Runs a script; prints its output and returns it as lines. A failure ends the demo."""
     command = [sys.executable, str(SCRIPTS / f"{script}.py"), *flags]
     print(f"\n$ python scripts/{script}.py {shlex.join(flags)}", flush=True)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, bufsize=1)

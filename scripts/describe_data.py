@@ -1,4 +1,4 @@
-"""Shows what a prepared corpus holds: counts, vocabulary, tokens per cluster, an example of each split.
+"""Describes a prepared corpus: counts, vocabulary, tokens per cluster, an example of each split.
 
 python scripts/describe_data.py --data_dir=/tmp/wt103 [--verify]
 """
@@ -19,7 +19,7 @@ def main(argv):
     corpus = load_corpus(DATA_DIR.value)
     if VERIFY.value:
         corpus.check_content()
-        print("all files are as they were written")
+        print("all checksums are right")
     for line in describe(corpus, EXAMPLE_TOKENS.value):
         print(line)
 

@@ -2,7 +2,7 @@
 
     python scripts/evaluate.py --model_dir=runs/demo --data_dir=data/python_stdlib --split=test
 
-What is not given comes from the model's config.json (its "eval" group). Longer memory needs no retraining.
+Settings that are not given come from the model's config.json (its "eval" group). Memory can be longer than in training.
 """
 
 import functools
@@ -10,30 +10,33 @@ import json
 import sys
 
 from absl import flags
-from command_line import define_checkpoint_flag, define_config_flags, given_flags, run
+from command_line import (
+    define_checkpoint_flag,
+    define_config_flags,
+    define_strategy_flags,
+    given_flags,
+    run,
+)
 
 from txl_tf import families
+from txl_tf.choices import ONE_PROCESS_STRATEGIES
 from txl_tf.errors import InputError
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
 flags.DEFINE_string("data_dir", None, "the corpus, as scripts/prepare_data.py wrote it")
 flags.DEFINE_string("split", "test", "which split: train, valid or test")
-flags.DEFINE_string("tpu", None, "a TPU's name, or 'local' on a TPU VM")
-flags.DEFINE_enum("strategy", "auto", ["auto", "tpu", "mirrored", "one_device"], "how replicas are made")
 flags.DEFINE_integer(
     "sliding_window",
     0,
-    "predict each token from a fresh window of so many, without memory, as the paper evaluates other Transformers",
+    "length of a window that is read anew for each token, without memory, as the paper evaluates other Transformers",
     lower_bound=0,
 )
 flags.DEFINE_string(
     "per_token_out", None, "a file for every scored token: id, log-probability in nats and text, separated by tabs"
 )
-flags.DEFINE_enum(
-    "weights", None, ["last", "average"], "the last weights, or their average over steps [the average if there is one]"
-)
 flags.mark_flags_as_required(["model_dir", "data_dir"])
+define_strategy_flags(ONE_PROCESS_STRATEGIES)
 define_checkpoint_flag()
 OVERRIDES = {"eval": None, "model": ("mem_init",)}
 """The settings of a run that can be changed for evaluation, by group; None: all of them."""

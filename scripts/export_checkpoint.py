@@ -6,14 +6,16 @@
 """
 
 from absl import flags
-from command_line import run
+from command_line import define_weights_flag, run
+
+from txl_tf.choices import EXPORT_FORMATS
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py or scripts/import_checkpoint.py wrote")
 flags.DEFINE_string("export_dir", None, "where config.json, model.safetensors and vocab.txt go; local or gs://")
-flags.DEFINE_enum("format", "huggingface", ["huggingface"], "whose checkpoint to write")
-flags.DEFINE_enum("weights", None, ["last", "average"], "which weights [the average if there is one]")
+flags.DEFINE_enum("format", "huggingface", EXPORT_FORMATS, "whose checkpoint to write")
 flags.mark_flags_as_required(["model_dir", "export_dir"])
+define_weights_flag()
 
 
 def main(argv):
@@ -25,7 +27,7 @@ def main(argv):
     differences = export(trained.model, trained.vocabulary, trained.config.eval, FLAGS.export_dir)
     print(f"step {trained.step} exported to {FLAGS.export_dir}")
     for difference in differences:
-        print(f"there, other than here: {difference}")
+        print(f"different there: {difference}")
 
 
 if __name__ == "__main__":

@@ -100,14 +100,9 @@ def read_prompt():
         raise InputError("give the text to continue with either --prompt or --prompt_file")
     if FLAGS.prompt is not None:
         return FLAGS.prompt
-    import tensorflow as tf
+    from txl_tf.files import read_text
 
-    with tf.io.gfile.GFile(FLAGS.prompt_file, "rb") as file:
-        text = file.read()
-    try:
-        return text.decode()
-    except UnicodeDecodeError as error:
-        raise InputError(f"{FLAGS.prompt_file} is not UTF-8 text ({error})") from error
+    return read_text(FLAGS.prompt_file, "--prompt_file is the text to continue")
 
 
 if __name__ == "__main__":

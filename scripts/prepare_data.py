@@ -10,22 +10,20 @@ python scripts/prepare_data.py --dataset=text --source='books/*.txt' --vocab=sen
 from absl import flags
 from command_line import run
 
-DATASETS = ["python_stdlib", "enwik8", "text8", "wt103", "wt2", "ptb", "lm1b", "text"]
+from txl_tf import choices
 
-DATASET = flags.DEFINE_enum("dataset", None, DATASETS, "which corpus; text: your own", required=True)
+DATASET = flags.DEFINE_enum("dataset", None, choices.DATASETS, "which corpus; text: your own files", required=True)
 DATA_DIR = flags.DEFINE_string("data_dir", None, "where to write; local or gs://", required=True)
 SOURCE = flags.DEFINE_string(
     "source", None, "the corpus on disk, as published or unpacked; for text a file, directory or quoted glob"
 )
-VOCAB = flags.DEFINE_enum(
-    "vocab", None, ["bytes", "chars", "words", "sentencepiece"], "kind of token, if not the corpus's own (text: bytes)"
-)
+VOCAB = flags.DEFINE_enum("vocab", None, choices.VOCABULARIES, "kind of token, if not the corpus's own (text: bytes)")
 VOCAB_SIZE = flags.DEFINE_integer("vocab_size", None, "size of the SentencePiece model to train", lower_bound=258)
 VOCAB_FILE = flags.DEFINE_string(
     "vocab_file", None, "vocabulary to use: a list of words, a SentencePiece model, or the vocab.txt of a model_dir"
 )
-MIN_COUNT = flags.DEFINE_integer("min_count", None, "words seen less often become <unk>", lower_bound=1)
-DOCUMENTS = flags.DEFINE_enum("documents", "file", ["file", "blank_line"], "what parts documents of text")
+MIN_COUNT = flags.DEFINE_integer("min_count", None, "rarer words become <unk>", lower_bound=1)
+DOCUMENTS = flags.DEFINE_enum("documents", "file", choices.DOCUMENTS, "what separates documents of text")
 PASSES = flags.DEFINE_integer(
     "passes", None, "copies of the training text, lines shuffled in each [4 for lm1b, else 1]", lower_bound=1
 )
@@ -36,7 +34,7 @@ DOWNLOAD_DIR = flags.DEFINE_string("download_dir", None, "where archives are kep
 
 def main(argv):
     del argv
-    from txl_tf.data.prepare import prepare  # here, so that --help and wrong flags answer at once
+    from txl_tf.data.prepare import prepare  # here, so that --help and wrong flags are answered at once
 
     corpus = prepare(
         DATASET.value,

@@ -2,8 +2,9 @@
 
     python scripts/recl.py --model_dirs=runs/a,runs/b --data_dir=data/wt103 --context_lengths=50,100,150,200
 
-One JSON line per model: the longest context from which it still gains, relative to the best of the group, on the
-hardest positions; and its relative gain at every step. All models must have the vocabulary of the corpus.
+One JSON line per model: the longest context at which a longer one still lowers the loss, relative to the best of the
+group, on the positions with the highest loss; and the relative gain at every step. All models must have the vocabulary
+of the corpus.
 """
 
 import json
@@ -17,9 +18,13 @@ FLAGS = flags.FLAGS
 flags.DEFINE_list("model_dirs", None, "directories that scripts/train.py wrote, separated by commas")
 flags.DEFINE_string("data_dir", None, "the corpus, as scripts/prepare_data.py wrote it")
 flags.DEFINE_string("split", "test", "which split: train, valid or test")
-flags.DEFINE_list("context_lengths", ["50", "100", "150", "200", "250", "300"], "contexts to compare, rising")
+flags.DEFINE_list(
+    "context_lengths", ["50", "100", "150", "200", "250", "300"], "lengths of context to compare, in rising order"
+)
 flags.DEFINE_integer("positions", 1000, "how many tokens are predicted, drawn from the split", lower_bound=1)
-flags.DEFINE_float("top_r", 0.1, "share of the positions that count: the hardest", lower_bound=0, upper_bound=1)
+flags.DEFINE_float(
+    "top_r", 0.1, "fraction of positions to use: those with the highest loss", lower_bound=0, upper_bound=1
+)
 flags.DEFINE_float("threshold", 0.01, "the smallest relative gain that counts")
 flags.DEFINE_integer("seed", 0, "of the positions")
 flags.mark_flags_as_required(["model_dirs", "data_dir"])
@@ -48,7 +53,9 @@ def main(argv):
     for model_dir in FLAGS.model_dirs:
         trained = load_trained(model_dir)
         if vocabulary_identity(corpus) != trained.vocabulary_identity:
-            raise InputError(f"{model_dir} learned another vocabulary than that of {FLAGS.data_dir}")
+            raise InputError(
+                f"{model_dir} was trained with another vocabulary than that of {FLAGS.data_dir}: give its corpus"
+            )
         _, reach = trained.config.for_evaluation(mem_len=lengths[-1])
         losses.append(context_losses(Generator(trained.model, reach), tokens, positions, lengths))
     gains = relative_gains(np.stack(losses), FLAGS.top_r)

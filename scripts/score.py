@@ -1,9 +1,9 @@
-"""Scores the lines of a file: how likely each is, given nothing before it.
+"""Scores the lines of a file: the log-probability of each line as a text of its own.
 
     python scripts/score.py --model_dir=runs/demo --input=sentences.txt --output=scores.jsonl
 
 One JSON line for each line of the input, in its order: text, tokens, total (log-probability in nats), ppl; with
---per_token also ids and log_probs. The first token's probability is that after the vocabulary's start token.
+--per_token also ids and log_probs. The first token is predicted from the vocabulary's start token.
 """
 
 import json
@@ -12,8 +12,6 @@ import sys
 
 from absl import flags
 from command_line import define_checkpoint_flag, define_reach_flags, given_reach, run
-
-from txl_tf.errors import InputError
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
@@ -30,6 +28,7 @@ def main(argv):
     del argv
     import tensorflow as tf  # after the flags are parsed: it takes seconds to load
 
+    from txl_tf.files import read_lines
     from txl_tf.inference.language_model import LanguageModel
 
     lines = read_lines(FLAGS.input)
@@ -44,18 +43,6 @@ def main(argv):
                 result |= {"ids": score.ids.tolist(), "log_probs": score.log_probs.tolist()}
             output.write(json.dumps(result, ensure_ascii=False) + "\n")
     output.flush()
-
-
-def read_lines(path):
-    """The lines of a UTF-8 file, without their ends."""
-    import tensorflow as tf
-
-    with tf.io.gfile.GFile(path, "rb") as file:
-        data = file.read()
-    try:
-        return data.decode().removesuffix("\n").split("\n") if data else []
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text ({error})") from error
 
 
 if __name__ == "__main__":

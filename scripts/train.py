@@ -4,22 +4,24 @@
     python scripts/train.py --preset=demo --data_dir=data/python_stdlib --model_dir=runs/demo
 
 A preset sets every default, and any flag overrides it. The vocabulary size and the cutoffs come from the data.
-SIGTERM and Ctrl-C end it with a checkpoint when the running host loop (--steps_per_loop) is done, and exit status 143
-or 130.
+At SIGTERM and Ctrl-C it finishes the current host loop (--steps_per_loop), saves a checkpoint and ends with exit status
+143 or 130.
 """
 
 from absl import flags
-from command_line import define_preset_flags, given_settings, override, run
+from command_line import (
+    define_preset_flags,
+    given_settings,
+    override,
+    run,
+)
 
 from txl_tf import families
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("data_dir", None, "a corpus that scripts/prepare_data.py wrote; local or gs://")
 flags.DEFINE_string("model_dir", None, "where config, checkpoints, metrics and TensorBoard events go; local or gs://")
-flags.DEFINE_string("tpu", None, "a TPU's name, or 'local' on a TPU VM")
-flags.DEFINE_enum(
-    "strategy", "auto", ["auto", "tpu", "mirrored", "multi_worker", "one_device"], "how replicas are made"
-)
+define_strategy_flags()
 define_preset_flags()
 flags.mark_flags_as_required(["preset", "data_dir", "model_dir"])
 
@@ -33,7 +35,8 @@ def main(argv):
     from txl_tf.training.interruption import TrainingStoppedError
     from txl_tf.training.loop import train
 
-    strategy = make_strategy(FLAGS.strategy, FLAGS.tpu)  # first: several workers, and a TPU, allow nothing before it
+    # First: several workers, and a TPU, allow no TensorFlow operation before it.
+    strategy = make_strategy(FLAGS.strategy, FLAGS.tpu)
     corpus = load_corpus(FLAGS.data_dir)
     config = configure(corpus)
 

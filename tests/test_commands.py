@@ -192,12 +192,13 @@ def test_demo(tmp_path):
         ("export_savedmodel.py --model_dir=/nowhere --export_dir=/tmp/x", "/nowhere has no config.json"),
         ("prepare_data.py --dataset=text --data_dir=/tmp/x", "needs --source"),
         ("continue_savedmodel.py --export_dir=/nowhere --prompt=a", "is not an exported model"),
-        ("eval_speed.py --attn_lens=many", "must be integers separated by commas"),
+        ("bench/eval_speed.py --attn_lens=many", "must be integers separated by commas"),
+        ("bench/data.py", "give --data_dir to read a corpus"),
     ],
 )
 def test_bad_input_gets_one_line_and_no_traceback(command, message):
     script, *flags = command.split()
-    done = run(f"scripts/{script}", *flags, check=False)
+    done = run(script if "/" in script else f"scripts/{script}", *flags, check=False)
     assert done.returncode in (1, 2)
     assert message in done.stderr + done.stdout
     assert "Traceback" not in done.stderr

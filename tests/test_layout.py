@@ -1,31 +1,36 @@
 """The rules of the code base that a reader relies on: who imports whom, and that every setting is used."""
 
 import ast
+import collections
 import dataclasses
+import importlib.metadata
 import pathlib
 import re
 import subprocess
+import sys
 
 import pytest
 
-from txl_tf import config
+from txl_tf import choices, config
 
 ROOT = pathlib.Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "txl_tf").rglob("*.py"))
-SCRIPTS = sorted((ROOT / "scripts").glob("*.py")) + sorted((ROOT / "tpu").glob("*.py"))
+SCRIPTS = [path for folder in ("scripts", "bench", "tpu") for path in sorted((ROOT / folder).glob("*.py"))]
 PARTS_OF_SCRIPTS = sorted((ROOT / "tpu").glob("*/*.py"))
 ALLOWED = {
     "errors": set(),
+    "choices": set(),
+    "files": {"errors"},
     "config": {"errors"},
     "presets": {"config"},
     "layers": {"errors"},
-    "data": {"config", "errors"},
+    "data": {"choices", "config", "errors", "files"},
     "models": {"config", "layers"},
-    "distribute": {"errors"},
-    "model_dir": {"config", "data", "errors", "models"},
-    "training": {"config", "data", "distribute", "errors", "layers", "model_dir", "models"},
-    "inference": {"config", "data", "distribute", "errors", "layers", "model_dir", "models"},
-    "published": {"config", "data", "errors", "model_dir", "models"},
+    "distribute": {"choices", "errors"},
+    "model_dir": {"config", "data", "errors", "files", "models"},
+    "training": {"config", "data", "distribute", "errors", "files", "layers", "model_dir", "models"},
+    "inference": {"config", "data", "distribute", "errors", "files", "layers", "model_dir", "models"},
+    "published": {"config", "data", "errors", "files", "model_dir", "models"},
 }
 """What each part of txl_tf may import, besides itself: config <- layers <- models <- {training, inference}."""
 
@@ -57,7 +62,7 @@ def test_imports_run_one_way(path):
 
 @pytest.mark.parametrize("path", [*SCRIPTS, *PARTS_OF_SCRIPTS], ids=lambda path: path.name)
 def test_no_script_imports_a_script(path):
-    scripts = {script.stem for script in SCRIPTS} - {"command_line", "side_by_side"}
+    scripts = {script.stem for script in SCRIPTS} - {"command_line", "peers", "side_by_side"}
     assert not scripts & set(imported(path))
 
 
@@ -65,6 +70,40 @@ def test_no_file_has_grown_too_long_or_is_called_utils():
     for path in [*SOURCES, *SCRIPTS, *PARTS_OF_SCRIPTS]:
         assert "utils" not in path.stem
         assert len(path.read_text().splitlines()) <= 420, path
+
+
+def test_choices_are_those_that_the_code_knows():
+    """The flags take their choices from choices.py, which loads no TensorFlow; what is chosen is defined elsewhere."""
+    from txl_tf.presets import PRESETS
+
+    from txl_tf.data.corpora import CORPORA
+    from txl_tf.model_dir import WEIGHT_PARTS
+    from txl_tf.published.importing import FORMATS
+
+    assert tuple(CORPORA) == choices.CORPORA
+    assert tuple(WEIGHT_PARTS) == choices.WEIGHTS
+    assert tuple(FORMATS) == choices.IMPORT_FORMATS
+    assert {preset.dataset for preset in PRESETS.values()} <= set(choices.DATASETS)
+
+
+def test_every_distribution_that_is_imported_is_required():
+    """requirements.txt names what txl_tf imports, not only what happens to come with TensorFlow."""
+    distributions = importlib.metadata.packages_distributions()
+    required = re.findall(r"^([\w-]+)", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
+    required = {name.replace("-", "_").lower() for name in required}
+    for path in SOURCES:
+        for name in {name.split(".")[0] for name in imported(path)} - {"txl_tf", *sys.stdlib_module_names}:
+            assert required & {one.replace("-", "_").lower() for one in distributions[name]}, f"{path}: {name}"
+
+
+def test_commits_are_linted_as_make_lint_does():
+    """The hooks of .pre-commit-config.yaml are the commands of `make lint`, with files in place of folders."""
+    makefile = (ROOT / "Makefile").read_text()
+    lint = re.search(r"^lint:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)[1].strip().splitlines()
+    hooks = re.findall(r"entry: (.*)", (ROOT / ".pre-commit-config.yaml").read_text())
+    assert len(hooks) == len(lint) == 3
+    for hook, command in zip(hooks, lint, strict=True):
+        assert command.strip().startswith(hook + " ")
 
 
 @pytest.mark.parametrize("group", ["TransformerXLConfig", "DataConfig", "TrainConfig", "EvalConfig"])
@@ -76,15 +115,16 @@ def test_every_setting_is_read_somewhere(group):
 
 def test_the_readme_tree_has_a_line_for_every_file():
     tree = re.search(r"```\n(txl_tf/.*?)```", (ROOT / "README.md").read_text(), re.DOTALL).group(1)
-    named = set(re.findall(r"([\w.-]+\.(?:py|sh|md|txt))", tree))
+    named = collections.Counter(re.findall(r"([\w.-]+\.(?:py|sh|md|txt))", tree))
     tracked = subprocess.run(
-        ["git", "ls-files", "txl_tf", "scripts", "examples", "tpu"], cwd=ROOT, capture_output=True, text=True
+        ["git", "ls-files", "txl_tf", "scripts", "bench", "examples", "tpu"], cwd=ROOT, capture_output=True, text=True
     )
-    files = {pathlib.Path(name).name for name in tracked.stdout.split()} - {"__init__.py"}
+    files = collections.Counter(pathlib.Path(name).name for name in tracked.stdout.split())
+    del files["__init__.py"]
     assert files and files <= named, f"README's tree lacks {sorted(files - named)}"
     everything = {
         path.name
-        for folder in ("txl_tf", "scripts", "docs", "examples", "tpu", "tests")
+        for folder in ("txl_tf", "scripts", "bench", "docs", "examples", "tpu", "tests")
         for path in (ROOT / folder).rglob("*")
     }
-    assert named <= everything | {path.name for path in ROOT.iterdir()}, "README's tree names what is not there"
+    assert set(named) <= everything | {path.name for path in ROOT.iterdir()}, "README's tree names what is not there"

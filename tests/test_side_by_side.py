@@ -7,7 +7,7 @@ import sys
 
 SCRIPT = """
 import sys
-sys.path.insert(0, {scripts!r})
+sys.path.insert(0, {folder!r})
 import side_by_side
 
 def counting(step):
@@ -30,7 +30,7 @@ side_by_side.run("counts", {{"one": counting(1)}}, {{"ten": counting(10), "none"
 
 def bench(folder, *flags):
     script = folder / "bench.py"
-    script.write_text(SCRIPT.format(scripts=str(pathlib.Path(__file__).parents[1] / "scripts")))
+    script.write_text(SCRIPT.format(folder=str(pathlib.Path(__file__).parents[1] / "bench")))
     return subprocess.run([sys.executable, script, *flags], capture_output=True, text=True)
 
 

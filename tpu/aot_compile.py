@@ -1,12 +1,12 @@
-"""Compiles a training or evaluation step with the TPU compiler, with no TPU, and says what it costs.
+"""Compiles a training or evaluation step with the TPU compiler, without a TPU, and prints what it costs.
 
     pip install -r tpu/requirements-aot.txt
     python tpu/aot_compile.py --preset=enwik8_large --topology=v5e:1x1 --batch_size_per_core=4
 
 Any setting of the preset can be overridden by its flag; with --mode=eval, --tgt_len, --mem_len, --clamp_len and
---same_length are evaluation's. Ends with one JSON line, of what one core needs and does. The cycles are the compiler's
-own estimates: no timings, but the same on every machine, so that two formulations can be compared exactly. They leave
-out what the line calls without_estimate.
+--same_length set evaluation's values. Ends with one JSON line with the costs of one core. The cycles are estimates of
+the compiler, not timings, but the same on every machine, so that two formulations can be compared exactly. They do
+not include what the line lists under without_estimate.
 """
 
 import json
@@ -23,9 +23,13 @@ from txl_tf import families
 FLAGS = flags.FLAGS
 flags.DEFINE_string("topology", "v5e:1x1", "generation and arrangement of the chips: v5e:1x1 one core, v5e:2x2 four")
 flags.DEFINE_enum("mode", "train", ["train", "eval"], "the step of scripts/train.py or that of scripts/evaluate.py")
-flags.DEFINE_integer("batch_size_per_core", None, "lanes of one core [the batch over the cores]", lower_bound=1)
-flags.DEFINE_bool("fit", False, "search the largest batch per core that fits, from --batch_size_per_core on")
-flags.DEFINE_integer("loop_trips", 0, "how often a loop runs whose trip count depends on the data", lower_bound=0)
+flags.DEFINE_integer(
+    "batch_size_per_core", None, "lanes of one core [the batch size over the number of cores]", lower_bound=1
+)
+flags.DEFINE_bool("fit", False, "search the largest batch per core that fits, starting at --batch_size_per_core")
+flags.DEFINE_integer(
+    "loop_trips", 0, "iterations to assume for loops whose trip count depends on the data", lower_bound=0
+)
 flags.DEFINE_string("hlo_out", None, "a file for the optimized HLO text")
 flags.DEFINE_string("stablehlo_out", None, "a file for the step's StableHLO, as MLIR bytecode; parameters in FILE.json")
 define_preset_flags()
@@ -52,7 +56,7 @@ def main(argv):
         def attempt(size):
             results[size] = compile_step(config, devices, size)
             wanted, available = results[size]["hbm_bytes"], results[size]["hbm_available"]
-            print(f"{size} lanes per core want {wanted / 1e9:.2f} of {available / 1e9:.2f} GB\n", flush=True)
+            print(f"{size} lanes per core need {wanted / 1e9:.2f} of {available / 1e9:.2f} GB\n", flush=True)
             return results[size]["fits"], wanted, available
 
         result = results[search.largest(attempt, batch_size)]
@@ -68,7 +72,7 @@ def configure():
 
 
 def compile_step(config, devices, batch_size):
-    """Compiles the step that the flags name, shows where cycles and memory go, and returns the JSON line's dict."""
+    """Compiles the step that the flags select, prints the tables of costs, and returns the dict of the JSON line."""
     from aot import compiler, report, steps
     from aot.program import Program
 

@@ -1,18 +1,18 @@
 # shellcheck shell=bash
-# What the scripts of this folder share: flags, errors in one line, calls of gcloud that --dry_run only prints.
+# Functions for the scripts of this folder: flags, errors in one line, calls of gcloud that --dry_run only prints.
 set -euo pipefail
 
 # shellcheck disable=SC2034 # each script reads some of them
-# Flags, empty where not given. Each script says in its call of read_flags which of them it takes.
+# Flags, empty where not given. A script names those it takes in its call of read_flags.
 name="" zone="" project="" accelerator_type="" runtime_version="" spot="" pod="" delete="" dry_run=""
-rest=() # what follows --
+rest=() # the arguments after --
 
 die() {
   echo "error: $*" >&2
   exit 1
 }
 
-# The comment at the head of the script that runs.
+# Prints the comment at the head of the script.
 usage() {
   sed -n '2,/^$/s/^# \{0,1\}//p' "$0"
 }
@@ -63,7 +63,7 @@ cloud() {
   fi
 }
 
-# The state of the TPU VM, such as READY or PREEMPTED, or ABSENT. With --dry_run nobody asks: ABSENT.
+# Prints the state of the TPU VM, such as READY or PREEMPTED, or ABSENT. With --dry_run always ABSENT.
 tpu_state() {
   [[ ! $dry_run ]] || { echo ABSENT && return; }
   cloud tpu-vm describe "$name" --format='value(state)' 2>/dev/null || echo ABSENT

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Creates a TPU VM or pod slice and waits until it is ready; does nothing where it is, and replaces a preempted one.
+# Creates a TPU VM or pod slice and waits until it is ready; does nothing if it is, and replaces a preempted one.
 #
 #   tpu/create.sh --name=my-tpu --zone=us-west4-a --accelerator_type=v5litepod-8 [--spot] [--project=P]
 #                 [--runtime_version=V] [--dry_run]
 #
-# --accelerator_type  what and how large: v5litepod-8 is one host of 8 chips, v5litepod-32 a pod slice of 4 hosts
-# --spot              a third of the price or less; may be taken away at any time
-# --runtime_version   the hosts' system image [the plain one of the generation]
+# --accelerator_type  type and size: v5litepod-8 is one host of 8 chips, v5litepod-32 a pod slice of 4 hosts
+# --spot              a third of the price or less; may be preempted at any time
+# --runtime_version   the hosts' system image [the base image of the generation]
 # --dry_run           print the commands, run none
 
 source "$(dirname "$0")/common.sh"
@@ -35,7 +35,7 @@ fi
 request=$(request_state)
 case "$state $request" in
   PREEMPTED* | TERMINATED* | *" SUSPENDED" | *" SUSPENDING" | *" FAILED")
-    echo "TPU $name is $state, its request $request: it is replaced"
+    echo "TPU $name is $state, its request $request: replacing it"
     cloud queued-resources delete "$name" --force --quiet
     request=ABSENT
     ;;

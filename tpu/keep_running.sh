@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Creates, sets up and launches, and does so again whenever the TPU was taken away, until training has finished.
+# Creates, sets up and launches, again after every preemption, until training has finished.
 #
 #   tpu/keep_running.sh --name=my-tpu --zone=us-west4-a --accelerator_type=v5litepod-8 [--spot] [--pod] [--project=P]
 #                       [--runtime_version=V] [--dry_run] -- FLAGS OF scripts/train.py
@@ -16,18 +16,18 @@ where=("--name=$name" "--zone=$zone" ${project:+"--project=$project"} ${dry_run:
 while true; do
   "$here/create.sh" "${where[@]}" "--accelerator_type=$accelerator_type" \
     ${runtime_version:+"--runtime_version=$runtime_version"} ${spot:+--spot}
-  # The TPU may go at any moment: then the next round begins.
+  # The TPU may be preempted at any moment: then the next round begins.
   if "$here/setup.sh" "${where[@]}" && "$here/launch.sh" "${where[@]}" ${pod:+--pod} -- "${rest[@]}"; then
     if [[ $dry_run ]]; then exit 0; fi
     while [[ $(tpu_state) == READY ]]; do
       status=$(on_hosts 0 status 2>/dev/null | tail -n 1) || status=unknown
       case $status in
         finished) echo "training has finished" && exit 0 ;;
-        failed | stopped) die "training has $status; its last words are in run/train.log on the TPU's first host" ;;
+        failed | stopped) die "training has $status; see the end of run/train.log on the TPU's first host" ;;
       esac
       sleep "${TPU_POLL_SECONDS:-60}"
     done
   fi
   [[ $(tpu_state) != READY ]] || die "TPU $name is READY, but training could not be started there: see above"
-  echo "TPU $name is $(tpu_state): training goes on when there is another"
+  echo "TPU $name is $(tpu_state): training continues on the next one"
 done

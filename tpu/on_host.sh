@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# What the other scripts of this folder have a TPU's hosts do; they copy it there and call it over ssh.
+# Commands for a TPU's hosts: the other scripts of this folder copy this file there and call it over ssh.
 #
-#   on_host.sh install          the Python environment, unless it is there with the same requirements
-#   on_host.sh serve            a pod's TensorFlow server, unless it runs
-#   on_host.sh train FLAGS..    scripts/train.py in the background, unless it runs; again where it was killed
-#   on_host.sh status           running, finished, failed, stopped or absent
-#   on_host.sh stop             SIGTERM to training, and waits until it has saved
+#   on_host.sh install          installs the Python environment, unless it is there with the same requirements
+#   on_host.sh serve            starts a pod's TensorFlow server, unless it is running
+#   on_host.sh train FLAGS..    starts scripts/train.py in the background, unless it is running; restarts it if killed
+#   on_host.sh status           prints running, finished, failed, stopped or absent
+#   on_host.sh stop             sends SIGTERM to training, and waits until it has saved
 #
-# What runs writes to run/ beside this folder.
+# Logs and process ids are in run/ beside this folder.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p run
 
-# is_running WHAT: whether the process of run/WHAT.pid lives.
+# is_running WHAT: whether the process in run/WHAT.pid exists.
 is_running() {
   [[ -e run/$1.pid ]] && kill -0 "$(cat "run/$1.pid")" 2>/dev/null
 }
 
-# start WHAT COMMAND..: in the background, apart from this shell, with its words in run/WHAT.log.
+# start WHAT COMMAND..: runs a command in the background, detached from this shell, with its output in run/WHAT.log.
 start() {
   local what="$1"
   shift
@@ -31,7 +31,7 @@ start() {
   echo "$what started: process $!, log in $PWD/run/$what.log"
 }
 
-# Runs training again as often as it is killed; ends with it when it finishes, fails or is told to stop.
+# Restarts training whenever it is killed; ends when it finishes, fails or is told to stop.
 keep_training() {
   local stopping="" child="" status
   trap 'stopping=1; [[ ! $child ]] || kill -TERM "$child" 2>/dev/null || true' TERM
@@ -41,7 +41,7 @@ keep_training() {
     .venv/bin/python scripts/train.py "$@" &
     child=$!
     wait "$child" || status=$?
-    # A signal ends the waiting, too: training then saves first.
+    # A signal also ends `wait`, while training is still saving.
     while kill -0 "$child" 2>/dev/null; do
       status=0
       wait "$child" || status=$?
@@ -51,7 +51,7 @@ keep_training() {
       1 | 2) echo failed >run/train.status && return ;;
       130 | 143) break ;;
     esac
-    echo "training ended with status $status: it goes on from its last checkpoint"
+    echo "training ended with status $status: it continues from its last checkpoint"
     sleep "${TPU_RESTART_SECONDS:-10}"
   done
   echo stopped >run/train.status
@@ -63,9 +63,9 @@ case "${1-}" in
     if [[ $(cat .venv/installed-tpu 2>/dev/null) != "$stamp" ]]; then
       python3 -c 'import ensurepip' 2>/dev/null || sudo apt-get install --yes --quiet python3-venv
       python3 -m venv .venv
-      # The last two are how TensorFlow finds a pod's hosts by its name.
+      # TensorFlow needs the last two to find a pod's hosts by its name.
       .venv/bin/pip install --quiet -r tpu/requirements.txt 'google-api-python-client>=2,<3' 'oauth2client>=4.1,<5'
-      # tensorflow-text wants the TensorFlow without TPUs, which would overwrite the one with.
+      # tensorflow-text depends on the TensorFlow without TPUs, which would overwrite the other.
       .venv/bin/pip install --quiet --no-deps 'tensorflow-text==2.20.1' --editable .
       echo "$stamp" >.venv/installed-tpu
     fi

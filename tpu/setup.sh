@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Copies this commit to every host of a TPU and installs what it needs there; again after every commit.
+# Copies this commit to every host of a TPU and installs its packages there. Run it again after every commit.
 #
 #   tpu/setup.sh --name=my-tpu --zone=us-west4-a [--project=P] [--dry_run]
 #
-# Only what is committed goes there. Hosts whose requirements have not changed install nothing.
+# Uncommitted changes are not copied. Hosts whose requirements have not changed install nothing.
 # --dry_run  print the commands, run none
 
 source "$(dirname "$0")/common.sh"

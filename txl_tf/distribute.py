@@ -14,9 +14,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf.errors import InputError
-
-STRATEGIES = ("auto", "tpu", "mirrored", "multi_worker", "one_device")
+from txl_tf.choices import STRATEGIES
+from txl_tf.errors import InputError, one_line
 
 
 def make_strategy(name: str = "auto", tpu: str | None = None) -> tf.distribute.Strategy:
@@ -84,7 +83,7 @@ def _multi_worker_strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
     except (ValueError, RuntimeError, tf.errors.OpError) as error:
         raise InputError(
-            f"the workers {', '.join(_workers())} do not find each other ({' '.join(str(error).split())}): check the "
+            f"the workers {', '.join(_workers())} do not find each other ({one_line(error)}): check the "
             "addresses in TF_CONFIG, that each port is free, and that all workers are started"
         ) from error
     # Lest the workers ask each other before every batch whether there is one: all have equally many.
@@ -140,7 +139,7 @@ def named_lost_contact() -> Iterator[None]:
         yield
     except tf.errors.UnavailableError as error:
         raise InputError(
-            f"a machine that this run needs cannot be reached ({' '.join(str(error).split())[:200]}): see why, and "
+            f"a machine that this run needs cannot be reached ({one_line(error)[:200]}): see why, and "
             "start the same command again on all of them"
         ) from error
 

@@ -26,6 +26,7 @@ from txl_tf import families
 from txl_tf.config import FORMAT, Config, parse_config
 from txl_tf.data.vocab import Vocabulary, load_vocabulary
 from txl_tf.errors import InputError, one_line
+from txl_tf.files import read_json, read_text, write_atomically
 
 CONFIG_FILE = "config.json"
 CORPUS_FILE = "corpus.json"
@@ -55,13 +56,13 @@ class TrainedModel:
 def read_config(model_dir: str) -> Config | None:
     """The Config of a model_dir, or None where there is none yet."""
     path = tf.io.gfile.join(model_dir, CONFIG_FILE)
-    return families.config_from_json(_read(path), path) if tf.io.gfile.exists(path) else None
+    return families.config_from_json(read_text(path), path) if tf.io.gfile.exists(path) else None
 
 
 def config_format(model_dir: str) -> int:
     """The format version of a model_dir's config.json; the newest where there is none yet."""
     path = tf.io.gfile.join(model_dir, CONFIG_FILE)
-    return parse_config(_read(path), path)["format"] if tf.io.gfile.exists(path) else FORMAT
+    return parse_config(read_text(path), path)["format"] if tf.io.gfile.exists(path) else FORMAT
 
 
 class LearnedCorpus(Protocol):
@@ -121,7 +122,7 @@ def load_trained(model_dir: str, weights: str | None = None, checkpoint: str = "
         raise InputError(
             f"{model_dir} has no evaluated checkpoint, so none is best: train with --eval_steps, or latest"
         )
-    about = json.loads(_read(tf.io.gfile.join(model_dir, CORPUS_FILE)))
+    about = read_json(tf.io.gfile.join(model_dir, CORPUS_FILE), "the model_dir is incomplete")
     model = families.family_of(config).model(config.model)
     read_checkpoint(checkpoint_path(model_dir, step), **{WEIGHT_PARTS[weights]: variables_by_path(model)})
     return TrainedModel(
@@ -246,21 +247,6 @@ def variables_by_path(keras_object: keras.Model) -> dict[str, tf.Variable]:
     if len(named) != len(keras_object.variables):
         raise ValueError(f"{keras_object.name}: two variables have the same path")
     return named
-
-
-def write_atomically(path: str, text: str) -> None:
-    """Writes a text file whole or not at all."""
-    with tf.io.gfile.GFile(path + ".partial", "w") as file:
-        file.write(text)
-    tf.io.gfile.rename(path + ".partial", path, overwrite=True)
-
-
-def _read(path: str) -> str:
-    try:
-        with tf.io.gfile.GFile(path) as file:
-            return file.read()
-    except tf.errors.NotFoundError as error:
-        raise InputError(f"{path} is missing: the model_dir is incomplete") from error
 
 
 def read_json_lines(path: str) -> list[dict[str, Any]]:

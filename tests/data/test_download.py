@@ -71,7 +71,7 @@ def server():
 
 
 def published(*urls):
-    return download.Published(urls, len(CONTENT), "sha256:" + hashlib.sha256(CONTENT).hexdigest())
+    return download.PublishedFile(urls, len(CONTENT), "sha256:" + hashlib.sha256(CONTENT).hexdigest())
 
 
 def fetched(directory, *urls):

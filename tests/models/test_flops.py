@@ -54,7 +54,7 @@ def test_flops_are_those_of_the_matmuls_that_xla_sees(changes):
     assert seen == training_flops(config, B, T) + config.n_layer * (memory + sinusoids + biases)
 
 
-def test_flops_of_the_workload_of_bench_train():
+def test_flops_of_the_workload_of_the_training_benchmark():
     """Six layers and the softmax, term by term, by hand."""
     config = TransformerXLConfig(vocab_size=204, n_layer=6, mem_len=128)  # D 512, 8 heads of 64, d_inner 2048
     projections_and_feed_forward = 3 * 2 * 8 * 128 * (4 * 512 * 512 + 2 * 512 * 2048)

@@ -1,4 +1,4 @@
-"""The TPU compiler of libtpu, reached through JAX: HLO in, a compiled program out, with no TPU."""
+"""Compiles HLO for a TPU without one, with the compiler in libtpu, called through JAX."""
 
 import os
 import re
@@ -10,7 +10,7 @@ import numpy as np
 from txl_tf.errors import InputError
 
 os.environ.update(
-    TPU_SKIP_MDS_QUERY="1",  # ask no metadata server for a TPU
+    TPU_SKIP_MDS_QUERY="1",  # do not ask a metadata server for a TPU
     ALLOW_MULTIPLE_LIBTPU_LOAD="1",
     TPU_ACCELERATOR_TYPE="v5litepod-1",
     TPU_WORKER_HOSTNAMES="localhost",
@@ -18,7 +18,7 @@ os.environ.update(
 )
 try:
     import jax
-    import libtpu  # noqa: F401 (JAX finds it; without it the error would come late)
+    import libtpu  # noqa: F401 (JAX loads it; imported here so that its absence is reported now)
     from jax._src.interpreters import mlir
     from jax.experimental import topologies
     from jaxlib import _jax, xla_client
@@ -31,10 +31,10 @@ except ImportError as error:
 
 
 class Compiled(NamedTuple):
-    """A compiled program: what one of its devices needs and does. Sizes in bytes; `hlo` is the optimized program."""
+    """A compiled program and what it costs one device. Sizes in bytes; `hlo` is the text of the optimized program."""
 
     argument_bytes: int
-    output_bytes: int  # of outputs that replace no argument
+    output_bytes: int  # of outputs that are not written over an argument
     temp_bytes: int
     flops: float
     bytes_accessed: float
@@ -43,10 +43,10 @@ class Compiled(NamedTuple):
 
 
 class DoesNotFitError(Exception):
-    """The compiler found no room for a program: bytes `wanted` of those `available`."""
+    """A program does not fit into a device's memory: it needs `wanted` bytes, and there are `available`."""
 
     def __init__(self, wanted, available):
-        super().__init__(f"the program wants {wanted:,} bytes of {available:,}")
+        super().__init__(f"the program needs {wanted:,} bytes of memory, and there are {available:,}")
         self.wanted = wanted
         self.available = available
 
@@ -55,7 +55,7 @@ def devices_of(topology):
     """The cores of a topology such as "v5e:2x2".
 
     Raises:
-        InputError: the compiler knows no such topology.
+        InputError: the compiler does not have this topology.
     """
     try:
         return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
@@ -67,11 +67,11 @@ def devices_of(topology):
 
 
 def to_stablehlo(hlo):
-    """A StableHLO module, as MLIR bytecode, of an HLO module lowered for a CPU: with the operations a TPU has."""
+    """Converts an HLO module that was lowered for a CPU into StableHLO for a TPU, as MLIR bytecode."""
     with mlir.make_ir_context():
         module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(hlo))
         for operation in list(_operations(module.operation)):
-            if operation.name == "mhlo.copy":  # from variable assignments; the TPU compiler does not take it
+            if operation.name == "mhlo.copy":  # from variable assignments; the TPU compiler rejects it
                 operation.result.replace_all_uses_with(operation.operands[0])
                 operation.erase()
             elif operation.name == "stablehlo.rng_bit_generator":
@@ -111,7 +111,7 @@ def compile_for(devices, stablehlo_module):
 
 
 def hbm_of(device):
-    """Bytes of HBM that a program may use, as the compiler itself says when one wants too much."""
+    """Bytes of HBM that a program may use: read from the compiler's message about a program that is too large."""
     huge = "tensor<1099511627776xf32>"
     with mlir.make_ir_context():
         module = ir.Module.parse(
@@ -147,7 +147,7 @@ def _operations(operation):
 
 
 def _use_the_native_generator(operation):
-    """Random bits from Philox and a state u64[3], as on a CPU, become those of the TPU's generator and a u64[2]."""
+    """Replaces a CPU's Philox generator with state u64[3] by the TPU's own generator with state u64[2]."""
     state, bits = operation.results
     with ir.InsertionPoint(operation), operation.location:
         pair = ir.RankedTensorType.get([2], ir.IntegerType.get_unsigned(64))

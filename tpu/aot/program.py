@@ -1,4 +1,4 @@
-"""The text of a compiled HLO program: its instructions, what the compiler says they cost, and what is alive when."""
+"""Parses the text of a compiled HLO program: instructions, the compiler's cost estimates, lifetimes of buffers."""
 
 import collections
 import math
@@ -13,11 +13,11 @@ NAME = re.compile(r'op_name="([^"]*)"')
 TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 ALIASES = re.compile(r"\{(\d+)\}: \(\d+,")
 SAME_MEMORY = {"bitcast", "tuple", "get-tuple-element", "while", "optimization-barrier", "copy-done", "slice-done"}
-"""Opcodes whose result lies where their operands do."""
+"""Opcodes whose result shares the memory of their operands."""
 RESULT_OF_START = {"copy-start": 0, "slice-start": 1}
-"""Which of the arrays in the shape of a copy that goes on in the background is the copy."""
+"""The index of the copy among the arrays in the shape of an asynchronous copy."""
 WITHOUT_ESTIMATE = {"rng-bit-generator", "sort", "all-reduce", "all-reduce-start"}
-"""Opcodes that do work and for which the compiler estimates no cycles."""
+"""Opcodes that take time but for which the compiler gives no estimate."""
 
 
 class Instruction(NamedTuple):
@@ -31,7 +31,7 @@ class Instruction(NamedTuple):
 
     @property
     def operands(self):
-        """The names of what it reads."""
+        """The names of its operands."""
         depth, end = 1, 0
         while depth and end < len(self.rest):
             depth += {"(": 1, ")": -1}.get(self.rest[end], 0)
@@ -40,13 +40,13 @@ class Instruction(NamedTuple):
 
     @property
     def scope(self):
-        """TensorFlow's name of the operation, with its scopes; may be empty."""
+        """The TensorFlow name of the operation with its scopes; may be empty."""
         found = NAME.search(self.rest)
         return found[1] if found else ""
 
 
 class Cost(NamedTuple):
-    """What an instruction takes: cycles, all its repetitions together, or bytes; `name` is TensorFlow's."""
+    """The cost of an instruction: cycles of all its executions, or bytes. `name` is its TensorFlow name."""
 
     opcode: str
     name: str
@@ -77,8 +77,8 @@ class Program:
     def costs(self, unknown_trips=0):
         """The Cost of every instruction that runs and has an estimate.
 
-        A loop counts as often as it is known to run, or `unknown_trips` times where only the data say; of a
-        conditional's branches the most expensive counts.
+        The body of a loop counts once per iteration, or `unknown_trips` times where the number of iterations depends on
+        the data. Of a conditional only the most expensive branch counts.
         """
         return [
             Cost(instruction.opcode, self._scope(instruction), int(found[1]) * times)
@@ -87,7 +87,7 @@ class Program:
         ]
 
     def without_estimate(self, unknown_trips=0):
-        """What the cycles leave out: {opcode: {"instructions": how many run, "bytes": of their results}}."""
+        """What `costs` does not include: {opcode: {"instructions": executions, "bytes": of their results}}."""
         left_out = collections.defaultdict(lambda: {"instructions": 0, "bytes": 0})
         for instruction, times in self._executed(self.entry, 1, unknown_trips):
             if instruction.opcode in WITHOUT_ESTIMATE and not CYCLES.search(instruction.rest):
@@ -96,7 +96,7 @@ class Program:
         return dict(left_out)
 
     def unknown_loops(self):
-        """How many loops that run have a trip count which only the data say."""
+        """The number of loops whose trip count depends on the data."""
         loops = [
             one.opcode == "while" and self._trips(one, computation) is None
             for computation in self.computations
@@ -111,9 +111,10 @@ class Program:
         return [sum(_sizes(parameters[i].shape)) for i in range(len(parameters))]
 
     def live_at_peak(self):
-        """The Cost in bytes of each buffer alive when most are, parameters and what replaces them left out.
+        """The Cost in bytes of each live buffer at the peak of memory.
 
-        An estimate from the schedule: the compiler reuses memory in ways that its text does not tell.
+        Parameters and the outputs that replace them are not included.
+        An estimate from the schedule: the compiler reuses memory in ways that the text does not show.
         """
         return self._peak(self.entry)
 
@@ -132,17 +133,17 @@ class Program:
                 yield from self._executed(_called(one, "to_apply|calls"), times, unknown_trips)
 
     def _scope(self, instruction):
-        """An instruction's scope; for a nameless fusion, such as one of several results, its last one inside."""
+        """An instruction's scope; for a fusion without a name, the last scope of the instructions inside it."""
         if instruction.scope or instruction.opcode != "fusion":
             return instruction.scope
         inside = [one.scope for one in self.computations[_called(instruction, "calls")].values() if one.scope]
         return inside[-1] if inside else ""
 
     def _trips(self, loop, computation):
-        """How often a loop runs, or None where only the data say.
+        """The number of iterations of a loop, or None where it depends on the data.
 
-        The compiler notes it for some; of others, such as those that it makes of large reshapes, the condition tells:
-        a counter that goes up by 1 from a constant to a constant.
+        Some loops have it as an attribute. For others, such as those that the compiler makes from large reshapes, it is
+        read from the condition: a counter that rises by 1 from one constant to another.
         """
         noted = TRIPS.search(loop.rest)
         if noted:
@@ -167,7 +168,7 @@ class Program:
         return max(limit - start, 0)
 
     def _peak(self, computation):
-        # A buffer is (the instruction that makes it, which of its results); `places` says where each value lies.
+        # A buffer is (the instruction that creates it, index of its result); `places` has the buffers of each value.
         places, made_by, sizes, last_use, inner = {}, {}, {}, {}, {}
         instructions = list(self.computations[computation].values())
         for now, one in enumerate(instructions):
@@ -217,7 +218,7 @@ def _index(get_tuple_element):
 
 
 def _constant(computation, name):
-    """The value of an integer constant, perhaps copied; None if it is none."""
+    """The value of an integer constant, also through copies; None for anything else."""
     while computation[name].opcode == "copy":
         (name,) = computation[name].operands
     found = re.match(r"-?\d+(?=\))", computation[name].rest)
@@ -236,9 +237,9 @@ def _branches(instruction):
 
 
 def _sizes(shape, in_hbm=True):
-    """Bytes of every array in a shape such as "(f32[8,3]{1,0:T(8,128)}, u32[2]{0:S(1)})", its tiles filled up.
+    """Bytes of every array in a shape such as "(f32[8,3]{1,0:T(8,128)}, u32[2]{0:S(1)})", padded to whole tiles.
 
-    Those in other memory than HBM, such as S(1), VMEM, count nothing unless `in_hbm` is False.
+    Arrays in other memory than HBM, such as S(1), VMEM, count as 0 unless `in_hbm` is False.
     """
     return [_size(*array.groups(), in_hbm) for array in SHAPE.finditer(shape)]
 

@@ -1,23 +1,25 @@
-"""Where a compiled program's cycles and memory go, by kind of layer: read from the HLO that the compiler wrote."""
+"""A compiled program's cycles and memory by kind of layer, read from the HLO that the compiler wrote."""
 
 import collections
 import re
 
+from txl_tf.layers import scopes
+
 KINDS = {
-    "optimizer": r"Adam|^adam(_\d+)?/|^Assign",
+    "optimizer": rf"Adam|^{scopes.ADAM}(_\d+)?/|^Assign",
     "clipping": r"global_norm|multiply_no_nan",
     "random numbers and dropout": r"random|dropout",
     "layer norm": r"_norm(_\d+)?/",
     "feed-forward": r"feed_forward",
     "attention: relative shift": r"layer_\d+.*/(relative_shift|strided_slice|Pad|pad|Roll|Slice)",
     "attention: softmax": r"layer_\d+.*/(Softmax|softmax)|layer_\d+.*/(mul|sub|Sum)(_\d+)?$",
-    "attention: the rest": r"layer_\d+|^attention(_\d+)?/",
+    "attention: the rest": rf"layer_\d+|^{scopes.ATTENTION}(_\d+)?/",
     "embedding": r"embedding",
     "adaptive softmax": r"while|Softmax|argsort|MatMul|ReduceLogSumExp|Scatter|Gather",
 }
-"""What an instruction belongs to, by the scopes in its TensorFlow name: the first pattern that is found.
+"""Kinds of instructions, each with a pattern for TensorFlow names, which hold scopes; the first match counts.
 
-A fusion has the name of one of the operations in it, so that the boundaries are rough.
+A fusion has the name of only one of its operations, so the sums are approximate.
 """
 ARGUMENTS = {
     "weight averages": r"^average/",
@@ -28,7 +30,7 @@ ARGUMENTS = {
 
 
 def kind_of(name, opcode):
-    """The key of KINDS for a TensorFlow name; its opcode for what the compiler adds, such as copies, nameless."""
+    """The key of KINDS for a TensorFlow name; the opcode where there is none, as in the compiler's copies."""
     if not name:
         return f"the compiler's own: {opcode}"
     return next((kind for kind, pattern in KINDS.items() if re.search(pattern, name)), "the rest")

@@ -6,8 +6,8 @@ from txl_tf.errors import InputError
 def largest(attempt, start):
     """The largest size that fits.
 
-    Memory grows almost linearly in the size: a line says what to try next, and the answer is certain once a size fits
-    and the next does not.
+    Memory grows almost linearly with the size, so a line through earlier attempts gives the next size to try. The
+    search ends when a size fits and the next larger one does not.
 
     Args:
         attempt: size -> (whether it fits, bytes wanted, bytes available).
@@ -36,9 +36,9 @@ def _guess(known, available, fits, too_large):
     first, last = min(known), max(known)
     if first == last:
         guess = 2 * first if too_large is None else first // 2
-    else:  # the steepness between the farthest attempts: between neighbours the compiler's whims would decide
+    else:  # the slope between the farthest attempts: between close ones small differences of layout would dominate
         slope = (known[last] - known[first]) / (last - first)
         guess = nearest + round((available - known[nearest]) / slope) if slope > 0 else 0
-        if too_large is not None and not lowest <= guess <= highest:  # memory jumped: the line no longer helps
+        if too_large is not None and not lowest <= guess <= highest:  # memory is not linear here: bisect
             guess = (lowest + highest) // 2
     return max(lowest, min(guess, highest))

@@ -1,7 +1,7 @@
-"""Taking the wanted members out of zip and tar archives and gzip files.
+"""Extracts selected members of zip and tar archives and gzip files.
 
-No path inside an archive is ever used as a path: a member is wanted for its last name, which the caller spells out, and
-goes under that name into a directory of the caller's.
+Paths inside an archive are never used: a member is selected by its file name, and is written under that name into a
+directory that the caller gives.
 """
 
 import functools
@@ -17,22 +17,22 @@ from txl_tf.errors import InputError
 
 
 def is_archive(path):
-    """Whether a file's name says zip, tar or gzip."""
+    """Whether a file's name ends as those of zip, tar and gzip files do."""
     return path.endswith((".zip", ".tgz", ".tar.gz", ".tar", ".gz"))
 
 
 def extract(archive, wanted, directory):
-    """Extracts the members whose last name matches the regular expression `wanted`.
+    """Extracts the members whose file name matches the regular expression `wanted`.
 
-    Of a plain .gz file the one member is the file without ".gz".
+    A plain .gz file has one member, named like the file without ".gz".
 
     Args:
         archive: local path.
-        wanted: matches whole names; must not match "/" or "\\".
-        directory: local; made if needed.
+        wanted: must match the whole file name, and must not match "/" or "\\".
+        directory: local; created if needed.
 
     Returns:
-        Paths, sorted.
+        Sorted paths of what was written.
 
     Raises:
         InputError: the archive is damaged.
@@ -46,7 +46,7 @@ def extract(archive, wanted, directory):
                 continue
             path = os.path.join(directory, name)
             if path in paths:
-                raise InputError(f"{archive} holds {name} twice: which one is meant?")
+                raise InputError(f"{archive} holds {name} twice: remove one of them")
             paths.append(path)
             with open_member() as member, open(path, "wb") as file:
                 shutil.copyfileobj(member, file, 1 << 20)
@@ -66,11 +66,11 @@ def _members(archive):
                     yield info.filename, lambda info=info: file.open(info)
     elif archive.endswith((".tgz", ".tar.gz", ".tar")):
         with open(archive, "rb") if archive.endswith(".tar") else gzip.open(archive) as stream:
-            with tarfile.open(fileobj=stream, mode="r|") as file:  # members in order: gzip cannot seek back
+            with tarfile.open(fileobj=stream, mode="r|") as file:  # members in their order, since gzip cannot seek back
                 for info in file:
                     if info.isreg():
                         yield info.name, lambda info=info: file.extractfile(info)
-            while stream.read(1 << 20):  # to the end, where gzip's checksum is
+            while stream.read(1 << 20):  # to the end, where gzip checks its checksum
                 pass
     else:
         name = os.path.basename(archive).removesuffix(".gz")

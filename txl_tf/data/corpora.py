@@ -1,14 +1,14 @@
-"""The corpora of the literature: where they are published, and the rules by which the official code reads them.
+"""The published corpora: addresses, checksums, and the rules by which the official code reads them.
 
 Rules (kimiyoung/transformer-xl, its data_utils.py and getdata.sh):
-  enwik8  symbols are bytes; newlines are left out, hence a vocabulary of 204 and not 205. 90M/5M/5M bytes.
-  text8   symbols are characters; the space in front of the text is not one of them. 90M/5M/5M characters.
+  enwik8  symbols are bytes; newlines are left out, so the vocabulary has 204 entries, not 205. 90M/5M/5M bytes.
+  text8   symbols are characters; the space at the start of the text is left out. 90M/5M/5M characters.
   wt103   words, <eos> after each line, vocabulary of the training words. Cutoffs for the adaptive softmax.
   wt2     words, <eos> after each line, vocabulary of all three splits.
   ptb     as wt2, in lower case.
   lm1b    words, <S> at both ends of each sentence, sentences shuffled in each pass; words seen less than 3 times are
           <UNK>. Test is the first of the 50 held-out parts, valid the second (the official code takes the first for
-          both; where there is only that, so does this).
+          both, and so does this one if only the first is there).
 """
 
 import dataclasses
@@ -21,25 +21,25 @@ import tensorflow as tf
 from absl import logging
 
 from txl_tf.data import archives, encoding, sources
-from txl_tf.data.download import Published, fetch
+from txl_tf.data.download import PublishedFile, fetch
 from txl_tf.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)
 class PublishedCorpus:
-    """A corpus of the literature.
+    """A published corpus.
 
     Attributes:
-        published: its archive.
+        published: the archive.
         members: regular expression for file names, by split; {"all": ..} for one file that is cut 90/5/5 by bytes.
-        encode: a function of encoding.py, its options bound; None: words, and `words` holds the options.
+        encode: a function of encoding.py with its options bound; None: words, with the options in `words`.
         words: options of encoding.seen_words.
         cutoffs: of the adaptive softmax.
-        vocab_size: that the published file gives.
-        passes: over the training text.
+        vocab_size: of the published files.
+        passes: copies of the training text, each shuffled.
     """
 
-    published: Published
+    published: PublishedFile
     members: dict[str, str]
     encode: Callable | None = None
     words: dict | None = None
@@ -52,13 +52,13 @@ class PublishedCorpus:
 
         Args:
             name: for messages.
-            source: the archive, or a file or directory with what is in it, on disk; None: download.
+            source: the archive, or a file or directory with its content; None: download.
             download_dir: local directory for the archive.
-            work_dir: local directory for its members.
-            at_lines: whether splits that are parts of one file begin at lines and not at the published bytes.
+            work_dir: local directory for extracted files.
+            at_lines: whether splits of one file begin at the start of a line instead of the published byte.
 
         Raises:
-            InputError: nothing to read, or not what it should be.
+            InputError: there is nothing to read, or it is not this corpus.
         """
         if source is None:
             source = fetch(self.published, download_dir)
@@ -113,7 +113,7 @@ _WIKI_MEMBERS = {split: rf"(wiki\.)?{split}\.(tokens|txt)|wikitext-\d+\.{split}\
 
 CORPORA = {
     "enwik8": PublishedCorpus(
-        Published(
+        PublishedFile(
             ("http://mattmahoney.net/dc/enwik8.zip", "https://data.deepai.org/enwik8.zip"),
             36_445_475,
             "sha256:547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc",
@@ -123,7 +123,7 @@ CORPORA = {
         vocab_size=204,
     ),
     "text8": PublishedCorpus(
-        Published(
+        PublishedFile(
             ("http://mattmahoney.net/dc/text8.zip", "https://data.deepai.org/text8.zip"),
             31_344_016,
             "sha256:a6640522afe85d1963ad56c05b0ede0a0c000dddc9671758a6cc09b7a38e5232",
@@ -133,7 +133,7 @@ CORPORA = {
         vocab_size=27,
     ),
     "wt103": PublishedCorpus(
-        Published(
+        PublishedFile(
             ("https://wikitext.smerity.com/wikitext-103-v1.zip",),
             190_229_076,
             "sha256:242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590",
@@ -144,7 +144,7 @@ CORPORA = {
         vocab_size=267_735,
     ),
     "wt2": PublishedCorpus(
-        Published(
+        PublishedFile(
             ("https://wikitext.smerity.com/wikitext-2-v1.zip",),
             4_475_746,
             "sha256:92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
@@ -154,7 +154,7 @@ CORPORA = {
         vocab_size=33_278,
     ),
     "ptb": PublishedCorpus(
-        Published(
+        PublishedFile(
             ("http://www.fit.vutbr.cz/~imikolov/rnnlm/simple-examples.tgz",),
             34_869_662,
             "md5:30177ea32e27c525793142b6bf2c8e2d",
@@ -164,7 +164,7 @@ CORPORA = {
         vocab_size=10_000,
     ),
     "lm1b": PublishedCorpus(
-        Published(
+        PublishedFile(
             ("http://www.statmt.org/lm-benchmark/1-billion-word-language-modeling-benchmark-r13output.tar.gz",),
             1_792_209_805,
             "sha256:01ba60381110baf7f189dfd2b8374de371e8c9a340835793f190bdae9e90a34e",

@@ -1,4 +1,4 @@
-"""A prepared corpus in words: counts, both ends of the vocabulary, tokens per cluster, an example of each split."""
+"""Describes a prepared corpus: counts, both ends of the vocabulary, tokens per cluster, an example of each split."""
 
 import itertools
 

@@ -1,7 +1,6 @@
-"""Fetching published files: resumed after a cut, checked, from a mirror where the first address fails."""
+"""Downloads published files: resumes, checks sizes and checksums, and falls back to mirrors."""
 
 import dataclasses
-import hashlib
 import http.client
 import os
 import socket
@@ -13,19 +12,20 @@ from absl import logging
 
 from txl_tf.data.progress import Progress
 from txl_tf.errors import InputError
+from txl_tf.files import digest
 
-_TRIES = 5  # at one address; a try that brought bytes does not count
+_TRIES = 5  # at one address; an attempt that received bytes does not count
 _TIMEOUT_SECONDS = 30
 _USER_AGENT = "Mozilla/5.0 (compatible; txl_tf)"  # some servers refuse Python's own
 
 
 @dataclasses.dataclass(frozen=True)
-class Published:
-    """A file as it was published.
+class PublishedFile:
+    """A published file.
 
     Attributes:
-        urls: where it is, mirrors last.
-        bytes: its length.
+        urls: its addresses, mirrors last.
+        bytes: its size.
         digest: "sha256:..." or "md5:...".
     """
 
@@ -35,33 +35,30 @@ class Published:
 
     @property
     def name(self):
-        """What to call it on disk."""
+        """The name of the file on disk."""
         return self.urls[0].rsplit("/", 1)[-1]
 
     def check(self, path):
-        """InputError unless the local file at `path` is this one."""
+        """Raises InputError unless the local file at `path` has this size and checksum."""
         size = os.path.getsize(path)
         if size != self.bytes:
             raise InputError(f"{path} has {size:,} bytes, the published file {self.bytes:,}: fetch it again")
         kind, expected = self.digest.split(":")
-        digest = hashlib.new(kind, usedforsecurity=False)
-        with open(path, "rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-        if digest.hexdigest() != expected:
-            raise InputError(f"{path} is not the published file: its {kind} is {digest.hexdigest()}, not {expected}")
+        found = digest(path, kind)
+        if found != expected:
+            raise InputError(f"{path} is not the published file: its {kind} is {found}, not {expected}")
 
 
 def fetch(published, directory, pause=1.0):
     """The local path of a published file, downloaded into `directory` unless it is there already.
 
     Args:
-        published: Published.
-        directory: local; a download that was cut waits there as NAME.partial and is resumed.
-        pause: seconds to wait after a failure, doubled after each.
+        published: PublishedFile.
+        directory: local; an incomplete download stays there as NAME.partial and is resumed.
+        pause: seconds to wait after the first failure; doubles with each.
 
     Raises:
-        InputError: no address gives the right file; says which file to fetch by hand and where to put it.
+        InputError: no address has the right file; the message says which file to download by hand and where to put it.
     """
     path = os.path.join(directory, published.name)
     os.makedirs(directory, exist_ok=True)
@@ -77,7 +74,7 @@ def fetch(published, directory, pause=1.0):
             reasons.append(f"{url}: {error}")
             logging.warning("%s", reasons[-1])
             if isinstance(error, InputError) and os.path.exists(partial):
-                os.remove(partial)  # wrong bytes: nothing to resume
+                os.remove(partial)  # wrong content: do not resume it
             continue
         os.replace(partial, path)
         return path
@@ -88,7 +85,7 @@ def fetch(published, directory, pause=1.0):
 
 
 def _download(url, partial, size, pause):
-    """Downloads what `partial` lacks of `size` bytes. OSError, HTTPException or InputError if that cannot be."""
+    """Downloads the rest of `size` bytes into `partial`. Raises OSError, HTTPException or InputError on failure."""
     failures = 0
     while (start := os.path.getsize(partial) if os.path.exists(partial) else 0) < size:
         try:
@@ -101,23 +98,23 @@ def _download(url, partial, size, pause):
         except (OSError, http.client.HTTPException) as error:
             reason = error
         if isinstance(getattr(reason, "reason", None), socket.gaierror):
-            raise reason  # no such name, or no network: trying again does not help
+            raise reason  # unknown host or no network: another attempt does not help
         gained = os.path.exists(partial) and os.path.getsize(partial) > start
         failures = 0 if gained else failures + 1
         if failures == _TRIES:
             raise reason
-        logging.warning("%s: %s; trying again", url, reason)
+        logging.warning("%s: %s; another attempt follows", url, reason)
         time.sleep(pause * 2**failures)
 
 
 def _download_from(url, partial, start, size):
-    """One connection. Raises if it ends before `size`."""
+    """Downloads through one connection; raises if it ends before `size`."""
     request = urllib.request.Request(url, headers={"User-Agent": _USER_AGENT})
     if start:
         request.add_header("Range", f"bytes={start}-")
     with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:
         if start and not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
-            start = 0  # this server sends everything again
+            start = 0  # this server does not resume: it sends the whole file
         length = response.headers.get("Content-Length")
         if length is not None and start + int(length) != size:
             raise InputError(f"the server offers {start + int(length):,} bytes, not {size:,}")

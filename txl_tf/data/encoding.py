@@ -1,7 +1,7 @@
-"""From text to a vocabulary and ids: one function for each kind of token.
+"""Makes a vocabulary and ids from text: one function for each kind of token.
 
-Each takes a TextSource and returns (vocabulary, chunks), where chunks yields (stream, ids [n]); a stream is a split's
-name, or "train-1", "train-2", .. for further passes over the training text.
+Each takes a TextSource and returns (vocabulary, chunks), where chunks yields (stream, ids [n]). A stream is named after
+its split; further passes over the training text are "train-1", "train-2", ..
 """
 
 import os
@@ -13,25 +13,25 @@ from txl_tf.data.progress import Progress
 from txl_tf.data.sources import SPLITS
 from txl_tf.data.vocab import ByteVocabulary, CharVocabulary, WordVocabulary, load_vocabulary
 
-# Sentences are shuffled among so many tokens, then these groups among each other.
+# Lines are shuffled within groups of this many tokens, and the groups are shuffled, too.
 _SHUFFLE_TOKENS = 1 << 20
 _TRAINING_WORDS = 40_000_000
 
 
 def all_bytes(text):
-    """Every byte is its own id."""
+    """All 256 bytes, each its own id."""
     vocabulary = ByteVocabulary()
     return vocabulary, ((split, vocabulary.encode(block)) for split, block in text.blocks(utf8=False))
 
 
 def seen_bytes(text, vocab_file=None):
-    """The bytes there are except newlines, the most frequent first, as the official code has enwik8.
+    """The bytes that occur, without newlines, by decreasing frequency: the official vocabulary of enwik8.
 
-    (It writes bytes as numbers between spaces but a newline as itself, and then splits lines at white space.)
+    (The official code writes bytes as numbers between spaces but newlines as themselves, and splits at white space.)
 
     Args:
         text: TextSource.
-        vocab_file: as `ByteVocabulary.save` writes it, for another order.
+        vocab_file: a file that `ByteVocabulary.save` wrote; None: order by frequency.
     """
     if vocab_file:
         vocabulary = load_vocabulary("", {"kind": "bytes", "file": vocab_file, "dropped": [ord("\n")]})
@@ -42,12 +42,12 @@ def seen_bytes(text, vocab_file=None):
 
 
 def seen_chars(text, trim=False, vocab_file=None):
-    """The characters there are, the most frequent first.
+    """The characters that occur, by decreasing frequency.
 
     Args:
         text: TextSource.
-        trim: whether the ends of each split lose their white space, as the official code's do for text8.
-        vocab_file: as `CharVocabulary.save` writes it, for another order.
+        trim: whether to strip white space at both ends of each split, as the official code does for text8.
+        vocab_file: a file that `CharVocabulary.save` wrote; None: order by frequency.
     """
 
     def blocks():
@@ -64,18 +64,18 @@ def seen_chars(text, trim=False, vocab_file=None):
 def seen_words(
     text, work_dir, *, counted=("train",), min_count=1, word_list=None, passes=1, seed=0, first=("<eos>",), **options
 ):
-    """The words there are, the most frequent first and those equally frequent as they appear.
+    """The words that occur, by decreasing frequency; equally frequent ones in the order of their first appearance.
 
     Args:
         text: TextSource.
-        work_dir: a local directory for ids as they were numbered before the vocabulary was known.
-        counted: the splits whose words count; other words are unknown.
-        min_count: words seen less often are unknown.
-        word_list: the words by id, in place of those seen.
-        passes: how many times the training text is written; each pass but one has its lines shuffled in its own way,
-            and that one too if there are more.
+        work_dir: a local directory for provisional ids, given before the vocabulary is known.
+        counted: the splits whose words enter the vocabulary; other words are unknown.
+        min_count: rarer words are unknown.
+        word_list: the vocabulary, in the order of ids, in place of the words that occur.
+        passes: how many times the training text is written; with more than one, each has its lines shuffled
+            differently.
         seed: of the shuffling.
-        first: words that come first in the vocabulary, the line's end among them.
+        first: words at the start of the vocabulary, including the line's end.
         **options: of WordVocabulary.
     """
     options = {"line_end": "<eos>", "both_ends": False, "unknown": "<unk>", "lower_case": False, **options}
@@ -88,7 +88,7 @@ def seen_words(
         counts.add(split, ids)
         spools[split].add(ids)
     seen = [word.decode() for word in numbers.words]
-    del numbers, blocks  # with millions of words, and then texts of gigabytes, memory counts
+    del numbers, blocks  # frees memory: there may be millions of words
     newline = seen.index("\n") if "\n" in seen else -1
     if word_list is None:
         order = _most_common(counts.total(counted, len(seen)), np.arange(len(seen)), min_count)
@@ -129,9 +129,9 @@ def seen_words(
 
 
 def subword_pieces(text, vocab_size=None, model=None):
-    """SentencePiece, from a given model or trained on the training text (its first 40 million words).
+    """SentencePiece pieces, of a given model or of one trained on the first 40 million words of the training text.
 
-    A given model decides what becomes of spaces and newlines; those trained here keep them.
+    Models trained here keep spaces and newlines; a given model may not.
     """
     if model is None:
         numbers, counts, size = words.WordNumbers(), _Counts(), 0
@@ -149,7 +149,7 @@ def subword_pieces(text, vocab_size=None, model=None):
 
 
 class _Counts:
-    """How often each number appears in each split."""
+    """How often each number occurs in each split."""
 
     def __init__(self):
         self._counts = {}
@@ -171,13 +171,13 @@ class _Counts:
 
 
 def _most_common(total, rank, min_count=1):
-    """Numbers, the most frequent first and those equally frequent by `rank`."""
+    """Numbers by decreasing frequency; equally frequent ones by `rank`."""
     order = np.lexsort((rank, -total))
     return order[total[order] >= min_count]
 
 
 def _symbols_by_frequency(arrays):
-    """The values in arrays of symbols, the most frequent first and those equally frequent as they appear."""
+    """The values in arrays, by decreasing frequency; equally frequent ones in the order of first appearance."""
     counts, rank = _Counts(), {}
     for symbols in arrays:
         counts.add("all", symbols)
@@ -188,7 +188,7 @@ def _symbols_by_frequency(arrays):
 
 
 class _Spool:
-    """Numbers of a split in a file, with the places at which they may be parted."""
+    """The numbers of a split in a file, and the positions at which they may be cut."""
 
     def __init__(self, path):
         self._path, self._bounds = path, [0]
@@ -217,7 +217,7 @@ class _Spool:
 
 
 def _shuffle_lines(numbers, newline, rng):
-    """The lines of numbers [n], each ended by `newline`, in another order."""
+    """Shuffles the lines of numbers [n]; a line ends with `newline`."""
     ends = np.flatnonzero(numbers == newline) + 1
     starts = np.concatenate([[0], ends[:-1]])
     order = rng.permutation(len(ends))
@@ -227,12 +227,12 @@ def _shuffle_lines(numbers, newline, rng):
 
 
 def _mark_both_ends(tokens, is_end):
-    """[a b / c /] -> [/ a b / / c /], for whole lines."""
+    """Adds the line end at the start of each line: [a b / c /] -> [/ a b / / c /]."""
     return np.roll(np.repeat(tokens, np.where(is_end, 2, 1)), 1)
 
 
 def _trimmed(blocks):
-    """Blocks without the white space at either end of a split; a split's blocks follow each other."""
+    """Blocks without white space at both ends of a split; the blocks of a split must be consecutive."""
     last, waiting = None, b""
     for split, block in blocks:
         if split != last:

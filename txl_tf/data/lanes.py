@@ -1,9 +1,9 @@
-"""Reading a prepared corpus as batches of contiguous lanes, in tf.data ops only.
+"""Reads a prepared corpus as batches of contiguous lanes, in tf.data ops only.
 
-B lanes run side by side through a split: row b of a batch continues row b of the batch before it. Lanes are cut when
-read, so one set of shards serves any batch size, segment length and number of replicas, and any step is found by
-arithmetic. With several hosts and replicas the global batch [B, T] is cut by rows, hosts first, replicas within:
-host h reads the rows of its own replicas only.
+A split is cut into B lanes, read in parallel: row b of a batch continues row b of the batch before it. Lanes are cut
+when read, so that one set of shards serves any batch size, segment length and number of replicas, and the position of
+any step is computed. With several hosts and replicas the rows of the global batch [B, T] are divided among hosts, and
+within a host among its replicas: host h reads only the rows of its own replicas.
 
 Shapes: B global batch, T = tgt_len, R replicas of a host, b = B / (hosts * R) rows of a replica.
 """
@@ -19,10 +19,10 @@ from absl import logging
 
 from txl_tf.config import DataConfig
 from txl_tf.data.manifest import Corpus
-from txl_tf.errors import InputError
+from txl_tf.errors import InputError, one_line
 
-# Lanes hand over so many tokens at a time, all together: enough to make the cost of an op small, little enough to
-# be there soon after a seek and not to fill the memory.
+# Tokens that are read at once, of all lanes together and of one lane: enough that the cost of an op is small, few
+# enough that the first batch after a seek comes soon and memory suffices.
 _BLOCK_TOKENS = 1 << 20
 _LANE_BLOCK_TOKENS = 1 << 14
 _READ_BUFFER_BYTES = 1 << 18
@@ -116,7 +116,7 @@ def evaluation_steps(corpus: Corpus, split: str, batch_size: int, tgt_len: int) 
     """Batches in one pass of evaluation_batches.
 
     Raises:
-        InputError: some lane would have no target.
+        InputError: a lane would have no target.
     """
     tokens = corpus.split(split).tokens
     if batch_size < 1 or tgt_len < 1 or tokens < 2 * batch_size:
@@ -140,11 +140,12 @@ def training_batches(
     num_hosts: int = 1,
     replicas_per_host: int = 1,
 ) -> tf.data.Dataset:
-    """Endless training batches from any step on.
+    """Training batches without end, from any step on.
 
-    An epoch is n = (N - 1) // (B T) segments of each lane, every token a target once except N - 1 - n B T, fewer than
-    one segment a lane: they are left at the end, or with `random_offset` on both sides of an offset that is drawn for
-    each epoch from (seed, epoch). Epoch e of a corpus with several passes reads pass e mod passes.
+    An epoch is n = (N - 1) // (B T) segments of each lane. Every token is a target once, except N - 1 - n B T tokens,
+    which are fewer than one segment per lane. They are left out at the end, or with `random_offset` at both ends,
+    divided by an offset that is drawn for each epoch from (seed, epoch). Epoch e of a corpus with several passes reads
+    pass e mod passes.
 
     Args:
         corpus: Corpus.
@@ -152,7 +153,7 @@ def training_batches(
         tgt_len: T.
         split: its name.
         step: the global step to start at; epoch = step // segments_per_epoch.
-        random_offset: whether epochs begin at different tokens.
+        random_offset: whether each epoch begins at another token.
         seed: of the offsets.
         host: this host's index.
         num_hosts: of the job.
@@ -162,7 +163,7 @@ def training_batches(
         tf.data.Dataset of (inputs, targets), int32 [b, T] each.
 
     Raises:
-        InputError: too few tokens for one batch, or B is no multiple of the number of replicas.
+        InputError: too few tokens for one batch, or B is not a multiple of the number of replicas.
     """
     segments = segments_per_epoch(corpus, split, batch_size, tgt_len)
     lanes = _host_lanes(batch_size, host, num_hosts, replicas_per_host)
@@ -170,7 +171,7 @@ def training_batches(
     slack = shards.tokens - 1 - segments * batch_size * tgt_len
     if host == 0:
         logging.info(
-            "%s: %d steps an epoch; %d of %d tokens (%.3g%%) are left over in each",
+            "%s: %d steps per epoch; %d of %d tokens (%.3g%%) are left out in each",
             *(split, segments, slack, shards.tokens, 100 * slack / shards.tokens),
         )
 
@@ -203,8 +204,9 @@ def evaluation_batches(
 ) -> tf.data.Dataset:
     """One pass over a split: every token but the first of each lane is a target exactly once.
 
-    The N tokens are cut into B lanes whose lengths differ by at most one; past the end of a lane targets are -1 and
-    inputs 0. Arguments, rows and errors as for training_batches; evaluation_steps elements for each replica.
+    The N tokens are cut into B lanes whose lengths differ by at most one; after the end of a lane targets are -1 and
+    inputs 0. Arguments, rows and errors are those of training_batches. There are evaluation_steps elements for each
+    replica.
     """
     steps = evaluation_steps(corpus, split, batch_size, tgt_len)
     lanes = _host_lanes(batch_size, host, num_hosts, replicas_per_host)
@@ -221,16 +223,16 @@ def evaluation_batches(
 
 @contextlib.contextmanager
 def named_read_errors(corpus: Corpus) -> Iterator[None]:
-    """Turns what TensorFlow says when a shard turns out damaged into an InputError that names the file."""
+    """Within this context TensorFlow's error about a damaged shard becomes an InputError that names the file."""
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.NotFoundError) as error:
         corpus.check_content()
-        raise InputError(f"{corpus.data_dir} cannot be read: {' '.join(str(error).split())}") from error
+        raise InputError(f"{corpus.data_dir} cannot be read: {one_line(error)}") from error
 
 
 class _Shards:
-    """The shards of a split, read from any token on."""
+    """Reads the shards of a split from any token on."""
 
     def __init__(self, corpus: Corpus, split: str):
         passes = corpus.split(split).passes
@@ -243,10 +245,10 @@ class _Shards:
         """Blocks of inputs and of targets, each target the token after its input.
 
         Args:
-            epoch: chooses the pass.
-            start: position of the first input in the split, int64 scalar; may be a tensor, as `epoch` and `length`.
+            epoch: selects the pass.
+            start: position of the first input in the split, int64 scalar. `start`, `epoch` and `length` may be tensors.
             length: number of targets.
-            block: of so many. The last one is filled up with inputs 0 and targets -1.
+            block: tokens in a block. The last block is padded with inputs 0 and targets -1.
 
         Returns:
             Dataset of (inputs [block], targets [block]) int32.
@@ -275,8 +277,8 @@ class _Shards:
             blocks = tf.reshape(inputs, [-1, block]), tf.reshape(targets, [-1, block])
             return (tokens[used:], tf.constant(0, tf.int64), left), blocks
 
-        # What is left of a record after its last whole block is carried over to the next: one token at least, whose
-        # target is in the next record. (Dataset.rebatch would do for cutting, but it fills the log with complaints.)
+        # What remains of a record after its last whole block is carried over to the next record: at least one token,
+        # whose target is in that record. (Dataset.rebatch could cut blocks, but it fills the log with warnings.)
         return records.scan((tf.zeros([0], tf.int32), start % self._record_tokens, length + 1), cut).unbatch()
 
 

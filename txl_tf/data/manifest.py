@@ -1,7 +1,7 @@
-"""`manifest.json`: what a prepared corpus holds, checked before anything is read from it.
+"""`manifest.json`: the content of a prepared corpus, which is checked before anything is read.
 
-A prepared corpus is a directory of TFRecord shards, the vocabulary's text files and the manifest, which is written
-last and renamed into place: where there is a manifest, everything it names is complete.
+A prepared corpus is a directory of TFRecord shards, the vocabulary's files and the manifest. The manifest is written
+last, and atomically: where there is a manifest, all files it names are complete.
 """
 
 import concurrent.futures
@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from txl_tf.data import vocab as vocabularies
 from txl_tf.errors import InputError
+from txl_tf.files import digest, read_json, write_atomically
 
 FILE_NAME = "manifest.json"
 FORMAT = "txl_tf corpus"
@@ -23,7 +24,7 @@ VERSION = 1
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """One TFRecord file: its name inside the corpus directory, and what must be in it."""
+    """One TFRecord file: its name inside the corpus directory, its number of tokens, its size and checksum."""
 
     file: str
     tokens: int
@@ -52,14 +53,14 @@ class Corpus:
         dataset: the name given to prepare_data.
         unit: what a token is: "byte", "char", "word" or "subword".
         vocab_size: V.
-        cutoffs: where the official code cuts the adaptive softmax, () for a plain one.
-        vocabulary_spec: what `load_vocabulary` needs beside the directory.
+        cutoffs: of the adaptive softmax in the official code; () for a full softmax.
+        vocabulary_spec: the `spec` of the Vocabulary, for `load_vocabulary`.
         dtype: of a token in a shard: "uint8", "uint16" or "int32".
         record_tokens: tokens in a record; only the last record of a split is shorter.
         shard_records: records in a shard; only the last shard of a split has fewer.
         splits: by name.
         files: sha256 of the vocabulary's files, by name.
-        request: the settings the corpus was prepared with.
+        request: the settings it was prepared with.
     """
 
     data_dir: str
@@ -77,18 +78,18 @@ class Corpus:
 
     @functools.cached_property
     def vocabulary(self):
-        """The Vocabulary, read when first asked for. InputError if its file is missing or not the one prepared."""
+        """The Vocabulary, read at first use. InputError if its file is missing or has changed."""
         for name, sha256 in self.files.items():
             path = self.path(name)
             if not tf.io.gfile.exists(path):
                 raise InputError(f"{path} is missing: prepare the corpus again with prepare_data --overwrite")
-            if file_sha256(path) != sha256:
+            if digest(path) != sha256:
                 raise InputError(f"{path} is not the vocabulary this corpus was prepared with (its sha256 differs)")
         return vocabularies.load_vocabulary(self.data_dir, self.vocabulary_spec)
 
     @functools.cached_property
     def fingerprint(self):
-        """A short string that identifies the vocabulary and all tokens, wherever the corpus is copied to."""
+        """A short hash of the vocabulary and all tokens; copies of a corpus have the same."""
         layout = [self.dtype, self.record_tokens, self.shard_records]
         content = [self.vocab_size, self.vocabulary_spec, sorted(self.files.items()), layout]
         for name, split in sorted(self.splits.items()):
@@ -96,11 +97,11 @@ class Corpus:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def path(self, name):
-        """Where a file of the corpus is."""
+        """The path of a file of the corpus."""
         return tf.io.gfile.join(self.data_dir, name)
 
     def split(self, name):
-        """The split, or InputError naming those there are."""
+        """The Split of this name; InputError lists those that exist."""
         if name not in self.splits:
             raise InputError(f"{self.data_dir} has no split {name!r}: it has {', '.join(self.splits)}")
         return self.splits[name]
@@ -110,8 +111,10 @@ class Corpus:
         return [shard for split in self.splits.values() for shards in split.passes for shard in shards]
 
     def check_sizes(self):
-        """InputError if a shard is missing or has another length than it was written with."""
-        with concurrent.futures.ThreadPoolExecutor(32) as pool:  # of a thousand shards in a bucket, each takes its time
+        """Raises InputError if a shard is missing or its size differs from the manifest."""
+        with concurrent.futures.ThreadPoolExecutor(
+            32
+        ) as pool:  # a request to a bucket is slow, and there may be a thousand shards
             list(pool.map(self._check_size, self.shards()))
 
     def _check_size(self, shard):
@@ -124,17 +127,17 @@ class Corpus:
             raise InputError(f"{path} has {size:,} bytes, not {shard.bytes:,}: copy it again, or run prepare_data")
 
     def check_content(self):
-        """Reads every file of the corpus: InputError names the first that is not what was written."""
+        """Reads every file of the corpus; InputError names the first whose checksum differs from the manifest."""
         self.check_sizes()
         for shard in self.shards():
             path = self.path(shard.file)
-            if file_sha256(path) != shard.sha256:
+            if digest(path) != shard.sha256:
                 raise InputError(f"{path} is damaged (its sha256 differs): copy it again, or run prepare_data")
         _ = self.vocabulary
 
 
 def load_corpus(data_dir):
-    """Reads and checks the manifest of `data_dir`; every shard must be there in full length.
+    """Reads and checks the manifest of `data_dir`, and the sizes of all shards.
 
     Returns:
         Corpus.
@@ -143,16 +146,9 @@ def load_corpus(data_dir):
         InputError: there is no prepared corpus, its preparation was cut short, or it is damaged or of another version.
     """
     path = tf.io.gfile.join(data_dir, FILE_NAME)
-    try:
-        with tf.io.gfile.GFile(path) as file:
-            manifest = json.load(file)
-    except tf.errors.NotFoundError:
-        raise InputError(
-            f"{path} not found: prepare the corpus with scripts/prepare_data.py --data_dir={data_dir}"
-        ) from None
-    except (tf.errors.OpError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path} cannot be read ({reason}): run prepare_data --overwrite") from error
+    if not tf.io.gfile.exists(path):
+        raise InputError(f"{path} not found: prepare the corpus with scripts/prepare_data.py --data_dir={data_dir}")
+    manifest = read_json(path, "run prepare_data --overwrite")
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise InputError(f"{path} is not the manifest of a {FORMAT}: give the directory that prepare_data wrote")
     if manifest.get("version") != VERSION:
@@ -172,24 +168,11 @@ def load_corpus(data_dir):
 
 
 def write_manifest(corpus):
-    """Writes manifest.json beside the shards, whole or not at all."""
+    """Writes manifest.json beside the shards, completely or not at all."""
     manifest = {"format": FORMAT, "version": VERSION, "fingerprint": corpus.fingerprint}
     manifest.update(dataclasses.asdict(corpus))
     del manifest["data_dir"]  # so that a corpus can be copied anywhere
-    path = corpus.path(FILE_NAME)
-    with tf.io.gfile.GFile(path + ".partial", "w") as file:
-        json.dump(manifest, file, indent=1)
-        file.write("\n")
-    tf.io.gfile.rename(path + ".partial", path, overwrite=True)
-
-
-def file_sha256(path):
-    """sha256 of a file's bytes, as hexadecimal digits."""
-    digest = hashlib.sha256()
-    with tf.io.gfile.GFile(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+    write_atomically(corpus.path(FILE_NAME), json.dumps(manifest, indent=1) + "\n")
 
 
 def _from_json(data_dir, manifest):

@@ -1,4 +1,4 @@
-"""Preparing a corpus: text in; TFRecord shards, vocabulary and manifest out."""
+"""Prepares a corpus: reads text; writes TFRecord shards, vocabulary and manifest."""
 
 import dataclasses
 import os
@@ -9,13 +9,12 @@ import tempfile
 import tensorflow as tf
 from absl import logging
 
-from txl_tf.data import encoding, manifest, records, sources, subwords
+from txl_tf.choices import DATASETS, VOCABULARIES
+from txl_tf.data import encoding, manifest, records, sources
 from txl_tf.data.corpora import CORPORA
-from txl_tf.data.vocab import read_lines
-from txl_tf.errors import InputError
+from txl_tf.errors import InputError, one_line
+from txl_tf.files import digest, read_bytes, read_lines
 
-DATASETS = ("python_stdlib", *CORPORA, "text")
-VOCABULARIES = ("bytes", "chars", "words", "sentencepiece")
 _WORK = ".txl_tf_work"
 
 
@@ -30,8 +29,8 @@ class Settings:
         vocab_size: of a SentencePiece model to train.
         vocab_file: a word list, one a line, a SentencePiece model, or for enwik8 and text8 their symbols as a model_dir
             has them: to use as it is.
-        min_count: words seen less often are unknown; None: the corpus's own rule.
-        documents: "file" or "blank_line", what parts documents in dataset "text".
+        min_count: rarer words become the unknown token; None: the corpus's own rule.
+        documents: "file" or "blank_line": what separates documents in dataset "text".
         passes: shuffled copies of the training text; None: the corpus's own number.
         seed: of the shuffling.
     """
@@ -52,7 +51,7 @@ class Settings:
         return CORPORA.get(self.dataset)
 
     def check(self):
-        """InputError where settings are missing or would be ignored."""
+        """Raises InputError if a setting is missing or would be ignored."""
         own_words = self.vocab is None and self.corpus is not None and self.corpus.words is not None
         words = self.vocab == "words" or own_words
         if self.dataset not in DATASETS or self.vocab not in (None, *VOCABULARIES):
@@ -75,9 +74,9 @@ class Settings:
 
 
 def prepare(dataset, data_dir, *, overwrite=False, download_dir=None, **settings):
-    """Prepares a corpus in `data_dir`, or finds that it is there already.
+    """Prepares a corpus in `data_dir`, unless it is there already.
 
-    The manifest is written last, so a run that is killed leaves no corpus; the next one uses its downloads.
+    The manifest is written last, so a preparation that is killed leaves no corpus. The next one reuses its downloads.
 
     Args:
         dataset: one of DATASETS.
@@ -90,7 +89,7 @@ def prepare(dataset, data_dir, *, overwrite=False, download_dir=None, **settings
         Corpus.
 
     Raises:
-        InputError: the source is missing or not what it should be, settings do not fit, or `data_dir` holds another.
+        InputError: the source is missing or wrong, settings contradict each other, or `data_dir` holds another corpus.
     """
     settings = Settings(dataset, **settings)
     settings.check()
@@ -105,12 +104,12 @@ def prepare(dataset, data_dir, *, overwrite=False, download_dir=None, **settings
     try:
         tf.io.gfile.makedirs(data_dir)
     except tf.errors.OpError as error:
-        raise InputError(f"--data_dir={data_dir} cannot be made: {' '.join(error.message.split())}") from error
+        raise InputError(f"--data_dir={data_dir} cannot be made: {one_line(error)}") from error
     _remove_old(data_dir)
     local = "://" not in data_dir
     work_dir = os.path.join(data_dir, _WORK) if local else tempfile.mkdtemp()
     download_dir = download_dir or (os.path.join(data_dir, "downloads") if local else "~/.cache/txl_tf")
-    shutil.rmtree(work_dir, ignore_errors=True)  # of a run that was killed
+    shutil.rmtree(work_dir, ignore_errors=True)  # left by a preparation that was killed
     os.makedirs(work_dir)
     try:
         text = _text(settings, os.path.expanduser(download_dir), work_dir)
@@ -135,7 +134,7 @@ def _encode(settings, text, work_dir):
     if vocab is None and corpus and corpus.encode:
         return corpus.encode(text, vocab_file=settings.vocab_file)
     if vocab == "sentencepiece":
-        model = subwords.read_model(settings.vocab_file) if settings.vocab_file else None
+        model = read_bytes(settings.vocab_file) if settings.vocab_file else None
         return encoding.subword_pieces(text, settings.vocab_size, model)
     if vocab == "chars":
         return encoding.seen_chars(text)
@@ -144,7 +143,7 @@ def _encode(settings, text, work_dir):
         if settings.min_count is not None:
             options["min_count"] = settings.min_count
         if settings.vocab_file:
-            lines = read_lines("", settings.vocab_file)
+            lines = read_lines(settings.vocab_file)
             options["word_list"] = [line.split()[0] for line in lines if line.strip()]
         passes = settings.passes or (corpus.passes if corpus else 1)
         return encoding.seen_words(text, work_dir, passes=passes, seed=settings.seed, **options)
@@ -168,7 +167,7 @@ def _write(settings, data_dir, vocabulary, chunks):
     corpus = settings.corpus
     if corpus and settings.vocab is None and vocabulary.vocab_size != corpus.vocab_size:
         logging.warning(
-            "the vocabulary has %d entries, that of all of %s %d: published models do not fit",
+            "the vocabulary has %d entries, that of the complete %s has %d: published models do not fit",
             *(vocabulary.vocab_size, settings.dataset, corpus.vocab_size),
         )
     cutoffs = corpus.cutoffs if corpus and vocabulary.unit == "word" else ()
@@ -184,7 +183,7 @@ def _write(settings, data_dir, vocabulary, chunks):
             record_tokens=records.RECORD_TOKENS,
             shard_records=records.SHARD_RECORDS,
             splits=splits,
-            files={name: manifest.file_sha256(tf.io.gfile.join(data_dir, name)) for name in names},
+            files={name: digest(tf.io.gfile.join(data_dir, name)) for name in names},
             request=dataclasses.asdict(settings),
         )
     )
@@ -192,7 +191,7 @@ def _write(settings, data_dir, vocabulary, chunks):
 
 
 def _remove_old(data_dir):
-    """Removes what an earlier preparation left, the manifest first: without it nothing reads the rest."""
+    """Removes the files of an earlier preparation, the manifest first, since without it nothing else is read."""
     path = tf.io.gfile.join(data_dir, manifest.FILE_NAME)
     if tf.io.gfile.exists(path):
         tf.io.gfile.remove(path)

@@ -1,16 +1,16 @@
-"""A progress bar on stderr: one line that is redrawn on a terminal, a line now and then elsewhere."""
+"""A progress bar on stderr: redrawn in place on a terminal, else a new line every 15 seconds."""
 
 import sys
 import time
 
 
 class Progress:
-    """Shows how much of `total` is done, how fast, and for how long still.
+    """Shows how much of `total` is done, the speed and the time left.
 
     Args:
         title: what is being done.
-        total: in `unit`s.
-        unit: "B", ..
+        total: amount of work, in `unit`s.
+        unit: for display, such as "B".
     """
 
     def __init__(self, title, total, unit):
@@ -20,7 +20,7 @@ class Progress:
         self._terminal = sys.stderr.isatty()
 
     def update(self, done):
-        """`done` units are done; shows it if it is time to."""
+        """Notes that `done` units are done; redraws at most every 0.2 seconds, or 15 without a terminal."""
         now = time.monotonic()
         if self._first is None:
             self._first = done
@@ -29,7 +29,7 @@ class Progress:
             self._show(done, now)
 
     def close(self):
-        """All is done."""
+        """Draws the finished bar."""
         if self._terminal:
             self._show(self._total, time.monotonic())
             sys.stderr.write("\n")

@@ -1,4 +1,4 @@
-"""Writing tokens: TFRecord shards whose records are contiguous tokens, in the smallest integer type that fits.
+"""Writes tokens into TFRecord shards whose records are contiguous tokens, in the smallest integer type that fits.
 
 A record is the little-endian bytes of RECORD_TOKENS tokens and a shard is SHARD_RECORDS records; only the last
 record and the last shard of a stream are shorter. Token p is therefore in record p // RECORD_TOKENS, and the reader
@@ -9,13 +9,14 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.data import manifest
+from txl_tf.files import digest
 
 RECORD_TOKENS = 1 << 14
 SHARD_RECORDS = 32
 
 
 def smallest_dtype(vocab_size):
-    """The name of the smallest type for ids below `vocab_size` that tf.io.decode_raw reads."""
+    """The name of the smallest type for ids below `vocab_size` among those that tf.io.decode_raw reads."""
     if vocab_size <= 1 << 8:
         return "uint8"
     return "uint16" if vocab_size <= 1 << 16 else "int32"
@@ -24,7 +25,7 @@ def smallest_dtype(vocab_size):
 class ShardWriter:
     """Cuts a stream of tokens into shards `{name}-00000.tfrecord`, ...
 
-    Usage: `add` arrays of any length in order, then `close`. Sizes may be made smaller in tests.
+    Call `add` with arrays of any length in order, then `close`. Tests use smaller sizes.
     """
 
     def __init__(self, data_dir, name, dtype, record_tokens=RECORD_TOKENS, shard_records=SHARD_RECORDS):
@@ -36,7 +37,7 @@ class ShardWriter:
 
     @property
     def tokens(self):
-        """How many tokens were added."""
+        """Number of tokens added so far."""
         return sum(shard.tokens for shard in self._shards) + self._pending_tokens
 
     def add(self, tokens):
@@ -68,6 +69,6 @@ class ShardWriter:
                 file=file,
                 tokens=len(tokens),
                 bytes=tf.io.gfile.stat(path).length,
-                sha256=manifest.file_sha256(path),
+                sha256=digest(path),
             )
         )

@@ -1,4 +1,4 @@
-"""Where the text of a corpus is, and reading it in blocks, so that memory stays flat whatever its size."""
+"""Finds the text of a corpus and reads it in blocks, so that memory does not grow with its size."""
 
 import dataclasses
 import hashlib
@@ -13,13 +13,13 @@ SPLITS = ("train", "valid", "test")
 BLOCK_BYTES = 1 << 20
 DOCUMENT_END = b"\n\n"
 
-# Parts of the standard library that are its tests, or no part of it.
+# Folders of tests, and folders that do not belong to the standard library.
 _NOT_LIBRARY = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """Bytes start .. stop of a file, which belong to one split. stop None: to the end."""
+    """Bytes from start up to stop of a file, which belong to one split; stop None: to the end of the file."""
 
     split: str
     path: str
@@ -32,21 +32,21 @@ class TextSource:
     """Text in files.
 
     Attributes:
-        pieces: in the order in which their text goes into the splits.
-        documents: "joined": pieces follow each other as they are; "file": each is a document; "blank_line": blank
-            lines part documents, whose splits are then drawn one by one and the pieces' own splits do not count.
+        pieces: in the order of their text in the splits.
+        documents: "joined": pieces are joined without change; "file": each is a document; "blank_line": blank lines
+            separate documents, whose splits are drawn one by one, and the splits of the pieces are ignored.
     """
 
     pieces: tuple[Piece, ...]
     documents: str = "joined"
 
     def blocks(self, utf8=True, end_lines=False):
-        """Yields (split, bytes) of about BLOCK_BYTES, a split's blocks in order, cut at the ends of lines.
+        """Yields (split, bytes) of about BLOCK_BYTES, cut at ends of lines; the blocks of a split are in order.
 
-        Documents end in a blank line, whatever they ended in.
+        Every document ends in a blank line, which replaces newlines at its end.
 
         Args:
-            utf8: whether text that is not UTF-8 is an InputError that names the file and the byte.
+            utf8: whether to raise InputError, with file and position, for text that is not UTF-8.
             end_lines: whether the last line of a file gets a newline if it has none.
         """
         progress, done = Progress("reading", self.size(), "B"), 0
@@ -65,7 +65,7 @@ class TextSource:
                 yield piece.split, b"\n"
 
     def _collected(self, utf8):
-        """Documents can be short, and their splits alternate: here they are joined to blocks."""
+        """Joins documents, which can be short and whose splits alternate, to blocks."""
         waiting = {}
         for split, block in self._documents(utf8):
             text = waiting.setdefault(split, bytearray())
@@ -92,7 +92,7 @@ class TextSource:
 
 
 def drawn_split(name):
-    """A split for the document of this name, always the same: 90% train, 5% valid, 5% test."""
+    """The split of a document, drawn from a hash of its name: 90% train, 5% valid, 5% test."""
     draw = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "little") % 100
     return "valid" if draw < 5 else "test" if draw < 10 else "train"
 
@@ -100,7 +100,7 @@ def drawn_split(name):
 def standard_library():
     """The running interpreter's own standard library, without its tests: about 800 Python files, 13 MB.
 
-    A file's split is drawn from its path inside the library, so it is the same on every machine.
+    A file's split is drawn from its path inside the library, so that it is the same on every machine.
     """
     root = sysconfig.get_path("stdlib")
     pieces = []
@@ -118,14 +118,17 @@ def standard_library():
 
 
 def text_files(source, documents="file"):
-    """Anyone's text: a file, a directory (all files below it) or a glob.
+    """The user's text: a file, a directory (all files below it) or a glob.
 
-    Splits are, in this order of preference: files named train*, valid*, test* (all three, and no others); drawn by
-    document where there are at least 40 files, or with documents="blank_line"; the last 5% of the bytes for test and
-    the 5% before them for valid.
+    Splits follow the first rule that applies:
+
+    - documents="blank_line": drawn for each document
+    - files named train*, valid* and test* (all three, and no others): by name
+    - at least 40 files: drawn for each file
+    - else the last 5% of the bytes are test and the 5% before them valid
 
     Raises:
-        InputError: nothing there to read.
+        InputError: there is no file.
     """
     paths = find_files(source)
     if documents == "blank_line":
@@ -140,7 +143,7 @@ def text_files(source, documents="file"):
 
 
 def find_files(source):
-    """The files a --source names, sorted; InputError if there are none."""
+    """The files that a --source means, sorted; InputError if there are none."""
     if tf.io.gfile.isdir(source):
         found = [tf.io.gfile.join(folder, file) for folder, _, files in tf.io.gfile.walk(source) for file in files]
         found = [path for path in found if not path.rsplit("/", 1)[-1].startswith(".")]
@@ -152,11 +155,11 @@ def find_files(source):
 
 
 def cut_by_bytes(paths, at_lines):
-    """Pieces of the files, taken as one text: its last 5% of bytes for test, the 5% before them for valid.
+    """Cuts the files, joined to one text, into splits: the last 5% of bytes are test, the 5% before them valid.
 
     Args:
         paths: of the files.
-        at_lines: whether a split begins where a line does, or, in very long lines, where a character does.
+        at_lines: whether splits begin at the start of a line, or of a character in very long lines.
     """
     sizes = [tf.io.gfile.stat(path).length for path in paths]
     total, pieces, position = sum(sizes), [], 0
@@ -174,7 +177,7 @@ def cut_by_bytes(paths, at_lines):
 
 
 def _line_start(path, position):
-    """The next start of a line from `position` on; of a character if there is none near."""
+    """The next start of a line from `position` on, or of a character if no line starts within 64 KiB."""
     with tf.io.gfile.GFile(path, "rb") as file:
         file.seek(position - 1)
         near = file.read(1 << 16)
@@ -183,7 +186,7 @@ def _line_start(path, position):
 
 
 def _read_blocks(piece, utf8):
-    """The bytes of a piece, cut at ends of lines where there are any, between words or characters where not."""
+    """Yields the bytes of a piece, cut at ends of lines; without lines at spaces, else between characters."""
     position, rest = piece.start, b""
     with tf.io.gfile.GFile(piece.path, "rb") as file:
         file.seek(piece.start)
@@ -218,9 +221,9 @@ def _check_utf8(block, path, start):
 
 
 def _character_end(block):
-    """Where the last whole UTF-8 character of a block ends, if it is UTF-8; its length if not."""
+    """The end of the last complete UTF-8 character of a block; the block's length if it is not UTF-8."""
     for cut in range(len(block), max(len(block) - 4, 0), -1):
-        if block[cut - 1] & 0xC0 != 0x80:  # the first byte of a character, whose length it tells
+        if block[cut - 1] & 0xC0 != 0x80:  # the first byte of a character gives its length
             first = block[cut - 1]
             length = 1 if first < 0x80 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4
             return len(block) if cut - 1 + length == len(block) else cut - 1
@@ -228,7 +231,7 @@ def _character_end(block):
 
 
 def _end_document(blocks):
-    """The blocks of a document, ended by DOCUMENT_END in place of its last newlines; none if it is empty."""
+    """The blocks of a document with DOCUMENT_END in place of newlines at its end; nothing if it is empty."""
     newlines, empty = b"", True
     for block in blocks:
         text = block.rstrip(b"\r\n")
@@ -241,7 +244,7 @@ def _end_document(blocks):
 
 
 def _blank_line_documents(blocks):
-    """The documents between blank lines, each ended by DOCUMENT_END."""
+    """The documents between blank lines, each with DOCUMENT_END at its end."""
     rest = b""
     for block in blocks:
         *documents, rest = (rest + block).replace(b"\r\n", b"\n").split(b"\n\n")
@@ -251,7 +254,7 @@ def _blank_line_documents(blocks):
 
 
 def _common(first, second):
-    """Length of what two paths share, in whole folders."""
+    """The length of the folders that two paths share at their start."""
     shared = 0
     for a, b in zip(first.split("/"), second.split("/"), strict=False):
         if a != b:

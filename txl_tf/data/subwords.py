@@ -12,7 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.data.vocab import Vocabulary
-from txl_tf.errors import InputError
+from txl_tf.errors import InputError, one_line
+from txl_tf.files import read_bytes, write_atomically
 
 _SPACE = "\u2581"
 _NORMAL, _UNKNOWN, _BYTE = 1, 2, 6  # SentencePiece's types of pieces
@@ -40,7 +41,7 @@ class SubwordVocabulary(Vocabulary):
             self.vocab_size = int(self._tokenizer.vocab_size())
             pieces = self._tokenizer.id_to_string(tf.range(self.vocab_size)).numpy()
         except tf.errors.OpError as error:
-            raise InputError(f"not a SentencePiece model: {' '.join(error.message.split())}") from error
+            raise InputError(f"not a SentencePiece model: {one_line(error)}") from error
         self._pieces = np.array([_piece_bytes(piece.decode()) for piece in pieces], dtype=object)
         newline = self.encode("\n")
         self.start_token = int(newline[-1]) if len(newline) else 0
@@ -53,12 +54,11 @@ class SubwordVocabulary(Vocabulary):
     @classmethod
     def load(cls, directory, spec):
         """The vocabulary that `save` wrote."""
-        return cls(read_model(tf.io.gfile.join(directory, spec["file"])))
+        return cls(read_bytes(tf.io.gfile.join(directory, spec["file"])))
 
     def save(self, directory):
         """The model file, as SentencePiece's own tools read it."""
-        with tf.io.gfile.GFile(tf.io.gfile.join(directory, self.FILE), "wb") as file:
-            file.write(self._model)
+        write_atomically(tf.io.gfile.join(directory, self.FILE), self._model)
 
     def encode(self, text):
         """See Vocabulary; line by line, because SentencePiece takes more than linear time."""
@@ -84,15 +84,6 @@ def _piece_bytes(piece):
     if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
         return bytes([int(piece[3:5], 16)])
     return piece.replace(_SPACE, " ").encode()
-
-
-def read_model(path):
-    """The bytes of a model file. InputError if it is missing."""
-    try:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            return file.read()
-    except tf.errors.OpError as error:
-        raise InputError(f"{path} cannot be read: {' '.join(error.message.split())}") from error
 
 
 def train(counts, vocab_size):

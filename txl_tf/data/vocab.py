@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.errors import InputError
+from txl_tf.files import read_lines, write_atomically
 
 # What str.split() splits at, for RE2, which knows only ASCII by itself.
 _WHITESPACE = r"[\s\v\x1c-\x1f\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]"
@@ -110,7 +111,7 @@ class ByteVocabulary(Vocabulary):
         """The vocabulary that `save` wrote."""
         if "file" not in spec:
             return cls()
-        return cls([int(line) for line in read_lines(directory, spec["file"])], spec["dropped"])
+        return cls([int(line) for line in read_lines(tf.io.gfile.join(directory, spec["file"]))], spec["dropped"])
 
     def save(self, directory):
         """One byte value a line, in decimal; nothing where all 256 stand for themselves."""
@@ -171,7 +172,7 @@ class CharVocabulary(Vocabulary):
     @classmethod
     def load(cls, directory, spec):
         """The vocabulary that `save` wrote."""
-        return cls([json.loads(line) for line in read_lines(directory, spec["file"])])
+        return cls([json.loads(line) for line in read_lines(tf.io.gfile.join(directory, spec["file"]))])
 
     def save(self, directory):
         """One character a line, as a JSON string."""
@@ -253,7 +254,7 @@ class WordVocabulary(Vocabulary):
     def load(cls, directory, spec):
         """The vocabulary that `save` wrote."""
         options = {name: value for name, value in spec.items() if name not in ("kind", "file")}
-        return cls(read_lines(directory, spec["file"]), **options)
+        return cls(read_lines(tf.io.gfile.join(directory, spec["file"])), **options)
 
     def save(self, directory):
         """One word a line."""
@@ -341,16 +342,4 @@ def load_vocabulary(directory, spec):
 
 def write_lines(directory, name, lines):
     """Writes a text file, one item a line."""
-    with tf.io.gfile.GFile(tf.io.gfile.join(directory, name), "wb") as file:
-        file.write("".join([line + "\n" for line in lines]).encode())
-
-
-def read_lines(directory, name):
-    """The lines of a text file, without their newlines. InputError if it is missing or not UTF-8."""
-    path = tf.io.gfile.join(directory, name)
-    try:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            # Not splitlines: it also splits at U+2028 and its like, which are characters and may stand in words.
-            return file.read().decode().removesuffix("\n").split("\n")
-    except tf.errors.OpError as error:
-        raise InputError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+    write_atomically(tf.io.gfile.join(directory, name), "".join([line + "\n" for line in lines]))

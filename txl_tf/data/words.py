@@ -1,10 +1,10 @@
-"""Numbering the words of large texts, in NumPy calls over whole blocks.
+"""Numbers the words of large texts, in NumPy calls over whole blocks.
 
-Python strings cost several hundred nanoseconds a word. Here a word is never a Python object unless it is new: its bytes
-are folded into a 64-bit hash, and a hash table made of two arrays gives its number. NumPy lets go of the interpreter
-lock in all the calls that matter, so threads use all cores.
+Python strings cost several hundred nanoseconds per word. Here only a new word becomes a Python object: its bytes are
+hashed to 64 bits, and a hash table of two arrays gives its number. NumPy releases the interpreter lock in all expensive
+calls, so threads use all cores.
 
-Two words with one hash would be taken for one: for 3 million different words the odds are 1 in 4 million.
+Two words with the same hash would get the same number: for 3 million words the probability is 1 in 4 million.
 """
 
 import collections
@@ -19,7 +19,7 @@ _LENGTH_MULTIPLIER = np.uint64(0xD6E8FEB86659FD93)
 
 
 def _classes():
-    """For bytes.translate, the class of each byte: what str.split() splits at, and what may begin a wider space."""
+    """A table for bytes.translate: the class of each byte. str.split() splits at spaces, some of several bytes."""
     classes = np.full(256, _WORD, np.uint8)
     classes[[9, 11, 12, 13, 0x1C, 0x1D, 0x1E, 0x1F, 32]] = _SPACE
     classes[10] = _LINE_END
@@ -33,7 +33,7 @@ _WIDE_SPACES += [chr(code).encode() for code in (0x205F, 0x3000)]
 
 
 def split_words(block):
-    """Finds the tokens of a text: what str.split() gives, and every newline as a token of its own.
+    """Finds the tokens of a text: the words of str.split(), and every newline as a token of its own.
 
     Args:
         block: UTF-8 bytes.
@@ -61,7 +61,7 @@ def split_words(block):
 
 
 def _hashes(text, starts, lengths):
-    """uint64 [n], never 0. Words of one length up to 8 bytes have one hash only if they are equal."""
+    """uint64 [n], never 0. Different words of the same length up to 8 bytes have different hashes."""
     eight_bytes = np.ndarray(len(text) - 7, "<u8", text, strides=(1,))  # at every byte
     keep = ~np.uint64(0) >> (np.uint64(64) - np.uint64(8) * np.arange(1, 9, dtype=np.uint64))
     keep = np.concatenate([[np.uint64(0)], keep])
@@ -82,7 +82,7 @@ def _hashes(text, starts, lengths):
 class WordNumbers:
     """Numbers words in the order of their first appearance.
 
-    `look_up` may run in several threads at once while one thread runs `number`.
+    Several threads may run `look_up` while one thread runs `number`.
     """
 
     def __init__(self):
@@ -90,7 +90,7 @@ class WordNumbers:
         self._make_table(1 << 16, np.zeros(0, np.uint64))
 
     def look_up(self, hashes):
-        """Numbers of hashes [n], -1 where there is none yet."""
+        """The numbers of hashes [n]; -1 for new ones."""
         shift, keys, numbers = self._table
         slots = (hashes >> shift).astype(np.int64)
         found = np.where(keys[slots] == hashes, numbers[slots], -1)
@@ -105,11 +105,11 @@ class WordNumbers:
         return found
 
     def number(self, text, starts, lengths, hashes, found):
-        """Gives numbers to the words that `look_up` did not find. Returns numbers [n]."""
+        """Numbers the words that `look_up` did not find; returns the numbers of all, [n]."""
         missing = np.flatnonzero(found < 0)
         if not missing.size:
             return found
-        found[missing] = self.look_up(hashes[missing])  # blocks before this one may have brought them
+        found[missing] = self.look_up(hashes[missing])  # an earlier block may have added them since
         missing = missing[found[missing] < 0]
         if not missing.size:
             return found
@@ -142,8 +142,8 @@ class WordNumbers:
         slots = (hashes >> shift).astype(np.int64)
         while hashes.size:
             free = np.flatnonzero(keys[slots] == 0)
-            won = free[np.unique(slots[free], return_index=True)[1]]  # one for each slot
-            numbers[slots[won]] = values[won]  # before the key: readers look at the key first
+            won = free[np.unique(slots[free], return_index=True)[1]]  # one per slot
+            numbers[slots[won]] = values[won]  # before the key, since readers look at the key first
             keys[slots[won]] = hashes[won]
             lost = np.ones(len(hashes), bool)
             lost[won] = False
@@ -151,7 +151,7 @@ class WordNumbers:
 
 
 def in_order(function, items, workers=None):
-    """map(function, items) in threads, results in order, with only a few items under way at a time."""
+    """map(function, items) in threads, with results in order and only a few items in memory."""
     workers = workers or min(os.cpu_count() or 1, 8)
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         under_way = collections.deque()
@@ -164,7 +164,7 @@ def in_order(function, items, workers=None):
 
 
 def number_blocks(blocks, numbers):
-    """Yields (key, numbers int32 [n]) for (key, text) blocks, in order and in all cores; `numbers` is a WordNumbers."""
+    """Yields (key, numbers int32 [n]) for (key, text) blocks in order, on all cores; `numbers` is a WordNumbers."""
 
     def work(item):
         key, block = item

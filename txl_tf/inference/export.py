@@ -23,6 +23,7 @@ import json
 import tensorflow as tf
 
 from txl_tf.errors import InputError
+from txl_tf.files import write_atomically
 from txl_tf.inference.generate import Draft, mark
 from txl_tf.inference.sampling import Choice
 from txl_tf.inference.score import score_tokens
@@ -247,8 +248,7 @@ def export(generator, vocabulary, export_dir, unit):
         "mem_init": reach.mem_init,
     }
     name = export_dir.rstrip("/").rpartition("/")[2]
-    with tf.io.gfile.GFile(tf.io.gfile.join(export_dir, "README.md"), "w") as file:
-        file.write(README.format(name=name, sizes=json.dumps(sizes)))
+    write_atomically(tf.io.gfile.join(export_dir, "README.md"), README.format(name=name, sizes=json.dumps(sizes)))
 
 
 def _checks(batch_size, max_tokens, choice):

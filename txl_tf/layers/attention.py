@@ -13,6 +13,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from txl_tf.layers import scopes
 from txl_tf.layers.attention_core import attend
 from txl_tf.layers.dropout import checked_rate, dropout
 from txl_tf.layers.relative import key_distances, sinusoids, visible_keys
@@ -352,7 +353,7 @@ class MemoryAttention(keras.layers.Layer):
             context = tf.concat([memory, hidden], axis=1)
 
             def gradient(d_heads):
-                with tf.name_scope("attention"):
+                with tf.name_scope(scopes.ATTENTION):
                     parts = tf.split(d_heads, [memory.shape[1], hidden.shape[1]], axis=2)
                     d_memory, d_hidden = (tf.einsum("bkn,Dn->bkD", self._merge_heads(part), kernel) for part in parts)
                     return d_memory, d_hidden, tf.einsum("bkD,bkn->Dn", context, self._merge_heads(d_heads))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from txl_tf.layers import platform
+from txl_tf.layers import platform, scopes
 from txl_tf.layers.dropout import keep_mask
 from txl_tf.layers.relative import relative_shift
 
@@ -171,7 +171,7 @@ def weighted_values(
         output = tf.cast(tf.cast(output, accurate) * scale, value.dtype)
 
         def gradient(d_output: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            with tf.name_scope("attention"):
+            with tf.name_scope(scopes.ATTENTION):
                 d_scaled = tf.cast(d_output, accurate) * scale
                 d_sum = (1 - rate) * tf.reduce_sum(d_scaled * tf.cast(output, accurate), axis=-1, keepdims=True)
                 d_scaled = tf.cast(d_scaled, value.dtype)

@@ -1,1 +1,1 @@
-"""Published checkpoints, in and out: the official TensorFlow and PyTorch code's, and Hugging Face's."""
+"""Imports checkpoints of the official TensorFlow and PyTorch code and of Hugging Face; exports to Hugging Face."""

@@ -1,7 +1,8 @@
-"""Hugging Face's TransfoXLLMHeadModel, in and out (transformers up to 4.35, transfo-xl-wt103 among others).
+"""Imports and exports Hugging Face's TransfoXLLMHeadModel (transformers up to 4.35), such as transfo-xl-wt103.
 
-How that code means it: empty memory is zero vectors that are attended to, as in TensorFlow; `same_length` lets a query
-see mem_len keys, as in PyTorch; cluster entries stand in the head in the order of the clusters.
+Conventions of that code: empty memory is zero vectors that are attended to, as in the official TensorFlow code; with
+`same_length` a query sees mem_len keys, as in the official PyTorch code; the head has its cluster entries in the order
+of the clusters.
 """
 
 import functools
@@ -12,7 +13,7 @@ import tensorflow as tf
 
 from txl_tf.config import from_dict
 from txl_tf.errors import InputError
-from txl_tf.model_dir import write_atomically
+from txl_tf.files import read_json, write_atomically
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
 from txl_tf.published import torch_models
 from txl_tf.published.layout import Checkpoint, save
@@ -35,7 +36,7 @@ _SHAPED = (
 _FREE = ("pre_lnorm", "layer_norm_epsilon", "init_std", "proj_init_std", "dropout", "dropatt")
 _EVALUATION = ("mem_len", "clamp_len", "same_length")
 _DEFAULTS = {"layer_norm_epsilon": 1e-5}
-"""Of TransfoXLConfig, for what older files leave out."""
+"""Defaults of TransfoXLConfig, for fields that older files lack."""
 
 layout = functools.partial(torch_models.layout, prefix="transformer.", bias_in_layers=True)
 
@@ -44,7 +45,7 @@ def open_checkpoint(source):
     """The Checkpoint in a directory with config.json and model.safetensors or pytorch_model.bin.
 
     Raises:
-        InputError: files are missing, damaged or at odds, or the model is of a kind TransformerXL is not.
+        InputError: files are missing, damaged or contradict each other, or TransformerXL cannot hold the model.
     """
     config, where = _read_config(source)
     safe, pickled = (tf.io.gfile.join(source, name) for name in ("model.safetensors", "pytorch_model.bin"))
@@ -79,12 +80,7 @@ def open_checkpoint(source):
 
 def _read_config(source):
     path = tf.io.gfile.join(source, "config.json")
-    try:
-        with tf.io.gfile.GFile(path) as file:
-            config = json.load(file)
-    except (tf.errors.OpError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path} cannot be read ({reason}): --source is the directory as it was published") from error
+    config = read_json(path, "--source is the directory as it was published")
     if not isinstance(config, dict) or config.get("model_type", "transfo-xl") != "transfo-xl":
         raise InputError(f"{path} is not of a Transformer-XL (model_type transfo-xl)")
     for name, wanted in (("attn_type", 0), ("sample_softmax", -1)):
@@ -94,11 +90,11 @@ def _read_config(source):
 
 
 def _ties(config, where):
-    """tie_weight and proj_share_all_but_first."""
+    """The settings tie_weight and proj_share_all_but_first."""
     first, *tails = config.get("tie_projs") or [False, *[True] * len(config.get("cutoffs", ()))]
     if first or len(set(tails)) > 1:
         raise InputError(
-            f"{where} has tie_projs={config['tie_projs']}: the tails' are imported all tied or none, the first not"
+            f"{where} has tie_projs={config['tie_projs']}: the first must not be tied, and of the tails all or none"
         )
     tie_weight = bool(config.get("tie_word_embeddings", config.get("tie_weight", True)))
     return {"tie_weight": tie_weight, "proj_share_all_but_first": bool(tails and tails[0])}
@@ -114,17 +110,17 @@ def export(model, vocabulary, evaluation, export_dir):
         export_dir: local or gs://.
 
     Returns:
-        list of what Hugging Face's code will do otherwise than txl_tf, in words.
+        list of texts: what Hugging Face's code will do differently from txl_tf.
 
     Raises:
-        InputError: their classes cannot hold this model.
+        InputError: Hugging Face's classes do not have this kind of model.
     """
     config = model.config
     _refuse_what_they_lack(config)
     tf.io.gfile.makedirs(export_dir)
     tensors = {}
     for entry, dtype, make in save(model, layout):
-        # What they tie by themselves is written once; shared biases they expect in every layer.
+        # Their code ties weights itself, so these are written once; it expects shared biases in every layer.
         for name in (entry.name, *(copy for copy in entry.copies if not copy.startswith("crit."))):
             tensors[name] = (dtype, entry.shape, make)
     frequencies = 1 / np.float32(10000) ** (np.arange(0, config.d_model, 2, np.float32) / np.float32(config.d_model))
@@ -179,7 +175,7 @@ def _differences(config, evaluation, vocabulary):
     if evaluation.same_length and config.same_length_window == "tf":
         found.append(f"a query sees {evaluation.mem_len} keys, not {evaluation.mem_len + 1} (same_length)")
     if config.dropout_type != "standard" or config.dropemb:
-        found.append("its training knows neither variational dropout nor dropemb")
+        found.append("its training has neither variational dropout nor dropemb")
     if vocabulary.unit != "word":
         found.append(f"it has no tokenizer for {vocabulary.unit}s: encode text with txl_tf")
     return found

@@ -1,4 +1,4 @@
-"""A published checkpoint and its vocabulary as a model_dir, which every command takes as its own."""
+"""Writes a published checkpoint and its vocabulary as a model_dir, which all commands then read."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import tensorflow as tf
 from txl_tf import families
 from txl_tf import model_dir as model_dirs
 from txl_tf.config import update
-from txl_tf.data.manifest import file_sha256
 from txl_tf.errors import InputError
+from txl_tf.files import digest
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLRunConfig
 from txl_tf.published import huggingface, official_pytorch, official_tf
 from txl_tf.published.layout import load
@@ -34,14 +34,14 @@ def open_checkpoint(format, source):
     """The Checkpoint at `source`, in one of FORMATS.
 
     Raises:
-        InputError: what the format's own `open_checkpoint` refuses, or shapes of which no model can be made.
+        InputError: the format's `open_checkpoint` refuses it, or its shapes make no model.
     """
     try:
         return FORMATS[format].open_checkpoint(source)
     except (ValueError, IndexError, TypeError, ZeroDivisionError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{source} is no Transformer-XL of this format ({error}): check --format") from error
+        raise InputError(f"{source} is not a Transformer-XL of this format ({error}): check --format") from error
 
 
 def import_checkpoint(checkpoint, vocabulary, model_dir, *, dataset, preset=None, model=None, evaluation=None):
@@ -51,15 +51,16 @@ def import_checkpoint(checkpoint, vocabulary, model_dir, *, dataset, preset=None
         checkpoint: a Checkpoint.
         vocabulary: its Vocabulary.
         model_dir: where to write; local or gs://. It must not hold a model yet.
-        dataset: the corpus it learned from.
-        preset: the Preset it should be, or None.
-        model, evaluation: dicts of fields of TransformerXLConfig and EvalConfig that the caller decides.
+        dataset: the corpus it was trained on.
+        preset: the Preset that it must agree with, or None.
+        model, evaluation: dicts of fields of TransformerXLConfig and EvalConfig that the caller sets.
 
     Returns:
         the Config.
 
     Raises:
-        InputError: lists where checkpoint, preset, settings and vocabulary do not fit each other; model_dir is taken.
+        InputError: checkpoint, preset, settings and vocabulary do not agree (the message lists how), or model_dir holds
+            a model already.
     """
     config = configure(checkpoint, preset, model or {}, evaluation or {})
     if vocabulary.vocab_size != config.model.vocab_size:
@@ -74,7 +75,7 @@ def import_checkpoint(checkpoint, vocabulary, model_dir, *, dataset, preset=None
     tf.io.gfile.makedirs(model_dir)
     vocabulary.save(model_dir)
     names = [vocabulary.spec["file"]] if "file" in vocabulary.spec else []
-    files = {name: file_sha256(tf.io.gfile.join(model_dir, name)) for name in names}
+    files = {name: digest(tf.io.gfile.join(model_dir, name)) for name in names}
     weights = tf.train.Checkpoint(model=model_dirs.variables_by_path(model_of_config))
     weights.write(model_dirs.checkpoint_path(model_dir, 0))
     learned = _Learned(dataset, vocabulary.unit, "imported", vocabulary, vocabulary.spec, files)
@@ -83,13 +84,13 @@ def import_checkpoint(checkpoint, vocabulary, model_dir, *, dataset, preset=None
 
 
 def configure(checkpoint, preset, model, evaluation):
-    """The Config.
+    """The Config of an imported checkpoint.
 
-    The weights fix the architecture, and the source says how they are meant. How to evaluate them the caller says
-    first, then the preset, then the source, whose memory may be that of training.
+    The architecture follows from the weights, and the conventions from the source. Settings of evaluation come from the
+    caller, else from the preset, else from the source, whose mem_len may be that of training.
 
     Raises:
-        InputError: lists what the weights contradict, or says what nobody has said.
+        InputError: settings that contradict the weights, or a setting that is not given anywhere.
     """
     told = checkpoint.architecture
     fixed = {name: value for name, value in model.items() if name in told}

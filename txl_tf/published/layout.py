@@ -1,6 +1,6 @@
-"""Which tensor of a published checkpoint holds which weights of a TransformerXL: every number accounted for.
+"""Maps tensors of a published checkpoint to weights of a TransformerXL, completely in both directions.
 
-Each format gives its *layout*, a list of `Published`. Read one way it imports, read the other way it exports.
+Each format gives its *layout*, a list of `TensorEntry`, which serves import and export.
 """
 
 import dataclasses
@@ -14,23 +14,24 @@ from txl_tf.errors import InputError
 from txl_tf.model_dir import variables_by_path
 from txl_tf.published.tensor_files import TensorFile
 
-_LISTED = 40  # names in a message; the rest are counted
+_LISTED = 40  # names in a message; further ones are only counted
 
 
 @dataclasses.dataclass(frozen=True)
-class Published:
-    """One tensor of a checkpoint, and the weights whose numbers it holds one after the other.
+class TensorEntry:
+    """One tensor of a checkpoint, and the weights that it holds.
 
-    Seen as `view` and with its axes in `order`, it is the weights `ours`, flattened and joined.
+    Reshaped to `view`, its axes permuted by `order`, and flattened, it equals the weights `ours`, flattened and
+    concatenated.
 
     Attributes:
         name: in the checkpoint.
-        shape: there.
-        ours: paths of weights, below the model's name.
+        shape: in the checkpoint.
+        ours: paths of our weights, below the model's name.
         view: a shape with as many elements; (): `shape`.
         order: permutation of the view's axes; (): as they are.
-        reverse: the view's first axis runs the other way.
-        copies: other names under which the same tensor may also be stored, or be stored instead.
+        reverse: whether the view's first axis is reversed.
+        copies: other names under which the same tensor may be stored, in addition or instead.
     """
 
     name: str
@@ -42,7 +43,7 @@ class Published:
     copies: tuple[str, ...] = ()
 
     def split(self, array, shapes):
-        """The weights, of these shapes, in a tensor of the checkpoint."""
+        """Our weights, of these shapes, from the checkpoint's tensor."""
         array = array.reshape(self.view or self.shape)
         array = array[::-1] if self.reverse else array
         flat = array.transpose(self.order or range(array.ndim)).ravel()
@@ -50,7 +51,7 @@ class Published:
         return [part.reshape(shape) for part, shape in zip(np.split(flat, ends[:-1]), shapes, strict=True)]
 
     def join(self, arrays):
-        """The checkpoint's tensor from the weights."""
+        """The checkpoint's tensor from our weights."""
         view = self.view or self.shape
         order = self.order or tuple(range(len(view)))
         flat = np.concatenate([array.ravel() for array in arrays])
@@ -60,14 +61,14 @@ class Published:
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """A published checkpoint, opened.
+    """An open published checkpoint.
 
     Attributes:
-        file: TensorFile of its weights and nothing else.
-        architecture: fields of TransformerXLConfig that the weights fix.
-        settings: fields of TransformerXLConfig that they do not, as this source has them.
+        file: TensorFile of its weights only.
+        architecture: fields of TransformerXLConfig that follow from the weights.
+        settings: fields of TransformerXLConfig that do not, with the values of this source.
         evaluation: fields of EvalConfig that the source states.
-        layout: (TransformerXLConfig, names of the model's weights) -> list of Published.
+        layout: function (TransformerXLConfig, names of the model's weights) -> list of TensorEntry.
     """
 
     file: TensorFile
@@ -78,10 +79,10 @@ class Checkpoint:
 
 
 def load(model, checkpoint):
-    """Gives a TransformerXL the weights of a Checkpoint.
+    """Assigns the weights of a Checkpoint to a TransformerXL.
 
     Raises:
-        InputError: lists tensors that are missing, left over, of another shape or not equal to their copies.
+        InputError: tensors are missing, left over, of another shape or not equal to their copies; lists them.
     """
     weights, file = _weights(model), checkpoint.file
     layout = _covering(checkpoint.layout, model.config, weights)
@@ -109,7 +110,7 @@ def load(model, checkpoint):
 
 
 def save(model, layout):
-    """A model's tensors in a format's layout: [(Published, dtype, make)], where make() returns the tensor."""
+    """A model's tensors in a format's layout: [(TensorEntry, dtype, make)]; make() returns the tensor's array."""
     weights = _weights(model)
 
     def make(entry):
@@ -120,12 +121,12 @@ def save(model, layout):
 
 
 def _weights(model):
-    """The variables by their path below the model's name."""
+    """{path below the model's name: variable}."""
     return {path.partition("/")[2]: variable for path, variable in variables_by_path(model).items()}
 
 
 def _covering(layout, config, weights):
-    """The layout's list, which must hold every weight once."""
+    """The entries of the layout; ValueError unless they hold every weight once."""
     entries = layout(config, weights)
     covered = sorted(path for entry in entries for path in entry.ours)
     if covered != sorted(weights):

@@ -1,7 +1,7 @@
-"""Models of the official PyTorch code (kimiyoung/transformer-xl, pytorch/mem_transformer.py).
+"""Imports models of the official PyTorch code (kimiyoung/transformer-xl, pytorch/mem_transformer.py).
 
-How that code means them: memory starts empty, `same_length` lets a query see mem_len keys, layer norm adds 1e-5, and
-the last tail cluster has the first cluster entry of the head (its `head_logprob[:, -i]`).
+Conventions of that code: memory starts empty, with `same_length` a query sees mem_len keys, layer norm adds 1e-5, and
+the head has its cluster entries in reverse order (its `head_logprob[:, -i]`).
 """
 
 import functools
@@ -17,10 +17,10 @@ layout = functools.partial(torch_models.layout, reverse_clusters=True)
 
 
 def open_checkpoint(source):
-    """The Checkpoint in a file that torch.save wrote: a state_dict, or the whole model as the code's train.py saves it.
+    """The Checkpoint in a file of torch.save: a state_dict, or the whole model as the official train.py saves it.
 
     Raises:
-        InputError: neither of these, or damaged.
+        InputError: the file holds neither, or is damaged.
     """
     torch_file = TorchFile(source, f"{TENSORS}|{MODULES}")
     tensors = state_dict(torch_file.root)

@@ -1,7 +1,7 @@
-"""Checkpoints of the official TensorFlow 1 code (kimiyoung/transformer-xl, tf/model.py).
+"""Imports checkpoints of the official TensorFlow 1 code (kimiyoung/transformer-xl, tf/model.py).
 
-How that code means them: empty memory is zero vectors that are attended to, `same_length` lets a query see mem_len + 1
-keys, layer norm adds 1e-12, cluster entries stand in the head in the order of the clusters.
+Conventions of that code: empty memory is zero vectors that are attended to, with `same_length` a query sees mem_len + 1
+keys, layer norm adds 1e-12, and the head has its cluster entries in the order of the clusters.
 """
 
 import itertools
@@ -9,8 +9,8 @@ import re
 
 import tensorflow as tf
 
-from txl_tf.errors import InputError
-from txl_tf.published.layout import Checkpoint, Published
+from txl_tf.errors import InputError, one_line
+from txl_tf.published.layout import Checkpoint, TensorEntry
 from txl_tf.published.tensor_files import TensorFile
 
 CONVENTIONS = {"mem_init": "zeros", "same_length_window": "tf", "layer_norm_epsilon": 1e-12}
@@ -19,19 +19,19 @@ _EMBEDDING, _SOFTMAX = "transformer/adaptive_embed", "transformer/adaptive_softm
 
 
 def open_checkpoint(source):
-    """The Checkpoint, given by its prefix (model.ckpt-0) or its directory; Adam's slots are left out.
+    """The Checkpoint at a prefix (model.ckpt-0) or in a directory, without Adam's slots.
 
     Raises:
-        InputError: there is none, or it is damaged.
+        InputError: there is no checkpoint, or it is damaged.
     """
     prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", source)
-    if tf.io.gfile.isdir(source):  # its `checkpoint` file may name a path on the machine it was written on
+    if tf.io.gfile.isdir(source):  # not its `checkpoint` file, which may hold a path of another machine
         found = tf.io.gfile.glob(tf.io.gfile.join(source, "*.index"))
         if len(found) != 1:
             raise InputError(f"{source} holds {len(found)} TensorFlow checkpoints: give one as .../model.ckpt-STEP")
         prefix = found[0].removesuffix(".index")
     if not tf.io.gfile.exists(prefix + ".index"):
-        raise InputError(f"{source} is no TensorFlow checkpoint: give its directory, or the part before .index")
+        raise InputError(f"{source} is not a TensorFlow checkpoint: give its directory, or the part before .index")
     try:
         reader = tf.train.load_checkpoint(prefix)
         shapes = {
@@ -40,13 +40,13 @@ def open_checkpoint(source):
             if not _NO_WEIGHT.fullmatch(name)
         }
     except (tf.errors.OpError, ValueError) as error:
-        raise InputError(f"{prefix} cannot be read: {' '.join(str(error).split())}") from error
+        raise InputError(f"{prefix} cannot be read: {one_line(error)}") from error
     file = TensorFile(prefix, shapes, reader.get_tensor)
     return Checkpoint(file, _architecture(file), CONVENTIONS, {}, layout)
 
 
 def _architecture(file):
-    """The fields of TransformerXLConfig that the shapes tell; InputError without the names that tell them."""
+    """The fields of TransformerXLConfig that follow from the shapes; InputError if a needed tensor is missing."""
     shapes = file.shapes
 
     def shape(name):
@@ -88,7 +88,7 @@ def layout(config, weights):
 
     Args:
         config: a TransformerXLConfig.
-        weights: the paths of the model's weights, for those that only some models have.
+        weights: the paths of the model's weights; some are only in some models.
     """
     d_model, heads, d_inner, names = config.d_model, (config.n_head, config.d_head), config.d_inner, set(weights)
     width = config.n_head * config.d_head
@@ -97,7 +97,7 @@ def layout(config, weights):
 
     def add(name, shape, *ours, **how):
         if ours[0] in names:
-            found.append(Published(f"transformer/{name}", tuple(shape), ours, **how))
+            found.append(TensorEntry(f"transformer/{name}", tuple(shape), ours, **how))
 
     one_table = config.div_val == 1 or not config.cutoffs
     for i, (rows, columns) in enumerate([(config.vocab_size, config.d_embed)] if one_table else sizes):
@@ -146,6 +146,6 @@ def _cluster_sizes(config):
 
 
 def _count(shapes, pattern):
-    """How many tensors match, numbered from 0; a gap ends the count, so that what follows is found left over."""
+    """The number of tensors that match, numbered from 0 without a gap; those after a gap are then left over."""
     numbers = {int(match.group(1)) for match in map(re.compile(pattern).fullmatch, shapes) if match}
     return next(n for n in range(len(numbers) + 1) if n not in numbers)

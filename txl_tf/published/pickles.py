@@ -1,8 +1,8 @@
-"""Pickles, read as data: nothing that is in them is ever imported or called.
+"""Reads pickles as data: nothing in them is imported or called.
 
-A pickle is a program. `pickletools.genops` only splits it into operations; here those that would look something up
-leave its name (`Global`), and those that would call it leave a note of the call (`Call`). What remains is a tree that
-the reader of a format takes apart. Beyond that, every name a file mentions must be one such a file needs.
+A pickle is a program. `pickletools.genops` only splits it into operations. Here an operation that would look up a name
+yields the name (`Global`), and one that would call a function yields a record of the call (`Call`). The result is a
+tree, which the reader of a file format interprets. In addition, only names that the format needs are allowed.
 """
 
 import dataclasses
@@ -22,26 +22,26 @@ _KEYS = (str, bytes, int, float, bool, type(None))  # of dicts; hashing nested t
 
 @dataclasses.dataclass(frozen=True)
 class Global:
-    """Something the pickle names: "module.name". It is not looked up."""
+    """A name in the pickle, "module.name". It is not looked up."""
 
     path: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Persistent:
-    """A reference to something outside the pickle."""
+    """A reference to an object outside the pickle."""
 
     id: object
 
 
 @dataclasses.dataclass(eq=False)
 class Call:
-    """A call that the pickle asks for and that is not made; also an object of a class, made or restored.
+    """A call in the pickle, which is not made; also an object, which a call would create.
 
     function: Global or Persistent.
     args: tuple.
-    state: what the object would be given to restore itself; None: nothing.
-    items: what would be appended to it, or (key, value) pairs that would be set in it.
+    state: the state that would be set on the object; None: none.
+    items: values that would be appended to it, or (key, value) pairs that would be set in it.
     """
 
     function: object
@@ -51,7 +51,7 @@ class Call:
 
     @property
     def path(self):
-        """The Global's "module.name"; "" where it is none."""
+        """The "module.name" of the function; "" where it is not a Global."""
         return self.function.path if isinstance(self.function, Global) else ""
 
 
@@ -59,27 +59,27 @@ def read_pickle(file, allowed, where):
     """The tree of one pickle.
 
     Args:
-        file: binary file, positioned at the pickle; left behind its end.
-        allowed: compiled regular expression that the "module.name" of every Global must match whole.
-        where: names the file in messages.
+        file: binary file, positioned at the start of the pickle; afterwards at its end.
+        allowed: compiled regular expression that must match the whole "module.name" of every Global.
+        where: the file's name for messages.
 
     Returns:
         None, bool, int, float, str, bytes, list, tuple, dict, set, Global, Persistent or Call, nested. Strings of
         Python 2 become str where they are UTF-8.
 
     Raises:
-        InputError: a name that is not allowed, something unknown, or not a whole pickle.
+        InputError: a name that is not allowed, an unknown operation, or an incomplete pickle.
     """
     try:
         return _Machine(allowed, where).run(file)
     except InputError:
         raise
-    except Exception as error:  # whatever a damaged file may lead to
+    except Exception as error:  # damaged files can cause any error
         raise InputError(f"{where} is not a whole pickle ({type(error).__name__}: {error}): fetch it again") from error
 
 
 def as_dict(node):
-    """The dict that a node stands for: a dict, an OrderedDict or a Counter; None for anything else."""
+    """The dict of a node that is a dict, an OrderedDict or a Counter; None for other nodes."""
     if isinstance(node, dict):
         return node
     if not isinstance(node, Call) or node.path not in ("collections.OrderedDict", "collections.Counter"):
@@ -92,7 +92,7 @@ def as_dict(node):
 
 
 class _Machine:
-    """The pickle machine with its stack, its marks and its memo."""
+    """The pickle machine: stack, marks and memo."""
 
     def __init__(self, allowed, where):
         self.allowed, self.where = allowed, where
@@ -120,7 +120,7 @@ class _Machine:
         raise ValueError("no end")
 
     def build(self, name, argument):
-        """One of the operations that put values together."""
+        """Executes an operation that combines values."""
         stack = self.stack
         match name:
             case "MARK":
@@ -180,7 +180,7 @@ class _Machine:
                 raise InputError(f"{self.where} is refused: it uses the pickle operation {name}")
 
     def marked(self):
-        """Takes what was pushed since the last mark."""
+        """Removes and returns the values since the last mark."""
         items, self.stack = self.stack, self.below.pop()
         return items
 
@@ -218,7 +218,7 @@ def _checked_set(items):
 
 
 def _python_2_string(text):
-    """What genops decoded as Latin-1: text where the bytes are UTF-8."""
+    """A string that genops decoded as Latin-1: text if its bytes are UTF-8, else the bytes."""
     data = text.encode("latin-1")
     try:
         return data.decode()

@@ -1,6 +1,6 @@
-"""Files of named tensors, behind one small interface; and safetensors, which is a JSON header and raw numbers.
+"""An interface for files of named tensors, and a reader and writer of safetensors.
 
-The safetensors format is small enough to be read and written here, strictly, without one more dependency.
+The safetensors format, a JSON header and raw numbers, is small enough to be handled here without a dependency.
 """
 
 import dataclasses
@@ -9,11 +9,12 @@ import json
 import math
 from collections.abc import Callable
 
-import ml_dtypes  # a dependency of TensorFlow's
+import ml_dtypes
 import numpy as np
 import tensorflow as tf
 
 from txl_tf.errors import InputError
+from txl_tf.files import atomic_writer
 
 _DTYPES = {
     "F64": np.dtype("<f8"),
@@ -34,7 +35,7 @@ class TensorFile:
 
     path: for messages.
     shapes: {name: shape}.
-    read: name -> array; one tensor at a time is in memory.
+    read: function name -> array; reads one tensor into memory.
     """
 
     path: str
@@ -43,14 +44,14 @@ class TensorFile:
 
 
 def open_binary(path):
-    """A buffered binary file to read and seek in; local or gs://. InputError where there is none."""
+    """Opens a buffered binary file for reading and seeking; local or gs://. InputError if there is none."""
     if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
         raise InputError(f"{path} not found: give the file as it was published")
     return io.BufferedReader(_Raw(path), 1 << 20)
 
 
 class _Raw(io.RawIOBase):
-    """tf.io.gfile as a raw file, for io.BufferedReader: GFile by itself makes a call for every byte."""
+    """tf.io.gfile as a raw file for io.BufferedReader, since GFile is slow for small reads."""
 
     def __init__(self, path):
         self._file = tf.io.gfile.GFile(path, "rb")
@@ -64,7 +65,7 @@ class _Raw(io.RawIOBase):
 
     def seek(self, offset, whence=0):
         start = (0, self.tell(), self._size)[whence]
-        self._file.seek(min(start + offset, self._size))  # GFile refuses to go beyond the end
+        self._file.seek(min(start + offset, self._size))  # GFile refuses positions after the end
         return self.tell()
 
     def tell(self):
@@ -85,14 +86,14 @@ def open_safetensors(path):
     """The TensorFile of a .safetensors file.
 
     Raises:
-        InputError: not such a file, cut short, or tensors that overlap or leave gaps.
+        InputError: the file has another format, is cut short, or its tensors overlap or leave gaps.
     """
     file = open_binary(path)
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
     length = int.from_bytes(file.read(8), "little")
     if not 2 <= length <= min(_LONGEST_HEADER, size - 8):
-        raise InputError(f"{path} is not a safetensors file: its header's length cannot be")
+        raise InputError(f"{path} is not a safetensors file: the length of its header is impossible")
     start = 8 + length
     try:
         header = json.loads(file.read(length))
@@ -120,11 +121,11 @@ def open_safetensors(path):
 
 
 def write_safetensors(path, tensors):
-    """Writes a .safetensors file as PyTorch's users expect it.
+    """Writes a .safetensors file with the metadata that PyTorch's users expect.
 
     Args:
         path: local or gs://.
-        tensors: {name: (dtype, shape, make)}; make() returns the array when its turn comes.
+        tensors: {name: (dtype, shape, make)}; make() returns the array, and is called when it is written.
     """
     header, end = {"__metadata__": {"format": "pt"}}, 0
     for name, (dtype, shape, _) in tensors.items():
@@ -132,11 +133,10 @@ def write_safetensors(path, tensors):
         header[name] = {"dtype": _NAMES[np.dtype(dtype)], "shape": list(shape), "data_offsets": [first, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    with tf.io.gfile.GFile(path + ".partial", "wb") as file:
+    with atomic_writer(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for dtype, shape, make in tensors.values():
             array = make()
             if array.dtype != dtype or array.shape != tuple(shape):
                 raise ValueError(f"announced {dtype} {shape}, got {array.dtype} {array.shape}")
             file.write(np.ascontiguousarray(array).tobytes())
-    tf.io.gfile.rename(path + ".partial", path, overwrite=True)

@@ -1,7 +1,7 @@
-"""What torch.save wrote, read without torch and without running anything: tensors, and the tree they hang in.
+"""Reads files of torch.save without torch, and without running code: tensors, and the tree of objects around them.
 
-Two formats: a zip archive with the pickle and one member per storage (since PyTorch 1.6), and before that a few
-pickles in a row, then the storages. Both are taken apart by pickles.py.
+There are two formats: a zip archive with a pickle and one member per storage (since PyTorch 1.6), and before that a few
+consecutive pickles, then the storages. pickles.py reads the pickles of both.
 """
 
 import dataclasses
@@ -20,14 +20,14 @@ TENSORS = (
     r"torch\._utils\._rebuild_(tensor|tensor_v2|parameter)|torch\.\w+Storage|torch\.nn\.parameter\.Parameter"
     r"|collections\.OrderedDict"
 )
-"""What a file of tensors names, as a regular expression."""
+"""A regular expression for the names in a file of tensors."""
 MODULES = (
     r"torch\.nn\.(modules|backends)\.\w+\.\w+|(__builtin__|builtins)\.set|copy_reg\._reconstructor|__builtin__\.object"
     r"|((pytorch\.)?(utils\.)?(mem_transformer|proj_adaptive_softmax|adaptive_softmax))\.\w+"
 )
-"""What a pickled model of the official code names besides."""
+"""The same for names that a pickled model of the official code has in addition."""
 
-_MAGIC = 0x1950A86A20F9469CFC6C
+MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
 _STORAGES = {
     "torch.DoubleStorage": "<f8",
@@ -45,7 +45,7 @@ _STORAGES = {
 
 @dataclasses.dataclass(frozen=True)
 class _Tensor:
-    """Where a tensor's numbers are: `shape` and `strides` in the storage `key` of `dtype`, from element `offset` on."""
+    """A tensor's position: `shape` and `strides` in elements of the storage `key`, from element `offset` on."""
 
     dtype: np.dtype
     key: str
@@ -59,13 +59,13 @@ class TorchFile:
 
     Args:
         path: local or gs://.
-        allowed: regular expression of what it may name.
+        allowed: regular expression for names that may occur in it.
 
     Attributes:
         root: the tree of its pickle.
 
     Raises:
-        InputError: another kind of file, names that are not allowed, or damage.
+        InputError: the file has another format, names that are not allowed, or damage.
     """
 
     def __init__(self, path, allowed=TENSORS):
@@ -91,7 +91,7 @@ class TorchFile:
         except (zipfile.BadZipFile, ValueError) as error:
             if isinstance(error, InputError):
                 raise
-            raise InputError(f"{self.path} is not a whole file of torch.save ({error}): fetch it again") from error
+            raise InputError(f"{self.path} is not a complete file of torch.save ({error}): fetch it again") from error
 
         def storage(tensor):
             try:
@@ -105,7 +105,7 @@ class TorchFile:
         def read():
             return read_pickle(self._file, allowed, self.path)
 
-        if read() != _MAGIC or read() != _PROTOCOL:
+        if read() != MAGIC or read() != _PROTOCOL:
             raise InputError(f"{self.path} is not a file of torch.save (of PyTorch 0.1.10 or newer)")
         system = read()
         if not isinstance(system, dict) or system.get("little_endian") is not True:
@@ -114,14 +114,14 @@ class TorchFile:
         places = {}
 
         def storage(tensor):
-            # Storages follow each other, each after its length; how many bytes an element has, the tensors say.
+            # Storages are consecutive, each after its number of elements; the tensors tell the size of an element.
             if not places:
                 position, sizes = start, {found.key: found.dtype.itemsize for found in _tensors_below(root)}
                 for key in keys:
                     self._file.seek(position)
                     count = int.from_bytes(self._file.read(8), "little")
                     if key not in sizes:
-                        raise InputError(f"{self.path} holds a storage that no tensor uses: it cannot be measured")
+                        raise InputError(f"{self.path} holds a storage that no tensor uses: its size is unknown")
                     places[key] = position + 8, count * sizes[key]
                     position += 8 + count * sizes[key]
                 if position != self._file.seek(0, io.SEEK_END):
@@ -135,7 +135,7 @@ class TorchFile:
         return root, storage
 
     def tensors(self, named):
-        """The TensorFile of {name: node} with a tensor's node each."""
+        """The TensorFile of {name: node}, where each node is a tensor's."""
         found = {name: _tensor(node) for name, node in named.items()}
         if strange := [name for name, tensor in found.items() if tensor is None]:
             raise InputError(f"{self.path}: not tensors: {', '.join(map(str, strange[:20]))}")
@@ -156,7 +156,7 @@ class TorchFile:
 
 
 def state_dict(root):
-    """{name: tensor node} of a state_dict's or a pickled nn.Module's tree; None where it is neither."""
+    """{name: tensor node} of the tree of a state_dict or a pickled nn.Module; None for other trees."""
     if isinstance(root, Call) and as_dict(root) is None:
         return _module_tensors(root)
     return as_dict(root)
@@ -169,7 +169,7 @@ def attributes(node):
 
 
 def _module_tensors(root):
-    """What nn.Module.state_dict() would return."""
+    """The result of nn.Module.state_dict()."""
     found, waiting, seen = {}, [("", root)], set()
     while waiting:
         prefix, module = waiting.pop()
@@ -185,7 +185,7 @@ def _module_tensors(root):
 
 
 def _tensor(node):
-    """The _Tensor of a node; None where it is none."""
+    """The _Tensor of a node; None for other nodes."""
     while isinstance(node, Call) and node.path == "torch._utils._rebuild_parameter" and node.args:
         node = node.args[0]
     if not isinstance(node, Call) or not node.path.startswith("torch._utils._rebuild_tensor"):
@@ -206,7 +206,7 @@ def _tensor(node):
 
 
 def _tensors_below(root):
-    """Every _Tensor of a tree."""
+    """Yields every _Tensor in a tree."""
     waiting, seen = [root], set()
     while waiting:
         node = waiting.pop()

@@ -1,4 +1,4 @@
-"""What the official PyTorch code and Hugging Face's, which grew from it, have in common: the names of their tensors."""
+"""The tensor names that the official PyTorch code and Hugging Face's code, which is derived from it, share."""
 
 import itertools
 import re
@@ -6,23 +6,23 @@ import re
 import numpy as np
 
 from txl_tf.errors import InputError
-from txl_tf.published.layout import Published
+from txl_tf.published.layout import TensorEntry
 
 BUFFER = re.compile(r"(transformer\.)?pos_emb\.inv_freq")
-"""The one tensor that is no weight: the sinusoids' frequencies."""
+"""The only tensor that is not a weight: the frequencies of the sinusoids."""
 
 
 def infer(file, prefix=""):
-    """The fields of TransformerXLConfig that the shapes of a state_dict tell.
+    """The fields of TransformerXLConfig that follow from the shapes of a state_dict.
 
-    Cutoffs cannot be told where one table serves all clusters (div_val 1): the key is then absent.
+    Without "cutoffs" where one table serves all clusters (div_val 1), since shapes do not show them then.
 
     Args:
         file: TensorFile.
-        prefix: of the decoder's names.
+        prefix: of the decoder's tensor names.
 
     Raises:
-        InputError: names without which nothing can be told.
+        InputError: a tensor that is needed is missing.
     """
     shapes = file.shapes
 
@@ -57,7 +57,7 @@ def infer(file, prefix=""):
 
 
 def is_tied(file, name, copy):
-    """Whether two tensors of a state_dict are one, or only one of them is stored."""
+    """Whether two tensors of a state_dict are equal, or only one of them is stored."""
     if name not in file.shapes or copy not in file.shapes:
         return True
     return file.shapes[name] == file.shapes[copy] and np.array_equal(file.read(name), file.read(copy))
@@ -66,14 +66,14 @@ def is_tied(file, name, copy):
 def layout(config, weights, prefix="", bias_in_layers=False, reverse_clusters=False):
     """The tensors of a state_dict for a TransformerXLConfig.
 
-    Linear layers hold [out, in], projections [d_model, width].
+    Kernels of linear layers are [out, in], projections [d_model, width].
 
     Args:
         config: a TransformerXLConfig.
-        weights: the paths of the model's weights, for those that only some models have.
-        prefix: of the decoder's names.
-        bias_in_layers: a shared r_w_bias and r_r_bias are also stored in every layer.
-        reverse_clusters: the head's cluster entries stand in the opposite order of the clusters.
+        weights: the paths of the model's weights; some are only in some models.
+        prefix: of the decoder's tensor names.
+        bias_in_layers: whether a shared r_w_bias and r_r_bias are also stored in every layer.
+        reverse_clusters: whether the head has its cluster entries in reverse order.
     """
     d_model, heads, d_inner, names = config.d_model, (config.n_head, config.d_head), config.d_inner, set(weights)
     bounds = (0, *config.cutoffs, config.vocab_size)
@@ -83,7 +83,7 @@ def layout(config, weights, prefix="", bias_in_layers=False, reverse_clusters=Fa
 
     def add(name, shape, *ours, **how):
         if ours[0] in names:
-            found.append(Published(name, tuple(shape), ours, **how))
+            found.append(TensorEntry(name, tuple(shape), ours, **how))
 
     def add_projection(name, i, ours, **how):
         columns = config.d_embed // config.div_val**i

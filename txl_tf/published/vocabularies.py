@@ -1,10 +1,9 @@
-"""The vocabularies that come with published checkpoints: the same ids, as a Vocabulary of ours.
+"""Reads the vocabularies of published checkpoints as a Vocabulary with the same ids.
 
-A list of symbols is read from a text file (a symbol a line), from JSON, or from pickles, which pickles.py reads
+The list of symbols comes from a text file (a symbol per line), from JSON, or from pickles, which pickles.py reads
 without running them: the official code's cache.pkl, Hugging Face's vocab.pkl, and vocab.bin, written by torch.save.
 """
 
-import json
 import re
 
 import tensorflow as tf
@@ -12,9 +11,10 @@ import tensorflow as tf
 from txl_tf.data.corpora import CORPORA
 from txl_tf.data.vocab import ByteVocabulary, CharVocabulary, WordVocabulary
 from txl_tf.errors import InputError
+from txl_tf.files import read_json, read_lines
 from txl_tf.published.pickles import Call, as_dict, read_pickle
 from txl_tf.published.tensor_files import open_binary
-from txl_tf.published.torch_files import TENSORS, TorchFile
+from txl_tf.published.torch_files import MAGIC, TENSORS, TorchFile
 
 _CORPUS = (
     r"(data_utils|vocabulary|utils\.vocabulary|__main__)\.(Corpus|Vocab)|collections\.(Counter|OrderedDict)"
@@ -26,7 +26,7 @@ _TOKENIZER = (
     r"|(transformers\.tokenization_utils_base|tokenizers)\.AddedToken|transformers\.tokenization_utils\.Trie"
 )
 _PICKLED = f"{_CORPUS}|{_TOKENIZER}|{TENSORS}"
-_TORCH_MAGIC = 0x1950A86A20F9469CFC6C
+_REMEDY = "give the vocabulary that was published with the checkpoint"
 
 
 def read_vocabulary(path, dataset):
@@ -34,15 +34,17 @@ def read_vocabulary(path, dataset):
 
     Args:
         path: a text file, JSON ({symbol: id} or a list), or one of the pickles named above; local or gs://.
-        dataset: which corpus, for what its symbols mean: "enwik8" has the numbers of bytes, "text8" characters with
-            "_" for the space, all others words.
+        dataset: the corpus, which tells the meaning of symbols: in "enwik8" they are the numbers of bytes, in "text8"
+            characters with "_" for the space, else words.
 
     Raises:
-        InputError: no list of symbols in the file, or not one for this dataset.
+        InputError: the file holds no list of symbols, or not one for this dataset.
     """
+    if not tf.io.gfile.exists(path):
+        raise InputError(f"{path} not found: {_REMEDY}")
     symbols = _symbols(path)
     if not symbols or not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
-        raise InputError(f"{path} holds no list of symbols: give the vocabulary that was published with the checkpoint")
+        raise InputError(f"{path} holds no list of symbols: {_REMEDY}")
     try:
         if dataset == "enwik8":
             return ByteVocabulary([int(symbol) for symbol in symbols], dropped=[ord("\n")])
@@ -56,21 +58,12 @@ def read_vocabulary(path, dataset):
 
 
 def _symbols(path):
-    """The symbols by id."""
+    """The symbols in the order of their ids."""
     if path.endswith(".json"):
-        with open_binary(path) as file:
-            try:
-                return _by_id(json.load(file), path)
-            except ValueError as error:
-                raise InputError(f"{path} is not a vocabulary in JSON: {error}") from error
+        return _by_id(read_json(path, _REMEDY), path)
     if re.search(r"\.(pkl|pickle|bin|pt)$", path):
         return _pickled_symbols(path)
-    with open_binary(path) as file:
-        try:
-            lines = file.read().decode().split("\n")
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path} is not UTF-8 text: {error}") from error
-    return [line.split()[0] for line in lines if line.strip()]
+    return [line.split()[0] for line in read_lines(path, _REMEDY) if line.strip()]
 
 
 def _pickled_symbols(path):
@@ -79,19 +72,19 @@ def _pickled_symbols(path):
             root = TorchFile(path, _PICKLED).root
         else:
             root = read_pickle(file, re.compile(_PICKLED), path)
-            if root == _TORCH_MAGIC:
+            if root == MAGIC:
                 root = TorchFile(path, _PICKLED).root
     state = root.state if isinstance(root, Call) else as_dict(root)
     vocab = (state or {}).get("vocab")
     state = vocab.state if isinstance(vocab, Call) else state  # a corpus holds its vocabulary
     if not isinstance(state, dict):
         return None
-    # A tokenizer that transformers 4.35 has loaded and saved again has only the second.
+    # A tokenizer that transformers 4.35 loaded and saved again has only sym2idx.
     return state.get("idx2sym") or _by_id(as_dict(state.get("sym2idx")), path)
 
 
 def _by_id(symbols, path):
-    """A list, or {symbol: id} in the order of its ids."""
+    """The symbols of a list or of {symbol: id}, in the order of their ids."""
     if not isinstance(symbols, dict):
         return symbols
     ids = symbols.values()
@@ -101,7 +94,7 @@ def _by_id(symbols, path):
 
 
 def find_vocabulary(source):
-    """The vocabulary's file beside a checkpoint, or None.
+    """The path of the vocabulary's file beside a checkpoint, or None.
 
     Args:
         source: the checkpoint: a file or a directory.

@@ -1,4 +1,4 @@
-"""Averages of the weights along a training run, often better than the last ones: kept and saved beside them."""
+"""Averages of the weights over updates, which often evaluate better than the last weights; saved beside them."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from txl_tf.config import TrainConfig
 
 
 class WeightAverage:
-    """The average of the weights over updates, or nothing where the config wants none.
+    """The average of the weights over updates; without variables if the config asks for no average.
 
     With w_i the weights after update i (from 1), after update t
 
-        ema_decay = d:          sum_i d^(t-i) w_i / sum_i d^(t-i), so that the initial weights have no part in it
+        ema_decay = d:          sum_i d^(t-i) w_i / sum_i d^(t-i), in which the initial weights have no part
         average_from_step = S:  the mean of w_S .. w_t, the tail average of AWD-LSTM (Merity et al. 2017, section 2.2,
-                                with S given, not triggered); before S the weights themselves
+                                with S given, not triggered); before S: the current weights
 
     both as average += rate(t) * (w_t - average).
 
     Args:
         config: a TrainConfig.
-        variables: the model's trainable Keras variables. Call it in the strategy's scope.
+        variables: the model's trainable Keras variables. Create it in the strategy's scope.
     """
 
     def __init__(self, config: TrainConfig, variables: list[keras.Variable]):
         self.config = config
         self.variables = variables if config.averages_weights else []
-        # No aggregation: each replica updates its own copy, the same as the others' since its weights are.
+        # No aggregation: each replica updates its own copy. The copies stay equal, since the weights do.
         self.averages = [tf.Variable(variable, trainable=False) for variable in self.variables]
 
     def update(self, updates: tf.Tensor, good: bool | tf.Tensor = True) -> None:
-        """Takes in the weights after update number `updates`, int; runs inside `strategy.run`.
+        """Adds the weights after update number `updates`, int, to the average; runs inside `strategy.run`.
 
-        An update that was not `good`, bool, was skipped, and the average is left as it is.
+        If not `good`, bool, the update was skipped and the average does not change.
         """
         rate = tf.where(good, self._rate(tf.cast(updates, tf.float32)), 0.0)
         for average, variable in zip(self.averages, self.variables, strict=True):

@@ -18,8 +18,8 @@ class Board:
 
     Args:
         model_dir: of the run; local or gs://.
-        step: updates already made. What the files have of later ones, from a run that was killed after its last
-            save, TensorBoard then drops: curves never go back in time.
+        step: updates already made. TensorBoard then drops points of later steps, which a run that was killed after its
+            last save may have left.
     """
 
     def __init__(self, model_dir, step):
@@ -31,7 +31,7 @@ class Board:
             self.writers[name] = tf.summary.create_file_writer(path)
 
     def scalars(self, split, step, values):
-        """Points of curves, {"group/name": value}, None or NaN for none; `split` is one of `SPLITS`."""
+        """Writes points of curves, {"group/name": value}, of a split in SPLITS; skips None, NaN and infinities."""
         with self.writers[split].as_default(step=step):
             for name, value in values.items():
                 if value is not None and math.isfinite(value):
@@ -39,24 +39,24 @@ class Board:
         self.writers[split].flush()
 
     def text(self, step, name, markdown):
-        """A text, as Markdown."""
+        """Writes a text in Markdown."""
         with self.writers[""].as_default(step=step):
             tf.summary.text(name, markdown)
         self.writers[""].flush()
 
     def picture(self, step, name, pixels):
-        """A picture, uint8 [height, width, 3]."""
+        """Writes a picture, uint8 [height, width, 3]."""
         with self.writers[""].as_default(step=step):
             tf.summary.image(name, pixels[None])
         self.writers[""].flush()
 
     def hyperparameters(self, trial, values, metrics):
-        """A row of the HPARAMS table, where runs are compared.
+        """Writes a row of the HPARAMS table, where runs are compared.
 
         Args:
-            trial: the run's name; runs of the same name would be one.
+            trial: the run's name, which must be unique.
             values: {name: bool, number or str}.
-            metrics: [(split, name of a curve)], its columns for results.
+            metrics: [(split, name of a curve)]: the columns of results.
         """
         with self.writers[""].as_default(step=0):
             hparams.hparams_config(
@@ -78,12 +78,9 @@ def setting_values(config, leave_out=()):
 
 
 def _mark_start(folder, step):
-    """Tells TensorBoard that a run starts or goes on after `step`.
-
-    From the second start on it drops what older files of the folder have of later steps.
-    """
-    # It reads files in the order of their names, which begin with the second they were made in. The host's name
-    # would be next: with none this file comes before the new run's own.
+    """Tells TensorBoard that a run starts or continues after `step`: it then drops later steps of older files."""
+    # TensorBoard reads files in the order of their names: time in seconds, then the host's name. Without a host's name
+    # this file comes before the one that the run is going to write.
     tf.io.gfile.makedirs(folder)
     path = tf.io.gfile.join(folder, f"events.out.tfevents.{int(time.time()):010d}..start")
     start = Event(wall_time=time.time(), step=step + 1, session_log=SessionLog(status=SessionLog.START))

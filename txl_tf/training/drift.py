@@ -1,4 +1,4 @@
-"""Which settings of a run may change when it is continued."""
+"""Which settings may change when training is continued."""
 
 from __future__ import annotations
 

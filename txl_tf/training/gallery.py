@@ -1,4 +1,4 @@
-"""What a run shows of its model at every evaluation: a text sample, and where attention goes."""
+"""What TensorBoard shows of the model at every evaluation: a text sample and maps of attention."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from txl_tf.training.board import Board
 
 
 class Gallery:
-    """Shows a model in TensorBoard.
+    """Writes samples and attention maps of a model to TensorBoard.
 
     Args:
         board: a Board.
@@ -37,10 +37,10 @@ class Gallery:
         self.sampler = sampler
 
     def show(self, step: int) -> None:
-        """Shows the model's present weights, after `step` updates.
+        """Writes what the model does with its current weights, after `step` updates.
 
-        The attention maps of all heads, a picture for each layer, come at evaluations 1, 2, 4, 8, .. and the last:
-        a run's event files stay small.
+        The maps of all heads, one picture per layer, are written only at evaluations 1, 2, 4, 8, .. and the last, so
+        that event files stay small.
         """
         if self.sampler:
             parts = ("**Beginning of valid**", as_it_is(self.sampler.prompt), "**Continued**", as_it_is(self.sampler()))
@@ -54,5 +54,5 @@ class Gallery:
 
 
 def as_it_is(text: str) -> str:
-    """Text as Markdown shows it letter by letter."""
+    """Text as a Markdown code block, which shows every character as it is."""
     return "\n".join("    " + line for line in text.split("\n"))

@@ -1,4 +1,4 @@
-"""Ending a run when it is told to, in good order: SIGTERM, as a preempted machine sends it, and SIGINT (Ctrl-C)."""
+"""Saves and ends training at SIGTERM, which a preempted machine sends, and at SIGINT (Ctrl-C)."""
 
 import os
 import signal
@@ -8,24 +8,24 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class TrainingStoppedError(Exception):
-    """A run was saved and ended before its last step, because of `signal`; the same command continues it."""
+    """Training was saved and ended before its last step because of a signal; the same command continues it."""
 
     def __init__(self, number, step):
         super().__init__(
             f"{signal.Signals(number).name}: saved at step {step:,}; the same command continues from there"
         )
-        self.exit_status = 128 + number  # as shells have it
+        self.exit_status = 128 + number  # the convention of shells
 
 
 class StopRequest:
-    """While this context lasts, SIGTERM and SIGINT are noted in `signal`; a second one acts at once, as ever."""
+    """Within this context SIGTERM and SIGINT are only recorded, in `signal`; a second signal has its usual effect."""
 
     def __init__(self):
         self.signal = None
         self._previous = {}
 
     def __enter__(self):
-        if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handlers
+        if threading.current_thread() is threading.main_thread():  # in other threads Python allows no handlers
             self._previous = {number: signal.signal(number, self._note) for number in SIGNALS}
         return self
 
@@ -36,5 +36,5 @@ class StopRequest:
     def _note(self, number, frame):
         self.signal = number
         self.__exit__()
-        # Not print: the signal may have come in the middle of one.
+        # os.write, since the signal may have interrupted a print.
         os.write(2, f"\n{signal.Signals(number).name}: saving when this host loop is done; again: at once\n".encode())

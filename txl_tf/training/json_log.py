@@ -1,6 +1,4 @@
-"""Files of JSON lines that continue with the run: metrics.jsonl, evaluations.jsonl and bad_steps.jsonl."""
-
-from __future__ import annotations
+"""Files of JSON lines that a continued training appends to: metrics.jsonl and evaluations.jsonl."""
 
 import json
 from typing import Any
@@ -8,7 +6,8 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.errors import one_line
-from txl_tf.model_dir import read_json_lines, write_atomically
+from txl_tf.files import write_atomically
+from txl_tf.model_dir import read_json_lines
 
 
 class JsonLog:
@@ -16,8 +15,8 @@ class JsonLog:
 
     Args:
         path: local or gs://.
-        step: updates already made; lines of later ones, from a run that was killed after its last save, are dropped.
-        writes: whether there is a file; without, the lines that it had are continued in memory alone.
+        step: updates already made; lines of later steps, from a run that was killed after its last save, are dropped.
+        writes: whether to write the file; if not, lines are only kept in memory.
     """
 
     def __init__(self, path: str, step: int, writes: bool = True):
@@ -27,7 +26,7 @@ class JsonLog:
         self._write_all()
 
     def append(self, line: dict[str, Any]) -> None:
-        """Adds a line. On a full disk the run goes on: the line is kept in memory, and written with the next one."""
+        """Adds a line. If it cannot be written (a full disk), it is kept in memory and written with the next line."""
         self.lines.append(line)
         try:
             if self.complete and self.writes:

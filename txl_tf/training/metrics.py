@@ -1,4 +1,4 @@
-"""What a run reports: a line on the terminal, a line of metrics.jsonl, TensorBoard."""
+"""Reports training: lines on the terminal, metrics.jsonl, TensorBoard."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ CURVES = {
     "optimizer": ("lr", "grad_norm", "param_norm", "update_ratio", "skipped"),
     "speed": ("tokens_per_sec", "mfu", "epoch"),
 }
-"""TensorBoard's groups of what a line of metrics.jsonl has beside the loss."""
+"""TensorBoard's groups of curves, and the fields of metrics.jsonl in each; the loss has a group of its own."""
 
 
 def bits_or_perplexity(loss: float, unit: str) -> tuple[str, float]:
-    """The field's measure for a unit of text: ("bpc", loss / ln 2) of bytes and characters, else ("ppl", exp(loss))."""
+    """The usual measure for a unit of text: ("bpc", loss / ln 2) for bytes and characters, else ("ppl", exp(loss))."""
     if unit in ("byte", "char"):
         return "bpc", loss / math.log(2)
-    return "ppl", math.exp(min(loss, 700.0))  # exp overflows beyond; a diverged run must still be able to say so
+    return "ppl", math.exp(min(loss, 700.0))  # exp would overflow; a diverged run must still report its loss
 
 
 class Metrics:
@@ -35,9 +35,9 @@ class Metrics:
     Args:
         model_dir: of the run.
         unit: of the corpus.
-        step: updates already made; lines of later ones, from a run that was killed after its last save, are dropped.
+        step: updates already made; lines of later steps, from a run that was killed after its last save, are dropped.
         config: a Config.
-        peak_tflops: of all replicas together, for MFU; None: not known.
+        peak_tflops: the peak of all replicas together, for MFU; None: not known.
     """
 
     def __init__(self, model_dir: str, unit: str, step: int, config: Config, peak_tflops: float | None = None):
@@ -54,7 +54,7 @@ class Metrics:
         self.board = Board(model_dir, step)
 
     def describe(self, model: keras.Model, leave_out: set[str]) -> None:
-        """Shows what is trained, once for a run: its settings but those in `leave_out`, and its parameters."""
+        """Writes the settings, without those in `leave_out`, and the parameters to TensorBoard, once per run."""
         if self.step:
             return
         measure, _ = bits_or_perplexity(0.0, self.unit)
@@ -75,7 +75,7 @@ class Metrics:
         tokens_per_sec: float,
         epoch: float,
     ) -> None:
-        """One window of training: the means of its good steps (NaN, in JSON null, if there was none)."""
+        """Reports one window of training: means over its finite steps, NaN (null in JSON) if there was none."""
         line = {
             "step": step,
             "loss": loss,
@@ -108,7 +108,7 @@ class Metrics:
         self.board.scalars("train", step, curves)
 
     def evaluation(self, step: int, split: str, result: dict[str, Any]) -> None:
-        """One evaluation during training; `result` is what inference's `evaluate` returns."""
+        """Reports one evaluation during training; `result` is what `inference.evaluate.evaluate` returns."""
         name, measure = bits_or_perplexity(result["loss"], self.unit)
         print(f"step {step:>7,} | {split}: loss {result['loss']:.4f} | {name} {measure:.4f}", flush=True)
         self.board.scalars(split, step, {"loss/nats_per_token": result["loss"], f"loss/{name}": measure})
@@ -124,7 +124,7 @@ def config_table(config: Config) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in two units: "3 d 04 h", "4 h 05 min", "6 min 07 s"."""
+    """Seconds as text in two units: "3 d 04 h", "4 h 05 min", "6 min 07 s"."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

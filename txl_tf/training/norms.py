@@ -1,16 +1,16 @@
-"""How large the weights are and how far the last update moved them."""
+"""Norms of the weights and of the last update."""
 
 import tensorflow as tf
 
 
 def make_norms(strategy, model, optimizer):
-    """A function to call now and then, not at every step: it reads all weights and moments once.
+    """Makes a function that computes both norms. It reads all weights and moments: call it per log, not per step.
 
     Args:
-        strategy, model, optimizer: of the run.
+        strategy, model, optimizer: of the training.
 
     Returns:
-        norms() -> (norm of the weights, norm of the last update as a share of it), floats.
+        norms() -> (norm of the weights, norm of the last update divided by it), floats.
     """
 
     def replica():

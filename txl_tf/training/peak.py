@@ -1,4 +1,4 @@
-"""The speed a device could have at best, which MFU (model FLOPs utilisation) is a share of."""
+"""The peak FLOP/s of a TPU: the denominator of MFU (model FLOPs utilisation)."""
 
 import os
 import urllib.error
@@ -10,13 +10,13 @@ CHIP_TFLOPS = {"v2": 46, "v3": 123, "v4": 275, "v5litepod": 197, "v5p": 459, "v6
 """Peak of one TPU chip in bfloat16, by the first part of its accelerator type (docs.cloud.google.com/tpu/docs)."""
 
 COUNTED_IN_CORES = ("v2", "v3", "v4", "v5p")
-"""Accelerator types whose number is that of cores, two to a chip; the others count chips."""
+"""Accelerator types whose names count cores, two per chip; the names of the others count chips."""
 
 METADATA = "http://metadata.google.internal/computeMetadata/v1/instance/attributes/accelerator-type"
 
 
 def peak_tflops(strategy):
-    """Peak bfloat16 TFLOP/s of one replica, or None where it is not known: not a TPU, or one that says no name."""
+    """Peak bfloat16 TFLOP/s of one replica; None where it is not known: no TPU, or one of unknown type."""
     if not isinstance(strategy, tf.distribute.TPUStrategy):
         return None
     accelerator = os.environ.get("TPU_ACCELERATOR_TYPE") or _accelerator_of_this_vm()

@@ -13,17 +13,17 @@ COLOURS = np.array(
         *((31, 158, 137), (53, 183, 121), (109, 205, 89), (180, 222, 44), (253, 231, 37)),
     ]
 )
-"""From dark to bright, evenly for the eye (the well-known viridis, at ten places)."""
+"""From dark to bright in steps that look equal: the viridis colour map at ten places."""
 
 
 def colour(values):
-    """Values between 0 and 1 [..] to colours, uint8 [.., 3]; what lies outside has the nearest end's."""
+    """Colours, uint8 [.., 3], of values between 0 and 1 [..]; values outside are clipped."""
     place = np.clip(np.nan_to_num(values), 0, 1) * (len(COLOURS) - 1)
     return np.stack([np.interp(place, range(len(COLOURS)), channel) for channel in COLOURS.T], -1).astype(np.uint8)
 
 
 def stretch(values, height, width):
-    """[rows, columns] to [height, width] pixels; where several values share a pixel, the largest shows."""
+    """Resizes [rows, columns] to [height, width]; where several values fall on one pixel, the largest is taken."""
     for axis, size in enumerate((height, width)):
         starts = np.arange(size) * values.shape[axis] // size
         values = np.maximum.reduceat(values, starts, axis=axis)
@@ -31,11 +31,11 @@ def stretch(values, height, width):
 
 
 def attention_picture(probabilities, m_len, title):
-    """Attention of one layer: a panel for each head, queries downwards, keys from the oldest to the newest.
+    """Attention of one layer: a panel for each head, with queries from top to bottom and keys from oldest to newest.
 
     Args:
         probabilities: [H, Q, K], of the last Q queries of a segment.
-        m_len: M; the K - M newest keys are the segment's.
+        m_len: M; the newest K - M keys belong to the segment.
         title: of the picture.
     """
     heads, queries, keys = probabilities.shape
@@ -72,11 +72,11 @@ def attention_picture(probabilities, m_len, title):
 
 
 def distance_picture(shares, bounds, title):
-    """How attention is spread over distances: a row for each layer, a column for each bin.
+    """The distribution of attention over distances: a row for each layer, a column for each bin.
 
     Args:
         shares: [N, bins], each row of sum 1.
-        bounds: [bins + 1] distances; a bin holds those from one bound up to the next.
+        bounds: [bins + 1] distances; bin i holds distances from bounds[i] up to, not including, bounds[i + 1].
         title: of the picture.
     """
     layers, bins = shares.shape
@@ -102,14 +102,14 @@ def distance_picture(shares, bounds, title):
 
 
 class Canvas:
-    """A white picture to draw on; places are (x, y) in pixels from the upper left corner."""
+    """A white picture to draw on; positions are (x, y) in pixels from the upper left corner."""
 
     def __init__(self, width, height):
         self.image = Image.new("RGB", (width, height), PAPER)
         self.draw = ImageDraw.Draw(self.image)
 
     def text(self, place, text, anchor="la", size=12, fill=INK):
-        """Writes `text`, its `anchor` (as Pillow names them) at `place`."""
+        """Writes `text` with its `anchor`, in Pillow's notation, at `place`."""
         self.draw.text(place, text, fill=fill, anchor=anchor, font=ImageFont.load_default(size))
 
     def line(self, start, end):
@@ -117,13 +117,13 @@ class Canvas:
         self.draw.line([start, end], fill=GRID)
 
     def heat(self, x, y, values):
-        """Shows values between 0 and 1, a pixel each, with its upper left corner at (x, y)."""
+        """Draws a heat map of values between 0 and 1, one pixel each, with its upper left corner at (x, y)."""
         height, width = values.shape
         self.image.paste(Image.fromarray(colour(values)), (x, y))
         self.draw.rectangle([x - 1, y - 1, x + width, y + height], outline=INK)
 
     def colour_bar(self, x, y, height, ticks):
-        """Shows the colours from low to high, with ticks [(share of the height, label)]."""
+        """Draws the colour scale with ticks [(fraction of the height, label)]."""
         self.heat(x, y, stretch(np.linspace(1, 0, height)[:, None], height, 14))
         for share, label in ticks:
             self.text((x + 20, y + (1 - share) * height), label, anchor="lm", size=11)

@@ -4,11 +4,11 @@ import tensorflow as tf
 
 
 class Profiler:
-    """Profiles a run between two steps; its host loop must stop at both.
+    """Profiles training between two steps; the host loop must return at both.
 
     Args:
-        folder: of TensorBoard; the profile goes to plugins/profile/ in it.
-        steps: (a, b): from a updates made to b; or () for no profile.
+        folder: TensorBoard's folder; the profile is written to plugins/profile/ below it.
+        steps: (a, b): from after update a to after update b; () for no profile.
     """
 
     def __init__(self, folder, steps):
@@ -17,7 +17,7 @@ class Profiler:
         self.running = False
 
     def at(self, step):
-        """Starts or stops what is due when `step` updates are made."""
+        """Starts or stops the profile, if that is due after `step` updates."""
         wanted = self.first <= step < self.last
         if wanted and not self.running:
             tf.profiler.experimental.start(self.folder)

@@ -1,15 +1,19 @@
-"""Times AdaptiveSoftmax against the least it could cost: its head plus tails filled exactly.
+"""Times AdaptiveSoftmax against a lower bound: its head, and tails with exactly the tokens that they need.
 
-    python scripts/bench_softmax.py --counts=counts.txt
+    python bench/softmax.py --counts=counts.txt
 
-Both sides compute the loss of the same tokens and its gradient by the hidden states and all weights. The yardstick is
-plain TensorFlow with the right number of tokens of each cluster built into its shapes: fast, but it must be compiled
-anew for every batch. Runs alternate; the medians are compared. The last line is JSON.
+Both compute the loss of the same tokens and its gradients with respect to the hidden states and all weights. The lower
+bound is plain TensorFlow whose shapes hold each cluster's number of tokens: fast, but it would have to be compiled for
+every batch. Runs alternate; the medians are compared. The last line is JSON.
 """
 
 import json
+import pathlib
 import statistics
+import sys
 import time
+
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "scripts"))
 
 import numpy as np
 import tensorflow as tf
@@ -23,11 +27,11 @@ from txl_tf.layers.softmax import AdaptiveSoftmax
 FLAGS = flags.FLAGS
 flags.DEFINE_string("counts", None, "file of 'word count' lines, most frequent first; none: Zipf's law")
 flags.DEFINE_integer("vocab_size", 267735, "V", lower_bound=1)
-flags.DEFINE_list("cutoffs", ["20000", "40000", "200000"], "where the clusters end")
-flags.DEFINE_integer("div_val", 4, "by how much each cluster is narrower", lower_bound=1)
+flags.DEFINE_list("cutoffs", ["20000", "40000", "200000"], "ids at which the clusters end")
+flags.DEFINE_integer("div_val", 4, "divides the embedding width from cluster to cluster", lower_bound=1)
 flags.DEFINE_integer("d_model", 1024, "D", lower_bound=1)
 flags.DEFINE_integer("tokens", 3072, "tokens in a batch", lower_bound=1)
-flags.DEFINE_integer("chunk_size", None, "of the softmax [its own choice]", lower_bound=1)
+flags.DEFINE_integer("chunk_size", None, "of the softmax [its default]", lower_bound=1)
 flags.DEFINE_string("dtype", "float32", "Keras dtype policy")
 flags.DEFINE_bool("jit_compile", False, "compile both sides with XLA")
 flags.DEFINE_integer("repeats", 7, "timed runs of each side", lower_bound=1)
@@ -46,7 +50,7 @@ def token_frequencies(path, vocab_size):
 
 
 def exactly_filled(softmax, embedding, targets):
-    """The loss of these very targets, which token is in which cluster being known beforehand."""
+    """A loss function for these targets only: the cluster of each token is known in advance."""
     cluster = np.searchsorted(softmax.cutoffs, targets, side="right")
     head_labels = np.where(cluster == 0, targets, softmax.sizes[0] + cluster - 1)
     own = [np.flatnonzero(cluster == i) for i in range(len(softmax.sizes))]
@@ -66,7 +70,7 @@ def exactly_filled(softmax, embedding, targets):
 
 
 def step(loss, layers):
-    """A compiled function (hidden, targets) -> loss and all its gradients."""
+    """A compiled function (hidden, targets) -> (loss, gradients)."""
     variables = [weight.value for layer in layers for weight in layer.weights]
 
     @tf.function(jit_compile=FLAGS.jit_compile)
@@ -107,7 +111,7 @@ def main(_):
     }
     times = {name: [] for name in sides}
     args = (hidden, tf.constant(targets))
-    values = {name: timed(side, *args)[1] for name, side in sides.items()}  # compiles, too
+    values = {name: timed(side, *args)[1] for name, side in sides.items()}  # also compiles
     for _ in range(FLAGS.repeats):
         for name, side in sides.items():
             times[name].append(timed(side, *args)[0])

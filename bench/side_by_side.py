@@ -1,6 +1,6 @@
-"""Implementations measured side by side: each in a process of its own, in turns. Not a script.
+"""Measures implementations in turns, each in its own process. Not a script.
 
-A round of one is run while the others wait, so that a slow moment of the machine hits all alike.
+While one runs a round the others wait, so that a slow period of the machine affects all alike.
 """
 
 import argparse
@@ -12,18 +12,19 @@ import time
 
 
 def run(doc, own, peers, report):
-    """A benchmark's command line.
+    """Runs a benchmark from the command line.
 
     Args:
         doc: the script's docstring.
-        own: {name: function} of implementations that this Python runs. The function makes {task: function of one
-            round}; a round does the same work every time, and what it returns is JSON.
-        peers: the same, of those that are only run with --peer=NAME=PYTHON.
-        report: called with {task: {name: list of rounds}}, each round as `answer` measures it; makes the JSON line.
+        own: {name: function} of implementations that this Python runs. The function returns {task: function that runs
+            one round}; a round does the same work every time and returns a JSON value.
+        peers: the same for implementations that run only with --peer=NAME=PYTHON.
+        report: function of {task: {name: list of rounds}}, each round as `answer` measures it; returns the content of
+            the JSON line.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=PYTHON", help=" or ".join(peers))
-    parser.add_argument("--rounds", type=int, default=7, help="how often each takes its turn")
+    parser.add_argument("--rounds", type=int, default=7, help="measured rounds of each implementation")
     parser.add_argument("--work", choices=[*own, *peers], help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.work:
@@ -39,12 +40,12 @@ def run(doc, own, peers, report):
 
 
 def answer(tasks):
-    """The process of one implementation: answers the name of a task on stdin with one round of it.
+    """The process of one implementation: reads names of tasks from stdin and runs one round of each.
 
-    An answer has the round's wall-clock seconds, the processor's seconds in user mode, and what the round returned.
+    Prints the round's wall-clock seconds, its processor seconds in user mode, and what it returned.
     """
     for task in tasks.values():
-        task()  # compiles, and fills memories
+        task()  # compiles, and fills the models' memories
     print(json.dumps(list(tasks)), flush=True)
     for line in sys.stdin:
         user, start = os.times().user, time.perf_counter()
@@ -54,7 +55,7 @@ def answer(tasks):
 
 
 def measure(pythons, rounds):
-    """Runs every task of every implementation in turns: {task: {name: list of its rounds}}."""
+    """Runs every task of every implementation in turns; returns {task: {name: list of its rounds}}."""
     workers, measured = {}, {}
     for name, python in pythons.items():
         command = [python, sys.argv[0], f"--work={name}"]

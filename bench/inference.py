@@ -1,18 +1,18 @@
-r"""Speed of evaluation and generation side by side with other implementations, in rounds, on one machine.
+r"""Measures the speed of evaluation and generation beside other implementations, in alternating rounds.
 
-    python scripts/bench_inference.py --peer=tf_models=PYTHON --peer=huggingface=PYTHON
+    python bench/inference.py --peer=tf_models=PYTHON --peer=huggingface=PYTHON
 
 The workload: 6 layers, D 512, 8 heads of 64, d_inner 2048, V 204, float32, the same weights everywhere; evaluation
-reads B 4, T 64 with M 1024, generation B 1 takes the most likely token with M 1024. Every round of evaluation reads
-the same text from an empty memory on, and all must find the same loss; `ours_bfloat16` is evaluation in mixed bfloat16.
+has B 4, T 64 and M 1024, generation has B 1 and M 1024 and takes the most likely token. Every round of evaluation reads
+the same text from an empty memory on, and all must get the same loss; `ours_bfloat16` is evaluation in mixed bfloat16.
 
-bench_train.py says how to set the peers up, each of which is given by the Python of its environment.
+bench/train.py tells how to create the environments of the peers; --peer gives the Python of each.
 
-The one JSON line has, by task: tokens per second, wall-clock and per second of processor time in user mode (medians);
-how many times as fast as each peer we are; what all found, to compare. `share_of_limit` is that of the machine's
-float32 matmul peak in evaluation, of its memory bandwidth in generation: bytes of weights and cache that a token is
-made from, over what matrix-vector products stream, measured in the same rounds. `flat` is the time of a token among
-the last thousand of 10,000 over that of the first thousand, medians.
+One JSON line has for each task: tokens per second of wall-clock time and of processor time in user mode (medians), the
+ratio to each peer, and the results of all, for comparison. `share_of_limit` is the fraction of a measured limit: in
+evaluation the float32 matmul peak, in generation the memory bandwidth (bytes of weights and cache that a token needs,
+against the bytes that matrix-vector products read per second). `flat` is the median time of a token among the last
+thousand of 10,000, divided by that among the first thousand.
 """
 
 import functools
@@ -21,16 +21,17 @@ import statistics
 import sys
 import time
 
+import peers
 import side_by_side
 
 N, D, H, D_HEAD, D_INNER, V, M = 6, 512, 8, 64, 2048, 204, 1024
-B, T, SEGMENTS = 4, 64, 4  # evaluation: what a round reads
-NEW_TOKENS = {"ours": 128, "limit": 128, "huggingface": 16, "tf_models": 16}  # generation: what a round writes
-LONG_CHUNKS = 20  # so many chunks of 64 a round, in all rounds 10,000 tokens and more
+B, T, SEGMENTS = 4, 64, 4  # of evaluation, per round
+NEW_TOKENS = {"ours": 128, "limit": 128, "huggingface": 16, "tf_models": 16}  # tokens of generation per round
+LONG_CHUNKS = 20  # chunks of 64 tokens per round; at least 10,000 tokens in all rounds
 TOKEN_BYTES = 4 * (N * (4 * D * H * D_HEAD + 2 * D * D_INNER + 3 * (M + 1) * H * D_HEAD) + D * V)
-"""What a generated token is made from: weights, cached keys, values and projected positions, output table."""
+"""Bytes read for a generated token: weights, cached keys, values and projected positions, output table."""
 SEGMENT_FLOPS = 2 * B * T * (N * (4 * D * H * D_HEAD + 2 * D * D_INNER + 3 * (M + T) * H * D_HEAD) + D * V)
-"""Multiplications and additions of the matmuls that scoring a segment needs, nothing being projected twice."""
+"""FLOPs of the matmuls for scoring a segment, with every key, value and position projected once."""
 
 
 def weights():
@@ -56,7 +57,7 @@ def weights():
 
 
 def text():
-    """Int32 [SEGMENTS, B, T + 1]: inputs, and targets one further."""
+    """Int32 [SEGMENTS, B, T + 1]: the inputs are the first T, the targets the last T."""
     import numpy as np
 
     lanes = np.random.default_rng(1).integers(0, V, [B, SEGMENTS * T + 1], dtype=np.int32)
@@ -121,7 +122,7 @@ def ours(dtype="float32"):
     written, seconds = start, []
 
     def write_on():
-        """Continues one long text; the seconds of each chunk since its first token."""
+        """Continues one long text; returns the seconds of each chunk so far."""
         nonlocal written
         for _ in range(LONG_CHUNKS):
             begun = time.perf_counter()
@@ -138,8 +139,8 @@ def ours_bfloat16():
 
 
 def limit():
-    """Not a model: matmuls of as many operations as evaluation, and matrix-vector products of as many bytes."""
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a thread for each part instead
+    """The machine's limits: matmuls with evaluation's FLOPs, matrix-vector products with generation's bytes."""
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # the parts have a thread each
     import concurrent.futures
 
     import numpy as np
@@ -229,26 +230,9 @@ def huggingface():
 
 
 def tf_models():
-    os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    stack = peers.tf_models_stack(V, N, D, H, D_HEAD, D_INNER, M, dropout=0.0, tie_attention_biases=False)
     import tensorflow as tf
-    import tf_keras
-    from official.nlp.modeling.layers import transformer_xl
 
-    stack = transformer_xl.TransformerXL(
-        vocab_size=V,
-        num_layers=N,
-        hidden_size=D,
-        num_attention_heads=H,
-        head_size=D_HEAD,
-        inner_size=D_INNER,
-        dropout_rate=0.0,
-        attention_dropout_rate=0.0,
-        initializer=tf_keras.initializers.RandomNormal(stddev=0.02),
-        tie_attention_biases=False,
-        memory_length=M,
-        reuse_length=0,
-        inner_activation="relu",
-    )
     embedding, bias, layers = weights()
 
     def initial_state(batch_size):
@@ -257,15 +241,12 @@ def tf_models():
     @functools.partial(tf.function, reduce_retracing=False)
     def log_prob(tokens, state):
         batch_size, t_len = tokens.shape
-        distances = tf.range(M + t_len, -1, -1, dtype=tf.float32)  # its relative positions want K + 1 rows
-        angles = distances[:, None] / 10000 ** (tf.range(0, D, 2, dtype=tf.float32) / D)
-        positions = tf.tile(tf.concat([tf.sin(angles), tf.cos(angles)], -1)[None], [batch_size, 1, 1])
-        mask = tf.linalg.band_part(tf.ones([t_len, M + t_len]), -1, M)[None, None]
+        positions, mask = peers.tf_models_inputs(batch_size, t_len, M, D)
         hidden, state = stack(
             content_stream=tf.gather(embedding, tokens) * D**0.5,
             relative_position_encoding=positions,
             state=list(state),
-            content_attention_mask=tf.tile(mask, [batch_size, 1, 1, 1]),
+            content_attention_mask=mask,
         )
         return tf.nn.log_softmax(tf.matmul(hidden, embedding, transpose_b=True) + bias), state
 
@@ -347,5 +328,5 @@ def _rounded(values, digits):
 
 if __name__ == "__main__":
     own = {"ours": ours, "ours_bfloat16": ours_bfloat16, "limit": limit}
-    peers = {"huggingface": huggingface, "tf_models": tf_models}
-    sys.exit(side_by_side.run(__doc__, own, peers, report))
+    others = {"huggingface": huggingface, "tf_models": tf_models}
+    sys.exit(side_by_side.run(__doc__, own, others, report))

@@ -1,21 +1,25 @@
-"""How many times slower evaluation is without recurrence: table 9 of the paper, measured on this machine.
+"""Measures how much slower evaluation is without recurrence: table 9 of the paper, on this machine.
 
-    python scripts/eval_speed.py --attn_lens=800,1800,2800,3800 --plot=docs/eval_speed.svg
+    python bench/eval_speed.py --attn_lens=800,1800,2800,3800 --plot=docs/eval_speed.svg
 
-At each attention length a Transformer-XL reads segments with that much memory, while the same layers without memory
-read a fresh window of that length for every token. Weights are random: they do not change the time. Prints one
-JSON line per length and a table; all times of one length are taken in turns, and the least of them counts. --plot
-draws the ratios beside the paper's. On two quiet CPU cores all of it takes a few minutes.
+At each attention length a Transformer-XL reads segments with a memory of that length; the same layers without memory
+read a new window of that length for every token. Weights are random, since they do not change the time. Prints one
+JSON line per length and a table. Measurements of one length alternate, and the fastest counts. --plot draws the ratios
+beside the paper's. It takes a few minutes on two idle CPU cores.
 """
 
 import dataclasses
 import json
 import math
 import os
+import pathlib
+import sys
 import time
 
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "scripts"))
+
 from absl import flags
-from command_line import define_config_flags, given_flags, run
+from command_line import define_config_flags, given_flags, integers, run
 
 from txl_tf.config import update
 from txl_tf.errors import InputError
@@ -26,7 +30,7 @@ SIZES = ("n_layer", "d_model", "n_head", "d_head", "d_inner", "vocab_size")
 
 FLAGS = flags.FLAGS
 flags.DEFINE_list("attn_lens", [str(length) for length in PUBLISHED], "attention lengths in tokens")
-flags.DEFINE_integer("tgt_len", 128, "tokens the Transformer-XL reads at once", lower_bound=1)
+flags.DEFINE_integer("tgt_len", 128, "segment length of the Transformer-XL", lower_bound=1)
 flags.DEFINE_string("plot", None, "an SVG file for the ratios, drawn beside the paper's")
 flags.DEFINE_bool("jit_compile", True, "compile both with XLA, as evaluation does")
 flags.DEFINE_integer("repeats", 5, "measurements of each, of which the fastest counts", lower_bound=1)
@@ -35,10 +39,7 @@ define_config_flags(TransformerXLConfig, only=SIZES)
 
 def main(argv):
     del argv
-    try:
-        lengths = [int(length) for length in FLAGS.attn_lens]
-    except ValueError:
-        raise InputError(f"--attn_lens={','.join(FLAGS.attn_lens)} must be integers separated by commas") from None
+    lengths = integers("attn_lens")
     if min(lengths, default=0) < 1:
         raise InputError("--attn_lens must name lengths of at least 1")
     from txl_tf.models.transformer_xl.model import TransformerXL  # after the flags: TensorFlow takes seconds to load
@@ -64,13 +65,14 @@ def main(argv):
     if FLAGS.plot:
         import tensorflow as tf
 
+        from txl_tf.files import write_atomically
+
         tf.io.gfile.makedirs(os.path.dirname(FLAGS.plot) or ".")
-        with tf.io.gfile.GFile(FLAGS.plot, "w") as file:
-            file.write(drawing(title, rows))
+        write_atomically(FLAGS.plot, drawing(title, rows))
 
 
 def device():
-    """What the times were measured on."""
+    """The name of the device."""
     import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")
@@ -78,7 +80,7 @@ def device():
 
 
 def seconds_per_token(model, length):
-    """Of the Transformer-XL with `length` memory slots, and of sliding windows of `length` tokens."""
+    """(seconds of the Transformer-XL with `length` memory slots, seconds of sliding windows of `length` tokens)."""
     import tensorflow as tf
 
     from txl_tf.inference.evaluate import make_reader
@@ -113,7 +115,7 @@ def seconds_per_token(model, length):
 
 
 def drawing(title, rows):
-    """The ratios against the attention length as an SVG text, ours and the paper's; rows as `main` makes them."""
+    """An SVG text: our ratios and the paper's against the attention length; `rows` as in `main`."""
     left, top, width, height = 70, 50, 480, 300
     longest, highest = max(row[0] for row in rows), max(max(row[3], row[4] or 0) for row in rows)
     step = 10 ** math.floor(math.log10(highest))

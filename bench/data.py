@@ -1,11 +1,15 @@
-"""Measures the data path on this machine: reading speed, seeking, and preparing a large text.
+"""Measures reading of data: speed, and time to seek; and writes a large text to measure preparing.
 
-python scripts/bench_data.py --data_dir=/tmp/wt103              # reading: M tokens/s and seconds to seek
-python scripts/bench_data.py --make_text=/tmp/big --gigabytes=2 # writes text to prepare: Zipf words, 25 a line
+python bench/data.py --data_dir=/tmp/wt103              # reading: M tokens/s and seconds to seek
+python bench/data.py --make_text=/tmp/big --gigabytes=2 # writes text to prepare: Zipf words, 25 a line
 """
 
+import pathlib
 import resource
+import sys
 import time
+
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "scripts"))
 
 from absl import flags
 from command_line import run
@@ -14,9 +18,9 @@ from txl_tf.errors import InputError
 
 DATA_DIR = flags.DEFINE_string("data_dir", None, "a prepared corpus to read")
 SHAPES = flags.DEFINE_list("shapes", ["22x512", "64x128", "256x128"], "batch_size x tgt_len to read")
-SECONDS = flags.DEFINE_float("seconds", 3.0, "how long to read each")
+SECONDS = flags.DEFINE_float("seconds", 3.0, "how long to read each shape")
 MAKE_TEXT = flags.DEFINE_string("make_text", None, "where to write text for prepare_data --dataset=text")
-GIGABYTES = flags.DEFINE_float("gigabytes", 2.0, "of it")
+GIGABYTES = flags.DEFINE_float("gigabytes", 2.0, "size of that text")
 
 
 def read(corpus, batch_size, tgt_len, seconds):
@@ -39,7 +43,7 @@ def read(corpus, batch_size, tgt_len, seconds):
 
 
 def make_text(directory, gigabytes):
-    """Writes train.txt, valid.txt and test.txt with words as frequent as words are: 2.4 million different ones."""
+    """Writes train.txt, valid.txt and test.txt with 2.4 million different words, distributed by Zipf's law."""
     import os
 
     import numpy as np

@@ -1,20 +1,20 @@
-r"""Training speed side by side with other implementations, in rounds, on one machine.
+r"""Measures training speed beside other implementations, in alternating rounds on one machine.
 
-    python scripts/bench_train.py --peer=tf_models=/path/to/venv/bin/python --peer=huggingface=/path/to/venv/bin/python
+    python bench/train.py --peer=tf_models=/path/to/venv/bin/python --peer=huggingface=/path/to/venv/bin/python
 
 The workload: 6 layers, D 512, 8 heads of 64, d_inner 2048, V 204, B 8, T = M = 128, float32, dropout 0.1, dropatt 0,
-Adam and clipping by the global norm; `ours_bfloat16` is the same in mixed bfloat16, which pays on CPUs with
-instructions for it (under torch's autocast Hugging Face's code fails). Peers run in environments of their own, which
-you make:
+Adam and clipping by the global norm; `ours_bfloat16` is the same in mixed bfloat16, which is faster on CPUs with
+instructions for it (under torch's autocast Hugging Face's code fails). Peers run in their own environments, which you
+create:
 
     tf_models     pip install tensorflow==2.20.0 tf_keras==2.20.1 gin-config scipy pyyaml
                   pip install --no-deps tf-models-official==2.20.0 tensorflow-text==2.20.1 tensorflow-hub \
                       tensorflow-model-optimization
     huggingface   pip install torch==2.13.0 transformers==4.35.2 'numpy<2'
 
-Each implementation trains in rounds of a few seconds while the others wait, so that a slow moment of the machine
-hits all alike; the medians and their ratios are printed as one JSON line, with the machine's matmul peaks measured in
-the same rounds.
+Each implementation trains in rounds of a few seconds while the others wait, so that a slow period of the machine
+affects all alike. One JSON line has the medians, their ratios, and the machine's matmul peaks measured in the same
+rounds.
 """
 
 import functools
@@ -22,6 +22,7 @@ import os
 import statistics
 import sys
 
+import peers
 import side_by_side
 
 N, D, H, D_HEAD, D_INNER, V, B, T, M = 6, 512, 8, 64, 2048, 204, 8, 128, 128
@@ -67,7 +68,7 @@ def ours(dtype="float32"):
 
 
 def matmul(dtype="float32"):
-    """Not a model: the machine's matmul peak, as 'steps' of the same number of operations."""
+    """The machine's matmul peak: a 'step' has the FLOPs of a training step."""
     import tensorflow as tf
 
     a, b = (tf.cast(tf.random.normal([2048, 2048]), dtype) for _ in range(2))
@@ -106,34 +107,15 @@ def huggingface():
 
 
 def tf_models():
-    os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    stack = peers.tf_models_stack(V, N, D, H, D_HEAD, D_INNER, M, dropout=DROPOUT, tie_attention_biases=True)
     import tensorflow as tf
     import tf_keras
-    from official.nlp.modeling.layers import transformer_xl
 
-    stack = transformer_xl.TransformerXL(
-        vocab_size=V,
-        num_layers=N,
-        hidden_size=D,
-        num_attention_heads=H,
-        head_size=D_HEAD,
-        inner_size=D_INNER,
-        dropout_rate=DROPOUT,
-        attention_dropout_rate=0.0,
-        initializer=tf_keras.initializers.RandomNormal(stddev=0.02),
-        tie_attention_biases=True,
-        memory_length=M,
-        reuse_length=0,
-        inner_activation="relu",
-    )
     embedding = tf.Variable(tf.random.normal([V, D], stddev=0.02))
     bias = tf.Variable(tf.zeros([V]))
     optimizer = tf_keras.optimizers.Adam(2.5e-4)
     tokens = tf.random.uniform([B, T], maxval=V, dtype=tf.int32)
-    distances = tf.range(M + T, -1, -1, dtype=tf.float32)  # its relative positions want K + 1 rows
-    angles = distances[:, None] / 10000 ** (tf.range(0, D, 2, dtype=tf.float32) / D)
-    positions = tf.tile(tf.concat([tf.sin(angles), tf.cos(angles)], -1)[None], [B, 1, 1])
-    mask = tf.tile(tf.linalg.band_part(tf.ones([T, M + T]), -1, M)[None, None], [B, 1, 1, 1])
+    positions, mask = peers.tf_models_inputs(B, T, M, D)
     state = [tf.zeros([B, M, D]) for _ in range(N)]
 
     @tf.function
@@ -150,7 +132,7 @@ def tf_models():
             logits = tf.matmul(hidden, embedding, transpose_b=True) + bias
             loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(tokens, logits))
         variables = [*stack.trainable_variables, embedding, bias]
-        pairs = zip(tape.gradient(loss, variables), variables, strict=True)  # its segment bias has no gradient here
+        pairs = zip(tape.gradient(loss, variables), variables, strict=True)  # the segment bias has no gradient here
         pairs = [(tf.convert_to_tensor(gradient), variable) for gradient, variable in pairs if gradient is not None]
         gradients, _ = tf.clip_by_global_norm([gradient for gradient, _ in pairs], 0.25)
         optimizer.apply_gradients(zip(gradients, [variable for _, variable in pairs], strict=True))
@@ -166,7 +148,7 @@ def tf_models():
 
 
 def in_rounds(make):
-    """The task of an implementation, as `side_by_side` wants it: a round of steps."""
+    """The task of an implementation, as `side_by_side` takes it: a round of steps."""
 
     def tasks():
         run = make()
@@ -198,6 +180,6 @@ def report(measured):
 if __name__ == "__main__":
     own = {"ours": ours, "ours_bfloat16": functools.partial(ours, "mixed_bfloat16")}
     own |= {"matmul": matmul, "matmul_bfloat16": functools.partial(matmul, "bfloat16")}
-    peers = {"huggingface": huggingface, "tf_models": tf_models}
-    own, peers = ({name: in_rounds(make) for name, make in group.items()} for group in (own, peers))
-    sys.exit(side_by_side.run(__doc__, own, peers, report))
+    others = {"huggingface": huggingface, "tf_models": tf_models}
+    own, others = ({name: in_rounds(make) for name, make in group.items()} for group in (own, others))
+    sys.exit(side_by_side.run(__doc__, own, others, report))

@@ -1,0 +1,51 @@
+"""Files that are written completely or not at all, and what is said of those that cannot be read."""
+
+import hashlib
+
+import pytest
+
+from txl_tf import files
+from txl_tf.errors import InputError
+
+
+def test_what_is_written_is_read(tmp_path):
+    path = str(tmp_path / "file")
+    files.write_atomically(path, "für\u2028alle\nzwei\n")
+    assert files.read_text(path) == "für\u2028alle\nzwei\n"
+    assert files.read_lines(path) == ["für\u2028alle", "zwei"]
+    files.write_atomically(path, b"[1, 2]")
+    assert files.read_json(path) == [1, 2] and files.read_bytes(path) == b"[1, 2]"
+    assert files.digest(path, "md5") == hashlib.md5(b"[1, 2]").hexdigest()
+    files.write_atomically(path, "")
+    assert files.read_lines(path) == []
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_file_that_could_not_be_finished_leaves_the_old_one(tmp_path):
+    path = str(tmp_path / "file")
+    files.write_atomically(path, "old")
+
+    def interrupted():
+        with files.atomic_writer(path) as file:
+            file.write(b"new and lon")
+            raise RuntimeError("interrupted")
+
+    with pytest.raises(RuntimeError, match="interrupted"):
+        interrupted()
+    assert files.read_text(path) == "old"
+
+
+@pytest.mark.parametrize(
+    ("content", "read", "message"),
+    [
+        (None, files.read_bytes, "cannot be read .*No such file.*: copy it again$"),
+        (b"\xff", files.read_lines, "is not UTF-8 text .*: copy it again$"),
+        (b"{", files.read_json, "cannot be read .*: copy it again$"),
+    ],
+)
+def test_what_cannot_be_read_gets_one_line(tmp_path, content, read, message):
+    if content is not None:
+        (tmp_path / "file").write_bytes(content)
+    with pytest.raises(InputError, match=message) as raised:
+        read(str(tmp_path / "file"), "copy it again")
+    assert "\n" not in str(raised.value) and str(tmp_path / "file") in str(raised.value)

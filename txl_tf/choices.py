@@ -1,0 +1,31 @@
+"""Names that a user chooses among, each list once: the flags offer what the code checks. Loads no TensorFlow."""
+
+STRATEGIES = ("auto", "tpu", "mirrored", "multi_worker", "one_device")
+"""How replicas are made: `distribute.make_strategy`."""
+
+ONE_PROCESS_STRATEGIES = tuple(name for name in STRATEGIES if name != "multi_worker")
+"""Those of programs that run in one process."""
+
+CHECKPOINTS = ("latest", "best")
+"""Which checkpoint of a model_dir: the newest, or the one with the lowest loss on valid."""
+
+WEIGHTS = ("last", "average")
+"""Which weights of a checkpoint: those after its last update, or their average over updates."""
+
+CORPORA = ("enwik8", "text8", "wt103", "wt2", "ptb", "lm1b")
+"""The published corpora; `data.corpora.CORPORA` describes each."""
+
+DATASETS = ("python_stdlib", *CORPORA, "text")
+"""What a model can be trained on; "text" is the user's own."""
+
+VOCABULARIES = ("bytes", "chars", "words", "sentencepiece")
+"""Kinds of token."""
+
+DOCUMENTS = ("file", "blank_line")
+"""What separates the documents of the user's own text."""
+
+IMPORT_FORMATS = ("official_tf", "official_pytorch", "huggingface")
+"""Whose checkpoints can be read."""
+
+EXPORT_FORMATS = ("huggingface",)
+"""Whose checkpoints can be written."""

@@ -1,0 +1,86 @@
+"""Files, local or gs://: written completely or not at all, and read with errors in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from txl_tf.errors import InputError, one_line
+
+
+@contextlib.contextmanager
+def atomic_writer(path: str) -> Iterator[tf.io.gfile.GFile]:
+    """A binary file to write to, which replaces `path` when the block ends without an error.
+
+    Until then the bytes are in PATH.partial, so that a reader never sees half a file.
+    """
+    with tf.io.gfile.GFile(path + ".partial", "wb") as file:
+        yield file
+    tf.io.gfile.rename(path + ".partial", path, overwrite=True)
+
+
+def write_atomically(path: str, content: str | bytes) -> None:
+    """Writes a file completely or not at all; text becomes UTF-8."""
+    with atomic_writer(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+def read_bytes(path: str, remedy: str = "") -> bytes:
+    """The content of a file.
+
+    Args:
+        path: local or gs://.
+        remedy: what the user can do where it cannot be read; ends the message.
+
+    Raises:
+        InputError: it is missing or cannot be read.
+    """
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            return file.read()
+    except (tf.errors.OpError, OSError) as error:
+        raise _unreadable(path, error, remedy) from error
+
+
+def read_text(path: str, remedy: str = "") -> str:
+    """The text of a UTF-8 file; arguments and errors as of `read_bytes`, and InputError where it is not UTF-8."""
+    try:
+        return read_bytes(path, remedy).decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text ({error})" + (f": {remedy}" if remedy else "")) from error
+
+
+def read_lines(path: str, remedy: str = "") -> list[str]:
+    r"""The lines of a UTF-8 file without their "\n"; arguments and errors as of `read_text`. An empty file has none.
+
+    Other characters at which `str.splitlines` splits, such as U+2028, stay in their line: they may stand in words.
+    """
+    text = read_text(path, remedy)
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def read_json(path: str, remedy: str = "") -> Any:
+    """The value in a JSON file; arguments and errors as of `read_text`, and InputError where it is not JSON."""
+    text = read_text(path, remedy)
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise _unreadable(path, error, remedy) from error
+
+
+def digest(path: str, kind: str = "sha256") -> str:
+    """The checksum of a file's bytes as hexadecimal digits; `kind` as hashlib names it."""
+    state = hashlib.new(kind, usedforsecurity=False)
+    with tf.io.gfile.GFile(path, "rb") as file:
+        while block := file.read(1 << 20):
+            state.update(block)
+    return state.hexdigest()
+
+
+def _unreadable(path: str, error: Exception, remedy: str) -> InputError:
+    return InputError(f"{path} cannot be read ({one_line(error)})" + (f": {remedy}" if remedy else ""))
