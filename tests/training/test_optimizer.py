@@ -94,10 +94,9 @@ def test_a_velocity_falls_when_gradients_stop(rng):
 def test_a_skipped_step_changes_no_bit(rng, bfloat16_moments, settings):
     variable, optimizer = make(rng, dataclasses.replace(TRAIN, bfloat16_moments=bfloat16_moments, **settings))
     start = variable.numpy()
-    start[:3] = -0.0, np.inf, np.nan
-    variable.assign(start)
     update(optimizer, tf.constant(rng.normal(size=[N]), tf.float32), 3)
-    assert (variable.numpy() != start).mean() > 0.99
+    assert (variable.numpy() != start).all()
+    variable.assign(np.where(np.arange(N) < 5, np.inf, variable))  # a rate of 0 must not turn them into NaN
     kept = [variable.value, optimizer.momenta[0], optimizer.velocities[0]]
     before = [value.numpy().tobytes() for value in kept]
     update(optimizer, tf.fill([N], np.nan), 1, good=False)

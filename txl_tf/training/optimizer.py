@@ -126,18 +126,18 @@ class Adam:
             updates.append(update)
         return updates
 
-    def _beta_powers(self, step, dtype):
-        """Both betas to the power of the step (from 1), or 0, which stands for moments that need no correction."""
-        if not self.bias_correction:
-            return [tf.zeros([], dtype)] * 2
-        return [tf.constant(beta, dtype) ** tf.cast(step, dtype) for beta in self.betas]
-
     def by_path(self) -> dict[str, tf.Variable]:
         """The variables for checkpoints, moments by their weights' Keras paths."""
         named = {"iterations": self.iterations}
         for variable, momentum, velocity in zip(self.variables, self.momenta, self.velocities, strict=True):
             named |= {f"{variable.path}/momentum": momentum, f"{variable.path}/velocity": velocity}
         return named
+
+    def _beta_powers(self, step, dtype):
+        """Both betas to the power of the step (from 1), or 0, which stands for moments that need no correction."""
+        if not self.bias_correction:
+            return [tf.zeros([], dtype)] * 2
+        return [tf.constant(beta, dtype) ** tf.cast(step, dtype) for beta in self.betas]
 
 
 def _times(scalar, multiplier):
