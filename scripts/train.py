@@ -9,12 +9,7 @@ At SIGTERM and Ctrl-C it finishes the current host loop (--steps_per_loop), save
 """
 
 from absl import flags
-from command_line import (
-    define_preset_flags,
-    given_settings,
-    override,
-    run,
-)
+from command_line import define_preset_flags, define_strategy_flags, given_settings, override, run
 
 from txl_tf import families
 

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import math
 
 import pytest
 
@@ -59,6 +60,16 @@ def test_what_is_no_json_is_refused():
         (DataConfig, {"batch_size": 0}, "batch_size=0"),
         (TrainConfig, {"train_steps": 10, "warmup_steps": 10}, "must be less than train_steps"),
         (TrainConfig, {"learning_rate": 0.0}, "must be positive"),
+        (TrainConfig, {"lr_schedule": "step"}, "lr_schedule is 'step'; choose from"),
+        (TrainConfig, {"adam_epsilon": 0.0}, "adam_epsilon=0.0 must be finite and at least 1e-37"),
+        (TrainConfig, {"adam_epsilon": math.inf}, "adam_epsilon=inf must be finite"),
+        (TrainConfig, {"weight_decay": -0.1}, "weight_decay=-0.1 must be at least 0"),
+        (TrainConfig, {"weight_decay": math.nan}, "weight_decay=nan must be at least 0"),
+        (TrainConfig, {"weight_decay": 10.0, "learning_rate": 0.1}, "less than 1 / learning_rate=10"),
+        (TrainConfig, {"layer_decay": 0.0}, r"layer_decay=0.0 must be in \(0, 1\]"),
+        (TrainConfig, {"layer_decay": 1.5}, r"layer_decay=1.5 must be in \(0, 1\]"),
+        (TrainConfig, {"layer_decay": math.nan}, r"layer_decay=nan must be in \(0, 1\]"),
+        (TrainConfig, {"layer_decay_of": "weights"}, "layer_decay_of is 'weights'; choose from"),
         (EvalConfig, {"tgt_len": 0}, "tgt_len=0"),
     ],
 )

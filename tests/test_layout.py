@@ -74,10 +74,9 @@ def test_no_file_has_grown_too_long_or_is_called_utils():
 
 def test_choices_are_those_that_the_code_knows():
     """The flags take their choices from choices.py, which loads no TensorFlow; what is chosen is defined elsewhere."""
-    from txl_tf.presets import PRESETS
-
     from txl_tf.data.corpora import CORPORA
     from txl_tf.model_dir import WEIGHT_PARTS
+    from txl_tf.models.transformer_xl.presets import PRESETS
     from txl_tf.published.importing import FORMATS
 
     assert tuple(CORPORA) == choices.CORPORA

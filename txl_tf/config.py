@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -68,8 +69,33 @@ class TrainConfig:
 
     train_steps: int = setting(400_000, "updates in all")
     learning_rate: float = setting(2.5e-4, "Adam's peak learning rate")
-    min_lr_ratio: float = setting(0.004, "the cosine ends at this share of learning_rate")
+    lr_schedule: str = setting(
+        "cosine",
+        "how the learning rate falls after the warmup: half a cosine (official Transformer-XL) or linearly (XLNet)",
+        choices=("cosine", "linear"),
+    )
+    min_lr_ratio: float = setting(0.004, "the schedule ends at this share of learning_rate")
     warmup_steps: int = setting(0, "updates of linear warmup")
+    adam_epsilon: float = setting(1e-8, "added to the root of Adam's second moment; 1e-6 in the XLNet paper")
+    bias_correction: bool = setting(
+        True, "make up for Adam's moments beginning at zero; the official XLNet code does not with weight decay"
+    )
+    weight_decay: float = setting(
+        0.0,
+        "an update also takes learning rate * this of each weight but biases and layer norms (AdamW, Loshchilov and "
+        "Hutter 2019); 0.01 in XLNet's pretraining",
+    )
+    layer_decay: float = setting(
+        1.0,
+        "each layer learns at this share of the rate of the layer above it, the embedding at that share of the lowest "
+        "layer's (XLNet paper: 0.75 for SQuAD); 1: all layers alike",
+    )
+    layer_decay_of: str = setting(
+        "rate",
+        "what layer_decay multiplies: the learning rate (XLNet paper), or the clipped gradient (official XLNet code), "
+        "which Adam nearly undoes",
+        choices=("rate", "gradient"),
+    )
     clip: float = setting(0.25, "largest global norm of the gradient, summed over replicas; 0: no clipping")
     accumulate_steps: int = setting(
         1, "read each replica's lanes in so many groups, one after the other: one update in less memory"
@@ -122,6 +148,16 @@ class TrainConfig:
             f"early_stop_evals={self.early_stop_evals} needs evaluations: give eval_steps, too",
         )
         require(self.learning_rate > 0, f"learning_rate={self.learning_rate} must be positive")
+        require(
+            1e-37 <= self.adam_epsilon < math.inf,
+            f"adam_epsilon={self.adam_epsilon} must be finite and at least 1e-37, the smallest that float32 holds well",
+        )
+        require(
+            0 <= self.weight_decay < 1 / self.learning_rate,
+            f"weight_decay={self.weight_decay} must be at least 0 and less than 1 / learning_rate="
+            f"{1 / self.learning_rate:g}, or an update would take all of a weight",
+        )
+        require(0 < self.layer_decay <= 1, f"layer_decay={self.layer_decay} must be in (0, 1]")
         require(
             self.warmup_steps < self.train_steps,
             f"warmup_steps={self.warmup_steps} must be less than train_steps={self.train_steps}",

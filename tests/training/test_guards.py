@@ -25,13 +25,21 @@ B, T, POISON = 4, 3, 10
 TRAIN = TrainConfig(train_steps=20, learning_rate=1e-2, ema_decay=0.5, jit_compile=False)
 
 
-@pytest.mark.parametrize(("mem_init", "bfloat16_moments"), [("zeros", False), ("empty", False), ("zeros", True)])
-def test_a_step_that_is_bad_on_one_replica_is_skipped_on_both(rng, two_replicas, mem_init, bfloat16_moments):
+@pytest.mark.parametrize(
+    ("mem_init", "settings"),
+    [
+        ("zeros", {}),
+        ("empty", {}),
+        ("zeros", {"bfloat16_moments": True}),
+        ("zeros", {"weight_decay": 0.1, "layer_decay": 0.5, "bias_correction": False}),
+    ],
+)
+def test_a_step_that_is_bad_on_one_replica_is_skipped_on_both(rng, two_replicas, mem_init, settings):
     """The embedding of one id is NaN, and only the second replica reads it, in the third step."""
     with two_replicas.scope():
         keras.utils.set_random_seed(5)
         model = TransformerXL(dataclasses.replace(reference.SMALL, tie_weight=False, mem_len=4, mem_init=mem_init))
-        train_config = dataclasses.replace(TRAIN, bfloat16_moments=bfloat16_moments)
+        train_config = dataclasses.replace(TRAIN, **settings)
         optimizer = make_optimizer(train_config, model.trainable_variables)
         average = WeightAverage(train_config, model.trainable_variables)
     table = model.embedding.tables[0]

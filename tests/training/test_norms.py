@@ -1,6 +1,7 @@
 import dataclasses
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from causal_runs import initial_mems, make_host_loop
 from reference import SMALL
@@ -13,8 +14,9 @@ from txl_tf.training.optimizer import make_optimizer
 from txl_tf.training.step import Sums
 
 
-def test_update_ratio_is_that_of_the_weights_before_and_after(two_replicas, rng):
-    train = TrainConfig(train_steps=20, learning_rate=1e-2, warmup_steps=2, jit_compile=False)
+@pytest.mark.parametrize("settings", [{}, {"weight_decay": 10.0, "layer_decay": 0.5, "bias_correction": False}])
+def test_update_ratio_is_that_of_the_weights_before_and_after(two_replicas, rng, settings):
+    train = TrainConfig(train_steps=20, learning_rate=1e-2, warmup_steps=2, jit_compile=False, **settings)
     with two_replicas.scope():
         model = TransformerXL(dataclasses.replace(SMALL, mem_len=4))
         optimizer = make_optimizer(train, model.trainable_variables)

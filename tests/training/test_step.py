@@ -13,7 +13,8 @@ from txl_tf import distribute
 from txl_tf.config import TrainConfig
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.model import TransformerXL
-from txl_tf.training.optimizer import WarmupCosine, make_optimizer
+from txl_tf.training.optimizer import make_optimizer
+from txl_tf.training.schedules import WarmupCosine
 from txl_tf.training.step import Sums, train_step
 
 MODEL = dataclasses.replace(reference.SMALL, mem_len=4)

@@ -46,7 +46,8 @@ either_run = pytest.mark.parametrize(
         ({}, {"average_from_step": 5}, "full"),
         (
             {"cutoffs": (10, 30), "div_val": 2, "mem_init": "empty", "remat": True, "same_length": True},
-            {"accumulate_steps": 2, "ema_decay": 0.9, "bfloat16_moments": True},
+            {"accumulate_steps": 2, "ema_decay": 0.9, "bfloat16_moments": True}
+            | {"weight_decay": 0.1, "layer_decay": 0.5, "lr_schedule": "linear"},
             "half",
         ),
     ],

@@ -25,9 +25,10 @@ from txl_tf.training.interruption import StopRequest, TrainingStoppedError
 from txl_tf.training.json_log import JsonLog
 from txl_tf.training.metrics import Metrics
 from txl_tf.training.norms import make_norms
-from txl_tf.training.optimizer import WarmupCosine, make_optimizer
+from txl_tf.training.optimizer import make_optimizer
 from txl_tf.training.peak import peak_tflops
 from txl_tf.training.profiler import Profiler
+from txl_tf.training.schedules import make_schedule
 from txl_tf.training.step import Sums, make_host_loop
 
 MakeEvaluator = Callable[[keras.Model], Callable[[Callable[..., None]], dict[str, Any]]]
@@ -146,7 +147,7 @@ class Run:
         self.metrics = Metrics(own_dir, corpus.unit, self.step, config, peak and peak * strategy.num_replicas_in_sync)
         self.metrics.describe(self.model, leave_out=FREE_TO_CHANGE)
         self.norms = make_norms(strategy, self.model, optimizer)
-        self.learning_rate = WarmupCosine(config.train)
+        self.learning_rate = make_schedule(config.train)
         self.profiler = Profiler(self.metrics.board.folder, config.train.profile_steps)
         log = tf.io.gfile.join(model_dir, model_dirs.EVALUATIONS_FILE)
         self.evaluations = JsonLog(log, self.step, own_dir == model_dir)

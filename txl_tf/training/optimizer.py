@@ -1,51 +1,30 @@
-"""Adam under the paper's schedule: linear warmup, then a cosine to min_lr_ratio."""
+"""Adam and AdamW, with rates or gradients that depend on the depth: one pass over the weights."""
 
 import functools
-import math
+from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
 
+from txl_tf.config import TrainConfig
+from txl_tf.layers import scopes
 from txl_tf.layers.dropout import random_bits
-
-
-class WarmupCosine(keras.optimizers.schedules.LearningRateSchedule):
-    """Learning rate of update `step` (from 0): linear to the peak, then half a cosine down (official tf/train.py).
-
-    step < W:  peak * step / W
-    else:      peak * (r + (1 - r) * (1 + cos(pi * (step - W) / (S - W))) / 2)
-
-    with W warmup steps, S steps in all, r the final ratio.
-
-    Args:
-        config: a TrainConfig.
-    """
-
-    def __init__(self, config):
-        self.peak = config.learning_rate
-        self.final_ratio = config.min_lr_ratio
-        self.warmup_steps = config.warmup_steps
-        self.train_steps = config.train_steps
-
-    def __call__(self, step):
-        """The rate, float32."""
-        step = tf.cast(step, tf.float32)
-        progress = (step - self.warmup_steps) / (self.train_steps - self.warmup_steps)
-        cosine = (1 + tf.cos(math.pi * tf.clip_by_value(progress, 0.0, 1.0))) / 2
-        decayed = self.final_ratio + (1 - self.final_ratio) * cosine
-        warmup = step / max(self.warmup_steps, 1)
-        return self.peak * tf.where(step < self.warmup_steps, warmup, decayed)
-
-    def get_config(self):
-        """The schedule's numbers."""
-        return dict(vars(self))
+from txl_tf.training.schedules import WarmupSchedule, make_schedule
+from txl_tf.training.weight_rules import WeightRule, weight_rules
 
 
 class Adam:
-    """Adam (Kingma and Ba 2015, algorithm 1) on gradients that are already summed over replicas.
+    """Adam (Kingma and Ba 2015) or AdamW (Loshchilov and Hutter 2019) on gradients already summed over replicas.
 
-    Keras' own would sum them a second time, since it knows no other moment to clip than before the sum. This one also
-    clips, and can leave a step out; with moments in the weights' dtype it is a single op for each weight.
+    m += (g - m) * (1 - beta_1)        v += (g**2 - v) * (1 - beta_2)
+    w -= rate * (c * m / (sqrt(v) + epsilon) + weight_decay * w)
+
+    with c = sqrt(1 - beta_2**t) / (1 - beta_1**t) in update t (from 1), so that epsilon is the paper's "epsilon hat";
+    without bias correction c = 1, as in the official XLNet AdamWeightDecay and in BERT's.
+
+    Keras' own would sum the gradients a second time, since it knows no other moment to clip than before the sum. This
+    one also clips, and can leave a step out; with moments in the weights' dtype and no weight decay it is a single op
+    for each weight.
 
     In bfloat16 moments take half the memory, and an update, whose time is that of its reads and writes, a third less.
     They are rounded stochastically (`stochastic_round`). To the nearest, a velocity would never fall: what it loses in
@@ -56,16 +35,30 @@ class Adam:
     Args:
         schedule: step -> learning rate.
         variables: the model's trainable Keras variables. Call it in the strategy's scope.
-        beta_1, beta_2, epsilon: as in the paper.
+        beta_1, beta_2, epsilon: as in the equations.
         bfloat16_moments: keep the moments in bfloat16, not in the variables' dtype.
+        bias_correction: make up for moments that begin at zero.
+        rules: a WeightRule for each variable; None: no weight decay, and one rate for all.
     """
 
-    def __init__(self, schedule, variables, beta_1=0.9, beta_2=0.999, epsilon=1e-8, bfloat16_moments=False):
+    def __init__(
+        self,
+        schedule: WarmupSchedule,
+        variables: Sequence[keras.Variable],
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-8,
+        bfloat16_moments: bool = False,
+        bias_correction: bool = True,
+        rules: Sequence[WeightRule] | None = None,
+    ):
         self.schedule = schedule
         self.variables = variables
         self.bfloat16_moments = bfloat16_moments
         self.betas = beta_1, beta_2
         self.epsilon = epsilon
+        self.bias_correction = bias_correction
+        self.rules = [WeightRule() for _ in variables] if rules is None else rules
 
         # No aggregation: each replica updates its own copies, the same as the others' since the gradients are.
         def moments():
@@ -76,7 +69,7 @@ class Adam:
         self.iterations = tf.Variable(0, dtype=tf.int64, trainable=False)
         self.momenta, self.velocities = moments(), moments()
 
-    def apply(self, gradients, scale, good):
+    def apply(self, gradients: Sequence[tf.Tensor], scale: tf.Tensor | float, good: tf.Tensor) -> None:
         """One step; runs inside `strategy.run`.
 
         Args:
@@ -87,48 +80,70 @@ class Adam:
         # By scalars alone, so that guarding costs no pass over the weights: with a scale of 0 the gradient counts as 0
         # even where it is NaN, and with betas of 1 and a rate of 0 nothing moves, bit for bit.
         dtype = gradients[0].dtype
-        step = tf.cast(self.iterations + 1, dtype)
-        betas = [tf.constant(beta, dtype) for beta in self.betas]
         scale = tf.cast(tf.where(good, scale, 0), dtype)
-        beta_1, beta_2 = (tf.where(good, beta, 1) for beta in betas)
+        beta_1, beta_2 = (tf.where(good, tf.constant(beta, dtype), 1) for beta in self.betas)
+        beta1_power, beta2_power = self._beta_powers(self.iterations + 1, dtype)
         scalars = {
-            "lr": tf.cast(tf.where(good, self.schedule(self.iterations), 0), dtype),
-            "beta1_power": betas[0] ** step,
-            "beta2_power": betas[1] ** step,
+            "beta1_power": beta1_power,
+            "beta2_power": beta2_power,
             "beta1": beta_1,
             "beta2": beta_2,
             "epsilon": tf.constant(self.epsilon, dtype),
         }
+        rate = tf.cast(tf.where(good, self.schedule(self.iterations), 0), dtype)
         count = tf.cast(self.iterations, tf.int32)
-        for i, (variable, momentum, velocity, gradient) in enumerate(
-            zip(self.variables, self.momenta, self.velocities, gradients, strict=True)
+        for i, (variable, momentum, velocity, gradient, rule) in enumerate(
+            zip(self.variables, self.momenta, self.velocities, gradients, self.rules, strict=True)
         ):
-            gradient = tf.math.multiply_no_nan(gradient, scale)
-            if self.bfloat16_moments:
-                with tf.name_scope("adam"):
-                    _apply_rounding(variable.value, momentum, velocity, gradient, tf.stack([count, i]), **scalars)
+            gradient = tf.math.multiply_no_nan(gradient, _times(scale, rule.gradient))
+            weight = (variable.value, momentum, velocity, gradient)
+            scalars["lr"] = _times(rate, rule.rate)
+            if self.bfloat16_moments or rule.weight_decay:
+                seed = tf.stack([count, i]) if self.bfloat16_moments else None
+                with tf.name_scope(scopes.ADAM):
+                    update_in_plain_ops(*weight, weight_decay=rule.weight_decay, seed=seed, **scalars)
             else:
-                handles = {"var": variable.value.handle, "m": momentum.handle, "v": velocity.handle}
-                tf.raw_ops.ResourceApplyAdam(**handles, grad=gradient, **scalars)
+                update_in_one_op(*weight, **scalars)
         self.iterations.assign_add(1)
 
-    def last_update(self):
-        """How far the last good step moved each variable, signs aside: a list of tensors, made from the moments."""
-        dtype = self.variables[0].dtype
-        step = tf.cast(tf.maximum(self.iterations, 1), dtype)
-        beta_1, beta_2 = (tf.constant(beta, dtype) for beta in self.betas)
-        rate = _bias_corrected(tf.cast(self.schedule(self.iterations - 1), dtype), beta_1**step, beta_2**step)
-        return [
-            rate * tf.cast(momentum, dtype) / (tf.sqrt(tf.cast(velocity, dtype)) + self.epsilon)
-            for momentum, velocity in zip(self.momenta, self.velocities, strict=True)
-        ]
+    def last_update(self) -> list[tf.Tensor]:
+        """How far the last step moved each variable, to be subtracted: a list of tensors, made from the moments.
 
-    def by_path(self):
+        After a skipped step it is about how far the good one before moved them.
+        """
+        dtype = self.variables[0].dtype
+        steps = tf.maximum(self.iterations, 1)
+        rate = tf.cast(tf.where(self.iterations > 0, self.schedule(steps - 1), 0), dtype)
+        corrected = _bias_corrected(rate, *self._beta_powers(steps, dtype))
+        updates = []
+        for variable, momentum, velocity, rule in zip(
+            self.variables, self.momenta, self.velocities, self.rules, strict=True
+        ):
+            root = tf.sqrt(tf.cast(velocity, dtype)) + self.epsilon
+            update = _times(corrected, rule.rate) * tf.cast(momentum, dtype) / root
+            if rule.weight_decay:  # of the weights before the update: (weights now + update) / (1 - decay)
+                decay = _times(rate, rule.rate) * rule.weight_decay
+                update = (update + decay * tf.convert_to_tensor(variable.value)) / (1 - decay)
+            updates.append(update)
+        return updates
+
+    def by_path(self) -> dict[str, tf.Variable]:
         """The variables for checkpoints, moments by their weights' Keras paths."""
         named = {"iterations": self.iterations}
         for variable, momentum, velocity in zip(self.variables, self.momenta, self.velocities, strict=True):
             named |= {f"{variable.path}/momentum": momentum, f"{variable.path}/velocity": velocity}
         return named
+
+    def _beta_powers(self, step, dtype):
+        """Both betas to the power of the step (from 1), or 0, which stands for moments that need no correction."""
+        if not self.bias_correction:
+            return [tf.zeros([], dtype)] * 2
+        return [tf.constant(beta, dtype) ** tf.cast(step, dtype) for beta in self.betas]
+
+
+def _times(scalar, multiplier):
+    """The product; nothing to compute where the multiplier, a number, is 1."""
+    return scalar if multiplier == 1 else scalar * multiplier
 
 
 def _bias_corrected(rate, beta1_power, beta2_power):
@@ -136,21 +151,54 @@ def _bias_corrected(rate, beta1_power, beta2_power):
     return rate * tf.sqrt(1 - beta2_power) / (1 - beta1_power)
 
 
-def _apply_rounding(
-    variable, momentum, velocity, gradient, seed, *, lr, beta1_power, beta2_power, beta1, beta2, epsilon
-):
-    """What ResourceApplyAdam does, with moments in bfloat16."""
-    new_momentum, new_velocity = (tf.cast(moment, gradient.dtype) for moment in (momentum, velocity))
-    new_momentum += (gradient - new_momentum) * (1 - beta1)
-    new_velocity += (gradient**2 - new_velocity) * (1 - beta2)
-    rate = _bias_corrected(lr, beta1_power, beta2_power)
-    variable.assign_sub(rate * new_momentum / (tf.sqrt(new_velocity) + epsilon))
-    bits = random_bits(tf.shape(gradient), seed)
-    momentum.assign(stochastic_round(new_momentum, bits & 0xFFFF))
-    velocity.assign(stochastic_round(new_velocity, tf.bitwise.right_shift(bits, tf.constant(16, tf.uint32))))
+def update_in_one_op(
+    variable: tf.Variable, momentum: tf.Variable, velocity: tf.Variable, gradient: tf.Tensor, **scalars: tf.Tensor
+) -> None:
+    """Adam's update of one weight by TensorFlow's own op, in place; arguments as for `update_in_plain_ops`."""
+    handles = {"var": variable.handle, "m": momentum.handle, "v": velocity.handle}
+    tf.raw_ops.ResourceApplyAdam(**handles, grad=gradient, **scalars)
 
 
-def stochastic_round(x, bits):
+def update_in_plain_ops(
+    variable: tf.Variable,
+    momentum: tf.Variable,
+    velocity: tf.Variable,
+    gradient: tf.Tensor,
+    *,
+    lr: tf.Tensor,
+    beta1_power: tf.Tensor,
+    beta2_power: tf.Tensor,
+    beta1: tf.Tensor,
+    beta2: tf.Tensor,
+    epsilon: tf.Tensor,
+    weight_decay: float = 0.0,
+    seed: tf.Tensor | None = None,
+) -> None:
+    """The same update, which XLA fuses, with weight decay and with moments in bfloat16.
+
+    Args:
+        variable, momentum, velocity: the weight and its moments, all of one shape.
+        gradient: of that shape, in the weight's dtype.
+        lr, beta1_power, beta2_power, beta1, beta2, epsilon: scalars of that dtype, named as ResourceApplyAdam's.
+        weight_decay: a number; an update takes away lr * weight_decay of the weight.
+        seed: int32 [2], of the rounding of moments in bfloat16; None: the moments have the weight's dtype.
+    """
+    weight, *moments = (tf.cast(tf.convert_to_tensor(each), gradient.dtype) for each in (variable, momentum, velocity))
+    new_momentum = moments[0] + (gradient - moments[0]) * (1 - beta1)
+    new_velocity = moments[1] + (gradient**2 - moments[1]) * (1 - beta2)
+    update = _bias_corrected(lr, beta1_power, beta2_power) * new_momentum / (tf.sqrt(new_velocity) + epsilon)
+    if weight_decay:
+        update += tf.math.multiply_no_nan(weight, lr * weight_decay)  # a rate of 0 leaves even an infinite weight alone
+    variable.assign(weight - update)
+    if seed is not None:
+        bits = random_bits(tf.shape(gradient), seed)
+        new_momentum = stochastic_round(new_momentum, bits & 0xFFFF)
+        new_velocity = stochastic_round(new_velocity, tf.bitwise.right_shift(bits, tf.constant(16, tf.uint32)))
+    momentum.assign(new_momentum)
+    velocity.assign(new_velocity)
+
+
+def stochastic_round(x: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
     """x in bfloat16: one of its two neighbours there, each the likelier the nearer, so that the mean is x.
 
     Args:
@@ -161,6 +209,13 @@ def stochastic_round(x, bits):
     return tf.cast(tf.bitcast(raised & 0xFFFF0000, tf.float32), tf.bfloat16)
 
 
-def make_optimizer(config, variables):
-    """The optimizer of a TrainConfig for `variables`; call it in the strategy's scope."""
-    return Adam(WarmupCosine(config), variables, bfloat16_moments=config.bfloat16_moments)
+def make_optimizer(config: TrainConfig, variables: Sequence[keras.Variable]) -> Adam:
+    """The optimizer of a TrainConfig for a model's trainable variables; call it in the strategy's scope."""
+    return Adam(
+        make_schedule(config),
+        variables,
+        epsilon=config.adam_epsilon,
+        bfloat16_moments=config.bfloat16_moments,
+        bias_correction=config.bias_correction,
+        rules=weight_rules(config, [variable.path for variable in variables]),
+    )

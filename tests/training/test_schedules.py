@@ -1,0 +1,26 @@
+"""Learning rates by hand; the cosine's are in test_step.py."""
+
+import numpy as np
+import pytest
+
+from txl_tf.config import TrainConfig
+from txl_tf.training.schedules import WarmupCosine, WarmupLinear, make_schedule
+
+
+@pytest.mark.parametrize(
+    ("settings", "rates"),
+    [
+        # 2 * step / 4 below update 4; then from 2 to 0.2 in 6 updates, 0.3 less in each; after the last it stays.
+        ({"warmup_steps": 4, "min_lr_ratio": 0.1}, [0, 0.5, 1, 1.5, 2, 1.7, 1.4, 1.1, 0.8, 0.5, 0.2, 0.2]),
+        ({"warmup_steps": 0, "min_lr_ratio": 0.0}, [2, 1.8, 1.6, 1.4, 1.2, 1, 0.8, 0.6, 0.4, 0.2, 0, 0]),
+    ],
+)
+def test_linear_schedule(settings, rates):
+    schedule = make_schedule(TrainConfig(train_steps=10, learning_rate=2.0, lr_schedule="linear", **settings))
+    assert float(schedule(0)) == rates[0]
+    np.testing.assert_allclose([schedule(step) for step in range(12)], rates, rtol=1e-6, atol=1e-7)
+
+
+def test_the_setting_chooses():
+    assert type(make_schedule(TrainConfig())) is WarmupCosine
+    assert type(make_schedule(TrainConfig(lr_schedule="linear"))) is WarmupLinear

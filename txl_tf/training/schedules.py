@@ -1,0 +1,69 @@
+"""Learning-rate schedules: linear warmup, then a cosine or a line down to min_lr_ratio."""
+
+import math
+import typing
+
+import keras
+import tensorflow as tf
+
+from txl_tf.config import TrainConfig
+
+
+class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """Learning rate of update `step` (from 0): linear from 0 to the peak, then down to a share of it.
+
+    step < W:  peak * step / W
+    else:      peak * (r + (1 - r) * remaining((step - W) / (S - W)))
+
+    with W warmup steps, S steps in all, r the final ratio. Subclasses give `remaining`, which falls from 1 to 0.
+
+    Args:
+        config: a TrainConfig.
+    """
+
+    def __init__(self, config: TrainConfig):
+        self.peak = config.learning_rate
+        self.final_ratio = config.min_lr_ratio
+        self.warmup_steps = config.warmup_steps
+        self.train_steps = config.train_steps
+
+    def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
+        """The rate, a float32 scalar."""
+        step = tf.cast(step, tf.float32)
+        progress = (step - self.warmup_steps) / (self.train_steps - self.warmup_steps)
+        remaining = self.remaining(tf.clip_by_value(progress, 0.0, 1.0))
+        decayed = self.final_ratio + (1 - self.final_ratio) * remaining
+        warmup = step / max(self.warmup_steps, 1)
+        return self.peak * tf.where(step < self.warmup_steps, warmup, decayed)
+
+    def remaining(self, progress: tf.Tensor) -> tf.Tensor:
+        """The share of the way down that is still ahead: 1 at progress 0, and 0 at progress 1."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how its rate falls")
+
+    def get_config(self) -> dict[str, typing.Any]:
+        """The schedule's numbers."""
+        return dict(vars(self))
+
+
+class WarmupCosine(WarmupSchedule):
+    """Down by half a cosine (official Transformer-XL, tf/train.py)."""
+
+    def remaining(self, progress: tf.Tensor) -> tf.Tensor:
+        """(1 + cos(pi * progress)) / 2."""
+        return (1 + tf.cos(math.pi * progress)) / 2
+
+
+class WarmupLinear(WarmupSchedule):
+    """Down by a line (official XLNet, model_utils.py; the paper's choice)."""
+
+    def remaining(self, progress: tf.Tensor) -> tf.Tensor:
+        """1 - progress."""
+        return 1 - progress
+
+
+_SCHEDULES = {"cosine": WarmupCosine, "linear": WarmupLinear}
+
+
+def make_schedule(config: TrainConfig) -> WarmupSchedule:
+    """The schedule of a TrainConfig, by its lr_schedule."""
+    return _SCHEDULES[config.lr_schedule](config)

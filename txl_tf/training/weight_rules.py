@@ -1,0 +1,83 @@
+"""What the optimizer does to each weight beside Adam's update: weight decay, and rates that depend on the depth.
+
+The rules know a weight by its Keras path alone, such as "xlnet/layer_3/feed_forward/inner/kernel".
+"""
+
+import re
+import typing
+from collections.abc import Sequence
+
+from txl_tf.config import TrainConfig
+
+_LAYER = re.compile(r"(?:^|/)layer_(\d+)/")
+_BELOW_THE_LAYERS = re.compile(r"(?:^|/)(?:\w+_)?embedding(?:/|$)")
+_BIAS_OR_NORM = re.compile(r"(?:\w+_)?bias(?:_\d+)?|gamma|beta")
+_QUERY_BIASES = {"content_bias", "position_bias", "segment_bias"}  # the official r_w_bias, r_r_bias, r_s_bias
+_OUTSIDE_THE_OFFICIAL_LAYER = _QUERY_BIASES | {"segment_table"}  # each one tensor there, for all layers
+
+
+class WeightRule(typing.NamedTuple):
+    """How one weight is treated.
+
+    weight_decay: the share of the weight that an update takes away, per unit of the learning rate.
+    rate: what the learning rate is multiplied with, weight decay included.
+    gradient: what the clipped gradient is multiplied with.
+    """
+
+    weight_decay: float = 0.0
+    rate: float = 1.0
+    gradient: float = 1.0
+
+
+def weight_rules(config: TrainConfig, paths: Sequence[str]) -> list[WeightRule]:
+    """The rule of each weight of a model.
+
+    Args:
+        config: a TrainConfig, for weight_decay, layer_decay and layer_decay_of.
+        paths: the Keras paths of all its trainable weights; the largest layer_i among them tells the number of layers.
+    """
+    n_layer = 1 + max((int(match.group(1)) for match in map(_LAYER.search, paths) if match), default=-1)
+    return [
+        WeightRule(
+            weight_decay=config.weight_decay if is_decayed(path) else 0.0,
+            **{config.layer_decay_of: depth_multiplier(path, n_layer, config.layer_decay, config.layer_decay_of)},
+        )
+        for path in paths
+    ]
+
+
+def is_decayed(path: str) -> bool:
+    """Whether weight decay applies to the weight: to matrices and vectors of them, not to biases and layer norms.
+
+    As in the official XLNet code, the biases that attention adds to its queries (content_bias, position_bias and
+    segment_bias) count as matrices: they are multiplied with keys, not added to the output.
+    """
+    name = path.rsplit("/", 1)[-1]
+    return name in _QUERY_BIASES or not _BIAS_OR_NORM.fullmatch(name)
+
+
+def depth_multiplier(path: str, n_layer: int, layer_decay: float, of: str) -> float:
+    """Layer-wise decay: what a weight's learning rate or gradient is multiplied with, in a model of N layers.
+
+    of="rate" is what the XLNet paper says, for learning rates: layer_decay**(N-1-l) for layer l, so that the top layer
+    has 1; layer_decay**N for embeddings, which lie below layer 0; 1 for the softmax and other heads, and for biases
+    that all layers share, the top one included.
+
+    of="gradient" is what the official XLNet code does, to gradients: layer_decay**(N-1-l) for the weights that are in
+    layer l there; 1 for all others. Those are the embeddings, the heads, and attention's query biases and segment
+    tables, which that code keeps outside its layers.
+
+    Args:
+        path: the weight's Keras path.
+        n_layer: N.
+        layer_decay: in (0, 1].
+        of: "rate" or "gradient".
+    """
+    layer = _LAYER.search(path)
+    if of == "gradient" and path.rsplit("/", 1)[-1] in _OUTSIDE_THE_OFFICIAL_LAYER:
+        layers_above = 0
+    elif layer:
+        layers_above = n_layer - 1 - int(layer.group(1))
+    else:
+        layers_above = n_layer if of == "rate" and _BELOW_THE_LAYERS.search(path) else 0
+    return layer_decay**layers_above
