@@ -20,7 +20,7 @@ SOURCE = flags.DEFINE_string(
 VOCAB = flags.DEFINE_enum(
     "vocab", None, ["bytes", "chars", "words", "sentencepiece"], "kind of token, if not the corpus's own (text: bytes)"
 )
-VOCAB_SIZE = flags.DEFINE_integer("vocab_size", None, "size of the SentencePiece model to train", lower_bound=258)
+VOCAB_SIZE = flags.DEFINE_integer("vocab_size", None, "size of the SentencePiece model to train", lower_bound=266)
 VOCAB_FILE = flags.DEFINE_string(
     "vocab_file", None, "vocabulary to use: a list of words, a SentencePiece model, or the vocab.txt of a model_dir"
 )

@@ -18,7 +18,7 @@ import re
 import tensorflow as tf
 
 from txl_tf.config import Config
-from txl_tf.data.vocab import Vocabulary, load_vocabulary
+from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
 from txl_tf.errors import InputError, one_line
 from txl_tf.models.transformer_xl import TransformerXL
 

@@ -9,9 +9,10 @@ import tempfile
 import tensorflow as tf
 from absl import logging
 
-from txl_tf.data import encoding, manifest, records, sources, subwords
+from txl_tf.data import encoding, manifest, records, sources
 from txl_tf.data.corpora import CORPORA
-from txl_tf.data.vocab import read_lines
+from txl_tf.data.vocabularies.base import read_lines
+from txl_tf.data.vocabularies.sentence_pieces import read_model
 from txl_tf.errors import InputError
 
 DATASETS = ("python_stdlib", *CORPORA, "text")
@@ -135,7 +136,7 @@ def _encode(settings, text, work_dir):
     if vocab is None and corpus and corpus.encode:
         return corpus.encode(text, vocab_file=settings.vocab_file)
     if vocab == "sentencepiece":
-        model = subwords.read_model(settings.vocab_file) if settings.vocab_file else None
+        model = read_model(settings.vocab_file) if settings.vocab_file else None
         return encoding.subword_pieces(text, settings.vocab_size, model)
     if vocab == "chars":
         return encoding.seen_chars(text)

@@ -10,7 +10,7 @@ import re
 import tensorflow as tf
 
 from txl_tf.data.corpora import CORPORA
-from txl_tf.data.vocab import ByteVocabulary, CharVocabulary, WordVocabulary
+from txl_tf.data.vocabularies import ByteVocabulary, CharVocabulary, WordVocabulary
 from txl_tf.errors import InputError
 from txl_tf.published.pickles import Call, as_dict, read_pickle
 from txl_tf.published.tensor_files import open_binary
