@@ -208,7 +208,7 @@ def test_special_tokens_are_asked_for(tmp_path):
 
 
 def test_kinds_are_registered_once():
-    assert vocabulary_kinds() == ("bytes", "chars", "sentencepiece", "words")
+    assert vocabulary_kinds() == ("bytes", "chars", "sentencepiece", "words", "xlnet")
     with pytest.raises(ValueError, match="bytes is taken by ByteVocabulary"):
         register("bytes")(WordVocabulary)
     assert WordVocabulary.kind == "words"

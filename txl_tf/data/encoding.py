@@ -16,6 +16,7 @@ from txl_tf.data.vocabularies import (
     CharVocabulary,
     SubwordVocabulary,
     WordVocabulary,
+    XLNetVocabulary,
     load_vocabulary,
 )
 from txl_tf.data.vocabularies.subword_training import train
@@ -153,6 +154,12 @@ def subword_pieces(text, vocab_size=None, model=None):
         model = train(seen, vocab_size)
     vocabulary = SubwordVocabulary(model)
     return vocabulary, words.in_order(lambda item: (item[0], vocabulary.encode(item[1])), text.blocks())
+
+
+def xlnet_pieces(text, model):
+    """XLNet's pieces with its clean-up; blank lines, which part documents, become end-of-document tokens."""
+    vocabulary = XLNetVocabulary(model)
+    return vocabulary, words.in_order(lambda item: (item[0], vocabulary.encode_documents(item[1])), text.blocks())
 
 
 class _Counts:

@@ -6,6 +6,7 @@ from txl_tf.data.vocabularies.character_level import CharVocabulary
 from txl_tf.data.vocabularies.registry import load_vocabulary, vocabulary_kinds
 from txl_tf.data.vocabularies.sentence_pieces import SubwordVocabulary
 from txl_tf.data.vocabularies.word_level import WordVocabulary
+from txl_tf.data.vocabularies.xlnet import XLNetVocabulary
 
 __all__ = [
     "ByteVocabulary",
@@ -14,6 +15,7 @@ __all__ = [
     "SubwordVocabulary",
     "Vocabulary",
     "WordVocabulary",
+    "XLNetVocabulary",
     "load_vocabulary",
     "vocabulary_kinds",
 ]
