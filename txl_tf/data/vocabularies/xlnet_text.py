@@ -43,12 +43,12 @@ class CleanUp:
 
 
 def remove_space(strings: tf.Tensor) -> tf.Tensor:
-    """Single spaces between words and none at the ends, as Python\'s split and join make them."""
+    """Single spaces between words and none at the ends, as Python's split and join make them."""
     return tf.strings.strip(tf.strings.regex_replace(strings, WHITESPACE + "+", " "))
 
 
 def plain_quotes(strings: tf.Tensor) -> tf.Tensor:
-    """TeX\'s quotes, two backquotes or two apostrophes, become double quotes."""
+    """TeX's quotes, two backquotes or two apostrophes, become double quotes."""
     return tf.strings.regex_replace(tf.strings.regex_replace(strings, "``", '"'), "''", '"')
 
 
