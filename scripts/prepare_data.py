@@ -18,9 +18,12 @@ SOURCE = flags.DEFINE_string(
     "source", None, "the corpus on disk, as published or unpacked; for text a file, directory or quoted glob"
 )
 VOCAB = flags.DEFINE_enum("vocab", None, choices.VOCABULARIES, "kind of token, if not the corpus's own (text: bytes)")
-VOCAB_SIZE = flags.DEFINE_integer("vocab_size", None, "size of the SentencePiece model to train", lower_bound=258)
+VOCAB_SIZE = flags.DEFINE_integer("vocab_size", None, "size of the SentencePiece model to train", lower_bound=266)
 VOCAB_FILE = flags.DEFINE_string(
-    "vocab_file", None, "vocabulary to use: a list of words, a SentencePiece model, or the vocab.txt of a model_dir"
+    "vocab_file",
+    None,
+    "vocabulary to use: a list of words, a SentencePiece model (xlnet: the published spiece.model), or the vocab.txt "
+    "of a model_dir",
 )
 MIN_COUNT = flags.DEFINE_integer("min_count", None, "rarer words become <unk>", lower_bound=1)
 DOCUMENTS = flags.DEFINE_enum("documents", "file", choices.DOCUMENTS, "what separates documents of text")

@@ -18,7 +18,7 @@ CORPORA = ("enwik8", "text8", "wt103", "wt2", "ptb", "lm1b")
 DATASETS = ("python_stdlib", *CORPORA, "text")
 """What a model can be trained on; "text" is the user's own."""
 
-VOCABULARIES = ("bytes", "chars", "words", "sentencepiece")
+VOCABULARIES = ("bytes", "chars", "words", "sentencepiece", "xlnet")
 """Kinds of token."""
 
 DOCUMENTS = ("file", "blank_line")

@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from txl_tf import families
 from txl_tf.config import FORMAT, Config, parse_config
-from txl_tf.data.vocab import Vocabulary, load_vocabulary
+from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
 from txl_tf.errors import InputError, one_line
 from txl_tf.files import read_json, read_text, write_atomically
 

@@ -180,7 +180,7 @@ def reversed_ids(corpus, folder, source):
 def test_anyones_text(tmp_path, vocab):
     for split, text in {"train": "the cat sat on the mat\n" * 50, "valid": "the mat\n\nsat", "test": "the dog"}.items():
         (tmp_path / f"{split}.txt").write_text(text)
-    size = 280 if vocab == "sentencepiece" else None
+    size = 288 if vocab == "sentencepiece" else None
     corpus = prepare("text", str(tmp_path / "a"), source=str(tmp_path / "t*.txt"), vocab="bytes")
     corpus = prepare(
         "text", str(tmp_path / "a"), source=str(tmp_path / "*.txt"), vocab=vocab, vocab_size=size, overwrite=True
@@ -201,7 +201,7 @@ def test_given_vocabularies(tmp_path):
     source = {"source": str(tmp_path / "text.txt")}
     corpus = prepare("text", str(tmp_path / "a"), vocab="words", vocab_file=str(tmp_path / "list.txt"), **source)
     assert ids_of(corpus, "train")[:8].tolist() == [2, 0, 1, 3, 2, 0, 1, 3]
-    trained = prepare("text", str(tmp_path / "b"), vocab="sentencepiece", vocab_size=270, **source)
+    trained = prepare("text", str(tmp_path / "b"), vocab="sentencepiece", vocab_size=278, **source)
     model = str(tmp_path / "b" / "sentencepiece.model")
     given = prepare("text", str(tmp_path / "c"), vocab="sentencepiece", vocab_file=model, **source)
     assert given.fingerprint == trained.fingerprint

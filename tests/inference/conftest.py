@@ -1,7 +1,7 @@
 import pytest
 from random_model import CONFIG, random_model
 
-from txl_tf.data.vocab import ByteVocabulary
+from txl_tf.data.vocabularies import ByteVocabulary
 from txl_tf.inference.language_model import LanguageModel
 
 

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 from random_model import CONFIG, random_model
 
-from txl_tf.data.subwords import SubwordVocabulary, train
-from txl_tf.data.vocab import WordVocabulary
+from txl_tf.data.vocabularies import SubwordVocabulary, WordVocabulary
+from txl_tf.data.vocabularies.subword_training import train
 from txl_tf.errors import InputError
 from txl_tf.inference.export import export
 from txl_tf.inference.language_model import LanguageModel
@@ -164,7 +164,7 @@ def test_words_and_subwords_are_inside_the_graph(kind, tmp_path):
     if kind == "words":
         vocabulary = WordVocabulary([*dict.fromkeys(words), "<eos>", "<unk>"])
     else:
-        vocabulary = SubwordVocabulary(train(dict.fromkeys([*words, "\n"], 9), 275))
+        vocabulary = SubwordVocabulary(train(dict.fromkeys([*words, "\n"], 9), 283))
     model = random_model(dataclasses.replace(CONFIG, vocab_size=vocabulary.vocab_size))
     own = LanguageModel(model, vocabulary)
     export(own.generator, vocabulary, str(tmp_path / "model"), kind)

@@ -9,7 +9,7 @@ from txl_tf.inference.language_model import LanguageModel
 from txl_tf.inference.sample import PROMPT_TOKENS, SAMPLE_TOKENS, SEED, TEMPERATURE, Sampler
 from txl_tf.models.transformer_xl.model import TransformerXL
 
-CHOICES = {"words": {"min_count": 1}, "sentencepiece": {"vocab_size": 270}, "chars": {}}
+CHOICES = {"words": {"min_count": 1}, "sentencepiece": {"vocab_size": 278}, "chars": {}}
 
 
 def assert_continues(sampler, model, vocabulary, reach):

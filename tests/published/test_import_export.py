@@ -17,7 +17,7 @@ from random_model import random_model
 
 from txl_tf.data.lanes import evaluation_batches
 from txl_tf.data.prepare import prepare
-from txl_tf.data.vocab import WordVocabulary
+from txl_tf.data.vocabularies import WordVocabulary
 from txl_tf.errors import InputError
 from txl_tf.inference.language_model import LanguageModel
 from txl_tf.model_dir import load_trained, read_weights, variables_by_path, vocabulary_identity

@@ -8,10 +8,18 @@ import os
 
 import numpy as np
 
-from txl_tf.data import subwords, words
+from txl_tf.data import words
 from txl_tf.data.progress import Progress
 from txl_tf.data.sources import SPLITS
-from txl_tf.data.vocab import ByteVocabulary, CharVocabulary, WordVocabulary, load_vocabulary
+from txl_tf.data.vocabularies import (
+    ByteVocabulary,
+    CharVocabulary,
+    SubwordVocabulary,
+    WordVocabulary,
+    XLNetVocabulary,
+    load_vocabulary,
+)
+from txl_tf.data.vocabularies.subword_training import train
 
 # Lines are shuffled within groups of this many tokens, and the groups are shuffled, too.
 _SHUFFLE_TOKENS = 1 << 20
@@ -143,9 +151,15 @@ def subword_pieces(text, vocab_size=None, model=None):
                 break
         totals = counts.total(["train"], len(numbers.words))
         seen = {word.decode(): int(count) for word, count in zip(numbers.words, totals, strict=True)}
-        model = subwords.train(seen, vocab_size)
-    vocabulary = subwords.SubwordVocabulary(model)
+        model = train(seen, vocab_size)
+    vocabulary = SubwordVocabulary(model)
     return vocabulary, words.in_order(lambda item: (item[0], vocabulary.encode(item[1])), text.blocks())
+
+
+def xlnet_pieces(text, model):
+    """XLNet's pieces with its clean-up; blank lines, which part documents, become end-of-document tokens."""
+    vocabulary = XLNetVocabulary(model)
+    return vocabulary, words.in_order(lambda item: (item[0], vocabulary.encode_documents(item[1])), text.blocks())
 
 
 class _Counts:

@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf.data import vocab as vocabularies
+from txl_tf.data.vocabularies import load_vocabulary
 from txl_tf.errors import InputError
 from txl_tf.files import digest, read_json, write_atomically
 
@@ -85,7 +85,7 @@ class Corpus:
                 raise InputError(f"{path} is missing: prepare the corpus again with prepare_data --overwrite")
             if digest(path) != sha256:
                 raise InputError(f"{path} is not the vocabulary this corpus was prepared with (its sha256 differs)")
-        return vocabularies.load_vocabulary(self.data_dir, self.vocabulary_spec)
+        return load_vocabulary(self.data_dir, self.vocabulary_spec)
 
     @functools.cached_property
     def fingerprint(self):

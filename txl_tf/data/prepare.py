@@ -27,8 +27,8 @@ class Settings:
         source: the published archive or its files; for dataset "text" a file, directory or glob. None: download.
         vocab: one of VOCABULARIES; None: the corpus's own, or bytes.
         vocab_size: of a SentencePiece model to train.
-        vocab_file: a word list, one a line, a SentencePiece model, or for enwik8 and text8 their symbols as a model_dir
-            has them: to use as it is.
+        vocab_file: a word list, one a line, a SentencePiece model (XLNet's spiece.model for "xlnet"), or for enwik8 and
+            text8 their symbols as a model_dir has them: to use as it is.
         min_count: rarer words become the unknown token; None: the corpus's own rule.
         documents: "file" or "blank_line": what separates documents in dataset "text".
         passes: shuffled copies of the training text; None: the corpus's own number.
@@ -62,11 +62,13 @@ class Settings:
             raise InputError("--dataset=python_stdlib reads this interpreter's own library: leave --source away")
         if self.vocab == "sentencepiece" and (self.vocab_size is None) == (self.vocab_file is None):
             raise InputError("--vocab=sentencepiece needs either --vocab_size, to train a model, or --vocab_file")
+        if self.vocab == "xlnet" and self.vocab_file is None:
+            raise InputError("--vocab=xlnet needs --vocab_file: the spiece.model that comes with XLNet's checkpoints")
         if self.vocab_size is not None and self.vocab != "sentencepiece":
             raise InputError("--vocab_size is for --vocab=sentencepiece: other vocabularies have the size they have")
         own_symbols = self.vocab is None and self.corpus is not None and self.corpus.encode is not None
-        if self.vocab_file is not None and not (words or own_symbols or self.vocab == "sentencepiece"):
-            raise InputError("--vocab_file is for words (a list), --vocab=sentencepiece (a model), enwik8 and text8")
+        if self.vocab_file is not None and not (words or own_symbols or self.vocab in ("sentencepiece", "xlnet")):
+            raise InputError("--vocab_file is for words (a list), sentencepiece and xlnet (a model), enwik8 and text8")
         if (self.min_count is not None or self.passes is not None) and not words:
             raise InputError("--min_count and --passes are for vocabularies of words")
         if self.documents != "file" and self.dataset != "text":
@@ -136,6 +138,8 @@ def _encode(settings, text, work_dir):
     if vocab == "sentencepiece":
         model = read_bytes(settings.vocab_file) if settings.vocab_file else None
         return encoding.subword_pieces(text, settings.vocab_size, model)
+    if vocab == "xlnet":
+        return encoding.xlnet_pieces(text, read_bytes(settings.vocab_file))
     if vocab == "chars":
         return encoding.seen_chars(text)
     if vocab == "words" or (vocab is None and corpus):

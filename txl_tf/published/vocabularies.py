@@ -9,7 +9,7 @@ import re
 import tensorflow as tf
 
 from txl_tf.data.corpora import CORPORA
-from txl_tf.data.vocab import ByteVocabulary, CharVocabulary, WordVocabulary
+from txl_tf.data.vocabularies import ByteVocabulary, CharVocabulary, WordVocabulary
 from txl_tf.errors import InputError
 from txl_tf.files import read_json, read_lines
 from txl_tf.published.pickles import Call, as_dict, read_pickle

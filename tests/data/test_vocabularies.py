@@ -4,8 +4,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf.data import subwords
-from txl_tf.data.vocab import ByteVocabulary, CharVocabulary, WordVocabulary, load_vocabulary
+from txl_tf.data.vocabularies import (
+    ByteVocabulary,
+    CharVocabulary,
+    SpecialTokens,
+    SubwordVocabulary,
+    WordVocabulary,
+    load_vocabulary,
+    vocabulary_kinds,
+)
+from txl_tf.data.vocabularies.registry import register
+from txl_tf.data.vocabularies.subword_training import train
 from txl_tf.errors import InputError
 
 TEXTS = ["the cat sat\non the mat\n", "", "the  cat\n\n", "naïve \u3000日本\u2028x\ttab", "\n"]
@@ -14,7 +23,7 @@ WORDS = ["<eos>", "the", "<unk>", "cat", "sat", "on", "naïve"]
 
 def subword_model():
     counts = {"the": 50, "cat": 20, "sat": 20, "mat": 10, "naïve": 5, "\n": 9}
-    return subwords.train(counts, 257 + 14 + 8)
+    return train(counts, 9 + 256 + 11 + 11)  # special pieces, bytes, characters, merges
 
 
 VOCABULARIES = {
@@ -24,7 +33,7 @@ VOCABULARIES = {
     "words": lambda: WordVocabulary(WORDS),
     "sentences": lambda: WordVocabulary(["<S>", "<UNK>", "the", *WORDS[3:]], "<S>", both_ends=True, unknown="<UNK>"),
     "lower case": lambda: WordVocabulary(WORDS, lower_case=True),
-    "subwords": lambda: subwords.SubwordVocabulary(subword_model()),
+    "subwords": lambda: SubwordVocabulary(subword_model()),
 }
 
 
@@ -144,17 +153,90 @@ def test_files_that_will_not_do(tmp_path):
     with pytest.raises(InputError, match="of unknown kind 'pickle'"):
         load_vocabulary(str(tmp_path), {"kind": "pickle"})
     with pytest.raises(InputError, match="not a SentencePiece model"):
-        subwords.SubwordVocabulary(b"nonsense")
+        SubwordVocabulary(b"nonsense")
 
 
 def test_training_subwords():
     vocabulary = VOCABULARIES["subwords"]()
-    assert vocabulary.vocab_size == 279
+    assert vocabulary.vocab_size == 287
     pieces = [vocabulary.decode_bytes([token]) for token in vocabulary.encode("the the cats")]
-    assert pieces == [b"the", b" the", b" cat", b"s"]
+    assert pieces == [b"t", b"he", b" the", b" cat", b"s"]
     assert vocabulary.decode_bytes([vocabulary.start_token]) == b"\n"
     assert subword_model() == subword_model()
-    with pytest.raises(InputError, match="too small"):
-        subwords.train({"ab": 1}, 258)
-    with pytest.raises(InputError, match="too large for this text"):
-        subwords.train({"ab": 1}, 500)
+    with pytest.raises(InputError, match="--vocab_size=258 is too small: 268 special pieces"):
+        train({"ab": 1}, 258)
+    with pytest.raises(InputError, match="--vocab_size=500 is too large for this text: 271 is most"):
+        train({"ab": 1}, 500)
+    with pytest.raises(InputError, match="no words"):
+        train({"\n": 1}, 300)
+
+
+def test_trained_subwords_have_special_pieces_that_text_cannot_name():
+    vocabulary = VOCABULARIES["subwords"]()
+    assert vocabulary.special == SpecialTokens(unknown=0, cls=3, sep=4, pad=5, mask=6, end_of_document=7)
+    names = ["<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", '"<eop>"']
+    assert [vocabulary.describe(token) for token in range(1, 9)] == names
+    text = "<sep> the <cls><unk> <s>"
+    ids = vocabulary.encode(text)
+    assert not set(ids.tolist()) & set(range(9))
+    assert vocabulary.decode(ids) == text
+    assert vocabulary.decode([3, *ids, 4, 7]) == text
+    assert vocabulary.encode("<eop>").tolist() == [8]
+
+
+def test_words_spelled_like_special_pieces_are_one_piece():
+    """Corpora with rare words replaced are full of the word "<unk>"."""
+    vocabulary = SubwordVocabulary(train({"the": 50, "<unk>": 30, "cat": 20}, 280))
+    ids = vocabulary.encode("the <unk> cat")
+    assert [vocabulary.decode_bytes([token]) for token in ids].count(b" <unk>") == 1
+    assert 0 not in ids
+    assert vocabulary.decode(ids) == "the <unk> cat"
+
+
+def test_special_tokens_are_asked_for(tmp_path):
+    words = WordVocabulary(WORDS)
+    assert words.special == SpecialTokens(unknown=2)
+    assert words.special_token("unknown") == 2
+    words.save(str(tmp_path))
+    with pytest.raises(InputError, match="this vocabulary of words has no separator token: prepare the data with"):
+        words.special_token("sep")
+    with pytest.raises(InputError, match=f"the vocabulary of {tmp_path} has no end-of-document token") as error:
+        load_vocabulary(str(tmp_path), words.spec).special_token("end_of_document")
+    assert "\n" not in str(error.value)
+    assert ByteVocabulary().special == CharVocabulary("ab").special == SpecialTokens()
+    assert VOCABULARIES["subwords"]().special_token("mask") == 6
+
+
+def test_kinds_are_registered_once():
+    assert vocabulary_kinds() == ("bytes", "chars", "sentencepiece", "words", "xlnet")
+    with pytest.raises(ValueError, match="bytes is taken by ByteVocabulary"):
+        register("bytes")(WordVocabulary)
+    assert WordVocabulary.kind == "words"
+
+
+@pytest.mark.parametrize(
+    ("spec", "lines"),
+    [
+        ({"kind": "bytes"}, None),
+        ({"kind": "bytes", "file": "vocab.txt", "dropped": [10]}, ["97", "63"]),
+        ({"kind": "chars", "file": "vocab.txt"}, ['"a"', '" "']),
+        (
+            {
+                "kind": "words",
+                "file": "vocab.txt",
+                "line_end": "<eos>",
+                "both_ends": False,
+                "unknown": "<unk>",
+                "lower_case": False,
+            },
+            WORDS,
+        ),
+    ],
+)
+def test_specs_on_disk_stay_readable(tmp_path, spec, lines):
+    """These are in the manifest.json of every prepared corpus and the corpus.json of every model_dir."""
+    if lines:
+        (tmp_path / "vocab.txt").write_text("".join(line + "\n" for line in lines))
+    vocabulary = load_vocabulary(str(tmp_path), spec)
+    assert vocabulary.spec == spec
+    assert vocabulary.vocab_size == len(lines or range(256))

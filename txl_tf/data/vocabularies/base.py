@@ -1,0 +1,133 @@
+"""What every vocabulary offers: text to token ids and back, outside the graph and inside it.
+
+Every Vocabulary is a tf.Module, so whatever it needs inside the graph (tables, their asset files) travels in a
+SavedModel with the module that owns it. On disk a vocabulary is a file plus a `spec`, a small dict that goes into
+somebody's JSON; registry.load_vocabulary puts the two together.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.errors import InputError
+from txl_tf.files import write_atomically
+
+# What str.split() splits at, for RE2, which knows only ASCII by itself.
+WHITESPACE = r"[\s\v\x1c-\x1f\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]"
+
+
+@dataclasses.dataclass(frozen=True)
+class SpecialTokens:
+    """The ids of tokens that stand for no text; None: the vocabulary has no such token.
+
+    Attributes:
+        unknown: stands for text that the vocabulary cannot spell.
+        cls: whose hidden state represents a whole example.
+        sep: ends each text of an example.
+        pad: fills rows up to one length.
+        mask: stands where a token is hidden.
+        end_of_document: follows the last token of a document.
+    """
+
+    unknown: int | None = None
+    cls: int | None = None
+    sep: int | None = None
+    pad: int | None = None
+    mask: int | None = None
+    end_of_document: int | None = None
+
+
+_NAMES = {"cls": "classification", "sep": "separator", "pad": "padding", "end_of_document": "end-of-document"}
+
+
+class Vocabulary(tf.Module, abc.ABC):
+    """What all vocabularies offer.
+
+    Attributes:
+        unit: "byte", "char", "word" or "subword".
+        vocab_size: V.
+        start_token: the id to condition on where there is no prompt: what ends a line in this corpus.
+        special: ids of the special tokens there are. Code that cannot do without one asks `special_token`.
+        kind: its name in the registry and in `spec`; `registry.register` sets it.
+        origin: the directory it was loaded from, for messages; None: it was made here.
+        spec: JSON-able; names the files in `save`'s directory.
+    """
+
+    unit: str
+    vocab_size: int
+    start_token: int
+    special: SpecialTokens = SpecialTokens()
+    kind: str
+    origin: str | None = None
+
+    @property
+    @abc.abstractmethod
+    def spec(self) -> dict[str, Any]:
+        """What load_vocabulary needs beside the files."""
+
+    @classmethod
+    @abc.abstractmethod
+    def load(cls, directory: str, spec: dict[str, Any]) -> Vocabulary:
+        """The vocabulary that `save` wrote into `directory`."""
+
+    @abc.abstractmethod
+    def save(self, directory: str) -> None:
+        """Writes the vocabulary's files into an existing directory."""
+
+    @abc.abstractmethod
+    def encode(self, text: str | bytes) -> np.ndarray:
+        """str or UTF-8 bytes -> int32 ids [n]."""
+
+    @abc.abstractmethod
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """Ids [n] -> bytes. decode_bytes(a) + decode_bytes(b) == decode_bytes(a + b), for printing as text is made."""
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Ids [n] -> str; bytes that are not UTF-8 become U+FFFD."""
+        return self.decode_bytes(ids).decode("utf-8", "replace")
+
+    @abc.abstractmethod
+    def encode_tensor(self, strings: tf.Tensor) -> tf.RaggedTensor:
+        """Strings [B] -> int32 RaggedTensor [B, None], in TensorFlow ops."""
+
+    @abc.abstractmethod
+    def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
+        """Ids, RaggedTensor or Tensor [B, T] -> strings [B], in TensorFlow ops."""
+
+    def describe(self, token: int) -> str:
+        """How one id reads in a listing."""
+        data = self.decode_bytes([token])
+        try:
+            return json.dumps(data.decode(), ensure_ascii=False)
+        except UnicodeDecodeError:
+            return repr(data)[1:]
+
+    def special_token(self, name: str) -> int:
+        """The id of a special token that the caller cannot do without.
+
+        Args:
+            name: a field of SpecialTokens.
+
+        Raises:
+            InputError: the vocabulary has no such token.
+        """
+        token = getattr(self.special, name)
+        if token is None:
+            which = f"the vocabulary of {self.origin}" if self.origin else f"this vocabulary of {self.unit}s"
+            raise InputError(
+                f"{which} has no {_NAMES.get(name, name)} token: "
+                "prepare the data with --vocab=sentencepiece and --vocab_size, which makes one that has"
+            )
+        return token
+
+
+def write_lines(directory: str, name: str, lines: Iterable[str]) -> None:
+    """Writes a text file, one item a line."""
+    write_atomically(tf.io.gfile.join(directory, name), "".join(line + "\n" for line in lines))

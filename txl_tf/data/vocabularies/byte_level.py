@@ -1,0 +1,85 @@
+"""Bytes as tokens: all 256, or a corpus's own list of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.data.vocabularies.base import Vocabulary, write_lines
+from txl_tf.data.vocabularies.registry import register
+from txl_tf.files import read_lines
+
+
+@register("bytes")
+class ByteVocabulary(Vocabulary):
+    """Bytes: all 256 as themselves, or a list of symbols (enwik8).
+
+    With a list, bytes in `dropped` are left out of the text, as the corpus left them out, and any other byte that is
+    not listed reads as "?" (or as the most frequent symbol where even that is not listed).
+
+    Args:
+        symbols: byte values by id; None: all 256, byte b having id b.
+        dropped: byte values to leave out.
+    """
+
+    unit = "byte"
+    FILE = "vocab.txt"
+
+    def __init__(self, symbols: Sequence[int] | None = None, dropped: Sequence[int] = ()):
+        super().__init__(name="byte_vocabulary")
+        self._identity = symbols is None
+        self._symbols = np.arange(256, dtype=np.uint8) if symbols is None else np.array(symbols, np.uint8)
+        self._dropped = tuple(int(value) for value in dropped)
+        self.vocab_size = len(self._symbols)
+        self._ids = np.full(256, -1, np.int32)
+        self._ids[self._symbols] = np.arange(self.vocab_size)
+        unknown = max(int(self._ids[ord("?")]), 0)
+        self._ids[self._ids < 0] = unknown
+        self._ids[list(self._dropped)] = -1
+        newline = int(self._ids[ord("\n")]) if ord("\n") in self._symbols else -1
+        self.start_token = newline if newline >= 0 else max(int(self._ids[ord(" ")]), 0)
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """See Vocabulary."""
+        if self._identity:
+            return {"kind": self.kind}
+        return {"kind": self.kind, "file": self.FILE, "dropped": list(self._dropped)}
+
+    @classmethod
+    def load(cls, directory: str, spec: dict[str, Any]) -> ByteVocabulary:
+        """The vocabulary that `save` wrote."""
+        if "file" not in spec:
+            return cls()
+        return cls([int(line) for line in read_lines(tf.io.gfile.join(directory, spec["file"]))], spec["dropped"])
+
+    def save(self, directory: str) -> None:
+        """One byte value a line, in decimal; nothing where all 256 stand for themselves."""
+        if not self._identity:
+            write_lines(directory, self.FILE, [str(value) for value in self._symbols])
+
+    def encode(self, text: str | bytes) -> np.ndarray:
+        """See Vocabulary and the class."""
+        data = text.encode() if isinstance(text, str) else text
+        ids = self._ids[np.frombuffer(data, np.uint8)]
+        return ids[ids >= 0] if self._dropped else ids
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """See Vocabulary."""
+        return self._symbols[np.asarray(ids, np.int64)].tobytes()
+
+    def encode_tensor(self, strings: tf.Tensor) -> tf.RaggedTensor:
+        """See Vocabulary."""
+        # One decode_raw over the joined strings: it wants strings of one length, and a batch has many.
+        data = tf.io.decode_raw(tf.strings.reduce_join(strings), tf.uint8)
+        ids = tf.gather(tf.constant(self._ids), tf.cast(data, tf.int32))
+        ragged = tf.RaggedTensor.from_row_lengths(ids, tf.cast(tf.strings.length(strings), tf.int64))
+        return tf.ragged.boolean_mask(ragged, ragged >= 0) if self._dropped else ragged
+
+    def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
+        """See Vocabulary."""
+        characters = tf.constant([bytes([value]) for value in self._symbols])
+        return tf.strings.reduce_join(tf.gather(characters, ids), axis=-1)

@@ -1,0 +1,78 @@
+"""Unicode characters as tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.data.vocabularies.base import Vocabulary, write_lines
+from txl_tf.data.vocabularies.registry import register
+from txl_tf.files import read_lines
+
+
+@register("chars")
+class CharVocabulary(Vocabulary):
+    """Unicode characters (text8). A character that is not listed reads as a space, or as id 0.
+
+    Args:
+        symbols: one character an id.
+    """
+
+    unit = "char"
+    FILE = "vocab.txt"
+
+    def __init__(self, symbols: Iterable[str]):
+        super().__init__(name="char_vocabulary")
+        self._symbols = np.array(list(symbols), dtype=object)
+        self.vocab_size = len(self._symbols)
+        codes = np.array([ord(symbol) for symbol in self._symbols], np.int32)
+        # A sorted list to search: no table, hence nothing to initialise or to carry in a SavedModel.
+        self._order = np.argsort(codes).astype(np.int32)
+        self._codes = codes[self._order]
+        ids = dict(zip(self._symbols, range(self.vocab_size), strict=True))
+        self._unknown = ids.get(" ", 0)
+        self.start_token = ids.get("\n", self._unknown)
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """See Vocabulary."""
+        return {"kind": self.kind, "file": self.FILE}
+
+    @classmethod
+    def load(cls, directory: str, spec: dict[str, Any]) -> CharVocabulary:
+        """The vocabulary that `save` wrote."""
+        return cls([json.loads(line) for line in read_lines(tf.io.gfile.join(directory, spec["file"]))])
+
+    def save(self, directory: str) -> None:
+        """One character a line, as a JSON string."""
+        write_lines(directory, self.FILE, [json.dumps(symbol, ensure_ascii=False) for symbol in self._symbols])
+
+    def encode(self, text: str | bytes) -> np.ndarray:
+        """See Vocabulary."""
+        text = text if isinstance(text, str) else text.decode("utf-8", "replace")
+        codes = np.frombuffer(text.encode("utf-32-le", "replace"), np.int32)
+        return self._search(np, codes)
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """See Vocabulary."""
+        return "".join([self._symbols[token] for token in ids]).encode()
+
+    def encode_tensor(self, strings: tf.Tensor) -> tf.RaggedTensor:
+        """See Vocabulary."""
+        codes = tf.strings.unicode_decode(strings, "UTF-8")
+        return codes.with_flat_values(self._search(tf, codes.flat_values))
+
+    def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
+        """See Vocabulary."""
+        return tf.strings.reduce_join(tf.gather(tf.constant(self._symbols.tolist()), ids), axis=-1)
+
+    def _search(self, xp, codes):
+        """Code points [n] -> ids [n]; `xp` is numpy or TensorFlow."""
+        place = xp.minimum(xp.searchsorted(self._codes, codes), self.vocab_size - 1)
+        found = (xp.gather(self._codes, place) if xp is tf else self._codes[place]) == codes
+        ids = xp.gather(self._order, place) if xp is tf else self._order[place]
+        return xp.where(found, ids, np.int32(self._unknown))

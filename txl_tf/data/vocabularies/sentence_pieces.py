@@ -1,0 +1,111 @@
+"""Subwords of a SentencePiece model, through tensorflow-text.
+
+A model that knows special pieces by the names XLNet gave them (<cls>, <sep>, ..) offers them as `special`. Those that
+subword_training.py makes have them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.data.vocabularies.base import SpecialTokens, Vocabulary
+from txl_tf.data.vocabularies.registry import register
+from txl_tf.errors import InputError
+from txl_tf.files import read_bytes
+
+SPACE = "\u2581"  # SentencePiece's sign for a space
+
+# The fields of SpecialTokens as pieces.
+SPECIAL_PIECES = {
+    "unknown": "<unk>",
+    "cls": "<cls>",
+    "sep": "<sep>",
+    "pad": "<pad>",
+    "mask": "<mask>",
+    "end_of_document": "<eod>",
+}
+# Pieces that stand for no text. No text is encoded as one of them, whatever it says.
+_CONTROL_PIECES = {"<s>", "</s>", *SPECIAL_PIECES.values()} - {"<unk>"}
+
+
+@register("sentencepiece")
+class SubwordVocabulary(Vocabulary):
+    """A SentencePiece model as it is: the model decides what becomes of spaces, newlines and unknown characters.
+
+    Args:
+        model: the serialised model, bytes.
+    """
+
+    unit = "subword"
+    FILE = "sentencepiece.model"
+
+    def __init__(self, model: bytes):
+        super().__init__(name="subword_vocabulary")
+        import tensorflow_text  # here, because it takes a while to load and only such vocabularies need it
+
+        self._model = model
+        try:
+            self._tokenizer = tensorflow_text.SentencepieceTokenizer(model)
+            self.vocab_size = int(self._tokenizer.vocab_size())
+            pieces = self._tokenizer.id_to_string(tf.range(self.vocab_size)).numpy()
+        except tf.errors.OpError as error:
+            raise InputError(f"not a SentencePiece model: {one_line(error)}") from error
+        # No list or dict may be an attribute: tf.Module would wrap and track every piece.
+        self._names = np.array([piece.decode() for piece in pieces], dtype=object)
+        self._texts = np.array([_text(name) for name in self._names], dtype=object)
+        id_of = dict(zip(self._names, range(self.vocab_size), strict=True))
+        self.special = SpecialTokens(**{field: id_of.get(piece) for field, piece in SPECIAL_PIECES.items()})
+        newline = self._tokenizer.tokenize(["\n"])[0].numpy()
+        self.start_token = int(newline[-1]) if len(newline) else 0
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """See Vocabulary."""
+        return {"kind": self.kind, "file": self.FILE}
+
+    @classmethod
+    def load(cls, directory: str, spec: dict[str, Any]) -> SubwordVocabulary:
+        """The vocabulary that `save` wrote."""
+        options = {name: value for name, value in spec.items() if name not in ("kind", "file")}
+        return cls(read_bytes(tf.io.gfile.join(directory, spec["file"])), **options)
+
+    def save(self, directory: str) -> None:
+        """The model file, as SentencePiece's own tools read it."""
+        with tf.io.gfile.GFile(tf.io.gfile.join(directory, self.FILE), "wb") as file:
+            file.write(self._model)
+
+    def encode(self, text: str | bytes) -> np.ndarray:
+        """See Vocabulary; line by line, because SentencePiece takes more than linear time."""
+        data = text.encode() if isinstance(text, str) else text
+        lines = data.splitlines(keepends=True)
+        return self._tokenizer.tokenize(lines).flat_values.numpy() if lines else np.zeros(0, np.int32)
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """See Vocabulary. Control pieces such as <sep> stand for no text."""
+        return b"".join([self._texts[token] for token in ids])
+
+    def encode_tensor(self, strings: tf.Tensor) -> tf.RaggedTensor:
+        """See Vocabulary."""
+        return self._tokenizer.tokenize(strings)
+
+    def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
+        """See Vocabulary."""
+        return tf.strings.reduce_join(tf.gather(tf.constant(self._texts.tolist()), ids), axis=-1)
+
+    def describe(self, token: int) -> str:
+        """See Vocabulary; control pieces by their names."""
+        name = self._names[token]
+        return name if name in _CONTROL_PIECES else super().describe(token)
+
+
+def _text(piece: str) -> bytes:
+    """What a piece stands for."""
+    if piece in _CONTROL_PIECES:
+        return b""
+    if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
+        return bytes([int(piece[3:5], 16)])
+    return piece.replace(SPACE, " ").encode()

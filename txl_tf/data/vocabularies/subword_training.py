@@ -1,0 +1,79 @@
+"""Training a SentencePiece model on the words of a corpus.
+
+Models trained here keep text as it is (no normalisation, no added spaces, bytes for characters they do not know), so
+decode(encode(text)) == text for any valid UTF-8 without "\\u2581", SentencePiece's own sign for a space. They have
+XLNet's special pieces with XLNet's ids, so that a corpus made with them serves either family of models.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping
+
+from txl_tf.data.vocabularies.sentence_pieces import SPACE
+from txl_tf.errors import InputError
+
+# The trainer numbers these 0, 1 and 2, and then the others.
+_FIRST = ["<unk>", "<s>", "</s>"]
+_CONTROL = ["<cls>", "<sep>", "<pad>", "<mask>", "<eod>"]
+_USER_DEFINED = ["<eop>"]
+_MAX_PIECE_CHARACTERS = 16
+_MAX_TRAINING_WORDS = 300_000
+
+
+def train(counts: Mapping[str, int], vocab_size: int) -> bytes:
+    """Trains a byte-pair model. The same counts make the same model.
+
+    Args:
+        counts: {word: how often}; words have no white space, except that "\\n" may be one. It teaches nothing: a byte
+            stands for it.
+        vocab_size: of the model: 9 special pieces, 256 bytes, the characters that cover all but 1 in 10,000 of the
+            text, and merges for the rest.
+
+    Returns:
+        The serialised model.
+
+    Raises:
+        InputError: there are no words, `vocab_size` leaves no place for the characters, or the text has too few pairs
+            for it.
+    """
+    import sentencepiece  # here, because only training needs it
+
+    # The trainer learns nothing from words that are spelled like special pieces. Some corpora are full of one, "<unk>".
+    spelled_alike = [f"{SPACE}{piece}" for piece in [*_FIRST, *_CONTROL] if piece in counts]
+    words = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_MAX_TRAINING_WORDS]
+    # A line with another tab would be no pair of a word and its count.
+    lines = [f" {word}\t{count}" for word, count in words if word and word != "\n" and "\t" not in word]
+    if not lines:
+        raise InputError("there are no words to train a SentencePiece model on: give a text that is not empty")
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            input_format="tsv",
+            model_writer=model,
+            model_type="bpe",
+            vocab_size=vocab_size,
+            character_coverage=0.9999,
+            byte_fallback=True,
+            max_sentencepiece_length=_MAX_PIECE_CHARACTERS,
+            control_symbols=_CONTROL,
+            user_defined_symbols=[*_USER_DEFINED, *spelled_alike],
+            normalization_rule_name="identity",
+            add_dummy_prefix=False,
+            remove_extra_whitespaces=False,
+            minloglevel=4,
+        )
+    except RuntimeError as error:
+        raise InputError(_in_words(str(error), vocab_size)) from error
+    return model.getvalue()
+
+
+def _in_words(message: str, vocab_size: int) -> str:
+    """One line for what SentencePiece's trainer says."""
+    if least := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
+        return f"--vocab_size={vocab_size} is too small: {least[1]} special pieces, bytes and characters come first"
+    if most := re.search(r"Vocabulary size too high .* value <= (\d+)", message):
+        return f"--vocab_size={vocab_size} is too large for this text: {most[1]} is most"
+    return f"no SentencePiece model can be trained on this text: {' '.join(message.split())}"

@@ -1,0 +1,132 @@
+"""Words between white space as tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.data.vocabularies.base import WHITESPACE, SpecialTokens, Vocabulary, write_lines
+from txl_tf.data.vocabularies.registry import register
+from txl_tf.errors import InputError
+from txl_tf.files import read_lines
+
+
+@register("words")
+class WordVocabulary(Vocabulary):
+    """Words between white space; ends of lines are tokens; any other word is `unknown`.
+
+    A newline in a text is an end of a line. `encode` adds none of its own, so that a prompt can stop mid-line.
+    Round trip: decode(encode(text)) == text with single spaces and without unknown words; ids come back exactly.
+
+    Args:
+        words: by id. Must hold `unknown` and `line_end`.
+        line_end: the token that ends a line, "<eos>".
+        both_ends: lines also begin with it (lm1b), so that a newline between two lines is two tokens.
+        unknown: the token for words that are not listed.
+        lower_case: lower text first (ptb).
+    """
+
+    unit = "word"
+    FILE = "vocab.txt"
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        line_end: str = "<eos>",
+        both_ends: bool = False,
+        unknown: str = "<unk>",
+        lower_case: bool = False,
+    ):
+        super().__init__(name="word_vocabulary")
+        # No list or dict may be an attribute: tf.Module would wrap and track every word.
+        self._words = np.array(words, dtype=object)
+        self._options = {
+            "line_end": line_end,
+            "both_ends": both_ends,
+            "unknown": unknown,
+            "lower_case": lower_case,
+        }
+        self.vocab_size = len(self._words)
+        ids = dict(zip(self._words, range(self.vocab_size), strict=True))
+        for token in (line_end, unknown):
+            if token not in ids:
+                raise InputError(f"the word list has no {token}: add it as a line of its own")
+        if len(ids) != self.vocab_size:
+            raise InputError("the word list has a word twice: every word has one line")
+        self._id_of = ids.get
+        self._unknown = ids[unknown]
+        self.special = SpecialTokens(unknown=ids[unknown])
+        self.start_token = ids[line_end]
+        self._tables = None
+        self._newline = f" {line_end} {line_end} " if both_ends else f" {line_end} "
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """See Vocabulary."""
+        return {"kind": self.kind, "file": self.FILE, **self._options}
+
+    @classmethod
+    def load(cls, directory: str, spec: dict[str, Any]) -> WordVocabulary:
+        """The vocabulary that `save` wrote."""
+        options = {name: value for name, value in spec.items() if name not in ("kind", "file")}
+        return cls(read_lines(tf.io.gfile.join(directory, spec["file"])), **options)
+
+    def save(self, directory: str) -> None:
+        """One word a line."""
+        write_lines(directory, self.FILE, self._words)
+
+    def encode(self, text: str | bytes) -> np.ndarray:
+        """See Vocabulary and the class."""
+        text = text if isinstance(text, str) else text.decode("utf-8", "replace")
+        text = text.lower() if self._options["lower_case"] else text
+        words = text.replace("\n", self._newline).split()
+        return self.ids(words)
+
+    def ids(self, words: Sequence[str]) -> np.ndarray:
+        """Ids [n] of words that are words already."""
+        return np.fromiter((self._id_of(word, self._unknown) for word in words), np.int32, len(words))
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """Words each followed by a space, ends of lines as newlines."""
+        pieces = ["\n" if token == self.start_token else self._words[token] + " " for token in ids]
+        return "".join(pieces).encode()
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """See Vocabulary; without the spaces before newlines and at the end."""
+        text = super().decode(ids).replace(" \n", "\n").removesuffix(" ")
+        return text.replace("\n\n", "\n") if self._options["both_ends"] else text
+
+    def encode_tensor(self, strings: tf.Tensor) -> tf.RaggedTensor:
+        """See Vocabulary."""
+        if self._options["lower_case"]:
+            strings = tf.strings.lower(strings, encoding="utf-8")
+        strings = tf.strings.regex_replace(strings, "\n", self._newline)
+        words = tf.strings.split(tf.strings.regex_replace(strings, WHITESPACE, " "))
+        return words.with_flat_values(self._look_up(0, words.flat_values))
+
+    def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
+        """See Vocabulary."""
+        ragged = ids if isinstance(ids, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(ids)
+        flat = tf.cast(ragged.flat_values, tf.int32)
+        words = tf.where(flat == self.start_token, "\n", self._look_up(1, flat) + " ")
+        text = tf.strings.reduce_join(ragged.with_flat_values(words), axis=-1)
+        text = tf.strings.regex_replace(tf.strings.regex_replace(text, " \n", "\n"), " $", "")
+        return tf.strings.regex_replace(text, "\n\n", "\n") if self._options["both_ends"] else text
+
+    def describe(self, token: int) -> str:
+        """See Vocabulary."""
+        return self._words[token]
+
+    def _look_up(self, direction: int, keys: tf.Tensor) -> tf.Tensor:
+        """Words to ids (direction 0) or ids to words (1), in tables that are made when first needed."""
+        if self._tables is None:
+            with tf.init_scope():  # outside of whatever function is being traced
+                words, ids = tf.constant(self._words.tolist()), tf.range(self.vocab_size)
+                self._tables = (
+                    tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(words, ids), self._unknown),
+                    tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(ids, words), ""),
+                )
+        return self._tables[direction].lookup(keys)

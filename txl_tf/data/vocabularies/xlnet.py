@@ -1,0 +1,106 @@
+"""XLNet's tokens: the published SentencePiece model with the clean-up and the comma rule of the official code."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.data.vocabularies.registry import register
+from txl_tf.data.vocabularies.sentence_pieces import SPACE, SPECIAL_PIECES, SubwordVocabulary
+from txl_tf.data.vocabularies.xlnet_text import CleanUp
+from txl_tf.errors import InputError
+
+
+@register("xlnet")
+class XLNetVocabulary(SubwordVocabulary):
+    """A SentencePiece model used as XLNet's official code uses it.
+
+    Text is cleaned (see CleanUp), cut into pieces, and a piece that ends in a digit and a comma is replaced by the
+    pieces of what is before the comma and the comma. Each line is encoded by itself, inside the graph as outside, which
+    gives the ids of the whole text in linear time. No token stands for the end of a line. decode(encode(text)) is the
+    cleaned text: double spaces, ends of lines and accents do not come back.
+
+    Args:
+        model: the serialised model, bytes. Must have every piece of SPECIAL_PIECES.
+        lower_case, keep_accents, remove_space: see CleanUp.
+
+    Raises:
+        InputError: not a SentencePiece model, or one without XLNet's special pieces.
+    """
+
+    FILE = "spiece.model"
+
+    def __init__(self, model: bytes, lower_case: bool = False, keep_accents: bool = False, remove_space: bool = True):
+        super().__init__(model)
+        missing = [SPECIAL_PIECES[name] for name, token in dataclasses.asdict(self.special).items() if token is None]
+        if missing:
+            raise InputError(
+                f"this SentencePiece model is not one of XLNet's: it has no {', '.join(missing)}; "
+                "give XLNet's spiece.model, or use the model with --vocab=sentencepiece"
+            )
+        self._clean_up = CleanUp(lower_case, keep_accents, remove_space)
+        self._replacements, self._replacement_ends = self._comma_rule()
+        self.start_token = self.special.end_of_document
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """See Vocabulary."""
+        return {"kind": self.kind, "file": self.FILE, **dataclasses.asdict(self._clean_up)}
+
+    def encode(self, text: str | bytes) -> np.ndarray:
+        """See Vocabulary and the class."""
+        data = text.encode("utf-8", "replace") if isinstance(text, str) else text
+        return self._encode_lines(tf.constant(data.split(b"\n"))).flat_values.numpy()
+
+    def encode_documents(self, text: str | bytes) -> np.ndarray:
+        """Whole lines -> int32 ids [n], where each blank line is an end-of-document token, as in XLNet's text files."""
+        data = text.encode("utf-8", "replace") if isinstance(text, str) else text
+        lines = data.removesuffix(b"\n").split(b"\n")
+        if not data:
+            return np.zeros(0, np.int32)
+        ids = self._encode_lines(tf.constant(lines))
+        blank = np.array([not line.decode("utf-8", "replace").strip() for line in lines])
+        ends = tf.RaggedTensor.from_row_lengths(
+            tf.fill([blank.sum()], self.special.end_of_document), blank.astype(np.int64)
+        )
+        return tf.concat([ids, ends], axis=1).flat_values.numpy()
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """See Vocabulary; without the space in front of the first word."""
+        return super().decode(ids).removeprefix(" ")
+
+    def encode_tensor(self, strings: tf.Tensor) -> tf.RaggedTensor:
+        """See Vocabulary and the class."""
+        lines = tf.strings.split(strings, "\n")
+        return lines.with_flat_values(self._encode_lines(lines.flat_values)).merge_dims(1, 2)
+
+    def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
+        """See Vocabulary; without the space in front of the first word."""
+        return tf.strings.regex_replace(super().decode_tensor(ids), "^ ", "")
+
+    def _encode_lines(self, lines: tf.Tensor) -> tf.RaggedTensor:
+        """Strings [n] without newlines -> ids [n, None]."""
+        ids = self._tokenizer.tokenize(self._clean_up(lines))
+        replaced = tf.RaggedTensor.from_row_limits(self._replacements, self._replacement_ends, validate=False)
+        return ids.with_flat_values(tf.gather(replaced, ids.flat_values)).merge_dims(1, 2)
+
+    def _comma_rule(self) -> tuple[np.ndarray, np.ndarray]:
+        """What becomes of each id, as (ids, end of each id's row): most stay as they are."""
+        id_of = dict(zip(self._names, range(self.vocab_size), strict=True))
+        rows = [[token] for token in range(self.vocab_size)]
+        for token, piece in enumerate(self._names):
+            if piece[-1:] != "," or not piece[-2:-1].isdigit():
+                continue
+            before = self._tokenizer.tokenize([piece[:-1].replace(SPACE, "")])[0].numpy().tolist()
+            first = self._names[before[0]]
+            if not piece.startswith(SPACE) and first.startswith(SPACE):
+                # SentencePiece put a space in front, which was not there.
+                rest = [id_of.get(first[1:], self.special.unknown)] if len(first) > 1 else []
+                before = rest + before[1:]
+            rows[token] = [*before, id_of.get(",", self.special.unknown)]
+        ends = np.cumsum([len(row) for row in rows])
+        return np.concatenate(rows).astype(np.int32), ends.astype(np.int64)

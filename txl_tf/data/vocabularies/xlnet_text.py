@@ -1,0 +1,78 @@
+"""XLNet's clean-up of text before SentencePiece sees it, in TensorFlow ops.
+
+The order is that of the official code: white space, quotes, accents, case. Each step is a function of its own on
+strings of any shape, so that a variant which also tells where each character came from can follow the same steps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import sys
+import unicodedata
+
+import tensorflow as tf
+
+from txl_tf.data.vocabularies.base import WHITESPACE
+
+
+@dataclasses.dataclass(frozen=True)
+class CleanUp:
+    """The clean-up as a function of strings.
+
+    Attributes:
+        lower_case: for uncased models; the released ones are cased. TensorFlow knows the cases of Unicode 13: 40
+            letters of later versions stay as they are.
+        keep_accents: leave accented letters as they are, in whatever Unicode form they come.
+        remove_space: one space between words and none at the ends.
+    """
+
+    lower_case: bool = False
+    keep_accents: bool = False
+    remove_space: bool = True
+
+    def __call__(self, strings: tf.Tensor) -> tf.Tensor:
+        """UTF-8 strings of any shape -> strings of the same shape."""
+        if self.remove_space:
+            strings = remove_space(strings)
+        strings = plain_quotes(strings)
+        if not self.keep_accents:
+            strings = remove_accents(strings)
+        return lower_case(strings) if self.lower_case else strings
+
+
+def remove_space(strings: tf.Tensor) -> tf.Tensor:
+    """Single spaces between words and none at the ends, as Python's split and join make them."""
+    return tf.strings.strip(tf.strings.regex_replace(strings, WHITESPACE + "+", " "))
+
+
+def plain_quotes(strings: tf.Tensor) -> tf.Tensor:
+    """TeX's quotes, two backquotes or two apostrophes, become double quotes."""
+    return tf.strings.regex_replace(tf.strings.regex_replace(strings, "``", '"'), "''", '"')
+
+
+def remove_accents(strings: tf.Tensor) -> tf.Tensor:
+    """Compatibility decomposition (NFKD), then without the combining marks."""
+    import tensorflow_text  # here, because it takes a while to load
+
+    return tf.strings.regex_replace(tensorflow_text.normalize_utf8(strings, "NFKD"), combining_marks(), "")
+
+
+@functools.cache
+def combining_marks() -> str:
+    r"""A pattern for the characters with a combining class other than 0, by Python's Unicode tables.
+
+    It is not \p{Mn}: over 1,000 nonspacing marks have class 0 and stay (variation selectors, vowel signs of Indic
+    scripts), and some 25 spacing marks have a class and go (viramas, tone marks).
+    """
+    marks = [code for code in range(sys.maxunicode + 1) if unicodedata.combining(chr(code))]
+    runs = [list(run) for _, run in itertools.groupby(enumerate(marks), lambda item: item[1] - item[0])]
+    return "[" + "".join(rf"\x{{{run[0][1]:x}}}-\x{{{run[-1][1]:x}}}" for run in runs) + "]"
+
+
+def lower_case(strings: tf.Tensor) -> tf.Tensor:
+    """Lower case, by Unicode."""
+    # tf.strings.lower drops what follows a zero byte: a noncharacter stands in, as unknown to any model.
+    strings = tf.strings.regex_replace(strings, r"\x00", "\uffff")
+    return tf.strings.regex_replace(tf.strings.lower(strings, encoding="utf-8"), "\uffff", "\0")
