@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from txl_tf import choices, config
+from txl_tf import choices, families
 
 ROOT = pathlib.Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "txl_tf").rglob("*.py"))
@@ -22,17 +22,34 @@ ALLOWED = {
     "choices": set(),
     "files": {"errors"},
     "config": {"errors"},
-    "presets": {"config"},
     "layers": {"errors"},
     "data": {"choices", "config", "errors", "files"},
-    "models": {"config", "layers"},
+    "models": {"config", "errors", "layers"},
+    "objectives": {"config", "data", "errors", "layers", "models"},
+    "families": {"config", "data", "errors", "models", "objectives"},
     "distribute": {"choices", "errors"},
-    "model_dir": {"config", "data", "errors", "files", "models"},
-    "training": {"config", "data", "distribute", "errors", "files", "layers", "model_dir", "models"},
-    "inference": {"config", "data", "distribute", "errors", "files", "layers", "model_dir", "models"},
-    "published": {"config", "data", "errors", "files", "model_dir", "models"},
+    "model_dir": {"config", "data", "errors", "families", "files"},
+    "training": {
+        "config",
+        "data",
+        "distribute",
+        "errors",
+        "families",
+        "files",
+        "layers",
+        "model_dir",
+        "models",
+        "objectives",
+    },
+    "inference": {
+        *("config", "data", "distribute", "errors", "families", "files", "layers", "model_dir", "models", "objectives"),
+    },
+    "published": {"config", "data", "errors", "families", "files", "model_dir", "models"},
 }
-"""What each part of txl_tf may import, besides itself: config <- layers <- models <- {training, inference}."""
+"""What each part of txl_tf may import, besides itself.
+
+config <- layers <- models <- objectives <- families <- {training, inference}.
+"""
 
 
 def imported(path):
@@ -76,13 +93,12 @@ def test_choices_are_those_that_the_code_knows():
     """The flags take their choices from choices.py, which loads no TensorFlow; what is chosen is defined elsewhere."""
     from txl_tf.data.corpora import CORPORA
     from txl_tf.model_dir import WEIGHT_PARTS
-    from txl_tf.models.transformer_xl.presets import PRESETS
     from txl_tf.published.importing import FORMATS
 
     assert tuple(CORPORA) == choices.CORPORA
     assert tuple(WEIGHT_PARTS) == choices.WEIGHTS
     assert tuple(FORMATS) == choices.IMPORT_FORMATS
-    assert {preset.dataset for preset in PRESETS.values()} <= set(choices.DATASETS)
+    assert {preset.dataset for preset in families.presets().values()} <= set(choices.DATASETS)
 
 
 def test_every_distribution_that_is_imported_is_required():
@@ -105,10 +121,13 @@ def test_commits_are_linted_as_make_lint_does():
         assert command.strip().startswith(hook + " ")
 
 
-@pytest.mark.parametrize("group", ["TransformerXLConfig", "DataConfig", "TrainConfig", "EvalConfig"])
+GROUPS = {group for config in families.run_configs() for group in config.groups().values()}
+
+
+@pytest.mark.parametrize("group", sorted(GROUPS, key=str), ids=lambda group: group.__name__)
 def test_every_setting_is_read_somewhere(group):
-    code = "\n".join(path.read_text() for path in SOURCES if part(path) not in ("config", "presets", "__init__"))
-    for field in dataclasses.fields(getattr(config, group)):
+    code = "\n".join(path.read_text() for path in SOURCES if path.stem not in ("config", "presets", "__init__"))
+    for field in dataclasses.fields(group):
         assert re.search(rf"""\.{field.name}\b|"{field.name}\"""", code), f"nothing reads {group}.{field.name}"
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from txl_tf.data import encoding, manifest, pipeline, sources
+from txl_tf.data import encoding, lanes, manifest, sources
 from txl_tf.data.describe import describe
 from txl_tf.data.prepare import prepare
 from txl_tf.errors import InputError
@@ -28,9 +28,9 @@ def ids_of(corpus, split, index=0):
     """All tokens of a split's pass, as the reader gives them."""
     tokens = corpus.splits[split].tokens
     if index:
-        pairs = list(pipeline.training_batches(corpus, 1, tokens - 1, split=split, step=index).take(1))
+        pairs = list(lanes.training_batches(corpus, 1, tokens - 1, split=split, step=index).take(1))
     else:
-        pairs = list(pipeline.evaluation_batches(corpus, split, 1, tokens - 1))
+        pairs = list(lanes.evaluation_batches(corpus, split, 1, tokens - 1))
     ((inputs, targets),) = pairs
     return np.concatenate([inputs[0, :1], targets[0]])
 

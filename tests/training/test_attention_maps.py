@@ -60,7 +60,7 @@ def test_probabilities_are_those_the_layers_use(attn_type, pre_lnorm, rng, monke
         output = layer(inputs[n], **states)
         with monkeypatch.context() as patched:
             given = lambda query, key, value, *_, n=n, **__: tf.matmul(probabilities[:, n], value)  # noqa: E731
-            patched.setattr("txl_tf.layers.attention.attend", given)
+            patched.setattr("txl_tf.layers.memory_attention.attend", given)
             np.testing.assert_allclose(layer(inputs[n], **states), output, rtol=1e-11)
 
 

@@ -9,9 +9,10 @@ import keras
 import tensorflow as tf
 
 from txl_tf.layers.absolute_attention import AbsoluteAttention, LearnedAbsoluteAttention
-from txl_tf.layers.attention import Kernels, KeyValueRing, MemoryAttention, RelMultiHeadAttention
+from txl_tf.layers.attention import RelMultiHeadAttention
 from txl_tf.layers.dropout import TIME, dropout, split_seed
 from txl_tf.layers.feed_forward import FeedForward
+from txl_tf.layers.memory_attention import Kernels, KeyValueRing, MemoryAttention
 from txl_tf.layers.shaw_attention import ShawAttention
 
 ATTENTION: dict[str, type[MemoryAttention]] = {

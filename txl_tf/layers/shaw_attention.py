@@ -7,7 +7,7 @@ import typing
 import keras
 import tensorflow as tf
 
-from txl_tf.layers.attention import MemoryAttention, PositionDropout
+from txl_tf.layers.memory_attention import MemoryAttention, PositionDropout
 from txl_tf.layers.relative import key_distances
 
 

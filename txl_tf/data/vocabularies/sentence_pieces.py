@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from txl_tf.data.vocabularies.base import SpecialTokens, Vocabulary
 from txl_tf.data.vocabularies.registry import register
-from txl_tf.errors import InputError
+from txl_tf.errors import InputError, one_line
 from txl_tf.files import read_bytes
 
 SPACE = "\u2581"  # SentencePiece's sign for a space

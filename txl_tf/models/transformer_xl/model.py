@@ -9,11 +9,11 @@ import keras
 import tensorflow as tf
 
 from txl_tf.config import from_dict
-from txl_tf.layers.attention import PositionDropout
 from txl_tf.layers.chunked_softmax import Cluster
 from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.dropout import TIME, Seeds, dropout, split_seed, token_dropout
 from txl_tf.layers.embedding import AdaptiveEmbedding
+from txl_tf.layers.memory_attention import PositionDropout
 from txl_tf.layers.relative import visible_keys
 from txl_tf.layers.softmax import AdaptiveSoftmax
 from txl_tf.models.memory import Mems

@@ -1,0 +1,399 @@
+"""Multi-head attention over memory and segment, whatever kind of positions it has.
+
+Whatever depends on the kind is a method or attribute: the weights, what layers are told of positions, the operations to
+count, whether keys can be cached. The kinds are in attention.py, shaw_attention.py and absolute_attention.py.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from txl_tf.layers import scopes
+from txl_tf.layers.attention_core import attend
+from txl_tf.layers.dropout import checked_rate
+from txl_tf.layers.relative import visible_keys
+
+
+class KeyValueRing(typing.NamedTuple):
+    """The newest C keys and values of a layer, projected once: what inference keeps instead of hidden states.
+
+    New ones overwrite the oldest in place, so no token costs a copy of the rest. The slot after the newest, where the
+    next one goes, is the oldest.
+
+    keys, values: [B, H, C, d].
+    start: int32 scalar, the slot of the next token to be read; slot 0 comes after slot C - 1.
+    """
+
+    keys: tf.Tensor
+    values: tf.Tensor
+    start: tf.Tensor
+
+
+class Kernels(typing.NamedTuple):
+    """The projections as matrices; the query's is scaled by 1 / sqrt(d).
+
+    query, key, value: [D, H d].
+    output: [H d, D].
+    """
+
+    query: tf.Tensor
+    key: tf.Tensor
+    value: tf.Tensor
+    output: tf.Tensor
+
+
+class PositionDropout(typing.NamedTuple):
+    """The dropout of what layers are told of positions.
+
+    rate: of dropout.
+    seed: int32 [2], for positions that all lanes have in common.
+    embedding_seed: int32 [B, 2], that of the dropout of the embedded segment.
+    shared_axis: as for `dropout`.
+    """
+
+    rate: float = 0.0
+    seed: tf.Tensor | None = None
+    embedding_seed: tf.Tensor | None = None
+    shared_axis: int | None = None
+
+
+class MemoryAttention(keras.layers.Layer):
+    """Attention of a segment over its memory and itself. Subclasses say how it learns of positions.
+
+    A score is (query . key + what the subclass adds) / sqrt(d_head). No gradient flows into the memory.
+
+    Shapes: hidden [B, T, D], mems [B, M, D], K = M + T, result [B, T, D].
+
+    Args:
+        n_head: H.
+        d_head: size of one head, d.
+        dropatt: dropout rate of the attention probabilities.
+        init_std: the projections start as normal(0, init_std).
+
+    Attributes:
+        cacheable: whether keys, values and positions can be projected once and kept (`extend`): so where they do not
+            depend on which segment is read.
+        bidirectional: whether a query may see keys in its future.
+        shares_biases: whether layers can share biases, which are then passed to every call.
+        learns_through_memory: whether weights act on the memory before its keys are projected, and so need a gradient
+            through it.
+        options: the constructor's arguments that this kind of attention has beside those of all.
+
+    Raises:
+        ValueError: sizes that are not positive, inputs whose shapes do not fit together.
+    """
+
+    cacheable = False
+    bidirectional = False
+    shares_biases = False
+    learns_through_memory = False
+    options: tuple[str, ...] = ()
+
+    def __init__(self, n_head: int, d_head: int, *, dropatt: float = 0.0, init_std: float = 0.02, **kwargs):
+        super().__init__(**kwargs)
+        if n_head < 1 or d_head < 1:
+            raise ValueError(f"{type(self).__name__}: n_head and d_head must be positive, got {n_head} and {d_head}")
+        self.n_head = n_head
+        self.d_head = d_head
+        self.dropatt = checked_rate(dropatt, "dropatt", self)
+        self.init_std = init_std
+
+    def build(self, hidden_shape, mems_shape=None) -> None:
+        """Creates the projections for inputs [B, T, D]."""
+        d_model, heads = hidden_shape[-1], (self.n_head, self.d_head)
+        self.query_kernel = self._weight("query_kernel", d_model, *heads)
+        self.key_kernel = self._weight("key_kernel", d_model, *heads)
+        self.value_kernel = self._weight("value_kernel", d_model, *heads)
+        self.build_positions(d_model)
+        self.output_kernel = self._weight("output_kernel", *heads, d_model)
+
+    def build_positions(self, d_model: int) -> None:
+        """Creates the weights that stand for positions, if there are any."""
+
+    def call(
+        self,
+        hidden: tf.Tensor,
+        mems: tf.Tensor | None = None,
+        positions: tf.Tensor | None = None,
+        attention_mask: tf.Tensor | None = None,
+        biases: tuple[tf.Tensor, tf.Tensor] | None = None,
+        seed: tf.Tensor | None = None,
+        training: bool = False,
+    ) -> tf.Tensor:
+        """Attends from each position of the segment.
+
+        Args:
+            hidden: [B, T, D].
+            mems: [B, M, D] states before the segment, oldest first; None: no memory.
+            positions: what the subclass takes for the distances K-1, .., 0, and on to -(T-1) if bidirectional;
+                None: its default.
+            attention_mask: bool, true where a query may see a key, [T, K] or broadcastable to [B, H, T, K];
+                None: causal, or all keys if bidirectional.
+            biases: where layers share them: (u, v), each [H, d].
+            seed: int32 [2], [B, 2] or None, as for `dropout`.
+            training: whether to drop attention probabilities.
+
+        Returns:
+            [B, T, D].
+        """
+        hidden, memory = self.place(hidden, mems, positions)
+        return self.read(hidden, memory, positions, attention_mask, biases, seed, training)
+
+    def place(
+        self, hidden: tf.Tensor, mems: tf.Tensor | None = None, positions: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """The segment [B, T, D] and the memory [B, M, D], or None, that `read` takes.
+
+        Absolute positions are added here. No gradient flows into mems.
+        """
+        self._check(hidden, mems, positions)
+        return hidden, None if mems is None else tf.stop_gradient(mems)
+
+    def _check(self, hidden, mems, positions) -> None:
+        """ValueError, with sizes by name, for inputs whose shapes do not fit together."""
+        where = f"{type(self).__name__} {self.name}"
+        batch, t_len, d_model = hidden.shape if len(hidden.shape) == 3 else (None,) * 3
+        if t_len is None or d_model != self.query_kernel.shape[0]:
+            raise ValueError(
+                f"{where}: hidden must be [B, T, D] with T known and D={self.query_kernel.shape[0]}, got {hidden.shape}"
+            )
+        m_len = 0
+        if mems is not None:
+            fits = len(mems.shape) == 3 and mems.shape[1] is not None and mems.shape[2] == d_model
+            if not fits or (None not in (batch, mems.shape[0]) and batch != mems.shape[0]):
+                raise ValueError(f"{where}: mems must be [B, M, D] to hidden's {hidden.shape}, got {mems.shape}")
+            m_len = mems.shape[1]
+        if positions is not None:
+            *_, given, width = (*positions.shape, d_model) if len(positions.shape) == 1 else positions.shape
+            needed = m_len + t_len + (t_len - 1 if self.bidirectional else 0)
+            if given != needed or width != d_model:
+                raise ValueError(
+                    f"{where}: {m_len + t_len} keys (memory and segment) need {needed} positions, "
+                    f"[K] distances or [K, D] encodings, got {given} of shape {positions.shape}"
+                )
+
+    def read(
+        self,
+        hidden: tf.Tensor,
+        memory: tf.Tensor | None,
+        positions: tf.Tensor | None = None,
+        attention_mask: tf.Tensor | None = None,
+        biases: tuple[tf.Tensor, tf.Tensor] | None = None,
+        seed: tf.Tensor | None = None,
+        training: bool = False,
+        look: Callable[[tf.Tensor], None] | None = None,
+    ) -> tf.Tensor:
+        """What `call` does after `place`; a layer with pre-LN normalises in between.
+
+        Args:
+            hidden, memory: from `place`.
+            positions, attention_mask, biases, seed, training: as for `call`.
+            look: is given the attention probabilities [B, H, T, K], in the dtype of the weights.
+        """
+        t_len = hidden.shape[1]
+        k_len = t_len + (0 if memory is None else memory.shape[1])
+        if attention_mask is None:
+            attention_mask = self.default_mask(t_len, k_len - t_len)
+        elif any(size not in (1, n) for size, n in zip(attention_mask.shape[-2:], (t_len, k_len), strict=True)):
+            raise ValueError(
+                f"{type(self).__name__} {self.name}: attention_mask must end in [T, K] = [{t_len}, {k_len}], "
+                f"got {attention_mask.shape}"
+            )
+        if positions is None:
+            positions = self.default_positions(k_len, hidden)
+        kernels = self.kernels()
+        if memory is None:
+            key, value = self.project_context(hidden, kernels)
+        else:
+            key, value = (self._project_both(memory, hidden, kernel) for kernel in (kernels.key, kernels.value))
+        query, position = self.project_query(hidden, kernels), self.project_positions(positions)
+        content_query, position_query = self.content_query(query, biases), self.position_query(query, biases)
+        if look is not None:
+            parts = (content_query, key, position_query, position)
+            look(self._probabilities(*parts, attention_mask))
+        rate, causal = self.dropatt if training else 0.0, not self.bidirectional
+        weighted = attend(
+            content_query, key, value, attention_mask, position_query, position, rate, seed, causal=causal
+        )
+        return self.combine(weighted, kernels)
+
+    def _probabilities(self, content_query, key, position_query, position, mask) -> tf.Tensor:
+        """[B, H, T, K], in the dtype of the weights."""
+        content_query, key, position_query, position = (
+            None if part is None else tf.cast(part, self.variable_dtype)
+            for part in (content_query, key, position_query, position)
+        )
+        # Each key's value is its own number, one-hot.
+        numbers = tf.broadcast_to(tf.eye(key.shape[2], dtype=key.dtype), [*tf.unstack(tf.shape(key)[:3]), key.shape[2]])
+        return attend(content_query, key, numbers, mask, position_query, position, causal=not self.bidirectional)
+
+    def default_mask(self, t_len: int, m_len: int) -> tf.Tensor:
+        """The mask [T, K] where none is given."""
+        if self.bidirectional:
+            return tf.ones([t_len, m_len + t_len], tf.bool)
+        return visible_keys(t_len, m_len, self.window(m_len))
+
+    def layer_positions(
+        self, n_layer: int, hidden: tf.Tensor, m_len: int, clamp_len: int = -1, drop: PositionDropout | None = None
+    ) -> list[tf.Tensor | None]:
+        """The `positions` of each of N layers of this kind of attention.
+
+        Args:
+            n_layer: N.
+            hidden: the embedded segment [B, T, D], for its shape and dtype.
+            m_len: M.
+            clamp_len: distances beyond this one look alike; <= 0: all are told apart.
+            drop: dropout of the positions; None: none.
+        """
+        return [None] * n_layer
+
+    @staticmethod
+    def position_operations(k_len: int, scores: int, d_model: int, width: int) -> int:
+        """Operations of one layer's training step that positions need: see `training_flops`.
+
+        Args:
+            k_len: K.
+            scores: B T K.
+            d_model: D.
+            width: H d.
+        """
+        return 0
+
+    def window(self, m_len: int) -> int | None:
+        """With no mask given, the number of keys a query sees; None: all of its past."""
+        return None
+
+    def default_positions(self, k_len: int, hidden: tf.Tensor) -> tf.Tensor | None:
+        """The `positions` of K keys where none are given."""
+        return None
+
+    def project_positions(self, positions: tf.Tensor | None) -> tf.Tensor | None:
+        """The vectors [H, K, d'] that `position_query` meets; None: there are none."""
+        return None
+
+    def content_query(self, query: tf.Tensor, biases: tuple[tf.Tensor, tf.Tensor] | None) -> tf.Tensor:
+        """The queries [B, H, T, d] to be multiplied with the keys."""
+        return query
+
+    def position_query(self, query: tf.Tensor, biases: tuple[tf.Tensor, tf.Tensor] | None) -> tf.Tensor | None:
+        """The queries [B, H, T, d'] to be multiplied with `project_positions`; None: there are none."""
+        return None
+
+    def extend(
+        self,
+        hidden: tf.Tensor,
+        ring: KeyValueRing,
+        position: tf.Tensor,
+        attention_mask: tf.Tensor,
+        biases: tuple[tf.Tensor, tf.Tensor] | None = None,
+        kernels: Kernels | None = None,
+        block: int = 1,
+    ) -> tuple[tf.Tensor, KeyValueRing]:
+        """Attends from each position of the segment to the ring, into which the segment's own keys go first.
+
+        Args:
+            hidden: [B, T, D], T <= C.
+            ring: a KeyValueRing.
+            position: projected positions [H, C, d] of the distances C-1, .., 0.
+            attention_mask: as for `call`, its C columns from the oldest key to the newest.
+            biases: as for `call`.
+            kernels: what `kernels` makes, where the caller has made it once for many calls.
+            block: how many slots of the ring are written at a time; C, T and the ring's start are multiples of it.
+
+        Returns:
+            [B, T, D], and the ring with the segment's keys and values.
+        """
+        kernels = kernels or self.kernels()
+        key, value = self.project_context(hidden, kernels)
+        keys, values = (
+            _write(slots, new, ring.start, block) for slots, new in ((ring.keys, key), (ring.values, value))
+        )
+        start = (ring.start + hidden.shape[1]) % keys.shape[2]
+        query = self.project_query(hidden, kernels)
+        queries = self.content_query(query, biases), self.position_query(query, biases)
+        output = attend(queries[0], keys, values, attention_mask, queries[1], position, oldest=start)
+        return self.combine(output, kernels), KeyValueRing(keys, values, start)
+
+    def kernels(self) -> Kernels:
+        """The Kernels, as tensors.
+
+        A loop over tokens makes them outside: where a product of one row is by a matrix that was reshaped inside the
+        loop, XLA for CPU takes five times as long.
+        """
+        width = self.n_head * self.d_head
+        query, key, value = (
+            tf.reshape(kernel, [-1, width]) for kernel in (self.query_kernel, self.key_kernel, self.value_kernel)
+        )
+        return Kernels(query * self.d_head**-0.5, key, value, tf.reshape(self.output_kernel, [width, -1]))
+
+    def project_query(self, hidden: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """Queries of [B, T, D], scaled by 1 / sqrt(d): [B, H, T, d]."""
+        return self._split_heads(tf.einsum("btD,Dn->btn", hidden, kernels.query))
+
+    def project_context(self, context: tf.Tensor, kernels: Kernels) -> tuple[tf.Tensor, tf.Tensor]:
+        """Keys and values of [B, K, D]: each [B, H, K, d]."""
+        return tuple(
+            self._split_heads(tf.einsum("bkD,Dn->bkn", context, kernel)) for kernel in (kernels.key, kernels.value)
+        )
+
+    def _project_both(self, memory: tf.Tensor, hidden: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+        """[B, H, M + T, d], keys or values, of memory [B, M, D] and segment [B, T, D].
+
+        The gradient is TensorFlow's, but one matmul for the kernel, where two apart would have to be added up, and one
+        each for memory and segment, so that compilers drop the memory's where nothing wants it.
+        """
+
+        @tf.custom_gradient
+        def run(memory, hidden, kernel):
+            context = tf.concat([memory, hidden], axis=1)
+
+            def gradient(d_heads):
+                with tf.name_scope(scopes.ATTENTION):
+                    parts = tf.split(d_heads, [memory.shape[1], hidden.shape[1]], axis=2)
+                    d_memory, d_hidden = (tf.einsum("bkn,Dn->bkD", self._merge_heads(part), kernel) for part in parts)
+                    return d_memory, d_hidden, tf.einsum("bkD,bkn->Dn", context, self._merge_heads(d_heads))
+
+            return self._split_heads(tf.einsum("bkD,Dn->bkn", context, kernel)), gradient
+
+        return run(memory, hidden, kernel)
+
+    def combine(self, head_output: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+        """Weighted values [B, H, T, d] through the output projection: [B, T, D]."""
+        return tf.einsum("btn,nD->btD", self._merge_heads(head_output), kernels.output)
+
+    def _split_heads(self, merged: tf.Tensor) -> tf.Tensor:
+        """[B, K, H d] -> [B, H, K, d]."""
+        return tf.transpose(tf.reshape(merged, [-1, merged.shape[1], self.n_head, self.d_head]), [0, 2, 1, 3])
+
+    def _merge_heads(self, heads: tf.Tensor) -> tf.Tensor:
+        """[B, H, K, d] -> [B, K, H d]."""
+        return tf.reshape(tf.transpose(heads, [0, 2, 1, 3]), [-1, heads.shape[2], self.n_head * self.d_head])
+
+    def get_config(self) -> dict[str, typing.Any]:
+        """The constructor's arguments."""
+        names = ("n_head", "d_head", "dropatt", "init_std")
+        return super().get_config() | {name: getattr(self, name) for name in names}
+
+    def _weight(self, name: str, *shape: int, initializer=None) -> keras.Variable:
+        initializer = initializer or keras.initializers.RandomNormal(stddev=self.init_std)
+        return self.add_weight(name=name, shape=shape, initializer=initializer)
+
+    def _scaled(self, bias: tf.Tensor, query: tf.Tensor) -> tf.Tensor:
+        """A bias scaled like the queries, to be added to them."""
+        return tf.cast(bias * self.d_head**-0.5, query.dtype)
+
+
+def _write(slots: tf.Tensor, new: tf.Tensor, start: tf.Tensor, block: int) -> tf.Tensor:
+    """A ring's `slots` [B, H, C, d] with `new` [B, H, T, d] from slot `start` on; after the last comes the first."""
+    _, n_head, c_len, d_head = slots.shape
+    n_blocks = c_len // block
+    written = (start // block + tf.range(new.shape[2] // block)) % n_blocks
+    places = tf.range(tf.shape(slots)[0] * n_head)[:, None] * n_blocks + written
+    blocks = tf.tensor_scatter_nd_update(
+        tf.reshape(slots, [-1, block, d_head]), tf.reshape(places, [-1, 1]), tf.reshape(new, [-1, block, d_head])
+    )
+    return tf.reshape(blocks, [-1, n_head, c_len, d_head])
