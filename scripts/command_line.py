@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
 import sys
 
@@ -11,6 +12,7 @@ from absl import app, flags, logging
 
 from txl_tf.config import Config, EvalConfig, ModelConfig, field_types, update
 from txl_tf.errors import InputError
+from txl_tf.inference import samplers
 
 
 def run(main):
@@ -125,6 +127,28 @@ def given_reach():
         for config_class, names in REACH_FLAGS.items()
         for name, value in given_flags(config_class, only=names).items()
     }
+
+
+def define_sampling_flags():
+    """A flag for every setting of sampling."""
+    for setting in samplers.SETTINGS:
+        define = flags.DEFINE_integer if setting.kind is int else flags.DEFINE_float
+        define(setting.name, setting.default, f"{setting.help} ({setting.range})")
+        flags.register_validator(setting.name, functools.partial(_check_sampling, setting))
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[setting.name])
+
+
+def _check_sampling(setting, value):
+    try:
+        setting.check(value)
+    except InputError as error:
+        raise flags.ValidationError(str(error)) from error
+    return True
+
+
+def given_sampling():
+    """The values of those flags: {name: value}, as `LanguageModel.generate` takes them."""
+    return {name: flags.FLAGS[name].value for name in samplers.names()}
 
 
 def define_checkpoint_flag():
