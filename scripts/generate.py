@@ -3,6 +3,9 @@
     python scripts/generate.py --model_dir=runs/demo --prompt="def main(" --max_tokens=400 --temperature=0.8
 
 Memory is as long as in evaluation (config.json, "eval" group); --mem_len gives it another length without retraining.
+With --nosame_length the prompt is read as the model with mems reads segments: all of it but the last token in as many
+segments of 64 tokens as there are, each token seeing the memory before its segment and the segment up to itself; the
+rest and what is made token by token.
 """
 
 import sys

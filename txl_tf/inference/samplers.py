@@ -139,8 +139,9 @@ def _typical(logits, seen, p):
 
 
 def _reach(probability, p):
-    """Which of the probabilities [B, V], in their order, are needed to reach p: the first always."""
-    return (tf.cumsum(probability, axis=-1, exclusive=True) < p) | (tf.range(probability.shape[-1]) == 0)
+    """Which of the probabilities [B, V], in their order, are needed to reach p: the first always, all for 1."""
+    reached = tf.cumsum(probability, axis=-1, exclusive=True)  # rounding may make it 1 before the last
+    return (reached < p) | (tf.range(probability.shape[-1]) == 0) | (p >= 1)
 
 
 def _smallest(descending, kept):
