@@ -71,7 +71,7 @@ The settings of sampling, in the order in which they apply; `sampling.json` has 
 |---|---|---|---|---|
 {settings}
 
-A signature needs all its inputs: a SavedModel has no defaults, so pass the default where a setting shall change \
+A signature needs all its inputs: a SavedModel has no defaults, so pass the default where a setting should change \
 nothing. A caller written for a SavedModel with fewer settings must add the new ones.
 
 {reading}
@@ -83,10 +83,11 @@ Rows are independent: stack and split them along axis 0 as sessions come and go.
 
 READING = {
     True: "Every token sees equally much, so a text may be read in pieces of any length: the results are the same.",
-    False: "This model was exported without same_length: {segment} tokens that are read at once see the {memory} "
-    "before all of them, and each those among them before it; single tokens see the {memory} before them. A call reads "
-    "whole segments of {segment} tokens first (`generate` and `write` leave out at least the last token), then what is "
-    "left over one by one (`score`: as one segment). So a text that is read in other pieces has other probabilities.",
+    False: "This model was exported without same_length: each of {segment} tokens that are read at once sees the "
+    "{memory} before all of them and those among them before it; a single token sees the {memory} before it. A call "
+    "reads whole segments of {segment} tokens first (`generate` and `write` leave out at least the last token), then "
+    "what is left over one by one (`score`: as one segment). So a text that is read in other pieces has other "
+    "probabilities.",
 }
 """What the README says of `same_length`."""
 
