@@ -6,22 +6,24 @@ r"""An HTTP server for an exported model, in plain TensorFlow and aiohttp: an ex
 
     curl localhost:8080/generate -d '{"prompts": ["def main("], "max_tokens": 100, "top_p": 0.9, "stop": ["\n\n"]}'
     curl -N localhost:8080/stream -d '{"prompt": "def main(", "max_tokens": 5000}'  # a line of JSON for each piece
+    curl localhost:8080/sampling                                          # the settings of sampling, their ranges
     curl localhost:8080/score -d '{"texts": ["import os", "import so"]}'
     curl localhost:8080/sessions -d '{}'                                  # answers {"session": ID}
     curl localhost:8080/sessions/ID -d '{"tokens": [100, 101], "top": 3}' # read tokens, see what comes next
     curl -X DELETE localhost:8080/sessions/ID
 
-A session keeps the cache of the text so far, so the cost of a token does not grow with the text. A wrong request is
-answered with status 4xx and {"error": reason}.
+A session keeps the cache of the text so far, so the cost of a token does not grow with the text. A wrong request or an
+unknown field is answered with status 4xx and {"error": reason}. The settings of sampling (temperature, top_k, ..) are
+those that the export wrote into sampling.json; each has a default.
 
 TensorFlow Serving takes the same SavedModel, in a folder named after its version. This has not been run by us, who have
 no build of it with the ops of tensorflow-text, which subword vocabularies need (the others do not):
 
     tensorflow_model_server --rest_api_port=8501 --model_name=demo --model_base_path=$PWD/exports  # exports/1 the model
     curl localhost:8501/v1/models/demo:predict -d '{"signature_name": "score", "inputs": {"texts": ["import os"]}}'
-    curl localhost:8501/v1/models/demo:predict -d '{"signature_name": "generate", "inputs": {"prompts": ["def main("],
-      "max_tokens": 100, "temperature": 0.8, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0, "seeds": [1],
-      "stop": ["\n\n"]}}'
+
+The signature `generate` needs all of its inputs there, also every setting of sampling: the README.md beside the
+SavedModel lists them with the values that change nothing.
 """
 
 import argparse
@@ -41,15 +43,8 @@ import tensorflow as tf
 from aiohttp import web
 
 MAX_BODY_BYTES = 1 << 20
-MAX_TOKENS = 10_000
+DEFAULT_TOKENS, MAX_TOKENS = 100, 10_000
 STREAM_TOKENS = 16  # so many between two pieces of streamed text
-SAMPLING = {
-    "max_tokens": (int, 100),
-    "temperature": (float, 1.0),
-    "top_k": (int, 0),
-    "top_p": (float, 1.0),
-    "repetition_penalty": (float, 1.0),
-}
 
 
 class RequestError(Exception):
@@ -82,6 +77,8 @@ class Service:
     def __init__(self, export_dir, max_sessions=100, session_seconds=600.0, clock=time.monotonic):
         self.model = tf.saved_model.load(export_dir)
         self.signatures = self.model.signatures
+        with tf.io.gfile.GFile(tf.io.gfile.join(export_dir, "sampling.json")) as file:
+            self.settings = json.load(file)
         self.vocab_size = self.signatures["step"].structured_outputs["log_probs"].shape[-1]
         self.max_sessions = max_sessions
         self.session_seconds = session_seconds
@@ -98,17 +95,19 @@ class Service:
 
     async def generate(self, request):
         """Texts that continue request["prompts"]."""
+        self._check_fields(request, "prompts", "seeds", "stop", *self._sampling_fields())
         prompts = strings(request, "prompts")
         seeds = integers(request, "seeds", range(-(2**31), 2**31), default=list(range(len(prompts))))
         stop = tf.constant(strings(request, "stop", at_least=0), tf.string)
         out = await self.run(
-            "generate", prompts=tf.constant(prompts), seeds=tf.constant(seeds), stop=stop, **sampling(request)
+            "generate", prompts=tf.constant(prompts), seeds=tf.constant(seeds), stop=stop, **self._sampling(request)
         )
         return {"texts": [text.decode("utf-8", "replace") for text in out["texts"].numpy()]}
 
     async def stream(self, request):
         """Pieces of the text that continues request["prompt"]."""
-        options = sampling(request)
+        self._check_fields(request, "prompt", "seed", *self._sampling_fields())
+        options = self._sampling(request)
         left = int(options.pop("max_tokens"))
         options["seeds"] = tf.constant([number(request, "seed", int, 0)])
         prompt = await self.run("encode", texts=tf.constant([string(request, "prompt")]))
@@ -127,6 +126,7 @@ class Service:
 
     async def score(self, request):
         """Log-probabilities of request["texts"]."""
+        self._check_fields(request, "texts")
         scores = await self.run("score", texts=tf.constant(strings(request, "texts")))
         rows = zip(scores["tokens"].numpy(), scores["log_probs"].numpy(), scores["lengths"].numpy(), strict=True)
         tokens, log_probs = zip(*((ids[:n].tolist(), values[:n].tolist()) for ids, values, n in rows), strict=True)
@@ -134,7 +134,7 @@ class Service:
 
     async def open_session(self, request):
         """A new session's id."""
-        del request
+        self._check_fields(request)
         self._forget_old_sessions()
         if len(self.sessions) >= self.max_sessions:
             raise RequestError(429, f"{self.max_sessions} sessions are open, and no more may be: close one, or wait")
@@ -146,6 +146,7 @@ class Service:
 
     async def step(self, name, request):
         """Reads request["tokens"] in a session: its length, and the request["top"] most likely next tokens."""
+        self._check_fields(request, "tokens", "top")
         tokens = integers(request, "tokens", range(self.vocab_size))
         top = min(number(request, "top", int, 1), self.vocab_size)
         if not tokens or top < 1:
@@ -164,6 +165,29 @@ class Service:
         self._session(name)
         del self.sessions[name]
         return {}
+
+    def _sampling_fields(self):
+        return ["max_tokens", *(setting["name"] for setting in self.settings)]
+
+    def _check_fields(self, request, *known):
+        unknown = [name for name in request if name not in known]
+        if unknown:
+            fields = f"choose from {', '.join(known)}" if known else "there are none"
+            raise RequestError(400, f"{unknown[0]!r} is not a field of this request: {fields}")
+
+    def _sampling(self, request):
+        """max_tokens and the settings of sampling as tensors."""
+        values = {"max_tokens": number(request, "max_tokens", int, DEFAULT_TOKENS)}
+        if not 1 <= values["max_tokens"] <= MAX_TOKENS:
+            raise RequestError(400, f"max_tokens must be at least 1 and at most {MAX_TOKENS}")
+        for setting in self.settings:
+            name, low, high = setting["name"], setting["low"], setting["high"]
+            value = values[name] = number(
+                request, name, {"int": int, "float": float}[setting["type"]], setting["default"]
+            )
+            if value < low or (value == low and setting["above_low"]) or (high is not None and value > high):
+                raise RequestError(400, f"{name} must be {setting['range']}")
+        return {name: tf.constant(value) for name, value in values.items()}
 
     def _session(self, name):
         self._forget_old_sessions()
@@ -187,6 +211,10 @@ def make_app(service):
 
         return handler
 
+    async def settings(request):
+        del request
+        return web.json_response(service.settings)
+
     async def step(request):
         return web.json_response(await service.step(request.match_info["session"], await body(request)))
 
@@ -207,6 +235,7 @@ def make_app(service):
     app = web.Application(middlewares=[errors_as_json], client_max_size=MAX_BODY_BYTES)
     app.add_routes(
         [
+            web.get("/sampling", settings),
             web.post("/generate", post(service.generate)),
             web.post("/stream", stream),
             web.post("/score", post(service.score)),
@@ -241,14 +270,6 @@ async def body(request):
     return sent
 
 
-def sampling(request):
-    """The settings of SAMPLING as tensors."""
-    values = {name: number(request, name, kind, default) for name, (kind, default) in SAMPLING.items()}
-    if not 1 <= values["max_tokens"] <= MAX_TOKENS:
-        raise RequestError(400, f"max_tokens must be at least 1 and at most {MAX_TOKENS}")
-    return {name: tf.constant(value) for name, value in values.items()}
-
-
 def string(request, name):
     """request[name], a string."""
     value = request.get(name)
@@ -278,8 +299,8 @@ def number(request, name, kind, default):
     value = request.get(name, default)
     if type(value) is not kind and not (kind is float and type(value) is int):
         raise RequestError(400, f"{name} must be of type {kind.__name__}, not {value!r}")
-    if abs(value) >= 2**31:
-        raise RequestError(400, f"{name}={value} is too large")
+    if not abs(value) < 2**31:  # nor NaN
+        raise RequestError(400, f"{name}={value} is too large or no number")
     return kind(value)
 
 
@@ -298,7 +319,7 @@ def main():
 
     try:
         service = Service(args.export_dir, args.max_sessions, args.session_seconds)
-    except (OSError, KeyError) as error:
+    except (OSError, KeyError, ValueError, tf.errors.NotFoundError) as error:
         sys.exit(f"error: {args.export_dir} is not an exported model: {' '.join(str(error).split())}")
     web.run_app(make_app(service), host=args.host, port=args.port)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
 import re
 import sys
@@ -14,6 +15,7 @@ from txl_tf import families
 from txl_tf.choices import CHECKPOINTS, STRATEGIES, WEIGHTS
 from txl_tf.config import field_types
 from txl_tf.errors import InputError, one_line
+from txl_tf.inference import samplers
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
 
 
@@ -155,6 +157,28 @@ def given_reach():
         for config_class, names in REACH_FLAGS.items()
         for name, value in given_flags(config_class, only=names).items()
     }
+
+
+def define_sampling_flags():
+    """A flag for every setting of sampling."""
+    for setting in samplers.SETTINGS:
+        define = flags.DEFINE_integer if setting.kind is int else flags.DEFINE_float
+        define(setting.name, setting.default, f"{setting.help} ({setting.range})")
+        flags.register_validator(setting.name, functools.partial(_check_sampling, setting))
+        _show_in_help(setting.name)
+
+
+def _check_sampling(setting, value):
+    try:
+        setting.check(value)
+    except InputError as error:
+        raise flags.ValidationError(str(error)) from error
+    return True
+
+
+def given_sampling():
+    """The values of those flags: {name: value}, as `LanguageModel.generate` takes them."""
+    return {name: flags.FLAGS[name].value for name in samplers.names()}
 
 
 def define_checkpoint_flag():

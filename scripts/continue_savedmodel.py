@@ -4,6 +4,7 @@ python scripts/continue_savedmodel.py --export_dir=exports/demo --prompt="def ma
 """
 
 import argparse
+import json
 import os
 import sys
 
@@ -23,17 +24,17 @@ def main():
 
     try:
         generate = tf.saved_model.load(args.export_dir).signatures["generate"]
-    except (OSError, KeyError) as error:
+        with tf.io.gfile.GFile(tf.io.gfile.join(args.export_dir, "sampling.json")) as file:
+            settings = json.load(file)
+    except (OSError, KeyError, ValueError, tf.errors.NotFoundError) as error:
         sys.exit(f"error: {args.export_dir} is not an exported model: {' '.join(str(error).split())}")
+    sampling = {setting["name"]: setting["default"] for setting in settings} | {"temperature": args.temperature}
     texts = generate(
         prompts=tf.constant([args.prompt]),
         max_tokens=tf.constant(args.max_tokens),
-        temperature=tf.constant(args.temperature),
-        top_k=tf.constant(0),
-        top_p=tf.constant(1.0),
-        repetition_penalty=tf.constant(1.0),
         seeds=tf.constant([args.seed]),
         stop=tf.constant([], tf.string),
+        **{name: tf.constant(value) for name, value in sampling.items()},
     )["texts"]
     print(args.prompt + texts.numpy()[0].decode("utf-8", "replace"))
     if "txl_tf" in sys.modules:

@@ -3,7 +3,8 @@
     python scripts/export_savedmodel.py --model_dir=runs/demo --export_dir=exports/demo
     saved_model_cli show --all --dir=exports/demo
 
-The README.md written beside it says how to call the signatures generate, score, initial_cache and step.
+The README.md written beside it says how to call the signatures generate, score, initial_cache and step, and what
+--nosame_length, which it keeps, means for texts that are read in pieces; sampling.json describes how to sample.
 """
 
 from absl import flags

@@ -3,28 +3,31 @@
     python scripts/generate.py --model_dir=runs/demo --prompt="def main(" --max_tokens=400 --temperature=0.8
 
 Memory is as long as in evaluation (config.json, "eval" group); --mem_len gives it another length without retraining.
+With --nosame_length the prompt is read as the model with mems reads segments: all of it but the last token in as many
+segments of 64 tokens as there are, each token seeing the memory before its segment and the segment up to itself; the
+rest and what is made token by token.
 """
 
 import sys
 
 from absl import flags
-from command_line import define_checkpoint_flag, define_reach_flags, given_reach, run
+from command_line import (
+    define_checkpoint_flag,
+    define_reach_flags,
+    define_sampling_flags,
+    given_reach,
+    given_sampling,
+    run,
+)
 
 from txl_tf.errors import InputError
-
-SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty")
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
 flags.DEFINE_string("prompt", None, "the text to continue; may be empty")
 flags.DEFINE_string("prompt_file", None, "a file that holds it instead")
 flags.DEFINE_integer("max_tokens", 400, "tokens to make", lower_bound=1)
-flags.DEFINE_float("temperature", 1.0, "divides the log-probabilities; 0: always the most likely token", lower_bound=0)
-flags.DEFINE_integer("top_k", 0, "choose only among so many most likely tokens; 0: all", lower_bound=0)
-flags.DEFINE_float("top_p", 1.0, "choose only among the most likely tokens that together reach this probability")
-flags.DEFINE_float(
-    "repetition_penalty", 1.0, "makes tokens that the text already has less likely; 1: no penalty", lower_bound=1
-)
+define_sampling_flags()
 flags.DEFINE_multi_string("stop", [], "end before this string; may be given several times")
 flags.DEFINE_integer("seed", 0, "the same seed makes the same text; sample i uses seed + i")
 flags.DEFINE_integer(
@@ -66,19 +69,13 @@ def main(argv):
 def samples(model, prompt):
     """A title and the pieces of every sample, which come as they are made."""
     for i in range(FLAGS.num_samples):
-        pieces = model.stream(
-            prompt,
-            FLAGS.max_tokens,
-            stop=FLAGS.stop,
-            seed=FLAGS.seed + i,
-            **{name: FLAGS[name].value for name in SAMPLING},
-        )
+        pieces = model.stream(prompt, FLAGS.max_tokens, stop=FLAGS.stop, seed=FLAGS.seed + i, **given_sampling())
         yield f"--- sample {i + 1}, seed {FLAGS.seed + i}", pieces
 
 
 def search(model, prompt):
     """The same of the best texts of a beam search."""
-    given = [name for name in (*SAMPLING, "seed") if FLAGS[name].present]
+    given = [name for name in (*given_sampling(), "seed") if FLAGS[name].present]
     if given:
         raise InputError(f"--{given[0]} is for sampling: it has no place beside --beam_size")
     if FLAGS.num_samples > FLAGS.beam_size:

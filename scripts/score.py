@@ -4,6 +4,8 @@
 
 One JSON line for each line of the input, in its order: text, tokens, total (log-probability in nats), ppl; with
 --per_token also ids and log_probs. The first token is predicted from the vocabulary's start token.
+With --nosame_length a line is read as the model with mems reads segments of 64 tokens, from the start token on: each
+token sees the memory before its segment and the segment up to itself.
 """
 
 import json

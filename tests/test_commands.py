@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -130,6 +131,16 @@ def test_the_lines_of_a_file_are_scored(model, folder):
     assert all(score["total"] == pytest.approx(sum(score["log_probs"]), abs=1e-4) for score in scores)
 
 
+def test_scores_without_same_length_are_others_once_a_text_is_longer_than_memory(model, folder):
+    (folder / "long.txt").write_text("line 1 of a text that says the same again and again\n" * 2)
+    command = ["scripts/score.py", model[0], f"--input={folder}/long.txt", "--per_token"]
+    off, on = (
+        np.array([json.loads(line)["log_probs"] for line in run(*command, flag).stdout.splitlines()])
+        for flag in ("--nosame_length", "--same_length")
+    )
+    assert off.shape == on.shape == (2, 51) and np.abs(off - on).max() > 1e-6
+
+
 def test_every_scored_token_is_written(model, folder):
     flags = ["--checkpoint=best", "--split=valid", f"--per_token_out={folder}/tokens.tsv", "--nojit_compile"]
     out = run("scripts/evaluate.py", *model, *flags)
@@ -189,6 +200,8 @@ def test_demo(tmp_path):
         ("train.py --preset=demo --data_dir=d --model_dir=m --n_layers=3", "Unknown command line flag 'n_layers'"),
         ("evaluate.py --model_dir=/nowhere --data_dir=/nowhere", "/nowhere has no config.json"),
         ("generate.py --model_dir=/nowhere --prompt=a", "/nowhere has no config.json"),
+        ("generate.py --model_dir=/nowhere --prompt=a --typical_p=nan", "typical_p=nan must be above 0 and at most 1"),
+        ("generate.py --model_dir=/nowhere --prompt=a --top_k=1.5", "flag --top_k"),
         ("export_savedmodel.py --model_dir=/nowhere --export_dir=/tmp/x", "/nowhere has no config.json"),
         ("prepare_data.py --dataset=text --data_dir=/tmp/x", "needs --source"),
         ("continue_savedmodel.py --export_dir=/nowhere --prompt=a", "is not an exported model"),

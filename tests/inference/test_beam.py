@@ -21,7 +21,7 @@ PROMPT = [2, 0, 3, 1, 1, 2]
 @pytest.fixture(scope="module")
 def four_tokens():
     """A Generator over a vocabulary of four tokens."""
-    return Generator(random_model(dataclasses.replace(CONFIG, vocab_size=V)), Reach(CONFIG.mem_len))
+    return Generator(random_model(dataclasses.replace(CONFIG, vocab_size=V)), Reach(CONFIG.mem_len, same_length=True))
 
 
 def all_continuations(generator, ends, length_penalty):

@@ -13,10 +13,11 @@ from random_model import CONFIG, random_model
 from txl_tf.data.vocabularies import SubwordVocabulary, WordVocabulary
 from txl_tf.data.vocabularies.subword_training import train
 from txl_tf.errors import InputError
+from txl_tf.inference import samplers
 from txl_tf.inference.export import export
 from txl_tf.inference.language_model import LanguageModel
 
-LIMITS = {"top_k": 50, "top_p": 0.9, "repetition_penalty": 1.2}
+LIMITS = {"top_k": 50, "top_p": 0.9, "repetition_penalty": 1.2, "min_p": 0.01, "typical_p": 0.95}
 PROMPTS = ["", "wörter " * 12, "def f(x):"]
 
 CLIENT = """
@@ -25,7 +26,8 @@ sys.modules["txl_tf"] = None  # importing it would fail
 import numpy as np, tensorflow as tf
 export_dir, results, *prompts = sys.argv[1:]
 model = tf.saved_model.load(export_dir).signatures
-limits = dict(top_k=tf.constant(50), top_p=tf.constant(0.9), repetition_penalty=tf.constant(1.2))
+limits = dict(top_k=tf.constant(50), top_p=tf.constant(0.9), repetition_penalty=tf.constant(1.2),
+              min_p=tf.constant(0.01), typical_p=tf.constant(0.95))
 generated = {
     str(temperature): model["generate"](
         prompts=tf.constant(prompts), max_tokens=tf.constant(40), temperature=tf.constant(temperature),
@@ -64,10 +66,7 @@ saved_model_cli.main()
 def request(prompts, max_tokens, **options):
     """The tensors that the signature `generate` takes."""
     options = {
-        "temperature": 1.0,
-        "top_k": 0,
-        "top_p": 1.0,
-        "repetition_penalty": 1.0,
+        **samplers.checked({}),
         "seeds": list(range(len(prompts))),
         "stop": tf.constant([], tf.string),
     } | options
@@ -125,7 +124,8 @@ def test_the_signatures_say_what_they_take(byte_model, export_dir, served):
     signatures = tf.saved_model.load(export_dir).signatures
     arguments = {name: set(signature.structured_input_signature[1]) for name, signature in signatures.items()}
     cache = {"keys", "values", "length", "seen"}
-    sampling = {"max_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "seeds"}
+    sampling = {"max_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "min_p", "typical_p", "seeds"}
+    assert sampling == {"max_tokens", "seeds", *samplers.names()}
     assert arguments == {
         "generate": {"prompts", "stop", *sampling},
         "score": {"texts"},
@@ -138,7 +138,8 @@ def test_the_signatures_say_what_they_take(byte_model, export_dir, served):
     keys = signatures["step"].structured_outputs["keys"]
     assert keys.shape.as_list() == [None, CONFIG.n_layer, CONFIG.n_head, CONFIG.mem_len, CONFIG.d_head]
     readme = (pathlib.Path(export_dir) / "README.md").read_text()
-    assert all(f"| {name} |" in readme for name in arguments)
+    assert all(f"| {name} |" in readme for name in (*arguments, *samplers.names()))
+    assert (pathlib.Path(export_dir) / "sampling.json").read_text() == samplers.to_json()
     assert all(f"signature_def['{name}']" in served["shown"] for name in arguments)
     for inputs in arguments.values():
         assert all(f"inputs['{name}'] tensor_info" in served["shown"] for name in inputs)
@@ -146,6 +147,9 @@ def test_the_signatures_say_what_they_take(byte_model, export_dir, served):
         ({"seeds": [1]}, "one seed for each text"),
         ({"stop": [""]}, "stop strings must not be empty"),
         ({"repetition_penalty": 0.5}, "repetition_penalty must be at least 1"),
+        ({"temperature": np.inf}, "temperature must be at least 0"),
+        ({"min_p": np.nan}, "min_p must be at least 0 and at most 1"),
+        ({"typical_p": 0.0}, "typical_p must be above 0 and at most 1"),
     ]:
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             signatures["generate"](**request(["a", "b"], 1, **wrong))

@@ -47,7 +47,7 @@ def test_wrong_arguments_are_refused(wrong):
 def test_context_losses_see_so_many_tokens_and_no_more(byte_model, corpus):
     tokens, positions = draw_positions(corpus, "test", count=5, longest=70)
     assert len(tokens) == corpus.split("test").tokens - 1
-    generator = Generator(byte_model.model, Reach(70), jit_compile=False)
+    generator = Generator(byte_model.model, Reach(70, same_length=True), jit_compile=False)
     found = context_losses(generator, tokens, positions, [3, 70], batch_size=2)
     for row, context in zip(found, [3, 70], strict=True):
         for loss, position in zip(row, positions, strict=True):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from aiohttp import web
 
+from txl_tf.inference import samplers
 from txl_tf.inference.export import export
 
 
@@ -131,6 +132,13 @@ def test_concurrent_sessions_do_not_mix(call, byte_model):
         ("/generate", {"prompts": ["x"], "max_tokens": 0}, 400, "max_tokens must be at least 1 and"),
         ("/generate", {"prompts": ["x"], "max_tokens": 10**6}, 400, "max_tokens must be at least 1 and at most"),
         ("/generate", {"prompts": ["x"], "top_p": 7}, 400, "top_p must be above 0"),
+        ("/generate", {"prompts": ["x"], "min_p": 1.5}, 400, "min_p must be at least 0 and at most 1"),
+        ("/generate", b'{"prompts": ["x"], "typical_p": NaN}', 400, "typical_p=nan is too large or no number"),
+        ("/generate", {"prompts": ["x"], "top_q": 0.5}, 400, "'top_q' is not a field of this request: choose from"),
+        ("/stream", {"prompt": "x", "seeds": [1]}, 400, "'seeds' is not a field of this request"),
+        ("/score", {"texts": ["x"], "temperature": 1}, 400, "'temperature' is not a field of this request"),
+        ("/sessions", {"tokens": [1]}, 400, "'tokens' is not a field of this request: there are none"),
+        ("/sessions/unknown", {"token": [1]}, 400, "'token' is not a field of this request: choose from tokens, top"),
         ("/generate", {"prompts": ["x"], "stop": "x"}, 400, "stop must be a list of strings"),
         ("/generate", {"prompts": ["x"], "stop": [""]}, 400, "stop strings must not be empty"),
         ("/generate", {"prompts": ["x"], "seeds": [1, 2]}, 400, "one seed for each text"),
@@ -143,6 +151,18 @@ def test_wrong_requests_get_a_reason(call, path, request_, status, reason):
     found, answer = call(path, request_)
     assert found == status
     assert reason in answer["error"]
+
+
+def test_every_setting_of_sampling_is_a_field_that_may_be_left_out(address, call, byte_model):
+    with urllib.request.urlopen(address + "/sampling", timeout=120) as answer:
+        assert json.load(answer) == json.loads(samplers.to_json())
+    given = {"temperature": 2.0, "top_k": 200, "top_p": 0.99, "repetition_penalty": 1.1, "min_p": 0.02}
+    given |= {"typical_p": 0.9}
+    assert set(given) == set(samplers.names())
+    request = {"prompts": ["x"], "max_tokens": 30, "seeds": [3]}
+    texts = [byte_model.generate("x", 30, seed=3, **given), byte_model.generate("x", 30, seed=3)]
+    assert [call("/generate", request | options)[1]["texts"] for options in (given, {})] == [[text] for text in texts]
+    assert texts[0] != texts[1]
 
 
 def test_there_is_a_wrong_method(call):

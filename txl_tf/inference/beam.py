@@ -69,23 +69,22 @@ class BeamSearch(tf.Module):
             tokens int32 [B, W, max_tokens], the best hypothesis first, an end token and what follows it -1;
             scores float32 [B, W], log-probabilities in nats, end tokens included.
         """
-        given, common, steps = self.generator.lay_out(prompts, lengths, max_tokens)
-        chunks = tf.shape(given)[1] // CHUNK
-        first = lengths - 1 - common  # the step that reads a prompt's last token makes the first new one
+        layout = self.generator.lay_out(prompts, lengths, max_tokens)
+        chunks, first = tf.shape(layout.given)[1] // CHUNK, layout.first
         at = tf.range(chunks * CHUNK)
         makes = (at >= first[:, None]) & (at < first[:, None] + max_tokens)
 
         def body(i, beams, tokens, parents):
             here = slice(i * CHUNK, (i + 1) * CHUNK)
-            n = tf.minimum(CHUNK, steps - i * CHUNK)
+            n = tf.minimum(CHUNK, layout.steps - i * CHUNK)
             chosen, origins, beams = self.decode(
-                beams, _chunk(given[:, here]), _chunk(makes[:, here]), n, ends, length_penalty
+                beams, _chunk(layout.given[:, here]), _chunk(makes[:, here]), n, ends, length_penalty
             )
             return i + 1, beams, tokens.write(i, chosen), parents.write(i, origins)
 
         shape = [CHUNK, None, self.size]
         arrays = [tf.TensorArray(tf.int32, chunks, element_shape=shape) for _ in range(2)]
-        state = (0, self._begin(prompts[:, :common]), *arrays)
+        state = (0, self._begin(layout), *arrays)
         _, beams, tokens, parents = tf.while_loop(lambda i, *_: i < chunks, body, state)
         made = _trace_back(tokens.concat(), parents.concat())
         made = tf.gather(tf.transpose(made, [1, 2, 0]), first[:, None] + tf.range(max_tokens), axis=2, batch_dims=1)
@@ -132,11 +131,12 @@ class BeamSearch(tf.Module):
         state = tf.while_loop(lambda i, *_: i < n, body, (0, beams, nothing, nothing))
         return state[2], state[3], state[1]
 
-    def _begin(self, tokens):
-        """The Beams after the beginning of texts, whole segments: int32 [B, n S]; the W lanes of a text are alike."""
-        cache = self.generator.begin(tokens).cache
+    def _begin(self, layout):
+        """The Beams after the whole segments of a Layout; the W lanes of a text are alike."""
+        nothing = self.generator.begin(layout.segments[:, :0])
+        cache = self.generator.read_on(nothing, layout.segments, layout.own).cache
         rings = tf.nest.map_structure(lambda ring: tf.repeat(ring, self.size, axis=0), (cache.keys, cache.values))
-        shape = [tf.shape(tokens)[0], self.size]
+        shape = [tf.shape(layout.own)[0], self.size]
         # One hypothesis; the others come when it branches.
         scores = tf.where(tf.range(self.size) == 0, 0.0, -float("inf"))
         return Beams(

@@ -24,8 +24,9 @@ import tensorflow as tf
 
 from txl_tf.errors import InputError
 from txl_tf.files import write_atomically
+from txl_tf.inference import samplers
 from txl_tf.inference.generate import Draft, mark
-from txl_tf.inference.sampling import Choice
+from txl_tf.inference.sampling import Choice, value_specs
 from txl_tf.inference.score import score_tokens
 from txl_tf.models.transformer_xl.cached import Cache
 
@@ -37,9 +38,8 @@ README = """\
 
     model = tf.saved_model.load("{name}").signatures
     model["generate"](
-        prompts=tf.constant(["Once upon"]), max_tokens=tf.constant(200), temperature=tf.constant(0.8),
-        top_k=tf.constant(0), top_p=tf.constant(1.0), repetition_penalty=tf.constant(1.0),
-        seeds=tf.constant([1]), stop=tf.constant([], tf.string))["texts"]
+        prompts=tf.constant(["Once upon"]), max_tokens=tf.constant(200), seeds=tf.constant([1]),
+        stop=tf.constant([], tf.string), {values})["texts"]
     model["score"](texts=tf.constant(["Once upon a time"]))["total"]
 
     # a session: the cache goes in and comes out
@@ -51,10 +51,9 @@ Sizes: {sizes}.
 
 | signature | in | out |
 |---|---|---|
-| generate | prompts: strings [B]; "" starts from the start token. max_tokens: int32, for each. temperature: float, 0 \
-takes the most likely token. top_k: int32, 0 means all. top_p: float, 1 means all. repetition_penalty: float, 1 means \
-none. seeds: int32 [B]; what is made depends on a row's own seed and prompt alone. stop: strings [n], n may be 0; \
-texts end before the first of them. | texts: strings [B], the continuations. tokens: int32 [B, max_tokens], all \
+| generate | prompts: strings [B]; "" starts from the start token. max_tokens: int32, for each. seeds: int32 [B]; what \
+is made depends on a row's own seed and prompt alone. stop: strings [n], n may be 0; texts end before the first of \
+them. The settings of sampling. | texts: strings [B], the continuations. tokens: int32 [B, max_tokens], all \
 that were made. |
 | score | texts: strings [B] | tokens: int32 [B, n], -1 past a text's end. log_probs: float [B, n] in nats, the \
 first token's after the start token, 0 past the end. lengths: int32 [B]. total: float [B], sums. |
@@ -63,14 +62,35 @@ int32, what to read first where there is nothing else. |
 | decode | tokens: int32 [B, n] | texts: strings [B] |
 | initial_cache | batch_size: int32 | the cache of texts of which nothing was read |
 | step | tokens: int32 [B, T], any T; the cache | log_probs: float [B, T, V], after each token; the new cache |
-| write | tokens: int32 [B, T], T at least 1, what is to be read; the cache; max_tokens, temperature, top_k, top_p, \
-repetition_penalty, seeds: as for generate | made: int32 [B, max_tokens]; the new cache. The last token made was not \
+| write | tokens: int32 [B, T], T at least 1, what is to be read; the cache; max_tokens, seeds and the settings of \
+sampling: as for generate | made: int32 [B, max_tokens]; the new cache. The last token made was not \
 read yet: it comes first in what is read next. |
+
+The settings of sampling, in the order in which they apply; `sampling.json` has the same for programs:
+
+| setting | type | range | default | |
+|---|---|---|---|---|
+{settings}
+
+A signature needs all its inputs: a SavedModel has no defaults, so pass the default where a setting should change \
+nothing. A caller written for a SavedModel with fewer settings must add the new ones.
+
+{reading}
 
 The cache is four tensors by name, in and out: keys and values [B, layers, heads, memory, head size], oldest first; \
 length int32 [B], tokens read so far; seen bool [B, V], which tokens the text has, for the repetition penalty.
 Rows are independent: stack and split them along axis 0 as sessions come and go.
 """
+
+READING = {
+    True: "Every token sees equally much, so a text may be read in pieces of any length: the results are the same.",
+    False: "This model was exported without same_length: each of {segment} tokens that are read at once sees the "
+    "{memory} before all of them and those among them before it; a single token sees the {memory} before it. A call "
+    "reads whole segments of {segment} tokens first (`generate` and `write` leave out at least the last token), then "
+    "what is left over one by one (`score`: as one segment). So a text that is read in other pieces has other "
+    "probabilities.",
+}
+"""What the README says of `same_length`."""
 
 
 class ServedModel(tf.Module):
@@ -89,37 +109,42 @@ class ServedModel(tf.Module):
     def signatures(self):
         """The functions by name, as `tf.saved_model.save` wants them."""
         texts, numbers = tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int32)
-        count, number = tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.float32)
+        count = tf.TensorSpec([], tf.int32)
         config, decoder = self.generator.model.config, self.generator.decoder
         ring = tf.TensorSpec(
             [None, config.n_layer, config.n_head, decoder.reach.mem_len, config.d_head],
             self.generator.model.compute_dtype,
         )
-        cache = [ring, ring, numbers, tf.TensorSpec([None, config.vocab_size], tf.bool)]
-        tokens, sampling = tf.TensorSpec([None, None], tf.int32), [number, count, number, number, numbers]
-        arguments = {
-            self.generate: [texts, count, *sampling, texts],
-            self.score: [texts],
-            self.encode: [texts],
-            self.decode: [tokens],
-            self.initial_cache: [count],
-            self.step: [tokens, *cache],
-            self.write: [tokens, *cache, count, *sampling],
+        cache = {
+            "keys": ring,
+            "values": ring,
+            "length": numbers,
+            "seen": tf.TensorSpec([None, config.vocab_size], tf.bool),
+        }
+        tokens, sampling = (
+            tf.TensorSpec([None, None], tf.int32),
+            {"max_tokens": count, "seeds": numbers, **value_specs()},
+        )
+        inputs = {
+            self.generate: {"prompts": texts, "stop": texts, **sampling},
+            self.score: {"texts": texts},
+            self.encode: {"texts": texts},
+            self.decode: {"tokens": tokens},
+            self.initial_cache: {"batch_size": count},
+            self.step: {"tokens": tokens, **cache},
+            self.write: {"tokens": tokens, **cache, **sampling},
         }
         # Without autograph: the loops are written as such, and the SavedModel needs no Python to explain itself.
         return {
             function.__name__: tf.function(function, autograph=False).get_concrete_function(
-                *[
-                    tf.TensorSpec(spec.shape, spec.dtype, name)
-                    for spec, name in zip(specs, function.__code__.co_varnames[1:], strict=False)
-                ]
+                **{name: tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in specs.items()}
             )
-            for function, specs in arguments.items()
+            for function, specs in inputs.items()
         }
 
-    def generate(self, prompts, max_tokens, temperature, top_k, top_p, repetition_penalty, seeds, stop):
-        """The signature `generate`; see README."""
-        choice = Choice(seeds, temperature, top_k, top_p, repetition_penalty)
+    def generate(self, prompts, max_tokens, seeds, stop, **sampling):
+        """The signature `generate`; see README. sampling: its settings."""
+        choice = Choice(seeds, sampling)
         with tf.control_dependencies([*_checks(tf.size(prompts), max_tokens, choice), _check_stop(stop)]):
             ids = self.vocabulary.encode_tensor(prompts)
         lengths = tf.cast(ids.row_lengths(), tf.int32)
@@ -138,7 +163,7 @@ class ServedModel(tf.Module):
         log_probs = score_tokens(self.generator, tokens, lengths, self.vocabulary.start_token)
         return {
             "tokens": tokens,
-            "log_probs": log_probs,
+            "log_probs": tf.cast(log_probs, tf.float32),
             "lengths": lengths,
             "total": tf.cast(tf.reduce_sum(tf.cast(log_probs, tf.float64), axis=1), tf.float32),
         }
@@ -169,23 +194,10 @@ class ServedModel(tf.Module):
             seen = mark(seen, tokens)
         return {"log_probs": log_probs} | self._pack(cache, seen)
 
-    def write(
-        self,
-        tokens,
-        keys,
-        values,
-        length,
-        seen,
-        max_tokens,
-        temperature,
-        top_k,
-        top_p,
-        repetition_penalty,
-        seeds,
-    ):
-        """The signature `write`; see README."""
+    def write(self, tokens, keys, values, length, seen, max_tokens, seeds, **sampling):
+        """The signature `write`; see README. sampling: its settings."""
         batch_size, t_len = tf.shape(tokens)[0], tf.shape(tokens)[1]
-        choice = Choice(seeds, temperature, top_k, top_p, repetition_penalty)
+        choice = Choice(seeds, sampling)
         checks = [*_checks(batch_size, max_tokens, choice), self._check_tokens(tokens)]
         with tf.control_dependencies([*checks, tf.debugging.assert_positive(t_len, "tokens must be at least one")]):
             draft = Draft(self._unpack(keys, values, length), tf.zeros([batch_size], tf.int32), seen)
@@ -217,7 +229,7 @@ class ServedModel(tf.Module):
 
 
 def export(generator, vocabulary, export_dir, unit):
-    """Writes the SavedModel and a README.md that describes its signatures.
+    """Writes the SavedModel, a README.md that describes its signatures, and sampling.json, their settings of sampling.
 
     Args:
         generator: a Generator.
@@ -244,22 +256,34 @@ def export(generator, vocabulary, export_dir, unit):
         "start_token": vocabulary.start_token,
         "layers": config.n_layer,
         "memory": reach.mem_len,
+        "same_length": reach.same_length,
         "clamp_len": reach.clamp_len,
         "mem_init": reach.mem_init,
     }
-    name = export_dir.rstrip("/").rpartition("/")[2]
-    write_atomically(tf.io.gfile.join(export_dir, "README.md"), README.format(name=name, sizes=json.dumps(sizes)))
+    readme = README.format(
+        name=export_dir.rstrip("/").rpartition("/")[2],
+        values=", ".join(f"{setting.name}=tf.constant({setting.default})" for setting in samplers.SETTINGS),
+        sizes=json.dumps(sizes),
+        settings="\n".join(
+            f"| {setting.name} | {setting.kind.__name__} | {setting.range} | {setting.default} | {setting.help} |"
+            for setting in samplers.SETTINGS
+        ),
+        reading=READING[reach.same_length].format(segment=generator.segment, memory=reach.mem_len),
+    )
+    for file_name, text in [("README.md", readme), ("sampling.json", samplers.to_json())]:
+        write_atomically(tf.io.gfile.join(export_dir, file_name), text)
 
 
 def _checks(batch_size, max_tokens, choice):
     """Assertions whose messages a client of the SavedModel reads."""
-    top_p = choice.top_p
     return [
         tf.debugging.assert_greater(max_tokens, 0, "max_tokens must be at least 1"),
-        tf.debugging.assert_greater_equal(choice.temperature, 0.0, "temperature must not be negative"),
-        tf.debugging.assert_greater_equal(choice.top_k, 0, "top_k must not be negative"),
-        tf.debugging.assert_equal((top_p > 0) & (top_p <= 1), True, "top_p must be above 0 and at most 1"),
-        tf.debugging.assert_greater_equal(choice.repetition_penalty, 1.0, "repetition_penalty must be at least 1"),
+        *(
+            tf.debugging.assert_equal(
+                setting.allows(choice.values[setting.name]), True, f"{setting.name} must be {setting.range}"
+            )
+            for setting in samplers.SETTINGS
+        ),
         tf.debugging.assert_equal(tf.size(choice.seeds), batch_size, "give one seed for each text"),
     ]
 

@@ -1,18 +1,21 @@
 """Generation of token ids: prompts read in segments, then token by token.
 
-Every query sees the same window, its M memory slots and itself (or the M newest keys, by `same_length_window`),
-however the text was cut into calls: a text continued from its cache is the text made in one go.
+With `same_length` every query sees the same window, its M memory slots and itself (or the M newest keys, by
+`same_length_window`), however the text was cut into calls: a text continued from its cache is the text made in one go.
+Without it the results are those of the model with mems that reads the same segments: in one of T tokens a query sees
+the M slots before the segment and what the segment has up to itself, so the cut matters. It is the same for a text
+whatever stands beside it in the batch: of n tokens the first (n - 1) // S S are read in segments of S, the others and
+those that are made one by one, each of which sees M + 1 keys.
 Shapes: B texts, P the longest prompt, S tokens in a segment, M memory slots, V vocabulary.
 """
 
-import dataclasses
 import functools
 import typing
 
 import tensorflow as tf
 
 from txl_tf.distribute import has_xla
-from txl_tf.inference.sampling import Choice, penalise, sample, uniform
+from txl_tf.inference.sampling import Choice, sample, uniform
 from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder
 
 CHUNK = 64
@@ -32,20 +35,35 @@ class Draft(typing.NamedTuple):
     seen: tf.Tensor
 
 
+class Layout(typing.NamedTuple):
+    """How prompts of any lengths are read side by side: their segments end together, then each goes on token by token.
+
+    segments: int32 [B, n S], whole segments of each prompt at the end, before them its first token over and over.
+    own: int32 [B], how many of the n segments are the prompt's own.
+    given: int32 [B, m CHUNK], the tokens after them, -1 behind the prompt's end.
+    first: int32 [B], the step that reads the prompt's last token and so makes its first new one.
+    steps: int32 scalar, tokens to read one by one until every text has its max_tokens.
+    """
+
+    segments: tf.Tensor
+    own: tf.Tensor
+    given: tf.Tensor
+    first: tf.Tensor
+    steps: tf.Tensor
+
+
 class Generator(tf.Module):
     """Reads and writes token ids with a model's weights.
 
     Args:
         model: a TransformerXL. After its weights change call `decoder.refresh`.
-        reach: a Reach.
+        reach: a Reach. Without same_length `segment` matters: see above.
         segment: S, tokens of a prompt that are read at once.
         jit_compile: whether the inner steps are compiled by XLA.
     """
 
     def __init__(self, model, reach, segment=64, jit_compile=True):
         super().__init__(name="generator")
-        if not reach.same_length:
-            reach = dataclasses.replace(reach, same_length=True, same_length_window="tf")
         self.model = model
         self.segment = segment
         self.decoder = CachedDecoder(model, reach, segment)
@@ -57,7 +75,7 @@ class Generator(tf.Module):
         plain = functools.partial(tf.function, autograph=False)
         self.read_segment = compiled(self.decoder)
         self.decode = compiled(self.decode, input_signature=[draft, chunk, count, Choice.spec()])
-        self.read_segments = plain(self.read_segments, input_signature=[ids, cache])
+        self.read_segments = plain(self.read_segments, input_signature=[ids, rows, cache])
         self.read = plain(self.read, input_signature=[ids, cache])
         self.begin = plain(self.begin, input_signature=[ids])
         self.generate = plain(self.generate, input_signature=[ids, rows, count, Choice.spec()])
@@ -66,11 +84,12 @@ class Generator(tf.Module):
         """The Cache before any text."""
         return self.decoder.initial_cache(batch_size)
 
-    def read_segments(self, tokens, cache):
+    def read_segments(self, tokens, own, cache):
         """Reads whole segments.
 
         Args:
             tokens: int32 [B, n S].
+            own: int32 [B], how many of the segments are read in each text: the last ones. The others leave it as it is.
             cache: the Cache of what was before.
 
         Returns:
@@ -79,10 +98,20 @@ class Generator(tf.Module):
         segments = tf.shape(tokens)[1] // self.segment
 
         def body(i, cache):
-            _, cache = self.read_segment(self.cut(tokens, i), cache)
-            return i + 1, cache
+            _, new = self.read_segment(self.cut(tokens, i), cache)
+            reads = i >= segments - own
+            return i + 1, tf.cond(tf.reduce_all(reads), lambda: new, lambda: self._where(reads, new, cache))
 
         return tf.while_loop(lambda i, _: i < segments, body, (0, cache))[1]
+
+    def _where(self, reads, new, old):
+        """The Cache after a segment, with what it had before, moved on to the new start, where `reads` [B] is false."""
+
+        def choose(new, old):
+            return tf.where(reads[:, None, None, None], new, tf.roll(old, self.segment, axis=2))
+
+        keys, values = tf.nest.map_structure(choose, (new.keys, new.values), (old.keys, old.values))
+        return Cache(keys, values, new.start, tf.where(reads, new.length, old.length))
 
     def read(self, tokens, cache):
         """Reads any number of tokens: whole segments first, then one by one.
@@ -117,13 +146,15 @@ class Generator(tf.Module):
 
     def begin(self, tokens):
         """Reads the beginning of texts, whole segments: int32 [B, n S], n >= 0 -> a Draft."""
-        batch_size = tf.shape(tokens)[0]
+        batch_size, segments = tf.shape(tokens)[0], tf.shape(tokens)[1] // self.segment
         unseen = tf.zeros([batch_size, self.model.config.vocab_size], tf.bool)
-        return self._read_on(Draft(self.initial_cache(batch_size), tf.zeros([batch_size], tf.int32), unseen), tokens)
+        draft = Draft(self.initial_cache(batch_size), tf.zeros([batch_size], tf.int32), unseen)
+        return self.read_on(draft, tokens, tf.fill([batch_size], segments))
 
-    def _read_on(self, draft, tokens):
-        """The Draft after whole segments, int32 [B, n S]."""
-        return draft._replace(cache=self.read_segments(tokens, draft.cache), seen=mark(draft.seen, tokens))
+    def read_on(self, draft, tokens, own):
+        """The Draft after whole segments, int32 [B, n S], the last `own` [B] of them each text's own: see `Layout`."""
+        cache = self.read_segments(tokens, own, draft.cache)
+        return draft._replace(cache=cache, seen=mark(draft.seen, tokens))
 
     def generate(self, prompts, lengths, max_tokens, choice):
         """Continues prompts of any lengths, each as if it were alone.
@@ -142,8 +173,8 @@ class Generator(tf.Module):
     def write(self, draft, tokens, lengths, max_tokens, choice):
         """Reads on in texts and continues them.
 
-        What all have in common, the shortest one's length, is read in segments; then every row reads its own next
-        token while it has one, else the token that was just chosen for it.
+        Whole segments are read first; then every row reads its own next token while it has one, else the token that
+        was just chosen for it.
 
         Args:
             draft: a Draft; its `last` does not count.
@@ -154,35 +185,31 @@ class Generator(tf.Module):
             int32 [B, max_tokens], and the Draft after the last but one of them where all lengths are equal; otherwise
             the Drafts of shorter rows are further on.
         """
-        given, common, steps = self.lay_out(tokens, lengths, max_tokens)
-        chunks = tf.shape(given)[1] // CHUNK
+        layout = self.lay_out(tokens, lengths, max_tokens)
+        chunks = tf.shape(layout.given)[1] // CHUNK
 
         def body(i, draft, made):
-            piece = tf.reshape(given[:, i * CHUNK : (i + 1) * CHUNK], [-1, CHUNK])
-            chosen, draft = self.decode(draft, piece, tf.minimum(CHUNK, steps - i * CHUNK), choice)
+            piece = tf.reshape(layout.given[:, i * CHUNK : (i + 1) * CHUNK], [-1, CHUNK])
+            chosen, draft = self.decode(draft, piece, tf.minimum(CHUNK, layout.steps - i * CHUNK), choice)
             return i + 1, draft, made.write(i, tf.transpose(chosen))
 
         made = tf.TensorArray(tf.int32, chunks, element_shape=[CHUNK, None])
-        state = (0, self._read_on(draft, tokens[:, :common]), made)
+        state = (0, self.read_on(draft, layout.segments, layout.own), made)
         _, draft, made = tf.while_loop(lambda i, *_: i < chunks, body, state)
-        first = lengths - 1 - common  # the step that reads a prompt's last token makes the first new one
-        chosen = tf.gather(tf.transpose(made.concat()), first[:, None] + tf.range(max_tokens), batch_dims=1)
-        return chosen, draft
+        places = layout.first[:, None] + tf.range(max_tokens)
+        return tf.gather(tf.transpose(made.concat()), places, batch_dims=1), draft
 
     def lay_out(self, prompts, lengths, max_tokens):
-        """How texts of any lengths are read side by side; arguments as for `generate`.
-
-        Returns:
-            given: int32 [B, n CHUNK], the prompts' tokens from `common` on, -1 behind them.
-            common: int32 scalar, how many tokens of every prompt are read before, in segments.
-            steps: int32 scalar, single tokens to read until every text has its max_tokens.
-        """
-        common = (tf.reduce_min(lengths) - 1) // self.segment * self.segment
-        steps = tf.reduce_max(lengths) - 1 - common + max_tokens
-        width = -(-steps // CHUNK) * CHUNK
-        given = tf.where(tf.range(tf.shape(prompts)[1]) < lengths[:, None], prompts, -1)[:, common : common + width]
-        missing = width - tf.shape(given)[1]
-        return tf.pad(given, [[0, 0], [0, missing]], constant_values=-1), common, steps
+        """The Layout of prompts; arguments as for `generate`."""
+        own = (lengths - 1) // self.segment
+        read = own * self.segment
+        longest = tf.reduce_max(read)
+        first = lengths - 1 - read
+        steps = tf.reduce_max(first) + max_tokens
+        ahead, behind = tf.range(longest) - (longest - read)[:, None], tf.range(-(-steps // CHUNK) * CHUNK)
+        places = tf.minimum(read[:, None] + behind, tf.shape(prompts)[1] - 1)
+        given = tf.where(behind <= first[:, None], tf.gather(prompts, places, batch_dims=1), -1)
+        return Layout(tf.gather(prompts, tf.maximum(ahead, 0), batch_dims=1), own, given, first, steps)
 
     def decode(self, draft, given, n, choice):
         """Takes n steps, at most CHUNK: each reads a token and chooses the next.
@@ -203,10 +230,8 @@ class Generator(tf.Module):
             seen = mark(draft.seen, token[:, None])
             hidden, cache = self.decoder(token[:, None], draft.cache, kernels)
             log_prob = tf.cast(self.model.log_prob(hidden[:, 0]), tf.float32)
-            log_prob = penalise(log_prob, seen, choice.repetition_penalty)
             # cache.length is the place of the token to come in the row's own text.
-            random = uniform(choice.seeds, cache.length)
-            last = sample(log_prob, random, choice.temperature, choice.top_k, choice.top_p)
+            last = sample(log_prob, seen, uniform(choice.seeds, cache.length), choice.values)
             return i + 1, Draft(cache, last, seen), tf.where(tf.range(CHUNK) == i, last[:, None], made)
 
         _, draft, made = tf.while_loop(lambda i, *_: i < n, body, (0, draft, tf.zeros_like(given)))

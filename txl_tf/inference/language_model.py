@@ -47,7 +47,7 @@ class LanguageModel:
     Args:
         model: a TransformerXL.
         vocabulary: its Vocabulary.
-        reach: a Reach; None: the model's.
+        reach: a Reach; None: the model's. `load` says what it is without same_length.
     """
 
     def __init__(self, model, vocabulary, reach=None):
@@ -69,7 +69,10 @@ class LanguageModel:
         Args:
             model_dir: local or gs://.
             checkpoint: "latest", or "best" by the loss on valid during training.
-            reach: mem_len, clamp_len, same_length, mem_init to use instead.
+            reach: mem_len, clamp_len, same_length, mem_init to use instead. With same_length every token sees equally
+                much. Without it texts are read as the model with mems reads segments: `score` in segments of
+                `generator.segment` tokens (the last one what is left), `generate`, `stream` and `search` all of a
+                prompt but its last token in as many such segments as there are, and then token by token.
 
         Raises:
             InputError: there is no trained model.
@@ -86,7 +89,7 @@ class LanguageModel:
             max_tokens: how many tokens to make for each.
             seed: int, or a list with one for each prompt: what is made depends on it and on the prompt alone.
             stop: strings; a continuation ends before the first of them.
-            sampling: temperature, top_k, top_p, repetition_penalty: see `Sampling`.
+            sampling: temperature and the other settings by name, as `samplers.SETTINGS` describes them.
 
         Returns:
             The continuation, str, or a list of them.

@@ -6,6 +6,9 @@ import tensorflow as tf
 def score_tokens(generator, tokens, lengths, start_token):
     """The log-probability of every token of each text, the first one's given `start_token`.
 
+    The texts, `start_token` in front, are read in whole segments: where the generator's reach has no same_length, as
+    the model with mems reads segments of that length.
+
     Args:
         generator: a Generator.
         tokens: int32 [B, P], padded with anything.
@@ -13,7 +16,7 @@ def score_tokens(generator, tokens, lengths, start_token):
         start_token: the id before the first token; one for all texts, or int32 [B].
 
     Returns:
-        float32 [B, P], natural logarithms; 0 past a text's end.
+        float32 (float64 if that is the compute dtype) [B, P], natural logarithms; 0 past a text's end.
     """
     segment = generator.segment
     batch_size, longest = tf.shape(tokens)[0], tf.shape(tokens)[1]
@@ -24,15 +27,17 @@ def score_tokens(generator, tokens, lengths, start_token):
     start = tf.broadcast_to(tf.reshape(start_token, [-1, 1]), [batch_size, 1])
     inputs = tf.concat([start, tf.maximum(targets, 0)], axis=1)
 
+    dtype = tf.float64 if generator.model.compute_dtype == "float64" else tf.float32
+
     def body(i, cache, scores):
         hidden, cache = generator.read_segment(generator.cut(inputs, i), cache)
         nll = generator.model.nll(hidden, generator.cut(targets, i))
-        return i + 1, cache, scores.write(i, -tf.transpose(tf.cast(nll, tf.float32)))
+        return i + 1, cache, scores.write(i, -tf.transpose(nll))
 
     state = (
         0,
         generator.initial_cache(batch_size),
-        tf.TensorArray(tf.float32, segments, element_shape=[segment, None]),
+        tf.TensorArray(dtype, segments, element_shape=[segment, None]),
     )
     scores = tf.while_loop(lambda i, *_: i < segments, body, state)[-1]
     return tf.transpose(scores.concat())[:, :longest]

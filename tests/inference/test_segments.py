@@ -1,0 +1,146 @@
+"""Without same_length the cut into segments matters: results are those of the model with mems that reads the same."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from random_model import CONFIG, random_model
+from txl_tf.data.vocab import ByteVocabulary
+
+from txl_tf.inference.beam import BeamSearch
+from txl_tf.inference.export import ServedModel
+from txl_tf.inference.generate import Generator
+from txl_tf.inference.language_model import LanguageModel
+from txl_tf.inference.sampling import Sampling, sample, uniform
+from txl_tf.inference.score import score_tokens
+
+S = 8  # tokens in a segment; the memory holds 24, the longest text here has 51
+LENGTHS = [1, 8, 9, 51, 40, 2, 17]
+SETTINGS = {"temperature": 1.3, "top_k": 40, "repetition_penalty": 1.2, "typical_p": 0.9}
+
+
+@pytest.fixture(scope="module", params=["zeros", "empty"])
+def generator(request):
+    """A Generator in float64 whose reach has no same_length."""
+    config = dataclasses.replace(CONFIG, dtype="float64", same_length=False, mem_init=request.param)
+    return Generator(random_model(config), config.reach, segment=S, jit_compile=False)
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return np.random.default_rng(5).integers(0, 256, [len(LENGTHS), max(LENGTHS)]).astype(np.int32)
+
+
+def cut(n):
+    """The lengths of the segments in which a prompt of n tokens is read."""
+    whole = (n - 1) // S
+    return [S] * whole + [1] * (n - whole * S)
+
+
+def read(model, ids, cuts):
+    """Log-probabilities [n, V] after each of n tokens and the Mems, by the model with mems, fed in such segments."""
+    mems, rows = model.initial_mems(1), []
+    for segment in np.split(ids, np.cumsum(cuts)[:-1]):
+        hidden, mems = model(tf.constant(segment[None]), mems)
+        rows.append(model.log_prob(hidden)[0])
+    return np.concatenate(rows), mems
+
+
+def continued(model, ids, seed, count, settings):
+    """The ids that the model with mems makes after a prompt, token by token, and its log-probabilities of each."""
+    rows, mems = read(model, ids, cut(len(ids)))
+    ids, total, row = ids.tolist(), 0.0, rows[-1]
+    for _ in range(count):
+        seen = np.isin(np.arange(256), ids)[None]
+        random = uniform(tf.constant([seed]), tf.constant([len(ids)]))
+        token = int(sample(tf.constant(row[None], tf.float32), seen, random, Sampling(**settings).tensors())[0])
+        ids.append(token)
+        total += row[token]
+        hidden, mems = model(tf.constant([[token]]), mems)
+        row = model.log_prob(hidden)[0, 0].numpy()
+    return ids[-count:], total
+
+
+def test_the_cut_matters_and_same_length_makes_it_not(texts):
+    """Or the tests below would prove nothing."""
+    config = dataclasses.replace(CONFIG, dtype="float64")
+    for same_length, differs in [(False, True), (True, False)]:
+        model = random_model(dataclasses.replace(config, same_length=same_length))
+        one, other = (read(model, texts[3], cuts)[0] for cuts in (cut(51), [1] * 51))
+        assert (np.abs(one - other).max() > 1e-3) == differs
+
+
+def test_scores_are_those_of_the_model_that_reads_segments(generator, texts):
+    found = score_tokens(generator, tf.constant(texts), tf.constant(LENGTHS), 10).numpy()
+    for row, ids, n in zip(found, texts, LENGTHS, strict=True):
+        inputs = np.array([10, *ids[: n - 1]], np.int32)
+        expected = read(generator.model, inputs, [S] * (n // S) + [n % S] * (n % S > 0))[0][range(n), ids[:n]]
+        np.testing.assert_allclose(row[:n], expected, rtol=0, atol=1e-9)
+
+
+def test_prompts_of_any_lengths_are_each_read_in_their_own_segments(generator, texts):
+    """After its whole segments every row's log-probabilities are the model's, however many its neighbours have."""
+    layout = generator.lay_out(tf.constant(texts), tf.constant(LENGTHS), tf.constant(1))
+    assert layout.own.numpy().tolist() == [(n - 1) // S for n in LENGTHS]
+    draft = generator.read_on(generator.begin(tf.constant(texts[:, :0])), layout.segments, layout.own)
+    hidden, cache = generator.decoder(layout.given[:, :1], draft.cache)
+    found = generator.model.log_prob(hidden)[:, 0]
+    for i, (row, n) in enumerate(zip(found, LENGTHS, strict=True)):
+        at = (n - 1) // S * S
+        expected = read(generator.model, texts[i, : at + 1], cut(n)[: at // S + 1])[0][-1]
+        np.testing.assert_allclose(row, expected, rtol=0, atol=1e-9)
+        assert cache.length[i] == at + 1
+        assert set(texts[i, :at]) <= set(np.flatnonzero(draft.seen[i])) <= set(texts[i, : at + 1])
+
+
+@pytest.mark.parametrize("settings", [{"temperature": 0.0}, SETTINGS], ids=["greedy", "sampled"])
+def test_generation_is_the_model_that_reads_the_prompt_in_segments(generator, texts, settings):
+    seeds = list(range(len(LENGTHS)))
+    found = generator.generate(texts, LENGTHS, 30, Sampling(**settings).choice(seeds)).numpy()
+    for row, ids, n, seed in zip(found, texts, LENGTHS, seeds, strict=True):
+        assert row.tolist() == continued(generator.model, ids[:n], seed, 30, settings)[0]
+
+
+def test_beam_search_reads_prompts_alike(generator, texts):
+    one = BeamSearch(generator, 1, jit_compile=False)
+    tokens, totals = one.search(texts, LENGTHS, 6, tf.constant([], tf.int32), 0.0)
+    for row, total, ids, n in zip(tokens, totals, texts, LENGTHS, strict=True):
+        expected, log_prob = continued(generator.model, ids[:n], 0, 6, {"temperature": 0.0})
+        assert row[0].numpy().tolist() == expected
+        assert float(total[0]) == pytest.approx(log_prob, abs=1e-4)
+
+
+def test_a_stream_and_a_batch_are_the_text_alone():
+    model = LanguageModel(random_model(dataclasses.replace(CONFIG, same_length=False)), ByteVocabulary())
+    prompts = ["", "ab", "wörter " * 30, "import os\n" * 15]
+    batch = model.generate(prompts, 40, seed=[1, 2, 3, 4], top_p=0.9)
+    for seed, prompt, text in zip((1, 2, 3, 4), prompts, batch, strict=True):
+        assert model.generate(prompt, 40, seed=seed, top_p=0.9) == text
+        assert "".join(model.stream(prompt, 40, seed=seed, top_p=0.9)) == text
+    same_length = dataclasses.replace(CONFIG.reach, same_length=True)
+    other = LanguageModel(model.model, model.vocabulary, same_length)
+    assert abs(other.score(prompts[2]).total - model.score(prompts[2]).total) > 1e-2  # honoured, not ignored
+
+
+def test_a_session_of_the_saved_model_keeps_all_that_the_model_does(generator, texts):
+    """The cache that goes out and in holds M slots: without same_length, too, that is all that is seen."""
+    served = ServedModel(generator, ByteVocabulary())
+    cache = served.initial_cache(1)
+    pieces, cuts = [], []
+    for n in (19, 3, 8, 21):  # a call reads whole segments first, then single tokens
+        at = sum(cuts)
+        out = served.step(tf.constant(texts[3:4, at : at + n]), **cache)
+        pieces.append(out.pop("log_probs")[0])
+        cache = out
+        cuts += [S] * (n // S) + [1] * (n % S)
+    expected = read(generator.model, texts[3], cuts)[0]
+    np.testing.assert_allclose(np.concatenate(pieces), expected, rtol=0, atol=2e-6)  # in float32
+
+    cache, made, tokens = served.initial_cache(1), [], texts[3:4]
+    for n in (1, 5, 20):
+        values = Sampling(**SETTINGS).tensors()
+        out = served.write(tokens, **cache, max_tokens=tf.constant(n), seeds=tf.constant([3]), **values)
+        made.append(out.pop("made").numpy())
+        cache, tokens = out, made[-1][:, -1:]
+    assert np.concatenate(made, axis=1)[0].tolist() == continued(generator.model, texts[3], 3, 26, SETTINGS)[0]

@@ -1,0 +1,266 @@
+"""Every setting of sampling, described once: flags, Python arguments, SavedModel inputs and the server come from here.
+
+A sampler is one function and one entry of `SETTINGS`. The function is a transform of logits:
+`(logits, seen, value) -> logits`, with logits float32 [B, V], at first the log-probabilities of the next token; seen
+bool [B, V], which tokens the text has; value the setting as a scalar tensor. A token that it leaves out has -inf. At
+least one token stays: a transform never leaves out all of them. Shapes: B texts, V vocabulary.
+
+This module loads TensorFlow only when a transform runs, so that flags and --help answer at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import numbers
+from collections.abc import Callable
+
+from txl_tf.errors import InputError
+
+INT32_MAX = 2**31 - 1
+FLOAT32_MAX = 3.4028234663852886e38
+
+
+class _TensorFlow:
+    """TensorFlow, loaded when it is first used."""
+
+    def __getattr__(self, name):
+        import tensorflow
+
+        return getattr(tensorflow, name)
+
+
+tf = _TensorFlow()
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One setting of sampling.
+
+    Attributes:
+        name: of the flag, the argument, the SavedModel's input and the field of a request.
+        default: its value where none is given: an int or a float, which is also its type. With it the transform
+            changes nothing.
+        low: the smallest value.
+        high: the largest value; None: none but that of the type, int32 or float32.
+        above_low: whether `low` itself is refused.
+        help: what the values mean, for users.
+        transform: see above.
+        sorts: whether the transform sorts the vocabulary: it then runs only where the value is not the default.
+    """
+
+    name: str
+    default: int | float
+    low: int | float
+    high: int | float | None
+    help: str
+    transform: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
+    above_low: bool = False
+    sorts: bool = False
+
+    @property
+    def kind(self) -> type:
+        """`int` or `float`."""
+        return type(self.default)
+
+    @property
+    def range(self) -> str:
+        """The values that are allowed, in words."""
+        low = f"{'above' if self.above_low else 'at least'} {self.low:g}"
+        return low if self.high is None else f"{low} and at most {self.high:g}"
+
+    def check(self, value: object) -> int | float:
+        """`value` as `kind`.
+
+        Raises:
+            InputError: it is no number of that kind, or out of range; NaN and the infinities always are.
+        """
+        wanted = numbers.Integral if self.kind is int else numbers.Real
+        if isinstance(value, bool) or not isinstance(value, wanted):
+            raise InputError(f"{self.name}={value!r} must be of type {self.kind.__name__}; {self.help}")
+        most = (INT32_MAX if self.kind is int else FLOAT32_MAX) if self.high is None else self.high
+        above = value > self.low if self.above_low else value >= self.low
+        if not (above and value <= most):  # NaN is neither
+            type_limit = f" and fit {self.kind.__name__}32" if self.high is None and not value <= most else ""
+            raise InputError(f"{self.name}={value} must be {self.range}{type_limit}; {self.help}")
+        return self.kind(value)
+
+    def allows(self, value: tf.Tensor) -> tf.Tensor:
+        """Whether a scalar tensor is within the range: bool; NaN and the infinities are not."""
+        above = value > self.low if self.above_low else value >= self.low
+        return above & (value <= (value.dtype.max if self.high is None else self.high))
+
+
+def _repetition_penalty(logits, seen, penalty):
+    """Keskar et al. 2019 (arXiv 1909.05858), section 4.1."""
+    penalised = tf.where(logits > 0, logits / penalty, logits * penalty)
+    return tf.where(seen, tf.maximum(penalised, logits.dtype.min), logits)
+
+
+def _temperature(logits, seen, temperature):
+    del seen
+    divided = logits / tf.where(temperature > 0, temperature, 1.0)  # the draw knows what 0 means
+    largest = tf.reduce_max(logits, axis=-1, keepdims=True)
+    # However small the temperature, the most likely token stays finite.
+    return tf.where(logits < largest, divided, tf.maximum(divided, logits.dtype.min))
+
+
+def _top_k(logits, seen, k):
+    del seen
+    descending = tf.sort(logits, direction="DESCENDING")
+    kept = tf.range(logits.shape[-1]) < tf.where(k > 0, k, logits.shape[-1])
+    return _at_least(logits, _smallest(descending, kept))
+
+
+def _top_p(logits, seen, p):
+    """Nucleus sampling: Holtzman et al. 2019 (arXiv 1904.09751)."""
+    del seen
+    descending = tf.sort(logits, direction="DESCENDING")
+    return _at_least(logits, _smallest(descending, _reach(tf.nn.softmax(descending), p)))
+
+
+def _min_p(logits, seen, p):
+    """Nguyen et al. 2024 (arXiv 2407.01082)."""
+    del seen
+    return _at_least(logits, tf.reduce_max(logits, axis=-1, keepdims=True) + tf.math.log(p))
+
+
+def _typical(logits, seen, p):
+    """Locally typical sampling: Meister et al. 2022 (arXiv 2202.00666)."""
+    del seen
+    log_prob = tf.nn.log_softmax(logits)
+    probability = tf.exp(log_prob)
+    entropy = -tf.reduce_sum(tf.math.multiply_no_nan(log_prob, probability), axis=-1, keepdims=True)
+    distance = tf.abs(-log_prob - entropy)  # infinite for tokens that are left out
+    ascending = tf.argsort(distance)
+    kept = _reach(tf.gather(probability, ascending, batch_dims=1), p)
+    farthest = tf.where(kept, tf.gather(distance, ascending, batch_dims=1), -float("inf"))
+    return tf.where(distance <= tf.reduce_max(farthest, axis=-1, keepdims=True), logits, -float("inf"))
+
+
+def _reach(probability, p):
+    """Which of the probabilities [B, V], in their order, are needed to reach p: the first always, all for 1."""
+    reached = tf.cumsum(probability, axis=-1, exclusive=True)  # rounding may make it 1 before the last
+    return (reached < p) | (tf.range(probability.shape[-1]) == 0) | (p >= 1)
+
+
+def _smallest(descending, kept):
+    return tf.reduce_min(tf.where(kept, descending, float("inf")), axis=-1, keepdims=True)
+
+
+def _at_least(logits, smallest):
+    """Logits [B, V] with -inf for those below `smallest` [B, 1]; equal ones stay together."""
+    return tf.where(logits >= smallest, logits, -float("inf"))
+
+
+SETTINGS = (
+    Setting(
+        "repetition_penalty",
+        default=1.0,
+        low=1.0,
+        high=None,
+        help="makes tokens that the text already has less likely: their log-probabilities are multiplied by it; 1: no "
+        "penalty",
+        transform=_repetition_penalty,
+    ),
+    Setting(
+        "temperature",
+        default=1.0,
+        low=0.0,
+        high=None,
+        help="divides the log-probabilities; 0: always the most likely token that the other settings leave",
+        transform=_temperature,
+    ),
+    Setting(
+        "top_k",
+        default=0,
+        low=0,
+        high=None,
+        help="choose only among so many most likely tokens, and those as likely as the last of them; 0: all",
+        transform=_top_k,
+        sorts=True,
+    ),
+    Setting(
+        "top_p",
+        default=1.0,
+        low=0.0,
+        high=1.0,
+        help="choose only among the most likely tokens that together reach this probability; 1: all",
+        transform=_top_p,
+        above_low=True,
+        sorts=True,
+    ),
+    Setting(
+        "min_p",
+        default=0.0,
+        low=0.0,
+        high=1.0,
+        help="choose only among tokens at least this share as likely as the most likely one; 0: all",
+        transform=_min_p,
+    ),
+    Setting(
+        "typical_p",
+        default=1.0,
+        low=0.0,
+        high=1.0,
+        help="choose only among the tokens whose information is closest to the entropy and that together reach this "
+        "probability; 1: all",
+        transform=_typical,
+        above_low=True,
+        sorts=True,
+    ),
+)
+"""All settings, in the order in which their transforms are applied."""
+
+
+def names() -> tuple[str, ...]:
+    """The settings' names, in their order."""
+    return tuple(setting.name for setting in SETTINGS)
+
+
+def checked(given: dict[str, object]) -> dict[str, int | float]:
+    """A value for every setting: those that are given, checked, and the defaults of the others.
+
+    Raises:
+        InputError: there is no such setting, or its value is out of range.
+    """
+    unknown = [name for name in given if name not in names()]
+    if unknown:
+        raise InputError(f"{unknown[0]} is not a setting of sampling: choose from {', '.join(names())}")
+    return {setting.name: setting.check(given.get(setting.name, setting.default)) for setting in SETTINGS}
+
+
+def transform(logits: tf.Tensor, seen: tf.Tensor, values: dict[str, tf.Tensor]) -> tf.Tensor:
+    """Applies every setting's transform.
+
+    Args:
+        logits: float32 [B, V], log-probabilities.
+        seen: bool [B, V], the tokens that each text has.
+        values: a scalar tensor for each setting.
+
+    Returns:
+        float32 [B, V].
+    """
+    for setting in SETTINGS:
+        value = values[setting.name]
+
+        def apply(logits=logits, setting=setting, value=value):
+            return setting.transform(logits, seen, value)
+
+        if setting.sorts:
+            logits = tf.cond(tf.equal(value, setting.default), lambda logits=logits: logits, apply)
+        else:
+            logits = apply()
+    return logits
+
+
+def to_json() -> str:
+    """The description as JSON, for programs without this package: a list of objects, one for each setting.
+
+    Each has name, type ("int" or "float"), default, low, above_low, high (a number or null), range (in words), help.
+    """
+    fields = ("name", "default", "low", "above_low", "high", "range", "help")
+    described = [
+        {"type": setting.kind.__name__} | {field: getattr(setting, field) for field in fields} for setting in SETTINGS
+    ]
+    return json.dumps(described, indent=2) + "\n"
