@@ -13,6 +13,7 @@ from txl_tf.layers.attention import RelMultiHeadAttention
 from txl_tf.layers.dropout import TIME, dropout, split_seed
 from txl_tf.layers.feed_forward import FeedForward
 from txl_tf.layers.memory_attention import Kernels, KeyValueRing, MemoryAttention
+from txl_tf.layers.segment_attention import SegmentAttention
 from txl_tf.layers.shaw_attention import ShawAttention
 
 ATTENTION: dict[str, type[MemoryAttention]] = {
@@ -20,8 +21,9 @@ ATTENTION: dict[str, type[MemoryAttention]] = {
     "shaw": ShawAttention,
     "vaswani": AbsoluteAttention,
     "alrfou": LearnedAbsoluteAttention,
+    "xlnet": SegmentAttention,
 }
-"""The attention of each attn_type, in the official numbering's order 0, 1, 2, 3."""
+"""The attention of each attn_type, in the official numbering's order 0, 1, 2, 3; then XLNet's."""
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -135,6 +137,8 @@ class DecoderLayer(keras.layers.Layer):
     ) -> tf.Tensor | tuple[tf.Tensor, KeyValueRing]:
         """The layer's output [B, T, D]; arguments as for `MemoryAttention.call`, look as for its `read`.
 
+        Where attention gives a result for the last rows of `hidden` alone, so does the layer.
+
         With a `ring`, and perhaps `block` (inference), arguments and result are as for `MemoryAttention.extend`;
         kernels: what `kernels` makes, where the caller has made it once for many calls.
         """
@@ -156,6 +160,8 @@ class DecoderLayer(keras.layers.Layer):
             attended, ring = self.attention.extend(
                 segment, ring, positions, attention_mask, biases, attention_kernels, block
             )
+        if attended.shape[1] != hidden.shape[1]:
+            hidden = hidden[:, -attended.shape[1] :]
         hidden = hidden + dropout(attended, rate, output_seed, TIME if self.variational else None)
         if not self.pre_lnorm:
             hidden = self.attention_norm(hidden)
