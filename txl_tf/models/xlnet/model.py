@@ -137,7 +137,7 @@ class XLNet(keras.Model):
             segments: int [B, T], ids from 0 to 7 that tell segments apart; memory is of segment 0. None: the text is
                 one segment.
             visible: bool [B, T, T] or [1, T, T], which tokens a token is predicted from; the content stream sees
-                the same and each token itself. None: all.
+                the same and each token itself. None: all. A query that sees no key attends to all alike.
             padding: bool [B, T], true where there is no token; None: there is no padding.
             targets: int [B, P], P static: at which tokens the query stream predicts; -1: a prediction without a
                 place, which has no effect. None: there is no query stream.
