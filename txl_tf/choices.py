@@ -24,7 +24,7 @@ VOCABULARIES = ("bytes", "chars", "words", "sentencepiece", "xlnet")
 DOCUMENTS = ("file", "blank_line")
 """What separates the documents of the user's own text."""
 
-IMPORT_FORMATS = ("official_tf", "official_pytorch", "huggingface")
+IMPORT_FORMATS = ("official_tf", "official_pytorch", "huggingface", "official_xlnet")
 """Whose checkpoints can be read."""
 
 EXPORT_FORMATS = ("huggingface",)

@@ -14,6 +14,8 @@ from txl_tf.errors import InputError
 from txl_tf.models.preset import Preset
 from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
 from txl_tf.models.transformer_xl.presets import PRESETS as TRANSFORMER_XL_PRESETS
+from txl_tf.models.xlnet import head_config
+from txl_tf.models.xlnet.config import XLNetRunConfig
 
 if TYPE_CHECKING:
     import keras
@@ -47,10 +49,13 @@ class EvaluationData(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """One thing that models of a family are trained for.
+    """One thing that models of a family are for.
+
+    Where models are imported and used, and not trained here, there is no objective, and nothing else that runs need.
 
     Attributes:
         config: the subclass of Config with the settings of such a run.
+        model: the settings' group "model" -> the model, its weights made; None: that of the family.
         objective: (model, config) -> Objective.
         training_data: (corpus, config) -> TrainingData.
         scorer: (model, config, and what a family offers beside) -> Scorer.
@@ -62,12 +67,13 @@ class Task:
     """
 
     config: type[Config]
-    objective: Callable[[keras.Model, Any], Objective]
-    training_data: Callable[[Corpus, Any], TrainingData]
-    scorer: Callable[..., Scorer]
-    evaluation_data: Callable[[Corpus, str, Any], EvaluationData]
-    batch_spec: Callable[[Any, int, bool], Any]
-    fit_to_corpus: Callable[[Any, Corpus, frozenset[str]], Any]
+    model: Callable[[Any], keras.Model] | None = None
+    objective: Callable[[keras.Model, Any], Objective] | None = None
+    training_data: Callable[[Corpus, Any], TrainingData] | None = None
+    scorer: Callable[..., Scorer] | None = None
+    evaluation_data: Callable[[Corpus, str, Any], EvaluationData] | None = None
+    batch_spec: Callable[[Any, int, bool], Any] | None = None
+    fit_to_corpus: Callable[[Any, Corpus, frozenset[str]], Any] | None = None
     operations: Callable[[Any], int] | None = None
     attention: Callable[[keras.Model, Corpus, Any], AttentionView] | None = None
 
@@ -103,6 +109,18 @@ def _xlnet(config: Any) -> keras.Model:
     from txl_tf.models.xlnet.model import XLNet
 
     return XLNet(config)
+
+
+def _xlnet_with_logits(config: Any) -> keras.Model:
+    from txl_tf.models.xlnet.with_head import XLNetWithLogits
+
+    return XLNetWithLogits(config)
+
+
+def _xlnet_with_answers(config: Any) -> keras.Model:
+    from txl_tf.models.xlnet.with_head import XLNetWithAnswers
+
+    return XLNetWithAnswers(config)
 
 
 def _causal_lm(model: Any, config: TransformerXLRunConfig) -> Objective:
@@ -179,7 +197,18 @@ TRANSFORMER_XL = Family(
     generates=True,
 )
 
-XLNET = Family(name="xlnet", title="XLNet", model=_xlnet, tasks={})
+XLNET = Family(
+    name="xlnet",
+    title="XLNet",
+    model=_xlnet,
+    tasks={
+        "permutation_lm": Task(config=XLNetRunConfig),
+        "classification": Task(config=head_config.XLNetClassificationConfig, model=_xlnet_with_logits),
+        "regression": Task(config=head_config.XLNetRegressionConfig, model=_xlnet_with_logits),
+        "multiple_choice": Task(config=head_config.XLNetMultipleChoiceConfig, model=_xlnet_with_logits),
+        "answering": Task(config=head_config.XLNetAnsweringConfig, model=_xlnet_with_answers),
+    },
+)
 
 _FAMILIES: dict[str, Family] = {}
 
@@ -201,19 +230,42 @@ def presets() -> dict[str, Preset]:
     return {name: preset for family in _FAMILIES.values() for name, preset in family.presets.items()}
 
 
+def by_name(name: str) -> Family:
+    """The family with this name."""
+    return _FAMILIES[name]
+
+
 def family_of(config: Config) -> Family:
     """The family of a run's settings."""
-    return _FAMILIES[config.family]
+    return by_name(config.family)
 
 
 def task_of(config: Config) -> Task:
-    """What a run with these settings trains for."""
-    return _FAMILIES[config.family].tasks[config.task]
+    """What a run with these settings trains for.
+
+    Raises:
+        InputError: models of this task are not trained or evaluated here.
+    """
+    family = _FAMILIES[config.family]
+    task = family.tasks[config.task]
+    if task.objective is None:
+        raise InputError(
+            f"a model of {family.title} for {config.task} is not trained or evaluated by this command: use it from "
+            "Python (txl_tf.model_dir.load_trained)"
+        )
+    return task
+
+
+def make_model(config: Config) -> keras.Model:
+    """The model of a run with these settings, its weights made."""
+    family = _FAMILIES[config.family]
+    make = family.tasks[config.task].model or family.model
+    return make(config.model)
 
 
 def run_configs() -> list[type[Config]]:
-    """The settings of every task of every family."""
-    return [task.config for family in _FAMILIES.values() for task in family.tasks.values()]
+    """The settings of every task of every family that is trained."""
+    return [task.config for family in _FAMILIES.values() for task in family.tasks.values() if task.objective]
 
 
 def config_from_json(text: str, where: str = "config.json") -> Config:

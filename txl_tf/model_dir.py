@@ -123,7 +123,7 @@ def load_trained(model_dir: str, weights: str | None = None, checkpoint: str = "
             f"{model_dir} has no evaluated checkpoint, so none is best: train with --eval_steps, or latest"
         )
     about = read_json(tf.io.gfile.join(model_dir, CORPUS_FILE), "the model_dir is incomplete")
-    model = families.family_of(config).model(config.model)
+    model = families.make_model(config)
     read_checkpoint(checkpoint_path(model_dir, step), **{WEIGHT_PARTS[weights]: variables_by_path(model)})
     return TrainedModel(
         model=model,

@@ -33,7 +33,7 @@ def train(config: Config, batch_size: int, replicas: int = 1) -> Step:
     """
     task = families.task_of(config)
     with _weightless():
-        model = families.family_of(config).model(config.model)
+        model = families.make_model(config)
         optimizer = make_optimizer(config.train, model.trainable_variables)
         average = WeightAverage(config.train, model.trainable_variables)
         objective = task.objective(model, config)
@@ -59,7 +59,7 @@ def evaluate(config: Config, batch_size: int, replicas: int = 1) -> Step:
     del replicas
     task = families.task_of(config)
     with _weightless():
-        model = families.family_of(config).model(config.model)
+        model = families.make_model(config)
         scorer = task.scorer(model, config)
     named = {id(variable.value.handle): variable.path for variable in model.variables}
     batch = task.batch_spec(config, batch_size, False)

@@ -13,12 +13,12 @@ import tensorflow as tf
 
 from txl_tf.config import from_dict
 from txl_tf.errors import InputError
-from txl_tf.files import read_json, write_atomically
+from txl_tf.files import write_atomically
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
-from txl_tf.published import torch_models
+from txl_tf.published import huggingface_files, torch_models
+from txl_tf.published.kinds import TRANSFORMER_XL
 from txl_tf.published.layout import Checkpoint, save
-from txl_tf.published.tensor_files import open_safetensors, write_safetensors
-from txl_tf.published.torch_files import TorchFile, state_dict
+from txl_tf.published.tensor_files import write_safetensors
 
 _CONVENTIONS = {"mem_init": "zeros", "same_length_window": "pytorch"}
 _SHAPED = (
@@ -47,15 +47,8 @@ def open_checkpoint(source):
     Raises:
         InputError: files are missing, damaged or contradict each other, or TransformerXL cannot hold the model.
     """
-    config, where = _read_config(source)
-    safe, pickled = (tf.io.gfile.join(source, name) for name in ("model.safetensors", "pytorch_model.bin"))
-    if tf.io.gfile.exists(safe):
-        file = open_safetensors(safe)
-    elif tf.io.gfile.exists(pickled):
-        torch_file = TorchFile(pickled)
-        file = torch_file.tensors(state_dict(torch_file.root) or {})
-    else:
-        raise InputError(f"{source} has neither model.safetensors nor pytorch_model.bin")
+    config, where = _checked_config(source)
+    file = huggingface_files.open_tensors(source)
     for name in filter(torch_models.BUFFER.fullmatch, list(file.shapes)):
         del file.shapes[name]
     inferred = torch_models.infer(file, "transformer.")
@@ -75,13 +68,12 @@ def open_checkpoint(source):
     from_dict(TransformerXLConfig, architecture | settings, where)
     evaluation = {name: config[name] for name in _EVALUATION if name in config}
     from_dict(EvalConfig, evaluation, where)
-    return Checkpoint(file, architecture, _DEFAULTS | settings | _CONVENTIONS, evaluation, layout)
+    return Checkpoint(file, architecture, _DEFAULTS | settings | _CONVENTIONS, evaluation, layout, TRANSFORMER_XL, source)
 
 
-def _read_config(source):
-    path = tf.io.gfile.join(source, "config.json")
-    config = read_json(path, "--source is the directory as it was published")
-    if not isinstance(config, dict) or config.get("model_type", "transfo-xl") != "transfo-xl":
+def _checked_config(source):
+    config, path = huggingface_files.read_config(source)
+    if config.get("model_type", "transfo-xl") != "transfo-xl":
         raise InputError(f"{path} is not of a Transformer-XL (model_type transfo-xl)")
     for name, wanted in (("attn_type", 0), ("sample_softmax", -1)):
         if config.get(name, wanted) != wanted:

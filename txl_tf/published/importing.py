@@ -12,11 +12,31 @@ from txl_tf import model_dir as model_dirs
 from txl_tf.config import update
 from txl_tf.errors import InputError
 from txl_tf.files import digest
-from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLRunConfig
-from txl_tf.published import huggingface, official_pytorch, official_tf
+from txl_tf.published import huggingface, huggingface_files, huggingface_xlnet, official_pytorch, official_tf
+from txl_tf.published import official_xlnet
 from txl_tf.published.layout import load
 
-FORMATS = {"official_tf": official_tf, "official_pytorch": official_pytorch, "huggingface": huggingface}
+HUGGINGFACE = {"transfo-xl": huggingface, "xlnet": huggingface_xlnet}
+"""By the model_type in config.json."""
+
+
+def _open_huggingface(source):
+    model_type = huggingface_files.read_config(source)[0].get("model_type", "transfo-xl")
+    if model_type not in HUGGINGFACE:
+        raise InputError(
+            f"{source} is of model_type {model_type!r}: only {' and '.join(HUGGINGFACE)} (Transformer-XL, XLNet) are "
+            "imported"
+        )
+    return HUGGINGFACE[model_type].open_checkpoint(source)
+
+
+FORMATS = {
+    "official_tf": official_tf.open_checkpoint,
+    "official_pytorch": official_pytorch.open_checkpoint,
+    "huggingface": _open_huggingface,
+    "official_xlnet": official_xlnet.open_checkpoint,
+}
+"""Functions from a source to its Checkpoint."""
 
 
 class _Learned(typing.NamedTuple):
@@ -37,11 +57,11 @@ def open_checkpoint(format, source):
         InputError: the format's `open_checkpoint` refuses it, or its shapes make no model.
     """
     try:
-        return FORMATS[format].open_checkpoint(source)
+        return FORMATS[format](source)
     except (ValueError, IndexError, TypeError, ZeroDivisionError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{source} is not a Transformer-XL of this format ({error}): check --format") from error
+        raise InputError(f"{source} is not a checkpoint of this format ({error}): check --format") from error
 
 
 def import_checkpoint(checkpoint, vocabulary, model_dir, *, dataset, preset=None, model=None, evaluation=None):
@@ -53,10 +73,10 @@ def import_checkpoint(checkpoint, vocabulary, model_dir, *, dataset, preset=None
         model_dir: where to write; local or gs://. It must not hold a model yet.
         dataset: the corpus it was trained on.
         preset: the Preset that it must agree with, or None.
-        model, evaluation: dicts of fields of TransformerXLConfig and EvalConfig that the caller sets.
+        model, evaluation: dicts of fields of the groups "model" and "eval" that the caller sets.
 
     Returns:
-        the Config.
+        the Config; and a list of texts, what the checkpoint lacks and a model can do without.
 
     Raises:
         InputError: checkpoint, preset, settings and vocabulary do not agree (the message lists how), or model_dir holds
@@ -70,8 +90,8 @@ def import_checkpoint(checkpoint, vocabulary, model_dir, *, dataset, preset=None
         )
     if model_dirs.read_config(model_dir) is not None:
         raise InputError(f"{model_dir} holds a model already: give another --model_dir")
-    model_of_config = families.family_of(config).model(config.model)
-    load(model_of_config, checkpoint)
+    model_of_config = families.make_model(config)
+    lacking = load(model_of_config, checkpoint)
     tf.io.gfile.makedirs(model_dir)
     vocabulary.save(model_dir)
     names = [vocabulary.spec["file"]] if "file" in vocabulary.spec else []
@@ -80,7 +100,7 @@ def import_checkpoint(checkpoint, vocabulary, model_dir, *, dataset, preset=None
     weights.write(model_dirs.checkpoint_path(model_dir, 0))
     learned = _Learned(dataset, vocabulary.unit, "imported", vocabulary, vocabulary.spec, files)
     model_dirs.write_description(model_dir, config, learned)
-    return config
+    return config, lacking
 
 
 def configure(checkpoint, preset, model, evaluation):
@@ -90,9 +110,15 @@ def configure(checkpoint, preset, model, evaluation):
     caller, else from the preset, else from the source, whose mem_len may be that of training.
 
     Raises:
-        InputError: settings that contradict the weights, or a setting that is not given anywhere.
+        InputError: settings that contradict the weights, a preset of another family, or a setting that is not given
+            anywhere.
     """
-    told = checkpoint.architecture
+    told, kind = checkpoint.architecture, checkpoint.kind
+    if preset and preset.config.family != kind.config.family:
+        raise InputError(
+            f"{checkpoint.file.path} is a {families.by_name(kind.config.family).title}, and the preset is one of a "
+            f"{families.family_of(preset.config).title}: give another --preset, or none"
+        )
     fixed = {name: value for name, value in model.items() if name in told}
     expected = {name: getattr(preset.config.model, name) for name in told} if preset else {}
     differing = [
@@ -102,18 +128,10 @@ def configure(checkpoint, preset, model, evaluation):
     ]
     if differing:
         raise InputError(f"{checkpoint.file.path} is another model than asked for: {', '.join(differing)}")
-    base = preset.config if preset else TransformerXLRunConfig(eval=EvalConfig(batch_size=1, tgt_len=128))
-    asked = evaluation if preset else checkpoint.evaluation | evaluation
-    if preset is None and "mem_len" not in asked:
-        raise InputError(
-            f"{checkpoint.file.path} does not say how much memory it is meant for: give --preset, or --mem_len, "
-            "--clamp_len and --same_length"
-        )
-    if "cutoffs" not in told and preset is None and "cutoffs" not in model:
-        raise InputError(f"{checkpoint.file.path} does not say where its clusters end: give --preset or --cutoffs")
-    base_model = {} if preset else {"mem_len": asked["mem_len"]}
-    return dataclasses.replace(
-        base,
-        model=update(base.model, base_model | checkpoint.settings | told | model),
-        eval=update(base.eval, asked),
-    )
+    settings = checkpoint.settings | told | model
+    if preset is None:
+        return kind.run(checkpoint, settings, checkpoint.evaluation | evaluation)
+    if preset.config.task != kind.config.task:
+        raise InputError(f"{checkpoint.file.path} has a head for {kind.config.task}: give no --preset")
+    base = preset.config
+    return dataclasses.replace(base, model=update(base.model, settings), eval=update(base.eval, evaluation))

@@ -1,7 +1,9 @@
-"""Maps tensors of a published checkpoint to weights of a TransformerXL, completely in both directions.
+"""Maps tensors of a published checkpoint to weights of a model, completely in both directions.
 
 Each format gives its *layout*, a list of `TensorEntry`, which serves import and export.
 """
+
+from __future__ import annotations
 
 import dataclasses
 import math
@@ -10,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from txl_tf.config import Config
 from txl_tf.errors import InputError
 from txl_tf.model_dir import variables_by_path
 from txl_tf.published.tensor_files import TensorFile
@@ -32,6 +35,7 @@ class TensorEntry:
         order: permutation of the view's axes; (): as they are.
         reverse: whether the view's first axis is reversed.
         copies: other names under which the same tensor may be stored, in addition or instead.
+        optional: whether a checkpoint may lack it; the weights then stay as they are.
     """
 
     name: str
@@ -41,6 +45,7 @@ class TensorEntry:
     order: tuple[int, ...] = ()
     reverse: bool = False
     copies: tuple[str, ...] = ()
+    optional: bool = False
 
     def split(self, array, shapes):
         """Our weights, of these shapes, from the checkpoint's tensor."""
@@ -60,15 +65,38 @@ class TensorEntry:
 
 
 @dataclasses.dataclass(frozen=True)
+class Kind:
+    """What an import knows of a kind of model, whatever the format.
+
+    Attributes:
+        config: the subclass of Config with the settings of its runs.
+        run: function (Checkpoint, fields of the model's settings, fields of "eval") -> a Config that has these, and its
+            own choice of what is not known; InputError where something must be told.
+        vocabulary: function (path, dataset, options of the vocabulary) -> Vocabulary.
+        vocabulary_names: of files that may hold it.
+        dataset: the corpus it was trained on, where that is known; else None.
+    """
+
+    config: type[Config]
+    run: Callable
+    vocabulary: Callable
+    vocabulary_names: tuple[str, ...]
+    dataset: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class Checkpoint:
     """An open published checkpoint.
 
     Attributes:
         file: TensorFile of its weights only.
-        architecture: fields of TransformerXLConfig that follow from the weights.
-        settings: fields of TransformerXLConfig that do not, with the values of this source.
-        evaluation: fields of EvalConfig that the source states.
-        layout: function (TransformerXLConfig, names of the model's weights) -> list of TensorEntry.
+        architecture: fields of the model's settings that follow from the weights.
+        settings: fields of the model's settings that do not, with the values of this source.
+        evaluation: fields of the group "eval" that the source states.
+        layout: function (the model's settings, names of its weights) -> list of TensorEntry.
+        kind: the Kind of model.
+        source: a file or directory beside which, or in which, the other files of its publication are; local or gs://.
+        data: fields of the group "data" that the source states.
     """
 
     file: TensorFile
@@ -76,10 +104,16 @@ class Checkpoint:
     settings: dict[str, Any]
     evaluation: dict[str, Any]
     layout: Callable
+    kind: Kind
+    source: str
+    data: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def load(model, checkpoint):
-    """Assigns the weights of a Checkpoint to a TransformerXL.
+    """Assigns the weights of a Checkpoint to a model.
+
+    Returns:
+        list of texts: the optional tensors that it lacks, whose weights stay as they are.
 
     Raises:
         InputError: tensors are missing, left over, of another shape or not equal to their copies; lists them.
@@ -89,7 +123,7 @@ def load(model, checkpoint):
     present = {entry: [name for name in (entry.name, *entry.copies) if name in file.shapes] for entry in layout}
     known = {name for names in present.values() for name in names}
     problems = {
-        "missing": [entry.name for entry, names in present.items() if not names],
+        "missing": [entry.name for entry, names in present.items() if not names and not entry.optional],
         "left over": sorted(set(file.shapes) - known),
         "of another shape": [
             f"{name} {list(file.shapes[name])}, expected {list(entry.shape)}"
@@ -99,14 +133,15 @@ def load(model, checkpoint):
         ],
     }
     _refuse(problems, file.path)
-    unequal = []
-    for entry, (name, *copies) in present.items():
+    unequal, lacking = [], [entry.name for entry, names in present.items() if not names]
+    for entry, (name, *copies) in ((entry, names) for entry, names in present.items() if names):
         array = file.read(name)
         unequal += [f"{copy} and {name}" for copy in copies if not np.array_equal(file.read(copy), array)]
         shapes = [tuple(weights[path].shape) for path in entry.ours]
         for path, part in zip(entry.ours, entry.split(array, shapes), strict=True):
             weights[path].assign(part.astype(weights[path].dtype.as_numpy_dtype))
     _refuse({"not equal, though the model ties them": unequal}, file.path)
+    return lacking
 
 
 def save(model, layout):
@@ -122,7 +157,10 @@ def save(model, layout):
 
 def _weights(model):
     """{path below the model's name: variable}."""
-    return {path.partition("/")[2]: variable for path, variable in variables_by_path(model).items()}
+    named = {path.partition("/")[2]: variable for path, variable in variables_by_path(model).items()}
+    if len(named) != len(model.variables):
+        raise ValueError(f"{model.name}: two weights have the same path below the names of its parts")
+    return named
 
 
 def _covering(layout, config, weights):

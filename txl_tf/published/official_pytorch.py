@@ -8,6 +8,7 @@ import functools
 
 from txl_tf.errors import InputError
 from txl_tf.published import torch_models
+from txl_tf.published.kinds import TRANSFORMER_XL
 from txl_tf.published.layout import Checkpoint
 from txl_tf.published.pickles import Call, as_dict
 from txl_tf.published.torch_files import MODULES, TENSORS, TorchFile, attributes, state_dict
@@ -39,7 +40,7 @@ def open_checkpoint(source):
         )
     if architecture["div_val"] > 1:
         architecture["proj_same_dim"] = True
-    return Checkpoint(file, architecture, CONVENTIONS | settings, evaluation, layout)
+    return Checkpoint(file, architecture, CONVENTIONS | settings, evaluation, layout, TRANSFORMER_XL, source)
 
 
 def _told_by_attributes(root, source):

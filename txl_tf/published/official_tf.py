@@ -10,6 +10,7 @@ import re
 import tensorflow as tf
 
 from txl_tf.errors import InputError, one_line
+from txl_tf.published.kinds import TRANSFORMER_XL
 from txl_tf.published.layout import Checkpoint, TensorEntry
 from txl_tf.published.tensor_files import TensorFile
 
@@ -42,7 +43,7 @@ def open_checkpoint(source):
     except (tf.errors.OpError, ValueError) as error:
         raise InputError(f"{prefix} cannot be read: {one_line(error)}") from error
     file = TensorFile(prefix, shapes, reader.get_tensor)
-    return Checkpoint(file, _architecture(file), CONVENTIONS, {}, layout)
+    return Checkpoint(file, _architecture(file), CONVENTIONS, {}, layout, TRANSFORMER_XL, source)
 
 
 def _architecture(file):

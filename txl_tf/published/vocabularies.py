@@ -9,9 +9,9 @@ import re
 import tensorflow as tf
 
 from txl_tf.data.corpora import CORPORA
-from txl_tf.data.vocabularies import ByteVocabulary, CharVocabulary, WordVocabulary
+from txl_tf.data.vocabularies import ByteVocabulary, CharVocabulary, WordVocabulary, XLNetVocabulary
 from txl_tf.errors import InputError
-from txl_tf.files import read_json, read_lines
+from txl_tf.files import read_bytes, read_json, read_lines
 from txl_tf.published.pickles import Call, as_dict, read_pickle
 from txl_tf.published.tensor_files import open_binary
 from txl_tf.published.torch_files import MAGIC, TENSORS, TorchFile
@@ -28,18 +28,27 @@ _TOKENIZER = (
 _PICKLED = f"{_CORPUS}|{_TOKENIZER}|{TENSORS}"
 _REMEDY = "give the vocabulary that was published with the checkpoint"
 
+NAMES = ("vocab.txt", "vocab.json", "vocab.bin", "vocab.pkl", "cache.pkl", "../data/cache.pkl")
+"""What the files of `read_vocabulary` are called, beside a checkpoint."""
 
-def read_vocabulary(path, dataset):
+XLNET_NAMES = ("spiece.model",)
+"""The same of `read_xlnet_vocabulary`."""
+
+
+def read_vocabulary(path, dataset, options=None):
     """The Vocabulary of a published corpus.
 
     Args:
         path: a text file, JSON ({symbol: id} or a list), or one of the pickles named above; local or gs://.
         dataset: the corpus, which tells the meaning of symbols: in "enwik8" they are the numbers of bytes, in "text8"
             characters with "_" for the space, else words.
+        options: must be empty; there are none for these vocabularies.
 
     Raises:
         InputError: the file holds no list of symbols, or not one for this dataset.
     """
+    if options:
+        raise InputError(f"{path} is no SentencePiece model: {', '.join(options)} would have no effect")
     if not tf.io.gfile.exists(path):
         raise InputError(f"{path} not found: {_REMEDY}")
     symbols = _symbols(path)
@@ -55,6 +64,30 @@ def read_vocabulary(path, dataset):
         return WordVocabulary(symbols, **{name: options[name] for name in names if name in options})
     except (ValueError, TypeError, OverflowError) as error:
         raise InputError(f"{path} is not the vocabulary of {dataset}: {error}") from error
+
+
+def read_xlnet_vocabulary(path, dataset, options=None):
+    """The vocabulary in XLNet's spiece.model.
+
+    How text is cleaned is in the tokenizer_config.json beside it, if there is one, as Hugging Face writes it; else the
+    published models' way: cased, without accents.
+
+    Args:
+        path: of the SentencePiece model; local or gs://.
+        dataset: not needed.
+        options: of XLNetVocabulary, before those of the file.
+
+    Raises:
+        InputError: no SentencePiece model, or not one of XLNet's.
+    """
+    del dataset
+    model, about = read_bytes(path, _REMEDY), tf.io.gfile.join(path.rpartition("/")[0], "tokenizer_config.json")
+    told = read_json(about) if tf.io.gfile.exists(about) else {}
+    names = {"do_lower_case": "lower_case", "keep_accents": "keep_accents", "remove_space": "remove_space"}
+    if not isinstance(told, dict) or any(type(told.get(name, True)) is not bool for name in names):
+        raise InputError(f"{about} is not of an XLNet's tokenizer: {', '.join(names)} must be true or false")
+    told = {ours: told[theirs] for theirs, ours in names.items() if theirs in told}
+    return XLNetVocabulary(model, **told | (options or {}))
 
 
 def _symbols(path):
@@ -93,13 +126,13 @@ def _by_id(symbols, path):
     return sorted(symbols, key=symbols.get)
 
 
-def find_vocabulary(source):
+def find_vocabulary(source, names=NAMES):
     """The path of the vocabulary's file beside a checkpoint, or None.
 
     Args:
         source: the checkpoint: a file or a directory.
+        names: of files to look for; the first that is there counts.
     """
     folder = source if tf.io.gfile.isdir(source) else source.rpartition("/")[0]
-    names = ("vocab.txt", "vocab.json", "vocab.bin", "vocab.pkl", "cache.pkl", "../data/cache.pkl")
     paths = [tf.io.gfile.join(folder, name) for name in names]
     return next((path for path in paths if tf.io.gfile.exists(path)), None)

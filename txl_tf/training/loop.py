@@ -103,7 +103,7 @@ class Run:
 
         with strategy.scope():
             keras.utils.set_random_seed(config.train.seed)
-            self.model = families.family_of(config).model(config.model)
+            self.model = families.make_model(config)
             optimizer = make_optimizer(config.train, self.model.trainable_variables)
             self.average = WeightAverage(config.train, self.model.trainable_variables)
             objective = task.objective(self.model, config)

@@ -75,7 +75,7 @@ def replay(
     task = families.task_of(config)
     with strategy.scope():
         keras.utils.set_random_seed(config.train.seed)
-        model = families.family_of(config).model(config.model)
+        model = families.make_model(config)
         optimizer = make_optimizer(config.train, model.trainable_variables)
         average = WeightAverage(config.train, model.trainable_variables)
         objective = task.objective(model, config)

@@ -30,6 +30,8 @@ class XLNet(keras.Model):
 
     Args:
         config: an XLNetConfig.
+        predicts: whether it has a softmax, and its query stream learns. Without, it is the body of a model with another
+            head; it keeps its mask embedding, as the published fine-tuned models do.
 
     Example:
         >>> model = XLNet(XLNetConfig(n_layer=2, d_model=64, n_head=4, d_head=16, d_inner=128))
@@ -42,9 +44,10 @@ class XLNet(keras.Model):
         TensorShape([1, 2])
     """
 
-    def __init__(self, config: XLNetConfig, name: str = "xlnet"):
+    def __init__(self, config: XLNetConfig, predicts: bool = True, name: str = "xlnet"):
         super().__init__(name=name, dtype=config.dtype)
         self.config = config
+        self.predicts = predicts
         policy, shared = self.dtype_policy, dataclasses.asdict(config)
 
         def pick(*names: str) -> dict[str, Any]:
@@ -63,7 +66,7 @@ class XLNet(keras.Model):
             )
             for i in range(config.n_layer)
         ]
-        self.softmax = AdaptiveSoftmax(**vocabulary, dtype=policy, name="softmax")
+        self.softmax = AdaptiveSoftmax(**vocabulary, dtype=policy, name="softmax") if predicts else None
         self.build((None, None))
 
     def build(self, tokens_shape) -> None:
@@ -73,12 +76,14 @@ class XLNet(keras.Model):
         self.embedding.build(tokens_shape)
         for layer in self.decoder_layers:
             layer.build(hidden_shape)
-        self.softmax.build(hidden_shape)
+        if self.softmax is not None:
+            self.softmax.build(hidden_shape)
         limit = (6 / (1 + config.d_model)) ** 0.5  # as officially: TF 1's default for a variable [1, 1, D]
         self.mask_embedding = self.add_weight(
             name="mask_embedding",
             shape=(config.d_model,),
             initializer=keras.initializers.RandomUniform(-limit, limit),
+            trainable=self.predicts,
         )
         self.shared_biases = None
         if not config.untie_r:
@@ -229,10 +234,10 @@ class XLNet(keras.Model):
         return self.softmax.log_prob(hidden, self.embedding)
 
     def get_config(self) -> dict[str, Any]:
-        """The XLNetConfig as a dict."""
-        return {"config": dataclasses.asdict(self.config)}
+        """The XLNetConfig as a dict, and `predicts`."""
+        return {"config": dataclasses.asdict(self.config), "predicts": self.predicts}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> XLNet:
         """The model of `get_config`'s dict."""
-        return cls(from_dict(XLNetConfig, config["config"], "saved model"))
+        return cls(from_dict(XLNetConfig, config["config"], "saved model"), config["predicts"])

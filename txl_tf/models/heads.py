@@ -1,0 +1,332 @@
+"""Heads: what turns a model's last hidden states [B, T, D] into labels, scores or answers."""
+
+from __future__ import annotations
+
+import typing
+
+import keras
+import tensorflow as tf
+
+from txl_tf.layers.absolute_attention import AbsoluteAttention
+from txl_tf.layers.attention_core import attend
+from txl_tf.layers.dropout import checked_rate, dropout, split_seed
+
+SUMMARY_TYPES = ("last", "first", "mean", "attn")
+"""How a sequence becomes one vector: see `Summary`."""
+
+IMPOSSIBLE = -1e30
+"""The logit of a place where no answer may begin or end."""
+
+
+class AnswerLogits(typing.NamedTuple):
+    """Where an answer lies, given where it begins.
+
+    start: [B, T], where it begins.
+    end: [B, T], where it ends.
+    impossible: [B], the logit of there being none.
+    """
+
+    start: tf.Tensor
+    end: tf.Tensor
+    impossible: tf.Tensor
+
+
+class BestAnswers(typing.NamedTuple):
+    """The most likely beginnings, and the most likely ends of each, best first; log-probabilities in nats.
+
+    start, start_log_prob: [B, S].
+    end, end_log_prob: [B, S, E]; an end's probability is that given its beginning.
+    impossible: [B], the logit of there being no answer.
+    """
+
+    start: tf.Tensor
+    start_log_prob: tf.Tensor
+    end: tf.Tensor
+    end_log_prob: tf.Tensor
+    impossible: tf.Tensor
+
+
+def _dense(layer: keras.layers.Layer, units: int, name: str, **options) -> keras.layers.Dense:
+    """A dense layer of a head, in the head's dtype."""
+    initializer = keras.initializers.RandomNormal(stddev=layer.init_std)
+    return keras.layers.Dense(units, kernel_initializer=initializer, dtype=layer.dtype_policy, name=name, **options)
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class Summary(keras.layers.Layer):
+    """One vector for a sequence: [B, T, D] -> [B, D].
+
+    "last" and "first" are a token's hidden state; "mean" is that of all tokens, padding included, as officially; "attn"
+    is what a learned query attends to, and a layer norm. Then, if `use_proj`, a dense layer with tanh; then dropout.
+
+    Args:
+        summary_type: one of SUMMARY_TYPES.
+        use_proj: whether there is a dense layer.
+        n_head, d_head, layer_norm_epsilon: of "attn".
+        dropout: rate of the result's dropout, and in "attn" that of what attention gives.
+        dropatt: dropout rate of the attention probabilities.
+        init_std: the kernels and the learned query start as normal(0, init_std).
+
+    Raises:
+        ValueError: an unknown summary_type, or "attn" without sizes.
+    """
+
+    def __init__(
+        self,
+        *,
+        summary_type: str = "last",
+        use_proj: bool = True,
+        n_head: int = 0,
+        d_head: int = 0,
+        layer_norm_epsilon: float = 1e-12,
+        dropout: float = 0.0,
+        dropatt: float = 0.0,
+        init_std: float = 0.02,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if summary_type not in SUMMARY_TYPES:
+            raise ValueError(f"Summary: summary_type is {summary_type!r}; choose from {SUMMARY_TYPES}")
+        self.summary_type = summary_type
+        self.use_proj = use_proj
+        self.n_head, self.d_head, self.layer_norm_epsilon = n_head, d_head, layer_norm_epsilon
+        self.dropout = checked_rate(dropout, "dropout", self)
+        self.dropatt = dropatt
+        self.init_std = init_std
+        self.attention = self.attention_norm = self.projection = None
+        if summary_type == "attn":
+            self.attention = AbsoluteAttention(
+                n_head, d_head, dropatt=dropatt, init_std=init_std, dtype=self.dtype_policy, name="attention"
+            )
+            self.attention_norm = keras.layers.LayerNormalization(
+                epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="attention_norm"
+            )
+
+    def build(self, hidden_shape) -> None:
+        """Creates the weights for inputs [B, T, D]."""
+        d_model = hidden_shape[-1]
+        if self.attention is not None:
+            initializer = keras.initializers.RandomNormal(stddev=self.init_std)
+            self.query = self.add_weight(name="query", shape=(d_model,), initializer=initializer)
+            self.attention.build((None, None, d_model))
+            self.attention_norm.build((None, None, d_model))
+        if self.use_proj:
+            self.projection = _dense(self, d_model, "projection", activation="tanh")
+            self.projection.build((None, d_model))
+
+    def call(
+        self,
+        hidden: tf.Tensor,
+        padding: tf.Tensor | None = None,
+        seed: tf.Tensor | None = None,
+        training: bool = False,
+    ) -> tf.Tensor:
+        """The vectors of sequences.
+
+        Args:
+            hidden: [B, T, D].
+            padding: bool [B, T], true where there is no token; only "attn" looks at it. None: there is no padding.
+            seed: as for `dropout`.
+            training: whether to drop.
+
+        Returns:
+            [B, D].
+        """
+        rate = self.dropout if training else 0.0
+        result_seed, output_seed, attention_seed = split_seed(seed, 3)
+        if self.summary_type == "last":
+            summary = hidden[:, -1]
+        elif self.summary_type == "first":
+            summary = hidden[:, 0]
+        elif self.summary_type == "mean":
+            summary = tf.reduce_mean(hidden, axis=1)
+        else:
+            summary = self._attend(hidden, padding, self.dropatt if training else 0.0, attention_seed)
+            summary = self.attention_norm(dropout(summary, rate, output_seed))[:, 0]
+        if self.projection is not None:
+            summary = self.projection(summary)
+        return dropout(summary, rate, result_seed)
+
+    def _attend(
+        self, hidden: tf.Tensor, padding: tf.Tensor | None, rate: float, seed: tf.Tensor | None
+    ) -> tf.Tensor:
+        """What the learned query attends to: [B, 1, D]."""
+        attention, kernels = self.attention, self.attention.kernels()
+        query = tf.broadcast_to(tf.cast(self.query, hidden.dtype), [tf.shape(hidden)[0], 1, hidden.shape[2]])
+        key, value = attention.project_context(hidden, kernels)
+        mask = tf.ones([1, hidden.shape[1]], tf.bool) if padding is None else ~padding[:, None, None]
+        query = attention.project_query(query, kernels)
+        return attention.combine(attend(query, key, value, mask, rate=rate, seed=seed, causal=False), kernels)
+
+    def get_config(self) -> dict[str, typing.Any]:
+        """The constructor's arguments."""
+        names = ("summary_type", "use_proj", "n_head", "d_head", "layer_norm_epsilon", "dropout", "dropatt", "init_std")
+        return super().get_config() | {name: getattr(self, name) for name in names}
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class SummaryLogits(keras.layers.Layer):
+    """Numbers for a sequence, from its summary: [B, T, D] -> [B, C].
+
+    A classifier's are the logits of C classes; a regressor's is its one prediction; of a choice among sequences it is
+    the one logit of this sequence.
+
+    Args:
+        n_class: C.
+        init_std: the kernels start as normal(0, init_std).
+        summary: the other arguments of `Summary`.
+    """
+
+    def __init__(self, n_class: int, *, init_std: float = 0.02, summary: dict[str, typing.Any], **kwargs):
+        super().__init__(**kwargs)
+        if n_class < 1:
+            raise ValueError(f"SummaryLogits: n_class must be positive, got {n_class}")
+        self.n_class = n_class
+        self.init_std = init_std
+        self.arguments = dict(summary)
+        self.summary = Summary(**summary, init_std=init_std, dtype=self.dtype_policy, name="summary")
+
+    def build(self, hidden_shape) -> None:
+        """Creates the weights for inputs [B, T, D]."""
+        self.summary.build(hidden_shape)
+        self.logits = _dense(self, self.n_class, "logits")
+        self.logits.build((None, hidden_shape[-1]))
+
+    def call(
+        self,
+        hidden: tf.Tensor,
+        padding: tf.Tensor | None = None,
+        seed: tf.Tensor | None = None,
+        training: bool = False,
+    ) -> tf.Tensor:
+        """The numbers [B, C] in the dtype of the weights; arguments as for `Summary`."""
+        summary = self.summary(hidden, padding, seed=seed, training=training)
+        return tf.cast(self.logits(summary), self.variable_dtype)
+
+    def get_config(self) -> dict[str, typing.Any]:
+        """The constructor's arguments."""
+        return super().get_config() | {
+            "n_class": self.n_class,
+            "init_std": self.init_std,
+            "summary": self.arguments,
+        }
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class AnswerSpan(keras.layers.Layer):
+    """Where in a text the answer to a question lies, and whether there is one.
+
+    A beginning has the logit x_t . w. An end has, given the beginning s, that of LN(tanh([x_t; x_s] W)) . w. That there
+    is no answer has that of tanh([x; x_cls] W) . w, x the expected hidden state of the beginning.
+
+    Results are in the dtype of the weights.
+
+    Args:
+        layer_norm_epsilon: added to the variance.
+        dropout: rate inside the logit of there being no answer.
+        init_std: the kernels start as normal(0, init_std).
+    """
+
+    def __init__(
+        self, *, layer_norm_epsilon: float = 1e-12, dropout: float = 0.0, init_std: float = 0.02, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.dropout = checked_rate(dropout, "dropout", self)
+        self.init_std = init_std
+
+    def build(self, hidden_shape) -> None:
+        """Creates the weights for inputs [B, T, D]."""
+        d_model = hidden_shape[-1]
+        self.start = _dense(self, 1, "start")
+        self.end_inner = _dense(self, d_model, "end_inner", activation="tanh")
+        self.end_norm = keras.layers.LayerNormalization(
+            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name="end_norm"
+        )
+        self.end_outer = _dense(self, 1, "end_outer")
+        self.impossible_inner = _dense(self, d_model, "impossible_inner", activation="tanh")
+        self.impossible_outer = _dense(self, 1, "impossible_outer", use_bias=False)
+        for layer in (self.start, self.end_norm, self.end_outer, self.impossible_outer):
+            layer.build((None, None, d_model))
+        for layer in (self.end_inner, self.impossible_inner):
+            layer.build((None, 2 * d_model))
+
+    def call(
+        self,
+        hidden: tf.Tensor,
+        allowed: tf.Tensor,
+        cls_index: tf.Tensor,
+        start: tf.Tensor,
+        seed: tf.Tensor | None = None,
+        training: bool = False,
+    ) -> AnswerLogits:
+        """All logits, given the true beginning; what training needs.
+
+        Args:
+            hidden: [B, T, D].
+            allowed: bool [B, T], where an answer may begin and end.
+            cls_index: int [B], where CLS stands.
+            start: int [B], where the answer begins.
+            seed: as for `dropout`.
+            training: whether to drop.
+        """
+        starts = self.start_logits(hidden, allowed)
+        ends = self.end_logits(hidden, allowed, start[:, None])[:, 0]
+        begin = self.expected_start(hidden, starts)
+        cls = tf.gather(hidden, cls_index, batch_dims=1)
+        return AnswerLogits(starts, ends, self.impossible_logit(begin, cls, seed, training))
+
+    def best(
+        self, hidden: tf.Tensor, allowed: tf.Tensor, cls_index: tf.Tensor, n_starts: int, n_ends: int
+    ) -> BestAnswers:
+        """The `n_starts` most likely beginnings and the `n_ends` most likely ends of each.
+
+        Args:
+            hidden, allowed, cls_index: as for `call`.
+            n_starts, n_ends: S and E; no more of them than T are given.
+        """
+        t_len = hidden.shape[1]
+        starts = self.start_logits(hidden, allowed)
+        start_log_prob, start = tf.math.top_k(tf.nn.log_softmax(starts), min(n_starts, t_len))
+        ends = tf.nn.log_softmax(self.end_logits(hidden, allowed, start))
+        end_log_prob, end = tf.math.top_k(ends, min(n_ends, t_len))
+        cls = tf.gather(hidden, cls_index, batch_dims=1)
+        impossible = self.impossible_logit(self.expected_start(hidden, starts), cls)
+        return BestAnswers(start, start_log_prob, end, end_log_prob, impossible)
+
+    def start_logits(self, hidden: tf.Tensor, allowed: tf.Tensor) -> tf.Tensor:
+        """[B, T], IMPOSSIBLE where not allowed."""
+        return self._masked(self.start(hidden)[..., 0], allowed)
+
+    def end_logits(self, hidden: tf.Tensor, allowed: tf.Tensor, start: tf.Tensor) -> tf.Tensor:
+        """[B, S, T] for S beginnings, int [B, S]; IMPOSSIBLE where not allowed.
+
+        [x_t; x_s] W is the sum of two products, each of which is computed once for all pairs.
+        """
+        kernel, d_model = tf.cast(self.end_inner.kernel, hidden.dtype), hidden.shape[2]
+        own = tf.einsum("btD,De->bte", hidden, kernel[:d_model])
+        begin = tf.einsum("bsD,De->bse", tf.gather(hidden, start, batch_dims=1), kernel[d_model:])
+        inner = own[:, None] + begin[:, :, None] + tf.cast(self.end_inner.bias, hidden.dtype)
+        logits = self.end_outer(self.end_norm(self.end_inner.activation(inner)))[..., 0]
+        return self._masked(logits, allowed[:, None])
+
+    def expected_start(self, hidden: tf.Tensor, start_logits: tf.Tensor) -> tf.Tensor:
+        """The mean hidden state [B, D] under the probabilities of the beginning."""
+        return tf.einsum("bt,btD->bD", tf.cast(tf.nn.softmax(start_logits), hidden.dtype), hidden)
+
+    def impossible_logit(
+        self, begin: tf.Tensor, cls: tf.Tensor, seed: tf.Tensor | None = None, training: bool = False
+    ) -> tf.Tensor:
+        """The logit [B] of there being no answer, from the beginning's hidden state and CLS's, each [B, D]."""
+        inner = self.impossible_inner(tf.concat([begin, cls], axis=-1))
+        inner = dropout(inner, self.dropout if training else 0.0, seed)
+        return tf.cast(self.impossible_outer(inner)[..., 0], self.variable_dtype)
+
+    def _masked(self, logits: tf.Tensor, allowed: tf.Tensor) -> tf.Tensor:
+        logits = tf.cast(logits, self.variable_dtype)
+        return tf.where(allowed, logits, tf.constant(IMPOSSIBLE, logits.dtype))
+
+    def get_config(self) -> dict[str, typing.Any]:
+        """The constructor's arguments."""
+        names = ("layer_norm_epsilon", "dropout", "init_std")
+        return super().get_config() | {name: getattr(self, name) for name in names}

@@ -1,0 +1,114 @@
+"""The settings of XLNets with another head than the language model's, and of runs with them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from txl_tf.config import Config, TrainConfig, require, require_at_least, setting
+from txl_tf.models.xlnet.config import XLNetConfig, XLNetEvalConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class XLNetLogitsConfig(XLNetConfig):
+    """An XLNet that gives C numbers for a sequence: a classifier, a regressor, or one that scores choices."""
+
+    n_class: int = setting(2, "numbers for a sequence, C: of classes, or 1")
+    summary_type: str = setting(
+        "last",
+        "how a sequence becomes one vector: its last or first token's, the mean of all (padding included, as "
+        "officially), or what a learned query attends to",
+        choices=("last", "first", "mean", "attn"),
+    )
+    summary_use_proj: bool = setting(True, "a dense layer with tanh follows the summary")
+    summary_dropout: float = setting(0.1, "dropout of the summary")
+
+    def __post_init__(self) -> None:
+        """Refuses sizes that make no model."""
+        super().__post_init__()
+        require_at_least(self, 1, "n_class")
+        require(0 <= self.summary_dropout < 1, f"summary_dropout={self.summary_dropout} must be in [0, 1)")
+
+
+@dataclasses.dataclass(frozen=True)
+class XLNetAnswersConfig(XLNetConfig):
+    """An XLNet that finds the answer to a question in a text."""
+
+    start_n_top: int = setting(5, "how many of the most likely beginnings of an answer are looked at")
+    end_n_top: int = setting(5, "how many of the most likely ends are looked at for each beginning")
+
+    def __post_init__(self) -> None:
+        """Refuses sizes that make no model."""
+        super().__post_init__()
+        require_at_least(self, 1, "start_n_top", "end_n_top")
+
+
+@dataclasses.dataclass(frozen=True)
+class ExamplesConfig:
+    """The batches of examples."""
+
+    batch_size: int = setting(32, "examples per step over all replicas, B")
+    tgt_len: int = setting(128, "tokens per sequence, padding included, T")
+
+    def __post_init__(self) -> None:
+        """Refuses empty batches."""
+        require_at_least(self, 1, "batch_size", "tgt_len")
+
+
+@dataclasses.dataclass(frozen=True)
+class NoSettings:
+    """A group without settings: what is learned follows from the head."""
+
+
+@dataclasses.dataclass(frozen=True)
+class XLNetHeadRunConfig(Config):
+    """All settings of a run with a head; subclasses name the task."""
+
+    family: ClassVar[str] = "xlnet"
+
+    model: XLNetLogitsConfig = dataclasses.field(default_factory=XLNetLogitsConfig)
+    data: ExamplesConfig = dataclasses.field(default_factory=ExamplesConfig)
+    train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
+    eval: XLNetEvalConfig = dataclasses.field(default_factory=XLNetEvalConfig)
+    objective: NoSettings = dataclasses.field(default_factory=NoSettings)
+
+
+@dataclasses.dataclass(frozen=True)
+class XLNetClassificationConfig(XLNetHeadRunConfig):
+    """A sequence belongs to one of C classes."""
+
+    task: ClassVar[str] = "classification"
+
+
+@dataclasses.dataclass(frozen=True)
+class _XLNetScoreConfig(XLNetHeadRunConfig):
+    """A sequence has one number."""
+
+    model: XLNetLogitsConfig = dataclasses.field(default_factory=lambda: XLNetLogitsConfig(n_class=1))
+
+    def __post_init__(self) -> None:
+        """Refuses more than one number."""
+        require(self.model.n_class == 1, f"n_class={self.model.n_class} must be 1 for {self.task}")
+
+
+@dataclasses.dataclass(frozen=True)
+class XLNetRegressionConfig(_XLNetScoreConfig):
+    """A sequence has a score, such as how alike two texts are."""
+
+    task: ClassVar[str] = "regression"
+
+
+@dataclasses.dataclass(frozen=True)
+class XLNetMultipleChoiceConfig(_XLNetScoreConfig):
+    """One of a few sequences is the right one, such as a question with one of its answers."""
+
+    task: ClassVar[str] = "multiple_choice"
+
+
+@dataclasses.dataclass(frozen=True)
+class XLNetAnsweringConfig(XLNetHeadRunConfig):
+    """A text holds the answer to a question, or does not."""
+
+    task: ClassVar[str] = "answering"
+
+    model: XLNetAnswersConfig = dataclasses.field(default_factory=XLNetAnswersConfig)

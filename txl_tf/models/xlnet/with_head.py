@@ -1,0 +1,188 @@
+"""XLNets with another head than the language model's: one stream, no memory, all tokens see each other."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from txl_tf.config import from_dict
+from txl_tf.layers.dropout import Seeds, split_seed
+from txl_tf.models.heads import AnswerLogits, AnswerSpan, BestAnswers, SummaryLogits
+from txl_tf.models.xlnet.config import XLNetConfig
+from txl_tf.models.xlnet.head_config import XLNetAnswersConfig, XLNetLogitsConfig
+from txl_tf.models.xlnet.model import XLNet
+
+
+class _XLNetWithHead(keras.Model):
+    """An XLNet without its softmax, `body`; subclasses add the head.
+
+    The body's weights have the paths of a pretrained XLNet's ("xlnet/layer_0/..").
+    """
+
+    settings: type
+
+    def __init__(self, config: Any, name: str):
+        super().__init__(name=name, dtype=config.dtype)
+        self.config = config
+        own = {field.name: getattr(config, field.name) for field in dataclasses.fields(XLNetConfig)}
+        self.body = XLNet(XLNetConfig(**own), predicts=False)
+
+    def hidden(
+        self,
+        tokens: tf.Tensor,
+        segments: tf.Tensor | None,
+        padding: tf.Tensor | None,
+        seed: Seeds,
+        training: bool,
+    ) -> tf.Tensor:
+        """The body's last hidden states, [B, T, D]; arguments as for `XLNet.call`."""
+        hidden, _, _ = self.body(tokens, segments=segments, padding=padding, seed=seed, training=training)
+        return hidden
+
+    def get_config(self) -> dict[str, Any]:
+        """The settings as a dict."""
+        return {"config": dataclasses.asdict(self.config)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> _XLNetWithHead:
+        """The model of `get_config`'s dict."""
+        return cls(from_dict(cls.settings, config["config"], "saved model"))
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class XLNetWithLogits(_XLNetWithHead):
+    """XLNet that gives C numbers for a sequence: a classifier, a regressor, or one that scores choices.
+
+    Args:
+        config: an XLNetLogitsConfig.
+
+    Example:
+        >>> sizes = {"n_layer": 2, "d_model": 64, "n_head": 4, "d_head": 16, "d_inner": 128}
+        >>> model = XLNetWithLogits(XLNetLogitsConfig(**sizes, n_class=3))
+        >>> model(tf.constant([[17, 18, 4, 3]])).shape
+        TensorShape([1, 3])
+    """
+
+    settings = XLNetLogitsConfig
+
+    def __init__(self, config: XLNetLogitsConfig, name: str = "xlnet_with_logits"):
+        super().__init__(config, name)
+        summary = {name: getattr(config, name) for name in ("summary_type", "n_head", "d_head", "dropatt")}
+        summary |= {"use_proj": config.summary_use_proj, "dropout": config.summary_dropout}
+        summary |= {"layer_norm_epsilon": config.layer_norm_epsilon}
+        self.head = SummaryLogits(
+            config.n_class, init_std=config.init_std, summary=summary, dtype=self.dtype_policy, name="head"
+        )
+        self.build((None, None))
+
+    def build(self, tokens_shape) -> None:
+        """Creates the head's weights."""
+        self.head.build((None, None, self.config.d_model))
+        self.built = True
+
+    def call(
+        self,
+        tokens: tf.Tensor,
+        *,
+        segments: tf.Tensor | None = None,
+        padding: tf.Tensor | None = None,
+        seed: Seeds | tf.Tensor | None = None,
+        training: bool = False,
+    ) -> tf.Tensor:
+        """The numbers of sequences, in the dtype of the weights.
+
+        Args:
+            tokens: int [B, T], or [B, n, T] for n sequences an example, n static.
+            segments, padding: as for `XLNet.call`, in the shape of tokens.
+            seed: as for `XLNet.call`; the lanes are examples.
+            training: whether to drop.
+
+        Returns:
+            [B, C], or [B, n, C].
+        """
+        seeds = Seeds.of(seed)
+        if len(tokens.shape) == 2:
+            return self._logits(tokens, segments, padding, seeds, training)
+        n, t_len = tokens.shape[1:]
+        flat = [None if part is None else tf.reshape(part, [-1, t_len]) for part in (tokens, segments, padding)]
+        if seeds.lanes is not None and len(seeds.lanes.shape) == 2:
+            seeds = Seeds(seeds.shared, tf.reshape(tf.stack(split_seed(seeds.lanes, n), axis=1), [-1, 2]))
+        logits = self._logits(*flat, seeds, training)
+        return tf.reshape(logits, [-1, n, self.config.n_class])
+
+    def _logits(self, tokens, segments, padding, seeds, training) -> tf.Tensor:
+        body_seeds, head_seeds = seeds.split(2)
+        hidden = self.hidden(tokens, segments, padding, body_seeds, training)
+        return self.head(hidden, padding, seed=head_seeds.lanes, training=training)
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class XLNetWithAnswers(_XLNetWithHead):
+    """XLNet that finds where in a text the answer to a question lies, and whether there is one.
+
+    Args:
+        config: an XLNetAnswersConfig.
+
+    Example:
+        >>> model = XLNetWithAnswers(XLNetAnswersConfig(n_layer=2, d_model=64, n_head=4, d_head=16, d_inner=128))
+        >>> allowed = tf.constant([[True, True, False, False, True]])  # two tokens of the text, and CLS
+        >>> model.best(tf.constant([[17, 18, 4, 19, 3]]), allowed, tf.constant([4])).end.shape
+        TensorShape([1, 5, 5])
+    """
+
+    settings = XLNetAnswersConfig
+
+    def __init__(self, config: XLNetAnswersConfig, name: str = "xlnet_with_answers"):
+        super().__init__(config, name)
+        self.head = AnswerSpan(
+            layer_norm_epsilon=config.layer_norm_epsilon,
+            dropout=config.dropout,
+            init_std=config.init_std,
+            dtype=self.dtype_policy,
+            name="head",
+        )
+        self.build((None, None))
+
+    def build(self, tokens_shape) -> None:
+        """Creates the head's weights."""
+        self.head.build((None, None, self.config.d_model))
+        self.built = True
+
+    def call(
+        self,
+        tokens: tf.Tensor,
+        allowed: tf.Tensor,
+        cls_index: tf.Tensor,
+        start: tf.Tensor,
+        *,
+        segments: tf.Tensor | None = None,
+        padding: tf.Tensor | None = None,
+        seed: Seeds | tf.Tensor | None = None,
+        training: bool = False,
+    ) -> AnswerLogits:
+        """All logits, given the true beginning.
+
+        Args:
+            tokens: int [B, T].
+            allowed, cls_index, start: as for `AnswerSpan.call`.
+            segments, padding, seed, training: as for `XLNet.call`.
+        """
+        body_seeds, head_seeds = Seeds.of(seed).split(2)
+        hidden = self.hidden(tokens, segments, padding, body_seeds, training)
+        return self.head(hidden, allowed, cls_index, start, seed=head_seeds.lanes, training=training)
+
+    def best(
+        self,
+        tokens: tf.Tensor,
+        allowed: tf.Tensor,
+        cls_index: tf.Tensor,
+        *,
+        segments: tf.Tensor | None = None,
+        padding: tf.Tensor | None = None,
+    ) -> BestAnswers:
+        """The most likely answers, `start_n_top` beginnings with `end_n_top` ends each; arguments as for `call`."""
+        hidden = self.hidden(tokens, segments, padding, Seeds(None, None), False)
+        return self.head.best(hidden, allowed, cls_index, self.config.start_n_top, self.config.end_n_top)

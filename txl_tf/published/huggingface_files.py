@@ -1,0 +1,40 @@
+"""The files that Hugging Face's save_pretrained writes, whatever the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from txl_tf.errors import InputError
+from txl_tf.files import read_json
+from txl_tf.published.tensor_files import TensorFile, open_safetensors
+from txl_tf.published.torch_files import TorchFile, state_dict
+
+
+def read_config(source: str) -> tuple[dict[str, Any], str]:
+    """The object in a directory's config.json, and the file's path.
+
+    Raises:
+        InputError: there is none, or it is not a JSON object.
+    """
+    path = tf.io.gfile.join(source, "config.json")
+    config = read_json(path, "--source is the directory as it was published")
+    if not isinstance(config, dict):
+        raise InputError(f"{path} must hold a JSON object")
+    return config, path
+
+
+def open_tensors(source: str) -> TensorFile:
+    """The TensorFile of a directory's model.safetensors or pytorch_model.bin.
+
+    Raises:
+        InputError: there is neither, or it is damaged.
+    """
+    safe, pickled = (tf.io.gfile.join(source, name) for name in ("model.safetensors", "pytorch_model.bin"))
+    if tf.io.gfile.exists(safe):
+        return open_safetensors(safe)
+    if tf.io.gfile.exists(pickled):
+        torch_file = TorchFile(pickled)
+        return torch_file.tensors(state_dict(torch_file.root) or {})
+    raise InputError(f"{source} has neither model.safetensors nor pytorch_model.bin")

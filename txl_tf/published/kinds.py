@@ -1,0 +1,64 @@
+"""The kinds of model that are imported: the settings of their runs, and their vocabularies."""
+
+import dataclasses
+
+from txl_tf.config import PairsConfig, PermutationLMConfig, update
+from txl_tf.errors import InputError
+from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig, TransformerXLRunConfig
+from txl_tf.models.xlnet import head_config
+from txl_tf.models.xlnet.config import XLNetConfig, XLNetRunConfig
+from txl_tf.published import vocabularies
+from txl_tf.published.layout import Kind
+
+
+def _transformer_xl_run(checkpoint, model, evaluation):
+    """Memory in training is that of evaluation; how long that is, and where clusters end, must be told."""
+    if "mem_len" not in evaluation:
+        raise InputError(
+            f"{checkpoint.file.path} does not say how much memory it is meant for: give --preset, or --mem_len, "
+            "--clamp_len and --same_length"
+        )
+    if "cutoffs" not in model:
+        raise InputError(f"{checkpoint.file.path} does not say where its clusters end: give --preset or --cutoffs")
+    return TransformerXLRunConfig(
+        update(TransformerXLConfig(mem_len=evaluation["mem_len"]), model),
+        eval=update(EvalConfig(batch_size=1, tgt_len=128), evaluation),
+    )
+
+
+def _xlnet_run(checkpoint, model, evaluation):
+    """What is not stated is as in the official pretraining; a part of a segment is permuted as a whole."""
+    settings, run = update(XLNetConfig(), model), XLNetRunConfig()
+    data = update(PairsConfig(tgt_len=max(run.data.tgt_len, 2 * settings.reuse_len)), checkpoint.data)
+    perm_size = min(run.objective.perm_size, settings.reuse_len, data.tgt_len - settings.reuse_len)
+    return XLNetRunConfig(
+        settings, data, eval=update(run.eval, evaluation), objective=PermutationLMConfig(perm_size=max(perm_size, 1))
+    )
+
+
+def _head_run(checkpoint, model, evaluation):
+    """A run of the checkpoint's task with the defaults of fine-tuning."""
+    run = checkpoint.kind.config()
+    return dataclasses.replace(run, model=update(run.model, model), eval=update(run.eval, evaluation))
+
+
+TRANSFORMER_XL = Kind(
+    TransformerXLRunConfig, _transformer_xl_run, vocabularies.read_vocabulary, vocabularies.NAMES
+)
+
+
+def _xlnet(config, run):
+    return Kind(config, run, vocabularies.read_xlnet_vocabulary, vocabularies.XLNET_NAMES, dataset="text")
+
+
+XLNETS = {
+    kind.config.task: kind
+    for kind in (
+        _xlnet(XLNetRunConfig, _xlnet_run),
+        _xlnet(head_config.XLNetClassificationConfig, _head_run),
+        _xlnet(head_config.XLNetRegressionConfig, _head_run),
+        _xlnet(head_config.XLNetMultipleChoiceConfig, _head_run),
+        _xlnet(head_config.XLNetAnsweringConfig, _head_run),
+    )
+}
+"""By task."""
