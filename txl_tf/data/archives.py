@@ -4,24 +4,28 @@ Paths inside an archive are never used: a member is selected by its file name, a
 directory that the caller gives.
 """
 
+from __future__ import annotations
+
 import functools
 import gzip
 import os
 import re
 import shutil
 import tarfile
+import typing
 import zipfile
 import zlib
+from collections.abc import Callable, Iterator
 
 from txl_tf.errors import InputError
 
 
-def is_archive(path):
+def is_archive(path: str) -> bool:
     """Whether a file's name ends as those of zip, tar and gzip files do."""
     return path.endswith((".zip", ".tgz", ".tar.gz", ".tar", ".gz"))
 
 
-def extract(archive, wanted, directory):
+def extract(archive: str, wanted: str, directory: str) -> list[str]:
     """Extracts the members whose file name matches the regular expression `wanted`.
 
     A plain .gz file has one member, named like the file without ".gz".
@@ -57,7 +61,7 @@ def extract(archive, wanted, directory):
     return sorted(paths)
 
 
-def _members(archive):
+def _members(archive: str) -> Iterator[tuple[str, Callable[[], typing.IO[bytes]]]]:
     """Yields (name, open) of the regular files."""
     if archive.endswith(".zip"):
         with zipfile.ZipFile(archive) as file:

@@ -91,8 +91,8 @@ def uniform(seeds: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.bitwise.right_shift(bits, tf.constant(8, tf.uint32)), tf.float32) * 2.0**-24
 
 
-def _mix(bits):
-    def fold(bits, shift):
+def _mix(bits: tf.Tensor) -> tf.Tensor:
+    def fold(bits: tf.Tensor, shift: int) -> tf.Tensor:
         return tf.bitwise.bitwise_xor(bits, tf.bitwise.right_shift(bits, tf.constant(shift, tf.uint32)))
 
     bits = fold(bits, 16) * tf.constant(0x7FEB352D, tf.uint32)

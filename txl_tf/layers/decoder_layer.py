@@ -68,7 +68,7 @@ class DecoderLayer(keras.layers.Layer):
         max_klen: int | None = None,
         init_std: float = 0.02,
         layer_norm_epsilon: float = 1e-5,
-        **kwargs,
+        **kwargs: typing.Any,
     ):
         super().__init__(**kwargs)
         self.dropout = dropout
@@ -114,7 +114,7 @@ class DecoderLayer(keras.layers.Layer):
             epsilon=layer_norm_epsilon, dtype=policy, name="feed_forward_norm"
         )
 
-    def build(self, hidden_shape, mems_shape=None) -> None:
+    def build(self, hidden_shape: tuple[int | None, ...], mems_shape: tuple[int | None, ...] | None = None) -> None:
         """Builds the sublayers for inputs [B, T, D]."""
         for layer in (self.attention, self.attention_norm, self.feed_forward, self.feed_forward_norm):
             layer.build(hidden_shape)

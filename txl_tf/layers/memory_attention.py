@@ -93,7 +93,7 @@ class MemoryAttention(keras.layers.Layer):
     learns_through_memory = False
     options: tuple[str, ...] = ()
 
-    def __init__(self, n_head: int, d_head: int, *, dropatt: float = 0.0, init_std: float = 0.02, **kwargs):
+    def __init__(self, n_head: int, d_head: int, *, dropatt: float = 0.0, init_std: float = 0.02, **kwargs: typing.Any):
         super().__init__(**kwargs)
         if n_head < 1 or d_head < 1:
             raise ValueError(f"{type(self).__name__}: n_head and d_head must be positive, got {n_head} and {d_head}")
@@ -102,7 +102,7 @@ class MemoryAttention(keras.layers.Layer):
         self.dropatt = checked_rate(dropatt, "dropatt", self)
         self.init_std = init_std
 
-    def build(self, hidden_shape, mems_shape=None) -> None:
+    def build(self, hidden_shape: tuple[int | None, ...], mems_shape: tuple[int | None, ...] | None = None) -> None:
         """Creates the projections for inputs [B, T, D]."""
         d_model, heads = hidden_shape[-1], (self.n_head, self.d_head)
         self.query_kernel = self._weight("query_kernel", d_model, *heads)
@@ -153,7 +153,7 @@ class MemoryAttention(keras.layers.Layer):
         self._check(hidden, mems, positions)
         return hidden, None if mems is None else tf.stop_gradient(mems)
 
-    def _check(self, hidden, mems, positions) -> None:
+    def _check(self, hidden: tf.Tensor, mems: tf.Tensor | None, positions: tf.Tensor | None) -> None:
         """ValueError, with sizes by name, for inputs whose shapes do not fit together."""
         where = f"{type(self).__name__} {self.name}"
         batch, t_len, d_model = hidden.shape if len(hidden.shape) == 3 else (None,) * 3
@@ -221,7 +221,14 @@ class MemoryAttention(keras.layers.Layer):
         )
         return self.combine(weighted, kernels)
 
-    def _probabilities(self, content_query, key, position_query, position, mask) -> tf.Tensor:
+    def _probabilities(
+        self,
+        content_query: tf.Tensor,
+        key: tf.Tensor,
+        position_query: tf.Tensor | None,
+        position: tf.Tensor | None,
+        mask: tf.Tensor,
+    ) -> tf.Tensor:
         """[B, H, T, K], in the dtype of the weights."""
         content_query, key, position_query, position = (
             None if part is None else tf.cast(part, self.variable_dtype)
@@ -378,7 +385,9 @@ class MemoryAttention(keras.layers.Layer):
         names = ("n_head", "d_head", "dropatt", "init_std")
         return super().get_config() | {name: getattr(self, name) for name in names}
 
-    def _weight(self, name: str, *shape: int, initializer=None) -> keras.Variable:
+    def _weight(
+        self, name: str, *shape: int, initializer: keras.initializers.Initializer | str | None = None
+    ) -> keras.Variable:
         initializer = initializer or keras.initializers.RandomNormal(stddev=self.init_std)
         return self.add_weight(name=name, shape=shape, initializer=initializer)
 

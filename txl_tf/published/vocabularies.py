@@ -4,12 +4,15 @@ The list of symbols comes from a text file (a symbol per line), from JSON, or fr
 without running them: the official code's cache.pkl, Hugging Face's vocab.pkl, and vocab.bin, written by torch.save.
 """
 
+from __future__ import annotations
+
 import re
+from typing import Any
 
 import tensorflow as tf
 
 from txl_tf.data.corpora import CORPORA
-from txl_tf.data.vocabularies import ByteVocabulary, CharVocabulary, WordVocabulary
+from txl_tf.data.vocabularies import ByteVocabulary, CharVocabulary, Vocabulary, WordVocabulary
 from txl_tf.errors import InputError
 from txl_tf.files import read_json, read_lines
 from txl_tf.published.pickles import Call, as_dict, read_pickle
@@ -29,7 +32,7 @@ _PICKLED = f"{_CORPUS}|{_TOKENIZER}|{TENSORS}"
 _REMEDY = "give the vocabulary that was published with the checkpoint"
 
 
-def read_vocabulary(path, dataset):
+def read_vocabulary(path: str, dataset: str) -> Vocabulary:
     """The Vocabulary of a published corpus.
 
     Args:
@@ -57,7 +60,7 @@ def read_vocabulary(path, dataset):
         raise InputError(f"{path} is not the vocabulary of {dataset}: {error}") from error
 
 
-def _symbols(path):
+def _symbols(path: str) -> Any:
     """The symbols in the order of their ids."""
     if path.endswith(".json"):
         return _by_id(read_json(path, _REMEDY), path)
@@ -66,7 +69,7 @@ def _symbols(path):
     return [line.split()[0] for line in read_lines(path, _REMEDY) if line.strip()]
 
 
-def _pickled_symbols(path):
+def _pickled_symbols(path: str) -> Any:
     with open_binary(path) as file:
         if file.peek(2)[:2] == b"PK":
             root = TorchFile(path, _PICKLED).root
@@ -83,7 +86,7 @@ def _pickled_symbols(path):
     return state.get("idx2sym") or _by_id(as_dict(state.get("sym2idx")), path)
 
 
-def _by_id(symbols, path):
+def _by_id(symbols: Any, path: str) -> Any:
     """The symbols of a list or of {symbol: id}, in the order of their ids."""
     if not isinstance(symbols, dict):
         return symbols
@@ -93,7 +96,7 @@ def _by_id(symbols, path):
     return sorted(symbols, key=symbols.get)
 
 
-def find_vocabulary(source):
+def find_vocabulary(source: str) -> str | None:
     """The path of the vocabulary's file beside a checkpoint, or None.
 
     Args:

@@ -70,7 +70,7 @@ class CharVocabulary(Vocabulary):
         """See Vocabulary."""
         return tf.strings.reduce_join(tf.gather(tf.constant(self._symbols.tolist()), ids), axis=-1)
 
-    def _search(self, xp, codes):
+    def _search(self, xp: Any, codes: np.ndarray | tf.Tensor) -> Any:
         """Code points [n] -> ids [n]; `xp` is numpy or TensorFlow."""
         place = xp.minimum(xp.searchsorted(self._codes, codes), self.vocab_size - 1)
         found = (xp.gather(self._codes, place) if xp is tf else self._codes[place]) == codes

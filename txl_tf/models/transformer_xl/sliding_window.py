@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import tensorflow as tf
 
@@ -43,7 +44,7 @@ class SlidingWindow:
         t_len = tokens.shape[1]
         hidden = tf.TensorArray(self.model.compute_dtype, t_len, element_shape=[None, self.model.config.d_model])
 
-        def body(i, window, filled, hidden):
+        def body(i: tf.Tensor, window: tf.Tensor, filled: tf.Tensor, hidden: tf.TensorArray) -> tuple[Any, ...]:
             # Until the window is full it grows at its end: what comes behind the newest token is not seen by it.
             window = tf.where(filled < self.window, window, tf.roll(window, -1, axis=1))
             newest = tf.minimum(filled, self.window - 1)
