@@ -12,10 +12,10 @@ import os
 import re
 import shutil
 import tarfile
-import typing
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from txl_tf.errors import InputError
 
@@ -61,19 +61,19 @@ def extract(archive: str, wanted: str, directory: str) -> list[str]:
     return sorted(paths)
 
 
-def _members(archive: str) -> Iterator[tuple[str, Callable[[], typing.IO[bytes]]]]:
+def _members(archive: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yields (name, open) of the regular files."""
     if archive.endswith(".zip"):
         with zipfile.ZipFile(archive) as file:
             for info in file.infolist():
                 if not info.is_dir():
-                    yield info.filename, lambda info=info: file.open(info)
+                    yield info.filename, functools.partial(file.open, info)
     elif archive.endswith((".tgz", ".tar.gz", ".tar")):
         with open(archive, "rb") if archive.endswith(".tar") else gzip.open(archive) as stream:
-            with tarfile.open(fileobj=stream, mode="r|") as file:  # members in their order, since gzip cannot seek back
-                for info in file:
-                    if info.isreg():
-                        yield info.name, lambda info=info: file.extractfile(info)
+            with tarfile.open(fileobj=stream, mode="r|") as tar:  # members in their order, since gzip cannot seek back
+                for member in tar:
+                    if member.isreg():
+                        yield member.name, functools.partial(tar.extractfile, member)
             while stream.read(1 << 20):  # to the end, where gzip checks its checksum
                 pass
     else:

@@ -96,7 +96,7 @@ def _download(url: str, partial: str, size: int, pause: float) -> None:
         except urllib.error.HTTPError as error:
             if error.code < 500:
                 raise
-            reason = error
+            reason: OSError | http.client.HTTPException = error
         except (OSError, http.client.HTTPException) as error:
             reason = error
         if isinstance(getattr(reason, "reason", None), socket.gaierror):

@@ -162,6 +162,8 @@ def subword_pieces(
     Models trained here keep spaces and newlines; a given model may not.
     """
     if model is None:
+        if vocab_size is None:
+            raise ValueError("give either the model or its vocab_size")
         numbers, counts, size = words.WordNumbers(), _Counts(), 0
         blocks = (item for item in text.blocks() if item[0] == "train")
         for split, ids in words.number_blocks(blocks, numbers):
@@ -186,7 +188,7 @@ class _Counts:
     """How often each number occurs in each split."""
 
     def __init__(self) -> None:
-        self._counts = {}
+        self._counts: dict[str, np.ndarray] = {}
 
     def add(self, split: str, numbers: np.ndarray) -> None:
         here = np.bincount(numbers)
@@ -212,7 +214,8 @@ def _most_common(total: np.ndarray, rank: np.ndarray, min_count: int = 1) -> np.
 
 def _symbols_by_frequency(arrays: Iterable[np.ndarray]) -> np.ndarray:
     """The values in arrays, by decreasing frequency; equally frequent ones in the order of first appearance."""
-    counts, rank = _Counts(), {}
+    counts = _Counts()
+    rank: dict[int, int] = {}
     for symbols in arrays:
         counts.add("all", symbols)
         for symbol in symbols[np.sort(np.unique(symbols, return_index=True)[1])].tolist():
@@ -230,7 +233,7 @@ class _Spool:
 
     def add(self, numbers: np.ndarray) -> None:
         with open(self._path, "ab") as file:
-            file.write(np.ascontiguousarray(numbers, np.int32))
+            file.write(np.ascontiguousarray(numbers, np.int32).data)
         self._bounds.append(self._bounds[-1] + len(numbers))
 
     @property

@@ -99,9 +99,9 @@ def prepare(
     Raises:
         InputError: the source is missing or wrong, settings contradict each other, or `data_dir` holds another corpus.
     """
-    settings = Settings(dataset, **settings)
-    settings.check()
-    request = dataclasses.asdict(settings)
+    wanted = Settings(dataset, **settings)
+    wanted.check()
+    request = dataclasses.asdict(wanted)
     if tf.io.gfile.exists(tf.io.gfile.join(data_dir, manifest.FILE_NAME)) and not overwrite:
         corpus = manifest.load_corpus(data_dir)
         if differing := [name for name, value in request.items() if corpus.request.get(name) != value]:
@@ -120,9 +120,9 @@ def prepare(
     shutil.rmtree(work_dir, ignore_errors=True)  # left by a preparation that was killed
     os.makedirs(work_dir)
     try:
-        text = _text(settings, os.path.expanduser(download_dir), work_dir)
-        vocabulary, chunks = _encode(settings, text, work_dir)
-        return _write(settings, data_dir, vocabulary, chunks)
+        text = _text(wanted, os.path.expanduser(download_dir), work_dir)
+        vocabulary, chunks = _encode(wanted, text, work_dir)
+        return _write(wanted, data_dir, vocabulary, chunks)
     finally:
         shutil.rmtree(work_dir)
 
@@ -130,10 +130,11 @@ def prepare(
 def _text(settings: Settings, download_dir: str, work_dir: str) -> sources.TextSource:
     if settings.dataset == "python_stdlib":
         return sources.standard_library()
-    if settings.dataset == "text":
-        return sources.text_files(settings.source, settings.documents)
+    corpus = settings.corpus
+    if corpus is None:
+        return sources.text_files(settings.source or "", settings.documents)
     at_lines = settings.vocab not in (None, "bytes")
-    return settings.corpus.text(settings.dataset, settings.source, download_dir, work_dir, at_lines)
+    return corpus.text(settings.dataset, settings.source, download_dir, work_dir, at_lines)
 
 
 def _encode(settings: Settings, text: sources.TextSource, work_dir: str) -> tuple[Vocabulary, encoding.Chunks]:
@@ -145,7 +146,7 @@ def _encode(settings: Settings, text: sources.TextSource, work_dir: str) -> tupl
         model = read_bytes(settings.vocab_file) if settings.vocab_file else None
         return encoding.subword_pieces(text, settings.vocab_size, model)
     if vocab == "xlnet":
-        return encoding.xlnet_pieces(text, read_bytes(settings.vocab_file))
+        return encoding.xlnet_pieces(text, read_bytes(settings.vocab_file or ""))
     if vocab == "chars":
         return encoding.seen_chars(text)
     if vocab == "words" or (vocab is None and corpus):

@@ -18,7 +18,7 @@ class Progress:
     def __init__(self, title: str, total: int, unit: str):
         self._title, self._total, self._unit = title, max(total, 1), unit
         self._start = self._shown = time.monotonic()
-        self._first = None
+        self._first: int | None = None
         self._terminal = sys.stderr.isatty()
 
     def update(self, done: int) -> None:
@@ -37,7 +37,7 @@ class Progress:
             sys.stderr.write("\n")
 
     def _show(self, done: int, now: float) -> None:
-        speed = (done - self._first) / max(now - self._start, 1e-3)
+        speed = (done - (self._first or 0)) / max(now - self._start, 1e-3)
         left = f", {(self._total - done) / speed:.0f} s left" if speed > 0 else ""
         share = min(done / self._total, 1)
         bar = "#" * round(30 * share) + "." * (30 - round(30 * share))

@@ -41,8 +41,9 @@ class ShardWriter:
         self._data_dir, self._name = data_dir, name
         self._dtype = np.dtype(dtype).newbyteorder("<")
         self._record_tokens, self._shard_tokens = record_tokens, record_tokens * shard_records
-        self._pending, self._pending_tokens = [], 0
-        self._shards = []
+        self._pending: list[np.ndarray] = []
+        self._pending_tokens = 0
+        self._shards: list[manifest.Shard] = []
 
     @property
     def tokens(self) -> int:

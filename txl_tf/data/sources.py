@@ -69,7 +69,7 @@ class TextSource:
 
     def _collected(self, utf8: bool) -> Iterator[tuple[str, bytes]]:
         """Joins documents, which can be short and whose splits alternate, to blocks."""
-        waiting = {}
+        waiting: dict[str, bytearray] = {}
         for split, block in self._documents(utf8):
             text = waiting.setdefault(split, bytearray())
             text += block
@@ -138,7 +138,9 @@ def text_files(source: str, documents: str = "file") -> TextSource:
         return TextSource(tuple(Piece("train", path) for path in paths), documents)
     named = [next((split for split in SPLITS if path.rsplit("/", 1)[-1].startswith(split)), None) for path in paths]
     if None not in named and set(named) == set(SPLITS):
-        return TextSource(tuple(Piece(split, path) for split, path in zip(named, paths, strict=True)), documents)
+        return TextSource(
+            tuple(Piece(split, path) for split, path in zip(named, paths, strict=True) if split), documents
+        )
     if len(paths) >= 40:
         root = paths[0][: min(_common(paths[0], path) for path in paths)]
         return TextSource(tuple(Piece(drawn_split(path[len(root) :]), path) for path in paths), documents)

@@ -94,7 +94,7 @@ class WordNumbers:
     """
 
     def __init__(self) -> None:
-        self.words = []
+        self.words: list[bytes] = []
         self._make_table(1 << 16, np.zeros(0, np.uint64))
 
     def look_up(self, hashes: np.ndarray) -> np.ndarray:
@@ -164,7 +164,7 @@ def in_order(function: Callable[[Item], Result], items: Iterable[Item], workers:
     """map(function, items) in threads, with results in order and only a few items in memory."""
     workers = workers or min(os.cpu_count() or 1, 8)
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        under_way = collections.deque()
+        under_way: collections.deque[concurrent.futures.Future[Result]] = collections.deque()
         for item in items:
             under_way.append(pool.submit(function, item))
             if len(under_way) > workers + 1:

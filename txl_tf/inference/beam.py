@@ -142,12 +142,14 @@ class BeamSearch(tf.Module):
         """The Beams after the whole segments of a Layout; the W lanes of a text are alike."""
         nothing = self.generator.begin(layout.segments[:, :0])
         cache = self.generator.read_on(nothing, layout.segments, layout.own).cache
-        rings = tf.nest.map_structure(lambda ring: tf.repeat(ring, self.size, axis=0), (cache.keys, cache.values))
+        keys, values = tf.nest.map_structure(
+            lambda ring: tf.repeat(ring, self.size, axis=0), (cache.keys, cache.values)
+        )
         shape = [tf.shape(layout.own)[0], self.size]
         # One hypothesis; the others come when it branches.
         scores = tf.where(tf.range(self.size) == 0, 0.0, -float("inf"))
         return Beams(
-            Cache(*rings, cache.start, tf.repeat(cache.length, self.size)),
+            Cache(keys, values, cache.start, tf.repeat(cache.length, self.size)),
             last=tf.zeros(shape, tf.int32),
             scores=tf.broadcast_to(scores, shape),
             lengths=tf.zeros(shape, tf.int32),

@@ -23,10 +23,12 @@ from txl_tf.inference.generate import CHUNK, Generator
 from txl_tf.inference.sampling import Choice, Sampling
 from txl_tf.inference.score import score_tokens
 from txl_tf.model_dir import load_trained
-from txl_tf.models.transformer_xl.config import Reach
+from txl_tf.models.transformer_xl.config import Reach, TransformerXLRunConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
 
 STREAM_TOKENS = 16  # at most so many between two pieces of streamed text
+
+_Texts = list[str] | tuple[str, ...]  # a str is a Sequence[str], too
 
 
 class Score(typing.NamedTuple):
@@ -85,8 +87,26 @@ class LanguageModel:
             InputError: there is no trained model.
         """
         trained = load_trained(model_dir, checkpoint=checkpoint)
-        _, reach = trained.config.for_evaluation(**reach)
-        return cls(trained.model, trained.vocabulary, reach)
+        if not isinstance(trained.config, TransformerXLRunConfig):
+            raise InputError(f"{model_dir} is no Transformer-XL: only such models generate and score text")
+        _, evaluated_with = trained.config.for_evaluation(**reach)
+        return cls(trained.model, trained.vocabulary, evaluated_with)
+
+    @typing.overload
+    def generate(
+        self, prompts: str, max_tokens: int = ..., *, seed: int = ..., stop: Sequence[str] = ..., **sampling: float
+    ) -> str: ...
+
+    @typing.overload
+    def generate(
+        self,
+        prompts: _Texts,
+        max_tokens: int = ...,
+        *,
+        seed: int | Sequence[int] = ...,
+        stop: Sequence[str] = ...,
+        **sampling: float,
+    ) -> list[str]: ...
 
     def generate(
         self,
@@ -113,7 +133,7 @@ class LanguageModel:
             InputError: settings out of range.
         """
         single = isinstance(prompts, str)
-        texts = [prompts] if single else list(prompts)
+        texts = _as_list(prompts)
         if not texts:
             return []
         choice = _choice(max_tokens, seed, len(texts), stop, sampling)
@@ -121,6 +141,28 @@ class LanguageModel:
         made = self.generator.generate(ids, lengths, tf.constant(max_tokens), choice)
         texts = ["".join(_until_stop([self.vocabulary.decode(row)], stop)) for row in made.numpy()]
         return texts[0] if single else texts
+
+    @typing.overload
+    def search(
+        self,
+        prompts: str,
+        max_tokens: int = ...,
+        *,
+        beam_size: int = ...,
+        length_penalty: float = ...,
+        stop: Sequence[str] = ...,
+    ) -> list[Hypothesis]: ...
+
+    @typing.overload
+    def search(
+        self,
+        prompts: _Texts,
+        max_tokens: int = ...,
+        *,
+        beam_size: int = ...,
+        length_penalty: float = ...,
+        stop: Sequence[str] = ...,
+    ) -> list[list[Hypothesis]]: ...
 
     def search(
         self,
@@ -146,7 +188,7 @@ class LanguageModel:
             InputError: settings out of range, or a stop string that is not one token.
         """
         single = isinstance(prompts, str)
-        texts = [prompts] if single else list(prompts)
+        texts = _as_list(prompts)
         _check_request(max_tokens, stop)
         ends = [self.vocabulary.encode(string) for string in stop]
         for string, ids in zip(stop, ends, strict=True):
@@ -194,13 +236,19 @@ class LanguageModel:
         if piece := text.decode(b"", final=True):
             yield piece
 
+    @typing.overload
+    def score(self, texts: str) -> Score: ...
+
+    @typing.overload
+    def score(self, texts: _Texts) -> list[Score]: ...
+
     def score(self, texts: str | Sequence[str]) -> Score | list[Score]:
         """How likely a text is, or each of several: a Score or a list of them.
 
         The first token's probability is that after the vocabulary's start token.
         """
         single = isinstance(texts, str)
-        encoded = [self.vocabulary.encode(text) for text in ([texts] if single else texts)]
+        encoded = [self.vocabulary.encode(text) for text in _as_list(texts)]
         if not encoded:
             return []
         log_probs = self._score(*self._pad(encoded)).numpy()
@@ -220,6 +268,10 @@ class LanguageModel:
         for row, ids in zip(padded, rows, strict=True):
             row[: len(ids)] = ids
         return tf.constant(padded), tf.constant(lengths)
+
+
+def _as_list(texts: str | Sequence[str]) -> list[str]:
+    return [texts] if isinstance(texts, str) else list(texts)
 
 
 def _choice(

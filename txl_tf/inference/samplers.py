@@ -13,8 +13,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import numbers
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 from txl_tf.errors import InputError
 
@@ -83,6 +83,7 @@ class Setting:
         if isinstance(value, bool) or not isinstance(value, wanted):
             raise InputError(f"{self.name}={value!r} must be of type {self.kind.__name__}; {self.help}")
         most = (INT32_MAX if self.kind is int else FLOAT32_MAX) if self.high is None else self.high
+        value = cast("float", value)  # numbers.Real does not say that it compares with float
         above = value > self.low if self.above_low else value >= self.low
         if not (above and value <= most):  # NaN is neither
             type_limit = f" and fit {self.kind.__name__}32" if self.high is None and not value <= most else ""
@@ -222,7 +223,7 @@ def names() -> tuple[str, ...]:
     return tuple(setting.name for setting in SETTINGS)
 
 
-def checked(given: dict[str, object]) -> dict[str, int | float]:
+def checked(given: Mapping[str, object]) -> dict[str, int | float]:
     """A value for every setting: those that are given, checked, and the defaults of the others.
 
     Raises:

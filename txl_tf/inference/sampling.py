@@ -5,6 +5,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from txl_tf.inference import samplers
@@ -47,7 +48,7 @@ class Sampling:
         """The values as scalar tensors, by name."""
         return {name: tf.constant(self.values[name], spec.dtype) for name, spec in value_specs().items()}
 
-    def choice(self, seeds: Sequence[int]) -> Choice:
+    def choice(self, seeds: Sequence[int] | np.ndarray) -> Choice:
         """The `Choice` of these settings with int32 seeds [B]."""
         return Choice(tf.constant(seeds, tf.int32), self.tensors())
 

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf.layers.dropout import dropout
-from txl_tf.layers.memory_attention import MemoryAttention, PositionDropout
+from txl_tf.layers.memory_attention import HiddenShape, MemoryAttention, PositionDropout
 from txl_tf.layers.relative import key_distances, sinusoids
 
 
@@ -69,7 +69,7 @@ class RelMultiHeadAttention(MemoryAttention):
         self.same_length = same_length
         self.bidirectional = bidirectional
 
-    def build(self, hidden_shape: tuple[int | None, ...], mems_shape: tuple[int | None, ...] | None = None) -> None:
+    def build(self, hidden_shape: HiddenShape, mems_shape: HiddenShape | None = None) -> None:
         """Creates the projections for inputs [B, T, D]."""
         super().build(hidden_shape)
         if self.own_biases:

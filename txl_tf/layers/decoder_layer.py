@@ -12,7 +12,7 @@ from txl_tf.layers.absolute_attention import AbsoluteAttention, LearnedAbsoluteA
 from txl_tf.layers.attention import RelMultiHeadAttention
 from txl_tf.layers.dropout import TIME, dropout, split_seed
 from txl_tf.layers.feed_forward import FeedForward
-from txl_tf.layers.memory_attention import Kernels, KeyValueRing, MemoryAttention
+from txl_tf.layers.memory_attention import HiddenShape, Kernels, KeyValueRing, MemoryAttention
 from txl_tf.layers.shaw_attention import ShawAttention
 
 ATTENTION: dict[str, type[MemoryAttention]] = {
@@ -114,7 +114,7 @@ class DecoderLayer(keras.layers.Layer):
             epsilon=layer_norm_epsilon, dtype=policy, name="feed_forward_norm"
         )
 
-    def build(self, hidden_shape: tuple[int | None, ...], mems_shape: tuple[int | None, ...] | None = None) -> None:
+    def build(self, hidden_shape: HiddenShape, mems_shape: HiddenShape | None = None) -> None:
         """Builds the sublayers for inputs [B, T, D]."""
         for layer in (self.attention, self.attention_norm, self.feed_forward, self.feed_forward_norm):
             layer.build(hidden_shape)

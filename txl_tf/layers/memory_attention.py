@@ -61,6 +61,10 @@ class PositionDropout(typing.NamedTuple):
     shared_axis: int | None = None
 
 
+HiddenShape = tuple[int | None, int | None, int]
+"""Of hidden states, [B, T, D]: B and T may be unknown."""
+
+
 class MemoryAttention(keras.layers.Layer):
     """Attention of a segment over its memory and itself. Subclasses say how it learns of positions.
 
@@ -102,7 +106,7 @@ class MemoryAttention(keras.layers.Layer):
         self.dropatt = checked_rate(dropatt, "dropatt", self)
         self.init_std = init_std
 
-    def build(self, hidden_shape: tuple[int | None, ...], mems_shape: tuple[int | None, ...] | None = None) -> None:
+    def build(self, hidden_shape: HiddenShape, mems_shape: HiddenShape | None = None) -> None:
         """Creates the projections for inputs [B, T, D]."""
         d_model, heads = hidden_shape[-1], (self.n_head, self.d_head)
         self.query_kernel = self._weight("query_kernel", d_model, *heads)

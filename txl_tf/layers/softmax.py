@@ -158,12 +158,13 @@ class AdaptiveSoftmax(ClusteredLayer):
         if embedding is None and (self.tie_weight or any(self.tie_projs)):
             raise ValueError("weights are tied to an AdaptiveEmbedding (tie_weight, proj_share_all_but_first): pass it")
 
-        tables = [tf.convert_to_tensor(table) for table in (embedding if self.tie_weight else self).tables]
+        own_or_tied = embedding.tables if embedding is not None and self.tie_weight else self.tables or []
+        tables = [tf.convert_to_tensor(table) for table in own_or_tied]
         if len(tables) < len(self.sizes):
             tables = tf.split(tables[0], self.sizes)
         biases = [tf.convert_to_tensor(bias) for bias in self.biases]
         projections = [
-            embedding.projections[0 if self._one_table else i] if tied else own
+            embedding.projections[0 if self._one_table else i] if embedding is not None and tied else own
             for i, (tied, own) in enumerate(zip(self.tie_projs, self.projections, strict=True))
         ]
         projections = [None if p is None else tf.convert_to_tensor(p) for p in projections]

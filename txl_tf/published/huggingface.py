@@ -128,7 +128,9 @@ def export(model: TransformerXL, vocabulary: Vocabulary, evaluation: EvalConfig,
         # Their code ties weights itself, so these are written once; it expects shared biases in every layer.
         for name in (entry.name, *(copy for copy in entry.copies if not copy.startswith("crit."))):
             tensors[name] = (dtype, entry.shape, make)
-    frequencies = 1 / np.float32(10000) ** (np.arange(0, config.d_model, 2, np.float32) / np.float32(config.d_model))
+    frequencies = 1 / np.float32(10000) ** (
+        np.arange(0, config.d_model, 2, dtype=np.float32) / np.float32(config.d_model)
+    )
     tensors["transformer.pos_emb.inv_freq"] = (np.float32, frequencies.shape, lambda: frequencies)
     write_safetensors(tf.io.gfile.join(export_dir, "model.safetensors"), tensors)
     about = {name: getattr(config, name) for name in (*_SHAPED, *_FREE)}

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from txl_tf import families
 from txl_tf import model_dir as model_dirs
-from txl_tf.config import update
+from txl_tf.config import Config, update
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.files import digest
@@ -29,7 +28,7 @@ class _Learned(typing.NamedTuple):
     dataset: str
     unit: str
     fingerprint: str
-    vocabulary: object
+    vocabulary: Vocabulary
     vocabulary_spec: dict
     files: dict
 
@@ -55,9 +54,9 @@ def import_checkpoint(
     *,
     dataset: str,
     preset: Preset | None = None,
-    model: Mapping[str, Any] | None = None,
-    evaluation: Mapping[str, Any] | None = None,
-) -> TransformerXLRunConfig:
+    model: dict[str, Any] | None = None,
+    evaluation: dict[str, Any] | None = None,
+) -> Config:
     """Writes a model_dir.
 
     Args:
@@ -97,8 +96,8 @@ def import_checkpoint(
 
 
 def configure(
-    checkpoint: Checkpoint, preset: Preset | None, model: Mapping[str, Any], evaluation: Mapping[str, Any]
-) -> TransformerXLRunConfig:
+    checkpoint: Checkpoint, preset: Preset | None, model: dict[str, Any], evaluation: dict[str, Any]
+) -> Config:
     """The Config of an imported checkpoint.
 
     The architecture follows from the weights, and the conventions from the source. Settings of evaluation come from the

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import pickletools
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import IO, Any
 
 from txl_tf.errors import InputError
@@ -101,9 +101,12 @@ class _Machine:
 
     def __init__(self, allowed: re.Pattern[str], where: str):
         self.allowed, self.where = allowed, where
-        self.stack, self.below, self.memo = [], [], {}
+        self.stack: list[Any] = []
+        self.below: list[list[Any]] = []
+        self.memo: dict[Any, Any] = {}
 
     def run(self, file: IO[bytes]) -> Any:
+        argument: Any
         for operation, argument, _ in pickletools.genops(file):
             name = operation.name
             if name in _VALUES:
@@ -144,7 +147,8 @@ class _Machine:
                 stack[-count:] = [tuple(stack[-count:])]
             case "TUPLE" | "LIST" | "FROZENSET":
                 items = self.marked()
-                self.stack.append({"TUPLE": tuple, "LIST": list, "FROZENSET": _checked_set}[name](items))
+                make: Callable[[list[Any]], Any] = {"TUPLE": tuple, "LIST": list}.get(name, _checked_set)
+                self.stack.append(make(items))
             case "DICT":
                 items = self.marked()
                 self.stack.append({})

@@ -10,6 +10,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -74,7 +75,7 @@ class _Raw(io.RawIOBase):
     def tell(self) -> int:
         return self._file.tell()
 
-    def readinto(self, buffer: bytearray | memoryview) -> int:
+    def readinto(self, buffer: Any) -> int:
         data = self._file.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
@@ -132,7 +133,8 @@ def write_safetensors(
         path: local or gs://.
         tensors: {name: (dtype, shape, make)}; make() returns the array, and is called when it is written.
     """
-    header, end = {"__metadata__": {"format": "pt"}}, 0
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
     for name, (dtype, shape, _) in tensors.items():
         first, end = end, end + math.prod(shape) * np.dtype(dtype).itemsize
         header[name] = {"dtype": _NAMES[np.dtype(dtype)], "shape": list(shape), "data_offsets": [first, end]}

@@ -78,11 +78,11 @@ class TorchFile:
     def __init__(self, path: str, allowed: str = TENSORS):
         self.path = path
         self._file = open_binary(path)
-        allowed = re.compile(allowed)
+        names = re.compile(allowed)
         if self._file.peek(2)[:2] == b"PK":
-            self.root, self._storage = self._read_zip(allowed)
+            self.root, self._storage = self._read_zip(names)
         else:
-            self.root, self._storage = self._read_legacy(allowed)
+            self.root, self._storage = self._read_legacy(names)
 
     def _read_zip(self, allowed: re.Pattern[str]) -> tuple[Any, _Storage]:
         try:
@@ -118,7 +118,7 @@ class TorchFile:
         if not isinstance(system, dict) or system.get("little_endian") is not True:
             raise InputError(f"{self.path} was written on a big-endian machine: write it again on another")
         root, keys, start = read(), read(), self._file.tell()
-        places = {}
+        places: dict[str, tuple[int, int]] = {}
 
         def storage(tensor: _Tensor) -> bytes:
             # Storages are consecutive, each after its number of elements; the tensors tell the size of an element.
@@ -143,16 +143,16 @@ class TorchFile:
 
     def tensors(self, named: Mapping[str, object]) -> TensorFile:
         """The TensorFile of {name: node}, where each node is a tensor's."""
-        found = {name: _tensor(node) for name, node in named.items()}
-        if strange := [name for name, tensor in found.items() if tensor is None]:
+        found = {name: tensor for name, node in named.items() if (tensor := _tensor(node)) is not None}
+        if strange := [name for name in named if name not in found]:
             raise InputError(f"{self.path}: not tensors: {', '.join(map(str, strange[:20]))}")
         return TensorFile(
             self.path, {name: tensor.shape for name, tensor in found.items()}, lambda name: self._array(found[name])
         )
 
     def _array(self, tensor: _Tensor) -> np.ndarray:
-        data = self._storage(tensor)
-        data = np.frombuffer(data[: len(data) // tensor.dtype.itemsize * tensor.dtype.itemsize], tensor.dtype)
+        stored = self._storage(tensor)
+        data = np.frombuffer(stored[: len(stored) // tensor.dtype.itemsize * tensor.dtype.itemsize], tensor.dtype)
         last = tensor.offset + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.strides, strict=True))
         if 0 in tensor.shape:
             return np.zeros(tensor.shape, tensor.dtype)
@@ -177,7 +177,8 @@ def attributes(node: object) -> dict[Any, Any]:
 
 def _module_tensors(root: object) -> dict[str, Any]:
     """The result of nn.Module.state_dict()."""
-    found, waiting, seen = {}, [("", root)], set()
+    found: dict[str, Any] = {}
+    waiting, seen = [("", root)], set()
     while waiting:
         prefix, module = waiting.pop()
         if id(module) in seen:
@@ -214,7 +215,8 @@ def _tensor(node: object) -> _Tensor | None:
 
 def _tensors_below(root: object) -> Iterator[_Tensor]:
     """Yields every _Tensor in a tree."""
-    waiting, seen = [root], set()
+    waiting: list[Any] = [root]
+    seen = set()
     while waiting:
         node = waiting.pop()
         if isinstance(node, (str, bytes, int, float, Global, Persistent)) or node is None or id(node) in seen:

@@ -40,13 +40,13 @@ def infer(file: TensorFile, prefix: str = "") -> dict[str, Any]:
     shared = f"{prefix}r_w_bias" in shapes
     bias = shape(f"{prefix}r_w_bias" if shared else f"{prefix}layers.0.dec_attn.r_w_bias")
     d_model, d_inner = shape(f"{prefix}layers.0.pos_ff.CoreNet.3.weight")
-    tables = []
+    tables: list[tuple[int, ...]] = []
     while f"{prefix}word_emb.emb_layers.{len(tables)}.weight" in shapes:
         tables.append(shapes[f"{prefix}word_emb.emb_layers.{len(tables)}.weight"])
     if not tables:
         shape(f"{prefix}word_emb.emb_layers.0.weight")
     ends = list(itertools.accumulate(rows for rows, _ in tables))
-    found = {
+    found: dict[str, Any] = {
         "n_layer": next(n for n in itertools.count() if f"{prefix}layers.{n}.dec_attn.qkv_net.weight" not in shapes),
         "d_model": d_model,
         "d_inner": d_inner,
@@ -104,7 +104,7 @@ def layout(
     emb, out = f"{prefix}word_emb.emb_layers", "crit.out_layers"
     own_projections = [i for i in range(len(bounds) - 1) if f"softmax/projection_{i}" in names]
     for i, count in enumerate(rows):
-        copies = (f"{out}.{i}.weight",) if config.tie_weight else ()
+        copies: tuple[str, ...] = (f"{out}.{i}.weight",) if config.tie_weight else ()
         add(f"{emb}.{i}.weight", (count, config.d_embed // config.div_val**i), f"embedding/table_{i}", copies=copies)
         add(f"{out}.{i}.weight", (count, config.d_embed // config.div_val**i), f"softmax/table_{i}")
         shared = range(len(bounds) - 1) if one_table else [i]
@@ -135,9 +135,9 @@ def layout(
         )
         add(f"{attention}.r_net.weight", (width, d_model), f"{own}/position_kernel", order=(1, 0))
         add(f"{attention}.o_net.weight", (d_model, width), f"{own}/output_kernel", order=(1, 0))
-        for theirs, ours in ((0, "inner"), (3, "outer")):
+        for number, ours in ((0, "inner"), (3, "outer")):
             kernel = (d_inner, d_model) if ours == "inner" else (d_model, d_inner)
-            dense = f"{layer}.pos_ff.CoreNet.{theirs}"
+            dense = f"{layer}.pos_ff.CoreNet.{number}"
             add(f"{dense}.weight", kernel, f"layer_{n}/feed_forward/{ours}/kernel", order=(1, 0))
             add(f"{dense}.bias", kernel[:1], f"layer_{n}/feed_forward/{ours}/bias")
         for theirs, ours in (("dec_attn", "attention_norm"), ("pos_ff", "feed_forward_norm")):

@@ -53,7 +53,7 @@ def read_vocabulary(path: str, dataset: str) -> Vocabulary:
             return ByteVocabulary([int(symbol) for symbol in symbols], dropped=[ord("\n")])
         if dataset == "text8":
             return CharVocabulary([" " if symbol == "_" else symbol for symbol in symbols])
-        options = CORPORA[dataset].words if dataset in CORPORA else {}
+        options = (CORPORA[dataset].words if dataset in CORPORA else None) or {}
         names = ("line_end", "both_ends", "unknown", "lower_case")
         return WordVocabulary(symbols, **{name: options[name] for name in names if name in options})
     except (ValueError, TypeError, OverflowError) as error:
@@ -77,7 +77,7 @@ def _pickled_symbols(path: str) -> Any:
             root = read_pickle(file, re.compile(_PICKLED), path)
             if root == MAGIC:
                 root = TorchFile(path, _PICKLED).root
-    state = root.state if isinstance(root, Call) else as_dict(root)
+    state: Any = root.state if isinstance(root, Call) else as_dict(root)
     vocab = (state or {}).get("vocab")
     state = vocab.state if isinstance(vocab, Call) else state  # a corpus holds its vocabulary
     if not isinstance(state, dict):
@@ -93,7 +93,7 @@ def _by_id(symbols: Any, path: str) -> Any:
     ids = symbols.values()
     if not all(type(value) is int for value in ids) or sorted(ids) != list(range(len(symbols))):
         raise InputError(f"{path}: the ids are not 0, 1, 2, ..")
-    return sorted(symbols, key=symbols.get)
+    return sorted(symbols, key=symbols.__getitem__)
 
 
 def find_vocabulary(source: str) -> str | None:

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import types
+from typing import Any
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -24,8 +25,8 @@ class StopRequest:
     """Within this context SIGTERM and SIGINT are only recorded, in `signal`; a second signal has its usual effect."""
 
     def __init__(self) -> None:
-        self.signal = None
-        self._previous = {}
+        self.signal: int | None = None
+        self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> StopRequest:
         if threading.current_thread() is threading.main_thread():  # in other threads Python allows no handlers

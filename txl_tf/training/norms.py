@@ -30,4 +30,8 @@ def make_norms(
     def norms() -> list[tf.Tensor]:
         return [strategy.experimental_local_results(value)[0] for value in strategy.run(replica)]
 
-    return lambda: tuple(float(value) for value in norms())
+    def both() -> tuple[float, float]:
+        weights, update = norms()
+        return float(weights), float(update)
+
+    return both

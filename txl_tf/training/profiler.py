@@ -13,7 +13,7 @@ class Profiler:
         steps: (a, b): from after update a to after update b; () for no profile.
     """
 
-    def __init__(self, folder: str, steps: tuple[int, int] | tuple[()]):
+    def __init__(self, folder: str, steps: tuple[int, ...]):
         self.folder = folder
         self.first, self.last = steps or (0, 0)
         self.running = False

@@ -33,7 +33,7 @@ class CharVocabulary(Vocabulary):
         # A sorted list to search: no table, hence nothing to initialise or to carry in a SavedModel.
         self._order = np.argsort(codes).astype(np.int32)
         self._codes = codes[self._order]
-        ids = dict(zip(self._symbols, range(self.vocab_size), strict=True))
+        ids: dict[str, int] = dict(zip(self._symbols, range(self.vocab_size), strict=True))
         self._unknown = ids.get(" ", 0)
         self.start_token = ids.get("\n", self._unknown)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import typing
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -165,5 +166,5 @@ class _Kept(typing.NamedTuple):
     """What a CachedDecoder makes of the model's weights once: see there."""
 
     positions: list
-    kernels: tuple = ()
-    clusters: tuple = ()
+    kernels: Sequence[tuple] = ()
+    clusters: Sequence[tuple] = ()

@@ -52,6 +52,5 @@ class SlidingWindow:
             states, _ = self.model(window, reach=self.reach)
             return i + 1, window, newest + 1, hidden.write(i, tf.gather(states, newest, axis=1))
 
-        state = tf.while_loop(lambda i, *_: i < t_len, body, (0, *state, hidden))
-        _, window, filled, hidden = state
+        _, window, filled, hidden = tf.while_loop(lambda i, *_: i < t_len, body, (0, *state, hidden))
         return tf.transpose(hidden.stack(), [1, 0, 2]), (window, filled)
