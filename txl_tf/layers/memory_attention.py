@@ -359,10 +359,12 @@ class MemoryAttention(keras.layers.Layer):
         """
 
         @tf.custom_gradient
-        def run(memory, hidden, kernel):
+        def run(
+            memory: tf.Tensor, hidden: tf.Tensor, kernel: tf.Tensor
+        ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]:
             context = tf.concat([memory, hidden], axis=1)
 
-            def gradient(d_heads):
+            def gradient(d_heads: tf.Tensor) -> tuple[tf.Tensor, ...]:
                 with tf.name_scope(scopes.ATTENTION):
                     parts = tf.split(d_heads, [memory.shape[1], hidden.shape[1]], axis=2)
                     d_memory, d_hidden = (tf.einsum("bkn,Dn->bkD", self._merge_heads(part), kernel) for part in parts)
@@ -389,9 +391,7 @@ class MemoryAttention(keras.layers.Layer):
         names = ("n_head", "d_head", "dropatt", "init_std")
         return super().get_config() | {name: getattr(self, name) for name in names}
 
-    def _weight(
-        self, name: str, *shape: int, initializer: keras.initializers.Initializer | str | None = None
-    ) -> keras.Variable:
+    def _weight(self, name: str, *shape: int, initializer: str | None = None) -> keras.Variable:
         initializer = initializer or keras.initializers.RandomNormal(stddev=self.init_std)
         return self.add_weight(name=name, shape=shape, initializer=initializer)
 
