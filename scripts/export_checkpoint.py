@@ -2,7 +2,8 @@
 
     python scripts/export_checkpoint.py --model_dir=runs/wt103 --format=huggingface --export_dir=exports/wt103
 
-`TransfoXLLMHeadModel.from_pretrained` of transformers up to 4.35 loads it; scripts/import_checkpoint.py takes it back.
+Of a Transformer-XL `TransfoXLLMHeadModel.from_pretrained` of transformers up to 4.35 loads it; of an XLNet
+`XLNetLMHeadModel`, or the class of its head, of any version. scripts/import_checkpoint.py takes it back.
 """
 
 from absl import flags
@@ -12,7 +13,7 @@ from txl_tf.choices import EXPORT_FORMATS
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py or scripts/import_checkpoint.py wrote")
-flags.DEFINE_string("export_dir", None, "where config.json, model.safetensors and vocab.txt go; local or gs://")
+flags.DEFINE_string("export_dir", None, "where config.json, model.safetensors and the vocabulary go; local or gs://")
 flags.DEFINE_enum("format", "huggingface", EXPORT_FORMATS, "whose checkpoint to write")
 flags.mark_flags_as_required(["model_dir", "export_dir"])
 define_weights_flag()
@@ -21,10 +22,10 @@ define_weights_flag()
 def main(argv):
     del argv
     from txl_tf.model_dir import load_trained  # after the flags are parsed: TensorFlow takes seconds to load
-    from txl_tf.published.huggingface import export
+    from txl_tf.published.exporting import export_checkpoint
 
     trained = load_trained(FLAGS.model_dir, FLAGS.weights)
-    differences = export(trained.model, trained.vocabulary, trained.config.eval, FLAGS.export_dir)
+    differences = export_checkpoint(trained, FLAGS.format, FLAGS.export_dir)
     print(f"step {trained.step} exported to {FLAGS.export_dir}")
     for difference in differences:
         print(f"different there: {difference}")

@@ -4,77 +4,142 @@ python scripts/import_checkpoint.py --format=official_tf --source=pretrained_xl/
     --vocabulary=pretrained_xl/tf_wt103/data/cache.pkl --model_dir=runs/wt103_published
 python scripts/import_checkpoint.py --format=huggingface --source=transfo-xl-wt103 --preset=wt103_large \
     --model_dir=runs/wt103_huggingface
+python scripts/import_checkpoint.py --format=official_xlnet --source=cased_L-12_H-768_A-12.zip \
+    --model_dir=runs/xlnet_base_published
 
 Nothing in a pickle is run. docs/reproduce.md has the addresses of the checkpoints and their published results.
 """
 
+import dataclasses
+
 from absl import flags
 from command_line import define_config_flags, given_flags, run
 
+from txl_tf import families
 from txl_tf.choices import DATASETS, IMPORT_FORMATS
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
-from txl_tf.models.transformer_xl.presets import PRESETS
+from txl_tf.models.xlnet.config import XLNetConfig, XLNetEvalConfig
+from txl_tf.models.xlnet.head_config import XLNetLogitsConfig
 
-OWN_SETTINGS = ("cutoffs", "pre_lnorm", "mem_init")
+OWN_SETTINGS = {
+    TransformerXLConfig: ("cutoffs", "pre_lnorm", "mem_init"),
+    XLNetConfig: ("mem_len", "reuse_len", "clamp_len", "mem_init"),
+    XLNetLogitsConfig: ("summary_type",),
+    EvalConfig: tuple(field.name for field in dataclasses.fields(EvalConfig)),
+    XLNetEvalConfig: tuple(field.name for field in dataclasses.fields(XLNetEvalConfig)),
+}
+"""What the user can set, by group."""
 
 FLAGS = flags.FLAGS
 flags.DEFINE_enum(
-    "format", None, IMPORT_FORMATS, "whose checkpoint: kimiyoung/transformer-xl's tf/ or pytorch/, or transformers'"
+    "format",
+    None,
+    IMPORT_FORMATS,
+    "whose checkpoint: kimiyoung/transformer-xl's tf/ or pytorch/, transformers', or zihangdai/xlnet's",
 )
 flags.DEFINE_string(
     "source",
     None,
     "official_tf: the checkpoint's prefix or directory; official_pytorch: model.pt or a state_dict; huggingface: the "
-    "directory with config.json and model.safetensors or pytorch_model.bin; local or gs://",
+    "directory with config.json and model.safetensors or pytorch_model.bin; official_xlnet: the zip, its directory or "
+    "the checkpoint's prefix; local or gs://",
 )
 flags.DEFINE_string("model_dir", None, "where to write; local or gs://")
 flags.DEFINE_enum(
     "preset",
     None,
-    sorted(PRESETS),
+    sorted(families.presets()),
     "the configuration that the checkpoint must agree with; sets what the checkpoint does not tell",
 )
 flags.DEFINE_string(
-    "vocabulary", None, "vocab.txt, vocab.json, cache.pkl, vocab.pkl or vocab.bin [found beside the checkpoint]"
+    "vocabulary",
+    None,
+    "vocab.txt, vocab.json, cache.pkl, vocab.pkl, vocab.bin or spiece.model [found beside the checkpoint]",
 )
-flags.DEFINE_enum("dataset", None, DATASETS, "the corpus it was trained on [the preset's]")
+flags.DEFINE_bool("lower_case", None, "whether an XLNet's text is lower-cased [the tokenizer's settings, else not]")
+flags.DEFINE_enum("dataset", None, DATASETS, "the corpus it was trained on [the preset's; an XLNet's: text]")
 flags.mark_flags_as_required(["format", "source", "model_dir"])
-define_config_flags(TransformerXLConfig, only=OWN_SETTINGS)
-define_config_flags(EvalConfig)
+for config_class, names in OWN_SETTINGS.items():
+    define_config_flags(config_class, only=names)
+
+
+def given(config_class):
+    """The settings of a group that were given, whatever groups have them."""
+    names = {field.name for field in dataclasses.fields(config_class)}
+    values = {}
+    for own, settable in OWN_SETTINGS.items():
+        if issubclass(config_class, own):
+            values |= given_flags(own, only=[name for name in settable if name in names])
+    return values
+
+
+def settings_for(config):
+    """The settings that were given for a run of type `config`: those of the model, and those of evaluation.
+
+    InputError for a setting that such a run does not have.
+    """
+    groups = config.groups()
+    model, evaluation = given(groups["model"]), given(groups["eval"])
+    everything = {name for own, names in OWN_SETTINGS.items() for name in given_flags(own, only=names)}
+    if unknown := sorted(everything - set(model) - set(evaluation)):
+        title = families.by_name(config.family).title
+        raise InputError(f"--{unknown[0]} is no setting of an imported {title}: leave it out")
+    return model, evaluation
 
 
 def main(argv):
     del argv
     from txl_tf.published.importing import import_checkpoint, open_checkpoint  # TensorFlow takes seconds to load
-    from txl_tf.published.vocabularies import find_vocabulary, read_vocabulary
+    from txl_tf.published.vocabularies import find_vocabulary
 
-    preset = PRESETS[FLAGS.preset] if FLAGS.preset else None
-    dataset = FLAGS.dataset or (preset.dataset if preset else None)
+    preset = families.presets()[FLAGS.preset] if FLAGS.preset else None
+    checkpoint = open_checkpoint(FLAGS.format, FLAGS.source)
+    kind = checkpoint.kind
+    model, evaluation = settings_for(kind.config)
+    dataset = FLAGS.dataset or (preset.dataset if preset else kind.dataset)
     if dataset is None:
         raise InputError("the corpus that the checkpoint was trained on is not known: give --preset or --dataset")
-    path = FLAGS.vocabulary or find_vocabulary(FLAGS.source)
+    path = FLAGS.vocabulary or find_vocabulary(checkpoint.source, kind.vocabulary_names)
     if path is None:
         raise InputError(f"there is no vocabulary beside {FLAGS.source}: give --vocabulary")
-    checkpoint = open_checkpoint(FLAGS.format, FLAGS.source)
-    config = import_checkpoint(
+    options = {} if FLAGS.lower_case is None else {"lower_case": FLAGS.lower_case}
+    config, lacking = import_checkpoint(
         checkpoint,
-        read_vocabulary(path, dataset),
+        kind.vocabulary(path, dataset, options),
         FLAGS.model_dir,
         dataset=dataset,
         preset=preset,
-        model=given_flags(TransformerXLConfig, only=OWN_SETTINGS),
-        evaluation=given_flags(EvalConfig),
+        model=model,
+        evaluation=evaluation,
     )
-    model, reach = config.model, config.for_evaluation()[1]
     print(f"{len(checkpoint.file.shapes)} tensors of {checkpoint.file.path}, vocabulary {path}: {FLAGS.model_dir}")
-    print(
-        f"{model.n_layer} layers, d_model {model.d_model}, {model.vocab_size:,} tokens, cutoffs {list(model.cutoffs)}"
-    )
-    print(
+    for line in DESCRIPTIONS[config.family](config):
+        print(line)
+    if lacking:
+        print(f"not in the checkpoint, and as they begin: {', '.join(lacking)}")
+
+
+def describe_transformer_xl(config):
+    model, reach = config.model, config.for_evaluation()[1]
+    return (
+        f"{model.n_layer} layers, d_model {model.d_model}, {model.vocab_size:,} tokens, cutoffs {list(model.cutoffs)}",
         f"evaluation will use mem_len {reach.mem_len}, clamp_len {reach.clamp_len}, same_length {reach.same_length} "
-        f"({reach.same_length_window}), mem_init {reach.mem_init}"
+        f"({reach.same_length_window}), mem_init {reach.mem_init}",
     )
+
+
+def describe_xlnet(config):
+    model = config.model
+    return (
+        f"{model.n_layer} layers, d_model {model.d_model}, {model.vocab_size:,} tokens, for {config.task}",
+        f"{model.activation}, layer_norm_epsilon {model.layer_norm_epsilon:g}, mem_len {model.mem_len}, reuse_len "
+        f"{model.reuse_len}, clamp_len {model.clamp_len}, mem_init {model.mem_init}",
+    )
+
+
+DESCRIPTIONS = {"transformer_xl": describe_transformer_xl, "xlnet": describe_xlnet}
+"""What is told of an imported run, by family."""
 
 
 if __name__ == "__main__":

@@ -157,7 +157,7 @@ def test_any_model_comes_back_bit_for_bit(tmp_path, settings):
     vocabulary = WordVocabulary(WORDS)
     evaluation = EvalConfig(mem_len=7, clamp_len=-1, same_length=False)
     export(model, vocabulary, evaluation, f"{tmp_path}/out")
-    config = import_checkpoint(
+    config, _ = import_checkpoint(
         open_checkpoint("huggingface", f"{tmp_path}/out"), vocabulary, f"{tmp_path}/in", dataset="text"
     )
     assert (config.eval.mem_len, config.eval.clamp_len, config.eval.same_length) == (7, -1, False)

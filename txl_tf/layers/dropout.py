@@ -103,8 +103,8 @@ def random_bits(shape: tf.Tensor | Sequence[int], seed: tf.Tensor) -> tf.Tensor:
         words = tf.reshape(seed, [-1, 2, *[1] * (shape.shape[0] - 1)])
         first, second = words[:, 0], words[:, 1]
         axes = shape[1:]
-    # index * _SPREAD + first, axis by axis, begun with the seed. Begun with the indices, which are constants, TensorFlow
-    # would compute them when it compiles, and the program would hold a constant as large as each mask.
+    # index * _SPREAD + first, axis by axis, begun with the seed. Begun with the indices, which are constants,
+    # TensorFlow would compute them when it compiles, and the program would hold a constant as large as each mask.
     spread, rank = tf.bitcast(first, tf.uint32), axes.shape[0]
     for axis in range(rank):
         stride = tf.cast(tf.reduce_prod(axes[axis + 1 :]), tf.uint32) * _SPREAD

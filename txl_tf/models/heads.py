@@ -46,10 +46,10 @@ class BestAnswers(typing.NamedTuple):
     impossible: tf.Tensor
 
 
-def _dense(layer: keras.layers.Layer, units: int, name: str, **options) -> keras.layers.Dense:
+def _dense(layer: keras.layers.Layer, units: int, name: str, **options: typing.Any) -> keras.layers.Dense:
     """A dense layer of a head, in the head's dtype."""
     initializer = keras.initializers.RandomNormal(stddev=layer.init_std)
-    return keras.layers.Dense(units, kernel_initializer=initializer, dtype=layer.dtype_policy, name=name, **options)
+    return keras.layers.Dense(units, kernel_initializer=initializer, dtype=layer.dtype_policy, name=name, **options: typing.Any)
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -82,7 +82,7 @@ class Summary(keras.layers.Layer):
         dropout: float = 0.0,
         dropatt: float = 0.0,
         init_std: float = 0.02,
-        **kwargs,
+        **kwargs: typing.Any,
     ):
         super().__init__(**kwargs)
         if summary_type not in SUMMARY_TYPES:
@@ -102,7 +102,7 @@ class Summary(keras.layers.Layer):
                 epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="attention_norm"
             )
 
-    def build(self, hidden_shape) -> None:
+    def build(self, hidden_shape: tuple[int | None, ...]) -> None:
         """Creates the weights for inputs [B, T, D]."""
         d_model = hidden_shape[-1]
         if self.attention is not None:
@@ -147,9 +147,7 @@ class Summary(keras.layers.Layer):
             summary = self.projection(summary)
         return dropout(summary, rate, result_seed)
 
-    def _attend(
-        self, hidden: tf.Tensor, padding: tf.Tensor | None, rate: float, seed: tf.Tensor | None
-    ) -> tf.Tensor:
+    def _attend(self, hidden: tf.Tensor, padding: tf.Tensor | None, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
         """What the learned query attends to: [B, 1, D]."""
         attention, kernels = self.attention, self.attention.kernels()
         query = tf.broadcast_to(tf.cast(self.query, hidden.dtype), [tf.shape(hidden)[0], 1, hidden.shape[2]])
@@ -177,7 +175,7 @@ class SummaryLogits(keras.layers.Layer):
         summary: the other arguments of `Summary`.
     """
 
-    def __init__(self, n_class: int, *, init_std: float = 0.02, summary: dict[str, typing.Any], **kwargs):
+    def __init__(self, n_class: int, *, init_std: float = 0.02, summary: dict[str, typing.Any], **kwargs: typing.Any):
         super().__init__(**kwargs)
         if n_class < 1:
             raise ValueError(f"SummaryLogits: n_class must be positive, got {n_class}")
@@ -186,7 +184,7 @@ class SummaryLogits(keras.layers.Layer):
         self.arguments = dict(summary)
         self.summary = Summary(**summary, init_std=init_std, dtype=self.dtype_policy, name="summary")
 
-    def build(self, hidden_shape) -> None:
+    def build(self, hidden_shape: tuple[int | None, ...]) -> None:
         """Creates the weights for inputs [B, T, D]."""
         self.summary.build(hidden_shape)
         self.logits = _dense(self, self.n_class, "logits")
@@ -227,15 +225,13 @@ class AnswerSpan(keras.layers.Layer):
         init_std: the kernels start as normal(0, init_std).
     """
 
-    def __init__(
-        self, *, layer_norm_epsilon: float = 1e-12, dropout: float = 0.0, init_std: float = 0.02, **kwargs
-    ):
+    def __init__(self, *, layer_norm_epsilon: float = 1e-12, dropout: float = 0.0, init_std: float = 0.02, **kwargs: typing.Any):
         super().__init__(**kwargs)
         self.layer_norm_epsilon = layer_norm_epsilon
         self.dropout = checked_rate(dropout, "dropout", self)
         self.init_std = init_std
 
-    def build(self, hidden_shape) -> None:
+    def build(self, hidden_shape: tuple[int | None, ...]) -> None:
         """Creates the weights for inputs [B, T, D]."""
         d_model = hidden_shape[-1]
         self.start = _dense(self, 1, "start")

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+from typing import Any
 
 import tensorflow as tf
 
 from txl_tf import families
 from txl_tf import model_dir as model_dirs
-from txl_tf.config import update
+from txl_tf.config import Config, update
+from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.files import digest
-from txl_tf.published import huggingface, huggingface_files, huggingface_xlnet, official_pytorch, official_tf
-from txl_tf.published import official_xlnet
-from txl_tf.published.layout import load
+from txl_tf.models.preset import Preset
+from txl_tf.published import (
+    huggingface,
+    huggingface_files,
+    huggingface_xlnet,
+    official_pytorch,
+    official_tf,
+    official_xlnet,
+)
+from txl_tf.published.layout import Checkpoint, load
 
 HUGGINGFACE = {"transfo-xl": huggingface, "xlnet": huggingface_xlnet}
 """By the model_type in config.json."""
 
 
-def _open_huggingface(source):
+def _open_huggingface(source: str) -> Checkpoint:
     model_type = huggingface_files.read_config(source)[0].get("model_type", "transfo-xl")
     if model_type not in HUGGINGFACE:
         raise InputError(
@@ -45,12 +54,12 @@ class _Learned(typing.NamedTuple):
     dataset: str
     unit: str
     fingerprint: str
-    vocabulary: object
+    vocabulary: Vocabulary
     vocabulary_spec: dict
     files: dict
 
 
-def open_checkpoint(format, source):
+def open_checkpoint(format: str, source: str) -> Checkpoint:
     """The Checkpoint at `source`, in one of FORMATS.
 
     Raises:
@@ -64,7 +73,16 @@ def open_checkpoint(format, source):
         raise InputError(f"{source} is not a checkpoint of this format ({error}): check --format") from error
 
 
-def import_checkpoint(checkpoint, vocabulary, model_dir, *, dataset, preset=None, model=None, evaluation=None):
+def import_checkpoint(
+    checkpoint: Checkpoint,
+    vocabulary: Vocabulary,
+    model_dir: str,
+    *,
+    dataset: str,
+    preset: Preset | None = None,
+    model: dict[str, Any] | None = None,
+    evaluation: dict[str, Any] | None = None,
+) -> tuple[Config, list[str]]:
     """Writes a model_dir.
 
     Args:
@@ -103,7 +121,9 @@ def import_checkpoint(checkpoint, vocabulary, model_dir, *, dataset, preset=None
     return config, lacking
 
 
-def configure(checkpoint, preset, model, evaluation):
+def configure(
+    checkpoint: Checkpoint, preset: Preset | None, model: dict[str, Any], evaluation: dict[str, Any]
+) -> Config:
     """The Config of an imported checkpoint.
 
     The architecture follows from the weights, and the conventions from the source. Settings of evaluation come from the

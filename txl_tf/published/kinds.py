@@ -1,17 +1,23 @@
 """The kinds of model that are imported: the settings of their runs, and their vocabularies."""
 
-import dataclasses
+from __future__ import annotations
 
-from txl_tf.config import PairsConfig, PermutationLMConfig, update
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from txl_tf.config import Config, PairsConfig, PermutationLMConfig, update
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig, TransformerXLRunConfig
 from txl_tf.models.xlnet import head_config
 from txl_tf.models.xlnet.config import XLNetConfig, XLNetRunConfig
 from txl_tf.published import vocabularies
-from txl_tf.published.layout import Kind
+from txl_tf.published.layout import Checkpoint, Kind
 
 
-def _transformer_xl_run(checkpoint, model, evaluation):
+def _transformer_xl_run(
+    checkpoint: Checkpoint, model: dict[str, Any], evaluation: dict[str, Any]
+) -> TransformerXLRunConfig:
     """Memory in training is that of evaluation; how long that is, and where clusters end, must be told."""
     if "mem_len" not in evaluation:
         raise InputError(
@@ -26,7 +32,7 @@ def _transformer_xl_run(checkpoint, model, evaluation):
     )
 
 
-def _xlnet_run(checkpoint, model, evaluation):
+def _xlnet_run(checkpoint: Checkpoint, model: dict[str, Any], evaluation: dict[str, Any]) -> XLNetRunConfig:
     """What is not stated is as in the official pretraining; a part of a segment is permuted as a whole."""
     settings, run = update(XLNetConfig(), model), XLNetRunConfig()
     data = update(PairsConfig(tgt_len=max(run.data.tgt_len, 2 * settings.reuse_len)), checkpoint.data)
@@ -36,18 +42,16 @@ def _xlnet_run(checkpoint, model, evaluation):
     )
 
 
-def _head_run(checkpoint, model, evaluation):
+def _head_run(checkpoint: Checkpoint, model: dict[str, Any], evaluation: dict[str, Any]) -> Config:
     """A run of the checkpoint's task with the defaults of fine-tuning."""
     run = checkpoint.kind.config()
     return dataclasses.replace(run, model=update(run.model, model), eval=update(run.eval, evaluation))
 
 
-TRANSFORMER_XL = Kind(
-    TransformerXLRunConfig, _transformer_xl_run, vocabularies.read_vocabulary, vocabularies.NAMES
-)
+TRANSFORMER_XL = Kind(TransformerXLRunConfig, _transformer_xl_run, vocabularies.read_vocabulary, vocabularies.NAMES)
 
 
-def _xlnet(config, run):
+def _xlnet(config: type[Config], run: Callable[..., Config]) -> Kind:
     return Kind(config, run, vocabularies.read_xlnet_vocabulary, vocabularies.XLNET_NAMES, dataset="text")
 
 

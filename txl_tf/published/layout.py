@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+import keras
 import numpy as np
+import tensorflow as tf
 
 from txl_tf.config import Config
+from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.model_dir import variables_by_path
 from txl_tf.published.tensor_files import TensorFile
@@ -47,7 +50,7 @@ class TensorEntry:
     copies: tuple[str, ...] = ()
     optional: bool = False
 
-    def split(self, array, shapes):
+    def split(self, array: np.ndarray, shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
         """Our weights, of these shapes, from the checkpoint's tensor."""
         array = array.reshape(self.view or self.shape)
         array = array[::-1] if self.reverse else array
@@ -55,13 +58,17 @@ class TensorEntry:
         ends = np.cumsum([math.prod(shape) for shape in shapes])
         return [part.reshape(shape) for part, shape in zip(np.split(flat, ends[:-1]), shapes, strict=True)]
 
-    def join(self, arrays):
+    def join(self, arrays: Iterable[np.ndarray]) -> np.ndarray:
         """The checkpoint's tensor from our weights."""
         view = self.view or self.shape
         order = self.order or tuple(range(len(view)))
         flat = np.concatenate([array.ravel() for array in arrays])
         array = flat.reshape([view[axis] for axis in order]).transpose(np.argsort(order))
         return (array[::-1] if self.reverse else array).reshape(self.shape)
+
+
+Layout = Callable[[Any, Collection[str]], list[TensorEntry]]
+"""The tensors of a format for the settings of a model that has weights of these names."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,8 +85,8 @@ class Kind:
     """
 
     config: type[Config]
-    run: Callable
-    vocabulary: Callable
+    run: Callable[[Checkpoint, dict[str, Any], dict[str, Any]], Config]
+    vocabulary: Callable[[str, str, Mapping[str, bool] | None], Vocabulary]
     vocabulary_names: tuple[str, ...]
     dataset: str | None = None
 
@@ -103,17 +110,17 @@ class Checkpoint:
     architecture: dict[str, Any]
     settings: dict[str, Any]
     evaluation: dict[str, Any]
-    layout: Callable
+    layout: Layout
     kind: Kind
     source: str
     data: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-def load(model, checkpoint):
+def load(model: keras.Model, checkpoint: Checkpoint) -> list[str]:
     """Assigns the weights of a Checkpoint to a model.
 
     Returns:
-        list of texts: the optional tensors that it lacks, whose weights stay as they are.
+        the names of the optional tensors that it lacks, whose weights stay as they are.
 
     Raises:
         InputError: tensors are missing, left over, of another shape or not equal to their copies; lists them.
@@ -144,18 +151,18 @@ def load(model, checkpoint):
     return lacking
 
 
-def save(model, layout):
+def save(model: keras.Model, layout: Layout) -> list[tuple[TensorEntry, type[np.generic], Callable[[], np.ndarray]]]:
     """A model's tensors in a format's layout: [(TensorEntry, dtype, make)]; make() returns the tensor's array."""
     weights = _weights(model)
 
-    def make(entry):
+    def make(entry: TensorEntry) -> Callable[[], np.ndarray]:
         return lambda: entry.join([weights[path].numpy() for path in entry.ours])
 
     entries = _covering(layout, model.config, weights)
     return [(entry, weights[entry.ours[0]].dtype.as_numpy_dtype, make(entry)) for entry in entries]
 
 
-def _weights(model):
+def _weights(model: keras.Model) -> dict[str, tf.Variable]:
     """{path below the model's name: variable}."""
     named = {path.partition("/")[2]: variable for path, variable in variables_by_path(model).items()}
     if len(named) != len(model.variables):
@@ -163,7 +170,7 @@ def _weights(model):
     return named
 
 
-def _covering(layout, config, weights):
+def _covering(layout: Layout, config: Any, weights: Collection[str]) -> list[TensorEntry]:
     """The entries of the layout; ValueError unless they hold every weight once."""
     entries = layout(config, weights)
     covered = sorted(path for entry in entries for path in entry.ours)
@@ -172,7 +179,7 @@ def _covering(layout, config, weights):
     return entries
 
 
-def _refuse(problems, where):
+def _refuse(problems: Mapping[str, Sequence[str]], where: str) -> None:
     found = [
         f"{len(names)} {kind}: {', '.join(names[:_LISTED])}" + (", .." if len(names) > _LISTED else "")
         for kind, names in problems.items()

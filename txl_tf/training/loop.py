@@ -31,7 +31,8 @@ from txl_tf.training.profiler import Profiler
 from txl_tf.training.schedules import make_schedule
 from txl_tf.training.step import Sums, make_host_loop
 
-MakeEvaluator = Callable[[keras.Model], Callable[[Callable[..., None]], dict[str, Any]]]
+Evaluate = Callable[[Callable[..., None]], dict[str, Any]]
+MakeEvaluator = Callable[[keras.Model], Evaluate]
 MakeSampler = Callable[[keras.Model], Any]
 
 
@@ -169,7 +170,7 @@ class Run:
                 if self._is_due(settings.save_steps) and not self.sums.skipped_in_a_row:
                     self._save()  # before the evaluation, which may fail
                 if self.evaluate and self._is_due(settings.eval_steps) and not self._is_evaluated():
-                    self._evaluate()
+                    self._evaluate(self.evaluate)
                 is_early = 0 < settings.early_stop_evals <= evaluations_since_best(self.evaluations.lines)
                 signal = self._stop_signal()
                 if self.step == settings.train_steps or is_early or signal:
@@ -236,7 +237,7 @@ class Run:
             self.checkpoints.save(self.step, self.state, self.sums.stacked())
             self.saved = self.step
 
-    def _evaluate(self) -> None:
+    def _evaluate(self, evaluate: Evaluate) -> None:
         """Evaluates, with the weights to be judged; a signal cuts it off, and the continued run does it."""
 
         def check(*_: Any) -> None:
@@ -245,7 +246,7 @@ class Run:
 
         try:
             with self.average.in_use():
-                result = self.evaluate(check)
+                result = evaluate(check)
         except EvaluationAbandonedError:
             return
         self.metrics.evaluation(self.step, "valid", result)

@@ -78,7 +78,7 @@ class XLNetWithLogits(_XLNetWithHead):
         )
         self.build((None, None))
 
-    def build(self, tokens_shape) -> None:
+    def build(self, tokens_shape: tuple[int | None, ...]) -> None:
         """Creates the head's weights."""
         self.head.build((None, None, self.config.d_model))
         self.built = True
@@ -113,7 +113,14 @@ class XLNetWithLogits(_XLNetWithHead):
         logits = self._logits(*flat, seeds, training)
         return tf.reshape(logits, [-1, n, self.config.n_class])
 
-    def _logits(self, tokens, segments, padding, seeds, training) -> tf.Tensor:
+    def _logits(
+        self,
+        tokens: tf.Tensor,
+        segments: tf.Tensor | None,
+        padding: tf.Tensor | None,
+        seeds: Seeds,
+        training: bool,
+    ) -> tf.Tensor:
         body_seeds, head_seeds = seeds.split(2)
         hidden = self.hidden(tokens, segments, padding, body_seeds, training)
         return self.head(hidden, padding, seed=head_seeds.lanes, training=training)
@@ -146,7 +153,7 @@ class XLNetWithAnswers(_XLNetWithHead):
         )
         self.build((None, None))
 
-    def build(self, tokens_shape) -> None:
+    def build(self, tokens_shape: tuple[int | None, ...]) -> None:
         """Creates the head's weights."""
         self.head.build((None, None, self.config.d_model))
         self.built = True

@@ -1,0 +1,39 @@
+"""Writes a trained model as another code's checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from txl_tf.model_dir import TrainedModel
+from txl_tf.published import huggingface, huggingface_xlnet
+
+
+def _transformer_xl(trained: TrainedModel, export_dir: str) -> list[str]:
+    return huggingface.export(trained.model, trained.vocabulary, trained.config.eval, export_dir)
+
+
+def _xlnet(trained: TrainedModel, export_dir: str) -> list[str]:
+    return huggingface_xlnet.export(trained.model, trained.vocabulary, trained.config.task, export_dir)
+
+
+FORMATS: dict[str, dict[str, Callable[[TrainedModel, str], list[str]]]] = {
+    "huggingface": {"transformer_xl": _transformer_xl, "xlnet": _xlnet}
+}
+"""Functions by format and family."""
+
+
+def export_checkpoint(trained: TrainedModel, format: str, export_dir: str) -> list[str]:
+    """Writes weights, settings and vocabulary.
+
+    Args:
+        trained: the model.
+        format: one of FORMATS.
+        export_dir: local or gs://.
+
+    Returns:
+        list of texts: what the other code will do differently from txl_tf.
+
+    Raises:
+        InputError: the other code does not have this kind of model.
+    """
+    return FORMATS[format][trained.config.family](trained, export_dir)

@@ -1,0 +1,271 @@
+"""Imports and exports Hugging Face's XLNets (transformers 2 to 5), such as xlnet-base-cased, with most of their heads.
+
+Conventions of that code: memory starts with nothing in it, one rate of dropout serves for attention, too, and "gelu" is
+the form with the error function, which the published configurations name, although the weights were trained with the
+approximation by tanh ("gelu_new" there).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from txl_tf.config import from_dict
+from txl_tf.data.vocabularies import Vocabulary, XLNetVocabulary
+from txl_tf.errors import InputError
+from txl_tf.files import write_atomically
+from txl_tf.models.xlnet.config import XLNetConfig
+from txl_tf.published import huggingface_files
+from txl_tf.published.kinds import XLNETS
+from txl_tf.published.layout import Checkpoint, TensorEntry, save
+from txl_tf.published.tensor_files import TensorFile, write_safetensors
+
+_CONVENTIONS = {"mem_init": "empty"}
+_ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu": "gelu", "relu": "relu", "gelu_pytorch_tanh": "gelu_tanh"}
+_CLASSES = {
+    "permutation_lm": "XLNetLMHeadModel",
+    "classification": "XLNetForSequenceClassification",
+    "regression": "XLNetForSequenceClassification",
+    "multiple_choice": "XLNetForMultipleChoice",
+    "answering": "XLNetForQuestionAnswering",
+}
+"""By task."""
+_UNKNOWN = {"qa_outputs.weight": "XLNetForQuestionAnsweringSimple", "classifier.weight": "XLNetForTokenClassification"}
+_SHAPED = ("vocab_size", "n_layer", "d_model", "n_head", "d_head", "d_inner", "untie_r")
+_FREE = {"layer_norm_eps": "layer_norm_epsilon", "initializer_range": "init_std", "dropout": "dropout"}
+_REACH = ("mem_len", "reuse_len", "clamp_len")
+_DEFAULTS = {"untie_r": True, "ff_activation": "gelu", "layer_norm_eps": 1e-12, "attn_type": "bi"}
+"""Of XLNetConfig there, for fields that older files lack."""
+_LOGITS = {
+    "summary_type": "summary_type",
+    "summary_use_proj": "summary_use_proj",
+    "summary_last_dropout": "summary_dropout",
+}
+_ANSWERS = {"start_n_top": "start_n_top", "end_n_top": "end_n_top"}
+
+
+def open_checkpoint(source: str) -> Checkpoint:
+    """The Checkpoint in a directory with config.json and model.safetensors or pytorch_model.bin.
+
+    Raises:
+        InputError: files are missing, damaged or contradict each other, or our XLNets cannot hold the model.
+    """
+    config, where = _checked_config(source)
+    file = huggingface_files.open_tensors(source)
+    prefix = "" if "word_embedding.weight" in file.shapes else "transformer."
+    inferred = _inferred(file, prefix)
+    stated = {name: config[name] for name in _SHAPED if name in config}
+    differing = [
+        f"{name}={value!r} ({inferred[name]!r} in the tensors)"
+        for name, value in stated.items()
+        if name in inferred and inferred[name] != value
+    ]
+    if differing:
+        raise InputError(f"{where} is not of these tensors: {', '.join(differing)}")
+    task = _task(config, file, where)
+    kind = XLNETS[task]
+    architecture = inferred | stated | {"activation": _ACTIVATIONS[config["ff_activation"]]}
+    names = dict(_FREE)
+    if "logits_proj.weight" in file.shapes:
+        names |= _LOGITS
+        architecture["n_class"] = file.shapes["logits_proj.weight"][0]
+        config["summary_use_proj"] = config.get("summary_use_proj", True)
+        if config["summary_use_proj"] and config.get("summary_activation", "tanh") != "tanh":
+            raise InputError(f"{where} has summary_activation={config['summary_activation']!r}: only tanh is imported")
+    elif task == "answering":
+        names |= _ANSWERS
+    settings = {ours: config[theirs] for theirs, ours in names.items() if theirs in config}
+    settings |= {"dropatt": settings["dropout"]} if "dropout" in settings else {}
+    settings |= {name: config[name] for name in _REACH if config.get(name)} | _CONVENTIONS
+    from_dict(kind.config.groups()["model"], architecture | settings, where)
+    data = {"bi_data": config["bi_data"]} if task == "permutation_lm" and "bi_data" in config else {}
+    own_layout = functools.partial(layout, prefix=prefix)
+    return Checkpoint(file, architecture, settings, {}, own_layout, kind, source, data)
+
+
+def _checked_config(source: str) -> tuple[dict[str, Any], str]:
+    """The object in config.json, with defaults, and its path; InputError if our XLNets do not do what it says."""
+    config, path = huggingface_files.read_config(source)
+    if config.get("model_type", "xlnet") != "xlnet":
+        raise InputError(f"{path} is not of an XLNet (model_type xlnet)")
+    config = _DEFAULTS | config
+    if "vocab_size" not in config and "n_token" in config:
+        config["vocab_size"] = config["n_token"]
+    for name, wanted in (("attn_type", "bi"), ("untie_r", True)):
+        if config[name] != wanted:
+            raise InputError(f"{path} has {name}={config[name]!r}: only {wanted!r} is imported")
+    if config["ff_activation"] not in _ACTIVATIONS:
+        raise InputError(
+            f"{path} has ff_activation={config['ff_activation']!r}: only {', '.join(_ACTIVATIONS)} are imported"
+        )
+    return config, path
+
+
+def _inferred(file: TensorFile, prefix: str) -> dict[str, Any]:
+    """The fields of XLNetConfig that follow from the shapes; InputError if a tensor that is needed is missing."""
+    shapes = file.shapes
+    needed = [f"{prefix}{name}" for name in ("word_embedding.weight", "layer.0.rel_attn.q", "layer.0.ff.layer_1.bias")]
+    if missing := [name for name in needed if name not in shapes]:
+        raise InputError(f"{file.path} has no {', '.join(missing)}: it is not an XLNet of this format")
+    (vocab_size, d_model), (_, n_head, d_head), (d_inner,) = (shapes[name] for name in needed)
+    numbers = {name.removeprefix(f"{prefix}layer.").partition(".")[0] for name in shapes if f"{prefix}layer." in name}
+    found = {"vocab_size": vocab_size, "d_model": d_model, "n_head": n_head, "d_head": d_head, "d_inner": d_inner}
+    return found | {"n_layer": next(n for n in range(len(numbers) + 1) if str(n) not in numbers), "untie_r": True}
+
+
+def _task(config: Mapping[str, Any], file: TensorFile, where: str) -> str:
+    """The task of the head that the tensors show; of two that look alike, the one that config.json names."""
+    classes = config.get("architectures") or []
+    for name, kind in _UNKNOWN.items():
+        if name in file.shapes:
+            known = ", ".join(dict.fromkeys(_CLASSES.values()))
+            raise InputError(f"{where} is of {kind}, which has no counterpart here: {known} are imported")
+    if "start_logits.dense.weight" in file.shapes:
+        return "answering"
+    if "logits_proj.weight" not in file.shapes:
+        return "permutation_lm"
+    if _CLASSES["multiple_choice"] in classes:
+        return "multiple_choice"
+    labels = file.shapes["logits_proj.weight"][0]
+    return "regression" if labels == 1 else "classification"
+
+
+def layout(config: XLNetConfig, weights: Collection[str], prefix: str = "transformer.") -> list[TensorEntry]:
+    """The tensors of a state_dict for an XLNetConfig.
+
+    Attention's kernels are [D, H, d], the output's with the model's axis first; those of linear layers [out, in].
+
+    Args:
+        config: an XLNetConfig.
+        weights: the paths of the model's weights; some are only in some models.
+        prefix: of the tensor names that all heads have in common.
+    """
+    d_model, heads, names = config.d_model, (config.n_head, config.d_head), set(weights)
+    found = []
+
+    def add(name: str, shape: tuple[int, ...], ours: str, **how: Any) -> None:
+        if ours in names:
+            found.append(TensorEntry(name, tuple(shape), (ours,), **how))
+
+    def dense(name: str, rows: int, columns: int, ours: str, bias: bool = True) -> None:
+        add(f"{name}.weight", (columns, rows), f"{ours}/kernel", order=(1, 0))
+        if bias:
+            add(f"{name}.bias", (columns,), f"{ours}/bias")
+
+    def norm(name: str, ours: str) -> None:
+        for theirs, part in (("weight", "gamma"), ("bias", "beta")):
+            add(f"{name}.{theirs}", (d_model,), f"{ours}/{part}")
+
+    add(f"{prefix}mask_emb", (1, 1, d_model), "mask_embedding")
+    copies = ("lm_loss.weight",) if "softmax/bias_0" in names else ()
+    add(f"{prefix}word_embedding.weight", (config.vocab_size, d_model), "embedding/table_0", copies=copies)
+    projections = {"q": "query", "k": "key", "v": "value", "r": "position"}
+    for i in range(config.n_layer):
+        attention, feed_forward = f"{prefix}layer.{i}.rel_attn", f"{prefix}layer.{i}.ff"
+        for theirs, ours in projections.items():
+            add(f"{attention}.{theirs}", (d_model, *heads), f"layer_{i}/attention/{ours}_kernel")
+        add(f"{attention}.o", (d_model, *heads), f"layer_{i}/attention/output_kernel", order=(1, 2, 0))
+        for theirs, ours in (("r_w", "content"), ("r_r", "position"), ("r_s", "segment")):
+            add(f"{attention}.{theirs}_bias", heads, f"layer_{i}/attention/{ours}_bias")
+        add(f"{attention}.seg_embed", (2, *heads), f"layer_{i}/attention/segment_table")
+        norm(f"{attention}.layer_norm", f"layer_{i}/attention_norm")
+        dense(f"{feed_forward}.layer_1", d_model, config.d_inner, f"layer_{i}/feed_forward/inner")
+        dense(f"{feed_forward}.layer_2", config.d_inner, d_model, f"layer_{i}/feed_forward/outer")
+        norm(f"{feed_forward}.layer_norm", f"layer_{i}/feed_forward_norm")
+    add("lm_loss.bias", (config.vocab_size,), "softmax/bias_0", optional=not prefix)
+
+    dense("sequence_summary.summary", d_model, d_model, "head/summary/projection")
+    dense("logits_proj", d_model, getattr(config, "n_class", 1), "head/logits")
+    dense("start_logits.dense", d_model, 1, "head/start")
+    dense("end_logits.dense_0", 2 * d_model, d_model, "head/end_inner")
+    norm("end_logits.LayerNorm", "head/end_norm")
+    dense("end_logits.dense_1", d_model, 1, "head/end_outer")
+    dense("answer_class.dense_0", 2 * d_model, d_model, "head/impossible_inner")
+    dense("answer_class.dense_1", d_model, 1, "head/impossible_outer", bias=False)
+    return found
+
+
+def export(model: keras.Model, vocabulary: Vocabulary, task: str, export_dir: str) -> list[str]:
+    """Writes config.json, model.safetensors and, of an XLNet's vocabulary, spiece.model and tokenizer_config.json.
+
+    Args:
+        model: an XLNet, with any of its heads.
+        vocabulary: its Vocabulary.
+        task: what it is for, as in its config.json.
+        export_dir: local or gs://.
+
+    Returns:
+        list of texts: what Hugging Face's code will do differently from txl_tf.
+
+    Raises:
+        InputError: Hugging Face's classes do not have this kind of model.
+    """
+    config = model.config
+    _refuse_what_they_lack(config)
+    tf.io.gfile.makedirs(export_dir)
+    # Their code ties the weight of lm_loss itself, so it is written once.
+    tensors = {entry.name: (dtype, entry.shape, make) for entry, dtype, make in save(model, layout)}
+    write_safetensors(tf.io.gfile.join(export_dir, "model.safetensors"), tensors)
+    activations = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
+    special = getattr(vocabulary, "special", None)
+    about = {name: getattr(config, name) for name in _SHAPED}
+    about |= {theirs: getattr(config, ours) for theirs, ours in _FREE.items()}
+    about |= {
+        "architectures": [_CLASSES[task]],
+        "model_type": "xlnet",
+        "ff_activation": activations[config.activation],
+        "attn_type": "bi",
+        "bi_data": False,
+        "same_length": False,
+        "mem_len": config.mem_len or None,
+        "reuse_len": config.reuse_len or None,
+        "clamp_len": config.clamp_len,
+        "summary_activation": "tanh",
+        "tie_word_embeddings": True,
+        "torch_dtype": "float32",
+    }
+    if special is not None and special.pad is not None:
+        about["pad_token_id"] = special.pad
+    if hasattr(config, "n_class"):
+        about |= {theirs: getattr(config, ours) for theirs, ours in _LOGITS.items()}
+        labels = [f"LABEL_{i}" for i in range(config.n_class)]
+        if task != "multiple_choice":
+            about |= {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}
+    if task == "answering":
+        about |= {theirs: getattr(config, ours) for theirs, ours in _ANSWERS.items()}
+    write_atomically(tf.io.gfile.join(export_dir, "config.json"), json.dumps(about, indent=2) + "\n")
+    if isinstance(vocabulary, XLNetVocabulary):
+        vocabulary.save(export_dir)
+        spec = vocabulary.spec
+        about = {"tokenizer_class": "XLNetTokenizer", "do_lower_case": spec["lower_case"]}
+        about |= {name: spec[name] for name in ("keep_accents", "remove_space")}
+        write_atomically(tf.io.gfile.join(export_dir, "tokenizer_config.json"), json.dumps(about, indent=2) + "\n")
+    return _differences(config, vocabulary)
+
+
+def _refuse_what_they_lack(config: Any) -> None:
+    lacking = {
+        "untie_r=False": not config.untie_r,
+        f"d_head={config.d_head} with {config.n_head} heads of d_model={config.d_model}": config.n_head * config.d_head
+        != config.d_model,
+        f"dtype={config.dtype}": config.dtype == "float64",
+        "summary_type=attn": getattr(config, "summary_type", "") == "attn",
+    }
+    if found := [what for what, lacks in lacking.items() if lacks]:
+        raise InputError(f"Hugging Face's XLNet has no {', '.join(found)}: this model cannot be exported to it")
+
+
+def _differences(config: Any, vocabulary: Vocabulary) -> list[str]:
+    found = []
+    if config.mem_init != "empty":
+        found.append("memory begins with nothing in it, not with zero vectors that are attended to (mem_init=zeros)")
+    if config.dropatt != config.dropout:
+        found.append(f"its training drops attention probabilities at the rate {config.dropout}, not {config.dropatt}")
+    if not isinstance(vocabulary, XLNetVocabulary):
+        found.append(f"it has no tokenizer for {vocabulary.unit}s: encode text with txl_tf")
+    return found

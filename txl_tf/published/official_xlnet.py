@@ -1,0 +1,223 @@
+"""Imports checkpoints of the official XLNet code (zihangdai/xlnet), pretrained and fine-tuned.
+
+Conventions of that code: memory starts with zero vectors that are attended to, layer norm adds 1e-12, and "gelu" is its
+approximation by tanh.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Collection
+from typing import Any
+
+import tensorflow as tf
+
+from txl_tf.errors import InputError
+from txl_tf.files import read_json
+from txl_tf.models.xlnet.config import XLNetConfig
+from txl_tf.published import official_tf
+from txl_tf.published.kinds import XLNETS
+from txl_tf.published.layout import Checkpoint, TensorEntry
+from txl_tf.published.tensor_files import TensorFile, open_binary
+
+CONVENTIONS = {"mem_init": "zeros", "layer_norm_epsilon": 1e-12}
+CONFIG = "xlnet_config.json"
+ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu"}
+_FIELDS = {"n_token": "vocab_size"} | {
+    name: name for name in ("d_head", "d_inner", "d_model", "n_head", "n_layer", "untie_r")
+}
+_NO_WEIGHT = re.compile(r".*/(Adam(_1)?|adam_[mv])|(.*/)?(beta[12]_power|global_step)")
+_PUBLISHED = re.compile(r"xlnet_config\.json|spiece\.model|[^/]*\.ckpt[^/]*\.(index|data-\d+-of-\d+)")
+_TASK = re.compile(r"model/(classification|regression)_(?P<scope>[^/]+)/logit/kernel")
+_SUMMARY = "model/sequnece_summary"  # their spelling
+
+
+class _Unpacked:
+    """The files of a zip that are needed, in a temporary folder that goes with this object."""
+
+    def __init__(self, path: str):
+        with open_binary(path) as file:
+            try:
+                archive = zipfile.ZipFile(file)
+                members = [name for name in archive.namelist() if _PUBLISHED.fullmatch(name.rpartition("/")[2])]
+            except zipfile.BadZipFile as error:
+                raise InputError(f"{path} is not a zip file ({error}): fetch it again") from error
+            names = [name.rpartition("/")[2] for name in members]
+            if len(set(names)) != len(names):
+                raise InputError(f"{path} holds several models: unpack it, and give the directory of one")
+            if CONFIG not in names or not any(name.endswith(".index") for name in names):
+                raise InputError(f"{path} is not an XLNet as it was published: it has no checkpoint, or no {CONFIG}")
+            self._folder = tempfile.TemporaryDirectory(prefix="xlnet")
+            self.path = self._folder.name
+            try:
+                for member, name in zip(members, names, strict=True):
+                    with archive.open(member) as packed, open(f"{self.path}/{name}", "wb") as unpacked:
+                        shutil.copyfileobj(packed, unpacked, 1 << 20)
+            except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+                raise InputError(f"{path} is damaged ({error}): fetch it again") from error
+
+
+def open_checkpoint(source: str) -> Checkpoint:
+    """The Checkpoint in a zip as it was published, in its directory, or at a prefix (xlnet_model.ckpt).
+
+    xlnet_config.json is beside the checkpoint's files.
+
+    Raises:
+        InputError: there is no checkpoint or no settings, they are damaged or contradict each other, or XLNet cannot
+            hold the model.
+    """
+    unpacked = None
+    if source.endswith(".zip"):
+        unpacked = _Unpacked(source)
+    file = official_tf.open_tensors(_folder(unpacked.path if unpacked else source), _NO_WEIGHT)
+    folder = file.path.rpartition("/")[0]
+    if unpacked:
+        file = TensorFile(source, file.shapes, lambda name, read=file.read, keep=unpacked: read(name))
+    if "model/transformer/word_embedding/lookup_table" not in file.shapes:
+        other = "transformer/r_w_bias" in file.shapes
+        raise InputError(
+            f"{source} is {'a Transformer-XL: give --format=official_tf' if other else 'no XLNet of the official code'}"
+        )
+    config, where = _read_config(folder)
+    architecture = {ours: config[theirs] for theirs, ours in _FIELDS.items()}
+    inferred = _inferred(file)
+    differing = [
+        f"{theirs}={config[theirs]!r} ({inferred[ours]!r} in the tensors)"
+        for theirs, ours in _FIELDS.items()
+        if inferred.get(ours, config[theirs]) != config[theirs]
+    ]
+    if differing:
+        raise InputError(f"{where} is not of these tensors: {', '.join(differing)}")
+    task, head, scope = _head(file)
+    architecture |= head | {"activation": ACTIVATIONS[config["ff_activation"]]}
+    own_layout = functools.partial(layout, scope=scope)
+    kept = unpacked.path + "/" if unpacked else source
+    return Checkpoint(file, architecture, CONVENTIONS, {}, own_layout, XLNETS[task], kept)
+
+
+def _folder(source: str) -> str:
+    """The source, or the one directory in it that has the checkpoint, as an unpacked zip has."""
+    if not tf.io.gfile.isdir(source) or tf.io.gfile.glob(tf.io.gfile.join(source, "*.index")):
+        return source
+    inner = tf.io.gfile.glob(tf.io.gfile.join(source, "*", "*.index"))
+    return inner[0].rpartition("/")[0] if len(inner) == 1 else source
+
+
+def _read_config(folder: str) -> tuple[dict[str, Any], str]:
+    """The object in xlnet_config.json, complete and understood, and its path."""
+    where = tf.io.gfile.join(folder, CONFIG)
+    config = read_json(where, "it was published with the checkpoint; for a fine-tuned model copy it there")
+    names = {*_FIELDS, "ff_activation"}
+    if not isinstance(config, dict) or set(config) != names:
+        found = set(config) if isinstance(config, dict) else set()
+        raise InputError(
+            f"{where} is not as XLNet's code writes it: it lacks {sorted(names - found)}, and has "
+            f"{sorted(found - names)} beside what is known"
+        )
+    wrong = [name for name in _FIELDS if type(config[name]) is not (bool if name == "untie_r" else int)]
+    if wrong or config["ff_activation"] not in ACTIVATIONS:
+        raise InputError(
+            f"{where}: {(wrong or ['ff_activation'])[0]} is {config[(wrong or ['ff_activation'])[0]]!r}; numbers must "
+            f"be integers, untie_r true or false, and ff_activation one of {', '.join(ACTIVATIONS)}"
+        )
+    return config, where
+
+
+def _inferred(file: TensorFile) -> dict[str, Any]:
+    """The fields of XLNetConfig that follow from the shapes; those whose tensor is missing are left out."""
+    shapes, found = file.shapes, {}
+    found["vocab_size"], found["d_model"] = shapes["model/transformer/word_embedding/lookup_table"]
+    if bias := shapes.get("model/transformer/r_w_bias"):
+        found |= {"untie_r": len(bias) == 3, "n_head": bias[-2], "d_head": bias[-1]}
+    if inner := shapes.get("model/transformer/layer_0/ff/layer_1/bias"):
+        found["d_inner"] = inner[0]
+    return found
+
+
+def _head(file: TensorFile) -> tuple[str, dict[str, Any], str]:
+    """The task, the fields of the head's settings that follow from the tensors, and the scope of its logits."""
+    shapes = file.shapes
+    if "start_logits/dense/kernel" in shapes:
+        return "answering", {}, ""
+    scopes = [name.removesuffix("/kernel") for name in shapes if _TASK.fullmatch(name)]
+    if "logits/dense/kernel" in shapes:  # of their run_race.py
+        scopes.append("logits/dense")
+    if not scopes:
+        return "permutation_lm", {}, ""
+    if len(scopes) > 1:
+        raise InputError(f"{file.path} has several heads, {', '.join(scopes)}: only one is imported")
+    scope = scopes[0]
+    task = "multiple_choice" if scope == "logits/dense" else scope.split("/")[1].partition("_")[0]
+    found: dict[str, Any] = {"n_class": shapes[f"{scope}/kernel"][-1]}
+    found["summary_use_proj"] = f"{_SUMMARY}/summary/kernel" in shapes
+    if f"{_SUMMARY}/summary_bias" in shapes:
+        found["summary_type"] = "attn"
+    return task, found, scope
+
+
+def layout(config: XLNetConfig, weights: Collection[str], scope: str = "") -> list[TensorEntry]:
+    """The checkpoint's tensors for an XLNetConfig.
+
+    Args:
+        config: an XLNetConfig.
+        weights: the paths of the model's weights; some are only in some models.
+        scope: of the logits of a classifier, regressor or choice.
+    """
+    d_model, heads, names = config.d_model, (config.n_head, config.d_head), set(weights)
+    layers, found = range(config.n_layer), []
+
+    def add(name: str, shape: tuple[int, ...], *ours: str, **how: Any) -> None:
+        if ours[0] in names:
+            found.append(TensorEntry(name, tuple(shape), ours, **how))
+
+    def dense(name: str, rows: int, columns: int, ours: str, bias: bool = True) -> None:
+        add(f"{name}/kernel", (rows, columns), f"{ours}/kernel")
+        if bias:
+            add(f"{name}/bias", (columns,), f"{ours}/bias")
+
+    def norm(name: str, ours: str) -> None:
+        for part in ("gamma", "beta"):
+            add(f"{name}/LayerNorm/{part}", (d_model,), f"{ours}/{part}")
+
+    def attention(name: str, ours: str, parts: dict[str, str]) -> None:
+        for theirs, part in parts.items():
+            add(f"{name}/{theirs}/kernel", (d_model, *heads), f"{ours}/{part}_kernel")
+        add(f"{name}/o/kernel", (d_model, *heads), f"{ours}/output_kernel", order=(1, 2, 0))
+
+    body = "model/transformer"
+    add(f"{body}/word_embedding/lookup_table", (config.vocab_size, d_model), "embedding/table_0")
+    add(f"{body}/mask_emb/mask_emb", (1, 1, d_model), "mask_embedding", optional=True)
+    for theirs, ours in (("r_w", "content"), ("r_r", "position"), ("r_s", "segment")):
+        if config.untie_r:
+            add(
+                f"{body}/{theirs}_bias", (config.n_layer, *heads), *(f"layer_{i}/attention/{ours}_bias" for i in layers)
+            )
+        else:
+            add(f"{body}/{theirs}_bias", heads, f"{ours}_bias")
+    add(f"{body}/seg_embed", (config.n_layer, 2, *heads), *(f"layer_{i}/attention/segment_table" for i in layers))
+    projections = {"q": "query", "k": "key", "v": "value"}
+    for i in layers:
+        layer = f"{body}/layer_{i}"
+        attention(f"{layer}/rel_attn", f"layer_{i}/attention", projections | {"r": "position"})
+        norm(f"{layer}/rel_attn", f"layer_{i}/attention_norm")
+        dense(f"{layer}/ff/layer_1", d_model, config.d_inner, f"layer_{i}/feed_forward/inner")
+        dense(f"{layer}/ff/layer_2", config.d_inner, d_model, f"layer_{i}/feed_forward/outer")
+        norm(f"{layer}/ff", f"layer_{i}/feed_forward_norm")
+    add("model/lm_loss/bias", (config.vocab_size,), "softmax/bias_0", optional=True)
+
+    add(f"{_SUMMARY}/summary_bias", (d_model,), "head/summary/query")
+    attention(f"{_SUMMARY}/abs_attn", "head/summary/attention", projections)
+    norm(f"{_SUMMARY}/abs_attn", "head/summary/attention_norm")
+    dense(f"{_SUMMARY}/summary", d_model, d_model, "head/summary/projection")
+    dense(scope, d_model, getattr(config, "n_class", 1), "head/logits")
+    dense("start_logits/dense", d_model, 1, "head/start")
+    dense("end_logits/dense_0", 2 * d_model, d_model, "head/end_inner")
+    norm("end_logits", "head/end_norm")
+    dense("end_logits/dense_1", d_model, 1, "head/end_outer")
+    dense("answer_class/dense_0", 2 * d_model, d_model, "head/impossible_inner")
+    dense("answer_class/dense_1", d_model, 1, "head/impossible_outer", bias=False)
+    return found
