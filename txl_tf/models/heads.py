@@ -49,7 +49,7 @@ class BestAnswers(typing.NamedTuple):
 def _dense(layer: keras.layers.Layer, units: int, name: str, **options: typing.Any) -> keras.layers.Dense:
     """A dense layer of a head, in the head's dtype."""
     initializer = keras.initializers.RandomNormal(stddev=layer.init_std)
-    return keras.layers.Dense(units, kernel_initializer=initializer, dtype=layer.dtype_policy, name=name, **options: typing.Any)
+    return keras.layers.Dense(units, kernel_initializer=initializer, dtype=layer.dtype_policy, name=name, **options)
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -225,7 +225,9 @@ class AnswerSpan(keras.layers.Layer):
         init_std: the kernels start as normal(0, init_std).
     """
 
-    def __init__(self, *, layer_norm_epsilon: float = 1e-12, dropout: float = 0.0, init_std: float = 0.02, **kwargs: typing.Any):
+    def __init__(
+        self, *, layer_norm_epsilon: float = 1e-12, dropout: float = 0.0, init_std: float = 0.02, **kwargs: typing.Any
+    ):
         super().__init__(**kwargs)
         self.layer_norm_epsilon = layer_norm_epsilon
         self.dropout = checked_rate(dropout, "dropout", self)
