@@ -83,7 +83,7 @@ def settings_for(config):
     model, evaluation = given(groups["model"]), given(groups["eval"])
     everything = {name for own, names in OWN_SETTINGS.items() for name in given_flags(own, only=names)}
     if unknown := sorted(everything - set(model) - set(evaluation)):
-        title = families.by_name(config.family).title
+        title = families.family_title(config)
         raise InputError(f"--{unknown[0]} is no setting of an imported {title}: leave it out")
     return model, evaluation
 

@@ -230,14 +230,9 @@ def presets() -> dict[str, Preset]:
     return {name: preset for family in _FAMILIES.values() for name, preset in family.presets.items()}
 
 
-def by_name(name: str) -> Family:
-    """The family with this name."""
-    return _FAMILIES[name]
-
-
 def family_of(config: Config) -> Family:
     """The family of a run's settings."""
-    return by_name(config.family)
+    return _FAMILIES[config.family]
 
 
 def task_of(config: Config) -> Task:
@@ -266,6 +261,11 @@ def make_model(config: Config) -> keras.Model:
 def run_configs() -> list[type[Config]]:
     """The settings of every task of every family that is trained."""
     return [task.config for family in _FAMILIES.values() for task in family.tasks.values() if task.objective]
+
+
+def family_title(config_class: type[Config]) -> str:
+    """For people, the family that settings of this type are for."""
+    return _FAMILIES[config_class.family].title
 
 
 def config_from_json(text: str, where: str = "config.json") -> Config:

@@ -136,8 +136,8 @@ def configure(
     told, kind = checkpoint.architecture, checkpoint.kind
     if preset and preset.config.family != kind.config.family:
         raise InputError(
-            f"{checkpoint.file.path} is a {families.by_name(kind.config.family).title}, and the preset is one of a "
-            f"{families.family_of(preset.config).title}: give another --preset, or none"
+            f"{checkpoint.file.path} is of the family {families.family_title(kind.config)}, the preset of "
+            f"{families.family_title(type(preset.config))}: give another --preset, or none"
         )
     fixed = {name: value for name, value in model.items() if name in told}
     expected = {name: getattr(preset.config.model, name) for name in told} if preset else {}
