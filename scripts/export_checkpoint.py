@@ -3,7 +3,7 @@
     python scripts/export_checkpoint.py --model_dir=runs/wt103 --format=huggingface --export_dir=exports/wt103
 
 Of a Transformer-XL `TransfoXLLMHeadModel.from_pretrained` of transformers up to 4.35 loads it; of an XLNet
-`XLNetLMHeadModel`, or the class of its head, of any version. scripts/import_checkpoint.py takes it back.
+`XLNetLMHeadModel`, or the class of its head (transformers 4). scripts/import_checkpoint.py takes it back.
 """
 
 from absl import flags

@@ -64,7 +64,8 @@ def read(
         memory = [np.zeros([len(tokens), 0, model.config.d_model])] * model.config.n_layer if memory is None else memory
         known = memory[0].shape[1]
         padded = [np.pad(layer, [[0, 0], [m_len - known, 0], [0, 0]]) for layer in memory]
-        mems = Mems(tuple(map(tf.constant, padded)), tf.fill([len(tokens)], known))
+        padded = tuple(tf.constant(layer, model.compute_dtype) for layer in padded)
+        mems = Mems(padded, tf.fill([len(tokens)], known))
     if is_target is not None:
         places = [np.flatnonzero(row) for row in is_target]
         targets = [np.pad(row, [0, tokens.shape[1] - len(row)], constant_values=-1) for row in places]

@@ -1,25 +1,33 @@
 """Not a test: XLNets that other code made, with their results, against tests/reference_xlnet.py or our model.
 
-    python tests/published/xlnet_oracles.py [--network=ours] FOLDER [FOLDER ..]
+    python tests/published/xlnet_oracles.py [--network=ours|imported] [--dtype=float32] FOLDER [FOLDER ..]
 
 Each FOLDER holds cases, a folder each, of either kind:
     xlnet_config.json, xlnet_model.ckpt.*, *.npy    the official format: the tiny checkpoints of CyberZHG/keras-xlnet
     case.json, config.json, model.safetensors, ..   as huggingface_xlnet.py writes them
 
 Prints the largest difference of every case: of all hidden states (both streams, every layer), of log-probabilities (or
-of what a head returns) and of new memory. Exit status 1 where one is above --tolerance.
+of what a head returns) and of new memory. Exit status 1 where one is above --tolerance. "reference" and "ours" get the
+weights by this file, in float64; "imported" is what txl_tf.published makes of the folder, heads included, and Hugging
+Face's are exported again, where every tensor must have the bits that it came with.
 """
 
 import argparse
 import collections
+import dataclasses
 import json
 import pathlib
 import sys
+import tempfile
 
 import numpy as np
+import tensorflow as tf
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 import reference_xlnet as reference
+
+from txl_tf import families
+from txl_tf.layers.dropout import Seeds
 
 HUGGINGFACE_ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu": "gelu", "relu": "relu"}
 OFFICIAL_ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu"}
@@ -140,13 +148,95 @@ def by_our_model(weights, tokens, settings, memory=None, directions=None, **inpu
     return xlnet_models.read(model, tokens, memory, directions=directions, **inputs)
 
 
-NETWORKS = {"reference": by_reference, "ours": by_our_model}
+def imported(folder, format, dtype, mem_len, reuse_len):
+    """The model that the importer makes of a folder, without dropout, and the Checkpoint."""
+    from txl_tf.models.xlnet.model import XLNet
+    from txl_tf.published.importing import configure, open_checkpoint
+    from txl_tf.published.layout import load
+
+    checkpoint = open_checkpoint(format, str(folder))
+    config = configure(checkpoint, None, {"dtype": dtype, "dropout": 0.0, "dropatt": 0.0}, {})
+    settings = dataclasses.replace(config.model, mem_len=mem_len, reuse_len=reuse_len, mem_init="empty")
+    if config.task == "permutation_lm":
+        model = XLNet(settings)
+    else:
+        model = families.make_model(dataclasses.replace(config, model=settings))
+    load(model, checkpoint)
+    return model, checkpoint
 
 
-def compare_official(folder, network):
+def by_import(model, tokens, settings, memory=None, directions=None, **inputs):
+    """A batch through an imported model, which has its own settings."""
+    import xlnet_models
+
+    del settings
+    return xlnet_models.read(getattr(model, "body", model), tokens, memory, directions=directions, **inputs)
+
+
+def log_probs(weights, hidden):
+    """Log-probabilities by the reference, or by a model in place of weights."""
+    if isinstance(weights, dict):
+        return reference.log_probs(weights, hidden)
+    return weights.log_prob(tf.constant(hidden, weights.compute_dtype)).numpy()
+
+
+def imported_head_outputs(kind, model, arrays):
+    """What an imported model's head returns, from the inputs on, by Hugging Face's names."""
+    shape = arrays["input_ids_shape"]
+    given = {
+        "tokens": tf.constant(arrays["input_ids"].reshape(shape), tf.int32),
+        "segments": tf.constant(arrays["token_type_ids"].reshape(shape), tf.int32),
+        "padding": tf.constant(arrays["input_mask"].reshape(shape) == 1),
+    }
+    if kind != "XLNetForQuestionAnswering":
+        logits = model(**given).numpy()
+        return {"logits": logits[..., 0] if kind == "XLNetForMultipleChoice" else logits}
+    given["allowed"], given["cls_index"] = tf.constant(arrays["p_mask"] == 0), tf.constant(arrays["cls_index"])
+    if "start_positions" in arrays:
+        # Their loss: of the answer class they take the true beginning's state.
+        start = tf.constant(arrays["start_positions"])
+        logits = model(start=start, **given)
+        hidden = model.hidden(given["tokens"], given["segments"], given["padding"], Seeds(None, None), False)
+        states = (tf.gather(hidden, at, batch_dims=1) for at in (start, given["cls_index"]))
+        logit = model.head.impossible_logit(*states).numpy()
+        rows = np.arange(len(logit))
+        losses = [
+            -reference.log_softmax(part.numpy().astype(np.float64))[rows, arrays[name]]
+            for part, name in ((logits.start, "start_positions"), (logits.end, "end_positions"))
+        ]
+        impossible = np.logaddexp(0, logit) - arrays["is_impossible"] * logit
+        return {"loss": sum(map(np.mean, losses)) / 2 + np.mean(impossible) / 2}
+    best = model.best(**given)
+    flat = [len(logit := best.impossible.numpy()), -1]
+    return {
+        "start_top_index": best.start.numpy(),
+        "start_top_log_probs": np.exp(best.start_log_prob.numpy()),  # theirs are probabilities, by ends, then starts
+        "end_top_index": best.end.numpy().transpose(0, 2, 1).reshape(flat),
+        "end_top_log_probs": np.exp(best.end_log_prob.numpy()).transpose(0, 2, 1).reshape(flat),
+        "cls_logits": logit,
+    }
+
+
+def changed_by_export(model, checkpoint, expected):
+    """Exports an imported model, and names the tensors that differ from those that it came from, bit for bit."""
+    from txl_tf.data.vocabularies import ByteVocabulary
+    from txl_tf.published.huggingface_xlnet import export
+    from txl_tf.published.tensor_files import open_safetensors
+
+    with tempfile.TemporaryDirectory() as folder:
+        export(model, ByteVocabulary(range(256)), checkpoint.kind.config.task, folder)
+        file = open_safetensors(f"{folder}/model.safetensors")
+        names = set(file.shapes) ^ set(expected)
+        return names | {
+            name for name in set(file.shapes) & set(expected) if file.read(name).tobytes() != expected[name].tobytes()
+        }
+
+
+NETWORKS = {"reference": by_reference, "ours": by_our_model, "imported": by_import}
+
+
+def compare_official(folder, network, dtype):
     """The differences of a case in the official format: {what: number}."""
-    import tensorflow as tf
-
     settings = json.loads((folder / "xlnet_config.json").read_text())
     reader = tf.train.load_checkpoint(str(folder / "xlnet_model.ckpt"))
 
@@ -159,6 +249,8 @@ def compare_official(folder, network):
     tokens, is_target = arrays["input_ids"], arrays.get("input_query")
     t_len = tokens.shape[1]
     memory = [arrays[f"mems_{i}"] for i in range(settings["n_layer"])] if "mems_0" in arrays else None
+    if network == "imported":
+        weights, _ = imported(folder, "official_xlnet", dtype, memory[0].shape[1] if memory else 0, 0)
     # The results were made with attn_type "uni"; with a query stream, no position saw itself.
     visible = np.tril(np.ones([t_len, t_len], bool), 0 if is_target is None else -1)
     rows = NETWORKS[network](
@@ -174,8 +266,8 @@ def compare_official(folder, network):
     for b, streams in enumerate(rows):
         output, expected = streams.output, arrays[f"{folder.name}_output"][b]
         if is_target is not None:
-            output = np.exp(reference.log_probs(weights, output))
-            expected = expected[is_target[b] == 1] if network == "ours" else expected
+            output = np.exp(log_probs(weights, output))
+            expected = expected if network == "reference" else expected[is_target[b] == 1]
         kind = "hidden" if is_target is None else "probabilities"
         differences[kind] = max(differences[kind], largest(output, expected))
         for i, layer in enumerate(streams.memory if memory else []):
@@ -265,15 +357,21 @@ def head_outputs(kind, weights, hidden, arrays, settings):
     return found
 
 
-def compare_huggingface(folder, network):
+def compare_huggingface(folder, network, dtype):
     """The differences of a case of huggingface_xlnet.py: {what: number}."""
     from txl_tf.published.tensor_files import open_safetensors
 
     case, settings = (json.loads((folder / name).read_text()) for name in ("case.json", "config.json"))
     file = open_safetensors(str(folder / "model.safetensors"))
-    tensors = {name: file.read(name).astype(np.float64) for name in file.shapes}
-    weights = huggingface_weights(tensors, settings["n_layer"])
+    stored = {name: file.read(name) for name in file.shapes}
+    weights = huggingface_weights({name: part.astype(np.float64) for name, part in stored.items()}, settings["n_layer"])
     differences, memory = collections.Counter(), None
+    if network == "imported":
+        reach = [settings[name] or 0 for name in ("mem_len", "reuse_len")]
+        changed = changed_by_export(*imported(folder, "huggingface", "float32", *reach), stored)
+        if changed:
+            raise SystemExit(f"{folder}: exported otherwise than imported: {sorted(changed)}")
+        weights, _ = imported(folder, "huggingface", dtype, *reach)
     for step in range(case["steps"]):
         arrays = dict(np.load(folder / f"step-{step}.npz"))
         arrays["input_ids_shape"] = arrays["input_ids"].shape
@@ -297,8 +395,14 @@ def compare_huggingface(folder, network):
         output = np.stack([row.output for row in rows])
         if case["class"] == "XLNetLMHeadModel":
             arrays["out/log_probs"] = reference.log_softmax(arrays["out/logits"])
-            note("log_probs", reference.log_probs(weights, output), "log_probs")
-        for name, found in head_outputs(case["class"], weights, output, arrays, settings).items():
+            note("log_probs", log_probs(weights, output), "log_probs")
+        if network != "imported":
+            heads = head_outputs(case["class"], weights, output, arrays, settings)
+        elif case["class"] == "XLNetLMHeadModel":
+            heads = {}
+        else:
+            heads = imported_head_outputs(case["class"], weights, arrays)
+        for name, found in heads.items():
             note("head", found, name)
     return dict(differences)
 
@@ -308,12 +412,13 @@ def main():
     parser.add_argument("folders", nargs="+", type=pathlib.Path, metavar="FOLDER", help="where cases are")
     parser.add_argument("--tolerance", type=float, default=1e-6, help="largest difference that is allowed")
     parser.add_argument("--network", choices=NETWORKS, default="reference", help="what the results are compared with")
+    parser.add_argument("--dtype", choices=("float32", "float64"), default="float64", help="of imported models")
     args = parser.parse_args()
     worst = 0.0
     for folder in args.folders:
         for case in sorted(path for path in folder.iterdir() if path.is_dir()):
             compare = compare_huggingface if (case / "case.json").exists() else compare_official
-            differences = compare(case, args.network)
+            differences = compare(case, args.network, args.dtype)
             print(
                 f"{case.name:28}" + "".join(f"  {name} {value:.1e}" for name, value in differences.items()), flush=True
             )

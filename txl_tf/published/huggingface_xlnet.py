@@ -1,4 +1,4 @@
-"""Imports and exports Hugging Face's XLNets (transformers 2 to 5), such as xlnet-base-cased, with most of their heads.
+"""Imports and exports Hugging Face's XLNets (transformers 4), such as xlnet-base-cased, with most of their heads.
 
 Conventions of that code: memory starts with nothing in it, one rate of dropout serves for attention, too, and "gelu" is
 the form with the error function, which the published configurations name, although the weights were trained with the
