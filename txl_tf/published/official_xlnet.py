@@ -133,6 +133,8 @@ def _inferred(file: TensorFile) -> dict[str, Any]:
     found["vocab_size"], found["d_model"] = shapes["model/transformer/word_embedding/lookup_table"]
     if bias := shapes.get("model/transformer/r_w_bias"):
         found |= {"untie_r": len(bias) == 3, "n_head": bias[-2], "d_head": bias[-1]}
+    if table := shapes.get("model/transformer/seg_embed"):
+        found["n_layer"] = table[0]
     if inner := shapes.get("model/transformer/layer_0/ff/layer_1/bias"):
         found["d_inner"] = inner[0]
     return found

@@ -1,0 +1,556 @@
+"""XLNet's published checkpoints, in both formats, against tests/reference_xlnet.py, and back out again."""
+
+import collections
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import published_files as files
+import pytest
+import reference_xlnet as reference
+import tensorflow as tf
+import xlnet_models
+import xlnet_tokens
+
+from txl_tf import families
+from txl_tf.data.vocabularies import ByteVocabulary, XLNetVocabulary
+from txl_tf.errors import InputError
+from txl_tf.model_dir import load_trained, read_checkpoint, variables_by_path
+from txl_tf.models.transformer_xl.presets import PRESETS
+from txl_tf.models.xlnet.config import XLNetConfig
+from txl_tf.models.xlnet.model import XLNet
+from txl_tf.published.huggingface_xlnet import export
+from txl_tf.published.importing import configure, import_checkpoint, open_checkpoint
+from txl_tf.published.layout import load
+from txl_tf.published.vocabularies import read_xlnet_vocabulary
+
+ROOT = pathlib.Path(__file__).parents[2]
+B, T, M, P, V, D, H, N = 2, 6, 4, 3, 11, 8, 2, 2
+OFFICIAL = {"d_head": 4, "d_inner": 12, "d_model": D, "ff_activation": "gelu", "n_head": H, "n_layer": N, "n_token": V}
+PROJECTIONS = {"q": "query", "k": "key", "v": "value", "r": "position"}
+BIASES = {"r_w_bias": "content_bias", "r_r_bias": "position_bias", "r_s_bias": "segment_bias"}
+ANSWERS = {"start": "start_logits.dense", "end/inner": "end_logits.dense_0", "end/outer": "end_logits.dense_1"}
+ANSWERS |= {"impossible/inner": "answer_class.dense_0", "impossible/outer": "answer_class.dense_1"}
+
+
+def run(*command, status=0):
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1"}
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, env=environment)
+    assert done.returncode == status, done.stderr
+    return done.stdout if status == 0 else done.stderr
+
+
+def random_weights(rng, **options):
+    """The reference's weights, exact in float32."""
+    return to_float32(reference.random_weights(rng, options.pop("vocab_size", V), N, D, H, **options))
+
+
+def to_float32(weights):
+    if isinstance(weights, dict):
+        return {name: to_float32(part) for name, part in weights.items()}
+    if isinstance(weights, list):
+        return [to_float32(part) for part in weights]
+    return weights.astype(np.float32).astype(np.float64)
+
+
+def head_weights(rng, n_class=0):
+    """Of a summary and C logits, or of an answer (n_class 0), by the reference's names."""
+
+    def dense(name, rows, columns):
+        return {f"{name}/kernel": 0.3 * rng.normal(size=[rows, columns]), f"{name}/bias": rng.normal(size=[columns])}
+
+    if n_class:
+        return to_float32(dense("summary", D, D) | dense("logits", D, n_class))
+    weights = dense("start", D, 1) | dense("end/inner", 2 * D, D) | dense("end/outer", D, 1)
+    weights |= {"end/norm/gamma": rng.normal(size=[D]), "end/norm/beta": rng.normal(size=[D])}
+    weights |= dense("impossible/inner", 2 * D, D) | dense("impossible/outer", D, 1)
+    del weights["impossible/outer/bias"]
+    return to_float32(weights)
+
+
+def official_tensors(weights):
+    """The official code's variables, with what its optimizer leaves beside them."""
+    tensors = {"transformer/word_embedding/lookup_table": weights["embedding"]}
+    tensors["transformer/mask_emb/mask_emb"] = weights["mask_embedding"][None, None]
+    tensors["lm_loss/bias"] = weights["softmax_bias"]
+    layers = weights["layers"]
+    for theirs, ours in BIASES.items():
+        tied = weights.get(ours)
+        tensors[f"transformer/{theirs}"] = np.stack([layer[ours] for layer in layers]) if tied is None else tied
+    tensors["transformer/seg_embed"] = np.stack([layer["segment_table"] for layer in layers])
+    for i, layer in enumerate(layers):
+        attention, feed_forward = f"transformer/layer_{i}/rel_attn", f"transformer/layer_{i}/ff"
+        for theirs, ours in PROJECTIONS.items():
+            tensors[f"{attention}/{theirs}/kernel"] = layer[f"{ours}_kernel"]
+        tensors[f"{attention}/o/kernel"] = np.einsum("hdD->Dhd", layer["output_kernel"])
+        for part in ("gamma", "beta"):
+            tensors[f"{attention}/LayerNorm/{part}"] = layer[f"attention_norm/{part}"]
+            tensors[f"{feed_forward}/LayerNorm/{part}"] = layer[f"feed_forward_norm/{part}"]
+        for part in ("kernel", "bias"):
+            tensors[f"{feed_forward}/layer_1/{part}"] = layer[f"feed_forward/inner/{part}"]
+            tensors[f"{feed_forward}/layer_2/{part}"] = layer[f"feed_forward/outer/{part}"]
+    tensors = {f"model/{name}": tensor.astype(np.float32) for name, tensor in tensors.items()}
+    slots = {
+        "model/lm_loss/bias/adam_m": np.zeros([V], np.float32),
+        "model/lm_loss/bias/adam_v": np.ones([V], np.float32),
+    }
+    slots |= {"model/lm_loss/bias/Adam_1": np.ones([V], np.float32), "beta1_power": np.float32(0.9)}
+    return tensors | slots | {"global_step": np.int64(7)}
+
+
+def write_official(folder, tensors, **config):
+    """The files of a published model, without its vocabulary."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files.write_tf(str(folder / "xlnet_model.ckpt"), tensors)
+    (folder / "xlnet_config.json").write_text(json.dumps(OFFICIAL | {"untie_r": True} | config))
+
+
+def huggingface_tensors(weights, prefix="transformer."):
+    """A state_dict; which head is told by the weights."""
+    tensors = {f"{prefix}word_embedding.weight": weights["embedding"]}
+    tensors[f"{prefix}mask_emb"] = weights["mask_embedding"][None, None]
+    for i, layer in enumerate(weights["layers"]):
+        attention, feed_forward = f"{prefix}layer.{i}.rel_attn", f"{prefix}layer.{i}.ff"
+        tensors |= {f"{attention}.{theirs}": layer[f"{ours}_kernel"] for theirs, ours in PROJECTIONS.items()}
+        tensors[f"{attention}.o"] = np.einsum("hdD->Dhd", layer["output_kernel"])
+        tensors |= {f"{attention}.{theirs}": layer[ours] for theirs, ours in BIASES.items()}
+        tensors[f"{attention}.seg_embed"] = layer["segment_table"]
+        for theirs, ours in (("weight", "gamma"), ("bias", "beta")):
+            tensors[f"{attention}.layer_norm.{theirs}"] = layer[f"attention_norm/{ours}"]
+            tensors[f"{feed_forward}.layer_norm.{theirs}"] = layer[f"feed_forward_norm/{ours}"]
+        for theirs, ours in (("layer_1", "inner"), ("layer_2", "outer")):
+            tensors[f"{feed_forward}.{theirs}.weight"] = layer[f"feed_forward/{ours}/kernel"].T
+            tensors[f"{feed_forward}.{theirs}.bias"] = layer[f"feed_forward/{ours}/bias"]
+    for ours, theirs in (ANSWERS | {"summary": "sequence_summary.summary", "logits": "logits_proj"}).items():
+        if f"{ours}/kernel" in weights:
+            tensors[f"{theirs}.weight"] = weights[f"{ours}/kernel"].T
+        if f"{ours}/bias" in weights:
+            tensors[f"{theirs}.bias"] = weights[f"{ours}/bias"]
+    if "end/norm/gamma" in weights:
+        tensors["end_logits.LayerNorm.weight"] = weights["end/norm/gamma"]
+        tensors["end_logits.LayerNorm.bias"] = weights["end/norm/beta"]
+    if prefix and not {"start/kernel", "logits/kernel"} & set(weights):
+        tensors["lm_loss.bias"] = weights["softmax_bias"]
+    return {name: np.ascontiguousarray(tensor, np.float32) for name, tensor in tensors.items()}
+
+
+def write_hugging_face(folder, tensors, name="model.safetensors", **config):
+    folder.mkdir(parents=True, exist_ok=True)
+    if name == "model.safetensors":
+        files.write_safetensors(folder / name, tensors)
+    else:
+        if "lm_loss.bias" in tensors:
+            tensors = tensors | {"lm_loss.weight": tensors["transformer.word_embedding.weight"]}
+        named, storages = files.as_torch(tensors)
+        files.write_torch(folder / name, collections.OrderedDict(named), storages)
+    about = {name: value for name, value in OFFICIAL.items() if name != "n_token"}
+    about |= {"model_type": "xlnet", "vocab_size": V, "untie_r": True, "attn_type": "bi", "mem_len": None}
+    (folder / "config.json").write_text(json.dumps(about | config))
+
+
+def imported(source, format, **settings):
+    """The model in float64 and its Config; what the model remembers is set as the test wants it."""
+    checkpoint = open_checkpoint(format, str(source))
+    config = configure(checkpoint, None, {"dtype": "float64", "dropout": 0.0, "dropatt": 0.0}, {})
+    own = dataclasses.replace(config.model, **settings)
+    model = XLNet(own) if settings else families.make_model(config)
+    load(model, checkpoint)
+    return model, config
+
+
+def assert_equal_to_the_reference(model, weights, rng, activation, **options):
+    """Both streams in every layer, new memory and log-probabilities, with segments, memory, padding and an order."""
+    inputs = {
+        "tokens": rng.integers(0, V, [B, T]),
+        "memory": [rng.normal(size=[B, M, D]) for _ in range(N)],
+        "segments": rng.integers(0, 3, [B, T]),
+        "visible": rng.random([B, T, T]) < 0.5,
+        "real": np.arange(T) < np.array([[T], [T - 1]]),
+        "targets": np.array([[0, 2, 5], [4, 1, -1]]),
+    }
+    rows = xlnet_models.read(model, **inputs)
+    for b, row in enumerate(rows):
+        lane = {name: value[b] for name, value in inputs.items() if name != "memory"}
+        memory = [layer[b] for layer in inputs["memory"]]
+        want = reference.xlnet(weights, memory=memory, mem_len=M, reuse_len=2, activation=activation, **lane, **options)
+        for mine, theirs in zip(row, want, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-6)  # our angles are float32
+        found = model.log_prob(tf.constant(row.output))
+        np.testing.assert_allclose(found, reference.log_probs(weights, want.output), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("untie_r", "activation"), [(True, "gelu"), (False, "gelu"), (True, "relu")])
+def test_official(tmp_path, rng, untie_r, activation):
+    weights = random_weights(rng, untie_r=untie_r)
+    write_official(tmp_path, official_tensors(weights), untie_r=untie_r, ff_activation=activation)
+    model, config = imported(tmp_path, "official_xlnet", mem_len=M, reuse_len=2)
+    function = {"gelu": reference.gelu_tanh, "relu": reference.relu}[activation]
+    assert_equal_to_the_reference(model, weights, rng, function)
+    assert (config.model.mem_init, config.model.layer_norm_epsilon) == ("zeros", 1e-12)
+    assert (config.model.mem_len, config.model.reuse_len, config.objective.perm_size) == (384, 256, 256)
+    assert config.data.bi_data and config.task == "permutation_lm"
+
+
+def test_official_sources(tmp_path, rng):
+    """A prefix, a directory, the directory around it, and the zip as it was published give the same weights."""
+    tensors = official_tensors(random_weights(rng))
+    inner = tmp_path / "published" / "xlnet_cased_L-2"
+    write_official(inner, tensors)
+    archive = tmp_path / "cased.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        for path in sorted(inner.iterdir()):
+            packed.write(path, f"../{inner.name}/{path.name}")  # a place outside is not written to
+        packed.writestr(f"{inner.name}/spiece.model", b"pieces")
+    expected = imported(inner, "official_xlnet")[0].get_weights()
+    for source in (inner / "xlnet_model.ckpt", inner.parent, archive):
+        for one, other in zip(imported(source, "official_xlnet")[0].get_weights(), expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+    checkpoint = open_checkpoint("official_xlnet", str(archive))
+    assert checkpoint.file.path == str(archive)
+    unpacked = pathlib.Path(checkpoint.source)
+    assert (unpacked / "spiece.model").read_bytes() == b"pieces"
+    del checkpoint
+    assert not unpacked.exists()
+    with zipfile.ZipFile(archive, "a") as packed:
+        packed.writestr("other/xlnet_config.json", "{}")
+    with pytest.raises(InputError, match="holds several models: unpack it"):
+        open_checkpoint("official_xlnet", str(archive))
+    archive.write_bytes(archive.read_bytes()[:200])
+    with pytest.raises(InputError, match="is not a zip file"):
+        open_checkpoint("official_xlnet", str(archive))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu"])
+def test_huggingface(tmp_path, rng, name, activation):
+    weights = random_weights(rng)
+    own = {"ff_activation": activation, "layer_norm_eps": 1e-2, "clamp_len": 2, "bi_data": False, "dropout": 0.3}
+    write_hugging_face(tmp_path, huggingface_tensors(weights), name, **own)
+    model, config = imported(tmp_path, "huggingface", mem_len=M, reuse_len=2)
+    functions = {"gelu": reference.gelu, "gelu_new": reference.gelu_tanh, "relu": reference.relu}
+    assert_equal_to_the_reference(model, weights, rng, functions[activation], epsilon=1e-2, clamp_len=2)
+    assert config.model.mem_init == "empty" and not config.data.bi_data
+    told = configure(open_checkpoint("huggingface", str(tmp_path)), None, {}, {}).model
+    assert (told.dropout, told.dropatt, told.mem_len, told.reuse_len) == (0.3, 0.3, 384, 256)
+
+
+def test_huggingface_states_what_is_remembered(tmp_path, rng):
+    """The order of a run that would be continued fits into what is remembered."""
+    weights = random_weights(rng)
+    write_hugging_face(tmp_path, huggingface_tensors(weights), mem_len=5, reuse_len=3)
+    config = configure(open_checkpoint("huggingface", str(tmp_path)), None, {}, {})
+    assert (config.model.mem_len, config.model.reuse_len, config.objective.perm_size) == (5, 3, 3)
+
+
+def test_a_body_alone(tmp_path, rng):
+    """XLNetModel's names have no prefix, and it has no bias of the softmax, whose weights stay as they begin."""
+    weights = random_weights(rng)
+    write_hugging_face(tmp_path / "hf", huggingface_tensors(weights, prefix=""))
+    tensors = official_tensors(weights)
+    for name in [name for name in tensors if "lm_loss" in name or "mask_emb" in name]:
+        del tensors[name]
+    write_official(tmp_path / "tf", tensors)
+    for format, folder, lacking in (
+        ("huggingface", "hf", ["lm_loss.bias"]),
+        ("official_xlnet", "tf", ["model/transformer/mask_emb/mask_emb", "model/lm_loss/bias"]),
+    ):
+        checkpoint = open_checkpoint(format, str(tmp_path / folder))
+        model = families.make_model(configure(checkpoint, None, {}, {}))
+        assert load(model, checkpoint) == lacking
+        np.testing.assert_array_equal(model.embedding.tables[0], weights["embedding"])
+        assert not model.softmax.biases[0].numpy().any()
+
+
+@pytest.mark.parametrize(
+    ("format", "write", "tensors", "names"),
+    [
+        (
+            "official_xlnet",
+            write_official,
+            official_tensors,
+            ("model/transformer/layer_1/rel_attn/o/kernel", "model/transformer/layer_0/ff/layer_1/kernel"),
+        ),
+        (
+            "huggingface",
+            write_hugging_face,
+            huggingface_tensors,
+            ("transformer.layer.1.rel_attn.o", "transformer.layer.0.ff.layer_1.weight"),
+        ),
+    ],
+)
+def test_every_tensor_is_accounted_for(tmp_path, rng, format, write, tensors, names):
+    tensors, (missing, reshaped) = tensors(random_weights(rng)), names
+    del tensors[missing]
+    tensors[reshaped] = np.zeros([D, 7], np.float32)
+    tensors["model/transformer/surplus"] = np.zeros([2], np.float32)
+    write(tmp_path, tensors)
+    with pytest.raises(InputError) as error:
+        imported(tmp_path, format)
+    message = str(error.value)
+    assert "\n" not in message
+    assert f"1 missing: {missing};" in message
+    assert "1 left over: model/transformer/surplus;" in message
+    assert f"1 of another shape: {reshaped} [8, 7], expected [" in message
+
+
+def test_the_softmax_is_tied(tmp_path, rng):
+    tensors = huggingface_tensors(random_weights(rng))
+    tensors["lm_loss.weight"] = tensors["transformer.word_embedding.weight"] + 1
+    write_hugging_face(tmp_path, tensors)
+    with pytest.raises(InputError, match=r"1 not equal.*: lm_loss.weight and transformer.word_embedding.weight"):
+        imported(tmp_path, "huggingface")
+
+
+HEADS = {
+    "classification": ("XLNetForSequenceClassification", 3),
+    "regression": ("XLNetForSequenceClassification", 1),
+    "multiple_choice": ("XLNetForMultipleChoice", 1),
+    "answering": ("XLNetForQuestionAnswering", 0),
+}
+
+
+def official_head(weights, task):
+    """The variables of a fine-tuned model of the official code, without the language model's."""
+    tensors = {
+        name: tensor
+        for name, tensor in official_tensors(weights).items()
+        if "lm_loss" not in name and "mask_emb" not in name
+    }
+    scope = {"multiple_choice": "logits/dense"}.get(task, f"model/{task}_sts-b/logit")
+    names = {ours: theirs.replace(".", "/") for ours, theirs in ANSWERS.items()}
+    names |= {"summary": "model/sequnece_summary/summary", "logits": scope}
+    for ours, theirs in names.items():
+        for part in ("kernel", "bias"):
+            if f"{ours}/{part}" in weights:
+                tensors[f"{theirs}/{part}"] = weights[f"{ours}/{part}"].astype(np.float32)
+    for part in ("gamma", "beta"):
+        if f"end/norm/{part}" in weights:
+            tensors[f"end_logits/LayerNorm/{part}"] = weights[f"end/norm/{part}"].astype(np.float32)
+    return tensors
+
+
+@pytest.mark.parametrize("format", ["huggingface", "official_xlnet"])
+@pytest.mark.parametrize("task", HEADS)
+def test_heads(tmp_path, rng, task, format):
+    kind, n_class = HEADS[task]
+    weights = random_weights(rng) | head_weights(rng, n_class)
+    if format == "huggingface":
+        write_hugging_face(
+            tmp_path, huggingface_tensors(weights), architectures=[kind], summary_type="first", end_n_top=2
+        )
+    else:
+        write_official(tmp_path, official_head(weights, task))
+    model, config = imported(tmp_path, format)
+    assert config.task == task
+    tokens, segments = rng.integers(0, V, [B, T]), rng.integers(0, 3, [B, T])
+    real = np.arange(T) >= np.array([[0], [2]])
+    given = {"segments": tf.constant(segments), "padding": tf.constant(~real)}
+    function = reference.gelu if format == "huggingface" else reference.gelu_tanh
+    hidden = [
+        reference.xlnet(weights, tokens[b], segments=segments[b], real=real[b], activation=function).output
+        for b in range(B)
+    ]
+    if n_class:
+        found = model(tf.constant(tokens), **given)
+        where = "first" if format == "huggingface" else "last"
+        wanted = [reference.summary_logits(weights, states, where) for states in hidden]
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-6)
+        return
+    cls_index, start = np.array([T - 1, T - 2]), np.array([3, 2])
+    found = model(tf.constant(tokens), tf.constant(real), tf.constant(cls_index), tf.constant(start), **given)
+    for b, states in enumerate(hidden):
+        wanted = (
+            reference.start_logits(weights, states, real[b]),
+            reference.end_logits(weights, states, real[b], start[b]),
+            reference.impossible_logit(weights, states, real[b], cls_index[b]),
+        )
+        for mine, theirs in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(mine[b], theirs, rtol=0, atol=1e-6)
+    assert config.model.end_n_top == (2 if format == "huggingface" else 5)
+
+
+def test_an_official_summary_by_attention(tmp_path, rng):
+    """All of its weights find their places; tests/models/test_heads.py has what is computed."""
+    weights = random_weights(rng) | head_weights(rng, 3)
+    tensors, scope = official_head(weights, "classification"), "model/sequnece_summary"
+    kernels = {part: rng.normal(size=[D, H, 4]).astype(np.float32) for part in "qkvo"}
+    tensors |= {f"{scope}/abs_attn/{part}/kernel": kernel for part, kernel in kernels.items()}
+    vectors = {"summary_bias": "query", "abs_attn/LayerNorm/gamma": "attention_norm/gamma"}
+    vectors |= {"abs_attn/LayerNorm/beta": "attention_norm/beta"}
+    tensors |= {f"{scope}/{name}": rng.normal(size=[D]).astype(np.float32) for name in vectors}
+    write_official(tmp_path, tensors)
+    model, config = imported(tmp_path, "official_xlnet")
+    assert config.model.summary_type == "attn"
+    own = {path.partition("/")[2]: variable.numpy() for path, variable in variables_by_path(model).items()}
+    for theirs, ours in vectors.items():
+        np.testing.assert_array_equal(own[f"head/summary/{ours}"], tensors[f"{scope}/{theirs}"])
+    np.testing.assert_array_equal(own["head/summary/attention/value_kernel"], kernels["v"])
+    np.testing.assert_array_equal(own["head/summary/attention/output_kernel"], np.einsum("Dhd->hdD", kernels["o"]))
+    with pytest.raises(InputError, match=r"Hugging Face's XLNet has no .*summary_type=attn"):
+        export(model, ByteVocabulary(range(V)), "classification", str(tmp_path / "out"))
+
+
+@pytest.fixture(scope="module")
+def pieces():
+    return xlnet_tokens.small_model()
+
+
+@pytest.fixture(scope="module")
+def vocab_size(pieces):
+    return XLNetVocabulary(pieces).vocab_size
+
+
+@pytest.mark.parametrize("task", ["permutation_lm", *HEADS])
+def test_out_and_in_again_bit_for_bit(tmp_path, rng, pieces, vocab_size, task):
+    """Every tensor of the exported file, every weight and setting of the model_dir, and the vocabulary."""
+    kind, n_class = HEADS.get(task, ("XLNetLMHeadModel", None))
+    weights = random_weights(rng, vocab_size=vocab_size) | ({} if n_class is None else head_weights(rng, n_class))
+    tensors = huggingface_tensors(weights)
+    write_hugging_face(tmp_path / "hf", tensors, architectures=[kind], vocab_size=vocab_size, summary_type="mean")
+    (tmp_path / "hf" / "spiece.model").write_bytes(pieces)
+    (tmp_path / "hf" / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True, "keep_accents": True}))
+    source, trained = tmp_path / "hf", []
+    for turn in ("first", "second"):
+        vocabulary = read_xlnet_vocabulary(str(source / "spiece.model"), "text")
+        checkpoint = open_checkpoint("huggingface", str(source))
+        import_checkpoint(checkpoint, vocabulary, str(tmp_path / turn), dataset="text")
+        trained.append(load_trained(str(tmp_path / turn)))
+        source = tmp_path / f"{turn}_out"
+        export(trained[-1].model, trained[-1].vocabulary, trained[-1].config.task, str(source))
+        file = open_checkpoint("huggingface", str(source)).file
+        assert set(file.shapes) == set(tensors)
+        for name, tensor in tensors.items():
+            assert file.read(name).tobytes() == tensor.tobytes(), name
+    one, other = trained
+    assert one.config.task == task
+    assert one.config.model == other.config.model
+    assert one.vocabulary_identity == other.vocabulary_identity
+    assert one.vocabulary_identity["spec"]["lower_case"] and one.vocabulary_identity["spec"]["keep_accents"]
+    assert one.vocabulary.encode("The RIVER").tolist() == one.vocabulary.encode("the river").tolist()
+    for variable, copy in zip(one.model.variables, other.model.variables, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), copy.numpy(), err_msg=variable.path)
+
+
+def test_the_commands(tmp_path, rng, pieces, vocab_size):
+    """The zip as it was published to a model_dir, a fine-tuned model's body from that, and out again."""
+    weights = random_weights(rng, vocab_size=vocab_size)
+    write_official(tmp_path / "model", official_tensors(weights), n_token=vocab_size)
+    (tmp_path / "model" / "spiece.model").write_bytes(pieces)
+    with zipfile.ZipFile(tmp_path / "model.zip", "w") as packed:
+        for path in sorted((tmp_path / "model").iterdir()):
+            packed.write(path, f"xlnet_cased/{path.name}")
+    common = ["scripts/import_checkpoint.py", "--format=official_xlnet", f"--source={tmp_path}/model.zip"]
+    output = run(*common, f"--model_dir={tmp_path}/run", "--mem_len=5", "--nolower_case")
+    assert f"{vocab_size:,} tokens, for permutation_lm" in output and "not in the checkpoint" not in output
+    assert "gelu_tanh, layer_norm_epsilon 1e-12, mem_len 5, reuse_len 256, clamp_len -1, mem_init zeros" in output
+    trained = load_trained(f"{tmp_path}/run")
+    expected = xlnet_models.make_model(weights, dtype="float32").get_weights()
+    for one, other in zip(trained.model.get_weights(), expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    body = XLNet(dataclasses.replace(trained.config.model), predicts=False)
+    read_checkpoint(f"{tmp_path}/run/ckpt-0", model=variables_by_path(body))
+    np.testing.assert_array_equal(body.mask_embedding, weights["mask_embedding"].astype(np.float32))
+
+    output = run("scripts/export_checkpoint.py", f"--model_dir={tmp_path}/run", f"--export_dir={tmp_path}/out")
+    assert "different there: memory begins with nothing in it" in output
+    exported = open_checkpoint("huggingface", f"{tmp_path}/out")
+    for name, tensor in huggingface_tensors(weights).items():
+        assert exported.file.read(name).tobytes() == tensor.tobytes()
+    assert exported.architecture["activation"] == "gelu_tanh" and exported.settings["mem_len"] == 5
+    error = run(*common, f"--model_dir={tmp_path}/other", "--cutoffs=3", status=1)
+    assert error == "error: --cutoffs is no setting of an imported XLNet: leave it out\n"
+    error = run("scripts/evaluate.py", f"--model_dir={tmp_path}/run", f"--data_dir={tmp_path}/model", status=1)
+    assert error.startswith("error: ") and error.count("\n") == 1
+
+
+def test_another_family_or_format(tmp_path, rng):
+    weights = random_weights(rng)
+    write_official(tmp_path / "tf", official_tensors(weights))
+    with pytest.raises(InputError, match="is an XLNet: give --format=official_xlnet"):
+        open_checkpoint("official_tf", str(tmp_path / "tf"))
+    files.write_tf(str(tmp_path / "xl.ckpt"), {"transformer/r_w_bias": np.zeros([2, 3], np.float32)})
+    with pytest.raises(InputError, match="is a Transformer-XL: give --format=official_tf"):
+        open_checkpoint("official_xlnet", str(tmp_path / "xl.ckpt"))
+    write_hugging_face(tmp_path / "hf", huggingface_tensors(weights), model_type="bert")
+    with pytest.raises(InputError, match="is of model_type 'bert': only transfo-xl and xlnet"):
+        open_checkpoint("huggingface", str(tmp_path / "hf"))
+    checkpoint = open_checkpoint("official_xlnet", str(tmp_path / "tf"))
+    with pytest.raises(InputError, match="is of the family XLNet, the preset of Transformer-XL: give another --preset"):
+        configure(checkpoint, PRESETS["demo"], {}, {})
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"n_layer": 3}, r"n_layer=3 \(2 in the tensors\)"),
+        ({"d_head": 8}, r"xlnet_config.json is not of these tensors: d_head=8 \(4 in the tensors\)"),
+        ({"ff_activation": "swish"}, "ff_activation is 'swish'; .* one of gelu, relu"),
+        ({"untie_r": 1}, "untie_r is 1; .* untie_r true or false"),
+        ({"attn_type": "bi"}, r"it lacks \[\], and has \['attn_type'\] beside what is known"),
+    ],
+)
+def test_official_settings_are_checked(tmp_path, rng, config, message):
+    write_official(tmp_path, official_tensors(random_weights(rng)), **config)
+    with pytest.raises(InputError, match=message):
+        imported(tmp_path, "official_xlnet")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"attn_type": "uni"}, "attn_type='uni': only 'bi' is imported"),
+        ({"untie_r": False}, "untie_r=False: only True is imported"),
+        ({"ff_activation": "swish"}, "ff_activation='swish': only gelu_new, gelu, relu"),
+        ({"d_inner": 13}, r"config.json is not of these tensors: d_inner=13 \(12 in the tensors\)"),
+        ({"dropout": "much"}, "config.json: dropout must be of type float, got 'much'"),
+    ],
+)
+def test_hugging_faces_settings_are_checked(tmp_path, rng, config, message):
+    write_hugging_face(tmp_path, huggingface_tensors(random_weights(rng)), **config)
+    with pytest.raises(InputError, match=message):
+        open_checkpoint("huggingface", str(tmp_path))
+
+
+def test_heads_that_there_are_not(tmp_path, rng):
+    tensors = huggingface_tensors(random_weights(rng)) | {"qa_outputs.weight": np.zeros([2, D], np.float32)}
+    write_hugging_face(tmp_path / "qa", tensors)
+    with pytest.raises(InputError, match="is of XLNetForQuestionAnsweringSimple, which has no counterpart here"):
+        open_checkpoint("huggingface", str(tmp_path / "qa"))
+    weights = random_weights(rng) | head_weights(rng, 2)
+    write_hugging_face(tmp_path / "relu", huggingface_tensors(weights), summary_activation=None)
+    with pytest.raises(InputError, match="summary_activation=None: only tanh is imported"):
+        open_checkpoint("huggingface", str(tmp_path / "relu"))
+    tensors = official_head(weights, "classification")
+    tensors["model/regression_b/logit/kernel"] = np.zeros([D, 1], np.float32)
+    write_official(tmp_path / "two", tensors)
+    with pytest.raises(InputError, match=r"has several heads, .*: only one is imported"):
+        open_checkpoint("official_xlnet", str(tmp_path / "two"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        ({"untie_r": False}, "untie_r=False"),
+        ({"d_head": 6}, "d_head=6 with 2 heads of d_model=8"),
+        ({"dtype": "float64"}, "dtype=float64"),
+    ],
+)
+def test_what_cannot_be_exported(tmp_path, settings, what):
+    sizes = {"vocab_size": V, "n_layer": 1, "d_model": D, "n_head": H, "d_head": 4, "d_inner": 12}
+    model = XLNet(XLNetConfig(**sizes | settings))
+    with pytest.raises(InputError, match=f"Hugging Face's XLNet has no {what}: this model cannot be exported"):
+        export(model, ByteVocabulary(range(V)), "permutation_lm", str(tmp_path))
+
+
+def test_a_vocabulary_of_its_own(tmp_path):
+    (tmp_path / "spiece.model").write_bytes(b"no model")
+    with pytest.raises(InputError, match="not a SentencePiece model"):
+        read_xlnet_vocabulary(str(tmp_path / "spiece.model"), "text")
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": "yes"}')
+    with pytest.raises(InputError, match=r"do_lower_case, .* must be true or false"):
+        read_xlnet_vocabulary(str(tmp_path / "spiece.model"), "text")
