@@ -201,6 +201,46 @@ class CausalLMConfig:
         require_choices(self)
 
 
+CONTEXT, FUNCTIONAL, TARGET = range(3)
+"""Kinds of token under a factorization order: functional are SEP and CLS, which are never predicted."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PermutationLMConfig:
+    """The objective of permutation language modelling: what is predicted, and in which orders."""
+
+    num_predict: int = setting(85, "predictions of a segment, P")
+    perm_size: int = setting(256, "tokens that are permuted together, at most reuse_len and tgt_len - reuse_len")
+    mask_alpha: int = setting(6, "a span of n tokens is predicted out of n * mask_alpha / mask_beta (the paper's K)")
+    mask_beta: int = setting(1, "see mask_alpha")
+    max_span: int = setting(5, "tokens of a predicted span at most; n of them are 1 / n as likely as one")
+
+    def __post_init__(self) -> None:
+        """Refuses spans that cannot be drawn."""
+        require_at_least(self, 1, "num_predict", "perm_size", "mask_alpha", "mask_beta", "max_span")
+        require(
+            self.mask_alpha > self.mask_beta,
+            f"mask_alpha={self.mask_alpha} must exceed mask_beta={self.mask_beta}, or nothing would be left to see",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class PairsConfig:
+    """The batches of segments that hold a pair of texts behind the tokens to be remembered."""
+
+    batch_size: int = setting(16, "segments per step over all replicas, B: the number of lanes")
+    tgt_len: int = setting(512, "tokens per segment, T")
+    bi_data: bool = setting(True, "half of the lanes read the text backward")
+
+    def __post_init__(self) -> None:
+        """Refuses empty batches."""
+        require_at_least(self, 1, "batch_size", "tgt_len")
+        require(
+            self.batch_size % 2 == 0 or not self.bi_data,
+            f"batch_size={self.batch_size} is odd, and with bi_data half of the lanes read backward: make it even",
+        )
+
+
 @dataclasses.dataclass(frozen=True)
 class Config:
     """All settings of a run; `config.json` in a model_dir holds them. Subclasses name the types of the groups.

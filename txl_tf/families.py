@@ -80,7 +80,7 @@ class Family:
         name: as in config.json.
         title: for people.
         model: the settings' group "model" -> the model, its weights made.
-        tasks: what its models are trained for, by name.
+        tasks: what its models are trained for, by name; none where a model is only for use from Python.
         presets: named configurations.
         generates: whether its models continue texts token by token (generate, score, export).
     """
@@ -97,6 +97,12 @@ def _transformer_xl(config: Any) -> keras.Model:
     from txl_tf.models.transformer_xl.model import TransformerXL
 
     return TransformerXL(config)
+
+
+def _xlnet(config: Any) -> keras.Model:
+    from txl_tf.models.xlnet.model import XLNet
+
+    return XLNet(config)
 
 
 def _causal_lm(model: Any, config: TransformerXLRunConfig) -> Objective:
@@ -173,6 +179,8 @@ TRANSFORMER_XL = Family(
     generates=True,
 )
 
+XLNET = Family(name="xlnet", title="XLNet", model=_xlnet, tasks={})
+
 _FAMILIES: dict[str, Family] = {}
 
 
@@ -221,6 +229,8 @@ def config_from_json(text: str, where: str = "config.json") -> Config:
     family = _FAMILIES.get(name)
     if family is None:
         raise InputError(f"{where} is of family {name!r}; known are {', '.join(_FAMILIES)}")
+    if not family.tasks:
+        raise InputError(f"{where} is of family {name!r}; no run of {family.title} can be started or read")
     task = groups.pop("task", next(iter(family.tasks)))
     if task not in family.tasks:
         raise InputError(f"{where} is of task {task!r}; {family.title} has {', '.join(family.tasks)}")
@@ -228,3 +238,4 @@ def config_from_json(text: str, where: str = "config.json") -> Config:
 
 
 register(TRANSFORMER_XL)
+register(XLNET)

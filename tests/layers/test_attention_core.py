@@ -7,7 +7,8 @@ import tensorflow as tf
 from txl_tf.layers import attention_core, platform
 from txl_tf.layers.attention_core import TILE, attend, position_scores
 from txl_tf.layers.dropout import keep_mask
-from txl_tf.layers.relative import relative_shift, visible_keys
+from txl_tf.layers.masks import visible_keys
+from txl_tf.layers.relative import relative_shift
 
 B, H, D = 2, 3, 4
 SEED = tf.constant([5, 6])

@@ -3,7 +3,8 @@ import pytest
 import reference
 import tensorflow as tf
 
-from txl_tf.layers.relative import key_distances, relative_shift, sinusoids, visible_keys
+from txl_tf.layers.masks import visible_keys
+from txl_tf.layers.relative import key_distances, relative_shift, sinusoids
 
 
 def test_sinusoids_are_the_papers():

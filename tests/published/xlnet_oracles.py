@@ -1,6 +1,6 @@
-"""Not a test: XLNets that other code made, with their results, against tests/reference_xlnet.py.
+"""Not a test: XLNets that other code made, with their results, against tests/reference_xlnet.py or our model.
 
-    python tests/published/xlnet_oracles.py FOLDER [FOLDER ..]
+    python tests/published/xlnet_oracles.py [--network=ours] FOLDER [FOLDER ..]
 
 Each FOLDER holds cases, a folder each, of either kind:
     xlnet_config.json, xlnet_model.ckpt.*, *.npy    the official format: the tiny checkpoints of CyberZHG/keras-xlnet
@@ -21,8 +21,8 @@ import numpy as np
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 import reference_xlnet as reference
 
-HUGGINGFACE_ACTIVATIONS = {"gelu_new": reference.gelu_tanh, "gelu": reference.gelu, "relu": reference.relu}
-OFFICIAL_ACTIVATIONS = {"gelu": reference.gelu_tanh, "relu": reference.relu}
+HUGGINGFACE_ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu": "gelu", "relu": "relu"}
+OFFICIAL_ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu"}
 ATTENTION = {"query_kernel": "q", "key_kernel": "k", "value_kernel": "v", "position_kernel": "r"}
 BIASES = {"content_bias": "r_w_bias", "position_bias": "r_r_bias", "segment_bias": "r_s_bias"}
 
@@ -104,7 +104,46 @@ def largest(found, expected):
     return float(np.abs(found - expected).max(initial=0))
 
 
-def compare_official(folder):
+def by_reference(weights, tokens, settings, memory=None, directions=None, **inputs):
+    """A batch through tests/reference_xlnet.py: a list of Streams, one for each lane.
+
+    Args:
+        weights: the reference's.
+        tokens: int [B, T].
+        settings: mem_len, reuse_len, clamp_len, activation, epsilon of the reference; what is missing is its default.
+        memory: N arrays [B, M, D], or None.
+        directions: 1 or -1 for each lane; None: 1.
+        inputs: the reference's others, with a first axis of lanes; None: as if not given.
+    """
+    functions = {"gelu_tanh": reference.gelu_tanh, "gelu": reference.gelu, "relu": reference.relu}
+    settings = settings | {"activation": functions[settings["activation"]]}
+    return [
+        reference.xlnet(
+            weights,
+            tokens[b],
+            memory=memory and [layer[b] for layer in memory],
+            direction=1 if directions is None else directions[b],
+            **{name: None if value is None else value[b] for name, value in inputs.items()},
+            **settings,
+        )
+        for b in range(len(tokens))
+    ]
+
+
+def by_our_model(weights, tokens, settings, memory=None, directions=None, **inputs):
+    """The same through our model, in float64; of `is_target` only the targets' rows."""
+    import xlnet_models
+
+    renamed = {name: value for name, value in settings.items() if name != "epsilon"}
+    renamed["layer_norm_epsilon"] = settings.get("epsilon", 1e-12)
+    model = xlnet_models.make_model(weights, mem_init="empty", **renamed)
+    return xlnet_models.read(model, tokens, memory, directions=directions, **inputs)
+
+
+NETWORKS = {"reference": by_reference, "ours": by_our_model}
+
+
+def compare_official(folder, network):
     """The differences of a case in the official format: {what: number}."""
     import tensorflow as tf
 
@@ -117,52 +156,58 @@ def compare_official(folder):
 
     weights = official_weights(read, settings["n_layer"], settings["untie_r"])
     arrays = {path.stem: np.load(path) for path in folder.glob("*.npy")}
-    tokens = arrays["input_ids"]
+    tokens, is_target = arrays["input_ids"], arrays.get("input_query")
     t_len = tokens.shape[1]
     memory = [arrays[f"mems_{i}"] for i in range(settings["n_layer"])] if "mems_0" in arrays else None
-    predicts = "input_query" in arrays
     # The results were made with attn_type "uni"; with a query stream, no position saw itself.
-    visible = np.tril(np.ones([t_len, t_len], bool), -1 if predicts else 0)
+    visible = np.tril(np.ones([t_len, t_len], bool), 0 if is_target is None else -1)
+    rows = NETWORKS[network](
+        weights,
+        tokens,
+        {"mem_len": memory[0].shape[1] if memory else 0, "activation": OFFICIAL_ACTIVATIONS[settings["ff_activation"]]},
+        memory=memory,
+        segments=arrays["seg_ids"],
+        visible=[visible] * len(tokens),
+        is_target=is_target,
+    )
     differences = collections.Counter()
-    for b in range(len(tokens)):
-        streams = reference.xlnet(
-            weights,
-            tokens[b],
-            memory=memory and [layer[b] for layer in memory],
-            segments=arrays["seg_ids"][b],
-            visible=visible,
-            is_target=arrays["input_query"][b] if predicts else None,
-            mem_len=memory[0].shape[1] if memory else 0,
-            activation=OFFICIAL_ACTIVATIONS[settings["ff_activation"]],
-        )
-        output = streams.output
-        if predicts:
+    for b, streams in enumerate(rows):
+        output, expected = streams.output, arrays[f"{folder.name}_output"][b]
+        if is_target is not None:
             output = np.exp(reference.log_probs(weights, output))
-        found = {f"{folder.name}_output": output}
-        found |= {f"{folder.name}_new_mems_{i}": layer for i, layer in enumerate(streams.memory) if memory}
-        for name, array in found.items():
-            kind = ("probabilities" if predicts else "hidden") if name.endswith("output") else "memory"
-            differences[kind] = max(differences[kind], largest(array, arrays[name][b]))
+            expected = expected[is_target[b] == 1] if network == "ours" else expected
+        kind = "hidden" if is_target is None else "probabilities"
+        differences[kind] = max(differences[kind], largest(output, expected))
+        for i, layer in enumerate(streams.memory if memory else []):
+            expected = arrays[f"{folder.name}_new_mems_{i}"][b]
+            differences["memory"] = max(differences["memory"], largest(layer, expected))
     return dict(differences)
 
 
-def lanes(arrays, b, weights, settings, memory, batch_size):
-    """Row `b` of a step's inputs through the reference."""
-    mapping = arrays.get("target_mapping")
-    return reference.xlnet(
+def rows_of(network, arrays, weights, settings, memory):
+    """A step's inputs through a network: a list of Streams."""
+    mapping, batch_size = arrays.get("target_mapping"), len(arrays["input_ids"])
+    targets = mapping
+    if mapping is not None:
+        targets = [[int(row.argmax()) if row.any() else -1 for row in lane] for lane in mapping]
+    own = {
+        "clamp_len": settings["clamp_len"],
+        "mem_len": settings["mem_len"] or 0,
+        "reuse_len": settings["reuse_len"] or 0,
+        "activation": HUGGINGFACE_ACTIVATIONS[settings["ff_activation"]],
+        "epsilon": settings["layer_norm_eps"],
+    }
+    directions = [reference.direction(b, batch_size, settings["bi_data"]) for b in range(batch_size)]
+    return NETWORKS[network](
         weights,
-        arrays["input_ids"][b],
-        memory=memory and [layer[b] for layer in memory],
-        segments=arrays["token_type_ids"][b] if "token_type_ids" in arrays else None,
-        visible=arrays["perm_mask"][b] == 0 if "perm_mask" in arrays else None,
-        real=arrays["input_mask"][b] == 0 if "input_mask" in arrays else None,
-        targets=None if mapping is None else [int(row.argmax()) if row.any() else -1 for row in mapping[b]],
-        direction=reference.direction(b, batch_size, settings["bi_data"]),
-        clamp_len=settings["clamp_len"],
-        mem_len=settings["mem_len"] or 0,
-        reuse_len=settings["reuse_len"] or 0,
-        activation=HUGGINGFACE_ACTIVATIONS[settings["ff_activation"]],
-        epsilon=settings["layer_norm_eps"],
+        arrays["input_ids"],
+        own,
+        memory=memory,
+        segments=arrays.get("token_type_ids"),
+        visible=arrays["perm_mask"] == 0 if "perm_mask" in arrays else None,
+        real=arrays["input_mask"] == 0 if "input_mask" in arrays else None,
+        targets=targets,
+        directions=directions if settings["bi_data"] else None,
     )
 
 
@@ -220,7 +265,7 @@ def head_outputs(kind, weights, hidden, arrays, settings):
     return found
 
 
-def compare_huggingface(folder):
+def compare_huggingface(folder, network):
     """The differences of a case of huggingface_xlnet.py: {what: number}."""
     from txl_tf.published.tensor_files import open_safetensors
 
@@ -238,7 +283,7 @@ def compare_huggingface(folder):
         batch_size = len(arrays["input_ids"])
         if memory is None and settings["mem_len"] and case["start"] == "zeros":
             memory = [np.zeros([batch_size, settings["mem_len"], settings["d_model"]])] * settings["n_layer"]
-        rows = [lanes(arrays, b, weights, settings, memory, batch_size) for b in range(batch_size)]
+        rows = rows_of(network, arrays, weights, settings, memory)
         memory = [np.stack(layer) for layer in zip(*(row.memory for row in rows), strict=True)]
 
         def note(kind, found, name, arrays=arrays):
@@ -262,12 +307,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=pathlib.Path, metavar="FOLDER", help="where cases are")
     parser.add_argument("--tolerance", type=float, default=1e-6, help="largest difference that is allowed")
+    parser.add_argument("--network", choices=NETWORKS, default="reference", help="what the results are compared with")
     args = parser.parse_args()
     worst = 0.0
     for folder in args.folders:
         for case in sorted(path for path in folder.iterdir() if path.is_dir()):
             compare = compare_huggingface if (case / "case.json").exists() else compare_official
-            differences = compare(case)
+            differences = compare(case, args.network)
             print(
                 f"{case.name:28}" + "".join(f"  {name} {value:.1e}" for name, value in differences.items()), flush=True
             )

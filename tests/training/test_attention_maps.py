@@ -5,7 +5,7 @@ import pytest
 import reference
 import tensorflow as tf
 
-from txl_tf.layers.relative import visible_keys
+from txl_tf.layers.masks import visible_keys
 from txl_tf.models.memory import Mems
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.objectives.causal_lm import attention_view

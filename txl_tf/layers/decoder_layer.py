@@ -12,7 +12,9 @@ from txl_tf.layers.absolute_attention import AbsoluteAttention, LearnedAbsoluteA
 from txl_tf.layers.attention import RelMultiHeadAttention
 from txl_tf.layers.dropout import TIME, dropout, split_seed
 from txl_tf.layers.feed_forward import FeedForward
-from txl_tf.layers.memory_attention import HiddenShape, Kernels, KeyValueRing, MemoryAttention
+from txl_tf.layers.key_value_ring import KeyValueRing
+from txl_tf.layers.memory_attention import Biases, HiddenShape, Kernels, MemoryAttention
+from txl_tf.layers.segment_attention import SegmentAttention
 from txl_tf.layers.shaw_attention import ShawAttention
 
 ATTENTION: dict[str, type[MemoryAttention]] = {
@@ -20,8 +22,9 @@ ATTENTION: dict[str, type[MemoryAttention]] = {
     "shaw": ShawAttention,
     "vaswani": AbsoluteAttention,
     "alrfou": LearnedAbsoluteAttention,
+    "xlnet": SegmentAttention,
 }
-"""The attention of each attn_type, in the official numbering's order 0, 1, 2, 3."""
+"""The attention of each attn_type, in the official numbering's order 0, 1, 2, 3; then XLNet's."""
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -125,7 +128,7 @@ class DecoderLayer(keras.layers.Layer):
         mems: tf.Tensor | None = None,
         positions: tf.Tensor | None = None,
         attention_mask: tf.Tensor | None = None,
-        biases: tuple[tf.Tensor, tf.Tensor] | None = None,
+        biases: Biases | None = None,
         seed: tf.Tensor | None = None,
         training: bool = False,
         ring: KeyValueRing | None = None,
@@ -134,6 +137,8 @@ class DecoderLayer(keras.layers.Layer):
         look: Callable[[tf.Tensor], None] | None = None,
     ) -> tf.Tensor | tuple[tf.Tensor, KeyValueRing]:
         """The layer's output [B, T, D]; arguments as for `MemoryAttention.call`, look as for its `read`.
+
+        Where attention gives a result for the last rows of `hidden` alone, so does the layer.
 
         With a `ring`, and perhaps `block` (inference), arguments and result are as for `MemoryAttention.extend`;
         kernels: what `kernels` makes, where the caller has made it once for many calls.
@@ -156,6 +161,8 @@ class DecoderLayer(keras.layers.Layer):
             attended, ring = self.attention.extend(
                 segment, ring, positions, attention_mask, biases, attention_kernels, block
             )
+        if attended.shape[1] != hidden.shape[1]:
+            hidden = hidden[:, -attended.shape[1] :]
         hidden = hidden + dropout(attended, rate, output_seed, TIME if self.variational else None)
         if not self.pre_lnorm:
             hidden = self.attention_norm(hidden)

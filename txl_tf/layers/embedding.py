@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -13,7 +15,7 @@ MATMUL_TOKENS = 512  # up to so many at once, a TPU finds rows of narrow tables 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class AdaptiveEmbedding(ClusteredLayer):
-    """Token ids to vectors: y = sqrt(d_model) * table_i[id - start_i] @ projection_i, i the id's cluster.
+    """Token ids to vectors: y = scale * table_i[id - start_i] @ projection_i, i the id's cluster.
 
     The weights are those of the official code: without cutoffs, or with div_val == 1, one table [V, d_embed] and a
     projection where d_embed != d_model; otherwise a table [size_i, d_embed / div_val**i] per cluster and a
@@ -36,11 +38,16 @@ class AdaptiveEmbedding(ClusteredLayer):
         div_val: each cluster's rows are this many times narrower than the one's before.
         proj_same_dim: with div_val > 1, project also where the width already is d_model.
         init_std, proj_init_std: standard deviations of the initial tables and projections.
+        scale: what vectors are multiplied with; None: sqrt(d_model), as in Transformer-XL.
 
     Attributes:
         tables: list of variables; see `table_shapes`.
         projections: list of variable [width, d_model] or None, one per table.
     """
+
+    def __init__(self, vocab_size: int, d_model: int, *, scale: float | None = None, **kwargs: Any):
+        super().__init__(vocab_size, d_model, **kwargs)
+        self.scale = scale
 
     def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
         """Makes the weights, whose shapes do not depend on the input's."""
@@ -58,7 +65,8 @@ class AdaptiveEmbedding(ClusteredLayer):
             out = 0
             for i, start in enumerate(self.starts):
                 out += self._lookup(i, tokens - start, tf.equal(cluster, i))
-        return out * tf.constant(self.d_model**0.5, self.compute_dtype)
+        scale = self.d_model**0.5 if self.scale is None else self.scale
+        return out if scale == 1 else out * tf.constant(scale, self.compute_dtype)
 
     def _lookup(self, i: int, rows: tf.Tensor, own: tf.Tensor | None = None) -> tf.Tensor:
         """Rows [.., D] of table i, projected; zeros where `own` is false."""
@@ -80,3 +88,7 @@ class AdaptiveEmbedding(ClusteredLayer):
         """
         few = rows.shape.num_elements() is not None and rows.shape.num_elements() <= MATMUL_TOKENS
         return i > 0 and few and platform.on_tpu() and self.compute_dtype == tf.bfloat16
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {**super().get_config(), "scale": self.scale}

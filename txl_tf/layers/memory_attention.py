@@ -15,22 +15,8 @@ import tensorflow as tf
 from txl_tf.layers import scopes
 from txl_tf.layers.attention_core import attend
 from txl_tf.layers.dropout import checked_rate
-from txl_tf.layers.relative import visible_keys
-
-
-class KeyValueRing(typing.NamedTuple):
-    """The newest C keys and values of a layer, projected once: what inference keeps instead of hidden states.
-
-    New ones overwrite the oldest in place, so no token costs a copy of the rest. The slot after the newest, where the
-    next one goes, is the oldest.
-
-    keys, values: [B, H, C, d].
-    start: int32 scalar, the slot of the next token to be read; slot 0 comes after slot C - 1.
-    """
-
-    keys: tf.Tensor
-    values: tf.Tensor
-    start: tf.Tensor
+from txl_tf.layers.key_value_ring import KeyValueRing
+from txl_tf.layers.masks import visible_keys
 
 
 class Kernels(typing.NamedTuple):
@@ -60,6 +46,9 @@ class PositionDropout(typing.NamedTuple):
     embedding_seed: tf.Tensor | None = None
     shared_axis: int | None = None
 
+
+Biases = tuple[tf.Tensor, ...]
+"""Global biases that layers share, each [H, d]: (u, v), with segments (u, v, w)."""
 
 HiddenShape = tuple[int | None, int | None, int]
 """Of hidden states, [B, T, D]: B and T may be unknown."""
@@ -124,7 +113,7 @@ class MemoryAttention(keras.layers.Layer):
         mems: tf.Tensor | None = None,
         positions: tf.Tensor | None = None,
         attention_mask: tf.Tensor | None = None,
-        biases: tuple[tf.Tensor, tf.Tensor] | None = None,
+        biases: Biases | None = None,
         seed: tf.Tensor | None = None,
         training: bool = False,
     ) -> tf.Tensor:
@@ -154,30 +143,30 @@ class MemoryAttention(keras.layers.Layer):
 
         Absolute positions are added here. No gradient flows into mems.
         """
-        self._check(hidden, mems, positions)
+        self._check(hidden.shape, None if mems is None else mems.shape, None if positions is None else positions.shape)
         return hidden, None if mems is None else tf.stop_gradient(mems)
 
-    def _check(self, hidden: tf.Tensor, mems: tf.Tensor | None, positions: tf.Tensor | None) -> None:
-        """ValueError, with sizes by name, for inputs whose shapes do not fit together."""
+    def _check(self, hidden: tf.TensorShape, mems: tf.TensorShape | None, positions: tf.TensorShape | None) -> None:
+        """ValueError, with sizes by name, for shapes of inputs that do not fit together."""
         where = f"{type(self).__name__} {self.name}"
-        batch, t_len, d_model = hidden.shape if len(hidden.shape) == 3 else (None,) * 3
+        batch, t_len, d_model = hidden if len(hidden) == 3 else (None,) * 3
         if t_len is None or d_model != self.query_kernel.shape[0]:
             raise ValueError(
-                f"{where}: hidden must be [B, T, D] with T known and D={self.query_kernel.shape[0]}, got {hidden.shape}"
+                f"{where}: hidden must be [B, T, D] with T known and D={self.query_kernel.shape[0]}, got {hidden}"
             )
         m_len = 0
         if mems is not None:
-            fits = len(mems.shape) == 3 and mems.shape[1] is not None and mems.shape[2] == d_model
-            if not fits or (None not in (batch, mems.shape[0]) and batch != mems.shape[0]):
-                raise ValueError(f"{where}: mems must be [B, M, D] to hidden's {hidden.shape}, got {mems.shape}")
-            m_len = mems.shape[1]
+            fits = len(mems) == 3 and mems[1] is not None and mems[2] == d_model
+            if not fits or (None not in (batch, mems[0]) and batch != mems[0]):
+                raise ValueError(f"{where}: mems must be [B, M, D] to hidden's {hidden}, got {mems}")
+            m_len = mems[1]
         if positions is not None:
-            *_, given, width = (*positions.shape, d_model) if len(positions.shape) == 1 else positions.shape
+            *_, given, width = (*positions, d_model) if len(positions) == 1 else positions
             needed = m_len + t_len + (t_len - 1 if self.bidirectional else 0)
             if given != needed or width != d_model:
                 raise ValueError(
                     f"{where}: {m_len + t_len} keys (memory and segment) need {needed} positions, "
-                    f"[K] distances or [K, D] encodings, got {given} of shape {positions.shape}"
+                    f"[K] distances or [K, D] encodings, got {given} of shape {positions}"
                 )
 
     def read(
@@ -186,7 +175,7 @@ class MemoryAttention(keras.layers.Layer):
         memory: tf.Tensor | None,
         positions: tf.Tensor | None = None,
         attention_mask: tf.Tensor | None = None,
-        biases: tuple[tf.Tensor, tf.Tensor] | None = None,
+        biases: Biases | None = None,
         seed: tf.Tensor | None = None,
         training: bool = False,
         look: Callable[[tf.Tensor], None] | None = None,
@@ -200,20 +189,11 @@ class MemoryAttention(keras.layers.Layer):
         """
         t_len = hidden.shape[1]
         k_len = t_len + (0 if memory is None else memory.shape[1])
-        if attention_mask is None:
-            attention_mask = self.default_mask(t_len, k_len - t_len)
-        elif any(size not in (1, n) for size, n in zip(attention_mask.shape[-2:], (t_len, k_len), strict=True)):
-            raise ValueError(
-                f"{type(self).__name__} {self.name}: attention_mask must end in [T, K] = [{t_len}, {k_len}], "
-                f"got {attention_mask.shape}"
-            )
+        attention_mask = self._checked_mask(attention_mask, t_len, k_len)
         if positions is None:
             positions = self.default_positions(k_len, hidden)
         kernels = self.kernels()
-        if memory is None:
-            key, value = self.project_context(hidden, kernels)
-        else:
-            key, value = (self._project_both(memory, hidden, kernel) for kernel in (kernels.key, kernels.value))
+        key, value = self._keys_and_values(memory, hidden, kernels)
         query, position = self.project_query(hidden, kernels), self.project_positions(positions)
         content_query, position_query = self.content_query(query, biases), self.position_query(query, biases)
         if look is not None:
@@ -241,6 +221,17 @@ class MemoryAttention(keras.layers.Layer):
         # Each key's value is its own number, one-hot.
         numbers = tf.broadcast_to(tf.eye(key.shape[2], dtype=key.dtype), [*tf.unstack(tf.shape(key)[:3]), key.shape[2]])
         return attend(content_query, key, numbers, mask, position_query, position, causal=not self.bidirectional)
+
+    def _checked_mask(self, mask: tf.Tensor | None, t_len: int, k_len: int) -> tf.Tensor:
+        """The mask, or the default one; ValueError if it is not [.., T, K]."""
+        if mask is None:
+            return self.default_mask(t_len, k_len - t_len)
+        if any(size not in (1, n) for size, n in zip(mask.shape[-2:], (t_len, k_len), strict=True)):
+            raise ValueError(
+                f"{type(self).__name__} {self.name}: attention_mask must end in [T, K] = [{t_len}, {k_len}], "
+                f"got {mask.shape}"
+            )
+        return mask
 
     def default_mask(self, t_len: int, m_len: int) -> tf.Tensor:
         """The mask [T, K] where none is given."""
@@ -286,11 +277,11 @@ class MemoryAttention(keras.layers.Layer):
         """The vectors [H, K, d'] that `position_query` meets; None: there are none."""
         return None
 
-    def content_query(self, query: tf.Tensor, biases: tuple[tf.Tensor, tf.Tensor] | None) -> tf.Tensor:
+    def content_query(self, query: tf.Tensor, biases: Biases | None) -> tf.Tensor:
         """The queries [B, H, T, d] to be multiplied with the keys."""
         return query
 
-    def position_query(self, query: tf.Tensor, biases: tuple[tf.Tensor, tf.Tensor] | None) -> tf.Tensor | None:
+    def position_query(self, query: tf.Tensor, biases: Biases | None) -> tf.Tensor | None:
         """The queries [B, H, T, d'] to be multiplied with `project_positions`; None: there are none."""
         return None
 
@@ -300,7 +291,7 @@ class MemoryAttention(keras.layers.Layer):
         ring: KeyValueRing,
         position: tf.Tensor,
         attention_mask: tf.Tensor,
-        biases: tuple[tf.Tensor, tf.Tensor] | None = None,
+        biases: Biases | None = None,
         kernels: Kernels | None = None,
         block: int = 1,
     ) -> tuple[tf.Tensor, KeyValueRing]:
@@ -320,14 +311,11 @@ class MemoryAttention(keras.layers.Layer):
         """
         kernels = kernels or self.kernels()
         key, value = self.project_context(hidden, kernels)
-        keys, values = (
-            _write(slots, new, ring.start, block) for slots, new in ((ring.keys, key), (ring.values, value))
-        )
-        start = (ring.start + hidden.shape[1]) % keys.shape[2]
+        ring = ring.written(key, value, block)
         query = self.project_query(hidden, kernels)
         queries = self.content_query(query, biases), self.position_query(query, biases)
-        output = attend(queries[0], keys, values, attention_mask, queries[1], position, oldest=start)
-        return self.combine(output, kernels), KeyValueRing(keys, values, start)
+        output = attend(queries[0], ring.keys, ring.values, attention_mask, queries[1], position, oldest=ring.start)
+        return self.combine(output, kernels), ring
 
     def kernels(self) -> Kernels:
         """The Kernels, as tensors.
@@ -350,6 +338,14 @@ class MemoryAttention(keras.layers.Layer):
         return tuple(
             self._split_heads(tf.einsum("bkD,Dn->bkn", context, kernel)) for kernel in (kernels.key, kernels.value)
         )
+
+    def _keys_and_values(
+        self, memory: tf.Tensor | None, hidden: tf.Tensor, kernels: Kernels
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Keys and values of memory [B, M, D] and segment [B, T, D]: each [B, H, K, d]."""
+        if memory is None:
+            return self.project_context(hidden, kernels)
+        return tuple(self._project_both(memory, hidden, kernel) for kernel in (kernels.key, kernels.value))
 
     def _project_both(self, memory: tf.Tensor, hidden: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         """[B, H, M + T, d], keys or values, of memory [B, M, D] and segment [B, T, D].
@@ -398,15 +394,3 @@ class MemoryAttention(keras.layers.Layer):
     def _scaled(self, bias: tf.Tensor, query: tf.Tensor) -> tf.Tensor:
         """A bias scaled like the queries, to be added to them."""
         return tf.cast(bias * self.d_head**-0.5, query.dtype)
-
-
-def _write(slots: tf.Tensor, new: tf.Tensor, start: tf.Tensor, block: int) -> tf.Tensor:
-    """A ring's `slots` [B, H, C, d] with `new` [B, H, T, d] from slot `start` on; after the last comes the first."""
-    _, n_head, c_len, d_head = slots.shape
-    n_blocks = c_len // block
-    written = (start // block + tf.range(new.shape[2] // block)) % n_blocks
-    places = tf.range(tf.shape(slots)[0] * n_head)[:, None] * n_blocks + written
-    blocks = tf.tensor_scatter_nd_update(
-        tf.reshape(slots, [-1, block, d_head]), tf.reshape(places, [-1, 1]), tf.reshape(new, [-1, block, d_head])
-    )
-    return tf.reshape(blocks, [-1, n_head, c_len, d_head])

@@ -1,4 +1,4 @@
-"""Relative positions: sinusoids, the relative shift and attention masks, as pure functions.
+"""Relative positions: sinusoids and the relative shift, as pure functions.
 
 Shapes: B batch, H heads, T queries (the current segment), M memory slots, K = M + T keys, D = d_model.
 Query i of the segment sits at position M + i of the keys, so its *distance* to key j is M + i - j: zero for
@@ -77,25 +77,3 @@ def relative_shift(scores: tf.Tensor, k_len: int | None = None) -> tf.Tensor:
     flat = tf.slice(flat, [0] * len(lead) + [first], [-1] * len(lead) + [t_len * (columns - 1)])
     shifted = tf.reshape(flat, [*lead, t_len, columns - 1])
     return shifted if k_len == columns - 1 else shifted[..., :k_len]
-
-
-def visible_keys(t_len: int, m_len: int, window: int | None = None, valid: tf.Tensor | None = None) -> tf.Tensor:
-    """Which keys each query may attend to.
-
-    Args:
-        t_len: T.
-        m_len: M.
-        window: the number of keys a query sees, itself included (`same_length`); None: all of the past.
-        valid: [B] how many of the newest memory slots hold real states (`mem_init="empty"`); None: all.
-
-    Returns:
-        bool [T, K], or [B, 1, T, K] where `valid` is given (1 broadcasts over heads).
-    """
-    distance_TxK = m_len + tf.range(t_len)[:, None] - tf.range(m_len + t_len)[None, :]
-    visible = distance_TxK >= 0
-    if window is not None:
-        visible &= distance_TxK < window
-    if valid is not None:
-        filled_BxK = tf.range(m_len + t_len)[None, :] >= m_len - valid[:, None]
-        visible = visible[None, None] & filled_BxK[:, None, None]
-    return visible

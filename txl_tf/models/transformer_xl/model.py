@@ -13,10 +13,10 @@ from txl_tf.layers.chunked_softmax import Cluster
 from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.dropout import TIME, Seeds, dropout, split_seed, token_dropout
 from txl_tf.layers.embedding import AdaptiveEmbedding
+from txl_tf.layers.masks import visible_keys
 from txl_tf.layers.memory_attention import MemoryAttention, PositionDropout
-from txl_tf.layers.relative import visible_keys
 from txl_tf.layers.softmax import AdaptiveSoftmax
-from txl_tf.models.memory import Mems
+from txl_tf.models.memory import Mems, check_mems, first_mems
 from txl_tf.models.stack import HiddenMemory, Look, Watch, run_stack
 from txl_tf.models.transformer_xl.config import Reach, TransformerXLConfig
 
@@ -100,12 +100,9 @@ class TransformerXL(keras.Model):
             batch_size: B.
             reach: a Reach; None: the config's.
         """
-        reach = reach or self.config.reach
-        shape = [batch_size, reach.mem_len, self.config.d_model]
-        return Mems(
-            hidden=tuple(tf.zeros(shape, self.compute_dtype) for _ in self.decoder_layers),
-            length=tf.fill([batch_size], reach.mem_len if reach.mem_init == "zeros" else 0),
-        )
+        config, reach = self.config, reach or self.config.reach
+        masked = reach.mem_init == "empty"
+        return first_mems(config.n_layer, batch_size, reach.mem_len, config.d_model, self.compute_dtype, masked)
 
     def call(
         self,
@@ -140,8 +137,8 @@ class TransformerXL(keras.Model):
         if mems is None:
             mems = self.initial_mems(tf.shape(tokens)[0], reach)
         t_len, m_len = tokens.shape[1], reach.mem_len
-        self._check_mems(tokens, mems, m_len)
         config = self.config
+        check_mems(mems, tokens, config.n_layer, m_len, config.d_model)
         rate, token_rate = (config.dropout, config.dropemb) if training else (0.0, 0.0)
         shared_axis = TIME if config.dropout_type == "variational" else None
         seeds = Seeds.of(seed)
@@ -175,15 +172,6 @@ class TransformerXL(keras.Model):
         layers: list[tf.Tensor] = []
         self(tokens, mems, reach=reach, look=lambda _, probabilities: layers.append(probabilities))
         return tf.stack(layers, axis=1)
-
-    def _check_mems(self, tokens: tf.Tensor, mems: Mems, m_len: int) -> None:
-        want = tf.TensorShape([tokens.shape[0], m_len, self.config.d_model])
-        given = [memory.shape for memory in mems.hidden]
-        if len(given) != self.config.n_layer or not all(want.is_compatible_with(shape) for shape in given):
-            raise ValueError(
-                f"mems must be {self.config.n_layer} tensors {want} for tokens {tokens.shape} and mem_len={m_len}, got "
-                f"{[tuple(shape) for shape in given]}: take them from initial_mems with the same batch size and reach"
-            )
 
     def nll(self, hidden: tf.Tensor, targets: tf.Tensor, clusters: list[Cluster] | None = None) -> tf.Tensor:
         """Negative log-likelihood of targets [B, T] given hidden [B, T, D]: float32 [B, T], in nats.

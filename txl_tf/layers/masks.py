@@ -1,0 +1,90 @@
+"""Attention masks, as pure functions: true where a query may see a key.
+
+Shapes: B batch, T queries (the current segment), M memory slots, K = M + T keys. Query i of the segment is key M + i.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+
+def visible_keys(t_len: int, m_len: int, window: int | None = None, valid: tf.Tensor | None = None) -> tf.Tensor:
+    """Which keys each query may attend to.
+
+    Args:
+        t_len: T.
+        m_len: M.
+        window: the number of keys a query sees, itself included (`same_length`); None: all of the past.
+        valid: [B] how many of the newest memory slots hold real states (`mem_init="empty"`); None: all.
+
+    Returns:
+        bool [T, K], or [B, 1, T, K] where `valid` is given (1 broadcasts over heads).
+    """
+    distance_TxK = m_len + tf.range(t_len)[:, None] - tf.range(m_len + t_len)[None, :]
+    visible = distance_TxK >= 0
+    if window is not None:
+        visible &= distance_TxK < window
+    if valid is not None:
+        filled_BxK = tf.range(m_len + t_len)[None, :] >= m_len - valid[:, None]
+        visible = visible[None, None] & filled_BxK[:, None, None]
+    return visible
+
+
+def permutation_visible(rank: tf.Tensor, context: tf.Tensor, target: tf.Tensor, reuse_len: int = 0) -> tf.Tensor:
+    """What XLNet's query stream sees of its own segment under factorization orders.
+
+    There are three kinds of token. Context is seen from everywhere in its part, and sees context alone. Targets, which
+    are predicted, see context and what has a smaller rank, but not themselves. The others, SEP and CLS, see that and
+    themselves. The content stream sees the same, and every token itself (`stream_masks`).
+
+    Each token becomes known at a time: context at -1, the others at their rank. It looks at a time: targets at their
+    rank, the others right after they are known. A query sees what was known before it looks. The second part's times
+    are all later than the first's.
+
+    Args:
+        rank: int [B, T], each token's place in the order of its part, below T; no two tokens of a part that are no
+            context have the same.
+        context, target: bool [B, T].
+        reuse_len: length of the first part, R, which sees nothing of the second; the second sees all of the first.
+
+    Returns:
+        bool [B, T, T].
+    """
+    t_len = rank.shape[1]
+    second = tf.cast(tf.range(t_len) >= reuse_len, rank.dtype) * (t_len + 1)
+    known = tf.where(context, -1, rank)
+    looks = tf.where(target, rank, known + 1)
+    return (looks + second)[:, :, None] > (known + second)[:, None, :]
+
+
+def stream_masks(
+    t_len: int,
+    m_len: int,
+    visible: tf.Tensor | None = None,
+    padding: tf.Tensor | None = None,
+    valid: tf.Tensor | None = None,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The masks of XLNet's query stream and of its content stream, in which every token also sees itself.
+
+    Args:
+        t_len: T.
+        m_len: M; the memory is visible.
+        visible: bool [B, T, T] or [1, T, T], which tokens of the segment the query stream sees; None: all.
+        padding: bool [B, T], true where there is no token; None: there is no padding.
+        valid: as for `visible_keys`.
+
+    Returns:
+        Two bool tensors that can be broadcast to [B, H, T, K].
+    """
+    seen = tf.ones([1, 1, t_len], tf.bool) if visible is None else visible
+    if padding is not None:
+        seen &= ~padding[:, None]
+    itself = m_len + tf.range(t_len)[:, None] == tf.range(m_len + t_len)[None, :]
+    if m_len:
+        memory = tf.ones([tf.shape(seen)[0], seen.shape[1], m_len], tf.bool)
+        seen = tf.concat([memory, seen], axis=-1)
+    content = seen if visible is None and padding is None else seen | itself
+    if valid is not None:
+        filled_BxK = tf.range(m_len + t_len)[None, :] >= m_len - valid[:, None]
+        seen, content = seen & filled_BxK[:, None], content & filled_BxK[:, None]
+    return seen[:, None], content[:, None]

@@ -1,0 +1,186 @@
+"""XLNet's attention: relative positions in both directions, segments, and two streams over one set of weights."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from txl_tf.layers.attention import RelMultiHeadAttention
+from txl_tf.layers.attention_core import attend
+from txl_tf.layers.memory_attention import Biases, HiddenShape
+
+Look = Callable[[tf.Tensor], None]
+"""Is given attention probabilities [B, H, T, K]."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Streams:
+    """What `SegmentAttention` is told of its rows: its `positions`, all in the compute dtype.
+
+    encoding: [K + T-1, D], sinusoids of the distances K-1, .., -(T-1).
+    backward: bool [B], in which lanes the text runs backward, so that distances have the opposite sign; None: in none.
+    segments: [B, K, S], each key's segment as a one-hot row, S of any size; None: there is one segment.
+    targets: [B, P, T], one-hot rows: at which token of the segment each prediction stands. The result of a prediction
+        without a place, a row of zeros, is zero. None: there is no query stream.
+    query_mask: bool [T, K] or broadcastable to [B, H, T, K]: which keys the query stream sees from each token; None:
+        all.
+    query_only: whether the result has no rows of the content stream.
+    """
+
+    encoding: tf.Tensor
+    backward: tf.Tensor | None = None
+    segments: tf.Tensor | None = None
+    targets: tf.Tensor | None = None
+    query_mask: tf.Tensor | None = None
+    query_only: bool = False
+
+    @property
+    def predictions(self) -> int:
+        """P, the rows of the query stream."""
+        return 0 if self.targets is None else self.targets.shape[1]
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class SegmentAttention(RelMultiHeadAttention):
+    """Attention of XLNet (Yang et al. 2019): that of Transformer-XL with keys on both sides, and two things more.
+
+    Segments: where query i and key j are of different segments, a score has one more term. Officially it is
+    (q_i + w) . s[0] in the same segment and (q_i + w) . s[1] in different ones; what both have in common cancels in the
+    softmax. It is computed by S columns more in the product of queries and keys: the key's segment, one-hot, meets
+    (q_i + w) . (s[1] - s[0]) in all columns but that of the query's own segment.
+
+    Two streams: rows are those of the content stream h [B, T, D], and behind them those of the query stream g
+    [B, P, D], concatenated in time. Keys, values and positions are of the content stream and the memory alone.
+
+    Text that runs backward: with a = W_kR R over the sines alone and b over the cosines, a distance's vector is a + b,
+    and that of its negative b - a. So q . r = q . b + q . a or q . b - q . a: one projection serves both directions,
+    and the direction is a sign in the lane's queries, which are twice as wide (with d = 64, a TPU's width).
+
+    Shapes: hidden [B, T + P, D], mems [B, M, D], K = M + T, result [B, T + P, D], or [B, P, D] with `query_only`;
+    `positions` are Streams, by default sinusoids and nothing else.
+
+    Args:
+        n_head, d_head, dropatt, own_biases, clamp_len, init_std: as for `RelMultiHeadAttention`; the biases are
+            (u, v, w).
+
+    Example:
+        >>> layer = SegmentAttention(n_head=4, d_head=16)
+        >>> layer(tf.zeros([2, 16, 64])).shape
+        TensorShape([2, 16, 64])
+    """
+
+    cacheable = False
+    options = ("own_biases",)
+
+    def __init__(self, n_head: int, d_head: int, **kwargs: Any):
+        super().__init__(n_head, d_head, **kwargs | {"bidirectional": True})
+
+    def build(self, hidden_shape: HiddenShape, mems_shape: HiddenShape | None = None) -> None:
+        """Creates the weights for inputs [B, T, D]."""
+        super().build(hidden_shape)
+        if self.own_biases:
+            self.segment_bias = self._weight("segment_bias", self.n_head, self.d_head)  # w, the official r_s_bias
+        self.segment_table = self._weight("segment_table", 2, self.n_head, self.d_head)  # s: the same, another segment
+
+    def place(
+        self, hidden: tf.Tensor, mems: tf.Tensor | None = None, positions: Streams | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """As for every attention; the rows of the query stream, too."""
+        batch, rows, d_model = hidden.shape if len(hidden.shape) == 3 else (None,) * 3
+        shape = hidden.shape
+        if positions is not None and rows is not None:
+            shape = tf.TensorShape([batch, rows - positions.predictions, d_model])
+        self._check(
+            shape, None if mems is None else mems.shape, None if positions is None else positions.encoding.shape
+        )
+        return hidden, None if mems is None else tf.stop_gradient(mems)
+
+    def read(
+        self,
+        hidden: tf.Tensor,
+        memory: tf.Tensor | None,
+        positions: Streams | None = None,
+        attention_mask: tf.Tensor | None = None,
+        biases: Biases | None = None,
+        seed: tf.Tensor | None = None,
+        training: bool = False,
+        look: Look | None = None,
+    ) -> tf.Tensor:
+        """As for every attention.
+
+        Args:
+            hidden, memory: from `place`.
+            positions: Streams.
+            attention_mask: of the content stream.
+            biases, seed, training: as for `call`.
+            look: is given the attention probabilities of the content stream.
+        """
+        t_len = hidden.shape[1] - (positions.predictions if positions is not None else 0)
+        content = hidden[:, :t_len]
+        k_len = t_len + (0 if memory is None else memory.shape[1])
+        streams = positions or Streams(self.default_positions(k_len, content))
+        kernels = self.kernels()
+        key, value = self._keys_and_values(memory, content, kernels)
+        if streams.segments is not None:
+            own = tf.broadcast_to(
+                streams.segments[:, None], [*tf.unstack(tf.shape(key)[:3]), streams.segments.shape[2]]
+            )
+            key = tf.concat([key, own], axis=-1)
+        position = self._project_distances(streams)
+        rate = self.dropatt if training else 0.0
+
+        def attended(query: tf.Tensor, mask: tf.Tensor | None, first: int, look: Look | None = None) -> tf.Tensor:
+            mask = self._checked_mask(mask, t_len, k_len)
+            parts = self._queries(query, streams, biases)
+            if look is not None:
+                look(self._probabilities(parts[0], key, parts[1], position, mask))
+            own_seed = None if seed is None else tf.add(seed, [0, first])
+            return attend(parts[0], key, value, mask, parts[1], position, rate, own_seed, causal=False)
+
+        query = self.project_query(hidden[:, t_len:] if streams.query_only else hidden, kernels)
+        outputs = []
+        if not streams.query_only:
+            outputs.append(attended(query[:, :, :t_len], attention_mask, 0, look))
+            query = query[:, :, t_len:]
+        if streams.targets is not None:
+            # Each query goes to its place among the T, where distances, masks and segments are those of the content
+            # stream, and its result comes back. For P of T rows that is more than is needed, but all shapes and shifts
+            # are static. A product with one-hot rows is exact.
+            placed = tf.einsum("bhpd,bpt->bhtd", query, streams.targets)
+            placed = attended(placed, streams.query_mask, t_len)
+            outputs.append(tf.einsum("bhtd,bpt->bhpd", placed, streams.targets))
+        return self.combine(outputs[0] if len(outputs) == 1 else tf.concat(outputs, axis=2), kernels)
+
+    def _project_distances(self, streams: Streams) -> tf.Tensor:
+        """What `_queries` meets: a + b [H, C, d], or [b, a] [H, C, 2d] where some lanes run backward."""
+        if streams.backward is None:
+            return self.project_positions(streams.encoding)
+        sine, cosine = (
+            tf.einsum("cD,Dhd->hcd", encoding, kernel)
+            for encoding, kernel in zip(
+                tf.split(streams.encoding, 2, axis=1),
+                tf.split(tf.convert_to_tensor(self.position_kernel), 2, axis=0),
+                strict=True,
+            )
+        )
+        return tf.concat([cosine, sine], axis=-1)
+
+    def _queries(self, query: tf.Tensor, streams: Streams, biases: Biases | None) -> tuple[tf.Tensor, tf.Tensor]:
+        """For queries [B, H, T, d], what meets the keys, and what meets the positions."""
+        shared = None if biases is None else biases[:2]
+        content_query, position_query = self.content_query(query, shared), self.position_query(query, shared)
+        if streams.segments is not None:
+            segment_bias = self.segment_bias if self.own_biases or biases is None else biases[2]
+            table = tf.convert_to_tensor(self.segment_table)
+            biased = query + self._scaled(segment_bias, query)[:, None]
+            differs = tf.einsum("bhtd,hd->bht", biased, table[1] - table[0])
+            others = 1 - streams.segments[:, None, -query.shape[2] :]
+            content_query = tf.concat([content_query, differs[..., None] * others], axis=-1)
+        if streams.backward is not None:
+            sign = tf.where(streams.backward, tf.constant(-1, query.dtype), tf.constant(1, query.dtype))
+            position_query = tf.concat([position_query, position_query * sign[:, None, None, None]], axis=-1)
+        return content_query, position_query

@@ -1,0 +1,1 @@
+"""XLNet: the model and its settings."""

@@ -1,0 +1,106 @@
+"""The settings of an XLNet: its model, and a whole pretraining run."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from txl_tf.config import (
+    Config,
+    PairsConfig,
+    PermutationLMConfig,
+    TrainConfig,
+    require,
+    require_at_least,
+    require_choices,
+    setting,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class XLNetConfig:
+    """The architecture. All but the last group fixes the weights; the last says what is remembered."""
+
+    vocab_size: int = setting(32_000, "number of tokens in the vocabulary, V; taken from the data when training")
+    n_layer: int = setting(12, "number of layers, N")
+    d_model: int = setting(768, "width of the hidden states and embeddings, D; even")
+    n_head: int = setting(12, "attention heads per layer, H")
+    d_head: int = setting(64, "size of one attention head")
+    d_inner: int = setting(3072, "width of the feed-forward block's hidden layer")
+    untie_r: bool = setting(True, "global biases of attention for each layer instead of one set for all")
+    activation: str = setting(
+        "gelu_tanh",
+        "of the feed-forward block: 'gelu_tanh' is what the official code calls gelu, and Hugging Face gelu_new; "
+        "'gelu' what Hugging Face calls so",
+        choices=("relu", "gelu", "gelu_tanh"),
+    )
+    layer_norm_epsilon: float = setting(1e-12, "added to the variance in layer norm")
+    init_std: float = setting(0.02, "standard deviation of initial weights")
+    dtype: str = setting(
+        "float32", "Keras dtype policy of the computation", choices=("float32", "mixed_bfloat16", "float64")
+    )
+    remat: bool = setting(
+        False, "keep only each layer's input for the backward pass and compute the rest again: less memory, same result"
+    )
+    dropout: float = setting(0.1, "dropout of embeddings, positions, sublayer outputs and feed-forward")
+    dropatt: float = setting(0.1, "dropout of attention probabilities")
+
+    mem_len: int = setting(384, "memory slots per layer, M")
+    reuse_len: int = setting(256, "how many tokens of a segment, its first, are remembered, R; 0: all")
+    clamp_len: int = setting(-1, "distances beyond this one, on either side, look alike; <= 0: all are told apart")
+    mem_init: str = setting(
+        "zeros",
+        "empty memory slots: 'zeros' are attended to as zero vectors (official), 'empty' are masked",
+        choices=("zeros", "empty"),
+    )
+
+    def __post_init__(self) -> None:
+        """Refuses sizes that make no model."""
+        require_choices(self)
+        require_at_least(self, 1, "vocab_size", "n_layer", "d_model", "n_head", "d_head", "d_inner")
+        require(self.d_model % 2 == 0, f"d_model={self.d_model} must be even: half sines, half cosines")
+        require_at_least(self, 0, "mem_len", "reuse_len")
+        for name in ("dropout", "dropatt"):
+            require(0 <= getattr(self, name) < 1, f"{name}={getattr(self, name)} must be in [0, 1)")
+
+
+@dataclasses.dataclass(frozen=True)
+class XLNetEvalConfig:
+    """How the permutation objective is evaluated; lengths and numbers of predictions are those of training."""
+
+    batch_size: int = setting(8, "lanes the split is cut into")
+    jit_compile: bool = setting(True, "compile evaluation with XLA on one CPU or GPU (a TPU always compiles)")
+
+    def __post_init__(self) -> None:
+        """Refuses empty batches."""
+        require(self.batch_size >= 1, f"evaluation's batch_size={self.batch_size} must be at least 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class XLNetRunConfig(Config):
+    """All settings of an XLNet's pretraining run."""
+
+    family: ClassVar[str] = "xlnet"
+    task: ClassVar[str] = "permutation_lm"
+
+    model: XLNetConfig = dataclasses.field(default_factory=XLNetConfig)
+    data: PairsConfig = dataclasses.field(default_factory=PairsConfig)
+    train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
+    eval: XLNetEvalConfig = dataclasses.field(default_factory=XLNetEvalConfig)
+    objective: PermutationLMConfig = dataclasses.field(default_factory=PermutationLMConfig)
+
+    def __post_init__(self) -> None:
+        """Refuses lengths that do not fit together."""
+        t_len, reuse_len, perm_size = self.data.tgt_len, self.model.reuse_len, self.objective.perm_size
+        require(
+            1 <= reuse_len < t_len,
+            f"reuse_len={reuse_len} must be at least 1 and below tgt_len={t_len}: a segment begins with reuse_len "
+            "tokens that the next one remembers, and the pair of texts fills the rest",
+        )
+        require(
+            perm_size <= min(reuse_len, t_len - reuse_len),
+            f"perm_size={perm_size} must be at most reuse_len={reuse_len} and tgt_len - reuse_len="
+            f"{t_len - reuse_len}, or one part of a segment would be permuted with the other",
+        )
+        predictions = self.objective.num_predict
+        require(predictions < t_len, f"num_predict={predictions} must be below tgt_len={t_len}")

@@ -1,0 +1,238 @@
+"""XLNet with its language-model head: (tokens, mems, ..) -> (content stream, query stream, new mems)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from txl_tf.config import from_dict
+from txl_tf.layers.decoder_layer import DecoderLayer
+from txl_tf.layers.dropout import Seeds, dropout, split_seed
+from txl_tf.layers.embedding import AdaptiveEmbedding
+from txl_tf.layers.masks import stream_masks
+from txl_tf.layers.memory_attention import PositionDropout
+from txl_tf.layers.segment_attention import SegmentAttention, Streams
+from txl_tf.layers.softmax import AdaptiveSoftmax
+from txl_tf.models.memory import Mems, check_mems, first_mems
+from txl_tf.models.stack import HiddenMemory, Look, Watch, run_stack
+from txl_tf.models.xlnet.config import XLNetConfig
+
+SEGMENTS = 8
+"""Segment ids are below this. Heads with so many columns more stay as wide as the matrix units of GPUs like it."""
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class XLNet(keras.Model):
+    """The two-stream model of Yang et al. 2019 and its softmax, tied to the embedding.
+
+    Args:
+        config: an XLNetConfig.
+
+    Example:
+        >>> model = XLNet(XLNetConfig(n_layer=2, d_model=64, n_head=4, d_head=16, d_inner=128))
+        >>> content, _, _ = model(tf.constant([[17, 18, 19]]))  # all tokens see each other, no memory
+        >>> content.shape
+        TensorShape([1, 3, 64])
+        >>> visible = ~tf.eye(3, dtype=tf.bool)[None]  # every token is predicted from the others
+        >>> _, query, _ = model(tf.constant([[17, 18, 19]]), visible=visible, targets=tf.constant([[0, 2]]))
+        >>> model.nll(query, tf.constant([[17, 19]])).shape
+        TensorShape([1, 2])
+    """
+
+    def __init__(self, config: XLNetConfig, name: str = "xlnet"):
+        super().__init__(name=name, dtype=config.dtype)
+        self.config = config
+        policy, shared = self.dtype_policy, dataclasses.asdict(config)
+
+        def pick(*names: str) -> dict[str, Any]:
+            return {name: shared[name] for name in names}
+
+        vocabulary = pick("vocab_size", "d_model", "init_std")
+        self.embedding = AdaptiveEmbedding(**vocabulary, scale=1.0, dtype=policy, name="embedding")
+        self.decoder_layers = [
+            DecoderLayer(
+                **pick("n_head", "d_head", "d_inner", "activation", "dropout", "dropatt"),
+                **pick("init_std", "layer_norm_epsilon"),
+                attn_type="xlnet",
+                own_biases=config.untie_r,
+                dtype=policy,
+                name=f"layer_{i}",
+            )
+            for i in range(config.n_layer)
+        ]
+        self.softmax = AdaptiveSoftmax(**vocabulary, dtype=policy, name="softmax")
+        self.build((None, None))
+
+    def build(self, tokens_shape: tuple[int | None, ...]) -> None:
+        """Creates all weights; they depend on no length or batch size."""
+        config = self.config
+        hidden_shape = (None, None, config.d_model)
+        self.embedding.build(tokens_shape)
+        for layer in self.decoder_layers:
+            layer.build(hidden_shape)
+        self.softmax.build(hidden_shape)
+        limit = (6 / (1 + config.d_model)) ** 0.5  # as officially: TF 1's default for a variable [1, 1, D]
+        self.mask_embedding = self.add_weight(
+            name="mask_embedding",
+            shape=(config.d_model,),
+            initializer=keras.initializers.RandomUniform(-limit, limit),
+        )
+        self.shared_biases = None
+        if not config.untie_r:
+            self.shared_biases = [
+                self.add_weight(
+                    name=name,
+                    shape=(config.n_head, config.d_head),
+                    initializer=keras.initializers.RandomNormal(stddev=config.init_std),
+                )
+                for name in ("content_bias", "position_bias", "segment_bias")
+            ]
+        self.built = True
+
+    @property
+    def attention(self) -> SegmentAttention:
+        """The first layer's attention."""
+        return self.decoder_layers[0].attention
+
+    @property
+    def activations(self) -> tuple[str, ...]:
+        """The names that `watch` is given, in order."""
+        return ("embedding", *(layer.name for layer in self.decoder_layers))
+
+    def initial_mems(self, batch_size: int | tf.Tensor, mem_len: int | None = None) -> Mems:
+        """The memory before any text: zero vectors, attended to or masked by `mem_init`.
+
+        Args:
+            batch_size: B.
+            mem_len: M; None: the config's.
+        """
+        config = self.config
+        m_len, masked = config.mem_len if mem_len is None else mem_len, config.mem_init == "empty"
+        return first_mems(config.n_layer, batch_size, m_len, config.d_model, self.compute_dtype, masked)
+
+    def call(
+        self,
+        tokens: tf.Tensor,
+        mems: Mems | None = None,
+        *,
+        segments: tf.Tensor | None = None,
+        visible: tf.Tensor | None = None,
+        padding: tf.Tensor | None = None,
+        targets: tf.Tensor | None = None,
+        query_only: bool = False,
+        backward: tf.Tensor | None = None,
+        seed: Seeds | tf.Tensor | None = None,
+        training: bool = False,
+        watch: Watch | None = None,
+        look: Look | None = None,
+    ) -> tuple[tf.Tensor | None, tf.Tensor | None, Mems]:
+        """Reads a segment in the light of the memory.
+
+        Args:
+            tokens: int32 [B, T], T static; the real tokens, those to be predicted as well.
+            mems: Mems of the segments before, with any number of slots; None: there is no memory.
+            segments: int [B, T], ids from 0 to 7 that tell segments apart; memory is of segment 0. None: the text is
+                one segment.
+            visible: bool [B, T, T] or [1, T, T], which tokens a token is predicted from; the content stream sees
+                the same and each token itself. None: all. A query that sees no key attends to all alike.
+            padding: bool [B, T], true where there is no token; None: there is no padding.
+            targets: int [B, P], P static: at which tokens the query stream predicts; -1: a prediction without a
+                place, which has no effect. None: there is no query stream.
+            query_only: spare what the content stream's own result needs.
+            backward: bool [B], in which lanes the text runs backward; None: in none.
+            seed: Seeds or int32 [2], of this call's dropout; None: drawn from TensorFlow's global generator. Positions
+                have one mask for all lanes, officially one for each.
+            training: whether to drop.
+            watch, look: as for `run_stack`; watch is also given the embedded segment. What they see has T + P rows;
+                attention probabilities are the content stream's.
+
+        Returns:
+            The content stream [B, T, D], or None with `query_only`; the query stream [B, P, D], or None without
+            targets; and the new Mems, which remember the first `reuse_len` tokens. No gradient flows into either Mems.
+
+        Raises:
+            ValueError: tokens or mems of another shape, or `query_only` without targets or with `look`.
+        """
+        config = self.config
+        if len(tokens.shape) != 2 or tokens.shape[1] is None or not tokens.dtype.is_integer:
+            raise ValueError(f"tokens must be integers [B, T] with T known, got {tokens.dtype.name} {tokens.shape}")
+        if query_only and (targets is None or look is not None):
+            raise ValueError("query_only needs targets, and leaves nothing to look at")
+        batch_size, t_len = tf.shape(tokens)[0], tokens.shape[1]
+        if mems is None:
+            mems = self.initial_mems(batch_size, 0)
+        m_len = mems.hidden[0].shape[1]
+        check_mems(mems, tokens, config.n_layer, m_len, config.d_model)
+        rate = config.dropout if training else 0.0
+        seeds = Seeds.of(seed)
+        (position_seed,) = split_seed(seeds.shared, 1)
+        embedding_seed, output_seed, *layer_seeds = split_seed(seeds.lanes, 2 + config.n_layer)
+        hidden = self.embedding(tokens)
+        drop = PositionDropout(rate, position_seed)
+        (encoding,) = self.attention.layer_positions(1, hidden, m_len, config.clamp_len, drop)
+        if targets is not None:
+            query = tf.cast(tf.convert_to_tensor(self.mask_embedding), hidden.dtype)
+            query = tf.broadcast_to(query, [batch_size, targets.shape[1], config.d_model])
+            hidden = tf.concat([hidden, query], axis=1)
+        hidden = dropout(hidden, rate, embedding_seed)
+        if watch is not None:
+            watch("embedding", hidden)
+
+        valid = mems.length if config.mem_init == "empty" else None
+        query_mask, content_mask = stream_masks(t_len, m_len, visible, padding, valid)
+        if segments is not None:
+            segments = tf.concat([tf.zeros([batch_size, m_len], segments.dtype), segments], axis=1)
+            segments = tf.one_hot(segments, SEGMENTS, dtype=hidden.dtype)
+        if targets is not None:
+            targets = tf.one_hot(targets, t_len, dtype=hidden.dtype)
+        streams = Streams(encoding, backward, segments, targets, query_mask)
+        remembered = min(config.reuse_len, t_len) or t_len
+        memory = HiddenMemory(mems.hidden, remembered)
+        hidden = run_stack(
+            self.decoder_layers,
+            hidden,
+            memory,
+            positions=[streams] * (config.n_layer - 1) + [dataclasses.replace(streams, query_only=query_only)],
+            seeds=layer_seeds,
+            remat=config.remat and training,
+            watch=watch,
+            look=look,
+            attention_mask=content_mask,
+            biases=self.shared_biases,
+            training=training,
+        )
+        hidden = dropout(hidden, rate, output_seed)
+        new_mems = Mems(tuple(memory.new), tf.minimum(mems.length + remembered, m_len))
+        if targets is None:
+            return hidden, None, new_mems
+        if query_only:
+            return None, hidden, new_mems
+        return hidden[:, :t_len], hidden[:, t_len:], new_mems
+
+    def nll(self, hidden: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        """Negative log-likelihood of tokens [B, P] given hidden [B, P, D]: float32 [B, P], in nats.
+
+        Where the token is -1 there is nothing to score: 0, with no gradient.
+
+        Raises:
+            ValueError: not as many tokens as hidden states.
+        """
+        if not tf.TensorShape(hidden.shape[:-1]).is_compatible_with(targets.shape):
+            raise ValueError(f"each of hidden's {hidden.shape[:-1]} states needs a target, got targets {targets.shape}")
+        return self.softmax.nll(hidden, targets, self.embedding)
+
+    def log_prob(self, hidden: tf.Tensor) -> tf.Tensor:
+        """Log-probabilities of every token: float32 [.., V]."""
+        return self.softmax.log_prob(hidden, self.embedding)
+
+    def get_config(self) -> dict[str, Any]:
+        """The XLNetConfig as a dict."""
+        return {"config": dataclasses.asdict(self.config)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> XLNet:
+        """The model of `get_config`'s dict."""
+        return cls(from_dict(XLNetConfig, config["config"], "saved model"))

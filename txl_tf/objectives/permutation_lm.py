@@ -1,0 +1,132 @@
+"""Permutation language modelling: tokens are predicted in a random order, each from those before it in that order."""
+
+from __future__ import annotations
+
+import typing
+from typing import Any
+
+import tensorflow as tf
+
+from txl_tf.config import CONTEXT, TARGET, PermutationLMConfig
+from txl_tf.layers.dropout import Seeds
+from txl_tf.layers.masks import permutation_visible
+from txl_tf.models.memory import Mems
+from txl_tf.models.stack import Watch
+from txl_tf.models.xlnet.model import XLNet
+from txl_tf.objectives.base import FiniteWatch, Loss, Scores
+
+
+class PermutationBatch(typing.NamedTuple):
+    """Segments of b lanes, T tokens each, in the order in which their text runs.
+
+    tokens, segments: int32 [b, T], ids of tokens and of segments.
+    rank: int32 [b, T], each token's place in the order of its part: see `permutation_visible`.
+    kind: int32 [b, T] of CONTEXT, FUNCTIONAL, TARGET.
+    backward: bool [b], in which lanes the text runs backward.
+    """
+
+    tokens: tf.Tensor
+    segments: tf.Tensor
+    rank: tf.Tensor
+    kind: tf.Tensor
+    backward: tf.Tensor
+
+    @classmethod
+    def spec(cls, lanes: int, t_len: int) -> PermutationBatch:
+        """The TensorSpecs of a batch."""
+        integers = tf.TensorSpec([lanes, t_len], tf.int32)
+        return cls(integers, integers, integers, integers, tf.TensorSpec([lanes], tf.bool))
+
+
+def target_positions(is_target: tf.Tensor, count: int) -> tf.Tensor:
+    """Where a lane's first targets are, ascending: int32 [b, P]; -1 where it has no more.
+
+    Args:
+        is_target: bool [b, T].
+        count: P, at most T.
+    """
+    t_len = is_target.shape[1]
+    left = tf.where(is_target, tf.range(t_len, 0, -1), 0)  # how many tokens there are from here on
+    left = tf.math.top_k(left, count).values
+    return tf.where(left > 0, t_len - left, -1)
+
+
+class PermutationLM:
+    """The objective; its state is the model's Mems.
+
+    Args:
+        model: an XLNet.
+        config: a PermutationLMConfig, for num_predict.
+        bi_data: whether some lanes run backward; if not, `backward` is not looked at, and computing is cheaper.
+    """
+
+    def __init__(self, model: XLNet, config: PermutationLMConfig, bi_data: bool = True):
+        self.model = model
+        self.config = config
+        self.bi_data = bi_data
+        self.activations = (*model.activations, "loss")
+
+    def initial_state(self, lanes: int) -> Mems:
+        """The memory before any text."""
+        return self.model.initial_mems(lanes)
+
+    def scores(
+        self,
+        batch: PermutationBatch,
+        state: Mems,
+        seed: Seeds | None = None,
+        training: bool = False,
+        watch: Watch | None = None,
+    ) -> Scores:
+        """The negative log-likelihoods of a segment's targets; where a lane has fewer than P, its last are -1."""
+        is_target = batch.kind == TARGET
+        visible = permutation_visible(batch.rank, batch.kind == CONTEXT, is_target, self.model.config.reuse_len)
+        positions = target_positions(is_target, self.config.num_predict)
+        targets = tf.gather(batch.tokens, tf.maximum(positions, 0), batch_dims=1)
+        targets = tf.where(positions >= 0, targets, -1)
+        _, query, state = self.model(
+            batch.tokens,
+            state,
+            segments=batch.segments,
+            visible=visible,
+            targets=positions,
+            query_only=True,
+            backward=batch.backward if self.bi_data else None,
+            seed=seed,
+            training=training,
+            watch=watch,
+        )
+        return Scores(targets, self.model.nll(query, targets), state)
+
+    def __call__(self, batch: PermutationBatch, state: Mems, seed: Seeds | None, training: bool) -> Loss:
+        """The loss of a segment; see Objective."""
+        watch = FiniteWatch()
+        targets, nll, state = self.scores(batch, state, seed, training, watch)
+        watch("loss", nll)
+        weight = tf.reduce_sum(tf.cast(targets >= 0, nll.dtype))
+        return Loss(tf.reduce_sum(nll), weight, state, watch.stacked(self.activations))
+
+
+class PermutationScorer:
+    """Evaluates an XLNet on the objective it is pretrained with: see Scorer.
+
+    Args:
+        model, config, bi_data: as for `PermutationLM`.
+    """
+
+    def __init__(self, model: XLNet, config: PermutationLMConfig, bi_data: bool = True):
+        self.objective = PermutationLM(model, config, bi_data)
+        self.initial_state = self.objective.initial_state
+        self.settings: dict[str, Any] = {
+            "num_predict": config.num_predict,
+            "mem_len": model.config.mem_len,
+            "reuse_len": model.config.reuse_len,
+            "mem_init": model.config.mem_init,
+        }
+
+    def refresh(self) -> None:
+        """Nothing: the weights are read anew for every batch."""
+
+    def __call__(self, batch: PermutationBatch, state: Mems) -> Scores:
+        """The scores of a segment."""
+        return self.objective.scores(batch, state)
