@@ -191,7 +191,7 @@ def test_the_commands_of_the_page_have_these_flags():
     """docs/reproduce.md cannot be run here; its scripts and flags are at least there, and its presets."""
     text = (ROOT / "docs" / "reproduce.md").read_text().replace("\\\n", " ")
     commands = [shlex.split(line) for line in text.splitlines() if line.startswith("python ")]
-    assert len(commands) == 16
+    assert len(commands) == 20
     flags = {
         script: set(re.findall(r"--(?:\[no\])?(\w+)", run(script, "--help", status=1))) for _, script, *_ in commands
     }
