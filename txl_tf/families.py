@@ -47,15 +47,24 @@ class EvaluationData(Protocol):
         """The batches of one host's replicas in turn."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Task:
-    """One thing that models of a family are for.
-
-    Where models are imported and used, and not trained here, there is no objective, and nothing else that runs need.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Use:
+    """What models of a family are for. A mere Use is imported and used from Python, a Task is also trained here.
 
     Attributes:
-        config: the subclass of Config with the settings of such a run.
+        config: the subclass of Config with the settings of a run.
         model: the settings' group "model" -> the model, its weights made; None: that of the family.
+    """
+
+    config: type[Config]
+    model: Callable[[Any], keras.Model] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task(Use):
+    """One thing that models of a family are trained for.
+
+    Attributes:
         objective: (model, config) -> Objective.
         training_data: (corpus, config) -> TrainingData.
         scorer: (model, config, and what a family offers beside) -> Scorer.
@@ -66,14 +75,12 @@ class Task:
         attention: (model, corpus, config) -> AttentionView, for TensorBoard; None: nothing is shown.
     """
 
-    config: type[Config]
-    model: Callable[[Any], keras.Model] | None = None
-    objective: Callable[[keras.Model, Any], Objective] | None = None
-    training_data: Callable[[Corpus, Any], TrainingData] | None = None
-    scorer: Callable[..., Scorer] | None = None
-    evaluation_data: Callable[[Corpus, str, Any], EvaluationData] | None = None
-    batch_spec: Callable[[Any, int, bool], Any] | None = None
-    fit_to_corpus: Callable[[Any, Corpus, frozenset[str]], Any] | None = None
+    objective: Callable[[keras.Model, Any], Objective]
+    training_data: Callable[[Corpus, Any], TrainingData]
+    scorer: Callable[..., Scorer]
+    evaluation_data: Callable[[Corpus, str, Any], EvaluationData]
+    batch_spec: Callable[[Any, int, bool], Any]
+    fit_to_corpus: Callable[[Any, Corpus, frozenset[str]], Any]
     operations: Callable[[Any], int] | None = None
     attention: Callable[[keras.Model, Corpus, Any], AttentionView] | None = None
 
@@ -86,7 +93,7 @@ class Family:
         name: as in config.json.
         title: for people.
         model: the settings' group "model" -> the model, its weights made.
-        tasks: what its models are trained for, by name; none where a model is only for use from Python.
+        tasks: what its models are for, by name; none where a model is only for use from Python.
         presets: named configurations.
         generates: whether its models continue texts token by token (generate, score, export).
     """
@@ -94,7 +101,7 @@ class Family:
     name: str
     title: str
     model: Callable[[Any], keras.Model]
-    tasks: Mapping[str, Task]
+    tasks: Mapping[str, Use]
     presets: Mapping[str, Preset] = dataclasses.field(default_factory=dict)
     generates: bool = False
 
@@ -202,11 +209,11 @@ XLNET = Family(
     title="XLNet",
     model=_xlnet,
     tasks={
-        "permutation_lm": Task(config=XLNetRunConfig),
-        "classification": Task(config=head_config.XLNetClassificationConfig, model=_xlnet_with_logits),
-        "regression": Task(config=head_config.XLNetRegressionConfig, model=_xlnet_with_logits),
-        "multiple_choice": Task(config=head_config.XLNetMultipleChoiceConfig, model=_xlnet_with_logits),
-        "answering": Task(config=head_config.XLNetAnsweringConfig, model=_xlnet_with_answers),
+        "permutation_lm": Use(config=XLNetRunConfig),
+        "classification": Use(config=head_config.XLNetClassificationConfig, model=_xlnet_with_logits),
+        "regression": Use(config=head_config.XLNetRegressionConfig, model=_xlnet_with_logits),
+        "multiple_choice": Use(config=head_config.XLNetMultipleChoiceConfig, model=_xlnet_with_logits),
+        "answering": Use(config=head_config.XLNetAnsweringConfig, model=_xlnet_with_answers),
     },
 )
 
@@ -243,7 +250,7 @@ def task_of(config: Config) -> Task:
     """
     family = _FAMILIES[config.family]
     task = family.tasks[config.task]
-    if task.objective is None:
+    if not isinstance(task, Task):
         raise InputError(
             f"a model of {family.title} for {config.task} is not trained or evaluated by this command: use it from "
             "Python (txl_tf.model_dir.load_trained)"
@@ -260,7 +267,7 @@ def make_model(config: Config) -> keras.Model:
 
 def run_configs() -> list[type[Config]]:
     """The settings of every task of every family that is trained."""
-    return [task.config for family in _FAMILIES.values() for task in family.tasks.values() if task.objective]
+    return [task.config for family in _FAMILIES.values() for task in family.tasks.values() if isinstance(task, Task)]
 
 
 def family_title(config_class: type[Config]) -> str:

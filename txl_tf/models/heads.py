@@ -10,6 +10,7 @@ import tensorflow as tf
 from txl_tf.layers.absolute_attention import AbsoluteAttention
 from txl_tf.layers.attention_core import attend
 from txl_tf.layers.dropout import checked_rate, dropout, split_seed
+from txl_tf.layers.memory_attention import HiddenShape
 
 SUMMARY_TYPES = ("last", "first", "mean", "attn")
 """How a sequence becomes one vector: see `Summary`."""
@@ -93,7 +94,8 @@ class Summary(keras.layers.Layer):
         self.dropout = checked_rate(dropout, "dropout", self)
         self.dropatt = dropatt
         self.init_std = init_std
-        self.attention = self.attention_norm = self.projection = None
+        self.attention: AbsoluteAttention | None = None
+        self.projection: typing.Any = None
         if summary_type == "attn":
             self.attention = AbsoluteAttention(
                 n_head, d_head, dropatt=dropatt, init_std=init_std, dtype=self.dtype_policy, name="attention"
@@ -102,7 +104,7 @@ class Summary(keras.layers.Layer):
                 epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="attention_norm"
             )
 
-    def build(self, hidden_shape: tuple[int | None, ...]) -> None:
+    def build(self, hidden_shape: HiddenShape) -> None:
         """Creates the weights for inputs [B, T, D]."""
         d_model = hidden_shape[-1]
         if self.attention is not None:
@@ -141,15 +143,23 @@ class Summary(keras.layers.Layer):
         elif self.summary_type == "mean":
             summary = tf.reduce_mean(hidden, axis=1)
         else:
-            summary = self._attend(hidden, padding, self.dropatt if training else 0.0, attention_seed)
+            attention = typing.cast(AbsoluteAttention, self.attention)
+            summary = self._attend(attention, hidden, padding, self.dropatt if training else 0.0, attention_seed)
             summary = self.attention_norm(dropout(summary, rate, output_seed))[:, 0]
         if self.projection is not None:
             summary = self.projection(summary)
         return dropout(summary, rate, result_seed)
 
-    def _attend(self, hidden: tf.Tensor, padding: tf.Tensor | None, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
+    def _attend(
+        self,
+        attention: AbsoluteAttention,
+        hidden: tf.Tensor,
+        padding: tf.Tensor | None,
+        rate: float,
+        seed: tf.Tensor | None,
+    ) -> tf.Tensor:
         """What the learned query attends to: [B, 1, D]."""
-        attention, kernels = self.attention, self.attention.kernels()
+        kernels = attention.kernels()
         query = tf.broadcast_to(tf.cast(self.query, hidden.dtype), [tf.shape(hidden)[0], 1, hidden.shape[2]])
         key, value = attention.project_context(hidden, kernels)
         mask = tf.ones([1, hidden.shape[1]], tf.bool) if padding is None else ~padding[:, None, None]
@@ -184,7 +194,7 @@ class SummaryLogits(keras.layers.Layer):
         self.arguments = dict(summary)
         self.summary = Summary(**summary, init_std=init_std, dtype=self.dtype_policy, name="summary")
 
-    def build(self, hidden_shape: tuple[int | None, ...]) -> None:
+    def build(self, hidden_shape: HiddenShape) -> None:
         """Creates the weights for inputs [B, T, D]."""
         self.summary.build(hidden_shape)
         self.logits = _dense(self, self.n_class, "logits")
@@ -233,7 +243,7 @@ class AnswerSpan(keras.layers.Layer):
         self.dropout = checked_rate(dropout, "dropout", self)
         self.init_std = init_std
 
-    def build(self, hidden_shape: tuple[int | None, ...]) -> None:
+    def build(self, hidden_shape: HiddenShape) -> None:
         """Creates the weights for inputs [B, T, D]."""
         d_model = hidden_shape[-1]
         self.start = _dense(self, 1, "start")

@@ -44,7 +44,7 @@ def _xlnet_run(checkpoint: Checkpoint, model: dict[str, Any], evaluation: dict[s
 
 def _head_run(checkpoint: Checkpoint, model: dict[str, Any], evaluation: dict[str, Any]) -> Config:
     """A run of the checkpoint's task with the defaults of fine-tuning."""
-    run = checkpoint.kind.config()
+    run = checkpoint.kind.config.from_groups({}, checkpoint.file.path)
     return dataclasses.replace(run, model=update(run.model, model), eval=update(run.eval, evaluation))
 
 

@@ -11,9 +11,10 @@ import re
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from txl_tf.errors import InputError
@@ -61,6 +62,11 @@ class _Unpacked:
                 raise InputError(f"{path} is damaged ({error}): fetch it again") from error
 
 
+def _read_unpacked(unpacked: _Unpacked, read: Callable[[str], np.ndarray], name: str) -> np.ndarray:
+    """read(name); as a partial function it holds `unpacked`, and so the folder that is read from."""
+    return read(name)
+
+
 def open_checkpoint(source: str) -> Checkpoint:
     """The Checkpoint in a zip as it was published, in its directory, or at a prefix (xlnet_model.ckpt).
 
@@ -76,7 +82,7 @@ def open_checkpoint(source: str) -> Checkpoint:
     file = official_tf.open_tensors(_folder(unpacked.path if unpacked else source), _NO_WEIGHT)
     folder = file.path.rpartition("/")[0]
     if unpacked:
-        file = TensorFile(source, file.shapes, lambda name, read=file.read, keep=unpacked: read(name))
+        file = TensorFile(source, file.shapes, functools.partial(_read_unpacked, unpacked, file.read))
     if "model/transformer/word_embedding/lookup_table" not in file.shapes:
         other = "transformer/r_w_bias" in file.shapes
         raise InputError(

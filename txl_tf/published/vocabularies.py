@@ -91,7 +91,7 @@ def read_xlnet_vocabulary(path: str, dataset: str, options: Mapping[str, bool] |
     if not isinstance(told, dict) or any(type(told.get(name, True)) is not bool for name in names):
         raise InputError(f"{about} is not of an XLNet's tokenizer: {', '.join(names)} must be true or false")
     told = {ours: told[theirs] for theirs, ours in names.items() if theirs in told}
-    return XLNetVocabulary(model, **told | (options or {}))
+    return XLNetVocabulary(model, **told | dict(options or {}))
 
 
 def _symbols(path: str) -> Any:

@@ -62,11 +62,10 @@ class NoSettings:
 
 @dataclasses.dataclass(frozen=True)
 class XLNetHeadRunConfig(Config):
-    """All settings of a run with a head; subclasses name the task."""
+    """All settings of a run with a head; subclasses name the task and the model's settings."""
 
     family: ClassVar[str] = "xlnet"
 
-    model: XLNetLogitsConfig = dataclasses.field(default_factory=XLNetLogitsConfig)
     data: ExamplesConfig = dataclasses.field(default_factory=ExamplesConfig)
     train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
     eval: XLNetEvalConfig = dataclasses.field(default_factory=XLNetEvalConfig)
@@ -78,6 +77,8 @@ class XLNetClassificationConfig(XLNetHeadRunConfig):
     """A sequence belongs to one of C classes."""
 
     task: ClassVar[str] = "classification"
+
+    model: XLNetLogitsConfig = dataclasses.field(default_factory=XLNetLogitsConfig)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -227,11 +227,18 @@ class XLNet(keras.Model):
         """
         if not tf.TensorShape(hidden.shape[:-1]).is_compatible_with(targets.shape):
             raise ValueError(f"each of hidden's {hidden.shape[:-1]} states needs a target, got targets {targets.shape}")
-        return self.softmax.nll(hidden, targets, self.embedding)
+        return self._checked_softmax().nll(hidden, targets, self.embedding)
 
     def log_prob(self, hidden: tf.Tensor) -> tf.Tensor:
         """Log-probabilities of every token: float32 [.., V]."""
-        return self.softmax.log_prob(hidden, self.embedding)
+        return self._checked_softmax().log_prob(hidden, self.embedding)
+
+    def _checked_softmax(self) -> AdaptiveSoftmax:
+        if self.softmax is None:
+            raise ValueError(
+                f"{self.name} is the body of a model with another head (predicts=False): it has no softmax"
+            )
+        return self.softmax
 
     def get_config(self) -> dict[str, Any]:
         """The XLNetConfig as a dict, and `predicts`."""

@@ -24,7 +24,7 @@ class _XLNetWithHead(keras.Model):
 
     settings: type
 
-    def __init__(self, config: Any, name: str):
+    def __init__(self, config: Any, name: str = "xlnet_with_head"):
         super().__init__(name=name, dtype=config.dtype)
         self.config = config
         own = {field.name: getattr(config, field.name) for field in dataclasses.fields(XLNetConfig)}
@@ -107,10 +107,12 @@ class XLNetWithLogits(_XLNetWithHead):
         if len(tokens.shape) == 2:
             return self._logits(tokens, segments, padding, seeds, training)
         n, t_len = tokens.shape[1:]
-        flat = [None if part is None else tf.reshape(part, [-1, t_len]) for part in (tokens, segments, padding)]
+        tokens = tf.reshape(tokens, [-1, t_len])
+        segments = None if segments is None else tf.reshape(segments, [-1, t_len])
+        padding = None if padding is None else tf.reshape(padding, [-1, t_len])
         if seeds.lanes is not None and len(seeds.lanes.shape) == 2:
             seeds = Seeds(seeds.shared, tf.reshape(tf.stack(split_seed(seeds.lanes, n), axis=1), [-1, 2]))
-        logits = self._logits(*flat, seeds, training)
+        logits = self._logits(tokens, segments, padding, seeds, training)
         return tf.reshape(logits, [-1, n, self.config.n_class])
 
     def _logits(
