@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from txl_tf.data import pipeline
+from txl_tf.data import lanes
 
 _ENDS = 12  # entries of the vocabulary shown at either end
 _SAMPLE_TOKENS = 1 << 22
@@ -36,8 +36,8 @@ def describe(corpus, example_tokens=64):
 def _first_tokens(corpus, split):
     """Up to _SAMPLE_TOKENS tokens from the start of a split, [n]."""
     tgt_len = 1 << 14
-    batches = pipeline.evaluation_batches(corpus, split, 1, tgt_len).take(_SAMPLE_TOKENS // tgt_len)
-    with pipeline.named_read_errors(corpus):
+    batches = lanes.evaluation_batches(corpus, split, 1, tgt_len).take(_SAMPLE_TOKENS // tgt_len)
+    with lanes.named_read_errors(corpus):
         pairs = [(inputs[0], targets[0]) for inputs, targets in batches.as_numpy_iterator()]
     targets = np.concatenate([targets for _, targets in pairs])
     return np.concatenate([pairs[0][0][:1], targets[targets >= 0]])

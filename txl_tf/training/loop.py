@@ -145,7 +145,7 @@ class Run:
 
         peak = config.train.peak_tflops or peak_tflops(strategy)
         self.metrics = Metrics(own_dir, corpus.unit, self.step, config, peak and peak * strategy.num_replicas_in_sync)
-        self.metrics.describe(self.model, leave_out=FREE_TO_CHANGE)
+        self.metrics.write_settings(self.model, leave_out=FREE_TO_CHANGE)
         self.norms = make_norms(strategy, self.model, optimizer)
         self.learning_rate = make_schedule(config.train)
         self.profiler = Profiler(self.metrics.board.folder, config.train.profile_steps)

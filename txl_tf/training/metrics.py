@@ -53,7 +53,7 @@ class Metrics:
         self.log = JsonLog(tf.io.gfile.join(model_dir, "metrics.jsonl"), step)
         self.board = Board(model_dir, step)
 
-    def describe(self, model: keras.Model, leave_out: set[str]) -> None:
+    def write_settings(self, model: keras.Model, leave_out: set[str]) -> None:
         """Writes the settings, without those in `leave_out`, and the parameters to TensorBoard, once per run."""
         if self.step:
             return
