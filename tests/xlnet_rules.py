@@ -62,7 +62,9 @@ def split_pair(sentences, begin, total, follows, draw_cut, draw_place, limit=Non
         least = max(1, total - (a_end - begin))
         place = draw_place(least)
         b_begin, b_end = place, place + least
-        while b_begin > 0 and sentences[b_begin - 1] == sentences[b_begin] and (limit is None or place - b_begin < limit):
+        while (
+            b_begin > 0 and sentences[b_begin - 1] == sentences[b_begin] and (limit is None or place - b_begin < limit)
+        ):
             b_begin -= 1
         while b_end < len(sentences) and sentences[b_end - 1] == sentences[b_end]:
             b_end += 1

@@ -288,6 +288,12 @@ def family_title(config_class: type[Config]) -> str:
     return _FAMILIES[config_class.family].title
 
 
+def require_generation(config: Config, where: str) -> None:
+    """InputError if models of these settings do not continue texts token by token; `where` has such a model."""
+    if not family_of(config).generates:
+        raise InputError(f"{where} has an {family_of(config).title}, which does not write or score text from the left")
+
+
 def config_from_json(text: str, where: str = "config.json") -> Config:
     """The settings in the text of a config.json; what is missing has its default.
 

@@ -38,9 +38,7 @@ def expected(starts, goal, rule, seed, singles=None):
         singles.append(min(np.flatnonzero(~chosen), key=lambda place: order[place]))
         return singles[-1]
 
-    return xlnet_rules.sample_spans(
-        starts, goal, draw_size, draw_before, draw_single, rule.mask_alpha, rule.mask_beta
-    )
+    return xlnet_rules.sample_spans(starts, goal, draw_size, draw_before, draw_single, rule.mask_alpha, rule.mask_beta)
 
 
 @pytest.mark.parametrize(
@@ -89,8 +87,6 @@ def test_first_spans_lengths_go_with_one_over_their_length(many):
     lengths = np.argmax(gaps, axis=1) + 1
     shares = np.bincount(lengths, minlength=6)[1:] / len(lengths)
     np.testing.assert_allclose(shares, [0.438, 0.219, 0.146, 0.1095, 0.0876], atol=0.012)
-
-
 
 
 def test_spans_begin_at_starts_and_single_tokens_anywhere(rng):

@@ -203,17 +203,15 @@ class TrainingPairs:
         epoch, place = divmod(step, self.epoch_steps)
         first = epoch * self._blocks + place // self._block
 
-        def side_by_side(block: tf.Tensor, *parts: tf.Tensor) -> PermutationBatch:  # [R b, G, ..] -> [G' R, b, ..]
+        def side_by_side(block: tf.Tensor, backward: tf.Tensor, *parts: tf.Tensor) -> PermutationBatch:
             count = tf.minimum(self.epoch_steps - block[0] % self._blocks * self._block, self._block)
 
-            def cut(part: tf.Tensor) -> tf.Tensor:
-                rest = part.shape[2:]
-                part = tf.reshape(part[:, :count], [replicas, rows, count, *rest])
-                order = [2, 0, 1, *range(3, 3 + len(rest))]
-                return tf.reshape(tf.transpose(part, order), [count * replicas, rows, *rest])
+            def cut(part: tf.Tensor) -> tf.Tensor:  # [R b, G, T], the first `count` of the G steps -> [count R, b, T]
+                part = tf.reshape(part[:, :count], [replicas, rows, count, self._data.tgt_len])
+                return tf.reshape(tf.transpose(part, [2, 0, 1, 3]), [count * replicas, rows, self._data.tgt_len])
 
-            *integers, backward = map(cut, parts)
-            return PermutationBatch(*integers, tf.cast(backward, tf.bool))
+            backward = tf.tile(tf.reshape(backward, [replicas, rows]), [count, 1])
+            return PermutationBatch(*map(cut, parts), backward)
 
         # Lane after lane, as many at once as pays, and block after block.
         return (
@@ -287,7 +285,7 @@ class TrainingPairs:
         return self._shards.window(epoch, stretch + first, length).map(marked)
 
     def _segments(self, block, lane, tokens, starts, other_tokens, other_starts):
-        """The G segments of a block of a lane: (block [], then the fields of PermutationBatch, [G, T] and [G])."""
+        """The G segments of a block of a lane: (block [], bool [], whether backward, and the other fields [G, T])."""
         reuse_len, total, t_len, rule = self._reuse_len, self._total, self._data.tgt_len, self._rule
         steps = block // self._blocks * self.epoch_steps + block % self._blocks * self._block
         steps += tf.range(self._block, dtype=tf.int64)
@@ -325,7 +323,7 @@ class TrainingPairs:
         kind = tf.where(functional, FUNCTIONAL, tf.where(tf.concat(targets, axis=1), TARGET, CONTEXT))
         fields = (tokens, segments, tf.concat(ranks, axis=1), kind)
         fields = [tf.ensure_shape(field, [self._block, t_len]) for field in fields]
-        return (block, *fields, tf.fill([self._block], tf.cast(backward, tf.int32)))
+        return (block, backward, *fields)
 
 
 def _turned(row: tf.Tensor, backward: tf.Tensor) -> tf.Tensor:

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.errors import InputError
+from txl_tf.families import require_generation
 from txl_tf.inference.beam import BeamSearch
 from txl_tf.inference.generate import CHUNK, Generator
 from txl_tf.inference.sampling import Sampling
@@ -75,9 +76,10 @@ class LanguageModel:
                 prompt but its last token in as many such segments as there are, and then token by token.
 
         Raises:
-            InputError: there is no trained model.
+            InputError: there is no trained model, or none of a kind that writes text.
         """
         trained = load_trained(model_dir, checkpoint=checkpoint)
+        require_generation(trained.config, model_dir)
         _, reach = trained.config.for_evaluation(**reach)
         return cls(trained.model, trained.vocabulary, reach)
 
