@@ -62,9 +62,8 @@ def split_pair(sentences, begin, total, follows, draw_cut, draw_place, limit=Non
         least = max(1, total - (a_end - begin))
         place = draw_place(least)
         b_begin, b_end = place, place + least
-        while (
-            b_begin > 0 and sentences[b_begin - 1] == sentences[b_begin] and (limit is None or place - b_begin < limit)
-        ):
+        first = 0 if limit is None else max(place - limit, 0)
+        while b_begin > first and sentences[b_begin - 1] == sentences[b_begin]:
             b_begin -= 1
         while b_end < len(sentences) and sentences[b_end - 1] == sentences[b_end]:
             b_end += 1
