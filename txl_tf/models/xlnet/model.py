@@ -14,14 +14,14 @@ from txl_tf.layers.dropout import Seeds, dropout, split_seed
 from txl_tf.layers.embedding import AdaptiveEmbedding
 from txl_tf.layers.masks import stream_masks
 from txl_tf.layers.memory_attention import PositionDropout
-from txl_tf.layers.segment_attention import Streams
+from txl_tf.layers.segment_attention import SegmentAttention, Streams
 from txl_tf.layers.softmax import AdaptiveSoftmax
 from txl_tf.models.memory import Mems, check_mems, first_mems
 from txl_tf.models.stack import HiddenMemory, Look, Watch, run_stack
 from txl_tf.models.xlnet.config import XLNetConfig
 
 SEGMENTS = 8
-"""Segment ids are below this. Heads with so many columns more stay as wide as the matrix units of GPUs like it."""
+"""Segment ids are below this. It is a multiple of eight, as the matrix units of GPUs like it."""
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -93,7 +93,7 @@ class XLNet(keras.Model):
         self.built = True
 
     @property
-    def attention(self):
+    def attention(self) -> SegmentAttention:
         """The first layer's attention."""
         return self.decoder_layers[0].attention
 
