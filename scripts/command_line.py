@@ -235,8 +235,34 @@ def define_preset_flags():
             define_config_flags(config_class, GROUP_PREFIXES.get(group, ""), default="the preset's")
 
 
+def refuse_foreign_flags(config, groups=None, prefixes=GROUP_PREFIXES):
+    """InputError if a flag was given that is a setting of other families alone.
+
+    Args:
+        config: a Config.
+        groups: whose settings are flags: {group: names of fields, or None for all}; None: all groups.
+        prefixes: of the flags, by group.
+    """
+
+    def names(config_class):
+        for group, kind in config_class.groups().items():
+            if groups is None or group in groups:
+                own = field_types(kind) if groups is None or groups[group] is None else groups[group]
+                yield from (prefixes.get(group, "") + name for name in own)
+
+    own = set(names(type(config)))
+    for other in families.run_configs():
+        for name in names(other):
+            if name not in own and name in flags.FLAGS and flags.FLAGS[name].value is not None:
+                raise InputError(
+                    f"--{name} is a setting of {families.family_title(other)}, and this is "
+                    f"{families.family_title(type(config))}: leave it away"
+                )
+
+
 def given_settings(config):
     """The settings of a Config that were given as flags: {group: {field: value}}."""
+    refuse_foreign_flags(config)
     return {
         group: given_flags(config_class, GROUP_PREFIXES.get(group, ""))
         for group, config_class in config.groups().items()

@@ -16,6 +16,7 @@ from command_line import (
     define_strategy_flags,
     define_weights_flag,
     given_flags,
+    refuse_foreign_flags,
     run,
 )
 
@@ -60,6 +61,7 @@ def main(argv):
     corpus = load_corpus(FLAGS.data_dir)
     if vocabulary_identity(corpus) != trained.vocabulary_identity:
         raise InputError(f"{FLAGS.model_dir} learned another vocabulary than that of {FLAGS.data_dir}: give its corpus")
+    refuse_foreign_flags(trained.config, OVERRIDES, prefixes={})
     groups = trained.config.groups()
     config = trained.config.replace(
         **{group: given_flags(groups[group], only=only) for group, only in OVERRIDES.items()}

@@ -10,6 +10,8 @@ The README.md written beside it says how to call the signatures generate, score,
 from absl import flags
 from command_line import define_checkpoint_flag, define_reach_flags, given_reach, run
 
+from txl_tf import families
+
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
 flags.DEFINE_string("export_dir", None, "where the SavedModel goes: a new directory")
@@ -26,6 +28,7 @@ def main(argv):
     from txl_tf.model_dir import load_trained
 
     trained = load_trained(FLAGS.model_dir, checkpoint=FLAGS.checkpoint)
+    families.require_generation(trained.config, FLAGS.model_dir)
     given = given_reach()
     _, reach = trained.config.for_evaluation(**given)
     generator = Generator(trained.model, reach, jit_compile=FLAGS.jit_compile)

@@ -12,6 +12,7 @@ import json
 from absl import flags
 from command_line import run
 
+from txl_tf import families
 from txl_tf.errors import InputError
 
 FLAGS = flags.FLAGS
@@ -56,6 +57,7 @@ def main(argv):
             raise InputError(
                 f"{model_dir} was trained with another vocabulary than that of {FLAGS.data_dir}: give its corpus"
             )
+        families.require_generation(trained.config, model_dir)
         _, reach = trained.config.for_evaluation(mem_len=lengths[-1])
         losses.append(context_losses(Generator(trained.model, reach), tokens, positions, lengths))
     gains = relative_gains(np.stack(losses), FLAGS.top_r)

@@ -16,6 +16,7 @@ from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
 from txl_tf.models.transformer_xl.presets import PRESETS as TRANSFORMER_XL_PRESETS
 from txl_tf.models.xlnet import head_config
 from txl_tf.models.xlnet.config import XLNetRunConfig
+from txl_tf.models.xlnet.presets import PRESETS as XLNET_PRESETS
 
 if TYPE_CHECKING:
     import keras
@@ -37,11 +38,11 @@ class TrainingData(Protocol):
 
 
 class EvaluationData(Protocol):
-    """One pass over a split: `steps` batches of `lanes` lanes with `targets` targets in all."""
+    """One pass over a split: `steps` batches of `lanes` lanes with `targets` targets in all; None: as many as found."""
 
     lanes: int
     steps: int
-    targets: int
+    targets: int | None
 
     def batches(self, *, host: int, num_hosts: int, replicas_per_host: int) -> tf.data.Dataset:
         """The batches of one host's replicas in turn."""
@@ -204,17 +205,75 @@ TRANSFORMER_XL = Family(
     generates=True,
 )
 
+
+def _permutation_lm(model: Any, config: XLNetRunConfig) -> Objective:
+    from txl_tf.objectives.permutation_lm import PermutationLM
+
+    return PermutationLM(model, config.objective, config.data.bi_data)
+
+
+def _training_pairs(corpus: Corpus, config: XLNetRunConfig) -> TrainingData:
+    from txl_tf.data.pairs import TrainingPairs
+
+    # The second number keeps these draws apart from those of dropout.
+    return TrainingPairs(corpus, "train", config.data, config.model.reuse_len, config.objective, (config.train.seed, 1))
+
+
+def _permutation_scorer(model: Any, config: XLNetRunConfig, **options: Any) -> Scorer:
+    from txl_tf.objectives.permutation_lm import PermutationScorer
+
+    if options:
+        raise InputError(f"{', '.join(f'--{name}' for name in options)}: not for an XLNet; leave it away")
+    return PermutationScorer(model, config.objective, config.data.bi_data, config.eval.seed)
+
+
+def _evaluation_pairs(corpus: Corpus, split: str, config: XLNetRunConfig) -> EvaluationData:
+    from txl_tf.data.pairs import EvaluationPairs, TrainingPairs
+
+    data = dataclasses.replace(config.data, batch_size=config.eval.batch_size)
+    pairs = TrainingPairs(corpus, split, data, config.model.reuse_len, config.objective, (config.eval.seed, 2))
+    return EvaluationPairs(pairs, data.batch_size)
+
+
+def _pair_spec(config: XLNetRunConfig, lanes: int, training: bool) -> Any:
+    from txl_tf.data.pairs import PermutationBatch
+
+    return PermutationBatch.spec(lanes, config.data.tgt_len)
+
+
+def _fit_special_tokens(config: XLNetRunConfig, corpus: Corpus, given: frozenset[str]) -> XLNetRunConfig:
+    for name in ("sep", "cls"):
+        corpus.vocabulary.special_token(name)
+    return config.replace(model={"vocab_size": corpus.vocab_size})
+
+
+def _xlnet_operations(config: XLNetRunConfig) -> int:
+    from txl_tf.models.xlnet.flops import training_flops
+
+    return training_flops(config.model, config.data.batch_size, config.data.tgt_len, config.objective.num_predict)
+
+
 XLNET = Family(
     name="xlnet",
     title="XLNet",
     model=_xlnet,
     tasks={
-        "permutation_lm": Use(config=XLNetRunConfig),
+        "permutation_lm": Task(
+            config=XLNetRunConfig,
+            objective=_permutation_lm,
+            training_data=_training_pairs,
+            scorer=_permutation_scorer,
+            evaluation_data=_evaluation_pairs,
+            batch_spec=_pair_spec,
+            fit_to_corpus=_fit_special_tokens,
+            operations=_xlnet_operations,
+        ),
         "classification": Use(config=head_config.XLNetClassificationConfig, model=_xlnet_with_logits),
         "regression": Use(config=head_config.XLNetRegressionConfig, model=_xlnet_with_logits),
         "multiple_choice": Use(config=head_config.XLNetMultipleChoiceConfig, model=_xlnet_with_logits),
         "answering": Use(config=head_config.XLNetAnsweringConfig, model=_xlnet_with_answers),
     },
+    presets=XLNET_PRESETS,
 )
 
 _FAMILIES: dict[str, Family] = {}
@@ -273,6 +332,17 @@ def run_configs() -> list[type[Config]]:
 def family_title(config_class: type[Config]) -> str:
     """For people, the family that settings of this type are for."""
     return _FAMILIES[config_class.family].title
+
+
+def family_title(config_class: type[Config]) -> str:
+    """For people, the family that settings of this type are for."""
+    return _FAMILIES[config_class.family].title
+
+
+def require_generation(config: Config, where: str) -> None:
+    """InputError if models of these settings do not continue texts token by token; `where` has such a model."""
+    if not family_of(config).generates:
+        raise InputError(f"{where} has an {family_of(config).title}, which does not write or score text from the left")
 
 
 def config_from_json(text: str, where: str = "config.json") -> Config:

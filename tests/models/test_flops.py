@@ -9,6 +9,9 @@ from reference import SMALL
 from txl_tf.models.transformer_xl.config import TransformerXLConfig
 from txl_tf.models.transformer_xl.flops import training_flops
 from txl_tf.models.transformer_xl.model import TransformerXL
+from txl_tf.models.xlnet import flops as xlnet_flops
+from txl_tf.models.xlnet.config import XLNetConfig
+from txl_tf.models.xlnet.model import XLNet
 
 B, T = 3, 5
 
@@ -72,3 +75,41 @@ def test_flops_of_an_adaptive_softmax_and_of_half_the_targets():
     vocabulary = training_flops(adaptive, 1, 64) - training_flops(plain, 1, 64) + 64 * 3 * 2 * 512 * 1000
     assert vocabulary == 64 * (head + projections)
     assert training_flops(plain, 1, 64) - training_flops(plain, 1, 64, scored=32) == 32 * 3 * 2 * 512 * 1000
+
+
+@pytest.mark.xla
+def test_flops_of_an_xlnet_are_those_of_the_matmuls_that_xla_sees():
+    """But for what the model does not need: see the terms."""
+    config = XLNetConfig(17, 3, 8, 2, 4, 12, dropout=0.0, dropatt=0.0, mem_len=4, reuse_len=3)
+    model, predictions = XLNet(config), 2
+    tokens, targets = tf.zeros([B, T], tf.int32), tf.constant([[1, 3]] * B)
+    visible = tf.linalg.band_part(tf.ones([B, T, T]), -1, 0) > 0
+
+    @tf.function(jit_compile=True)
+    def gradients(tokens, mems):
+        with tf.GradientTape() as tape:
+            read = {"visible": visible, "targets": targets, "query_only": True, "training": True}
+            _, query, _ = model(tokens, mems, **read)
+            loss = tf.reduce_mean(model.nll(query, targets))
+        return tape.gradient(loss, [variable.value for variable in model.trainable_variables])
+
+    seen = dot_flops(gradients.experimental_get_compiler_ir(tokens, model.initial_mems(B))(stage="hlo"))
+    needed = xlnet_flops.training_flops(config, B, T, predictions)
+    k_len, width, layers = config.mem_len + T, config.n_head * config.d_head, config.n_layer
+    # The query stream attends from all T places, and goes there and back by products with one-hot rows.
+    places = layers * 3 * 2 * B * (T - predictions) * k_len * 3 * width
+    placing = layers * 2 * 3 * 2 * B * predictions * T * width
+    # Distances are K + T - 1, of which a query meets K. Gradients of memory, sinusoids and one-hot rows are not used.
+    distances = (2 * layers - 1) * 3 * 2 * B * T * (T - 1) * width
+    unused = layers * (2 * B * config.mem_len * 2 + 2 * (k_len + T - 1)) * config.d_model * width
+    assert seen == needed + places + placing + distances + unused
+
+
+def test_flops_of_xlnet_base_by_hand():
+    """Per token of a segment: 12 layers, the last of which computes 85 rows of 512, and the logits of those."""
+    config = XLNetConfig()
+    projections = 2 * 768 * 768 + 2 * 768 * 3072
+    rows = 3 * 2 * (projections + 896 * 3 * 768)
+    keys = (3 * 512 + 2 * 384) * 2 * 2 * 768 * 768 + 2 * 2 * 1407 * 768 * 768
+    by_hand = 11 * 597 * rows + 85 * rows + 12 * keys + 3 * 2 * 85 * 768 * 32_000
+    assert xlnet_flops.training_flops(config, 1, 512, 85) == by_hand == 435_402_178_560

@@ -19,13 +19,13 @@ from absl import logging
 
 from txl_tf.config import DataConfig
 from txl_tf.data.manifest import Corpus
+from txl_tf.data.shards import Shards
 from txl_tf.errors import InputError, one_line
 
 # Tokens that are read at once, of all lanes together and of one lane: enough that the cost of an op is small, few
 # enough that the first batch after a seek comes soon and memory suffices.
 _BLOCK_TOKENS = 1 << 20
 _LANE_BLOCK_TOKENS = 1 << 14
-_READ_BUFFER_BYTES = 1 << 18
 
 
 class TrainingLanes:
@@ -166,8 +166,8 @@ def training_batches(
         InputError: too few tokens for one batch, or B is not a multiple of the number of replicas.
     """
     segments = segments_per_epoch(corpus, split, batch_size, tgt_len)
-    lanes = _host_lanes(batch_size, host, num_hosts, replicas_per_host)
-    shards = _Shards(corpus, split)
+    lanes = host_lanes(batch_size, host, num_hosts, replicas_per_host)
+    shards = Shards(corpus, split)
     slack = shards.tokens - 1 - segments * batch_size * tgt_len
     if host == 0:
         logging.info(
@@ -209,8 +209,8 @@ def evaluation_batches(
     replica.
     """
     steps = evaluation_steps(corpus, split, batch_size, tgt_len)
-    lanes = _host_lanes(batch_size, host, num_hosts, replicas_per_host)
-    shards = _Shards(corpus, split)
+    lanes = host_lanes(batch_size, host, num_hosts, replicas_per_host)
+    shards = Shards(corpus, split)
     base, longer = divmod(shards.tokens, batch_size)
 
     def lane_blocks(lane: tf.Tensor, block: int) -> tf.data.Dataset:
@@ -231,58 +231,7 @@ def named_read_errors(corpus: Corpus) -> Iterator[None]:
         raise InputError(f"{corpus.data_dir} cannot be read: {one_line(error)}") from error
 
 
-class _Shards:
-    """Reads the shards of a split from any token on."""
-
-    def __init__(self, corpus: Corpus, split: str):
-        passes = corpus.split(split).passes
-        self.tokens = corpus.split(split).tokens
-        self._files = np.array([[corpus.path(shard.file) for shard in shards] for shards in passes])
-        self._dtype = tf.as_dtype(corpus.dtype)
-        self._record_tokens, self._shard_records = corpus.record_tokens, corpus.shard_records
-
-    def read(self, epoch: tf.Tensor, start: tf.Tensor, length: tf.Tensor, block: int) -> tf.data.Dataset:
-        """Blocks of inputs and of targets, each target the token after its input.
-
-        Args:
-            epoch: selects the pass.
-            start: position of the first input in the split, int64 scalar. `start`, `epoch` and `length` may be tensors.
-            length: number of targets.
-            block: tokens in a block. The last block is padded with inputs 0 and targets -1.
-
-        Returns:
-            Dataset of (inputs [block], targets [block]) int32.
-        """
-        first_record = start // self._record_tokens
-        last_record = (start + length) // self._record_tokens
-        first_shard, last_shard = first_record // self._shard_records, last_record // self._shard_records
-        files = tf.constant(self._files)[epoch % len(self._files)][first_shard : last_shard + 1]
-        records = (
-            tf.data.TFRecordDataset(files, buffer_size=_READ_BUFFER_BYTES)
-            .skip(first_record % self._shard_records)
-            .take(last_record - first_record + 1)
-        )
-
-        def cut(state: tuple[tf.Tensor, ...], record: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]]:
-            carried, skip, left = state
-            tokens = tf.cast(tf.io.decode_raw(record, self._dtype), tf.int32)[skip : skip + left]
-            left -= tf.size(tokens, out_type=tf.int64)
-            tokens = tf.concat([carried, tokens], 0)
-            fill = tf.where(left > 0, 0, (1 - tf.size(tokens)) % block)
-            tokens = tf.pad(tokens, [[0, fill]], constant_values=-1)
-            used = tf.size(tokens) - 1
-            used -= used % block
-            targets = tokens[1 : used + 1]
-            inputs = tf.where(targets < 0, 0, tokens[:used])
-            blocks = tf.reshape(inputs, [-1, block]), tf.reshape(targets, [-1, block])
-            return (tokens[used:], tf.constant(0, tf.int64), left), blocks
-
-        # What remains of a record after its last whole block is carried over to the next record: at least one token,
-        # whose target is in that record. (Dataset.rebatch could cut blocks, but it fills the log with warnings.)
-        return records.scan((tf.zeros([0], tf.int32), start % self._record_tokens, length + 1), cut).unbatch()
-
-
-def _host_lanes(batch_size: int, host: int, num_hosts: int, replicas_per_host: int) -> np.ndarray:
+def host_lanes(batch_size: int, host: int, num_hosts: int, replicas_per_host: int) -> np.ndarray:
     """The numbers of the lanes that a host reads, [R b]."""
     replicas = num_hosts * replicas_per_host
     if batch_size % replicas:

@@ -70,7 +70,8 @@ class Evaluator:
 
         Returns:
             dict: loss in nats per token, ppl, bpc, tokens scored, tokens_dropped (targets of the split that were not
-            scored: 0), tokens_per_sec, and the settings it was measured with.
+            scored: 0) or, where targets are drawn, targets (their number), tokens_per_sec, and the settings it was
+            measured with.
         """
         with self._strategy.scope():
             self._scorer.refresh()
@@ -103,10 +104,15 @@ class Evaluator:
             "ppl": math.exp(min(loss, 700.0)),
             "bpc": loss / math.log(2),
             "tokens": tokens,
-            "tokens_dropped": self._data.targets - tokens,
+            **self._found(tokens),
             **self._settings,
             "tokens_per_sec": round(timed_tokens / seconds, 1) if timed_tokens else None,
         }
+
+    def _found(self, scored: int) -> dict[str, int]:
+        if self._data.targets is None:
+            return {"targets": scored, "tokens_dropped": 0}
+        return {"tokens_dropped": self._data.targets - scored}
 
 
 def make_score_steps(

@@ -18,12 +18,13 @@ import tensorflow as tf
 
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
+from txl_tf.families import require_generation
 from txl_tf.inference.beam import BeamSearch
 from txl_tf.inference.generate import CHUNK, Generator
 from txl_tf.inference.sampling import Choice, Sampling
 from txl_tf.inference.score import score_tokens
 from txl_tf.model_dir import load_trained
-from txl_tf.models.transformer_xl.config import Reach, TransformerXLRunConfig
+from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
 
 STREAM_TOKENS = 16  # at most so many between two pieces of streamed text
@@ -84,11 +85,10 @@ class LanguageModel:
                 prompt but its last token in as many such segments as there are, and then token by token.
 
         Raises:
-            InputError: there is no trained model.
+            InputError: there is no trained model, or none of a kind that writes text.
         """
         trained = load_trained(model_dir, checkpoint=checkpoint)
-        if not isinstance(trained.config, TransformerXLRunConfig):
-            raise InputError(f"{model_dir} is no Transformer-XL: only such models generate and score text")
+        require_generation(trained.config, model_dir)
         _, evaluated_with = trained.config.for_evaluation(**reach)
         return cls(trained.model, trained.vocabulary, evaluated_with)
 

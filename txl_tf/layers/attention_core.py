@@ -29,6 +29,8 @@ def attend(
     seed: tf.Tensor | None = None,
     oldest: tf.Tensor | None = None,
     causal: bool = True,
+    segment_query: tf.Tensor | None = None,
+    segment: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """softmax(query . key + position_query . position + mask), dropped out, times value.
 
@@ -45,6 +47,8 @@ def attend(
         oldest: None: the last T keys are the queries' own. Otherwise keys are a ring and this, an int scalar, is the
             slot of its oldest key; positions and mask still go from the oldest key to the newest.
         causal: whether the mask hides every key in a query's future, so that such keys need not be computed.
+        segment_query, segment: [B, H, T, S] and [B, K, S], whose product is added to the scores; None: nothing. Not
+            columns more of query and key: a TPU would then copy scores and their gradients to other layouts.
 
     Returns:
         [B, H, T, d].
@@ -70,6 +74,9 @@ def attend(
             if oldest is not None and t_len == 1:  # one row of scores is shorter than the positions
                 position_score = tf.roll(position_score, oldest, axis=-1)
             score += position_score
+        if segment is not None:
+            block_segment = _cut(segment_query, -2, first, last), _cut(segment, -2, 0, seen)
+            score += tf.einsum("bhts,bks->bhtk", *block_segment)
         block_mask = mask if mask.shape[-2] == 1 else _cut(mask, -2, first, last)
         block_mask = block_mask if mask.shape[-1] == 1 else _cut(block_mask, -1, 0, seen)
         block_seed = None if seed is None else tf.add(seed, [0, first])

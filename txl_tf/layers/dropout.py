@@ -10,10 +10,11 @@ the lanes, and what a lane drops depends on its own seed alone.
 from __future__ import annotations
 
 import typing
-from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
+
+from txl_tf.hashing import numbered_seeds, random_bits, split_seed
 
 
 class Seeds(typing.NamedTuple):
@@ -46,8 +47,8 @@ def step_seeds(seed: tf.Tensor, step: tf.Tensor, lanes: tf.Tensor) -> Seeds:
         step: int scalar, updates made before this one.
         lanes: int32 [b], the numbers of the lanes to be read, in the global batch.
     """
-    shared = _numbered_seeds(seed, step)
-    return Seeds(shared, _numbered_seeds(shared, lanes))
+    shared = numbered_seeds(seed, step)
+    return Seeds(shared, numbered_seeds(shared, lanes))
 
 
 def checked_rate(rate: float, name: str, layer: keras.layers.Layer) -> float:
@@ -81,59 +82,6 @@ def keep_mask(shape: tf.Tensor, rate: float, seed: tf.Tensor | None = None) -> t
     return random_bits(shape, seed) >= int(rate * 2**32)
 
 
-def random_bits(shape: tf.Tensor | Sequence[int], seed: tf.Tensor) -> tf.Tensor:
-    """Random uint32 of a shape, as a hash of each element's index and the seed.
-
-    Good enough for masks and far cheaper than `tf.random.stateless_uniform`: compilers fuse it into whatever uses the
-    mask, while Philox and Threefry write their bits to memory first (with XLA for CPU they took a sixth of a training
-    step). The multiply-and-shift rounds are lowbias32's (C. Wellons, "Prospecting for Hash Functions", 2018, with
-    the constants found later by TheIronBorn).
-
-    Args:
-        shape: int32 [n].
-        seed: int32 [2]; the second word enters after a first fold, so that two seeds' bits are not one sequence
-            shifted, and multiplied, so that small seeds do not lie close together. Or int32 [B, 2], B the shape's
-            first number: then an element's index is that within its lane.
-    """
-    shape = tf.convert_to_tensor(shape)
-    if len(seed.shape) == 1:
-        first, second = tf.unstack(seed)
-        axes = shape
-    else:
-        words = tf.reshape(seed, [-1, 2, *[1] * (shape.shape[0] - 1)])
-        first, second = words[:, 0], words[:, 1]
-        axes = shape[1:]
-    # index * _SPREAD + first, axis by axis, begun with the seed. Begun with the indices, which are constants,
-    # TensorFlow would compute them when it compiles, and the program would hold a constant as large as each mask.
-    spread, rank = tf.bitcast(first, tf.uint32), axes.shape[0]
-    for axis in range(rank):
-        stride = tf.cast(tf.reduce_prod(axes[axis + 1 :]), tf.uint32) * _SPREAD
-        places = tf.cast(tf.range(axes[axis]), tf.uint32) * stride
-        spread += tf.reshape(places, [-1, *[1] * (rank - 1 - axis)])
-    return _mix(spread, second)
-
-
-def _numbered_seeds(seed: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
-    """The seeds int32 [.., 2] of some numbers, int [..], under a seed int32 [2]."""
-    first, second = tf.unstack(seed)
-    index = tf.cast(numbers, tf.uint32)[..., None] * 2 + tf.constant([0, 1], tf.uint32)
-    return tf.bitcast(_mix(index * _SPREAD + tf.bitcast(first, tf.uint32), second), tf.int32)
-
-
-_SPREAD = 0x9E3779B9  # an odd number whose multiples are far apart
-
-
-def _mix(spread: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
-    """The bits of uint32 numbers and a seed's second word, int32, broadcast."""
-    bits = (_fold(spread, 16) ^ tf.bitcast(second, tf.uint32) * 0x85EBCA6B) * 0x21F0AAAD
-    bits = _fold(bits, 15) * 0x735A2D97
-    return _fold(bits, 15)
-
-
-def _fold(bits: tf.Tensor, distance: int) -> tf.Tensor:
-    return bits ^ tf.bitwise.right_shift(bits, tf.constant(distance, tf.uint32))
-
-
 def token_dropout(
     embedded: tf.Tensor, tokens: tf.Tensor, vocab_size: int, rate: float, seed: tf.Tensor | None = None
 ) -> tf.Tensor:
@@ -157,12 +105,3 @@ def token_dropout(
 
 TIME = -2
 """The axis of time in [.., T, D], for `shared_axis`."""
-
-
-def split_seed(seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
-    """`count` independent seeds of seed's shape, int32 [2] or [B, 2]: a list, of None where seed is None."""
-    if seed is None:
-        return [None] * count
-    lanes = tf.shape(seed)[:-1]
-    bits = random_bits(tf.concat([lanes, [count, 2]], 0), seed)
-    return tf.unstack(tf.bitcast(bits, tf.int32), count, axis=-2)

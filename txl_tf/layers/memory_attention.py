@@ -212,15 +212,19 @@ class MemoryAttention(keras.layers.Layer):
         position_query: tf.Tensor | None,
         position: tf.Tensor | None,
         mask: tf.Tensor,
+        segment_query: tf.Tensor | None = None,
+        segment: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """[B, H, T, K], in the dtype of the weights."""
-        content_query, key, position_query, position = (
+        content_query, key, position_query, position, segment_query, segment = (
             None if part is None else tf.cast(part, self.variable_dtype)
-            for part in (content_query, key, position_query, position)
+            for part in (content_query, key, position_query, position, segment_query, segment)
         )
         # Each key's value is its own number, one-hot.
         numbers = tf.broadcast_to(tf.eye(key.shape[2], dtype=key.dtype), [*tf.unstack(tf.shape(key)[:3]), key.shape[2]])
-        return attend(content_query, key, numbers, mask, position_query, position, causal=not self.bidirectional)
+        segments = {"segment_query": segment_query, "segment": segment}
+        causal = not self.bidirectional
+        return attend(content_query, key, numbers, mask, position_query, position, causal=causal, **segments)
 
     def _checked_mask(self, mask: tf.Tensor | None, t_len: int, k_len: int) -> tf.Tensor:
         """The mask, or the default one; ValueError if it is not [.., T, K]."""

@@ -50,8 +50,8 @@ class SegmentAttention(RelMultiHeadAttention):
 
     Segments: where query i and key j are of different segments, a score has one more term. Officially it is
     (q_i + w) . s[0] in the same segment and (q_i + w) . s[1] in different ones; what both have in common cancels in the
-    softmax. It is computed by S columns more in the product of queries and keys: the key's segment, one-hot, meets
-    (q_i + w) . (s[1] - s[0]) in all columns but that of the query's own segment.
+    softmax. It is computed as a product with S columns: the key's segment, one-hot, meets (q_i + w) . (s[1] - s[0]) in
+    all columns but that of the query's own segment.
 
     Two streams: rows are those of the content stream h [B, T, D], and behind them those of the query stream g
     [B, P, D], concatenated in time. Keys, values and positions are of the content stream and the memory alone.
@@ -125,21 +125,18 @@ class SegmentAttention(RelMultiHeadAttention):
         streams = positions or Streams(self.default_positions(k_len, content))
         kernels = self.kernels()
         key, value = self._keys_and_values(memory, content, kernels)
-        if streams.segments is not None:
-            own = tf.broadcast_to(
-                streams.segments[:, None], [*tf.unstack(tf.shape(key)[:3]), streams.segments.shape[2]]
-            )
-            key = tf.concat([key, own], axis=-1)
         position = self._project_distances(streams)
         rate = self.dropatt if training else 0.0
 
         def attended(query: tf.Tensor, mask: tf.Tensor | None, first: int, look: Look | None = None) -> tf.Tensor:
             mask = self._checked_mask(mask, t_len, k_len)
-            parts = self._queries(query, streams, biases)
+            content_query, position_query, segment_query = self._queries(query, streams, biases)
+            segments = {"segment_query": segment_query, "segment": streams.segments}
             if look is not None:
-                look(self._probabilities(parts[0], key, parts[1], position, mask))
+                look(self._probabilities(content_query, key, position_query, position, mask, **segments))
             own_seed = None if seed is None else tf.add(seed, [0, first])
-            return attend(parts[0], key, value, mask, parts[1], position, rate, own_seed, causal=False)
+            parts = (content_query, key, value, mask, position_query, position)
+            return attend(*parts, rate, own_seed, causal=False, **segments)
 
         query = self.project_query(hidden[:, t_len:] if streams.query_only else hidden, kernels)
         outputs = []
@@ -169,18 +166,21 @@ class SegmentAttention(RelMultiHeadAttention):
         )
         return tf.concat([cosine, sine], axis=-1)
 
-    def _queries(self, query: tf.Tensor, streams: Streams, biases: Biases | None) -> tuple[tf.Tensor, tf.Tensor]:
-        """For queries [B, H, T, d], what meets the keys, and what meets the positions."""
+    def _queries(
+        self, query: tf.Tensor, streams: Streams, biases: Biases | None
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
+        """For queries [B, H, T, d], what meets the keys, what meets the positions, and what meets the segments."""
         shared = None if biases is None else biases[:2]
         content_query, position_query = self.content_query(query, shared), self.position_query(query, shared)
+        segment_query = None
         if streams.segments is not None:
             segment_bias = self.segment_bias if self.own_biases or biases is None else biases[2]
             table = tf.convert_to_tensor(self.segment_table)
             biased = query + self._scaled(segment_bias, query)[:, None]
             differs = tf.einsum("bhtd,hd->bht", biased, table[1] - table[0])
             others = 1 - streams.segments[:, None, -query.shape[2] :]
-            content_query = tf.concat([content_query, differs[..., None] * others], axis=-1)
+            segment_query = differs[..., None] * others
         if streams.backward is not None:
             sign = tf.where(streams.backward, tf.constant(-1, query.dtype), tf.constant(1, query.dtype))
             position_query = tf.concat([position_query, position_query * sign[:, None, None, None]], axis=-1)
-        return content_query, position_query
+        return content_query, position_query, segment_query

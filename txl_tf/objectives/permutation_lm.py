@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-import typing
 from typing import Any
 
 import tensorflow as tf
 
 from txl_tf.config import CONTEXT, TARGET, PermutationLMConfig
+from txl_tf.data.pairs import PermutationBatch
 from txl_tf.layers.dropout import Seeds
 from txl_tf.layers.masks import permutation_visible
 from txl_tf.models.memory import Mems
 from txl_tf.models.stack import Watch
 from txl_tf.models.xlnet.model import XLNet
 from txl_tf.objectives.base import FiniteWatch, Loss, Scores
-
-
-class PermutationBatch(typing.NamedTuple):
-    """Segments of b lanes, T tokens each, in the order in which their text runs.
-
-    tokens, segments: int32 [b, T], ids of tokens and of segments.
-    rank: int32 [b, T], each token's place in the order of its part: see `permutation_visible`.
-    kind: int32 [b, T] of CONTEXT, FUNCTIONAL, TARGET.
-    backward: bool [b], in which lanes the text runs backward.
-    """
-
-    tokens: tf.Tensor
-    segments: tf.Tensor
-    rank: tf.Tensor
-    kind: tf.Tensor
-    backward: tf.Tensor
-
-    @classmethod
-    def spec(cls, lanes: int, t_len: int) -> PermutationBatch:
-        """The TensorSpecs of a batch."""
-        integers = tf.TensorSpec([lanes, t_len], tf.int32)
-        return cls(integers, integers, integers, integers, tf.TensorSpec([lanes], tf.bool))
 
 
 def target_positions(is_target: tf.Tensor, count: int) -> tf.Tensor:
@@ -112,9 +90,10 @@ class PermutationScorer:
 
     Args:
         model, config, bi_data: as for `PermutationLM`.
+        seed: what pairs, spans and orders of the batches are drawn from, for the line that reports the result.
     """
 
-    def __init__(self, model: XLNet, config: PermutationLMConfig, bi_data: bool = True):
+    def __init__(self, model: XLNet, config: PermutationLMConfig, bi_data: bool = True, seed: int = 0):
         self.objective = PermutationLM(model, config, bi_data)
         self.initial_state = self.objective.initial_state
         self.settings: dict[str, Any] = {
@@ -122,6 +101,8 @@ class PermutationScorer:
             "mem_len": model.config.mem_len,
             "reuse_len": model.config.reuse_len,
             "mem_init": model.config.mem_init,
+            "bi_data": bi_data,
+            "seed": seed,
         }
 
     def refresh(self) -> None:

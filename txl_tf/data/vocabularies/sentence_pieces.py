@@ -67,6 +67,11 @@ class SubwordVocabulary(Vocabulary):
         """See Vocabulary."""
         return {"kind": self.kind, "file": self.FILE}
 
+    @property
+    def pieces(self) -> np.ndarray:
+        """The pieces by id, as SentencePiece writes them: str [V]."""
+        return self._names
+
     @classmethod
     def load(cls, directory: str, spec: dict[str, Any]) -> SubwordVocabulary:
         """The vocabulary that `save` wrote."""

@@ -69,6 +69,7 @@ class XLNetEvalConfig:
     """How the permutation objective is evaluated; lengths and numbers of predictions are those of training."""
 
     batch_size: int = setting(8, "lanes the split is cut into")
+    seed: int = setting(1, "of the pairs of texts, spans and orders that are evaluated")
     jit_compile: bool = setting(True, "compile evaluation with XLA on one CPU or GPU (a TPU always compiles)")
 
     def __post_init__(self) -> None:
@@ -93,9 +94,9 @@ class XLNetRunConfig(Config):
         """Refuses lengths that do not fit together."""
         t_len, reuse_len, perm_size = self.data.tgt_len, self.model.reuse_len, self.objective.perm_size
         require(
-            1 <= reuse_len < t_len,
-            f"reuse_len={reuse_len} must be at least 1 and below tgt_len={t_len}: a segment begins with reuse_len "
-            "tokens that the next one remembers, and the pair of texts fills the rest",
+            1 <= reuse_len <= t_len - 6,
+            f"reuse_len={reuse_len} must be at least 1 and below tgt_len={t_len} by 6 or more: a segment begins with "
+            "reuse_len tokens that the next one remembers, and a pair of texts and three marks fill the rest",
         )
         require(
             perm_size <= min(reuse_len, t_len - reuse_len),
@@ -104,3 +105,13 @@ class XLNetRunConfig(Config):
         )
         predictions = self.objective.num_predict
         require(predictions < t_len, f"num_predict={predictions} must be below tgt_len={t_len}")
+        require(
+            predictions - predictions // 2 <= reuse_len and predictions // 2 <= t_len - reuse_len,
+            f"num_predict={predictions} is too much: half of them must fit into the first reuse_len={reuse_len} tokens "
+            f"of a segment, half into the other {t_len - reuse_len}",
+        )
+        require(
+            self.eval.batch_size % 2 == 0 or not self.data.bi_data,
+            f"evaluation's batch_size={self.eval.batch_size} is odd, and with bi_data half of the lanes read backward: "
+            "make it even",
+        )

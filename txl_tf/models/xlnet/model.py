@@ -21,7 +21,7 @@ from txl_tf.models.stack import HiddenMemory, Look, Watch, run_stack
 from txl_tf.models.xlnet.config import XLNetConfig
 
 SEGMENTS = 8
-"""Segment ids are below this. Heads with so many columns more stay as wide as the matrix units of GPUs like it."""
+"""Segment ids are below this. It is a multiple of eight, as the matrix units of GPUs like it."""
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from txl_tf.config import PairsConfig, PermutationLMConfig, TrainConfig
 from txl_tf.models.preset import Preset
-from txl_tf.models.xlnet.config import XLNetConfig, XLNetRunConfig
+from txl_tf.models.xlnet.config import XLNetConfig, XLNetEvalConfig, XLNetRunConfig
 
 _BASE = {"n_layer": 12, "d_model": 768, "n_head": 12, "d_head": 64, "d_inner": 3072}
 _LARGE = {"n_layer": 24, "d_model": 1024, "n_head": 16, "d_head": 64, "d_inner": 4096}
@@ -45,6 +45,42 @@ def _pretraining(sizes: dict, recipe: dict) -> XLNetRunConfig:
 
 
 PRESETS: dict[str, Preset] = {
+    "xlnet_demo": Preset(
+        "python_stdlib",
+        "ours: what two CPU cores learn in a few minutes; the vocabulary is one of --vocab=sentencepiece",
+        1_117_264,
+        "none",
+        XLNetRunConfig(
+            XLNetConfig(
+                vocab_size=2_000,
+                n_layer=4,
+                d_model=128,
+                n_head=2,
+                d_head=64,
+                d_inner=512,
+                dropout=0.0,
+                dropatt=0.0,
+                mem_len=64,
+                reuse_len=64,
+            ),
+            PairsConfig(batch_size=16, tgt_len=128, bi_data=True),
+            TrainConfig(
+                train_steps=1_000,
+                learning_rate=2e-3,
+                lr_schedule="linear",
+                min_lr_ratio=0.02,
+                warmup_steps=100,
+                adam_epsilon=1e-6,
+                clip=1.0,
+                steps_per_loop=50,
+                log_steps=50,
+                save_steps=500,
+                eval_steps=0,
+            ),
+            XLNetEvalConfig(batch_size=16),
+            PermutationLMConfig(num_predict=21, perm_size=64),
+        ),
+    ),
     "xlnet_base": Preset(
         "text",
         "zihangdai/xlnet, the released XLNet-Base; how it was trained is not published: here like Large's last version",

@@ -1,0 +1,154 @@
+"""Pretraining an XLNet in the ordinary loop: replicas, resuming, evaluation."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pair_corpus
+import pytest
+from small_run import KilledError, change, lines
+
+from txl_tf import families
+from txl_tf.config import PairsConfig, PermutationLMConfig, TrainConfig
+from txl_tf.errors import InputError
+from txl_tf.inference.evaluate import Evaluator
+from txl_tf.inference.language_model import LanguageModel
+from txl_tf.model_dir import load_trained
+from txl_tf.models.xlnet.config import XLNetConfig, XLNetEvalConfig, XLNetRunConfig
+from txl_tf.training.loop import train
+
+CONFIG = XLNetRunConfig(
+    XLNetConfig(
+        *(312, 2, 16, 2, 8, 32),
+        init_std=0.1,
+        dtype="float64",
+        dropout=0.1,
+        dropatt=0.1,
+        mem_len=24,
+        reuse_len=16,
+    ),
+    PairsConfig(batch_size=4, tgt_len=40, bi_data=True),
+    TrainConfig(
+        train_steps=6,
+        learning_rate=1e-2,
+        weight_decay=0.01,
+        bias_correction=False,
+        steps_per_loop=5,
+        log_steps=2,
+        save_steps=2,
+        eval_steps=3,
+        jit_compile=False,
+    ),
+    XLNetEvalConfig(batch_size=4, jit_compile=False),
+    PermutationLMConfig(num_predict=7, perm_size=16),
+)
+
+
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory):
+    """Four steps an epoch and lane, so that runs go on into the second."""
+    return pair_corpus.write(str(tmp_path_factory.mktemp("pieces")), 180, learnable=True)[0]
+
+
+@pytest.fixture(scope="module")
+def whole(pieces, tmp_path_factory):
+    """(folder, model) of a run of all steps on two replicas."""
+    import replicas
+
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, train(CONFIG, pieces, str(folder), replicas.two_replicas())
+
+
+def test_resumed_equals_uninterrupted(whole, pieces, tmp_path, two_replicas):
+    """Bit for bit: pairs, spans, orders, dropout, mems and moments, across an epoch's end."""
+
+    def kill(progress):
+        raise KilledError
+
+    with pytest.raises(KilledError):  # at step 3; the last save was at 2
+        train(CONFIG, pieces, str(tmp_path), two_replicas, lambda model: kill)
+    assert [line["step"] for line in lines(tmp_path)] == [2]
+    resumed = train(CONFIG, pieces, str(tmp_path), two_replicas)
+    assert lines(tmp_path) == lines(whole[0]) and lines(tmp_path)[-1]["epoch"] > 1
+    for mine, theirs in zip(resumed.get_weights(), whole[1].get_weights(), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_two_replicas_are_one_and_so_are_groups_of_lanes(whole, pieces, tmp_path, one_device):
+    one = train(CONFIG, pieces, str(tmp_path / "one"), one_device)
+    grouped = train(change(CONFIG, train={"accumulate_steps": 4}), pieces, str(tmp_path / "grouped"), one_device)
+    for folder, model in ((tmp_path / "grouped", grouped), whole):
+        for line, other in zip(lines(tmp_path / "one"), lines(folder), strict=True):
+            np.testing.assert_allclose(line["loss"], other["loss"], rtol=1e-9)
+        for mine, theirs in zip(one.get_weights(), model.get_weights(), strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-9)
+    plain = change(CONFIG, model={"dropout": 0.0, "dropatt": 0.0})
+    train(plain, pieces, str(tmp_path / "plain"), one_device)
+    assert abs(lines(tmp_path / "plain")[0]["loss"] - lines(tmp_path / "one")[0]["loss"]) > 1e-4
+
+
+def evaluate(config, model, corpus, strategy, **options):
+    result = Evaluator(config, model, corpus, "test", strategy, **options)()
+    return {name: value for name, value in result.items() if name != "tokens_per_sec"}
+
+
+def test_evaluation_is_always_the_same(whole, pieces, one_device, two_replicas):
+    trained = load_trained(str(whole[0]))
+    assert trained.config == CONFIG
+    first = evaluate(CONFIG, trained.model, pieces, one_device)
+    assert first == evaluate(CONFIG, trained.model, pieces, one_device)
+    assert first["targets"] == first["tokens"] and first["tokens_dropped"] == 0
+    steps = ((180 // 2) - 21) // 16
+    assert 4 * steps * (7 - 2) < first["targets"] <= 4 * steps * 7
+    assert (first["num_predict"], first["mem_len"], first["reuse_len"], first["seed"]) == (7, 24, 16, 1)
+    with two_replicas.scope():
+        mirrored = load_trained(str(whole[0])).model
+    second = evaluate(CONFIG, mirrored, pieces, two_replicas)
+    assert math.isclose(second["loss"], first["loss"], rel_tol=1e-5) and second["targets"] == first["targets"]
+    other = evaluate(change(CONFIG, eval={"seed": 2}), trained.model, pieces, one_device)
+    assert other["seed"] == 2 and abs(other["loss"] - first["loss"]) > 1e-4
+
+
+def test_it_learns(pieces, tmp_path, one_device):
+    config = change(CONFIG, train={"train_steps": 40, "log_steps": 10, "eval_steps": 0, "save_steps": 40})
+    train(config, pieces, str(tmp_path), one_device)
+    logged = [line["loss"] for line in lines(tmp_path)]
+    assert logged[-1] < 0.75 * logged[0]
+
+
+def test_a_corpus_decides_the_vocabulary_and_must_have_special_tokens(pieces, corpus):
+    task = families.task_of(CONFIG)
+    fitted = task.fit_to_corpus(change(CONFIG, model={"vocab_size": 5}), pieces, frozenset())
+    assert fitted == CONFIG
+    with pytest.raises(InputError, match="has no separator token: prepare the data with --vocab=sentencepiece"):
+        task.fit_to_corpus(CONFIG, corpus, frozenset())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data": {"tgt_len": 21}}, "reuse_len=16 must be at least 1 and below tgt_len=21 by 6 or more"),
+        ({"objective": {"perm_size": 17}}, "perm_size=17 must be at most reuse_len=16 and tgt_len - reuse_len=24"),
+        ({"objective": {"num_predict": 39}}, "num_predict=39 is too much: half of them must fit into the first"),
+        ({"eval": {"batch_size": 3}}, "evaluation's batch_size=3 is odd, and with bi_data"),
+        ({"data": {"batch_size": 3}}, "batch_size=3 is odd, and with bi_data"),
+    ],
+)
+def test_lengths_that_do_not_fit_are_one_line(changes, message):
+    with pytest.raises(InputError, match=message):
+        CONFIG.replace(**changes)
+
+
+def test_what_an_xlnet_does_not_do_is_one_line(whole, pieces, one_device):
+    with pytest.raises(InputError, match="has an XLNet, which does not write or score text from the left"):
+        LanguageModel.load(str(whole[0]))
+    model = load_trained(str(whole[0])).model
+    with pytest.raises(InputError, match="--sliding_window: not for an XLNet"):
+        evaluate(CONFIG, model, pieces, one_device, sliding_window=5)
+
+
+def test_a_run_without_bi_data(pieces, tmp_path, one_device):
+    config = change(CONFIG, data={"bi_data": False, "batch_size": 3}, train={"train_steps": 2, "eval_steps": 0})
+    config = dataclasses.replace(config, eval=XLNetEvalConfig(batch_size=3))
+    train(config, pieces, str(tmp_path), one_device)
+    assert lines(tmp_path)[-1]["step"] == 2

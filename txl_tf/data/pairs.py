@@ -1,0 +1,354 @@
+"""Reads a prepared corpus as XLNet's segments: tokens to be remembered, and behind them a pair of texts.
+
+A split is cut into stretches, one for each lane; with bi_data one for two lanes: one of the first half of the batch
+reads it forward, and one of the second half backward. A step advances R tokens: its segment is these R tokens, text A,
+which follows them, SEP, text B, SEP and CLS. In half of the segments B follows A; in the others it is from elsewhere in
+the stretch. All that is random follows from (seed, step, lane).
+
+A lane's segments are made in blocks of steps, each from two reads: one where the lane is, and one at a random place,
+for all B from elsewhere in the block. So any step is found by arithmetic, and a block costs two seeks.
+
+Shapes: B global batch, T = tgt_len, R = reuse_len, W = T - R - 3 tokens of A and B, G steps of a block.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.config import CONTEXT, FUNCTIONAL, TARGET, PairsConfig, PermutationLMConfig
+from txl_tf.data.lanes import host_lanes
+from txl_tf.data.manifest import Corpus
+from txl_tf.data.marks import sentence_ends, word_starts
+from txl_tf.data.shards import Shards
+from txl_tf.data.spans import permutation_ranks, sample_spans
+from txl_tf.errors import InputError
+from txl_tf.hashing import numbered_seeds, random_bits, random_integers, split_seed
+
+_BLOCK_TOKENS = 1 << 13  # that a lane advances in a block: B from elsewhere are drawn from as many
+_READERS = 16  # blocks that are read at once
+
+
+class PermutationBatch(typing.NamedTuple):
+    """Segments of b lanes, T tokens each, in the order in which their text runs.
+
+    tokens, segments: int32 [b, T], ids of tokens and of segments.
+    rank: int32 [b, T], each token's place in the order of its part: see `permutation_visible`.
+    kind: int32 [b, T] of CONTEXT, FUNCTIONAL, TARGET.
+    backward: bool [b], in which lanes the text runs backward.
+    """
+
+    tokens: tf.Tensor
+    segments: tf.Tensor
+    rank: tf.Tensor
+    kind: tf.Tensor
+    backward: tf.Tensor
+
+    @classmethod
+    def spec(cls, lanes: int, t_len: int) -> PermutationBatch:
+        """The TensorSpecs of a batch."""
+        integers = tf.TensorSpec([lanes, t_len], tf.int32)
+        return cls(integers, integers, integers, integers, tf.TensorSpec([lanes], tf.bool))
+
+
+class Pairs(typing.NamedTuple):
+    """Where the texts of n segments are: A begins at its window's front, B at `second` of its own.
+
+    first_len, second_len: int32 [n], lengths of A and B, W together.
+    second: int32 [n], where B begins, in A's window or in that of what is elsewhere.
+    follows: bool [n], whether B follows A.
+    """
+
+    first_len: tf.Tensor
+    second_len: tf.Tensor
+    second: tf.Tensor
+    follows: tf.Tensor
+
+
+def draw_pairs(starts: tf.Tensor, elsewhere: tf.Tensor, core: int, total: int, seeds: tf.Tensor) -> Pairs:
+    """Draws A and B by the published rule.
+
+    The text is read up to the first sentence that begins W tokens away or later. At one of the sentences in between,
+    all equally likely, A ends. With probability 1/2 B is the rest; else, or where there is no sentence in between, it
+    begins at a random token elsewhere, is as long as what A leaves, at least 1, and is widened to whole sentences. Then
+    the longer of the two, or B, is cut by a token at its end until W are left.
+
+    To widen B its begin moves by W tokens at most.
+
+    Args:
+        starts: bool [n, 2 W], which tokens behind the remembered ones begin a sentence, or lie behind the text.
+        elsewhere: bool [W + core + W], the same of what is elsewhere.
+        core: tokens of the latter that B may be drawn from, at least W.
+        total: W.
+        seeds: int32 [n, 2].
+    """
+    place = tf.range(2 * total)
+    bits = random_bits([tf.shape(seeds)[0], 3], seeds)
+    cuts = starts & (place > 0) & (place < total)
+    end = _first(starts & (place >= total))
+    count = tf.cumsum(tf.cast(cuts, tf.int64), axis=1)
+    has_cut = count[:, -1] > 0
+    chosen = random_integers(bits[:, 0], tf.maximum(count[:, -1], 1))
+    first_len = tf.where(has_cut, _first(cuts & (count == chosen[:, None] + 1)), end)
+    follows = has_cut & (bits[:, 1] >= 1 << 31)
+
+    least = tf.maximum(total - first_len, 1)
+    drawn = total + tf.cast(random_integers(bits[:, 2], core - least + 1), tf.int32)
+    # The k-th start is the first place where there have been k: from the last start up to `drawn` to the next start.
+    number = tf.cumsum(tf.cast(elsewhere, tf.int32))
+    own = tf.gather(number, drawn)
+    second = tf.where(own > 0, tf.maximum(tf.searchsorted(number, own), drawn - total), drawn - total)
+    second_len = tf.searchsorted(number, tf.gather(number, drawn + least - 1) + 1) - second
+
+    second, second_len = tf.where(follows, first_len, second), tf.where(follows, end - first_len, second_len)
+    first_len = tf.maximum(tf.minimum(first_len, total - total // 2), total - second_len)
+    return Pairs(first_len, total - first_len, second, follows)
+
+
+def _first(found: tf.Tensor) -> tf.Tensor:
+    """The index of each row's first true element, int32 [n]; their number where there is none."""
+    length = found.shape[1]
+    return tf.reduce_min(tf.where(found, tf.range(length), length), axis=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Marks:
+    """What the vocabulary says of tokens, as constants: see marks.py; and the ids of SEP and CLS."""
+
+    word_starts: np.ndarray
+    sentence_ends: np.ndarray
+    sep: int
+    cls: int
+
+    @classmethod
+    def of(cls, corpus: Corpus) -> _Marks:
+        vocabulary = corpus.vocabulary
+        return cls(
+            sep=vocabulary.special_token("sep"),
+            cls=vocabulary.special_token("cls"),
+            word_starts=word_starts(vocabulary),
+            sentence_ends=sentence_ends(vocabulary),
+        )
+
+
+class TrainingPairs:
+    """The segments of all lanes of a split, epoch after epoch.
+
+    Epoch e of a corpus with several passes reads pass e mod passes.
+
+    Args:
+        corpus: a Corpus whose vocabulary has SEP and CLS.
+        split: name of one of its splits.
+        data: a PairsConfig.
+        reuse_len: R.
+        rule: a PermutationLMConfig, for what is predicted.
+        seed: int32 [2], of all that is random.
+
+    Attributes:
+        epoch_steps: steps in an epoch.
+        step_tokens: B T.
+        unused: tokens of the split that an epoch does not advance over; the last W of a stretch are among them.
+
+    Raises:
+        InputError: no SEP or CLS, or too few tokens for a step.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        split: str,
+        data: PairsConfig,
+        reuse_len: int,
+        rule: PermutationLMConfig,
+        seed: tuple[int, int],
+    ):
+        self._data, self._rule, self._seed = data, rule, seed
+        self._marks = _Marks.of(corpus)
+        self._shards = Shards(corpus, split)
+        self._reuse_len, self._total = reuse_len, data.tgt_len - reuse_len - 3
+        self._stretches = data.batch_size // 2 if data.bi_data else data.batch_size
+        self._stretch = self._shards.tokens // self._stretches
+        self.epoch_steps = (self._stretch - self._total) // reuse_len
+        if self.epoch_steps < 1:
+            raise InputError(
+                f"{corpus.data_dir}: {self._stretches} stretches of at least {reuse_len + self._total} tokens need "
+                f"{self._stretches * (reuse_len + self._total):,}, but {split} has {self._shards.tokens:,}: lower "
+                "batch_size or tgt_len"
+            )
+        self.step_tokens = data.batch_size * data.tgt_len
+        self.unused = self._shards.tokens - self._stretches * self.epoch_steps * reuse_len
+        self._block = min(max(_BLOCK_TOKENS // reuse_len, 1), self.epoch_steps)
+        self._blocks = -(-self.epoch_steps // self._block)
+
+    def batches(self, step: int, *, host: int = 0, num_hosts: int = 1, replicas_per_host: int = 1) -> tf.data.Dataset:
+        """Batches without end, from any step on.
+
+        Args:
+            step: to start at; epoch = step // epoch_steps.
+            host: this host's index.
+            num_hosts: of the job.
+            replicas_per_host: element k goes to local replica k mod this.
+
+        Returns:
+            tf.data.Dataset of PermutationBatch [b, T].
+
+        Raises:
+            InputError: B is not a multiple of the number of replicas.
+        """
+        lanes = host_lanes(self._data.batch_size, host, num_hosts, replicas_per_host)
+        replicas, rows = replicas_per_host, len(lanes) // replicas_per_host
+        epoch, place = divmod(step, self.epoch_steps)
+        first = epoch * self._blocks + place // self._block
+
+        def side_by_side(block: tf.Tensor, backward: tf.Tensor, *parts: tf.Tensor) -> PermutationBatch:
+            count = tf.minimum(self.epoch_steps - block[0] % self._blocks * self._block, self._block)
+
+            def cut(part: tf.Tensor) -> tf.Tensor:  # [R b, G, T], the first `count` of the G steps -> [count R, b, T]
+                part = tf.reshape(part[:, :count], [replicas, rows, count, self._data.tgt_len])
+                return tf.reshape(tf.transpose(part, [2, 0, 1, 3]), [count * replicas, rows, self._data.tgt_len])
+
+            backward = tf.tile(tf.reshape(backward, [replicas, rows]), [count, 1])
+            return PermutationBatch(*map(cut, parts), backward)
+
+        # Lane after lane, as many at once as pays, and block after block.
+        return (
+            tf.data.Dataset.range(first * len(lanes), np.iinfo(np.int64).max)
+            .interleave(
+                lambda number: self._windows(number // len(lanes), tf.gather(lanes, number % len(lanes))),
+                cycle_length=_READERS,
+                num_parallel_calls=tf.data.AUTOTUNE,
+                deterministic=True,
+            )
+            .map(self._segments, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+            .batch(len(lanes), drop_remainder=True)
+            .map(side_by_side, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+            .unbatch()
+            .skip(place % self._block * replicas)
+            .prefetch(tf.data.AUTOTUNE)
+        )
+
+    def _is_backward(self, lane: tf.Tensor) -> tf.Tensor:
+        return lane >= self._stretches  # never without bi_data
+
+    def _windows(self, block: tf.Tensor, lane: tf.Tensor) -> tf.data.Dataset:
+        """What is read for a block of a lane: a dataset of one element, what `_segments` takes.
+
+        Args:
+            block: counted over all epochs, int64 scalar.
+            lane: its number in the global batch, int64 scalar.
+        """
+        epoch = block // self._blocks
+        step = block % self._blocks * self._block
+        core = self._core
+        seeds = numbered_seeds(numbered_seeds(tf.constant([self._seed[0], ~self._seed[1]]), block), lane)
+        elsewhere = random_integers(random_bits([1], seeds)[0], self._stretch - core + 1)
+        # Each window begins a token early, for the sentence of that token decides whether the next begins one.
+        here = self._window(epoch, lane, step * self._reuse_len - 1, 1 + self._here)
+        there = self._window(epoch, lane, elsewhere - self._total - 1, 1 + self._there)
+        return tf.data.Dataset.zip((tf.data.Dataset.from_tensors((block, lane)), here, there)).map(
+            lambda about, here, there: (*about, *here, *there)
+        )
+
+    @property
+    def _core(self) -> int:
+        """How many tokens B from elsewhere is drawn from in a block."""
+        return min(max(self._block * self._reuse_len, self._total), self._stretch)
+
+    @property
+    def _here(self) -> int:
+        return self._block * self._reuse_len + 2 * self._total
+
+    @property
+    def _there(self) -> int:
+        return self._core + 2 * self._total
+
+    def _window(self, epoch: tf.Tensor, lane: tf.Tensor, start: tf.Tensor, length: int) -> tf.data.Dataset:
+        """Tokens from place start + 1 of a lane's text on, int32 [length - 1]; and which of them begin a sentence."""
+        backward = self._is_backward(lane)
+        stretch = lane % self._stretches * self._stretch
+        first = tf.where(backward, self._stretch - start - length, start)
+
+        def marked(tokens: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            ends = tf.gather(tf.constant(self._marks.sentence_ends), tokens)
+            begins = ends[:-1] & ~ends[1:]
+            tokens, begins = tf.cond(
+                backward,
+                lambda: (tf.reverse(tokens, [0])[1:], tf.reverse(begins, [0])),
+                lambda: (tokens[1:], begins),
+            )
+            place = start + 1 + tf.range(length - 1, dtype=tf.int64)
+            return tokens, (begins & (place > 0) | (place == 0) | (place >= self._stretch)) & (place >= 0)
+
+        return self._shards.window(epoch, stretch + first, length).map(marked)
+
+    def _segments(self, block, lane, tokens, starts, other_tokens, other_starts):
+        """The G segments of a block of a lane: (block [], bool [], whether backward, and the other fields [G, T])."""
+        reuse_len, total, t_len, rule = self._reuse_len, self._total, self._data.tgt_len, self._rule
+        steps = block // self._blocks * self.epoch_steps + block % self._blocks * self._block
+        steps += tf.range(self._block, dtype=tf.int64)
+        seeds = numbered_seeds(numbered_seeds(tf.constant(self._seed), steps), lane)
+        pair_seeds, *part_seeds = split_seed(seeds, 5)
+
+        frames = tf.range(self._block)[:, None] * reuse_len + tf.range(reuse_len + 2 * total)
+        rows = tf.gather(tokens, frames)
+        texts = rows[:, reuse_len:]
+        pairs = draw_pairs(tf.gather(starts, frames[:, reuse_len:]), other_starts, self._core, total, pair_seeds)
+        place, first_len = tf.range(total + 3), pairs.first_len[:, None]
+        second = pairs.second[:, None] + place - first_len - 1
+        following = tf.gather(texts, tf.clip_by_value(second, 0, 2 * total - 1), batch_dims=1)
+        foreign = tf.gather(other_tokens, tf.clip_by_value(second, 0, self._there - 1))
+        pair = tf.where(pairs.follows[:, None], following, foreign)
+        pair = tf.where(place < first_len, texts[:, : total + 3], pair)
+        is_sep = (place == first_len) | (place == total + 1)
+        is_cls = tf.broadcast_to(place == total + 2, tf.shape(pair))
+        pair = tf.where(is_sep, self._marks.sep, tf.where(is_cls, self._marks.cls, pair))
+        tokens = tf.concat([rows[:, :reuse_len], pair], axis=1)
+        segments = tf.cast(place > first_len, tf.int32) + tf.cast(is_cls, tf.int32)
+        segments = tf.pad(segments, [[0, 0], [reuse_len, 0]])
+
+        backward = self._is_backward(lane)
+        words = tf.gather(tf.constant(self._marks.word_starts), tokens)
+        ranks, targets = [], []
+        parts = (words[:, :reuse_len], words[:, reuse_len:])
+        goals = (rule.num_predict - rule.num_predict // 2, rule.num_predict // 2)
+        for part, goal, rank_seeds, span_seeds in zip(parts, goals, part_seeds[:2], part_seeds[2:], strict=True):
+            ranks.append(permutation_ranks(part.shape[1], rule.perm_size, rank_seeds))
+            # Spans are those of the text as it is written.
+            drawn = sample_spans(_turned(part, backward), goal, rule, span_seeds)
+            targets.append(_turned(drawn, backward))
+        functional = tf.pad(is_sep | is_cls, [[0, 0], [reuse_len, 0]])
+        kind = tf.where(functional, FUNCTIONAL, tf.where(tf.concat(targets, axis=1), TARGET, CONTEXT))
+        fields = (tokens, segments, tf.concat(ranks, axis=1), kind)
+        fields = [tf.ensure_shape(field, [self._block, t_len]) for field in fields]
+        return (block, backward, *fields)
+
+
+def _turned(row: tf.Tensor, backward: tf.Tensor) -> tf.Tensor:
+    """[n, L] in reverse where `backward`, a bool scalar, is true."""
+    return tf.cond(backward, lambda: tf.reverse(row, [1]), lambda: row)
+
+
+class EvaluationPairs:
+    """One pass over the lanes of a split; its pairs, spans and orders follow from (seed, step, lane).
+
+    Args:
+        pairs: TrainingPairs of the split.
+        lanes: B.
+
+    Attributes:
+        lanes: B.
+        steps: batches in the pass.
+        targets: None: how many there are is known when they are drawn.
+    """
+
+    def __init__(self, pairs: TrainingPairs, lanes: int):
+        self._pairs, self.lanes, self.steps = pairs, lanes, pairs.epoch_steps
+        self.targets = None
+
+    def batches(self, *, host: int = 0, num_hosts: int = 1, replicas_per_host: int = 1) -> tf.data.Dataset:
+        """See `TrainingPairs`."""
+        batches = self._pairs.batches(0, host=host, num_hosts=num_hosts, replicas_per_host=replicas_per_host)
+        return batches.take(self.steps * replicas_per_host)

@@ -1,0 +1,88 @@
+"""Reads the shards of a split from any token on, in tf.data ops only."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.data.manifest import Corpus
+
+_READ_BUFFER_BYTES = 1 << 18
+
+
+class Shards:
+    """Reads the shards of a split from any token on."""
+
+    def __init__(self, corpus: Corpus, split: str):
+        passes = corpus.split(split).passes
+        self.tokens = corpus.split(split).tokens
+        self._files = np.array([[corpus.path(shard.file) for shard in shards] for shards in passes])
+        self._dtype = tf.as_dtype(corpus.dtype)
+        self._record_tokens, self._shard_records = corpus.record_tokens, corpus.shard_records
+
+    def read(self, epoch: tf.Tensor, start: tf.Tensor, length: tf.Tensor, block: int) -> tf.data.Dataset:
+        """Blocks of inputs and of targets, each target the token after its input.
+
+        Args:
+            epoch: selects the pass.
+            start: position of the first input in the split, int64 scalar. `start`, `epoch` and `length` may be tensors.
+            length: number of targets.
+            block: tokens in a block. The last block is padded with inputs 0 and targets -1.
+
+        Returns:
+            Dataset of (inputs [block], targets [block]) int32.
+        """
+        first_record = start // self._record_tokens
+        last_record = (start + length) // self._record_tokens
+        records = self._records(epoch, first_record, last_record)
+
+        def cut(state, record):
+            carried, skip, left = state
+            tokens = tf.cast(tf.io.decode_raw(record, self._dtype), tf.int32)[skip : skip + left]
+            left -= tf.size(tokens, out_type=tf.int64)
+            tokens = tf.concat([carried, tokens], 0)
+            fill = tf.where(left > 0, 0, (1 - tf.size(tokens)) % block)
+            tokens = tf.pad(tokens, [[0, fill]], constant_values=-1)
+            used = tf.size(tokens) - 1
+            used -= used % block
+            targets = tokens[1 : used + 1]
+            inputs = tf.where(targets < 0, 0, tokens[:used])
+            blocks = tf.reshape(inputs, [-1, block]), tf.reshape(targets, [-1, block])
+            return (tokens[used:], tf.constant(0, tf.int64), left), blocks
+
+        # What remains of a record after its last whole block is carried over to the next record: at least one token,
+        # whose target is in that record. (Dataset.rebatch could cut blocks, but it fills the log with warnings.)
+        return records.scan((tf.zeros([0], tf.int32), start % self._record_tokens, length + 1), cut).unbatch()
+
+    def window(self, epoch: tf.Tensor, start: tf.Tensor, length: int) -> tf.data.Dataset:
+        """The tokens of one stretch, for readers that jump.
+
+        Args:
+            epoch: selects the pass.
+            start: position of the first token, int64 scalar tensor; the stretch may begin before the split.
+            length: of the stretch, which may reach beyond the split.
+
+        Returns:
+            Dataset of one element, int32 [length]; 0 where there is no token.
+        """
+        low, high = tf.maximum(start, 0), tf.minimum(start + length, self.tokens)
+        first_record, last_record = low // self._record_tokens, (high - 1) // self._record_tokens
+
+        def joined(records):
+            tokens = tf.reshape(tf.io.decode_raw(tf.strings.reduce_join(records), self._dtype), [-1])
+            skip = low - first_record * self._record_tokens
+            tokens = tf.cast(tokens[skip : skip + high - low], tf.int32)
+            return tf.ensure_shape(tf.pad(tokens, [[low - start, start + length - high]]), [length])
+
+        most = length // self._record_tokens + 2
+        return self._records(epoch, first_record, last_record).batch(most).map(joined)
+
+    def _records(self, epoch: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tf.data.Dataset:
+        """The records from number `first` to number `last` of a pass."""
+        first_shard, last_shard = first // self._shard_records, last // self._shard_records
+        files = tf.constant(self._files)[epoch % len(self._files)][first_shard : last_shard + 1]
+        return (
+            tf.data.TFRecordDataset(files, buffer_size=_READ_BUFFER_BYTES)
+            .skip(first % self._shard_records)
+            .take(last - first + 1)
+        )

@@ -1,0 +1,83 @@
+"""Which tokens are predicted, and in which order: XLNet's published rules, as pure functions of seeds.
+
+All are in TensorFlow ops for n rows at once, with static shapes. A seed is int32 [n, 2], one for each row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.config import PermutationLMConfig
+from txl_tf.hashing import numbered_seeds, random_bits, random_integers, split_seed
+
+
+def sample_spans(starts: tf.Tensor, goal: int, rule: PermutationLMConfig, seeds: tf.Tensor) -> tf.Tensor:
+    """Draws the tokens to be predicted in a part of a segment, exactly `goal` of them.
+
+    Span after span, from the front: n tokens with a probability that goes with 1 / n, n at most max_span and at most
+    what is left to draw. Of n * mask_alpha / mask_beta tokens of context around it, l tokens, fewer than all, come
+    before the span, and the rest behind it. The span begins at the next token that may start one. It ends the drawing
+    if it would reach the part's last token. Then single tokens, all of them equally likely, make up what is left.
+
+    Args:
+        starts: bool [n, L], the tokens that a span may begin with.
+        goal: tokens to draw, at most L.
+        rule: a PermutationLMConfig.
+        seeds: int32 [n, 2].
+
+    Returns:
+        bool [n, L].
+    """
+    rows, length = tf.shape(starts)[0], starts.shape[1]
+    place = tf.range(length)
+    span_seeds, single_seeds = split_seed(seeds, 2)
+    size_limits = _size_limits(rule.max_span)
+    # The next start at or after p is the first place where the count of starts passes the count before p.
+    counts = tf.cumsum(tf.cast(starts, tf.int32), axis=1)
+    before = tf.pad(counts, [[0, 0], [1, 0]])
+
+    def draw(i, at, left, chosen):
+        bits = random_bits([rows, 2], numbered_seeds(span_seeds, i))
+        size = 1 + tf.reduce_sum(tf.cast(bits[:, :1] >= size_limits, tf.int32), axis=1)
+        size = tf.minimum(size, left)
+        context = size * rule.mask_alpha // rule.mask_beta
+        first = tf.cast(random_integers(bits[:, 1], tf.maximum(context, 1)), tf.int32)
+        passed = tf.gather(before, tf.minimum(at + first, length), batch_dims=1)
+        begin = tf.searchsorted(counts, passed[:, None] + 1)[:, 0]
+        is_in = (at < length) & (begin + size < length) & (left > 0)
+        size = tf.where(is_in, size, 0)
+        chosen |= (place >= begin[:, None]) & (place < (begin + size)[:, None])
+        return i + 1, tf.where(is_in, begin + size + context - first, length), left - size, chosen
+
+    _, _, left, chosen = tf.while_loop(
+        lambda i, at, left, chosen: tf.reduce_any((at < length) & (left > 0)),
+        draw,
+        (tf.constant(0), tf.zeros([rows], tf.int32), tf.fill([rows], goal), tf.zeros_like(starts)),
+        maximum_iterations=goal,
+    )
+    order = tf.cast(random_bits([rows, length], single_seeds), tf.int64)
+    order = _ranks(tf.where(chosen, np.iinfo(np.int64).max, order))
+    return chosen | (order < left[:, None])
+
+
+def permutation_ranks(length: int, perm_size: int, seeds: tf.Tensor) -> tf.Tensor:
+    """A factorization order for a part of a segment: int32 [n, L], each token's place in it.
+
+    One permutation of perm_size places serves for every block of so many tokens; the blocks follow one another.
+    """
+    bits = tf.bitcast(random_bits([tf.shape(seeds)[0], perm_size], seeds), tf.int32)
+    permutation = tf.argsort(bits, axis=1, stable=True)
+    place = tf.range(length)
+    return tf.gather(permutation, place % perm_size, axis=1) + place // perm_size * perm_size
+
+
+def _size_limits(max_span: int) -> np.ndarray:
+    """Above which 32 random bits a span has more than 1, 2, .. tokens: uint32 [max_span - 1]."""
+    odds = np.cumsum(1 / np.arange(1, max_span + 1))
+    return (odds[:-1] / odds[-1] * 2**32).astype(np.uint32)
+
+
+def _ranks(keys: tf.Tensor) -> tf.Tensor:
+    """Each key's place among its row's, int32 of the shape of `keys`, [n, L]; equal ones in their order."""
+    return tf.argsort(tf.argsort(keys, axis=1, stable=True), axis=1, stable=True)

@@ -1,0 +1,42 @@
+"""How many floating-point operations a step of pretraining needs, from which MFU is computed."""
+
+from __future__ import annotations
+
+from txl_tf.models.xlnet.config import XLNetConfig
+
+
+def training_flops(config: XLNetConfig, batch_size: int, tgt_len: int, predictions: int) -> int:
+    """Multiplications and additions of the matmuls of one step of pretraining, forward and backward.
+
+    Counted from the sizes alone, by the rules of transformer_xl/flops.py: 3 times a matmul's 2 a b c, 2 times where no
+    gradient flows back. The query stream has P rows, though the program attends from all T; in the last layer it is the
+    only one, and of the content stream keys and values alone are needed. With E = H d_head, K = M + T and rows
+    n = T + P, or P in the last layer, per layer:
+
+        query, output                      3 * 2 B n 2 D E
+        key, value                         3 * 2 B T 2 D E
+        feed-forward                       3 * 2 B n 2 D d_inner
+        memory's keys and values           2 * 2 B M 2 D E
+        scores, weighted values            3 * 2 B n K 3 E          (the content's, the positions')
+        projected sinusoids                2 * 2 (K + T - 1) D E
+
+    and once 3 * 2 B P D V for the logits. Segments, and the sign of distances in text that runs backward, do not count.
+
+    Args:
+        config: an XLNetConfig.
+        batch_size: B, over all replicas.
+        tgt_len: T.
+        predictions: P.
+
+    Returns:
+        int.
+    """
+    B, T, M, D = batch_size, tgt_len, config.mem_len, config.d_model
+    K, E = M + T, config.n_head * config.d_head
+
+    def layer(rows: int) -> int:
+        per_row = 3 * 2 * B * rows * (2 * D * E + 2 * D * config.d_inner + K * 3 * E)
+        return per_row + (3 * T + 2 * M) * 2 * B * 2 * D * E + 2 * 2 * (K + T - 1) * D * E
+
+    vocabulary = 3 * 2 * B * predictions * D * config.vocab_size
+    return (config.n_layer - 1) * layer(T + predictions) + layer(predictions) + vocabulary
