@@ -40,9 +40,17 @@ class TrainingData(Protocol):
 class EvaluationData(Protocol):
     """One pass over a split: `steps` batches of `lanes` lanes with `targets` targets in all; None: as many as found."""
 
-    lanes: int
-    steps: int
-    targets: int | None
+    @property
+    def lanes(self) -> int:
+        """B."""
+
+    @property
+    def steps(self) -> int:
+        """Batches in the pass."""
+
+    @property
+    def targets(self) -> int | None:
+        """All targets."""
 
     def batches(self, *, host: int, num_hosts: int, replicas_per_host: int) -> tf.data.Dataset:
         """The batches of one host's replicas in turn."""
@@ -334,15 +342,11 @@ def family_title(config_class: type[Config]) -> str:
     return _FAMILIES[config_class.family].title
 
 
-def family_title(config_class: type[Config]) -> str:
-    """For people, the family that settings of this type are for."""
-    return _FAMILIES[config_class.family].title
-
-
-def require_generation(config: Config, where: str) -> None:
-    """InputError if models of these settings do not continue texts token by token; `where` has such a model."""
+def require_generation(config: Config, where: str) -> Any:
+    """`config`, or InputError if its models do not continue texts token by token; `where` has such a model."""
     if not family_of(config).generates:
         raise InputError(f"{where} has an {family_of(config).title}, which does not write or score text from the left")
+    return config
 
 
 def config_from_json(text: str, where: str = "config.json") -> Config:

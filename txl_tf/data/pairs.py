@@ -211,7 +211,8 @@ class TrainingPairs:
                 return tf.reshape(tf.transpose(part, [2, 0, 1, 3]), [count * replicas, rows, self._data.tgt_len])
 
             backward = tf.tile(tf.reshape(backward, [replicas, rows]), [count, 1])
-            return PermutationBatch(*map(cut, parts), backward)
+            tokens, segments, rank, kind = map(cut, parts)
+            return PermutationBatch(tokens, segments, rank, kind, backward)
 
         # Lane after lane, as many at once as pays, and block after block.
         return (
@@ -284,7 +285,15 @@ class TrainingPairs:
 
         return self._shards.window(epoch, stretch + first, length).map(marked)
 
-    def _segments(self, block, lane, tokens, starts, other_tokens, other_starts):
+    def _segments(
+        self,
+        block: tf.Tensor,
+        lane: tf.Tensor,
+        tokens: tf.Tensor,
+        starts: tf.Tensor,
+        other_tokens: tf.Tensor,
+        other_starts: tf.Tensor,
+    ) -> tuple[tf.Tensor, ...]:
         """The G segments of a block of a lane: (block [], bool [], whether backward, and the other fields [G, T])."""
         reuse_len, total, t_len, rule = self._reuse_len, self._total, self._data.tgt_len, self._rule
         steps = block // self._blocks * self.epoch_steps + block % self._blocks * self._block
@@ -322,8 +331,8 @@ class TrainingPairs:
         functional = tf.pad(is_sep | is_cls, [[0, 0], [reuse_len, 0]])
         kind = tf.where(functional, FUNCTIONAL, tf.where(tf.concat(targets, axis=1), TARGET, CONTEXT))
         fields = (tokens, segments, tf.concat(ranks, axis=1), kind)
-        fields = [tf.ensure_shape(field, [self._block, t_len]) for field in fields]
-        return (block, backward, *fields)
+        shaped = [tf.ensure_shape(field, [self._block, t_len]) for field in fields]
+        return (block, backward, *shaped)
 
 
 def _turned(row: tf.Tensor, backward: tf.Tensor) -> tf.Tensor:

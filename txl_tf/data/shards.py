@@ -36,7 +36,7 @@ class Shards:
         last_record = (start + length) // self._record_tokens
         records = self._records(epoch, first_record, last_record)
 
-        def cut(state, record):
+        def cut(state: tuple[tf.Tensor, ...], record: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]]:
             carried, skip, left = state
             tokens = tf.cast(tf.io.decode_raw(record, self._dtype), tf.int32)[skip : skip + left]
             left -= tf.size(tokens, out_type=tf.int64)
@@ -68,7 +68,7 @@ class Shards:
         low, high = tf.maximum(start, 0), tf.minimum(start + length, self.tokens)
         first_record, last_record = low // self._record_tokens, (high - 1) // self._record_tokens
 
-        def joined(records):
+        def joined(records: tf.Tensor) -> tf.Tensor:
             tokens = tf.reshape(tf.io.decode_raw(tf.strings.reduce_join(records), self._dtype), [-1])
             skip = low - first_record * self._record_tokens
             tokens = tf.cast(tokens[skip : skip + high - low], tf.int32)

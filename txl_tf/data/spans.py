@@ -37,7 +37,7 @@ def sample_spans(starts: tf.Tensor, goal: int, rule: PermutationLMConfig, seeds:
     counts = tf.cumsum(tf.cast(starts, tf.int32), axis=1)
     before = tf.pad(counts, [[0, 0], [1, 0]])
 
-    def draw(i, at, left, chosen):
+    def draw(i: tf.Tensor, at: tf.Tensor, left: tf.Tensor, chosen: tf.Tensor) -> tuple[tf.Tensor, ...]:
         bits = random_bits([rows, 2], numbered_seeds(span_seeds, i))
         size = 1 + tf.reduce_sum(tf.cast(bits[:, :1] >= size_limits, tf.int32), axis=1)
         size = tf.minimum(size, left)

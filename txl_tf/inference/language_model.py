@@ -88,8 +88,8 @@ class LanguageModel:
             InputError: there is no trained model, or none of a kind that writes text.
         """
         trained = load_trained(model_dir, checkpoint=checkpoint)
-        require_generation(trained.config, model_dir)
-        _, evaluated_with = trained.config.for_evaluation(**reach)
+        config = require_generation(trained.config, model_dir)
+        _, evaluated_with = config.for_evaluation(**reach)
         return cls(trained.model, trained.vocabulary, evaluated_with)
 
     @typing.overload

@@ -222,9 +222,17 @@ class MemoryAttention(keras.layers.Layer):
         )
         # Each key's value is its own number, one-hot.
         numbers = tf.broadcast_to(tf.eye(key.shape[2], dtype=key.dtype), [*tf.unstack(tf.shape(key)[:3]), key.shape[2]])
-        segments = {"segment_query": segment_query, "segment": segment}
-        causal = not self.bidirectional
-        return attend(content_query, key, numbers, mask, position_query, position, causal=causal, **segments)
+        return attend(
+            content_query,
+            key,
+            numbers,
+            mask,
+            position_query,
+            position,
+            causal=not self.bidirectional,
+            segment_query=segment_query,
+            segment=segment,
+        )
 
     def _checked_mask(self, mask: tf.Tensor | None, t_len: int, k_len: int) -> tf.Tensor:
         """The mask, or the default one; ValueError if it is not [.., T, K]."""
