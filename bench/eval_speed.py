@@ -23,7 +23,7 @@ from command_line import define_config_flags, given_flags, integers, run
 
 from txl_tf.config import update
 from txl_tf.errors import InputError
-from txl_tf.models.transformer_xl.config import Reach, TransformerXLConfig
+from txl_tf.models.transformer_xl.config import EvalConfig, Reach, TransformerXLConfig
 
 PUBLISHED = {800: 363, 1800: 773, 2800: 1409, 3800: 1874}
 SIZES = ("n_layer", "d_model", "n_head", "d_head", "d_inner", "vocab_size")
@@ -83,18 +83,18 @@ def seconds_per_token(model, length):
     """(seconds of the Transformer-XL with `length` memory slots, seconds of sliding windows of `length` tokens)."""
     import tensorflow as tf
 
-    from txl_tf.inference.evaluate import make_reader
+    from txl_tf.objectives.causal_lm import CausalScorer
 
     def timed(tgt_len, sliding_window):
-        initial_state, read = make_reader(model, Reach(length), tgt_len, sliding_window)
+        scorer = CausalScorer(model, EvalConfig(tgt_len=tgt_len), Reach(length), sliding_window)
         tokens = tf.zeros([1, tgt_len], tf.int32)
 
         @tf.function(jit_compile=FLAGS.jit_compile)
         def score(state):
-            hidden, state = read(tokens, state)
-            return tf.reduce_sum(model.nll(hidden, tokens)), state
+            scores = scorer((tokens, tokens), state)
+            return tf.reduce_sum(scores.nll), scores.state
 
-        state = initial_state(1)
+        state = scorer.initial_state(1)
         if sliding_window:
             state = (state[0], tf.constant(length))  # a full window
 

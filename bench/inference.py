@@ -92,14 +92,15 @@ def ours(dtype="float32"):
     import tensorflow as tf
 
     from txl_tf import distribute
-    from txl_tf.inference.evaluate import make_reader, make_score_steps
+    from txl_tf.inference.evaluate import make_score_steps
     from txl_tf.inference.generate import CHUNK, Generator
     from txl_tf.inference.sampling import Sampling
-    from txl_tf.models.transformer_xl.config import Reach
+    from txl_tf.models.transformer_xl.config import EvalConfig, Reach
+    from txl_tf.objectives.causal_lm import CausalScorer
 
     model, reach, strategy = our_model(dtype), Reach(M), distribute.make_strategy("one_device")
-    initial_state, read = make_reader(model, reach, T)
-    score_steps = make_score_steps(strategy, model, read, jit_compile=True)
+    scorer = CausalScorer(model, EvalConfig(tgt_len=T), reach)
+    score_steps = make_score_steps(strategy, scorer, jit_compile=True, compute_dtype=model.compute_dtype)
     segments = text()
     pairs = tf.data.Dataset.from_tensor_slices((segments[:, :, :-1], segments[:, :, 1:])).cache().repeat()
     iterator = iter(pairs)
@@ -109,7 +110,7 @@ def ours(dtype="float32"):
     start = generator.begin(tf.zeros([1, 0], tf.int32))
 
     def evaluate():
-        _, nll, _ = score_steps(iterator, initial_state(B), tf.constant(SEGMENTS))
+        _, nll, _ = score_steps(iterator, scorer.initial_state(B), tf.constant(SEGMENTS))
         return float(nll.mean(dtype="float64"))
 
     def generate():

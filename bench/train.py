@@ -44,9 +44,10 @@ def ours(dtype="float32"):
     import tensorflow as tf
 
     from txl_tf import distribute
-    from txl_tf.config import TrainConfig
+    from txl_tf.config import CausalLMConfig, TrainConfig
     from txl_tf.models.transformer_xl.config import TransformerXLConfig
     from txl_tf.models.transformer_xl.model import TransformerXL
+    from txl_tf.objectives.causal_lm import CausalLM
     from txl_tf.training.optimizer import make_optimizer
     from txl_tf.training.step import Sums, make_host_loop
 
@@ -56,12 +57,13 @@ def ours(dtype="float32"):
         optimizer = make_optimizer(train, model.trainable_variables)
     tokens = tf.random.uniform([B, T], maxval=V, dtype=tf.int32)
     iterator = iter(tf.data.Dataset.from_tensors((tokens, tokens)).repeat())
-    loop = make_host_loop(strategy, model, optimizer, train)
-    mems = distribute.initial_mems(strategy, model, B)
+    objective = CausalLM(model, CausalLMConfig())
+    loop = make_host_loop(strategy, objective, optimizer, train, compute_dtype=model.compute_dtype)
+    mems = distribute.initial_state(strategy, objective.initial_state, B)
 
     def run(steps):
         nonlocal mems
-        mems, sums = loop(iterator, mems, Sums().stacked(), tf.constant(steps))
+        mems, sums, _ = loop(iterator, mems, Sums().stacked(), tf.constant(steps))
         sums.numpy()
 
     return run

@@ -14,6 +14,7 @@ from command_line import (
     define_checkpoint_flag,
     define_config_flags,
     define_strategy_flags,
+    define_weights_flag,
     given_flags,
     run,
 )
@@ -38,6 +39,7 @@ flags.DEFINE_string(
 flags.mark_flags_as_required(["model_dir", "data_dir"])
 define_strategy_flags(ONE_PROCESS_STRATEGIES)
 define_checkpoint_flag()
+define_weights_flag()
 OVERRIDES = {"eval": None, "model": ("mem_init",)}
 """The settings of a run that can be changed for evaluation, by group; None: all of them."""
 for run_config in families.run_configs():

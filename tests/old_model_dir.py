@@ -93,15 +93,16 @@ def serve(model_dir, export_dir):
     script("export_savedmodel", f"--model_dir={model_dir}", f"--export_dir={export_dir}", "--nojit_compile")
     signatures = tf.saved_model.load(str(export_dir)).signatures
     scored = signatures["score"](texts=tf.constant(LINES))
+    # Settings of sampling that came later: their defaults change nothing.
+    settings = json.loads((pathlib.Path(export_dir) / "sampling.json").read_text())
+    sampling = {setting["name"]: tf.constant(setting["default"]) for setting in settings}
     texts = {}
     for name, temperature, seed in (("greedy", 0.0, 0), ("seed_3", 1.0, 3)):
+        sampling["temperature"] = tf.constant(temperature)
         made = signatures["generate"](
+            **sampling,
             prompts=tf.constant([PROMPT]),
             max_tokens=tf.constant(40),
-            temperature=tf.constant(temperature),
-            top_k=tf.constant(0),
-            top_p=tf.constant(1.0),
-            repetition_penalty=tf.constant(1.0),
             seeds=tf.constant([seed]),
             stop=tf.constant([], tf.string),
         )

@@ -116,9 +116,9 @@ def test_commits_are_linted_as_make_lint_does():
     makefile = (ROOT / "Makefile").read_text()
     lint = re.search(r"^lint:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)[1].strip().splitlines()
     hooks = re.findall(r"entry: (.*)", (ROOT / ".pre-commit-config.yaml").read_text())
-    assert len(hooks) == len(lint) == 3
+    assert len(hooks) == len(lint) == 4
     for hook, command in zip(hooks, lint, strict=True):
-        assert command.strip().startswith(hook + " ")
+        assert f"{command.strip()} ".startswith(hook + " ")
 
 
 GROUPS = {group for config in families.run_configs() for group in config.groups().values()}
@@ -133,7 +133,7 @@ def test_every_setting_is_read_somewhere(group):
 
 def test_the_readme_tree_has_a_line_for_every_file():
     tree = re.search(r"```\n(txl_tf/.*?)```", (ROOT / "README.md").read_text(), re.DOTALL).group(1)
-    named = collections.Counter(re.findall(r"([\w.-]+\.(?:py|sh|md|txt))", tree))
+    named = collections.Counter(re.findall(r"([\w.-]+\.(?:py|typed|sh|md|txt))", tree))
     tracked = subprocess.run(
         ["git", "ls-files", "txl_tf", "scripts", "bench", "examples", "tpu"], cwd=ROOT, capture_output=True, text=True
     )

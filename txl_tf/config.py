@@ -21,7 +21,15 @@ from txl_tf.errors import InputError
 FORMAT = 2
 """Of config.json. In 1, the only one before, there was no family, and loss_positions was in the group "train"."""
 
-Settings = typing.TypeVar("Settings")
+
+class _Dataclass(typing.Protocol):
+    """Any dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+Settings = typing.TypeVar("Settings", bound=_Dataclass)
+Run = typing.TypeVar("Run", bound="Config")
 
 
 def setting(default: Any, help: str, choices: tuple[str, ...] | None = None) -> Any:
@@ -261,7 +269,7 @@ class Config:
         return json.dumps(about | dataclasses.asdict(self), indent=2) + "\n"
 
     @classmethod
-    def from_groups(cls: type[Settings], groups: Mapping[str, Any], where: str) -> Settings:
+    def from_groups(cls: type[Run], groups: Mapping[str, Any], where: str) -> Run:
         """The settings in the groups of a config.json; what is missing has its default.
 
         Args:
@@ -276,7 +284,7 @@ class Config:
         require(not unknown, f"{where} has unknown groups {unknown}; known are {sorted(known)}")
         return cls(**{name: from_dict(known[name], values, f"{where}, {name}") for name, values in groups.items()})
 
-    def replace(self: Settings, **groups: Mapping[str, Any]) -> Settings:
+    def replace(self: Run, **groups: Mapping[str, Any]) -> Run:
         """These settings with some fields of some groups replaced: replace(train={"seed": 2})."""
         return dataclasses.replace(self, **{name: update(getattr(self, name), v) for name, v in groups.items()})
 

@@ -182,11 +182,11 @@ def on_replicas(strategy: tf.distribute.Strategy, function: Callable, *args: Any
 
     # Named, since TPUStrategy wants a name; and args not as those of `run`: a TPU would turn numbers into tensors, and
     # shapes made of them would be unknown.
-    def on_replica():
+    def on_replica() -> Any:
         return function(*args)
 
     @tf.function
-    def on_all():
+    def on_all() -> Any:
         return strategy.run(on_replica)
 
     return on_all
@@ -218,11 +218,11 @@ def scatter_state(strategy: tf.distribute.Strategy, state: Any) -> Any:
     """The reverse of `gather_state`: each replica takes its lanes."""
 
     @tf.function
-    def scatter():
-        def own_lanes():
+    def scatter() -> Any:
+        def own_lanes() -> Any:
             replica = tf.distribute.get_replica_context()
 
-            def cut(tensor):
+            def cut(tensor: tf.Tensor) -> tf.Tensor:
                 lanes = tensor.shape[0] // replica.num_replicas_in_sync
                 return tf.slice(
                     tensor,
@@ -245,7 +245,7 @@ def distribute_batches(
     Each host reads only its own lanes, and deals its elements to its replicas in turn.
     """
 
-    def dataset_fn(context):
+    def dataset_fn(context: tf.distribute.InputContext) -> tf.data.Dataset:
         hosts = context.num_input_pipelines
         return make_dataset(
             host=context.input_pipeline_id,

@@ -1,5 +1,7 @@
 """InputError, an error that the user can fix, and messages of other errors in one line."""
 
+from __future__ import annotations
+
 import re
 
 
@@ -10,7 +12,7 @@ class InputError(ValueError):
     """
 
 
-def one_line(error):
+def one_line(error: BaseException | str) -> str:
     """An exception's message without line breaks and without TensorFlow's names of operations."""
     message = str(getattr(error, "message", error))  # str() of a TensorFlow error may add a stack trace
     return " ".join(re.sub(r"\{\{.*?\}\}|\[Op:\w+\]", "", message).split())

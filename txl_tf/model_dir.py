@@ -68,12 +68,29 @@ def config_format(model_dir: str) -> int:
 class LearnedCorpus(Protocol):
     """What a model_dir records of the corpus its model learned from: a Corpus has it all."""
 
-    dataset: str
-    unit: str
-    fingerprint: str
-    vocabulary: Vocabulary
-    vocabulary_spec: dict[str, Any]
-    files: dict[str, str]
+    @property
+    def dataset(self) -> str:
+        """The name of the corpus."""
+
+    @property
+    def unit(self) -> str:
+        """What a token is: "byte", "char", "word" or "subword"."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A short hash of the vocabulary and all tokens."""
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Text to ids and back."""
+
+    @property
+    def vocabulary_spec(self) -> dict[str, Any]:
+        """The vocabulary's `spec`."""
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The sha256 of the vocabulary's files, by name."""
 
 
 def write_description(model_dir: str, config: Config, corpus: LearnedCorpus) -> None:
@@ -188,7 +205,7 @@ def read_weights(source: str, model: keras.Model) -> None:
     Raises:
         InputError: there is no checkpoint, it cannot be read, or it is of a model of other sizes.
     """
-    path = source
+    path: str | None = source
     if tf.io.gfile.isdir(source):
         steps = checkpoint_steps(source)
         path = checkpoint_path(source, steps[-1]) if steps else None

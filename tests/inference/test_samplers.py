@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from random_model import CONFIG, random_model
-from txl_tf.data.vocab import ByteVocabulary
 
+from txl_tf.data.vocabularies import ByteVocabulary
 from txl_tf.errors import InputError
 from txl_tf.inference import samplers
 from txl_tf.inference.export import export

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from random_model import CONFIG, random_model
-from txl_tf.data.vocab import ByteVocabulary
 
+from txl_tf.data.vocabularies import ByteVocabulary
 from txl_tf.inference.beam import BeamSearch
 from txl_tf.inference.export import ServedModel
 from txl_tf.inference.generate import Generator

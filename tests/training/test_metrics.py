@@ -95,8 +95,8 @@ def test_a_window_without_a_good_step_leaves_a_gap(tmp_path):
 
 def test_a_run_is_described_once(tmp_path):
     model = TransformerXL(SMALL)
-    Metrics(str(tmp_path), "byte", 0, CONFIG).describe(model, leave_out={"dropatt"})
-    Metrics(str(tmp_path), "byte", 4, CONFIG).describe(model, leave_out={"dropatt"})
+    Metrics(str(tmp_path), "byte", 0, CONFIG).write_settings(model, leave_out={"dropatt"})
+    Metrics(str(tmp_path), "byte", 4, CONFIG).write_settings(model, leave_out={"dropatt"})
     read = events(tmp_path / "tensorboard")
     (parameters,) = read.Tensors("parameters")
     assert tf.make_ndarray(parameters.tensor_proto).item().decode() == parameter_table(model)

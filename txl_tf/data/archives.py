@@ -4,6 +4,8 @@ Paths inside an archive are never used: a member is selected by its file name, a
 directory that the caller gives.
 """
 
+from __future__ import annotations
+
 import functools
 import gzip
 import os
@@ -12,16 +14,18 @@ import shutil
 import tarfile
 import zipfile
 import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from txl_tf.errors import InputError
 
 
-def is_archive(path):
+def is_archive(path: str) -> bool:
     """Whether a file's name ends as those of zip, tar and gzip files do."""
     return path.endswith((".zip", ".tgz", ".tar.gz", ".tar", ".gz"))
 
 
-def extract(archive, wanted, directory):
+def extract(archive: str, wanted: str, directory: str) -> list[str]:
     """Extracts the members whose file name matches the regular expression `wanted`.
 
     A plain .gz file has one member, named like the file without ".gz".
@@ -57,19 +61,19 @@ def extract(archive, wanted, directory):
     return sorted(paths)
 
 
-def _members(archive):
+def _members(archive: str) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yields (name, open) of the regular files."""
     if archive.endswith(".zip"):
         with zipfile.ZipFile(archive) as file:
             for info in file.infolist():
                 if not info.is_dir():
-                    yield info.filename, lambda info=info: file.open(info)
+                    yield info.filename, functools.partial(file.open, info)
     elif archive.endswith((".tgz", ".tar.gz", ".tar")):
         with open(archive, "rb") if archive.endswith(".tar") else gzip.open(archive) as stream:
-            with tarfile.open(fileobj=stream, mode="r|") as file:  # members in their order, since gzip cannot seek back
-                for info in file:
-                    if info.isreg():
-                        yield info.name, lambda info=info: file.extractfile(info)
+            with tarfile.open(fileobj=stream, mode="r|") as tar:  # members in their order, since gzip cannot seek back
+                for member in tar:
+                    if member.isreg():
+                        yield member.name, functools.partial(tar.extractfile, member)
             while stream.read(1 << 20):  # to the end, where gzip checks its checksum
                 pass
     else:

@@ -11,6 +11,8 @@ Rules (kimiyoung/transformer-xl, its data_utils.py and getdata.sh):
           both, and so does this one if only the first is there).
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import os
@@ -47,7 +49,9 @@ class PublishedCorpus:
     vocab_size: int = 0
     passes: int = 1
 
-    def text(self, name, source, download_dir, work_dir, at_lines=False):
+    def text(
+        self, name: str, source: str | None, download_dir: str, work_dir: str, at_lines: bool = False
+    ) -> sources.TextSource:
         """TextSource of the corpus.
 
         Args:
@@ -80,7 +84,7 @@ class PublishedCorpus:
             found = [source]
         return self._text(name, source, found, at_lines)
 
-    def _text(self, name, source, found, at_lines):
+    def _text(self, name: str, source: str, found: list[str], at_lines: bool) -> sources.TextSource:
         names = {path: path.replace("\\", "/").rsplit("/", 1)[-1] for path in found}
         files = {
             split: sorted(path for path in found if re.fullmatch(pattern, names[path]))
@@ -102,7 +106,7 @@ class PublishedCorpus:
         return sources.TextSource(tuple(pieces))
 
 
-def _copied(path, directory):
+def _copied(path: str, directory: str) -> str:
     """A local copy of a remote file."""
     copy = os.path.join(directory, path.rsplit("/", 1)[-1])
     tf.io.gfile.copy(path, copy, overwrite=True)

@@ -1,16 +1,20 @@
 """Describes a prepared corpus: counts, both ends of the vocabulary, tokens per cluster, an example of each split."""
 
+from __future__ import annotations
+
 import itertools
+from collections.abc import Iterator
 
 import numpy as np
 
-from txl_tf.data import pipeline
+from txl_tf.data import lanes
+from txl_tf.data.manifest import Corpus
 
 _ENDS = 12  # entries of the vocabulary shown at either end
 _SAMPLE_TOKENS = 1 << 22
 
 
-def describe(corpus, example_tokens=64):
+def describe(corpus: Corpus, example_tokens: int = 64) -> Iterator[str]:
     """Lines of text about a Corpus."""
     yield f"{corpus.dataset} in {corpus.data_dir}, fingerprint {corpus.fingerprint}"
     yield f"tokens are {corpus.unit}s, {corpus.dtype} in {len(corpus.shards())} shards"
@@ -33,11 +37,11 @@ def describe(corpus, example_tokens=64):
         yield f"{name} begins: " + repr(vocabulary.decode(tokens[:example_tokens]))
 
 
-def _first_tokens(corpus, split):
+def _first_tokens(corpus: Corpus, split: str) -> np.ndarray:
     """Up to _SAMPLE_TOKENS tokens from the start of a split, [n]."""
     tgt_len = 1 << 14
-    batches = pipeline.evaluation_batches(corpus, split, 1, tgt_len).take(_SAMPLE_TOKENS // tgt_len)
-    with pipeline.named_read_errors(corpus):
+    batches = lanes.evaluation_batches(corpus, split, 1, tgt_len).take(_SAMPLE_TOKENS // tgt_len)
+    with lanes.named_read_errors(corpus):
         pairs = [(inputs[0], targets[0]) for inputs, targets in batches.as_numpy_iterator()]
     targets = np.concatenate([targets for _, targets in pairs])
     return np.concatenate([pairs[0][0][:1], targets[targets >= 0]])

@@ -1,5 +1,7 @@
 """Downloads published files: resumes, checks sizes and checksums, and falls back to mirrors."""
 
+from __future__ import annotations
+
 import dataclasses
 import http.client
 import os
@@ -34,11 +36,11 @@ class PublishedFile:
     digest: str
 
     @property
-    def name(self):
+    def name(self) -> str:
         """The name of the file on disk."""
         return self.urls[0].rsplit("/", 1)[-1]
 
-    def check(self, path):
+    def check(self, path: str) -> None:
         """Raises InputError unless the local file at `path` has this size and checksum."""
         size = os.path.getsize(path)
         if size != self.bytes:
@@ -49,7 +51,7 @@ class PublishedFile:
             raise InputError(f"{path} is not the published file: its {kind} is {found}, not {expected}")
 
 
-def fetch(published, directory, pause=1.0):
+def fetch(published: PublishedFile, directory: str, pause: float = 1.0) -> str:
     """The local path of a published file, downloaded into `directory` unless it is there already.
 
     Args:
@@ -84,7 +86,7 @@ def fetch(published, directory, pause=1.0):
     )
 
 
-def _download(url, partial, size, pause):
+def _download(url: str, partial: str, size: int, pause: float) -> None:
     """Downloads the rest of `size` bytes into `partial`. Raises OSError, HTTPException or InputError on failure."""
     failures = 0
     while (start := os.path.getsize(partial) if os.path.exists(partial) else 0) < size:
@@ -94,7 +96,7 @@ def _download(url, partial, size, pause):
         except urllib.error.HTTPError as error:
             if error.code < 500:
                 raise
-            reason = error
+            reason: OSError | http.client.HTTPException = error
         except (OSError, http.client.HTTPException) as error:
             reason = error
         if isinstance(getattr(reason, "reason", None), socket.gaierror):
@@ -107,7 +109,7 @@ def _download(url, partial, size, pause):
         time.sleep(pause * 2**failures)
 
 
-def _download_from(url, partial, start, size):
+def _download_from(url: str, partial: str, start: int, size: int) -> None:
     """Downloads through one connection; raises if it ends before `size`."""
     request = urllib.request.Request(url, headers={"User-Agent": _USER_AGENT})
     if start:

@@ -4,17 +4,22 @@ Each takes a TextSource and returns (vocabulary, chunks), where chunks yields (s
 its split; further passes over the training text are "train-1", "train-2", ..
 """
 
+from __future__ import annotations
+
 import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from txl_tf.data import words
 from txl_tf.data.progress import Progress
-from txl_tf.data.sources import SPLITS
+from txl_tf.data.sources import SPLITS, TextSource
 from txl_tf.data.vocabularies import (
     ByteVocabulary,
     CharVocabulary,
     SubwordVocabulary,
+    Vocabulary,
     WordVocabulary,
     XLNetVocabulary,
     load_vocabulary,
@@ -25,14 +30,18 @@ from txl_tf.data.vocabularies.subword_training import train
 _SHUFFLE_TOKENS = 1 << 20
 _TRAINING_WORDS = 40_000_000
 
+Chunks = Iterable[tuple[str, np.ndarray]]
+"""(stream, ids [n]) in the order of the text."""
+_Group = tuple[str, str, int, int, np.random.Generator | None]  # stream, split, start, stop, shuffling
 
-def all_bytes(text):
+
+def all_bytes(text: TextSource) -> tuple[ByteVocabulary, Chunks]:
     """All 256 bytes, each its own id."""
     vocabulary = ByteVocabulary()
     return vocabulary, ((split, vocabulary.encode(block)) for split, block in text.blocks(utf8=False))
 
 
-def seen_bytes(text, vocab_file=None):
+def seen_bytes(text: TextSource, vocab_file: str | None = None) -> tuple[Vocabulary, Chunks]:
     """The bytes that occur, without newlines, by decreasing frequency: the official vocabulary of enwik8.
 
     (The official code writes bytes as numbers between spaces but newlines as themselves, and splits at white space.)
@@ -49,7 +58,7 @@ def seen_bytes(text, vocab_file=None):
     return vocabulary, ((split, vocabulary.encode(block)) for split, block in text.blocks(utf8=False))
 
 
-def seen_chars(text, trim=False, vocab_file=None):
+def seen_chars(text: TextSource, trim: bool = False, vocab_file: str | None = None) -> tuple[Vocabulary, Chunks]:
     """The characters that occur, by decreasing frequency.
 
     Args:
@@ -58,7 +67,7 @@ def seen_chars(text, trim=False, vocab_file=None):
         vocab_file: a file that `CharVocabulary.save` wrote; None: order by frequency.
     """
 
-    def blocks():
+    def blocks() -> Iterator[tuple[str, bytes]]:
         return _trimmed(text.blocks()) if trim else text.blocks()
 
     if vocab_file:
@@ -70,8 +79,17 @@ def seen_chars(text, trim=False, vocab_file=None):
 
 
 def seen_words(
-    text, work_dir, *, counted=("train",), min_count=1, word_list=None, passes=1, seed=0, first=("<eos>",), **options
-):
+    text: TextSource,
+    work_dir: str,
+    *,
+    counted: Sequence[str] = ("train",),
+    min_count: int = 1,
+    word_list: list[str] | None = None,
+    passes: int = 1,
+    seed: int = 0,
+    first: Sequence[str] = ("<eos>",),
+    **options: Any,
+) -> tuple[WordVocabulary, Chunks]:
     """The words that occur, by decreasing frequency; equally frequent ones in the order of their first appearance.
 
     Args:
@@ -110,7 +128,7 @@ def seen_words(
         id_of[newline] = vocabulary.start_token
     del seen, word_list, counts
 
-    def finished(group):
+    def finished(group: _Group) -> tuple[str, np.ndarray]:
         stream, split, start, stop, rng = group
         numbered = spools[split].read(start, stop)
         if rng is not None:
@@ -118,7 +136,7 @@ def seen_words(
         tokens = id_of[numbered]
         return stream, _mark_both_ends(tokens, numbered == newline) if options["both_ends"] else tokens
 
-    def groups():
+    def groups() -> Iterator[_Group]:
         total = sum(spool.tokens * (passes if split == "train" else 1) for split, spool in spools.items())
         progress, done = Progress("writing", total, " tokens"), 0
         for split, spool in spools.items():
@@ -136,12 +154,16 @@ def seen_words(
     return vocabulary, words.in_order(finished, groups())
 
 
-def subword_pieces(text, vocab_size=None, model=None):
+def subword_pieces(
+    text: TextSource, vocab_size: int | None = None, model: bytes | None = None
+) -> tuple[SubwordVocabulary, Chunks]:
     """SentencePiece pieces, of a given model or of one trained on the first 40 million words of the training text.
 
     Models trained here keep spaces and newlines; a given model may not.
     """
     if model is None:
+        if vocab_size is None:
+            raise ValueError("give either the model or its vocab_size")
         numbers, counts, size = words.WordNumbers(), _Counts(), 0
         blocks = (item for item in text.blocks() if item[0] == "train")
         for split, ids in words.number_blocks(blocks, numbers):
@@ -156,7 +178,7 @@ def subword_pieces(text, vocab_size=None, model=None):
     return vocabulary, words.in_order(lambda item: (item[0], vocabulary.encode(item[1])), text.blocks())
 
 
-def xlnet_pieces(text, model):
+def xlnet_pieces(text: TextSource, model: bytes) -> tuple[XLNetVocabulary, Chunks]:
     """XLNet's pieces with its clean-up; blank lines, which part documents, become end-of-document tokens."""
     vocabulary = XLNetVocabulary(model)
     return vocabulary, words.in_order(lambda item: (item[0], vocabulary.encode_documents(item[1])), text.blocks())
@@ -165,10 +187,10 @@ def xlnet_pieces(text, model):
 class _Counts:
     """How often each number occurs in each split."""
 
-    def __init__(self):
-        self._counts = {}
+    def __init__(self) -> None:
+        self._counts: dict[str, np.ndarray] = {}
 
-    def add(self, split, numbers):
+    def add(self, split: str, numbers: np.ndarray) -> None:
         here = np.bincount(numbers)
         counts = self._counts.get(split, np.zeros(0, np.int64))
         if len(counts) < len(here):
@@ -176,7 +198,7 @@ class _Counts:
         counts[: len(here)] += here
         self._counts[split] = counts
 
-    def total(self, splits, size):
+    def total(self, splits: Iterable[str], size: int) -> np.ndarray:
         """Counts of numbers below `size`, in all these splits."""
         total = np.zeros(size, np.int64)
         for counts in (self._counts[split] for split in splits if split in self._counts):
@@ -184,15 +206,16 @@ class _Counts:
         return total
 
 
-def _most_common(total, rank, min_count=1):
+def _most_common(total: np.ndarray, rank: np.ndarray, min_count: int = 1) -> np.ndarray:
     """Numbers by decreasing frequency; equally frequent ones by `rank`."""
     order = np.lexsort((rank, -total))
     return order[total[order] >= min_count]
 
 
-def _symbols_by_frequency(arrays):
+def _symbols_by_frequency(arrays: Iterable[np.ndarray]) -> np.ndarray:
     """The values in arrays, by decreasing frequency; equally frequent ones in the order of first appearance."""
-    counts, rank = _Counts(), {}
+    counts = _Counts()
+    rank: dict[int, int] = {}
     for symbols in arrays:
         counts.add("all", symbols)
         for symbol in symbols[np.sort(np.unique(symbols, return_index=True)[1])].tolist():
@@ -204,20 +227,20 @@ def _symbols_by_frequency(arrays):
 class _Spool:
     """The numbers of a split in a file, and the positions at which they may be cut."""
 
-    def __init__(self, path):
+    def __init__(self, path: str):
         self._path, self._bounds = path, [0]
         open(path, "wb").close()
 
-    def add(self, numbers):
+    def add(self, numbers: np.ndarray) -> None:
         with open(self._path, "ab") as file:
-            file.write(np.ascontiguousarray(numbers, np.int32))
+            file.write(np.ascontiguousarray(numbers, np.int32).data)
         self._bounds.append(self._bounds[-1] + len(numbers))
 
     @property
-    def tokens(self):
+    def tokens(self) -> int:
         return self._bounds[-1]
 
-    def groups(self, size):
+    def groups(self, size: int) -> list[tuple[int, int]]:
         """[(start, stop)] of about `size` numbers."""
         groups, start = [], 0
         for stop in self._bounds[1:]:
@@ -226,11 +249,11 @@ class _Spool:
                 start = stop
         return groups
 
-    def read(self, start, stop):
+    def read(self, start: int, stop: int) -> np.ndarray:
         return np.fromfile(self._path, np.int32, stop - start, offset=4 * start)
 
 
-def _shuffle_lines(numbers, newline, rng):
+def _shuffle_lines(numbers: np.ndarray, newline: int, rng: np.random.Generator) -> np.ndarray:
     """Shuffles the lines of numbers [n]; a line ends with `newline`."""
     ends = np.flatnonzero(numbers == newline) + 1
     starts = np.concatenate([[0], ends[:-1]])
@@ -240,12 +263,12 @@ def _shuffle_lines(numbers, newline, rng):
     return numbers[np.arange(lengths.sum()) + np.repeat(starts[order] - new_starts, lengths)]
 
 
-def _mark_both_ends(tokens, is_end):
+def _mark_both_ends(tokens: np.ndarray, is_end: np.ndarray) -> np.ndarray:
     """Adds the line end at the start of each line: [a b / c /] -> [/ a b / / c /]."""
     return np.roll(np.repeat(tokens, np.where(is_end, 2, 1)), 1)
 
 
-def _trimmed(blocks):
+def _trimmed(blocks: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
     """Blocks without white space at both ends of a split; the blocks of a split must be consecutive."""
     last, waiting = None, b""
     for split, block in blocks:

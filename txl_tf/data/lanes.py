@@ -175,7 +175,7 @@ def training_batches(
             *(split, segments, slack, shards.tokens, 100 * slack / shards.tokens),
         )
 
-    def epoch_batches(epoch):
+    def epoch_batches(epoch: tf.Tensor) -> tf.data.Dataset:
         first = tf.where(epoch == step // segments, tf.constant(step % segments, tf.int64), 0)
         offset = tf.constant(0, tf.int64)
         if random_offset and slack:
@@ -183,7 +183,7 @@ def training_batches(
             offset = tf.random.stateless_uniform([], key, 0, slack + 1, dtype=tf.int64)
         steps, start = segments - first, offset + first * tgt_len
 
-        def lane_blocks(lane, block):
+        def lane_blocks(lane: tf.Tensor, block: int) -> tf.data.Dataset:
             return shards.read(epoch, start + lane * segments * tgt_len, steps * tgt_len, block)
 
         return _side_by_side(lane_blocks, lanes, steps, tgt_len, replicas_per_host)
@@ -213,7 +213,7 @@ def evaluation_batches(
     shards = _Shards(corpus, split)
     base, longer = divmod(shards.tokens, batch_size)
 
-    def lane_blocks(lane, block):
+    def lane_blocks(lane: tf.Tensor, block: int) -> tf.data.Dataset:
         start = lane * base + tf.minimum(lane, longer)
         targets = base - 1 + tf.cast(lane < longer, tf.int64)
         return shards.read(tf.constant(0, tf.int64), start, targets, block)
@@ -263,7 +263,7 @@ class _Shards:
             .take(last_record - first_record + 1)
         )
 
-        def cut(state, record):
+        def cut(state: tuple[tf.Tensor, ...], record: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]]:
             carried, skip, left = state
             tokens = tf.cast(tf.io.decode_raw(record, self._dtype), tf.int32)[skip : skip + left]
             left -= tf.size(tokens, out_type=tf.int64)
@@ -308,7 +308,7 @@ def _side_by_side(
     rows = len(lanes) // replicas
     segments = max(1, min(_BLOCK_TOKENS // len(lanes), _LANE_BLOCK_TOKENS) // tgt_len)
 
-    def cut(tokens):  # [R b, G T], G segments of each lane -> [G R, b, T]
+    def cut(tokens: tf.Tensor) -> tf.Tensor:  # [R b, G T], G segments of each lane -> [G R, b, T]
         tokens = tf.reshape(tokens, [replicas, rows, segments, tgt_len])
         return tf.reshape(tf.transpose(tokens, [2, 0, 1, 3]), [segments * replicas, rows, tgt_len])
 

@@ -4,6 +4,8 @@ A prepared corpus is a directory of TFRecord shards, the vocabulary's files and 
 last, and atomically: where there is a manifest, all files it names are complete.
 """
 
+from __future__ import annotations
+
 import concurrent.futures
 import dataclasses
 import functools
@@ -13,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf.data.vocabularies import load_vocabulary
+from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
 from txl_tf.errors import InputError
 from txl_tf.files import digest, read_json, write_atomically
 
@@ -77,7 +79,7 @@ class Corpus:
     request: dict[str, Any]
 
     @functools.cached_property
-    def vocabulary(self):
+    def vocabulary(self) -> Vocabulary:
         """The Vocabulary, read at first use. InputError if its file is missing or has changed."""
         for name, sha256 in self.files.items():
             path = self.path(name)
@@ -88,7 +90,7 @@ class Corpus:
         return load_vocabulary(self.data_dir, self.vocabulary_spec)
 
     @functools.cached_property
-    def fingerprint(self):
+    def fingerprint(self) -> str:
         """A short hash of the vocabulary and all tokens; copies of a corpus have the same."""
         layout = [self.dtype, self.record_tokens, self.shard_records]
         content = [self.vocab_size, self.vocabulary_spec, sorted(self.files.items()), layout]
@@ -96,28 +98,28 @@ class Corpus:
             content.append([name, split.tokens, [[shard.sha256 for shard in shards] for shards in split.passes]])
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
-    def path(self, name):
+    def path(self, name: str) -> str:
         """The path of a file of the corpus."""
         return tf.io.gfile.join(self.data_dir, name)
 
-    def split(self, name):
+    def split(self, name: str) -> Split:
         """The Split of this name; InputError lists those that exist."""
         if name not in self.splits:
             raise InputError(f"{self.data_dir} has no split {name!r}: it has {', '.join(self.splits)}")
         return self.splits[name]
 
-    def shards(self):
+    def shards(self) -> list[Shard]:
         """Every shard of every split."""
         return [shard for split in self.splits.values() for shards in split.passes for shard in shards]
 
-    def check_sizes(self):
+    def check_sizes(self) -> None:
         """Raises InputError if a shard is missing or its size differs from the manifest."""
         with concurrent.futures.ThreadPoolExecutor(
             32
         ) as pool:  # a request to a bucket is slow, and there may be a thousand shards
             list(pool.map(self._check_size, self.shards()))
 
-    def _check_size(self, shard):
+    def _check_size(self, shard: Shard) -> None:
         path = self.path(shard.file)
         try:
             size = tf.io.gfile.stat(path).length
@@ -126,7 +128,7 @@ class Corpus:
         if size != shard.bytes:
             raise InputError(f"{path} has {size:,} bytes, not {shard.bytes:,}: copy it again, or run prepare_data")
 
-    def check_content(self):
+    def check_content(self) -> None:
         """Reads every file of the corpus; InputError names the first whose checksum differs from the manifest."""
         self.check_sizes()
         for shard in self.shards():
@@ -136,7 +138,7 @@ class Corpus:
         _ = self.vocabulary
 
 
-def load_corpus(data_dir):
+def load_corpus(data_dir: str) -> Corpus:
     """Reads and checks the manifest of `data_dir`, and the sizes of all shards.
 
     Returns:
@@ -167,7 +169,7 @@ def load_corpus(data_dir):
     return corpus
 
 
-def write_manifest(corpus):
+def write_manifest(corpus: Corpus) -> None:
     """Writes manifest.json beside the shards, completely or not at all."""
     manifest = {"format": FORMAT, "version": VERSION, "fingerprint": corpus.fingerprint}
     manifest.update(dataclasses.asdict(corpus))
@@ -175,7 +177,7 @@ def write_manifest(corpus):
     write_atomically(corpus.path(FILE_NAME), json.dumps(manifest, indent=1) + "\n")
 
 
-def _from_json(data_dir, manifest):
+def _from_json(data_dir: str, manifest: dict[str, Any]) -> Corpus:
     splits = {}
     for name, split in manifest["splits"].items():
         passes = tuple(tuple(Shard(**shard) for shard in shards) for shards in split["passes"])

@@ -1,17 +1,21 @@
 """Prepares a corpus: reads text; writes TFRecord shards, vocabulary and manifest."""
 
+from __future__ import annotations
+
 import dataclasses
 import os
 import re
 import shutil
 import tempfile
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
 from txl_tf.choices import DATASETS, VOCABULARIES
 from txl_tf.data import encoding, manifest, records, sources
-from txl_tf.data.corpora import CORPORA
+from txl_tf.data.corpora import CORPORA, PublishedCorpus
+from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError, one_line
 from txl_tf.files import digest, read_bytes, read_lines
 
@@ -46,11 +50,11 @@ class Settings:
     seed: int = 0
 
     @property
-    def corpus(self):
+    def corpus(self) -> PublishedCorpus | None:
         """The PublishedCorpus, or None."""
         return CORPORA.get(self.dataset)
 
-    def check(self):
+    def check(self) -> None:
         """Raises InputError if a setting is missing or would be ignored."""
         own_words = self.vocab is None and self.corpus is not None and self.corpus.words is not None
         words = self.vocab == "words" or own_words
@@ -75,7 +79,9 @@ class Settings:
             raise InputError("--documents is for --dataset=text")
 
 
-def prepare(dataset, data_dir, *, overwrite=False, download_dir=None, **settings):
+def prepare(
+    dataset: str, data_dir: str, *, overwrite: bool = False, download_dir: str | None = None, **settings: Any
+) -> manifest.Corpus:
     """Prepares a corpus in `data_dir`, unless it is there already.
 
     The manifest is written last, so a preparation that is killed leaves no corpus. The next one reuses its downloads.
@@ -93,9 +99,9 @@ def prepare(dataset, data_dir, *, overwrite=False, download_dir=None, **settings
     Raises:
         InputError: the source is missing or wrong, settings contradict each other, or `data_dir` holds another corpus.
     """
-    settings = Settings(dataset, **settings)
-    settings.check()
-    request = dataclasses.asdict(settings)
+    wanted = Settings(dataset, **settings)
+    wanted.check()
+    request = dataclasses.asdict(wanted)
     if tf.io.gfile.exists(tf.io.gfile.join(data_dir, manifest.FILE_NAME)) and not overwrite:
         corpus = manifest.load_corpus(data_dir)
         if differing := [name for name, value in request.items() if corpus.request.get(name) != value]:
@@ -114,23 +120,24 @@ def prepare(dataset, data_dir, *, overwrite=False, download_dir=None, **settings
     shutil.rmtree(work_dir, ignore_errors=True)  # left by a preparation that was killed
     os.makedirs(work_dir)
     try:
-        text = _text(settings, os.path.expanduser(download_dir), work_dir)
-        vocabulary, chunks = _encode(settings, text, work_dir)
-        return _write(settings, data_dir, vocabulary, chunks)
+        text = _text(wanted, os.path.expanduser(download_dir), work_dir)
+        vocabulary, chunks = _encode(wanted, text, work_dir)
+        return _write(wanted, data_dir, vocabulary, chunks)
     finally:
         shutil.rmtree(work_dir)
 
 
-def _text(settings, download_dir, work_dir):
+def _text(settings: Settings, download_dir: str, work_dir: str) -> sources.TextSource:
     if settings.dataset == "python_stdlib":
         return sources.standard_library()
-    if settings.dataset == "text":
-        return sources.text_files(settings.source, settings.documents)
+    corpus = settings.corpus
+    if corpus is None:
+        return sources.text_files(settings.source or "", settings.documents)
     at_lines = settings.vocab not in (None, "bytes")
-    return settings.corpus.text(settings.dataset, settings.source, download_dir, work_dir, at_lines)
+    return corpus.text(settings.dataset, settings.source, download_dir, work_dir, at_lines)
 
 
-def _encode(settings, text, work_dir):
+def _encode(settings: Settings, text: sources.TextSource, work_dir: str) -> tuple[Vocabulary, encoding.Chunks]:
     """(vocabulary, chunks), see encoding.py."""
     corpus, vocab = settings.corpus, settings.vocab
     if vocab is None and corpus and corpus.encode:
@@ -139,7 +146,7 @@ def _encode(settings, text, work_dir):
         model = read_bytes(settings.vocab_file) if settings.vocab_file else None
         return encoding.subword_pieces(text, settings.vocab_size, model)
     if vocab == "xlnet":
-        return encoding.xlnet_pieces(text, read_bytes(settings.vocab_file))
+        return encoding.xlnet_pieces(text, read_bytes(settings.vocab_file or ""))
     if vocab == "chars":
         return encoding.seen_chars(text)
     if vocab == "words" or (vocab is None and corpus):
@@ -154,7 +161,7 @@ def _encode(settings, text, work_dir):
     return encoding.all_bytes(text)
 
 
-def _write(settings, data_dir, vocabulary, chunks):
+def _write(settings: Settings, data_dir: str, vocabulary: Vocabulary, chunks: encoding.Chunks) -> manifest.Corpus:
     dtype, writers = records.smallest_dtype(vocabulary.vocab_size), {}
     for stream, ids in chunks:
         if stream not in writers:
@@ -194,7 +201,7 @@ def _write(settings, data_dir, vocabulary, chunks):
     return manifest.load_corpus(data_dir)
 
 
-def _remove_old(data_dir):
+def _remove_old(data_dir: str) -> None:
     """Removes the files of an earlier preparation, the manifest first, since without it nothing else is read."""
     path = tf.io.gfile.join(data_dir, manifest.FILE_NAME)
     if tf.io.gfile.exists(path):

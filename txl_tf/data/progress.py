@@ -1,5 +1,7 @@
 """A progress bar on stderr: redrawn in place on a terminal, else a new line every 15 seconds."""
 
+from __future__ import annotations
+
 import sys
 import time
 
@@ -13,13 +15,13 @@ class Progress:
         unit: for display, such as "B".
     """
 
-    def __init__(self, title, total, unit):
+    def __init__(self, title: str, total: int, unit: str):
         self._title, self._total, self._unit = title, max(total, 1), unit
         self._start = self._shown = time.monotonic()
-        self._first = None
+        self._first: int | None = None
         self._terminal = sys.stderr.isatty()
 
-    def update(self, done):
+    def update(self, done: int) -> None:
         """Notes that `done` units are done; redraws at most every 0.2 seconds, or 15 without a terminal."""
         now = time.monotonic()
         if self._first is None:
@@ -28,14 +30,14 @@ class Progress:
             self._shown = now
             self._show(done, now)
 
-    def close(self):
+    def close(self) -> None:
         """Draws the finished bar."""
         if self._terminal:
             self._show(self._total, time.monotonic())
             sys.stderr.write("\n")
 
-    def _show(self, done, now):
-        speed = (done - self._first) / max(now - self._start, 1e-3)
+    def _show(self, done: int, now: float) -> None:
+        speed = (done - (self._first or 0)) / max(now - self._start, 1e-3)
         left = f", {(self._total - done) / speed:.0f} s left" if speed > 0 else ""
         share = min(done / self._total, 1)
         bar = "#" * round(30 * share) + "." * (30 - round(30 * share))

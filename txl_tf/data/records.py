@@ -5,6 +5,8 @@ record and the last shard of a stream are shorter. Token p is therefore in recor
 seeks by arithmetic. TFRecord adds a checksum to every record.
 """
 
+from __future__ import annotations
+
 import numpy as np
 import tensorflow as tf
 
@@ -15,7 +17,7 @@ RECORD_TOKENS = 1 << 14
 SHARD_RECORDS = 32
 
 
-def smallest_dtype(vocab_size):
+def smallest_dtype(vocab_size: int) -> str:
     """The name of the smallest type for ids below `vocab_size` among those that tf.io.decode_raw reads."""
     if vocab_size <= 1 << 8:
         return "uint8"
@@ -28,19 +30,27 @@ class ShardWriter:
     Call `add` with arrays of any length in order, then `close`. Tests use smaller sizes.
     """
 
-    def __init__(self, data_dir, name, dtype, record_tokens=RECORD_TOKENS, shard_records=SHARD_RECORDS):
+    def __init__(
+        self,
+        data_dir: str,
+        name: str,
+        dtype: str,
+        record_tokens: int = RECORD_TOKENS,
+        shard_records: int = SHARD_RECORDS,
+    ):
         self._data_dir, self._name = data_dir, name
         self._dtype = np.dtype(dtype).newbyteorder("<")
         self._record_tokens, self._shard_tokens = record_tokens, record_tokens * shard_records
-        self._pending, self._pending_tokens = [], 0
-        self._shards = []
+        self._pending: list[np.ndarray] = []
+        self._pending_tokens = 0
+        self._shards: list[manifest.Shard] = []
 
     @property
-    def tokens(self):
+    def tokens(self) -> int:
         """Number of tokens added so far."""
         return sum(shard.tokens for shard in self._shards) + self._pending_tokens
 
-    def add(self, tokens):
+    def add(self, tokens: np.ndarray) -> None:
         """Appends an array of ids [n]."""
         self._pending.append(np.asarray(tokens).astype(self._dtype))
         self._pending_tokens += len(tokens)
@@ -51,14 +61,14 @@ class ShardWriter:
                 self._write(stream[start : start + self._shard_tokens])
             self._pending, self._pending_tokens = [stream[whole:]], len(stream) - whole
 
-    def close(self):
+    def close(self) -> tuple[manifest.Shard, ...]:
         """Writes what is left. Returns the shards, a tuple of manifest.Shard."""
         if self._pending_tokens:
             self._write(np.concatenate(self._pending))
             self._pending, self._pending_tokens = [], 0
         return tuple(self._shards)
 
-    def _write(self, tokens):
+    def _write(self, tokens: np.ndarray) -> None:
         file = f"{self._name}-{len(self._shards):05d}.tfrecord"
         path = tf.io.gfile.join(self._data_dir, file)
         with tf.io.TFRecordWriter(path) as writer:

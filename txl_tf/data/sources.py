@@ -1,8 +1,11 @@
 """Finds the text of a corpus and reads it in blocks, so that memory does not grow with its size."""
 
+from __future__ import annotations
+
 import dataclasses
 import hashlib
 import sysconfig
+from collections.abc import Iterable, Iterator, Sequence
 
 import tensorflow as tf
 
@@ -40,7 +43,7 @@ class TextSource:
     pieces: tuple[Piece, ...]
     documents: str = "joined"
 
-    def blocks(self, utf8=True, end_lines=False):
+    def blocks(self, utf8: bool = True, end_lines: bool = False) -> Iterator[tuple[str, bytes]]:
         """Yields (split, bytes) of about BLOCK_BYTES, cut at ends of lines; the blocks of a split are in order.
 
         Every document ends in a blank line, which replaces newlines at its end.
@@ -56,7 +59,7 @@ class TextSource:
             progress.update(done)
         progress.close()
 
-    def _joined(self, utf8, end_lines):
+    def _joined(self, utf8: bool, end_lines: bool) -> Iterator[tuple[str, bytes]]:
         for piece in self.pieces:
             block = b"\n"
             for block in _read_blocks(piece, utf8):
@@ -64,9 +67,9 @@ class TextSource:
             if end_lines and not block.endswith(b"\n"):
                 yield piece.split, b"\n"
 
-    def _collected(self, utf8):
+    def _collected(self, utf8: bool) -> Iterator[tuple[str, bytes]]:
         """Joins documents, which can be short and whose splits alternate, to blocks."""
-        waiting = {}
+        waiting: dict[str, bytearray] = {}
         for split, block in self._documents(utf8):
             text = waiting.setdefault(split, bytearray())
             text += block
@@ -75,11 +78,11 @@ class TextSource:
         for split, text in waiting.items():
             yield split, bytes(text)
 
-    def size(self):
+    def size(self) -> int:
         """Bytes of all pieces."""
         return sum((tf.io.gfile.stat(p.path).length if p.stop is None else p.stop) - p.start for p in self.pieces)
 
-    def _documents(self, utf8):
+    def _documents(self, utf8: bool) -> Iterator[tuple[str, bytes]]:
         for piece in self.pieces:
             blocks = _read_blocks(piece, utf8)
             if self.documents == "file":
@@ -91,13 +94,13 @@ class TextSource:
                     yield drawn_split(f"{file}#{index}"), document
 
 
-def drawn_split(name):
+def drawn_split(name: str) -> str:
     """The split of a document, drawn from a hash of its name: 90% train, 5% valid, 5% test."""
     draw = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "little") % 100
     return "valid" if draw < 5 else "test" if draw < 10 else "train"
 
 
-def standard_library():
+def standard_library() -> TextSource:
     """The running interpreter's own standard library, without its tests: about 800 Python files, 13 MB.
 
     A file's split is drawn from its path inside the library, so that it is the same on every machine.
@@ -117,7 +120,7 @@ def standard_library():
     return TextSource(tuple(sorted(pieces, key=lambda piece: piece.path)), "file")
 
 
-def text_files(source, documents="file"):
+def text_files(source: str, documents: str = "file") -> TextSource:
     """The user's text: a file, a directory (all files below it) or a glob.
 
     Splits follow the first rule that applies:
@@ -135,14 +138,16 @@ def text_files(source, documents="file"):
         return TextSource(tuple(Piece("train", path) for path in paths), documents)
     named = [next((split for split in SPLITS if path.rsplit("/", 1)[-1].startswith(split)), None) for path in paths]
     if None not in named and set(named) == set(SPLITS):
-        return TextSource(tuple(Piece(split, path) for split, path in zip(named, paths, strict=True)), documents)
+        return TextSource(
+            tuple(Piece(split, path) for split, path in zip(named, paths, strict=True) if split), documents
+        )
     if len(paths) >= 40:
         root = paths[0][: min(_common(paths[0], path) for path in paths)]
         return TextSource(tuple(Piece(drawn_split(path[len(root) :]), path) for path in paths), documents)
     return TextSource(tuple(cut_by_bytes(paths, at_lines=True)), documents)
 
 
-def find_files(source):
+def find_files(source: str) -> list[str]:
     """The files that a --source means, sorted; InputError if there are none."""
     if tf.io.gfile.isdir(source):
         found = [tf.io.gfile.join(folder, file) for folder, _, files in tf.io.gfile.walk(source) for file in files]
@@ -154,7 +159,7 @@ def find_files(source):
     return sorted(found)
 
 
-def cut_by_bytes(paths, at_lines):
+def cut_by_bytes(paths: Sequence[str], at_lines: bool) -> list[Piece]:
     """Cuts the files, joined to one text, into splits: the last 5% of bytes are test, the 5% before them valid.
 
     Args:
@@ -176,7 +181,7 @@ def cut_by_bytes(paths, at_lines):
     return pieces
 
 
-def _line_start(path, position):
+def _line_start(path: str, position: int) -> int:
     """The next start of a line from `position` on, or of a character if no line starts within 64 KiB."""
     with tf.io.gfile.GFile(path, "rb") as file:
         file.seek(position - 1)
@@ -185,7 +190,7 @@ def _line_start(path, position):
     return position - 1 + (near.find(b"\n") + 1 or character)
 
 
-def _read_blocks(piece, utf8):
+def _read_blocks(piece: Piece, utf8: bool) -> Iterator[bytes]:
     """Yields the bytes of a piece, cut at ends of lines; without lines at spaces, else between characters."""
     position, rest = piece.start, b""
     with tf.io.gfile.GFile(piece.path, "rb") as file:
@@ -211,7 +216,7 @@ def _read_blocks(piece, utf8):
         yield rest
 
 
-def _check_utf8(block, path, start):
+def _check_utf8(block: bytes, path: str, start: int) -> None:
     try:
         block.decode()
     except UnicodeDecodeError as error:
@@ -220,7 +225,7 @@ def _check_utf8(block, path, start):
         ) from None
 
 
-def _character_end(block):
+def _character_end(block: bytes) -> int:
     """The end of the last complete UTF-8 character of a block; the block's length if it is not UTF-8."""
     for cut in range(len(block), max(len(block) - 4, 0), -1):
         if block[cut - 1] & 0xC0 != 0x80:  # the first byte of a character gives its length
@@ -230,7 +235,7 @@ def _character_end(block):
     return len(block)
 
 
-def _end_document(blocks):
+def _end_document(blocks: Iterable[bytes]) -> Iterator[bytes]:
     """The blocks of a document with DOCUMENT_END in place of newlines at its end; nothing if it is empty."""
     newlines, empty = b"", True
     for block in blocks:
@@ -243,7 +248,7 @@ def _end_document(blocks):
         yield DOCUMENT_END
 
 
-def _blank_line_documents(blocks):
+def _blank_line_documents(blocks: Iterable[bytes]) -> Iterator[bytes]:
     """The documents between blank lines, each with DOCUMENT_END at its end."""
     rest = b""
     for block in blocks:
@@ -253,7 +258,7 @@ def _blank_line_documents(blocks):
         yield rest.strip(b"\n") + DOCUMENT_END
 
 
-def _common(first, second):
+def _common(first: str, second: str) -> int:
     """The length of the folders that two paths share at their start."""
     shared = 0
     for a, b in zip(first.split("/"), second.split("/"), strict=False):

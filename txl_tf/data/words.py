@@ -7,9 +7,13 @@ calls, so threads use all cores.
 Two words with the same hash would get the same number: for 3 million words the probability is 1 in 4 million.
 """
 
+from __future__ import annotations
+
 import collections
 import concurrent.futures
 import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,8 +21,12 @@ _WORD, _SPACE, _LINE_END, _MAYBE_SPACE = range(4)
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _LENGTH_MULTIPLIER = np.uint64(0xD6E8FEB86659FD93)
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Key = TypeVar("Key")
 
-def _classes():
+
+def _classes() -> bytes:
     """A table for bytes.translate: the class of each byte. str.split() splits at spaces, some of several bytes."""
     classes = np.full(256, _WORD, np.uint8)
     classes[[9, 11, 12, 13, 0x1C, 0x1D, 0x1E, 0x1F, 32]] = _SPACE
@@ -32,7 +40,7 @@ _WIDE_SPACES = [chr(code).encode() for code in (0x85, 0xA0, 0x1680, *range(0x200
 _WIDE_SPACES += [chr(code).encode() for code in (0x205F, 0x3000)]
 
 
-def split_words(block):
+def split_words(block: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Finds the tokens of a text: the words of str.split(), and every newline as a token of its own.
 
     Args:
@@ -60,7 +68,7 @@ def split_words(block):
     return text, starts, lengths, _hashes(text, starts, lengths)
 
 
-def _hashes(text, starts, lengths):
+def _hashes(text: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """uint64 [n], never 0. Different words of the same length up to 8 bytes have different hashes."""
     eight_bytes = np.ndarray(len(text) - 7, "<u8", text, strides=(1,))  # at every byte
     keep = ~np.uint64(0) >> (np.uint64(64) - np.uint64(8) * np.arange(1, 9, dtype=np.uint64))
@@ -85,11 +93,11 @@ class WordNumbers:
     Several threads may run `look_up` while one thread runs `number`.
     """
 
-    def __init__(self):
-        self.words = []
+    def __init__(self) -> None:
+        self.words: list[bytes] = []
         self._make_table(1 << 16, np.zeros(0, np.uint64))
 
-    def look_up(self, hashes):
+    def look_up(self, hashes: np.ndarray) -> np.ndarray:
         """The numbers of hashes [n]; -1 for new ones."""
         shift, keys, numbers = self._table
         slots = (hashes >> shift).astype(np.int64)
@@ -104,7 +112,9 @@ class WordNumbers:
             place, slots = place[~match & (here != 0)], slots[~match & (here != 0)]
         return found
 
-    def number(self, text, starts, lengths, hashes, found):
+    def number(
+        self, text: np.ndarray, starts: np.ndarray, lengths: np.ndarray, hashes: np.ndarray, found: np.ndarray
+    ) -> np.ndarray:
         """Numbers the words that `look_up` did not find; returns the numbers of all, [n]."""
         missing = np.flatnonzero(found < 0)
         if not missing.size:
@@ -124,12 +134,12 @@ class WordNumbers:
         self._insert(new[order])
         return found
 
-    def _make_table(self, size, hashes):
+    def _make_table(self, size: int, hashes: np.ndarray) -> None:
         table = (np.uint64(65 - size.bit_length()), np.zeros(size, np.uint64), np.empty(size, np.int32))
         self._fill(table, hashes, np.arange(len(hashes), dtype=np.int32))
         self._table, self._known = table, hashes
 
-    def _insert(self, hashes):
+    def _insert(self, hashes: np.ndarray) -> None:
         known = np.concatenate([self._known, hashes])
         if len(known) * 2 > len(self._table[1]):
             self._make_table(1 << (2 * len(known)).bit_length(), known)
@@ -137,7 +147,7 @@ class WordNumbers:
             self._fill(self._table, hashes, np.arange(len(self._known), len(known), dtype=np.int32))
             self._known = known
 
-    def _fill(self, table, hashes, values):
+    def _fill(self, table: tuple[np.uint64, np.ndarray, np.ndarray], hashes: np.ndarray, values: np.ndarray) -> None:
         shift, keys, numbers = table
         slots = (hashes >> shift).astype(np.int64)
         while hashes.size:
@@ -150,11 +160,11 @@ class WordNumbers:
             hashes, values, slots = hashes[lost], values[lost], (slots[lost] + 1) & (len(keys) - 1)
 
 
-def in_order(function, items, workers=None):
+def in_order(function: Callable[[Item], Result], items: Iterable[Item], workers: int | None = None) -> Iterator[Result]:
     """map(function, items) in threads, with results in order and only a few items in memory."""
     workers = workers or min(os.cpu_count() or 1, 8)
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        under_way = collections.deque()
+        under_way: collections.deque[concurrent.futures.Future[Result]] = collections.deque()
         for item in items:
             under_way.append(pool.submit(function, item))
             if len(under_way) > workers + 1:
@@ -163,10 +173,10 @@ def in_order(function, items, workers=None):
             yield under_way.popleft().result()
 
 
-def number_blocks(blocks, numbers):
+def number_blocks(blocks: Iterable[tuple[Key, bytes]], numbers: WordNumbers) -> Iterator[tuple[Key, np.ndarray]]:
     """Yields (key, numbers int32 [n]) for (key, text) blocks in order, on all cores; `numbers` is a WordNumbers."""
 
-    def work(item):
+    def work(item: tuple[Key, bytes]) -> tuple[Key, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         key, block = item
         text, starts, lengths, hashes = split_words(block)
         return key, text, starts, lengths, hashes, numbers.look_up(hashes)

@@ -3,13 +3,16 @@
 Shapes: B texts, W hypotheses of each, P the longest prompt, V vocabulary, E end tokens.
 """
 
+from __future__ import annotations
+
 import typing
+from typing import Any
 
 import tensorflow as tf
 
 from txl_tf.distribute import has_xla
 from txl_tf.errors import InputError
-from txl_tf.inference.generate import CHUNK
+from txl_tf.inference.generate import CHUNK, Generator, Layout
 from txl_tf.models.transformer_xl.cached import Cache
 
 
@@ -46,7 +49,7 @@ class BeamSearch(tf.Module):
         InputError: no hypothesis at all.
     """
 
-    def __init__(self, generator, size, jit_compile=True):
+    def __init__(self, generator: Generator, size: int, jit_compile: bool = True):
         super().__init__(name="beam_search")
         if size < 1:
             raise InputError(f"beam_size={size} must be at least 1")
@@ -57,7 +60,9 @@ class BeamSearch(tf.Module):
         self.decode = tf.function(self.decode, jit_compile=jit_compile and has_xla(), autograph=False)
         self.search = tf.function(self.search, input_signature=signature, autograph=False)
 
-    def search(self, prompts, lengths, max_tokens, ends, length_penalty):
+    def search(
+        self, prompts: tf.Tensor, lengths: tf.Tensor, max_tokens: tf.Tensor, ends: tf.Tensor, length_penalty: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Continues prompts of any lengths, each as if it were alone.
 
         Args:
@@ -74,7 +79,7 @@ class BeamSearch(tf.Module):
         at = tf.range(chunks * CHUNK)
         makes = (at >= first[:, None]) & (at < first[:, None] + max_tokens)
 
-        def body(i, beams, tokens, parents):
+        def body(i: tf.Tensor, beams: Beams, tokens: tf.TensorArray, parents: tf.TensorArray) -> tuple[Any, ...]:
             here = slice(i * CHUNK, (i + 1) * CHUNK)
             n = tf.minimum(CHUNK, layout.steps - i * CHUNK)
             chosen, origins, beams = self.decode(
@@ -91,7 +96,9 @@ class BeamSearch(tf.Module):
         within = tf.range(max_tokens) < (beams.lengths - tf.cast(beams.ended, tf.int32))[..., None]
         return tf.where(within, made, -1), beams.scores
 
-    def decode(self, beams, given, makes, n, ends, length_penalty):
+    def decode(
+        self, beams: Beams, given: tf.Tensor, makes: tf.Tensor, n: tf.Tensor, ends: tf.Tensor, length_penalty: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, Beams]:
         """Takes n steps, at most CHUNK: each reads a token in every lane and chooses the W best hypotheses.
 
         Args:
@@ -109,7 +116,7 @@ class BeamSearch(tf.Module):
         batch_size = tf.shape(given)[0]
         stay = tf.broadcast_to(tf.range(self.size), [batch_size, self.size])
 
-        def body(i, beams, tokens, parents):
+        def body(i: tf.Tensor, beams: Beams, tokens: tf.Tensor, parents: tf.Tensor) -> tuple[Any, ...]:
             read = tf.where(given[:, i, None] >= 0, given[:, i, None], beams.last)
             hidden, cache = self.generator.decoder(tf.reshape(read, [-1, 1]), beams.cache, kernels)
             log_prob = tf.cast(self.generator.model.log_prob(hidden[:, 0]), tf.float32)
@@ -131,23 +138,25 @@ class BeamSearch(tf.Module):
         state = tf.while_loop(lambda i, *_: i < n, body, (0, beams, nothing, nothing))
         return state[2], state[3], state[1]
 
-    def _begin(self, layout):
+    def _begin(self, layout: Layout) -> Beams:
         """The Beams after the whole segments of a Layout; the W lanes of a text are alike."""
         nothing = self.generator.begin(layout.segments[:, :0])
         cache = self.generator.read_on(nothing, layout.segments, layout.own).cache
-        rings = tf.nest.map_structure(lambda ring: tf.repeat(ring, self.size, axis=0), (cache.keys, cache.values))
+        keys, values = tf.nest.map_structure(
+            lambda ring: tf.repeat(ring, self.size, axis=0), (cache.keys, cache.values)
+        )
         shape = [tf.shape(layout.own)[0], self.size]
         # One hypothesis; the others come when it branches.
         scores = tf.where(tf.range(self.size) == 0, 0.0, -float("inf"))
         return Beams(
-            Cache(*rings, cache.start, tf.repeat(cache.length, self.size)),
+            Cache(keys, values, cache.start, tf.repeat(cache.length, self.size)),
             last=tf.zeros(shape, tf.int32),
             scores=tf.broadcast_to(scores, shape),
             lengths=tf.zeros(shape, tf.int32),
             ended=tf.zeros(shape, tf.bool),
         )
 
-    def _best(self, beams, log_prob, ends, length_penalty):
+    def _best(self, beams: Beams, log_prob: tf.Tensor, ends: tf.Tensor, length_penalty: tf.Tensor) -> Chosen:
         """The W best of all continuations, given log-probabilities [B, W, V] of the next token."""
         vocab_size = log_prob.shape[-1]
         # What has ended has one continuation, itself, under token 0.
@@ -167,7 +176,7 @@ class BeamSearch(tf.Module):
             ended=ended | tf.reduce_any(token[..., None] == ends, axis=-1),
         )
 
-    def _move(self, cache, parent):
+    def _move(self, cache: Cache, parent: tf.Tensor) -> Cache:
         """The Cache whose lanes are those of `parent` [B, W]."""
         texts = tf.shape(parent)[0]
         lanes = tf.reshape(parent + self.size * tf.range(texts)[:, None], [-1])
@@ -187,12 +196,12 @@ class Chosen(typing.NamedTuple):
     ended: tf.Tensor
 
 
-def _chunk(piece):
+def _chunk(piece: tf.Tensor) -> tf.Tensor:
     """[B, CHUNK], the width known."""
     return tf.reshape(piece, [-1, CHUNK])
 
 
-def _trace_back(tokens, parents):
+def _trace_back(tokens: tf.Tensor, parents: tf.Tensor) -> tf.Tensor:
     """The tokens of the hypotheses that are left at the end.
 
     Args:
@@ -204,7 +213,7 @@ def _trace_back(tokens, parents):
     size = parents.shape[2]
     last = tf.broadcast_to(tf.range(size), tf.shape(parents)[1:])
 
-    def step(place, chosen):
+    def step(place: tuple[tf.Tensor, tf.Tensor], chosen: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         token, parent = chosen
         return tf.gather(parent, place[0], batch_dims=1), tf.gather(token, place[0], batch_dims=1)
 

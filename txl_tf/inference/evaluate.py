@@ -76,7 +76,7 @@ class Evaluator:
             self._scorer.refresh()
         iterator, state, texts, scores = iter(self._batches), self._initial_state(), [], []
         total, tokens, done = 0.0, 0, 0
-        timed_tokens, start = 0, None
+        timed_tokens, start = 0, 0.0
         while done < self._data.steps:
             n = min(STEPS_PER_CALL, self._data.steps - done) if done else 1  # the first step compiles: it is not timed
             with named_read_errors(self._corpus):
@@ -86,7 +86,7 @@ class Evaluator:
             if record:
                 texts.append(targets)
                 scores.append(-nll)
-            if start is None:
+            if done == n:  # after the first call
                 start = time.perf_counter()
             else:
                 timed_tokens += count

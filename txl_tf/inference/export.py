@@ -18,14 +18,18 @@ jit_compile=False since the TPU's server compiles what it runs; strings stay on 
 `write` be called rather than `generate`. None of this has been run on a TPU.
 """
 
+from __future__ import annotations
+
 import json
+from collections.abc import Sequence
 
 import tensorflow as tf
 
+from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.files import write_atomically
 from txl_tf.inference import samplers
-from txl_tf.inference.generate import Draft, mark
+from txl_tf.inference.generate import Draft, Generator, mark
 from txl_tf.inference.sampling import Choice, value_specs
 from txl_tf.inference.score import score_tokens
 from txl_tf.models.transformer_xl.cached import Cache
@@ -101,12 +105,12 @@ class ServedModel(tf.Module):
         vocabulary: a Vocabulary.
     """
 
-    def __init__(self, generator, vocabulary):
+    def __init__(self, generator: Generator, vocabulary: Vocabulary):
         super().__init__(name="served_model")
         self.generator = generator
         self.vocabulary = vocabulary
 
-    def signatures(self):
+    def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
         """The functions by name, as `tf.saved_model.save` wants them."""
         texts, numbers = tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int32)
         count = tf.TensorSpec([], tf.int32)
@@ -142,7 +146,9 @@ class ServedModel(tf.Module):
             for function, specs in inputs.items()
         }
 
-    def generate(self, prompts, max_tokens, seeds, stop, **sampling):
+    def generate(
+        self, prompts: tf.Tensor, max_tokens: tf.Tensor, seeds: tf.Tensor, stop: tf.Tensor, **sampling: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
         """The signature `generate`; see README. sampling: its settings."""
         choice = Choice(seeds, sampling)
         with tf.control_dependencies([*_checks(tf.size(prompts), max_tokens, choice), _check_stop(stop)]):
@@ -155,7 +161,7 @@ class ServedModel(tf.Module):
         tokens = self.generator.generate(padded, tf.maximum(lengths, 1), max_tokens, choice)
         return {"texts": _until_stop(self.vocabulary.decode_tensor(tokens), stop), "tokens": tokens}
 
-    def score(self, texts):
+    def score(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `score`; see README."""
         ids = self.vocabulary.encode_tensor(texts)
         lengths = tf.cast(ids.row_lengths(), tf.int32)
@@ -168,7 +174,7 @@ class ServedModel(tf.Module):
             "total": tf.cast(tf.reduce_sum(tf.cast(log_probs, tf.float64), axis=1), tf.float32),
         }
 
-    def encode(self, texts):
+    def encode(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `encode`; see README."""
         ids = self.vocabulary.encode_tensor(texts)
         return {
@@ -177,24 +183,36 @@ class ServedModel(tf.Module):
             "start_token": tf.constant(self.vocabulary.start_token, tf.int32),
         }
 
-    def decode(self, tokens):
+    def decode(self, tokens: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `decode`; see README."""
         with tf.control_dependencies([self._check_tokens(tokens)]):
             return {"texts": self.vocabulary.decode_tensor(tf.identity(tokens))}
 
-    def initial_cache(self, batch_size):
+    def initial_cache(self, batch_size: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `initial_cache`; see README."""
         draft = self.generator.begin(tf.zeros([batch_size, 0], tf.int32))
         return self._pack(draft.cache, draft.seen)
 
-    def step(self, tokens, keys, values, length, seen):
+    def step(
+        self, tokens: tf.Tensor, keys: tf.Tensor, values: tf.Tensor, length: tf.Tensor, seen: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
         """The signature `step`; see README."""
         with tf.control_dependencies([self._check_tokens(tokens)]):
             log_probs, cache = self.generator.read(tokens, self._unpack(keys, values, length))
             seen = mark(seen, tokens)
         return {"log_probs": log_probs} | self._pack(cache, seen)
 
-    def write(self, tokens, keys, values, length, seen, max_tokens, seeds, **sampling):
+    def write(
+        self,
+        tokens: tf.Tensor,
+        keys: tf.Tensor,
+        values: tf.Tensor,
+        length: tf.Tensor,
+        seen: tf.Tensor,
+        max_tokens: tf.Tensor,
+        seeds: tf.Tensor,
+        **sampling: tf.Tensor,
+    ) -> dict[str, tf.Tensor]:
         """The signature `write`; see README. sampling: its settings."""
         batch_size, t_len = tf.shape(tokens)[0], tf.shape(tokens)[1]
         choice = Choice(seeds, sampling)
@@ -204,31 +222,31 @@ class ServedModel(tf.Module):
         made, draft = self.generator.write(draft, tokens, tf.fill([batch_size], t_len), max_tokens, choice)
         return {"made": made} | self._pack(draft.cache, draft.seen)
 
-    def _check_tokens(self, tokens):
+    def _check_tokens(self, tokens: tf.Tensor) -> tf.Operation:
         vocab_size = self.generator.model.config.vocab_size
         allowed = (tokens >= 0) & (tokens < vocab_size)
         return tf.debugging.assert_equal(allowed, True, f"tokens must be from 0 to {vocab_size - 1}")
 
-    def _pack(self, cache, seen):
+    def _pack(self, cache: Cache, seen: tf.Tensor) -> dict[str, tf.Tensor]:
         """A Cache as tensors whose rows are independent: keys and values [B, N, H, M, d], oldest first."""
         slots, m_len = self.generator.decoder.slots, self.generator.decoder.reach.mem_len
 
-        def pack(rings):
+        def pack(rings: Sequence[tf.Tensor]) -> tf.Tensor:
             return tf.stack([tf.roll(ring, -cache.start, axis=2)[:, :, slots - m_len :] for ring in rings], axis=1)
 
         return {"keys": pack(cache.keys), "values": pack(cache.values), "length": cache.length, "seen": seen}
 
-    def _unpack(self, keys, values, length):
+    def _unpack(self, keys: tf.Tensor, values: tf.Tensor, length: tf.Tensor) -> Cache:
         spare = self.generator.decoder.slots - self.generator.decoder.reach.mem_len
 
-        def unpack(rings):
+        def unpack(rings: tf.Tensor) -> tuple[tf.Tensor, ...]:
             padded = tf.pad(rings, [[0, 0]] * 3 + [[spare, 0], [0, 0]])
             return tuple(tf.unstack(padded, axis=1))
 
         return Cache(unpack(keys), unpack(values), start=tf.constant(0), length=length)
 
 
-def export(generator, vocabulary, export_dir, unit):
+def export(generator: Generator, vocabulary: Vocabulary, export_dir: str, unit: str) -> None:
     """Writes the SavedModel, a README.md that describes its signatures, and sampling.json, their settings of sampling.
 
     Args:
@@ -274,7 +292,7 @@ def export(generator, vocabulary, export_dir, unit):
         write_atomically(tf.io.gfile.join(export_dir, file_name), text)
 
 
-def _checks(batch_size, max_tokens, choice):
+def _checks(batch_size: tf.Tensor, max_tokens: tf.Tensor, choice: Choice) -> list[tf.Operation]:
     """Assertions whose messages a client of the SavedModel reads."""
     return [
         tf.debugging.assert_greater(max_tokens, 0, "max_tokens must be at least 1"),
@@ -288,14 +306,14 @@ def _checks(batch_size, max_tokens, choice):
     ]
 
 
-def _check_stop(stop):
+def _check_stop(stop: tf.Tensor) -> tf.Operation:
     return tf.debugging.assert_equal(tf.strings.length(stop) > 0, True, "stop strings must not be empty")
 
 
-def _until_stop(texts, stop):
+def _until_stop(texts: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
     """Strings [B], each up to the first of the strings `stop` [n] that it has."""
 
-    def shorten(i, ends):
+    def shorten(i: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         before = tf.strings.split(texts, stop[i], maxsplit=1).to_tensor()[:, 0]
         return i + 1, tf.minimum(ends, tf.strings.length(before))
 

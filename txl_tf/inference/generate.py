@@ -9,14 +9,19 @@ those that are made one by one, each of which sees M + 1 keys.
 Shapes: B texts, P the longest prompt, S tokens in a segment, M memory slots, V vocabulary.
 """
 
+from __future__ import annotations
+
 import functools
 import typing
+from typing import Any
 
 import tensorflow as tf
 
 from txl_tf.distribute import has_xla
 from txl_tf.inference.sampling import Choice, sample, uniform
 from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder
+from txl_tf.models.transformer_xl.config import Reach
+from txl_tf.models.transformer_xl.model import TransformerXL
 
 CHUNK = 64
 """Tokens that one compiled call can make; the cache is copied once per call, not per token."""
@@ -62,7 +67,7 @@ class Generator(tf.Module):
         jit_compile: whether the inner steps are compiled by XLA.
     """
 
-    def __init__(self, model, reach, segment=64, jit_compile=True):
+    def __init__(self, model: TransformerXL, reach: Reach, segment: int = 64, jit_compile: bool = True):
         super().__init__(name="generator")
         self.model = model
         self.segment = segment
@@ -80,11 +85,11 @@ class Generator(tf.Module):
         self.begin = plain(self.begin, input_signature=[ids])
         self.generate = plain(self.generate, input_signature=[ids, rows, count, Choice.spec()])
 
-    def initial_cache(self, batch_size):
+    def initial_cache(self, batch_size: int | tf.Tensor) -> Cache:
         """The Cache before any text."""
         return self.decoder.initial_cache(batch_size)
 
-    def read_segments(self, tokens, own, cache):
+    def read_segments(self, tokens: tf.Tensor, own: tf.Tensor, cache: Cache) -> Cache:
         """Reads whole segments.
 
         Args:
@@ -97,23 +102,23 @@ class Generator(tf.Module):
         """
         segments = tf.shape(tokens)[1] // self.segment
 
-        def body(i, cache):
+        def body(i: tf.Tensor, cache: Cache) -> tuple[tf.Tensor, Cache]:
             _, new = self.read_segment(self.cut(tokens, i), cache)
             reads = i >= segments - own
             return i + 1, tf.cond(tf.reduce_all(reads), lambda: new, lambda: self._where(reads, new, cache))
 
         return tf.while_loop(lambda i, _: i < segments, body, (0, cache))[1]
 
-    def _where(self, reads, new, old):
+    def _where(self, reads: tf.Tensor, new: Cache, old: Cache) -> Cache:
         """The Cache after a segment, with what it had before, moved on to the new start, where `reads` [B] is false."""
 
-        def choose(new, old):
+        def choose(new: tf.Tensor, old: tf.Tensor) -> tf.Tensor:
             return tf.where(reads[:, None, None, None], new, tf.roll(old, self.segment, axis=2))
 
         keys, values = tf.nest.map_structure(choose, (new.keys, new.values), (old.keys, old.values))
         return Cache(keys, values, new.start, tf.where(reads, new.length, old.length))
 
-    def read(self, tokens, cache):
+    def read(self, tokens: tf.Tensor, cache: Cache) -> tuple[tf.Tensor, Cache]:
         """Reads any number of tokens: whole segments first, then one by one.
 
         Args:
@@ -127,15 +132,15 @@ class Generator(tf.Module):
         segments = t_len // self.segment
         pieces = tf.TensorArray(tf.float32, segments + t_len % self.segment, infer_shape=False)
 
-        def read(piece, i, cache, pieces):
+        def read(piece: tf.Tensor, i: tf.Tensor, cache: Cache, pieces: tf.TensorArray) -> tuple[Any, ...]:
             hidden, cache = self.read_segment(piece, cache)
             log_prob = tf.cast(self.model.log_prob(hidden), tf.float32)
             return i + 1, cache, pieces.write(i, tf.transpose(log_prob, [1, 0, 2]))
 
-        def segment(i, *state):
+        def segment(i: tf.Tensor, *state: Any) -> tuple[Any, ...]:
             return read(self.cut(tokens, i), i, *state)
 
-        def single(i, *state):
+        def single(i: tf.Tensor, *state: Any) -> tuple[Any, ...]:
             at = i + segments * (self.segment - 1)
             return read(tf.reshape(tokens[:, at], [-1, 1]), i, *state)
 
@@ -144,19 +149,19 @@ class Generator(tf.Module):
         log_prob_TxBxV = tf.ensure_shape(pieces.concat(), [None, None, self.model.config.vocab_size])
         return tf.transpose(log_prob_TxBxV, [1, 0, 2]), cache
 
-    def begin(self, tokens):
+    def begin(self, tokens: tf.Tensor) -> Draft:
         """Reads the beginning of texts, whole segments: int32 [B, n S], n >= 0 -> a Draft."""
         batch_size, segments = tf.shape(tokens)[0], tf.shape(tokens)[1] // self.segment
         unseen = tf.zeros([batch_size, self.model.config.vocab_size], tf.bool)
         draft = Draft(self.initial_cache(batch_size), tf.zeros([batch_size], tf.int32), unseen)
         return self.read_on(draft, tokens, tf.fill([batch_size], segments))
 
-    def read_on(self, draft, tokens, own):
+    def read_on(self, draft: Draft, tokens: tf.Tensor, own: tf.Tensor) -> Draft:
         """The Draft after whole segments, int32 [B, n S], the last `own` [B] of them each text's own: see `Layout`."""
         cache = self.read_segments(tokens, own, draft.cache)
         return draft._replace(cache=cache, seen=mark(draft.seen, tokens))
 
-    def generate(self, prompts, lengths, max_tokens, choice):
+    def generate(self, prompts: tf.Tensor, lengths: tf.Tensor, max_tokens: tf.Tensor, choice: Choice) -> tf.Tensor:
         """Continues prompts of any lengths, each as if it were alone.
 
         Args:
@@ -170,7 +175,9 @@ class Generator(tf.Module):
         """
         return self.write(self.begin(prompts[:, :0]), prompts, lengths, max_tokens, choice)[0]
 
-    def write(self, draft, tokens, lengths, max_tokens, choice):
+    def write(
+        self, draft: Draft, tokens: tf.Tensor, lengths: tf.Tensor, max_tokens: tf.Tensor, choice: Choice
+    ) -> tuple[tf.Tensor, Draft]:
         """Reads on in texts and continues them.
 
         Whole segments are read first; then every row reads its own next token while it has one, else the token that
@@ -188,7 +195,7 @@ class Generator(tf.Module):
         layout = self.lay_out(tokens, lengths, max_tokens)
         chunks = tf.shape(layout.given)[1] // CHUNK
 
-        def body(i, draft, made):
+        def body(i: tf.Tensor, draft: Draft, made: tf.TensorArray) -> tuple[Any, ...]:
             piece = tf.reshape(layout.given[:, i * CHUNK : (i + 1) * CHUNK], [-1, CHUNK])
             chosen, draft = self.decode(draft, piece, tf.minimum(CHUNK, layout.steps - i * CHUNK), choice)
             return i + 1, draft, made.write(i, tf.transpose(chosen))
@@ -199,7 +206,7 @@ class Generator(tf.Module):
         places = layout.first[:, None] + tf.range(max_tokens)
         return tf.gather(tf.transpose(made.concat()), places, batch_dims=1), draft
 
-    def lay_out(self, prompts, lengths, max_tokens):
+    def lay_out(self, prompts: tf.Tensor, lengths: tf.Tensor, max_tokens: tf.Tensor) -> Layout:
         """The Layout of prompts; arguments as for `generate`."""
         own = (lengths - 1) // self.segment
         read = own * self.segment
@@ -211,7 +218,7 @@ class Generator(tf.Module):
         given = tf.where(behind <= first[:, None], tf.gather(prompts, places, batch_dims=1), -1)
         return Layout(tf.gather(prompts, tf.maximum(ahead, 0), batch_dims=1), own, given, first, steps)
 
-    def decode(self, draft, given, n, choice):
+    def decode(self, draft: Draft, given: tf.Tensor, n: tf.Tensor, choice: Choice) -> tuple[tf.Tensor, Draft]:
         """Takes n steps, at most CHUNK: each reads a token and chooses the next.
 
         Args:
@@ -225,7 +232,7 @@ class Generator(tf.Module):
         """
         kernels = self.decoder.kernels()
 
-        def body(i, draft, made):
+        def body(i: tf.Tensor, draft: Draft, made: tf.Tensor) -> tuple[Any, ...]:
             token = tf.where(given[:, i] >= 0, given[:, i], draft.last)
             seen = mark(draft.seen, token[:, None])
             hidden, cache = self.decoder(token[:, None], draft.cache, kernels)
@@ -237,16 +244,16 @@ class Generator(tf.Module):
         _, draft, made = tf.while_loop(lambda i, *_: i < n, body, (0, draft, tf.zeros_like(given)))
         return made, draft
 
-    def cut(self, tokens, i):
+    def cut(self, tokens: tf.Tensor, i: int | tf.Tensor) -> tf.Tensor:
         """Segment i of int32 [B, n S]: [B, S]."""
         return tf.reshape(tokens[:, i * self.segment : (i + 1) * self.segment], [-1, self.segment])
 
-    def _draft_spec(self):
+    def _draft_spec(self) -> Draft:
         seen = tf.TensorSpec([None, self.model.config.vocab_size], tf.bool)
         return Draft(self.decoder.cache_spec(), tf.TensorSpec([None], tf.int32), seen)
 
 
-def mark(seen, tokens):
+def mark(seen: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
     """`seen` [B, V], true also for tokens [B, n]."""
     rows = tf.broadcast_to(tf.range(tf.shape(tokens)[0])[:, None], tf.shape(tokens))
     places = tf.stack([rows, tokens], axis=-1)

@@ -5,21 +5,30 @@
 >>> lm.score("import os\\n").total
 """
 
+from __future__ import annotations
+
 import codecs
 import functools
 import typing
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.inference.beam import BeamSearch
 from txl_tf.inference.generate import CHUNK, Generator
-from txl_tf.inference.sampling import Sampling
+from txl_tf.inference.sampling import Choice, Sampling
 from txl_tf.inference.score import score_tokens
 from txl_tf.model_dir import load_trained
+from txl_tf.models.transformer_xl.config import Reach, TransformerXLRunConfig
+from txl_tf.models.transformer_xl.model import TransformerXL
 
 STREAM_TOKENS = 16  # at most so many between two pieces of streamed text
+
+_Texts = list[str] | tuple[str, ...]  # a str is a Sequence[str], too
 
 
 class Score(typing.NamedTuple):
@@ -50,7 +59,7 @@ class LanguageModel:
         reach: a Reach; None: the model's. `load` says what it is without same_length.
     """
 
-    def __init__(self, model, vocabulary, reach=None):
+    def __init__(self, model: TransformerXL, vocabulary: Vocabulary, reach: Reach | None = None):
         self.model = model
         self.vocabulary = vocabulary
         self.generator = Generator(model, reach or model.config.reach)
@@ -63,7 +72,7 @@ class LanguageModel:
         )
 
     @classmethod
-    def load(cls, model_dir, checkpoint="latest", **reach):
+    def load(cls, model_dir: str, checkpoint: str = "latest", **reach: Any) -> LanguageModel:
         """The model of a directory that training wrote, with the reach it is evaluated with.
 
         Args:
@@ -78,10 +87,36 @@ class LanguageModel:
             InputError: there is no trained model.
         """
         trained = load_trained(model_dir, checkpoint=checkpoint)
-        _, reach = trained.config.for_evaluation(**reach)
-        return cls(trained.model, trained.vocabulary, reach)
+        if not isinstance(trained.config, TransformerXLRunConfig):
+            raise InputError(f"{model_dir} is no Transformer-XL: only such models generate and score text")
+        _, evaluated_with = trained.config.for_evaluation(**reach)
+        return cls(trained.model, trained.vocabulary, evaluated_with)
 
-    def generate(self, prompts, max_tokens=200, *, seed=0, stop=(), **sampling):
+    @typing.overload
+    def generate(
+        self, prompts: str, max_tokens: int = ..., *, seed: int = ..., stop: Sequence[str] = ..., **sampling: float
+    ) -> str: ...
+
+    @typing.overload
+    def generate(
+        self,
+        prompts: _Texts,
+        max_tokens: int = ...,
+        *,
+        seed: int | Sequence[int] = ...,
+        stop: Sequence[str] = ...,
+        **sampling: float,
+    ) -> list[str]: ...
+
+    def generate(
+        self,
+        prompts: str | Sequence[str],
+        max_tokens: int = 200,
+        *,
+        seed: int | Sequence[int] = 0,
+        stop: Sequence[str] = (),
+        **sampling: float,
+    ) -> str | list[str]:
         """Continues one prompt or several at once.
 
         Args:
@@ -98,7 +133,7 @@ class LanguageModel:
             InputError: settings out of range.
         """
         single = isinstance(prompts, str)
-        texts = [prompts] if single else list(prompts)
+        texts = _as_list(prompts)
         if not texts:
             return []
         choice = _choice(max_tokens, seed, len(texts), stop, sampling)
@@ -107,7 +142,37 @@ class LanguageModel:
         texts = ["".join(_until_stop([self.vocabulary.decode(row)], stop)) for row in made.numpy()]
         return texts[0] if single else texts
 
-    def search(self, prompts, max_tokens=200, *, beam_size=4, length_penalty=0.0, stop=()):
+    @typing.overload
+    def search(
+        self,
+        prompts: str,
+        max_tokens: int = ...,
+        *,
+        beam_size: int = ...,
+        length_penalty: float = ...,
+        stop: Sequence[str] = ...,
+    ) -> list[Hypothesis]: ...
+
+    @typing.overload
+    def search(
+        self,
+        prompts: _Texts,
+        max_tokens: int = ...,
+        *,
+        beam_size: int = ...,
+        length_penalty: float = ...,
+        stop: Sequence[str] = ...,
+    ) -> list[list[Hypothesis]]: ...
+
+    def search(
+        self,
+        prompts: str | Sequence[str],
+        max_tokens: int = 200,
+        *,
+        beam_size: int = 4,
+        length_penalty: float = 0.0,
+        stop: Sequence[str] = (),
+    ) -> list[Hypothesis] | list[list[Hypothesis]]:
         """Looks for the most likely continuations of one prompt, or of each of several, by beam search.
 
         Args:
@@ -123,7 +188,7 @@ class LanguageModel:
             InputError: settings out of range, or a stop string that is not one token.
         """
         single = isinstance(prompts, str)
-        texts = [prompts] if single else list(prompts)
+        texts = _as_list(prompts)
         _check_request(max_tokens, stop)
         ends = [self.vocabulary.encode(string) for string in stop]
         for string, ids in zip(stop, ends, strict=True):
@@ -145,12 +210,14 @@ class LanguageModel:
         ]
         return found[0] if single else found
 
-    def stream(self, prompt, max_tokens=200, *, seed=0, stop=(), **sampling):
+    def stream(
+        self, prompt: str, max_tokens: int = 200, *, seed: int = 0, stop: Sequence[str] = (), **sampling: float
+    ) -> Iterator[str]:
         """Yields the continuation of a prompt piece by piece as it is made; arguments as for `generate`."""
         choice = _choice(max_tokens, seed, 1, stop, sampling)
         return _until_stop(self._stream(self._encode_prompt(prompt), max_tokens, choice), stop)
 
-    def _stream(self, ids, max_tokens, choice):
+    def _stream(self, ids: np.ndarray, max_tokens: int, choice: Choice) -> Iterator[str]:
         whole = (len(ids) - 1) // self.generator.segment * self.generator.segment
         draft = self.generator.begin(tf.constant(ids[None, :whole]))
         rest = ids[whole:]  # one token at least, at most a segment
@@ -169,13 +236,19 @@ class LanguageModel:
         if piece := text.decode(b"", final=True):
             yield piece
 
-    def score(self, texts):
+    @typing.overload
+    def score(self, texts: str) -> Score: ...
+
+    @typing.overload
+    def score(self, texts: _Texts) -> list[Score]: ...
+
+    def score(self, texts: str | Sequence[str]) -> Score | list[Score]:
         """How likely a text is, or each of several: a Score or a list of them.
 
         The first token's probability is that after the vocabulary's start token.
         """
         single = isinstance(texts, str)
-        encoded = [self.vocabulary.encode(text) for text in ([texts] if single else texts)]
+        encoded = [self.vocabulary.encode(text) for text in _as_list(texts)]
         if not encoded:
             return []
         log_probs = self._score(*self._pad(encoded)).numpy()
@@ -185,11 +258,11 @@ class LanguageModel:
         ]
         return scores[0] if single else scores
 
-    def _encode_prompt(self, text):
+    def _encode_prompt(self, text: str) -> np.ndarray:
         ids = np.asarray(self.vocabulary.encode(text), np.int32)
         return ids if len(ids) else np.array([self.vocabulary.start_token], np.int32)
 
-    def _pad(self, rows):
+    def _pad(self, rows: Sequence[np.ndarray]) -> tuple[tf.Tensor, tf.Tensor]:
         lengths = np.array([len(row) for row in rows], np.int32)
         padded = np.zeros([len(rows), lengths.max()], np.int32)
         for row, ids in zip(padded, rows, strict=True):
@@ -197,21 +270,27 @@ class LanguageModel:
         return tf.constant(padded), tf.constant(lengths)
 
 
-def _choice(max_tokens, seed, count, stop, sampling):
+def _as_list(texts: str | Sequence[str]) -> list[str]:
+    return [texts] if isinstance(texts, str) else list(texts)
+
+
+def _choice(
+    max_tokens: int, seed: int | Sequence[int], count: int, stop: Sequence[str], sampling: dict[str, float]
+) -> Choice:
     """The Choice for `count` texts, from one seed for all or one for each."""
     _check_request(max_tokens, stop)
     seeds = np.broadcast_to(np.asarray(seed, np.int64), [count])
     return Sampling(**sampling).choice((seeds & 0x7FFFFFFF).astype(np.int32))
 
 
-def _check_request(max_tokens, stop):
+def _check_request(max_tokens: int, stop: Sequence[str]) -> None:
     if max_tokens < 1:
         raise InputError(f"max_tokens={max_tokens} must be at least 1")
     if isinstance(stop, str) or not all(stop):
         raise InputError(f"stop={stop!r} must be a list of strings that are not empty")
 
 
-def _until_stop(pieces, stop):
+def _until_stop(pieces: Iterable[str], stop: Sequence[str]) -> Iterator[str]:
     """The pieces of a text up to the first stop string; what may be the beginning of one is held back."""
     longest = max(map(len, stop), default=1)
     held = ""

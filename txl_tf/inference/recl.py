@@ -6,17 +6,23 @@ with c, on the positions that are hardest for the group with c: comparing with t
 keeps a weak model from looking as if it gained more because it has more to gain.
 """
 
+from __future__ import annotations
+
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from txl_tf.data.lanes import evaluation_batches
+from txl_tf.data.manifest import Corpus
 from txl_tf.errors import InputError
+from txl_tf.inference.generate import Generator
 from txl_tf.inference.score import score_tokens
 
 
-def relative_gains(losses, top_r=0.1):
+def relative_gains(losses: npt.ArrayLike, top_r: float = 0.1) -> np.ndarray:
     """The relative gain of every model from each context length to the next.
 
     With l_m(c, t) the loss of model m at position t given c tokens of context (appendix C):
@@ -50,7 +56,9 @@ def relative_gains(losses, top_r=0.1):
     return np.stack(gains, axis=1)
 
 
-def effective_context_lengths(losses, context_lengths, top_r=0.1, threshold=0.01):
+def effective_context_lengths(
+    losses: npt.ArrayLike, context_lengths: Sequence[int], top_r: float = 0.1, threshold: float = 0.01
+) -> list[int]:
     """RECL: the longest context from which a model still gains, relative to its group.
 
     The context grows from each length to the next for as long as the relative gain is at least `threshold`.
@@ -73,7 +81,13 @@ def effective_context_lengths(losses, context_lengths, top_r=0.1, threshold=0.01
     return [lengths[int(np.argmin(np.append(row >= threshold, False)))] for row in gains]
 
 
-def context_losses(generator, tokens, positions, context_lengths, batch_size=16):
+def context_losses(
+    generator: Generator,
+    tokens: np.ndarray,
+    positions: np.ndarray,
+    context_lengths: Sequence[int],
+    batch_size: int = 16,
+) -> np.ndarray:
     """A model's loss at some positions of a text, given no more than so many tokens of context.
 
     Every position is predicted afresh: an empty cache reads the c tokens before it. (Memory carried along would let a
@@ -100,7 +114,9 @@ def context_losses(generator, tokens, positions, context_lengths, batch_size=16)
     return losses
 
 
-def draw_positions(corpus, split, count, longest, seed=0):
+def draw_positions(
+    corpus: Corpus, split: str, count: int, longest: int, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """Positions of a split to compare models at: (its tokens int32 [n], positions [count]).
 
     Raises:

@@ -1,10 +1,14 @@
 """A text sample of a model in training."""
 
+from __future__ import annotations
+
 import tensorflow as tf
 
 from txl_tf.data.lanes import evaluation_batches
+from txl_tf.data.manifest import Corpus
 from txl_tf.inference.generate import Generator
 from txl_tf.inference.sampling import Sampling
+from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
 
 PROMPT_TOKENS, SAMPLE_TOKENS, TEMPERATURE, SEED = 64, 200, 0.8, 0
@@ -22,7 +26,7 @@ class Sampler:
         jit_compile: as for `Generator`.
     """
 
-    def __init__(self, model, corpus, reach, jit_compile=True):
+    def __init__(self, model: TransformerXL, corpus: Corpus, reach: Reach, jit_compile: bool = True):
         self._model = model
         self._vocabulary = corpus.vocabulary
         inputs, _ = next(iter(evaluation_batches(corpus, "valid", 1, PROMPT_TOKENS)))
@@ -32,7 +36,7 @@ class Sampler:
             self._generator = Generator(self._copy, reach, jit_compile=jit_compile)
         self.prompt = self._vocabulary.decode(self._ids[0])
 
-    def __call__(self):
+    def __call__(self) -> str:
         """The continuation of `prompt`."""
         with tf.device("CPU"):
             self._copy.set_weights(self._model.get_weights())

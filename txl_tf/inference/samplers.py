@@ -13,7 +13,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 from txl_tf.errors import InputError
 
@@ -24,13 +25,16 @@ FLOAT32_MAX = 3.4028234663852886e38
 class _TensorFlow:
     """TensorFlow, loaded when it is first used."""
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         import tensorflow
 
         return getattr(tensorflow, name)
 
 
-tf = _TensorFlow()
+if TYPE_CHECKING:
+    import tensorflow as tf
+else:
+    tf = _TensorFlow()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +83,7 @@ class Setting:
         if isinstance(value, bool) or not isinstance(value, wanted):
             raise InputError(f"{self.name}={value!r} must be of type {self.kind.__name__}; {self.help}")
         most = (INT32_MAX if self.kind is int else FLOAT32_MAX) if self.high is None else self.high
+        value = cast("float", value)  # numbers.Real does not say that it compares with float
         above = value > self.low if self.above_low else value >= self.low
         if not (above and value <= most):  # NaN is neither
             type_limit = f" and fit {self.kind.__name__}32" if self.high is None and not value <= most else ""
@@ -91,13 +96,13 @@ class Setting:
         return above & (value <= (value.dtype.max if self.high is None else self.high))
 
 
-def _repetition_penalty(logits, seen, penalty):
+def _repetition_penalty(logits: tf.Tensor, seen: tf.Tensor, penalty: tf.Tensor) -> tf.Tensor:
     """Keskar et al. 2019 (arXiv 1909.05858), section 4.1."""
     penalised = tf.where(logits > 0, logits / penalty, logits * penalty)
     return tf.where(seen, tf.maximum(penalised, logits.dtype.min), logits)
 
 
-def _temperature(logits, seen, temperature):
+def _temperature(logits: tf.Tensor, seen: tf.Tensor, temperature: tf.Tensor) -> tf.Tensor:
     del seen
     divided = logits / tf.where(temperature > 0, temperature, 1.0)  # the draw knows what 0 means
     largest = tf.reduce_max(logits, axis=-1, keepdims=True)
@@ -105,27 +110,27 @@ def _temperature(logits, seen, temperature):
     return tf.where(logits < largest, divided, tf.maximum(divided, logits.dtype.min))
 
 
-def _top_k(logits, seen, k):
+def _top_k(logits: tf.Tensor, seen: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
     del seen
     descending = tf.sort(logits, direction="DESCENDING")
     kept = tf.range(logits.shape[-1]) < tf.where(k > 0, k, logits.shape[-1])
     return _at_least(logits, _smallest(descending, kept))
 
 
-def _top_p(logits, seen, p):
+def _top_p(logits: tf.Tensor, seen: tf.Tensor, p: tf.Tensor) -> tf.Tensor:
     """Nucleus sampling: Holtzman et al. 2019 (arXiv 1904.09751)."""
     del seen
     descending = tf.sort(logits, direction="DESCENDING")
     return _at_least(logits, _smallest(descending, _reach(tf.nn.softmax(descending), p)))
 
 
-def _min_p(logits, seen, p):
+def _min_p(logits: tf.Tensor, seen: tf.Tensor, p: tf.Tensor) -> tf.Tensor:
     """Nguyen et al. 2024 (arXiv 2407.01082)."""
     del seen
     return _at_least(logits, tf.reduce_max(logits, axis=-1, keepdims=True) + tf.math.log(p))
 
 
-def _typical(logits, seen, p):
+def _typical(logits: tf.Tensor, seen: tf.Tensor, p: tf.Tensor) -> tf.Tensor:
     """Locally typical sampling: Meister et al. 2022 (arXiv 2202.00666)."""
     del seen
     log_prob = tf.nn.log_softmax(logits)
@@ -138,17 +143,17 @@ def _typical(logits, seen, p):
     return tf.where(distance <= tf.reduce_max(farthest, axis=-1, keepdims=True), logits, -float("inf"))
 
 
-def _reach(probability, p):
+def _reach(probability: tf.Tensor, p: tf.Tensor) -> tf.Tensor:
     """Which of the probabilities [B, V], in their order, are needed to reach p: the first always, all for 1."""
     reached = tf.cumsum(probability, axis=-1, exclusive=True)  # rounding may make it 1 before the last
     return (reached < p) | (tf.range(probability.shape[-1]) == 0) | (p >= 1)
 
 
-def _smallest(descending, kept):
+def _smallest(descending: tf.Tensor, kept: tf.Tensor) -> tf.Tensor:
     return tf.reduce_min(tf.where(kept, descending, float("inf")), axis=-1, keepdims=True)
 
 
-def _at_least(logits, smallest):
+def _at_least(logits: tf.Tensor, smallest: tf.Tensor) -> tf.Tensor:
     """Logits [B, V] with -inf for those below `smallest` [B, 1]; equal ones stay together."""
     return tf.where(logits >= smallest, logits, -float("inf"))
 
@@ -218,7 +223,7 @@ def names() -> tuple[str, ...]:
     return tuple(setting.name for setting in SETTINGS)
 
 
-def checked(given: dict[str, object]) -> dict[str, int | float]:
+def checked(given: Mapping[str, object]) -> dict[str, int | float]:
     """A value for every setting: those that are given, checked, and the defaults of the others.
 
     Raises:
@@ -244,7 +249,7 @@ def transform(logits: tf.Tensor, seen: tf.Tensor, values: dict[str, tf.Tensor]) 
     for setting in SETTINGS:
         value = values[setting.name]
 
-        def apply(logits=logits, setting=setting, value=value):
+        def apply(logits: tf.Tensor = logits, setting: Setting = setting, value: tf.Tensor = value) -> tf.Tensor:
             return setting.transform(logits, seen, value)
 
         if setting.sorts:

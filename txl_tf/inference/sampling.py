@@ -5,6 +5,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from txl_tf.inference import samplers
@@ -47,7 +48,7 @@ class Sampling:
         """The values as scalar tensors, by name."""
         return {name: tf.constant(self.values[name], spec.dtype) for name, spec in value_specs().items()}
 
-    def choice(self, seeds: Sequence[int]) -> Choice:
+    def choice(self, seeds: Sequence[int] | np.ndarray) -> Choice:
         """The `Choice` of these settings with int32 seeds [B]."""
         return Choice(tf.constant(seeds, tf.int32), self.tensors())
 
@@ -91,8 +92,8 @@ def uniform(seeds: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.bitwise.right_shift(bits, tf.constant(8, tf.uint32)), tf.float32) * 2.0**-24
 
 
-def _mix(bits):
-    def fold(bits, shift):
+def _mix(bits: tf.Tensor) -> tf.Tensor:
+    def fold(bits: tf.Tensor, shift: int) -> tf.Tensor:
         return tf.bitwise.bitwise_xor(bits, tf.bitwise.right_shift(bits, tf.constant(shift, tf.uint32)))
 
     bits = fold(bits, 16) * tf.constant(0x7FEB352D, tf.uint32)

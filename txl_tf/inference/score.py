@@ -1,9 +1,18 @@
 """Log-probabilities of given token sequences."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow as tf
 
+from txl_tf.inference.generate import Generator
+from txl_tf.models.transformer_xl.cached import Cache
 
-def score_tokens(generator, tokens, lengths, start_token):
+
+def score_tokens(
+    generator: Generator, tokens: tf.Tensor, lengths: tf.Tensor, start_token: int | tf.Tensor
+) -> tf.Tensor:
     """The log-probability of every token of each text, the first one's given `start_token`.
 
     The texts, `start_token` in front, are read in whole segments: where the generator's reach has no same_length, as
@@ -29,7 +38,7 @@ def score_tokens(generator, tokens, lengths, start_token):
 
     dtype = tf.float64 if generator.model.compute_dtype == "float64" else tf.float32
 
-    def body(i, cache, scores):
+    def body(i: tf.Tensor, cache: Cache, scores: tf.TensorArray) -> tuple[Any, ...]:
         hidden, cache = generator.read_segment(generator.cut(inputs, i), cache)
         nll = generator.model.nll(hidden, generator.cut(targets, i))
         return i + 1, cache, scores.write(i, -tf.transpose(nll))

@@ -76,7 +76,7 @@ class LearnedAbsoluteAttention(AbsoluteAttention):
     learns_through_memory = True
     options = ("max_klen",)
 
-    def __init__(self, n_head: int, d_head: int, *, max_klen: int, **kwargs):
+    def __init__(self, n_head: int, d_head: int, *, max_klen: int, **kwargs: typing.Any):
         super().__init__(n_head, d_head, **kwargs)
         if not max_klen or max_klen < 1:
             raise ValueError(f"LearnedAbsoluteAttention: max_klen must be positive, got {max_klen}")

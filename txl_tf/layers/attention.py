@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf.layers.dropout import dropout
-from txl_tf.layers.memory_attention import MemoryAttention, PositionDropout
+from txl_tf.layers.memory_attention import HiddenShape, MemoryAttention, PositionDropout
 from txl_tf.layers.relative import key_distances, sinusoids
 
 
@@ -61,7 +61,7 @@ class RelMultiHeadAttention(MemoryAttention):
         clamp_len: int = -1,
         same_length: bool = False,
         bidirectional: bool = False,
-        **kwargs,
+        **kwargs: typing.Any,
     ):
         super().__init__(n_head, d_head, **kwargs)
         self.own_biases = own_biases
@@ -69,7 +69,7 @@ class RelMultiHeadAttention(MemoryAttention):
         self.same_length = same_length
         self.bidirectional = bidirectional
 
-    def build(self, hidden_shape, mems_shape=None) -> None:
+    def build(self, hidden_shape: HiddenShape, mems_shape: HiddenShape | None = None) -> None:
         """Creates the projections for inputs [B, T, D]."""
         super().build(hidden_shape)
         if self.own_biases:

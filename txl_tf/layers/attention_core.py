@@ -5,6 +5,8 @@ Shapes: B batch, H heads, T queries, K keys, d = d_head.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 from txl_tf.layers import platform, scopes
@@ -156,7 +158,7 @@ def weighted_values(
     accurate = tf.float64 if score.dtype == tf.float64 else tf.float32
 
     @tf.custom_gradient
-    def run(score: tf.Tensor, value: tf.Tensor):
+    def run(score: tf.Tensor, value: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]:
         hide = tf.where(mask, tf.zeros([], accurate), tf.constant(MASKED, accurate))
         masked = tf.cast(score, accurate) + hide
         weight = tf.exp(masked - tf.reduce_max(masked, axis=-1, keepdims=True))

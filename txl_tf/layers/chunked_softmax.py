@@ -3,7 +3,9 @@
 Shapes: N tokens, D = d_model, S ids in the cluster, E their embedding's width, C = chunk_size.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -16,24 +18,24 @@ class Cluster(NamedTuple):
     projection: tf.Tensor | None  # [E, D]; None: E == D
 
 
-def cluster_logits(hidden, cluster):
+def cluster_logits(hidden: tf.Tensor, cluster: Cluster) -> tf.Tensor:
     """[.., D] -> logits [.., S]: matmuls in the dtype of `hidden`, the result float32 at least."""
     if cluster.projection is not None:
         hidden = tf.matmul(hidden, tf.cast(cluster.projection, hidden.dtype), transpose_b=True)
     return _logits(hidden, cluster.table, cluster.bias)
 
 
-def _logits(embedded, table, bias):
+def _logits(embedded: tf.Tensor, table: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     product = tf.matmul(embedded, tf.cast(table, embedded.dtype), transpose_b=True)
     dtype = _loss_dtype(product.dtype)
     return tf.cast(product, dtype) + tf.cast(bias, dtype)
 
 
-def _loss_dtype(compute_dtype):
+def _loss_dtype(compute_dtype: tf.DType) -> tf.DType:
     return tf.float64 if compute_dtype == tf.float64 else tf.float32
 
 
-def default_chunk_size(tokens):
+def default_chunk_size(tokens: int | None) -> int:
     """C for N tokens, or for an unknown number of them (None).
 
     A sixteenth: what the official TPU scripts, which drop what is more, hold ready for a tail at most (160 or 176 of
@@ -42,7 +44,9 @@ def default_chunk_size(tokens):
     return 64 if tokens is None else max(16, tokens // 16)
 
 
-def chunked_nll(hidden, labels, cluster, chunk_size):
+def chunked_nll(
+    hidden: tf.Tensor, labels: tf.Tensor, cluster: Cluster, chunk_size: int | None
+) -> tuple[tf.Tensor, tf.Tensor]:
     """-log softmax(logits)[label] for the tokens of this cluster, 0 for all others.
 
     The cluster's tokens are taken C at a time: the first C always, the others, if there are more, by a while loop that
@@ -69,15 +73,15 @@ def chunked_nll(hidden, labels, cluster, chunk_size):
     own_first = tf.pad(own_first, [[0, chunk_size]])  # the last chunk may reach past the end
 
     @tf.custom_gradient
-    def run(hidden, table, bias, *projection):
+    def run(hidden: tf.Tensor, table: tf.Tensor, bias: tf.Tensor, *projection: tf.Tensor) -> tuple[Any, Any]:
         # Casts stand outside the loops, to be done once.
         table_SxE = tf.cast(table, hidden.dtype)
         projection_ExD = [tf.cast(p, hidden.dtype) for p in projection]
 
-        def more(start, *_):
+        def more(start: tf.Tensor, *_: tf.Tensor) -> tf.Tensor:
             return start < count
 
-        def chunk(start):
+        def chunk(start: tf.Tensor) -> tuple[tf.Tensor, ...]:
             """The C tokens from `start`: rows in N, whether the cluster's own, labels, and each stage of the logits."""
             rows_C = tf.slice(own_first, [start], [chunk_size])
             own_C = start + tf.range(chunk_size) < count
@@ -87,7 +91,7 @@ def chunked_nll(hidden, labels, cluster, chunk_size):
                 embedded_CxE = tf.matmul(hidden_CxD, p, transpose_b=True)
             return rows_C, own_C, label_C, hidden_CxD, embedded_CxE, _logits(embedded_CxE, table_SxE, bias)
 
-        def forward(start, nll_N, lse_N):
+        def forward(start: int | tf.Tensor, nll_N: tf.Tensor, lse_N: tf.Tensor) -> tuple[tf.Tensor, ...]:
             rows_C, own_C, label_C, _, _, logits_CxS = chunk(start)
             lse_C = tf.reduce_logsumexp(logits_CxS, -1)
             nll_C = lse_C - tf.gather(logits_CxS, label_C, batch_dims=1)
@@ -98,8 +102,14 @@ def chunked_nll(hidden, labels, cluster, chunk_size):
         zeros_N = tf.zeros_like(labels, _loss_dtype(hidden.dtype))
         _, nll_N, lse_N = tf.while_loop(more, forward, forward(0, zeros_N, zeros_N))
 
-        def gradient(d_hidden, d_nll_N):
-            def backward(start, d_hidden, d_table, d_bias, *d_projection):
+        def gradient(d_hidden: tf.Tensor, d_nll_N: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            def backward(
+                start: int | tf.Tensor,
+                d_hidden: tf.Tensor,
+                d_table: tf.Tensor,
+                d_bias: tf.Tensor,
+                *d_projection: tf.Tensor,
+            ) -> tuple[tf.Tensor, ...]:
                 rows_C, own_C, label_C, hidden_CxD, embedded_CxE, logits_CxS = chunk(start)
                 # In rows of other tokens the softmax must come out as 0 too: their logits may be anything.
                 lse_C = tf.where(own_C, tf.gather(lse_N, rows_C), float("inf"))

@@ -5,13 +5,17 @@ Ids are sorted by falling frequency. `cutoffs` (c1 < c2 < ..) cut them into clus
 with div_val == 1 one table serves them all.
 """
 
+from __future__ import annotations
+
 import itertools
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 
-def cluster_of(ids, cutoffs):
+def cluster_of(ids: tf.Tensor, cutoffs: Sequence[int]) -> tf.Tensor:
     """The cluster each id falls in: int32, the shape of `ids`; 0 for the head (and for negative ids)."""
     return sum((tf.cast(ids >= cutoff, tf.int32) for cutoff in cutoffs), tf.zeros_like(ids, tf.int32))
 
@@ -29,16 +33,16 @@ class ClusteredLayer(keras.layers.Layer):
 
     def __init__(
         self,
-        vocab_size,
-        d_model,
+        vocab_size: int,
+        d_model: int,
         *,
-        d_embed=None,
-        cutoffs=(),
-        div_val=1,
-        proj_same_dim=True,
-        init_std=0.02,
-        proj_init_std=0.01,
-        **kwargs,
+        d_embed: int | None = None,
+        cutoffs: Sequence[int] = (),
+        div_val: int = 1,
+        proj_same_dim: bool = True,
+        init_std: float = 0.02,
+        proj_init_std: float = 0.01,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.vocab_size = vocab_size
@@ -59,7 +63,7 @@ class ClusteredLayer(keras.layers.Layer):
         tables = [(vocab_size, self.d_embed)] if self._one_table else zip(self.sizes, self.widths, strict=True)
         self.table_shapes = tuple(tables)
 
-    def _check(self):
+    def _check(self) -> None:
         for name in ("vocab_size", "d_model", "d_embed", "div_val"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
@@ -75,24 +79,26 @@ class ClusteredLayer(keras.layers.Layer):
                 f"{self.div_val}**{len(self.cutoffs)} = {smallest}, or nothing is left for the last cluster"
             )
 
-    def _add_tables(self):
+    def _add_tables(self) -> list[keras.Variable]:
         return [
             self._add(f"table_{i}", shape, keras.initializers.RandomNormal(stddev=self.init_std))
             for i, shape in enumerate(self.table_shapes)
         ]
 
-    def _add_projection(self, i):
+    def _add_projection(self, i: int) -> keras.Variable | None:
         """The [width, d_model] projection of a cluster; None where the official code has none."""
         if self.widths[i] == self.d_model and (self._one_table or not self.proj_same_dim):
             return None
         initializer = keras.initializers.RandomNormal(stddev=self.proj_init_std)
         return self._add(f"projection_{i}", (self.widths[i], self.d_model), initializer)
 
-    def _add(self, name, shape, initializer):
+    def _add(
+        self, name: str, shape: tuple[int, ...], initializer: str | keras.initializers.Initializer
+    ) -> keras.Variable:
         # No autocast: a lookup in a bfloat16 copy would first copy the whole table.
         return self.add_weight(name=name, shape=shape, initializer=initializer, autocast=False)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         names = ["vocab_size", "d_model", "d_embed", "cutoffs", "div_val", "proj_same_dim", "init_std", "proj_init_std"]
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}

@@ -12,7 +12,7 @@ from txl_tf.layers.absolute_attention import AbsoluteAttention, LearnedAbsoluteA
 from txl_tf.layers.attention import RelMultiHeadAttention
 from txl_tf.layers.dropout import TIME, dropout, split_seed
 from txl_tf.layers.feed_forward import FeedForward
-from txl_tf.layers.memory_attention import Kernels, KeyValueRing, MemoryAttention
+from txl_tf.layers.memory_attention import HiddenShape, Kernels, KeyValueRing, MemoryAttention
 from txl_tf.layers.segment_attention import SegmentAttention
 from txl_tf.layers.shaw_attention import ShawAttention
 
@@ -70,7 +70,7 @@ class DecoderLayer(keras.layers.Layer):
         max_klen: int | None = None,
         init_std: float = 0.02,
         layer_norm_epsilon: float = 1e-5,
-        **kwargs,
+        **kwargs: typing.Any,
     ):
         super().__init__(**kwargs)
         self.dropout = dropout
@@ -116,7 +116,7 @@ class DecoderLayer(keras.layers.Layer):
             epsilon=layer_norm_epsilon, dtype=policy, name="feed_forward_norm"
         )
 
-    def build(self, hidden_shape, mems_shape=None) -> None:
+    def build(self, hidden_shape: HiddenShape, mems_shape: HiddenShape | None = None) -> None:
         """Builds the sublayers for inputs [B, T, D]."""
         for layer in (self.attention, self.attention_norm, self.feed_forward, self.feed_forward_norm):
             layer.build(hidden_shape)

@@ -50,12 +50,6 @@ def step_seeds(seed: tf.Tensor, step: tf.Tensor, lanes: tf.Tensor) -> Seeds:
     return Seeds(shared, _numbered_seeds(shared, lanes))
 
 
-def _numbered_seeds(seed: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
-    """The seeds int32 [.., 2] of some numbers, int [..], under a seed int32 [2]."""
-    places = tf.cast(numbers, tf.int32)[..., None] * 2 + tf.constant([0, 1])
-    return tf.bitcast(_hash(places, tf.unstack(seed)), tf.int32)
-
-
 def checked_rate(rate: float, name: str, layer: keras.layers.Layer) -> float:
     """`rate`, or a ValueError if it is not in [0, 1)."""
     if not 0 <= rate < 1:
@@ -103,19 +97,35 @@ def random_bits(shape: tf.Tensor | Sequence[int], seed: tf.Tensor) -> tf.Tensor:
     """
     shape = tf.convert_to_tensor(shape)
     if len(seed.shape) == 1:
-        index = tf.reshape(tf.range(tf.reduce_prod(shape)), shape)
-        return _hash(index, tf.unstack(seed))
-    inner = shape[1:]
-    index = tf.reshape(tf.range(tf.reduce_prod(inner)), tf.concat([[1], inner], 0))
-    words = tf.reshape(seed, [-1, 2, *[1] * inner.shape[0]])
-    return _hash(index, [words[:, 0], words[:, 1]])
+        first, second = tf.unstack(seed)
+        axes = shape
+    else:
+        words = tf.reshape(seed, [-1, 2, *[1] * (shape.shape[0] - 1)])
+        first, second = words[:, 0], words[:, 1]
+        axes = shape[1:]
+    # index * _SPREAD + first, axis by axis, begun with the seed. Begun with the indices, which are constants,
+    # TensorFlow would compute them when it compiles, and the program would hold a constant as large as each mask.
+    spread, rank = tf.bitcast(first, tf.uint32), axes.shape[0]
+    for axis in range(rank):
+        stride = tf.cast(tf.reduce_prod(axes[axis + 1 :]), tf.uint32) * _SPREAD
+        places = tf.cast(tf.range(axes[axis]), tf.uint32) * stride
+        spread += tf.reshape(places, [-1, *[1] * (rank - 1 - axis)])
+    return _mix(spread, second)
 
 
-def _hash(index: tf.Tensor, words: Sequence[tf.Tensor]) -> tf.Tensor:
-    """The uint32 hash of an index under a seed of two int32 words, broadcast."""
-    first, second = (tf.bitcast(word, tf.uint32) for word in words)
-    bits = tf.cast(index, tf.uint32) * 0x9E3779B9 + first
-    bits = (_fold(bits, 16) ^ second * 0x85EBCA6B) * 0x21F0AAAD
+def _numbered_seeds(seed: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
+    """The seeds int32 [.., 2] of some numbers, int [..], under a seed int32 [2]."""
+    first, second = tf.unstack(seed)
+    index = tf.cast(numbers, tf.uint32)[..., None] * 2 + tf.constant([0, 1], tf.uint32)
+    return tf.bitcast(_mix(index * _SPREAD + tf.bitcast(first, tf.uint32), second), tf.int32)
+
+
+_SPREAD = 0x9E3779B9  # an odd number whose multiples are far apart
+
+
+def _mix(spread: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
+    """The bits of uint32 numbers and a seed's second word, int32, broadcast."""
+    bits = (_fold(spread, 16) ^ tf.bitcast(second, tf.uint32) * 0x85EBCA6B) * 0x21F0AAAD
     bits = _fold(bits, 15) * 0x735A2D97
     return _fold(bits, 15)
 

@@ -1,5 +1,9 @@
 """The adaptive input embedding (Baevski & Auli 2019, arXiv 1809.10853): rare tokens get narrow rows."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -41,16 +45,16 @@ class AdaptiveEmbedding(ClusteredLayer):
         projections: list of variable [width, d_model] or None, one per table.
     """
 
-    def __init__(self, vocab_size, d_model, *, scale=None, **kwargs):
+    def __init__(self, vocab_size: int, d_model: int, *, scale: float | None = None, **kwargs: Any):
         super().__init__(vocab_size, d_model, **kwargs)
         self.scale = scale
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
         """Makes the weights, whose shapes do not depend on the input's."""
         self.tables = self._add_tables()
         self.projections = [self._add_projection(i) for i in range(len(self.tables))]
 
-    def call(self, tokens):
+    def call(self, tokens: tf.Tensor) -> tf.Tensor:
         """Int [..] -> [.., D], in the compute dtype."""
         if self._one_table:
             out = self._lookup(0, tokens)
@@ -64,7 +68,7 @@ class AdaptiveEmbedding(ClusteredLayer):
         scale = self.d_model**0.5 if self.scale is None else self.scale
         return out if scale == 1 else out * tf.constant(scale, self.compute_dtype)
 
-    def _lookup(self, i, rows, own=None):
+    def _lookup(self, i: int, rows: tf.Tensor, own: tf.Tensor | None = None) -> tf.Tensor:
         """Rows [.., D] of table i, projected; zeros where `own` is false."""
         table, projection = self.tables[i].value, self.projections[i]
         if self._by_matmul(i, rows):
@@ -76,7 +80,7 @@ class AdaptiveEmbedding(ClusteredLayer):
             out = out if own is None else tf.where(own[..., None], out, tf.zeros_like(out))
         return out if projection is None else tf.tensordot(out, tf.cast(projection.value, out.dtype), 1)
 
-    def _by_matmul(self, i, rows):
+    def _by_matmul(self, i: int, rows: tf.Tensor) -> bool:
         """Whether cluster i's rows are taken by a matmul with one-hot rows, exact in bfloat16, instead of a gather.
 
         A TPU keeps a narrow table by columns. For a gather from it, and for a scatter of its gradient, it copies the

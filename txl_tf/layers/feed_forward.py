@@ -44,7 +44,7 @@ class FeedForward(keras.layers.Layer):
         dropout: float = 0.0,
         variational: bool = False,
         init_std: float = 0.02,
-        **kwargs,
+        **kwargs: typing.Any,
     ):
         super().__init__(**kwargs)
         if d_inner < 1:
@@ -57,10 +57,10 @@ class FeedForward(keras.layers.Layer):
         self.variational = variational
         self.init_std = init_std
 
-    def build(self, input_shape) -> None:
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the two dense layers for inputs [.., D]."""
 
-        def dense(units, **kwargs):
+        def dense(units: int | None, **kwargs: typing.Any) -> keras.layers.Dense:
             initializer = keras.initializers.RandomNormal(stddev=self.init_std)
             return keras.layers.Dense(units, kernel_initializer=initializer, dtype=self.dtype_policy, **kwargs)
 
@@ -106,7 +106,7 @@ class FeedForward(keras.layers.Layer):
         }
 
 
-def _dense(layer, hidden, kernel):
+def _dense(layer: keras.layers.Dense, hidden: tf.Tensor, kernel: tf.Tensor | None) -> tf.Tensor:
     """A Dense layer's output, with another kernel where one is given."""
     if kernel is None:
         return layer(hidden)

@@ -61,6 +61,10 @@ class PositionDropout(typing.NamedTuple):
     shared_axis: int | None = None
 
 
+HiddenShape = tuple[int | None, int | None, int]
+"""Of hidden states, [B, T, D]: B and T may be unknown."""
+
+
 class MemoryAttention(keras.layers.Layer):
     """Attention of a segment over its memory and itself. Subclasses say how it learns of positions.
 
@@ -93,7 +97,7 @@ class MemoryAttention(keras.layers.Layer):
     learns_through_memory = False
     options: tuple[str, ...] = ()
 
-    def __init__(self, n_head: int, d_head: int, *, dropatt: float = 0.0, init_std: float = 0.02, **kwargs):
+    def __init__(self, n_head: int, d_head: int, *, dropatt: float = 0.0, init_std: float = 0.02, **kwargs: typing.Any):
         super().__init__(**kwargs)
         if n_head < 1 or d_head < 1:
             raise ValueError(f"{type(self).__name__}: n_head and d_head must be positive, got {n_head} and {d_head}")
@@ -102,7 +106,7 @@ class MemoryAttention(keras.layers.Layer):
         self.dropatt = checked_rate(dropatt, "dropatt", self)
         self.init_std = init_std
 
-    def build(self, hidden_shape, mems_shape=None) -> None:
+    def build(self, hidden_shape: HiddenShape, mems_shape: HiddenShape | None = None) -> None:
         """Creates the projections for inputs [B, T, D]."""
         d_model, heads = hidden_shape[-1], (self.n_head, self.d_head)
         self.query_kernel = self._weight("query_kernel", d_model, *heads)
@@ -153,7 +157,7 @@ class MemoryAttention(keras.layers.Layer):
         self._check(hidden.shape, None if mems is None else mems.shape, None if positions is None else positions.shape)
         return hidden, None if mems is None else tf.stop_gradient(mems)
 
-    def _check(self, hidden, mems, positions) -> None:
+    def _check(self, hidden: tf.TensorShape, mems: tf.TensorShape | None, positions: tf.TensorShape | None) -> None:
         """ValueError, with sizes by name, for shapes of inputs that do not fit together."""
         where = f"{type(self).__name__} {self.name}"
         batch, t_len, d_model = hidden if len(hidden) == 3 else (None,) * 3
@@ -212,7 +216,14 @@ class MemoryAttention(keras.layers.Layer):
         )
         return self.combine(weighted, kernels)
 
-    def _probabilities(self, content_query, key, position_query, position, mask) -> tf.Tensor:
+    def _probabilities(
+        self,
+        content_query: tf.Tensor,
+        key: tf.Tensor,
+        position_query: tf.Tensor | None,
+        position: tf.Tensor | None,
+        mask: tf.Tensor,
+    ) -> tf.Tensor:
         """[B, H, T, K], in the dtype of the weights."""
         content_query, key, position_query, position = (
             None if part is None else tf.cast(part, self.variable_dtype)
@@ -358,10 +369,12 @@ class MemoryAttention(keras.layers.Layer):
         """
 
         @tf.custom_gradient
-        def run(memory, hidden, kernel):
+        def run(
+            memory: tf.Tensor, hidden: tf.Tensor, kernel: tf.Tensor
+        ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]:
             context = tf.concat([memory, hidden], axis=1)
 
-            def gradient(d_heads):
+            def gradient(d_heads: tf.Tensor) -> tuple[tf.Tensor, ...]:
                 with tf.name_scope(scopes.ATTENTION):
                     parts = tf.split(d_heads, [memory.shape[1], hidden.shape[1]], axis=2)
                     d_memory, d_hidden = (tf.einsum("bkn,Dn->bkD", self._merge_heads(part), kernel) for part in parts)
@@ -388,7 +401,7 @@ class MemoryAttention(keras.layers.Layer):
         names = ("n_head", "d_head", "dropatt", "init_std")
         return super().get_config() | {name: getattr(self, name) for name in names}
 
-    def _weight(self, name: str, *shape: int, initializer=None) -> keras.Variable:
+    def _weight(self, name: str, *shape: int, initializer: str | None = None) -> keras.Variable:
         initializer = initializer or keras.initializers.RandomNormal(stddev=self.init_std)
         return self.add_weight(name=name, shape=shape, initializer=initializer)
 

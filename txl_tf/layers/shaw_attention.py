@@ -33,7 +33,7 @@ class ShawAttention(MemoryAttention):
 
     options = ("max_klen",)
 
-    def __init__(self, n_head: int, d_head: int, *, max_klen: int, **kwargs):
+    def __init__(self, n_head: int, d_head: int, *, max_klen: int, **kwargs: typing.Any):
         super().__init__(n_head, d_head, **kwargs)
         if not max_klen or max_klen < 1:
             raise ValueError(f"ShawAttention: max_klen must be positive, got {max_klen}")

@@ -1,10 +1,15 @@
 """The adaptive softmax (Grave et al. 2017, arXiv 1609.04309), exact for any tokens, on static shapes."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 from txl_tf.layers.chunked_softmax import Cluster, chunked_nll, cluster_logits
 from txl_tf.layers.clusters import ClusteredLayer, cluster_of
+from txl_tf.layers.embedding import AdaptiveEmbedding
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -44,7 +49,14 @@ class AdaptiveSoftmax(ClusteredLayer):
     """
 
     def __init__(
-        self, vocab_size, d_model, *, tie_weight=True, proj_share_all_but_first=False, chunk_size=None, **kwargs
+        self,
+        vocab_size: int,
+        d_model: int,
+        *,
+        tie_weight: bool = True,
+        proj_share_all_but_first: bool = False,
+        chunk_size: int | None = None,
+        **kwargs: Any,
     ):
         super().__init__(vocab_size, d_model, **kwargs)
         if chunk_size is not None and chunk_size < 1:
@@ -55,7 +67,7 @@ class AdaptiveSoftmax(ClusteredLayer):
         # Per cluster, as `tie_projs` of the official code.
         self.tie_projs = [False] + [proj_share_all_but_first] * len(self.cutoffs) if self.cutoffs else [tie_weight]
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
         """Makes the weights, whose shapes do not depend on the input's."""
         self.tables = None if self.tie_weight else self._add_tables()
         self.projections = [None if tied else self._add_projection(i) for i, tied in enumerate(self.tie_projs)]
@@ -64,11 +76,17 @@ class AdaptiveSoftmax(ClusteredLayer):
             self.cluster_table = self._add("cluster_table", (len(self.cutoffs), self.d_embed), "zeros")
             self.cluster_bias = self._add("cluster_bias", (len(self.cutoffs),), "zeros")
 
-    def call(self, hidden, *, embedding=None):
+    def call(self, hidden: tf.Tensor, *, embedding: AdaptiveEmbedding | None = None) -> tf.Tensor:
         """The same as `log_prob`; Keras wants what is no tensor by keyword."""
         return self.log_prob(hidden, embedding)
 
-    def nll(self, hidden, targets, embedding=None, clusters=None):
+    def nll(
+        self,
+        hidden: tf.Tensor,
+        targets: tf.Tensor,
+        embedding: AdaptiveEmbedding | None = None,
+        clusters: list[Cluster] | None = None,
+    ) -> tf.Tensor:
         """The negative log-likelihood of every target, in nats.
 
         Args:
@@ -95,7 +113,7 @@ class AdaptiveSoftmax(ClusteredLayer):
         nll += tf.nn.sparse_softmax_cross_entropy_with_logits(labels, self.head_logits(hidden, head))
         return tf.reshape(tf.where(targets >= 0, nll, 0), shape)
 
-    def log_prob(self, hidden, embedding=None):
+    def log_prob(self, hidden: tf.Tensor, embedding: AdaptiveEmbedding | None = None) -> tf.Tensor:
         """The log-probability of every token of the vocabulary.
 
         Args:
@@ -114,13 +132,13 @@ class AdaptiveSoftmax(ClusteredLayer):
             parts.append(log_head[..., size + i, None] + tf.nn.log_softmax(cluster_logits(hidden, tail)))
         return tf.concat(parts, -1)
 
-    def _checked(self, hidden):
+    def _checked(self, hidden: tf.Tensor) -> tf.Tensor:
         hidden = tf.cast(hidden, self.compute_dtype)
         if hidden.shape[-1] != self.d_model:
             raise ValueError(f"hidden must end in d_model={self.d_model}, not {hidden.shape}")
         return hidden
 
-    def head_logits(self, hidden, head):
+    def head_logits(self, hidden: tf.Tensor, head: Cluster) -> tf.Tensor:
         """Logits of the most frequent tokens, then of the cluster entries; head: what `clusters` returns first."""
         if not self.cutoffs:
             return cluster_logits(hidden, head)
@@ -133,25 +151,26 @@ class AdaptiveSoftmax(ClusteredLayer):
         tables = [tf.cast(part, self.compute_dtype) for part in (head.table, table)]
         return cluster_logits(hidden, Cluster(tf.concat(tables, 0), tf.concat([head.bias, bias], 0), head.projection))
 
-    def clusters(self, embedding):
+    def clusters(self, embedding: AdaptiveEmbedding | None) -> list[Cluster]:
         """The output weights as a list of `Cluster`: the head without its cluster entries, then the tails."""
         if not self.built:
             self.build()
         if embedding is None and (self.tie_weight or any(self.tie_projs)):
             raise ValueError("weights are tied to an AdaptiveEmbedding (tie_weight, proj_share_all_but_first): pass it")
 
-        tables = [tf.convert_to_tensor(table) for table in (embedding if self.tie_weight else self).tables]
+        own_or_tied = embedding.tables if embedding is not None and self.tie_weight else self.tables or []
+        tables = [tf.convert_to_tensor(table) for table in own_or_tied]
         if len(tables) < len(self.sizes):
             tables = tf.split(tables[0], self.sizes)
         biases = [tf.convert_to_tensor(bias) for bias in self.biases]
         projections = [
-            embedding.projections[0 if self._one_table else i] if tied else own
+            embedding.projections[0 if self._one_table else i] if embedding is not None and tied else own
             for i, (tied, own) in enumerate(zip(self.tie_projs, self.projections, strict=True))
         ]
         projections = [None if p is None else tf.convert_to_tensor(p) for p in projections]
         return [Cluster(*weights) for weights in zip(tables, biases, projections, strict=True)]
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         names = ("tie_weight", "proj_share_all_but_first", "chunk_size")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}

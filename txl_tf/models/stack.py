@@ -114,7 +114,7 @@ def run_stack(
             own["seed"] = seeds[i]
         if look is not None:
             own["look"] = functools.partial(look, i)
-        read = functools.partial(memory.read, i, layer, **own, **inputs)
+        read: Callable[[tf.Tensor], tf.Tensor] = functools.partial(memory.read, i, layer, **own, **inputs)
         hidden = (tf.recompute_grad(read) if remat else read)(hidden)
         if watch is not None:
             watch(layer.name, hidden)

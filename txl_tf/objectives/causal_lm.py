@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -16,7 +17,7 @@ from txl_tf.models.transformer_xl.cached import CachedDecoder
 from txl_tf.models.transformer_xl.config import EvalConfig, Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.models.transformer_xl.sliding_window import SlidingWindow
-from txl_tf.objectives.base import AttentionView, FiniteWatch, Loss, Scores
+from txl_tf.objectives.base import AttentionView, FiniteWatch, Loss, Scores, State
 
 Segment = tuple[tf.Tensor, tf.Tensor]
 """Inputs and targets, int32 [b, T] each; where a target is -1 there is nothing to learn or to score."""
@@ -67,6 +68,8 @@ class CausalScorer:
         self.model = model
         self.reach = reach
         self._cached: CachedDecoder | None = None
+        self.initial_state: Callable[[int], State]
+        self._read: Callable[[tf.Tensor, State], tuple[tf.Tensor, State]]
         if sliding_window:
             window = SlidingWindow(model, reach, sliding_window)
             self.initial_state, self._read = window.initial_state, window

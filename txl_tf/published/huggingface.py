@@ -5,16 +5,21 @@ Conventions of that code: empty memory is zero vectors that are attended to, as 
 of the clusters.
 """
 
+from __future__ import annotations
+
 import functools
 import json
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from txl_tf.config import from_dict
+from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.files import read_json, write_atomically
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
+from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.published import torch_models
 from txl_tf.published.layout import Checkpoint, save
 from txl_tf.published.tensor_files import open_safetensors, write_safetensors
@@ -41,7 +46,7 @@ _DEFAULTS = {"layer_norm_epsilon": 1e-5}
 layout = functools.partial(torch_models.layout, prefix="transformer.", bias_in_layers=True)
 
 
-def open_checkpoint(source):
+def open_checkpoint(source: str) -> Checkpoint:
     """The Checkpoint in a directory with config.json and model.safetensors or pytorch_model.bin.
 
     Raises:
@@ -78,7 +83,7 @@ def open_checkpoint(source):
     return Checkpoint(file, architecture, _DEFAULTS | settings | _CONVENTIONS, evaluation, layout)
 
 
-def _read_config(source):
+def _read_config(source: str) -> tuple[dict[str, Any], str]:
     path = tf.io.gfile.join(source, "config.json")
     config = read_json(path, "--source is the directory as it was published")
     if not isinstance(config, dict) or config.get("model_type", "transfo-xl") != "transfo-xl":
@@ -89,7 +94,7 @@ def _read_config(source):
     return config, path
 
 
-def _ties(config, where):
+def _ties(config: dict[str, Any], where: str) -> dict[str, bool]:
     """The settings tie_weight and proj_share_all_but_first."""
     first, *tails = config.get("tie_projs") or [False, *[True] * len(config.get("cutoffs", ()))]
     if first or len(set(tails)) > 1:
@@ -100,7 +105,7 @@ def _ties(config, where):
     return {"tie_weight": tie_weight, "proj_share_all_but_first": bool(tails and tails[0])}
 
 
-def export(model, vocabulary, evaluation, export_dir):
+def export(model: TransformerXL, vocabulary: Vocabulary, evaluation: EvalConfig, export_dir: str) -> list[str]:
     """Writes config.json, model.safetensors and, for words, vocab.txt.
 
     Args:
@@ -123,7 +128,9 @@ def export(model, vocabulary, evaluation, export_dir):
         # Their code ties weights itself, so these are written once; it expects shared biases in every layer.
         for name in (entry.name, *(copy for copy in entry.copies if not copy.startswith("crit."))):
             tensors[name] = (dtype, entry.shape, make)
-    frequencies = 1 / np.float32(10000) ** (np.arange(0, config.d_model, 2, np.float32) / np.float32(config.d_model))
+    frequencies = 1 / np.float32(10000) ** (
+        np.arange(0, config.d_model, 2, dtype=np.float32) / np.float32(config.d_model)
+    )
     tensors["transformer.pos_emb.inv_freq"] = (np.float32, frequencies.shape, lambda: frequencies)
     write_safetensors(tf.io.gfile.join(export_dir, "model.safetensors"), tensors)
     about = {name: getattr(config, name) for name in (*_SHAPED, *_FREE)}
@@ -150,7 +157,7 @@ def export(model, vocabulary, evaluation, export_dir):
     return _differences(config, evaluation, vocabulary)
 
 
-def _refuse_what_they_lack(config):
+def _refuse_what_they_lack(config: TransformerXLConfig) -> None:
     projected_first = (
         not config.cutoffs or config.div_val == 1 or config.proj_same_dim or (config.d_embed != config.d_model)
     )
@@ -168,7 +175,7 @@ def _refuse_what_they_lack(config):
         raise InputError(f"Hugging Face's TransfoXL has no {', '.join(found)}: this model cannot be exported to it")
 
 
-def _differences(config, evaluation, vocabulary):
+def _differences(config: TransformerXLConfig, evaluation: EvalConfig, vocabulary: Vocabulary) -> list[str]:
     found = []
     if config.mem_init != "zeros":
         found.append("empty memory is attended to as zero vectors (mem_init=zeros here)")

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+from typing import Any
 
 import tensorflow as tf
 
 from txl_tf import families
 from txl_tf import model_dir as model_dirs
-from txl_tf.config import update
+from txl_tf.config import Config, update
+from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.files import digest
+from txl_tf.models.preset import Preset
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLRunConfig
 from txl_tf.published import huggingface, official_pytorch, official_tf
-from txl_tf.published.layout import load
+from txl_tf.published.layout import Checkpoint, load
 
 FORMATS = {"official_tf": official_tf, "official_pytorch": official_pytorch, "huggingface": huggingface}
 
@@ -25,12 +28,12 @@ class _Learned(typing.NamedTuple):
     dataset: str
     unit: str
     fingerprint: str
-    vocabulary: object
+    vocabulary: Vocabulary
     vocabulary_spec: dict
     files: dict
 
 
-def open_checkpoint(format, source):
+def open_checkpoint(format: str, source: str) -> Checkpoint:
     """The Checkpoint at `source`, in one of FORMATS.
 
     Raises:
@@ -44,7 +47,16 @@ def open_checkpoint(format, source):
         raise InputError(f"{source} is not a Transformer-XL of this format ({error}): check --format") from error
 
 
-def import_checkpoint(checkpoint, vocabulary, model_dir, *, dataset, preset=None, model=None, evaluation=None):
+def import_checkpoint(
+    checkpoint: Checkpoint,
+    vocabulary: Vocabulary,
+    model_dir: str,
+    *,
+    dataset: str,
+    preset: Preset | None = None,
+    model: dict[str, Any] | None = None,
+    evaluation: dict[str, Any] | None = None,
+) -> Config:
     """Writes a model_dir.
 
     Args:
@@ -83,7 +95,9 @@ def import_checkpoint(checkpoint, vocabulary, model_dir, *, dataset, preset=None
     return config
 
 
-def configure(checkpoint, preset, model, evaluation):
+def configure(
+    checkpoint: Checkpoint, preset: Preset | None, model: dict[str, Any], evaluation: dict[str, Any]
+) -> Config:
     """The Config of an imported checkpoint.
 
     The architecture follows from the weights, and the conventions from the source. Settings of evaluation come from the

@@ -3,15 +3,20 @@
 Each format gives its *layout*, a list of `TensorEntry`, which serves import and export.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from txl_tf.errors import InputError
 from txl_tf.model_dir import variables_by_path
+from txl_tf.models.transformer_xl.config import TransformerXLConfig
+from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.published.tensor_files import TensorFile
 
 _LISTED = 40  # names in a message; further ones are only counted
@@ -42,7 +47,7 @@ class TensorEntry:
     reverse: bool = False
     copies: tuple[str, ...] = ()
 
-    def split(self, array, shapes):
+    def split(self, array: np.ndarray, shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
         """Our weights, of these shapes, from the checkpoint's tensor."""
         array = array.reshape(self.view or self.shape)
         array = array[::-1] if self.reverse else array
@@ -50,13 +55,17 @@ class TensorEntry:
         ends = np.cumsum([math.prod(shape) for shape in shapes])
         return [part.reshape(shape) for part, shape in zip(np.split(flat, ends[:-1]), shapes, strict=True)]
 
-    def join(self, arrays):
+    def join(self, arrays: Iterable[np.ndarray]) -> np.ndarray:
         """The checkpoint's tensor from our weights."""
         view = self.view or self.shape
         order = self.order or tuple(range(len(view)))
         flat = np.concatenate([array.ravel() for array in arrays])
         array = flat.reshape([view[axis] for axis in order]).transpose(np.argsort(order))
         return (array[::-1] if self.reverse else array).reshape(self.shape)
+
+
+Layout = Callable[[TransformerXLConfig, Collection[str]], list[TensorEntry]]
+"""The tensors of a format for a TransformerXLConfig whose model has weights of these names."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,10 +84,10 @@ class Checkpoint:
     architecture: dict[str, Any]
     settings: dict[str, Any]
     evaluation: dict[str, Any]
-    layout: Callable
+    layout: Layout
 
 
-def load(model, checkpoint):
+def load(model: TransformerXL, checkpoint: Checkpoint) -> None:
     """Assigns the weights of a Checkpoint to a TransformerXL.
 
     Raises:
@@ -109,23 +118,23 @@ def load(model, checkpoint):
     _refuse({"not equal, though the model ties them": unequal}, file.path)
 
 
-def save(model, layout):
+def save(model: TransformerXL, layout: Layout) -> list[tuple[TensorEntry, type[np.generic], Callable[[], np.ndarray]]]:
     """A model's tensors in a format's layout: [(TensorEntry, dtype, make)]; make() returns the tensor's array."""
     weights = _weights(model)
 
-    def make(entry):
+    def make(entry: TensorEntry) -> Callable[[], np.ndarray]:
         return lambda: entry.join([weights[path].numpy() for path in entry.ours])
 
     entries = _covering(layout, model.config, weights)
     return [(entry, weights[entry.ours[0]].dtype.as_numpy_dtype, make(entry)) for entry in entries]
 
 
-def _weights(model):
+def _weights(model: TransformerXL) -> dict[str, tf.Variable]:
     """{path below the model's name: variable}."""
     return {path.partition("/")[2]: variable for path, variable in variables_by_path(model).items()}
 
 
-def _covering(layout, config, weights):
+def _covering(layout: Layout, config: TransformerXLConfig, weights: Collection[str]) -> list[TensorEntry]:
     """The entries of the layout; ValueError unless they hold every weight once."""
     entries = layout(config, weights)
     covered = sorted(path for entry in entries for path in entry.ours)
@@ -134,7 +143,7 @@ def _covering(layout, config, weights):
     return entries
 
 
-def _refuse(problems, where):
+def _refuse(problems: Mapping[str, Sequence[str]], where: str) -> None:
     found = [
         f"{len(names)} {kind}: {', '.join(names[:_LISTED])}" + (", .." if len(names) > _LISTED else "")
         for kind, names in problems.items()

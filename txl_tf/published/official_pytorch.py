@@ -4,7 +4,10 @@ Conventions of that code: memory starts empty, with `same_length` a query sees m
 the head has its cluster entries in reverse order (its `head_logprob[:, -i]`).
 """
 
+from __future__ import annotations
+
 import functools
+from typing import Any
 
 from txl_tf.errors import InputError
 from txl_tf.published import torch_models
@@ -16,7 +19,7 @@ CONVENTIONS = {"mem_init": "empty", "same_length_window": "pytorch", "layer_norm
 layout = functools.partial(torch_models.layout, reverse_clusters=True)
 
 
-def open_checkpoint(source):
+def open_checkpoint(source: str) -> Checkpoint:
     """The Checkpoint in a file of torch.save: a state_dict, or the whole model as the official train.py saves it.
 
     Raises:
@@ -42,7 +45,7 @@ def open_checkpoint(source):
     return Checkpoint(file, architecture, CONVENTIONS | settings, evaluation, layout)
 
 
-def _told_by_attributes(root, source):
+def _told_by_attributes(root: object, source: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """What the attributes of a whole model say: fields of TransformerXLConfig fixed and not, and of EvalConfig."""
     if not isinstance(root, Call) or as_dict(root) is not None:
         return {}, {}, {}

@@ -4,12 +4,17 @@ Conventions of that code: empty memory is zero vectors that are attended to, wit
 keys, layer norm adds 1e-12, and the head has its cluster entries in the order of the clusters.
 """
 
+from __future__ import annotations
+
 import itertools
 import re
+from collections.abc import Collection, Iterable
+from typing import Any
 
 import tensorflow as tf
 
 from txl_tf.errors import InputError, one_line
+from txl_tf.models.transformer_xl.config import TransformerXLConfig
 from txl_tf.published.layout import Checkpoint, TensorEntry
 from txl_tf.published.tensor_files import TensorFile
 
@@ -18,7 +23,7 @@ _NO_WEIGHT = re.compile(r".*/Adam(_1)?|beta[12]_power|global_step")
 _EMBEDDING, _SOFTMAX = "transformer/adaptive_embed", "transformer/adaptive_softmax"
 
 
-def open_checkpoint(source):
+def open_checkpoint(source: str) -> Checkpoint:
     """The Checkpoint at a prefix (model.ckpt-0) or in a directory, without Adam's slots.
 
     Raises:
@@ -45,11 +50,11 @@ def open_checkpoint(source):
     return Checkpoint(file, _architecture(file), CONVENTIONS, {}, layout)
 
 
-def _architecture(file):
+def _architecture(file: TensorFile) -> dict[str, Any]:
     """The fields of TransformerXLConfig that follow from the shapes; InputError if a needed tensor is missing."""
     shapes = file.shapes
 
-    def shape(name):
+    def shape(name: str) -> tuple[int, ...]:
         if name not in shapes:
             raise InputError(f"{file.path} has no {name}: it is not a Transformer-XL of the official TensorFlow code")
         return shapes[name]
@@ -83,7 +88,7 @@ def _architecture(file):
     return found
 
 
-def layout(config, weights):
+def layout(config: TransformerXLConfig, weights: Collection[str]) -> list[TensorEntry]:
     """The checkpoint's tensors for a TransformerXLConfig.
 
     Args:
@@ -95,7 +100,7 @@ def layout(config, weights):
     sizes = _cluster_sizes(config)
     found = []
 
-    def add(name, shape, *ours, **how):
+    def add(name: str, shape: tuple[int, ...], *ours: str, **how: Any) -> None:
         if ours[0] in names:
             found.append(TensorEntry(f"transformer/{name}", tuple(shape), ours, **how))
 
@@ -136,7 +141,7 @@ def layout(config, weights):
     return found
 
 
-def _cluster_sizes(config):
+def _cluster_sizes(config: TransformerXLConfig) -> list[tuple[int, int]]:
     """(rows, width) of each cluster of the softmax."""
     bounds = (0, *config.cutoffs, config.vocab_size)
     return [
@@ -145,7 +150,7 @@ def _cluster_sizes(config):
     ]
 
 
-def _count(shapes, pattern):
+def _count(shapes: Iterable[str], pattern: str) -> int:
     """The number of tensors that match, numbered from 0 without a gap; those after a gap are then left over."""
     numbers = {int(match.group(1)) for match in map(re.compile(pattern).fullmatch, shapes) if match}
     return next(n for n in range(len(numbers) + 1) if n not in numbers)

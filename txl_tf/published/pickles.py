@@ -5,8 +5,13 @@ yields the name (`Global`), and one that would call a function yields a record o
 tree, which the reader of a file format interprets. In addition, only names that the format needs are allowed.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import pickletools
+import re
+from collections.abc import Callable, Iterable
+from typing import IO, Any
 
 from txl_tf.errors import InputError
 
@@ -50,12 +55,12 @@ class Call:
     items: list = dataclasses.field(default_factory=list)
 
     @property
-    def path(self):
+    def path(self) -> str:
         """The "module.name" of the function; "" where it is not a Global."""
         return self.function.path if isinstance(self.function, Global) else ""
 
 
-def read_pickle(file, allowed, where):
+def read_pickle(file: IO[bytes], allowed: re.Pattern[str], where: str) -> Any:
     """The tree of one pickle.
 
     Args:
@@ -78,7 +83,7 @@ def read_pickle(file, allowed, where):
         raise InputError(f"{where} is not a whole pickle ({type(error).__name__}: {error}): fetch it again") from error
 
 
-def as_dict(node):
+def as_dict(node: object) -> dict[Any, Any] | None:
     """The dict of a node that is a dict, an OrderedDict or a Counter; None for other nodes."""
     if isinstance(node, dict):
         return node
@@ -94,11 +99,14 @@ def as_dict(node):
 class _Machine:
     """The pickle machine: stack, marks and memo."""
 
-    def __init__(self, allowed, where):
+    def __init__(self, allowed: re.Pattern[str], where: str):
         self.allowed, self.where = allowed, where
-        self.stack, self.below, self.memo = [], [], {}
+        self.stack: list[Any] = []
+        self.below: list[list[Any]] = []
+        self.memo: dict[Any, Any] = {}
 
-    def run(self, file):
+    def run(self, file: IO[bytes]) -> Any:
+        argument: Any
         for operation, argument, _ in pickletools.genops(file):
             name = operation.name
             if name in _VALUES:
@@ -119,7 +127,7 @@ class _Machine:
                 self.build(name, argument)
         raise ValueError("no end")
 
-    def build(self, name, argument):
+    def build(self, name: str, argument: Any) -> None:
         """Executes an operation that combines values."""
         stack = self.stack
         match name:
@@ -139,7 +147,8 @@ class _Machine:
                 stack[-count:] = [tuple(stack[-count:])]
             case "TUPLE" | "LIST" | "FROZENSET":
                 items = self.marked()
-                self.stack.append({"TUPLE": tuple, "LIST": list, "FROZENSET": _checked_set}[name](items))
+                make: Callable[[list[Any]], Any] = {"TUPLE": tuple, "LIST": list}.get(name, _checked_set)
+                self.stack.append(make(items))
             case "DICT":
                 items = self.marked()
                 self.stack.append({})
@@ -179,12 +188,12 @@ class _Machine:
             case _:
                 raise InputError(f"{self.where} is refused: it uses the pickle operation {name}")
 
-    def marked(self):
+    def marked(self) -> list[Any]:
         """Removes and returns the values since the last mark."""
         items, self.stack = self.stack, self.below.pop()
         return items
 
-    def named(self, module, name):
+    def named(self, module: str, name: str) -> Global:
         path = f"{module}.{name}"
         if not self.allowed.fullmatch(path):
             raise InputError(
@@ -192,32 +201,32 @@ class _Machine:
             )
         return Global(path)
 
-    def call(self, function, args):
+    def call(self, function: object, args: object) -> None:
         if not isinstance(function, (Global, Persistent)) or not isinstance(args, tuple):
             raise InputError(f"{self.where} is refused: it would call something that it has made itself")
         self.stack.append(Call(function, args))
 
-    def add_items(self, items):
+    def add_items(self, items: list[Any]) -> None:
         target = self.stack[-1]
         if isinstance(target, set):
             target |= _checked_set(items)
         else:
             (target.items if isinstance(target, Call) else target).extend(items)
 
-    def set_items(self, items):
+    def set_items(self, items: list[Any]) -> None:
         pairs, target = list(zip(items[::2], items[1::2], strict=True)), self.stack[-1]
         _checked_set(key for key, _ in pairs)
         target.items.extend(pairs) if isinstance(target, Call) else target.update(pairs)
 
 
-def _checked_set(items):
+def _checked_set(items: Iterable[Any]) -> set[Any]:
     items = list(items)
     if not all(isinstance(item, _KEYS) for item in items):
         raise ValueError("a key that is neither text nor number")
     return set(items)
 
 
-def _python_2_string(text):
+def _python_2_string(text: str) -> str | bytes:
     """A string that genops decoded as Latin-1: text if its bytes are UTF-8, else the bytes."""
     data = text.encode("latin-1")
     try:

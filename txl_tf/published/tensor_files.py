@@ -3,14 +3,18 @@
 The safetensors format, a JSON header and raw numbers, is small enough to be handled here without a dependency.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import io
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from txl_tf.errors import InputError
@@ -43,7 +47,7 @@ class TensorFile:
     read: Callable[[str], np.ndarray]
 
 
-def open_binary(path):
+def open_binary(path: str) -> io.BufferedReader:
     """Opens a buffered binary file for reading and seeking; local or gs://. InputError if there is none."""
     if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
         raise InputError(f"{path} not found: give the file as it was published")
@@ -53,36 +57,36 @@ def open_binary(path):
 class _Raw(io.RawIOBase):
     """tf.io.gfile as a raw file for io.BufferedReader, since GFile is slow for small reads."""
 
-    def __init__(self, path):
+    def __init__(self, path: str):
         self._file = tf.io.gfile.GFile(path, "rb")
         self._size = self._file.size()
 
-    def readable(self):
+    def readable(self) -> bool:
         return True
 
-    def seekable(self):
+    def seekable(self) -> bool:
         return True
 
-    def seek(self, offset, whence=0):
+    def seek(self, offset: int, whence: int = 0) -> int:
         start = (0, self.tell(), self._size)[whence]
         self._file.seek(min(start + offset, self._size))  # GFile refuses positions after the end
         return self.tell()
 
-    def tell(self):
+    def tell(self) -> int:
         return self._file.tell()
 
-    def readinto(self, buffer):
+    def readinto(self, buffer: Any) -> int:
         data = self._file.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
-    def close(self):
+    def close(self) -> None:
         if not self.closed:
             self._file.close()
         super().close()
 
 
-def open_safetensors(path):
+def open_safetensors(path: str) -> TensorFile:
     """The TensorFile of a .safetensors file.
 
     Raises:
@@ -112,7 +116,7 @@ def open_safetensors(path):
     if start + end != size:
         raise InputError(f"{path} has {size:,} bytes, not {start + end:,}: fetch it again")
 
-    def read(name):
+    def read(name: str) -> np.ndarray:
         dtype, shape, first, last = entries[name]
         file.seek(start + first)
         return np.frombuffer(file.read(last - first), dtype).reshape(shape)
@@ -120,14 +124,17 @@ def open_safetensors(path):
     return TensorFile(path, {name: shape for name, (_, shape, _, _) in entries.items()}, read)
 
 
-def write_safetensors(path, tensors):
+def write_safetensors(
+    path: str, tensors: Mapping[str, tuple[npt.DTypeLike, tuple[int, ...], Callable[[], np.ndarray]]]
+) -> None:
     """Writes a .safetensors file with the metadata that PyTorch's users expect.
 
     Args:
         path: local or gs://.
         tensors: {name: (dtype, shape, make)}; make() returns the array, and is called when it is written.
     """
-    header, end = {"__metadata__": {"format": "pt"}}, 0
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
     for name, (dtype, shape, _) in tensors.items():
         first, end = end, end + math.prod(shape) * np.dtype(dtype).itemsize
         header[name] = {"dtype": _NAMES[np.dtype(dtype)], "shape": list(shape), "data_offsets": [first, end]}

@@ -4,10 +4,14 @@ There are two formats: a zip archive with a pickle and one member per storage (s
 consecutive pickles, then the storages. pickles.py reads the pickles of both.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import io
 import re
 import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -54,6 +58,9 @@ class _Tensor:
     strides: tuple[int, ...]
 
 
+_Storage = Callable[[_Tensor], bytes]
+
+
 class TorchFile:
     """A file that torch.save wrote.
 
@@ -68,16 +75,16 @@ class TorchFile:
         InputError: the file has another format, names that are not allowed, or damage.
     """
 
-    def __init__(self, path, allowed=TENSORS):
+    def __init__(self, path: str, allowed: str = TENSORS):
         self.path = path
         self._file = open_binary(path)
-        allowed = re.compile(allowed)
+        names = re.compile(allowed)
         if self._file.peek(2)[:2] == b"PK":
-            self.root, self._storage = self._read_zip(allowed)
+            self.root, self._storage = self._read_zip(names)
         else:
-            self.root, self._storage = self._read_legacy(allowed)
+            self.root, self._storage = self._read_legacy(names)
 
-    def _read_zip(self, allowed):
+    def _read_zip(self, allowed: re.Pattern[str]) -> tuple[Any, _Storage]:
         try:
             archive = zipfile.ZipFile(self._file)
             if any(member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1 for member in archive.infolist()):
@@ -93,7 +100,7 @@ class TorchFile:
                 raise
             raise InputError(f"{self.path} is not a complete file of torch.save ({error}): fetch it again") from error
 
-        def storage(tensor):
+        def storage(tensor: _Tensor) -> bytes:
             try:
                 return archive.read(f"{folder}data/{tensor.key}")
             except (KeyError, zipfile.BadZipFile) as error:
@@ -101,8 +108,8 @@ class TorchFile:
 
         return root, storage
 
-    def _read_legacy(self, allowed):
-        def read():
+    def _read_legacy(self, allowed: re.Pattern[str]) -> tuple[Any, _Storage]:
+        def read() -> Any:
             return read_pickle(self._file, allowed, self.path)
 
         if read() != MAGIC or read() != _PROTOCOL:
@@ -111,9 +118,9 @@ class TorchFile:
         if not isinstance(system, dict) or system.get("little_endian") is not True:
             raise InputError(f"{self.path} was written on a big-endian machine: write it again on another")
         root, keys, start = read(), read(), self._file.tell()
-        places = {}
+        places: dict[str, tuple[int, int]] = {}
 
-        def storage(tensor):
+        def storage(tensor: _Tensor) -> bytes:
             # Storages are consecutive, each after its number of elements; the tensors tell the size of an element.
             if not places:
                 position, sizes = start, {found.key: found.dtype.itemsize for found in _tensors_below(root)}
@@ -134,18 +141,18 @@ class TorchFile:
 
         return root, storage
 
-    def tensors(self, named):
+    def tensors(self, named: Mapping[str, object]) -> TensorFile:
         """The TensorFile of {name: node}, where each node is a tensor's."""
-        found = {name: _tensor(node) for name, node in named.items()}
-        if strange := [name for name, tensor in found.items() if tensor is None]:
+        found = {name: tensor for name, node in named.items() if (tensor := _tensor(node)) is not None}
+        if strange := [name for name in named if name not in found]:
             raise InputError(f"{self.path}: not tensors: {', '.join(map(str, strange[:20]))}")
         return TensorFile(
             self.path, {name: tensor.shape for name, tensor in found.items()}, lambda name: self._array(found[name])
         )
 
-    def _array(self, tensor):
-        data = self._storage(tensor)
-        data = np.frombuffer(data[: len(data) // tensor.dtype.itemsize * tensor.dtype.itemsize], tensor.dtype)
+    def _array(self, tensor: _Tensor) -> np.ndarray:
+        stored = self._storage(tensor)
+        data = np.frombuffer(stored[: len(stored) // tensor.dtype.itemsize * tensor.dtype.itemsize], tensor.dtype)
         last = tensor.offset + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.strides, strict=True))
         if 0 in tensor.shape:
             return np.zeros(tensor.shape, tensor.dtype)
@@ -155,22 +162,23 @@ class TorchFile:
         return np.lib.stride_tricks.as_strided(data[tensor.offset :], tensor.shape, strides, writeable=False)
 
 
-def state_dict(root):
+def state_dict(root: object) -> dict[Any, Any] | None:
     """{name: tensor node} of the tree of a state_dict or a pickled nn.Module; None for other trees."""
     if isinstance(root, Call) and as_dict(root) is None:
         return _module_tensors(root)
     return as_dict(root)
 
 
-def attributes(node):
+def attributes(node: object) -> dict[Any, Any]:
     """The attributes {name: node} of a pickled object."""
     state = node.state if isinstance(node, Call) else None
     return state if isinstance(state, dict) else {}
 
 
-def _module_tensors(root):
+def _module_tensors(root: object) -> dict[str, Any]:
     """The result of nn.Module.state_dict()."""
-    found, waiting, seen = {}, [("", root)], set()
+    found: dict[str, Any] = {}
+    waiting, seen = [("", root)], set()
     while waiting:
         prefix, module = waiting.pop()
         if id(module) in seen:
@@ -184,7 +192,7 @@ def _module_tensors(root):
     return found
 
 
-def _tensor(node):
+def _tensor(node: object) -> _Tensor | None:
     """The _Tensor of a node; None for other nodes."""
     while isinstance(node, Call) and node.path == "torch._utils._rebuild_parameter" and node.args:
         node = node.args[0]
@@ -205,9 +213,10 @@ def _tensor(node):
     return _Tensor(dtype, str(key), offset, tuple(shape), tuple(strides))
 
 
-def _tensors_below(root):
+def _tensors_below(root: object) -> Iterator[_Tensor]:
     """Yields every _Tensor in a tree."""
-    waiting, seen = [root], set()
+    waiting: list[Any] = [root]
+    seen = set()
     while waiting:
         node = waiting.pop()
         if isinstance(node, (str, bytes, int, float, Global, Persistent)) or node is None or id(node) in seen:

@@ -1,18 +1,24 @@
 """The tensor names that the official PyTorch code and Hugging Face's code, which is derived from it, share."""
 
+from __future__ import annotations
+
 import itertools
 import re
+from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 
 from txl_tf.errors import InputError
+from txl_tf.models.transformer_xl.config import TransformerXLConfig
 from txl_tf.published.layout import TensorEntry
+from txl_tf.published.tensor_files import TensorFile
 
 BUFFER = re.compile(r"(transformer\.)?pos_emb\.inv_freq")
 """The only tensor that is not a weight: the frequencies of the sinusoids."""
 
 
-def infer(file, prefix=""):
+def infer(file: TensorFile, prefix: str = "") -> dict[str, Any]:
     """The fields of TransformerXLConfig that follow from the shapes of a state_dict.
 
     Without "cutoffs" where one table serves all clusters (div_val 1), since shapes do not show them then.
@@ -26,7 +32,7 @@ def infer(file, prefix=""):
     """
     shapes = file.shapes
 
-    def shape(name):
+    def shape(name: str) -> tuple[int, ...]:
         if name not in shapes:
             raise InputError(f"{file.path} has no {name}: it is not a Transformer-XL of this format")
         return shapes[name]
@@ -34,13 +40,13 @@ def infer(file, prefix=""):
     shared = f"{prefix}r_w_bias" in shapes
     bias = shape(f"{prefix}r_w_bias" if shared else f"{prefix}layers.0.dec_attn.r_w_bias")
     d_model, d_inner = shape(f"{prefix}layers.0.pos_ff.CoreNet.3.weight")
-    tables = []
+    tables: list[tuple[int, ...]] = []
     while f"{prefix}word_emb.emb_layers.{len(tables)}.weight" in shapes:
         tables.append(shapes[f"{prefix}word_emb.emb_layers.{len(tables)}.weight"])
     if not tables:
         shape(f"{prefix}word_emb.emb_layers.0.weight")
     ends = list(itertools.accumulate(rows for rows, _ in tables))
-    found = {
+    found: dict[str, Any] = {
         "n_layer": next(n for n in itertools.count() if f"{prefix}layers.{n}.dec_attn.qkv_net.weight" not in shapes),
         "d_model": d_model,
         "d_inner": d_inner,
@@ -56,14 +62,20 @@ def infer(file, prefix=""):
     return found
 
 
-def is_tied(file, name, copy):
+def is_tied(file: TensorFile, name: str, copy: str) -> bool:
     """Whether two tensors of a state_dict are equal, or only one of them is stored."""
     if name not in file.shapes or copy not in file.shapes:
         return True
     return file.shapes[name] == file.shapes[copy] and np.array_equal(file.read(name), file.read(copy))
 
 
-def layout(config, weights, prefix="", bias_in_layers=False, reverse_clusters=False):
+def layout(
+    config: TransformerXLConfig,
+    weights: Collection[str],
+    prefix: str = "",
+    bias_in_layers: bool = False,
+    reverse_clusters: bool = False,
+) -> list[TensorEntry]:
     """The tensors of a state_dict for a TransformerXLConfig.
 
     Kernels of linear layers are [out, in], projections [d_model, width].
@@ -81,18 +93,18 @@ def layout(config, weights, prefix="", bias_in_layers=False, reverse_clusters=Fa
     rows = [config.vocab_size] if one_table else [end - start for start, end in itertools.pairwise(bounds)]
     found = []
 
-    def add(name, shape, *ours, **how):
+    def add(name: str, shape: tuple[int, ...], *ours: str, **how: Any) -> None:
         if ours[0] in names:
             found.append(TensorEntry(name, tuple(shape), ours, **how))
 
-    def add_projection(name, i, ours, **how):
+    def add_projection(name: str, i: int, ours: str, **how: Any) -> None:
         columns = config.d_embed // config.div_val**i
         add(name, (d_model, columns), ours, order=(1, 0), **how)
 
     emb, out = f"{prefix}word_emb.emb_layers", "crit.out_layers"
     own_projections = [i for i in range(len(bounds) - 1) if f"softmax/projection_{i}" in names]
     for i, count in enumerate(rows):
-        copies = (f"{out}.{i}.weight",) if config.tie_weight else ()
+        copies: tuple[str, ...] = (f"{out}.{i}.weight",) if config.tie_weight else ()
         add(f"{emb}.{i}.weight", (count, config.d_embed // config.div_val**i), f"embedding/table_{i}", copies=copies)
         add(f"{out}.{i}.weight", (count, config.d_embed // config.div_val**i), f"softmax/table_{i}")
         shared = range(len(bounds) - 1) if one_table else [i]
@@ -123,9 +135,9 @@ def layout(config, weights, prefix="", bias_in_layers=False, reverse_clusters=Fa
         )
         add(f"{attention}.r_net.weight", (width, d_model), f"{own}/position_kernel", order=(1, 0))
         add(f"{attention}.o_net.weight", (d_model, width), f"{own}/output_kernel", order=(1, 0))
-        for theirs, ours in ((0, "inner"), (3, "outer")):
+        for number, ours in ((0, "inner"), (3, "outer")):
             kernel = (d_inner, d_model) if ours == "inner" else (d_model, d_inner)
-            dense = f"{layer}.pos_ff.CoreNet.{theirs}"
+            dense = f"{layer}.pos_ff.CoreNet.{number}"
             add(f"{dense}.weight", kernel, f"layer_{n}/feed_forward/{ours}/kernel", order=(1, 0))
             add(f"{dense}.bias", kernel[:1], f"layer_{n}/feed_forward/{ours}/bias")
         for theirs, ours in (("dec_attn", "attention_norm"), ("pos_ff", "feed_forward_norm")):

@@ -4,12 +4,15 @@ The list of symbols comes from a text file (a symbol per line), from JSON, or fr
 without running them: the official code's cache.pkl, Hugging Face's vocab.pkl, and vocab.bin, written by torch.save.
 """
 
+from __future__ import annotations
+
 import re
+from typing import Any
 
 import tensorflow as tf
 
 from txl_tf.data.corpora import CORPORA
-from txl_tf.data.vocabularies import ByteVocabulary, CharVocabulary, WordVocabulary
+from txl_tf.data.vocabularies import ByteVocabulary, CharVocabulary, Vocabulary, WordVocabulary
 from txl_tf.errors import InputError
 from txl_tf.files import read_json, read_lines
 from txl_tf.published.pickles import Call, as_dict, read_pickle
@@ -29,7 +32,7 @@ _PICKLED = f"{_CORPUS}|{_TOKENIZER}|{TENSORS}"
 _REMEDY = "give the vocabulary that was published with the checkpoint"
 
 
-def read_vocabulary(path, dataset):
+def read_vocabulary(path: str, dataset: str) -> Vocabulary:
     """The Vocabulary of a published corpus.
 
     Args:
@@ -50,14 +53,14 @@ def read_vocabulary(path, dataset):
             return ByteVocabulary([int(symbol) for symbol in symbols], dropped=[ord("\n")])
         if dataset == "text8":
             return CharVocabulary([" " if symbol == "_" else symbol for symbol in symbols])
-        options = CORPORA[dataset].words if dataset in CORPORA else {}
+        options = (CORPORA[dataset].words if dataset in CORPORA else None) or {}
         names = ("line_end", "both_ends", "unknown", "lower_case")
         return WordVocabulary(symbols, **{name: options[name] for name in names if name in options})
     except (ValueError, TypeError, OverflowError) as error:
         raise InputError(f"{path} is not the vocabulary of {dataset}: {error}") from error
 
 
-def _symbols(path):
+def _symbols(path: str) -> Any:
     """The symbols in the order of their ids."""
     if path.endswith(".json"):
         return _by_id(read_json(path, _REMEDY), path)
@@ -66,7 +69,7 @@ def _symbols(path):
     return [line.split()[0] for line in read_lines(path, _REMEDY) if line.strip()]
 
 
-def _pickled_symbols(path):
+def _pickled_symbols(path: str) -> Any:
     with open_binary(path) as file:
         if file.peek(2)[:2] == b"PK":
             root = TorchFile(path, _PICKLED).root
@@ -74,7 +77,7 @@ def _pickled_symbols(path):
             root = read_pickle(file, re.compile(_PICKLED), path)
             if root == MAGIC:
                 root = TorchFile(path, _PICKLED).root
-    state = root.state if isinstance(root, Call) else as_dict(root)
+    state: Any = root.state if isinstance(root, Call) else as_dict(root)
     vocab = (state or {}).get("vocab")
     state = vocab.state if isinstance(vocab, Call) else state  # a corpus holds its vocabulary
     if not isinstance(state, dict):
@@ -83,17 +86,17 @@ def _pickled_symbols(path):
     return state.get("idx2sym") or _by_id(as_dict(state.get("sym2idx")), path)
 
 
-def _by_id(symbols, path):
+def _by_id(symbols: Any, path: str) -> Any:
     """The symbols of a list or of {symbol: id}, in the order of their ids."""
     if not isinstance(symbols, dict):
         return symbols
     ids = symbols.values()
     if not all(type(value) is int for value in ids) or sorted(ids) != list(range(len(symbols))):
         raise InputError(f"{path}: the ids are not 0, 1, 2, ..")
-    return sorted(symbols, key=symbols.get)
+    return sorted(symbols, key=symbols.__getitem__)
 
 
-def find_vocabulary(source):
+def find_vocabulary(source: str) -> str | None:
     """The path of the vocabulary's file beside a checkpoint, or None.
 
     Args:

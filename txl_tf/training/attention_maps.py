@@ -29,11 +29,11 @@ class AttentionMaps:
     def __init__(self, strategy: tf.distribute.Strategy, view: AttentionView):
         self.batches, self.m_len = view.batches, view.m_len
 
-        def replica(batches):
+        def replica(batches: tf.Tensor) -> tf.Tensor:
             return view.probabilities(batches)[:, :, -QUERIES:]
 
         @tf.function
-        def probabilities(batches):
+        def probabilities(batches: tf.Tensor) -> tf.Tensor:
             return strategy.experimental_local_results(strategy.run(replica, args=(batches,)))[0]
 
         self._probabilities = probabilities

@@ -1,12 +1,19 @@
 """TensorBoard's event files: curves, pictures and texts of a run."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 import time
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.plugins.hparams import api as hparams
+
+from txl_tf.config import Config
 
 FOLDER = "tensorboard"
 SPLITS = ("train", "valid")
@@ -22,7 +29,7 @@ class Board:
             last save may have left.
     """
 
-    def __init__(self, model_dir, step):
+    def __init__(self, model_dir: str, step: int):
         self.folder = tf.io.gfile.join(model_dir, FOLDER)
         self.writers = {}
         for name in ("", *SPLITS):
@@ -30,7 +37,7 @@ class Board:
             _mark_start(path, step)
             self.writers[name] = tf.summary.create_file_writer(path)
 
-    def scalars(self, split, step, values):
+    def scalars(self, split: str, step: int, values: Mapping[str, float | None]) -> None:
         """Writes points of curves, {"group/name": value}, of a split in SPLITS; skips None, NaN and infinities."""
         with self.writers[split].as_default(step=step):
             for name, value in values.items():
@@ -38,19 +45,19 @@ class Board:
                     tf.summary.scalar(name, value)
         self.writers[split].flush()
 
-    def text(self, step, name, markdown):
+    def text(self, step: int, name: str, markdown: str) -> None:
         """Writes a text in Markdown."""
         with self.writers[""].as_default(step=step):
             tf.summary.text(name, markdown)
         self.writers[""].flush()
 
-    def picture(self, step, name, pixels):
+    def picture(self, step: int, name: str, pixels: np.ndarray) -> None:
         """Writes a picture, uint8 [height, width, 3]."""
         with self.writers[""].as_default(step=step):
             tf.summary.image(name, pixels[None])
         self.writers[""].flush()
 
-    def hyperparameters(self, trial, values, metrics):
+    def hyperparameters(self, trial: str, values: Mapping[str, Any], metrics: Iterable[tuple[str, str]]) -> None:
         """Writes a row of the HPARAMS table, where runs are compared.
 
         Args:
@@ -67,7 +74,7 @@ class Board:
         self.writers[""].flush()
 
 
-def setting_values(config, leave_out=()):
+def setting_values(config: Config, leave_out: Collection[str] = ()) -> dict[str, Any]:
     """The settings of a Config as TensorBoard takes them: {name: bool, number or str}."""
     return {
         name: ",".join(map(str, value)) if isinstance(value, tuple) else value
@@ -77,7 +84,7 @@ def setting_values(config, leave_out=()):
     }
 
 
-def _mark_start(folder, step):
+def _mark_start(folder: str, step: int) -> None:
     """Tells TensorBoard that a run starts or continues after `step`: it then drops later steps of older files."""
     # TensorBoard reads files in the order of their names: time in seconds, then the host's name. Without a host's name
     # this file comes before the one that the run is going to write.

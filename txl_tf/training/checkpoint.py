@@ -64,7 +64,7 @@ class Checkpoints:
         self.sums = sums
         self.keep = keep
         self.writer = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self.writing = None
+        self.writing: concurrent.futures.Future[str | None] | None = None
 
     def __enter__(self) -> Checkpoints:
         return self

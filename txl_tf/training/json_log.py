@@ -23,6 +23,7 @@ class JsonLog:
         self.path = path
         self.writes = writes
         self.lines = [line for line in read_json_lines(path) if line["step"] <= step]
+        self.complete = False
         self._write_all()
 
     def append(self, line: dict[str, Any]) -> None:

@@ -31,7 +31,8 @@ from txl_tf.training.profiler import Profiler
 from txl_tf.training.schedules import make_schedule
 from txl_tf.training.step import Sums, make_host_loop
 
-MakeEvaluator = Callable[[keras.Model], Callable[[Callable[..., None]], dict[str, Any]]]
+Evaluate = Callable[[Callable[..., None]], dict[str, Any]]
+MakeEvaluator = Callable[[keras.Model], Evaluate]
 MakeSampler = Callable[[keras.Model], Any]
 
 
@@ -145,7 +146,7 @@ class Run:
 
         peak = config.train.peak_tflops or peak_tflops(strategy)
         self.metrics = Metrics(own_dir, corpus.unit, self.step, config, peak and peak * strategy.num_replicas_in_sync)
-        self.metrics.describe(self.model, leave_out=FREE_TO_CHANGE)
+        self.metrics.write_settings(self.model, leave_out=FREE_TO_CHANGE)
         self.norms = make_norms(strategy, self.model, optimizer)
         self.learning_rate = make_schedule(config.train)
         self.profiler = Profiler(self.metrics.board.folder, config.train.profile_steps)
@@ -169,7 +170,7 @@ class Run:
                 if self._is_due(settings.save_steps) and not self.sums.skipped_in_a_row:
                     self._save()  # before the evaluation, which may fail
                 if self.evaluate and self._is_due(settings.eval_steps) and not self._is_evaluated():
-                    self._evaluate()
+                    self._evaluate(self.evaluate)
                 is_early = 0 < settings.early_stop_evals <= evaluations_since_best(self.evaluations.lines)
                 signal = self._stop_signal()
                 if self.step == settings.train_steps or is_early or signal:
@@ -236,7 +237,7 @@ class Run:
             self.checkpoints.save(self.step, self.state, self.sums.stacked())
             self.saved = self.step
 
-    def _evaluate(self) -> None:
+    def _evaluate(self, evaluate: Evaluate) -> None:
         """Evaluates, with the weights to be judged; a signal cuts it off, and the continued run does it."""
 
         def check(*_: Any) -> None:
@@ -245,7 +246,7 @@ class Run:
 
         try:
             with self.average.in_use():
-                result = self.evaluate(check)
+                result = evaluate(check)
         except EvaluationAbandonedError:
             return
         self.metrics.evaluation(self.step, "valid", result)

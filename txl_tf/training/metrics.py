@@ -53,7 +53,7 @@ class Metrics:
         self.log = JsonLog(tf.io.gfile.join(model_dir, "metrics.jsonl"), step)
         self.board = Board(model_dir, step)
 
-    def describe(self, model: keras.Model, leave_out: set[str]) -> None:
+    def write_settings(self, model: keras.Model, leave_out: set[str]) -> None:
         """Writes the settings, without those in `leave_out`, and the parameters to TensorBoard, once per run."""
         if self.step:
             return
@@ -76,7 +76,7 @@ class Metrics:
         epoch: float,
     ) -> None:
         """Reports one window of training: means over its finite steps, NaN (null in JSON) if there was none."""
-        line = {
+        measured = {
             "step": step,
             "loss": loss,
             "lr": lr,
@@ -89,20 +89,20 @@ class Metrics:
         }
         if self.peak_tflops and self.step_flops:
             flops = tokens_per_sec / self.step_tokens * self.step_flops
-            line["mfu"] = round(flops / (self.peak_tflops * 1e12), 4)
-        line = {key: value if math.isfinite(value) else None for key, value in line.items()}
+            measured["mfu"] = round(flops / (self.peak_tflops * 1e12), 4)
+        line = {key: value if math.isfinite(value) else None for key, value in measured.items()}
         self.log.append(line)
         name, measure = bits_or_perplexity(loss, self.unit)
         left = (self.train_steps - step) * self.step_tokens / tokens_per_sec
         print(
             f"step {step:>7,}/{self.train_steps:,} | epoch {epoch:.2f} | loss {loss:.4f} | {name} {measure:.4f} | "
             f"lr {lr:.2e} | grad norm {grad_norm:.3f} | {tokens_per_sec:,.0f} tokens/s"
-            + (f" | MFU {100 * line['mfu']:.1f} %" if "mfu" in line else "")
+            + (f" | MFU {100 * measured['mfu']:.1f} %" if "mfu" in measured else "")
             + (f" | {duration(left)} left" if step < self.train_steps else "")
             + (f" | {int(skipped)} steps skipped: loss or gradient not finite" if skipped else ""),
             flush=True,
         )
-        curves = {"loss/nats_per_token": loss, f"loss/{name}": measure}
+        curves: dict[str, float | None] = {"loss/nats_per_token": loss, f"loss/{name}": measure}
         for group, keys in CURVES.items():
             curves |= {f"{group}/{key}": line[key] for key in keys if key in line}
         self.board.scalars("train", step, curves)

@@ -1,9 +1,18 @@
 """Norms of the weights and of the last update."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import keras
 import tensorflow as tf
 
+from txl_tf.training.optimizer import Adam
 
-def make_norms(strategy, model, optimizer):
+
+def make_norms(
+    strategy: tf.distribute.Strategy, model: keras.Model, optimizer: Adam
+) -> Callable[[], tuple[float, float]]:
     """Makes a function that computes both norms. It reads all weights and moments: call it per log, not per step.
 
     Args:
@@ -13,12 +22,16 @@ def make_norms(strategy, model, optimizer):
         norms() -> (norm of the weights, norm of the last update divided by it), floats.
     """
 
-    def replica():
+    def replica() -> tuple[tf.Tensor, tf.Tensor]:
         weights = tf.linalg.global_norm([variable.value for variable in model.trainable_variables])
         return weights, tf.linalg.global_norm(optimizer.last_update()) / weights
 
     @tf.function
-    def norms():
+    def norms() -> list[tf.Tensor]:
         return [strategy.experimental_local_results(value)[0] for value in strategy.run(replica)]
 
-    return lambda: tuple(float(value) for value in norms())
+    def both() -> tuple[float, float]:
+        weights, update = norms()
+        return float(weights), float(update)
+
+    return both

@@ -1,5 +1,7 @@
 """Adam and AdamW, with rates or gradients that depend on the depth: one pass over the weights."""
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Sequence
 
@@ -61,7 +63,7 @@ class Adam:
         self.rules = [WeightRule() for _ in variables] if rules is None else rules
 
         # No aggregation: each replica updates its own copies, the same as the others' since the gradients are.
-        def moments():
+        def moments() -> list[tf.Variable]:
             dtype = tf.bfloat16 if bfloat16_moments else variables[0].dtype
             zeros = [functools.partial(tf.zeros, variable.shape, dtype) for variable in variables]
             return [tf.Variable(initial_value, trainable=False) for initial_value in zeros]
@@ -134,19 +136,19 @@ class Adam:
             named |= {f"{variable.path}/momentum": momentum, f"{variable.path}/velocity": velocity}
         return named
 
-    def _beta_powers(self, step, dtype):
+    def _beta_powers(self, step: tf.Tensor, dtype: tf.DType) -> list[tf.Tensor]:
         """Both betas to the power of the step (from 1), or 0, which stands for moments that need no correction."""
         if not self.bias_correction:
             return [tf.zeros([], dtype)] * 2
         return [tf.constant(beta, dtype) ** tf.cast(step, dtype) for beta in self.betas]
 
 
-def _times(scalar, multiplier):
+def _times(scalar: tf.Tensor, multiplier: float) -> tf.Tensor:
     """The product; nothing to compute where the multiplier, a number, is 1."""
     return scalar if multiplier == 1 else scalar * multiplier
 
 
-def _bias_corrected(rate, beta1_power, beta2_power):
+def _bias_corrected(rate: tf.Tensor, beta1_power: tf.Tensor, beta2_power: tf.Tensor) -> tf.Tensor:
     """The rate that makes up for moments which begin at zero."""
     return rate * tf.sqrt(1 - beta2_power) / (1 - beta1_power)
 

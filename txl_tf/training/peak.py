@@ -1,5 +1,7 @@
 """The peak FLOP/s of a TPU: the denominator of MFU (model FLOPs utilisation)."""
 
+from __future__ import annotations
+
 import os
 import urllib.error
 import urllib.request
@@ -15,7 +17,7 @@ COUNTED_IN_CORES = ("v2", "v3", "v4", "v5p")
 METADATA = "http://metadata.google.internal/computeMetadata/v1/instance/attributes/accelerator-type"
 
 
-def peak_tflops(strategy):
+def peak_tflops(strategy: tf.distribute.Strategy) -> float | None:
     """Peak bfloat16 TFLOP/s of one replica; None where it is not known: no TPU, or one of unknown type."""
     if not isinstance(strategy, tf.distribute.TPUStrategy):
         return None
@@ -24,7 +26,7 @@ def peak_tflops(strategy):
     return total / strategy.num_replicas_in_sync if total else None
 
 
-def accelerator_tflops(accelerator):
+def accelerator_tflops(accelerator: str) -> float | None:
     """Peak of a whole slice such as "v5litepod-4" or "v3-8"; None for a name that is not known."""
     kind, _, count = accelerator.partition("-")
     if kind not in CHIP_TFLOPS or not count.isdigit():
@@ -32,7 +34,7 @@ def accelerator_tflops(accelerator):
     return CHIP_TFLOPS[kind] * int(count) / (2 if kind in COUNTED_IN_CORES else 1)
 
 
-def _accelerator_of_this_vm():
+def _accelerator_of_this_vm() -> str:
     request = urllib.request.Request(METADATA, headers={"Metadata-Flavor": "Google"})
     try:
         with urllib.request.urlopen(request, timeout=2) as answer:

@@ -1,7 +1,10 @@
 """Heat maps with titles, axes and a colour bar, drawn with NumPy and Pillow: uint8 [height, width, 3]."""
 
+from __future__ import annotations
+
 import itertools
 import math
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -16,13 +19,13 @@ COLOURS = np.array(
 """From dark to bright in steps that look equal: the viridis colour map at ten places."""
 
 
-def colour(values):
+def colour(values: np.ndarray) -> np.ndarray:
     """Colours, uint8 [.., 3], of values between 0 and 1 [..]; values outside are clipped."""
     place = np.clip(np.nan_to_num(values), 0, 1) * (len(COLOURS) - 1)
     return np.stack([np.interp(place, range(len(COLOURS)), channel) for channel in COLOURS.T], -1).astype(np.uint8)
 
 
-def stretch(values, height, width):
+def stretch(values: np.ndarray, height: int, width: int) -> np.ndarray:
     """Resizes [rows, columns] to [height, width]; where several values fall on one pixel, the largest is taken."""
     for axis, size in enumerate((height, width)):
         starts = np.arange(size) * values.shape[axis] // size
@@ -30,7 +33,7 @@ def stretch(values, height, width):
     return values
 
 
-def attention_picture(probabilities, m_len, title):
+def attention_picture(probabilities: np.ndarray, m_len: int, title: str) -> np.ndarray:
     """Attention of one layer: a panel for each head, with queries from top to bottom and keys from oldest to newest.
 
     Args:
@@ -71,7 +74,7 @@ def attention_picture(probabilities, m_len, title):
     return canvas.pixels()
 
 
-def distance_picture(shares, bounds, title):
+def distance_picture(shares: np.ndarray, bounds: Sequence[int], title: str) -> np.ndarray:
     """The distribution of attention over distances: a row for each layer, a column for each bin.
 
     Args:
@@ -104,30 +107,37 @@ def distance_picture(shares, bounds, title):
 class Canvas:
     """A white picture to draw on; positions are (x, y) in pixels from the upper left corner."""
 
-    def __init__(self, width, height):
+    def __init__(self, width: int, height: int):
         self.image = Image.new("RGB", (width, height), PAPER)
         self.draw = ImageDraw.Draw(self.image)
 
-    def text(self, place, text, anchor="la", size=12, fill=INK):
+    def text(
+        self,
+        place: tuple[float, float],
+        text: str,
+        anchor: str = "la",
+        size: float = 12,
+        fill: tuple[int, int, int] = INK,
+    ) -> None:
         """Writes `text` with its `anchor`, in Pillow's notation, at `place`."""
         self.draw.text(place, text, fill=fill, anchor=anchor, font=ImageFont.load_default(size))
 
-    def line(self, start, end):
+    def line(self, start: tuple[float, float], end: tuple[float, float]) -> None:
         """Draws a thin line."""
         self.draw.line([start, end], fill=GRID)
 
-    def heat(self, x, y, values):
+    def heat(self, x: int, y: int, values: np.ndarray) -> None:
         """Draws a heat map of values between 0 and 1, one pixel each, with its upper left corner at (x, y)."""
         height, width = values.shape
         self.image.paste(Image.fromarray(colour(values)), (x, y))
         self.draw.rectangle([x - 1, y - 1, x + width, y + height], outline=INK)
 
-    def colour_bar(self, x, y, height, ticks):
+    def colour_bar(self, x: int, y: int, height: int, ticks: Iterable[tuple[float, str]]) -> None:
         """Draws the colour scale with ticks [(fraction of the height, label)]."""
         self.heat(x, y, stretch(np.linspace(1, 0, height)[:, None], height, 14))
         for share, label in ticks:
             self.text((x + 20, y + (1 - share) * height), label, anchor="lm", size=11)
 
-    def pixels(self):
+    def pixels(self) -> np.ndarray:
         """The picture, uint8 [height, width, 3]."""
         return np.asarray(self.image)

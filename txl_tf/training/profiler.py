@@ -1,5 +1,7 @@
 """A TensorBoard profile of some training steps."""
 
+from __future__ import annotations
+
 import tensorflow as tf
 
 
@@ -11,12 +13,12 @@ class Profiler:
         steps: (a, b): from after update a to after update b; () for no profile.
     """
 
-    def __init__(self, folder, steps):
+    def __init__(self, folder: str, steps: tuple[int, ...]):
         self.folder = folder
         self.first, self.last = steps or (0, 0)
         self.running = False
 
-    def at(self, step):
+    def at(self, step: int) -> None:
         """Starts or stops the profile, if that is due after `step` updates."""
         wanted = self.first <= step < self.last
         if wanted and not self.running:

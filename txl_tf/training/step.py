@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -155,7 +155,7 @@ class LossSums(typing.NamedTuple):
 
 def loss_and_gradients(
     objective: Objective,
-    variables: list[Any],
+    variables: Sequence[Any],
     config: TrainConfig,
     seed: tuple[tf.Tensor, tf.Tensor, tf.Tensor],
     batch: Batch,

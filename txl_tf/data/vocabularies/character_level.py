@@ -33,7 +33,7 @@ class CharVocabulary(Vocabulary):
         # A sorted list to search: no table, hence nothing to initialise or to carry in a SavedModel.
         self._order = np.argsort(codes).astype(np.int32)
         self._codes = codes[self._order]
-        ids = dict(zip(self._symbols, range(self.vocab_size), strict=True))
+        ids: dict[str, int] = dict(zip(self._symbols, range(self.vocab_size), strict=True))
         self._unknown = ids.get(" ", 0)
         self.start_token = ids.get("\n", self._unknown)
 
@@ -70,7 +70,7 @@ class CharVocabulary(Vocabulary):
         """See Vocabulary."""
         return tf.strings.reduce_join(tf.gather(tf.constant(self._symbols.tolist()), ids), axis=-1)
 
-    def _search(self, xp, codes):
+    def _search(self, xp: Any, codes: np.ndarray | tf.Tensor) -> Any:
         """Code points [n] -> ids [n]; `xp` is numpy or TensorFlow."""
         place = xp.minimum(xp.searchsorted(self._codes, codes), self.vocab_size - 1)
         found = (xp.gather(self._codes, place) if xp is tf else self._codes[place]) == codes

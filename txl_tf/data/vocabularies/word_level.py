@@ -60,7 +60,7 @@ class WordVocabulary(Vocabulary):
         self._unknown = ids[unknown]
         self.special = SpecialTokens(unknown=ids[unknown])
         self.start_token = ids[line_end]
-        self._tables = None
+        self._tables: tuple[tf.lookup.StaticHashTable, tf.lookup.StaticHashTable] | None = None
         self._newline = f" {line_end} {line_end} " if both_ends else f" {line_end} "
 
     @property

@@ -44,7 +44,7 @@ class XLNetVocabulary(SubwordVocabulary):
             )
         self._clean_up = CleanUp(lower_case, keep_accents, remove_space)
         self._replacements, self._replacement_ends = self._comma_rule()
-        self.start_token = self.special.end_of_document
+        self.start_token = self.special_token("end_of_document")
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -90,7 +90,8 @@ class XLNetVocabulary(SubwordVocabulary):
 
     def _comma_rule(self) -> tuple[np.ndarray, np.ndarray]:
         """What becomes of each id, as (ids, end of each id's row): most stay as they are."""
-        id_of = dict(zip(self._names, range(self.vocab_size), strict=True))
+        id_of: dict[str, int] = dict(zip(self._names, range(self.vocab_size), strict=True))
+        unknown = self.special_token("unknown")
         rows = [[token] for token in range(self.vocab_size)]
         for token, piece in enumerate(self._names):
             if piece[-1:] != "," or not piece[-2:-1].isdigit():
@@ -99,8 +100,8 @@ class XLNetVocabulary(SubwordVocabulary):
             first = self._names[before[0]]
             if not piece.startswith(SPACE) and first.startswith(SPACE):
                 # SentencePiece put a space in front, which was not there.
-                rest = [id_of.get(first[1:], self.special.unknown)] if len(first) > 1 else []
+                rest = [id_of.get(first[1:], unknown)] if len(first) > 1 else []
                 before = rest + before[1:]
-            rows[token] = [*before, id_of.get(",", self.special.unknown)]
+            rows[token] = [*before, id_of.get(",", unknown)]
         ends = np.cumsum([len(row) for row in rows])
         return np.concatenate(rows).astype(np.int32), ends.astype(np.int64)

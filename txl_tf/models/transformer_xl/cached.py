@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import typing
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -141,21 +143,21 @@ class CachedDecoder(tf.Module):
         clusters = self.model.softmax.clusters(self.model.embedding)
         return _Kept(self._project_positions(), self._make_kernels(), self._in_compute_dtype(clusters))
 
-    def _make_kernels(self):
+    def _make_kernels(self) -> list[tuple]:
         """Each layer's kernels, in the compute dtype."""
         return self._in_compute_dtype([layer.kernels() for layer in self.model.decoder_layers])
 
-    def _project_positions(self):
+    def _project_positions(self) -> list[tf.Tensor]:
         """Each layer's projected positions [H, C, d] of the distances C-1, .., 0, in the compute dtype."""
         encoding = sinusoids(key_distances(self.slots, self.reach.clamp_len), self.model.config.d_model)
         encoding = tf.cast(encoding, self.model.variable_dtype)
         projected = [layer.attention.project_positions(encoding) for layer in self.model.decoder_layers]
         return self._in_compute_dtype(projected)
 
-    def _in_compute_dtype(self, weights):
+    def _in_compute_dtype(self, weights: Any) -> Any:
         """Lists and tuples of tensors, cast, but for vectors: a bias is small, and added to float32."""
 
-        def cast(weight):
+        def cast(weight: tf.Tensor | None) -> tf.Tensor | None:
             return weight if weight is None or len(weight.shape) < 2 else tf.cast(weight, self.model.compute_dtype)
 
         return tf.nest.map_structure(cast, weights)
@@ -165,5 +167,5 @@ class _Kept(typing.NamedTuple):
     """What a CachedDecoder makes of the model's weights once: see there."""
 
     positions: list
-    kernels: tuple = ()
-    clusters: tuple = ()
+    kernels: Sequence[tuple] = ()
+    clusters: Sequence[tuple] = ()

@@ -14,7 +14,7 @@ from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.dropout import TIME, Seeds, dropout, split_seed, token_dropout
 from txl_tf.layers.embedding import AdaptiveEmbedding
 from txl_tf.layers.masks import visible_keys
-from txl_tf.layers.memory_attention import PositionDropout
+from txl_tf.layers.memory_attention import MemoryAttention, PositionDropout
 from txl_tf.layers.softmax import AdaptiveSoftmax
 from txl_tf.models.memory import Mems, check_mems, first_mems
 from txl_tf.models.stack import HiddenMemory, Look, Watch, run_stack
@@ -64,7 +64,7 @@ class TransformerXL(keras.Model):
         )
         self.build((None, None))
 
-    def build(self, tokens_shape) -> None:
+    def build(self, tokens_shape: tuple[int | None, ...]) -> None:
         """Creates all weights; they depend on no length or batch size."""
         hidden_shape = (None, None, self.config.d_model)
         self.embedding.build(tokens_shape)
@@ -84,7 +84,7 @@ class TransformerXL(keras.Model):
         self.built = True
 
     @property
-    def attention(self):
+    def attention(self) -> MemoryAttention:
         """The first layer's attention, which tells what is common to all: positions, and whether it can be cached."""
         return self.decoder_layers[0].attention
 

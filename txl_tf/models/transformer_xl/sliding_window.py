@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import tensorflow as tf
 
@@ -43,7 +44,7 @@ class SlidingWindow:
         t_len = tokens.shape[1]
         hidden = tf.TensorArray(self.model.compute_dtype, t_len, element_shape=[None, self.model.config.d_model])
 
-        def body(i, window, filled, hidden):
+        def body(i: tf.Tensor, window: tf.Tensor, filled: tf.Tensor, hidden: tf.TensorArray) -> tuple[Any, ...]:
             # Until the window is full it grows at its end: what comes behind the newest token is not seen by it.
             window = tf.where(filled < self.window, window, tf.roll(window, -1, axis=1))
             newest = tf.minimum(filled, self.window - 1)
@@ -51,6 +52,5 @@ class SlidingWindow:
             states, _ = self.model(window, reach=self.reach)
             return i + 1, window, newest + 1, hidden.write(i, tf.gather(states, newest, axis=1))
 
-        state = tf.while_loop(lambda i, *_: i < t_len, body, (0, *state, hidden))
-        _, window, filled, hidden = state
+        _, window, filled, hidden = tf.while_loop(lambda i, *_: i < t_len, body, (0, *state, hidden))
         return tf.transpose(hidden.stack(), [1, 0, 2]), (window, filled)

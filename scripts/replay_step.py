@@ -1,0 +1,58 @@
+"""Runs one training step again, from the checkpoint before it, and finds what was not finite first.
+
+    python scripts/replay_step.py --model_dir=runs/demo --data_dir=data/python_stdlib --step=1234
+
+Training names the steps that it skips (bad_steps.jsonl). A step is the same on one device as on many cores; if its
+batch does not fit, --accumulate_steps reads it in groups of lanes. Nothing in model_dir changes. It ends with one JSON
+line.
+"""
+
+import json
+import math
+import sys
+
+from absl import flags
+from command_line import run
+
+from txl_tf.errors import InputError
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
+flags.DEFINE_string("data_dir", None, "the corpus it was trained on")
+flags.DEFINE_integer("step", None, "the number of the step, as training prints it, from 1")
+flags.DEFINE_integer("accumulate_steps", None, "read the lanes in so many groups [as the run does]", lower_bound=1)
+flags.mark_flags_as_required(["model_dir", "data_dir", "step"])
+
+
+def main(argv):
+    del argv
+    from txl_tf.data.manifest import load_corpus  # after the flags are parsed: TensorFlow takes seconds to load
+    from txl_tf.model_dir import read_config
+    from txl_tf.training.replay import replay
+
+    config = read_config(FLAGS.model_dir)
+    if config is None:
+        raise InputError(f"{FLAGS.model_dir} has no config.json: give a directory that scripts/train.py wrote")
+    if FLAGS.accumulate_steps:
+        config = config.replace(train={"accumulate_steps": FLAGS.accumulate_steps})
+    found = replay(config, load_corpus(FLAGS.data_dir), FLAGS.model_dir, FLAGS.step, show_progress)
+    if found.activation is None and not found.variables and math.isfinite(found.grad_norm):
+        print(f"step {found.step:,}: everything is finite")
+    else:
+        print(f"step {found.step:,}: first activation that is not finite: {found.activation or 'none'}")
+        print(f"variables whose gradients are not finite: {', '.join(found.variables) or 'none'}")
+        print(f"first operation whose result is not finite: {found.operation or 'none'}")
+    print(json.dumps({key: _json(value) for key, value in found._asdict().items()}))
+
+
+def _json(value):
+    """Numbers that JSON does not have become null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def show_progress(done, steps):
+    print(f"{done:,}/{steps:,} steps before it", end="\n" if done == steps else "\r", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    run(main)

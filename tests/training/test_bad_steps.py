@@ -1,0 +1,101 @@
+"""A step that is not finite is named: when, in which layer, in which variables; and it can be run again."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_run import CONFIG, change, lines
+
+from txl_tf import model_dir as model_dirs
+from txl_tf.data.lanes import training_batches
+from txl_tf.data.prepare import prepare
+from txl_tf.errors import InputError
+from txl_tf.training.loop import train
+from txl_tf.training.replay import first_bad_operation, replay
+
+BAD = 7
+RUN = change(
+    CONFIG,
+    model={"n_layer": 2, "tie_weight": False},
+    data={"random_offset": False},
+    train={"learning_rate": 1e-4, "eval_steps": 0, "keep_checkpoints": 1, "save_steps": 4},
+)
+
+
+@pytest.fixture(scope="module")
+def broken_run(tmp_path_factory):
+    """Two replicas, one of which reads a "Z", whose embedding is so large that layer 0 overflows, in step 7 alone."""
+    import replicas
+
+    folder = tmp_path_factory.mktemp("broken")
+    draw = np.random.default_rng(1)
+    for name in ("a", "b", "c"):
+        (folder / f"{name}.txt").write_bytes(draw.integers(ord("a"), ord("z"), 700).astype(np.uint8).tobytes())
+    plain = prepare("text", str(folder / "plain"), source=str(folder / "*.txt"))
+    inputs, _ = next(iter(training_batches(plain, RUN.data.batch_size, RUN.data.tgt_len, step=BAD - 1)))
+    segment = inputs.numpy()[3].astype(np.uint8).tobytes()  # of the fourth lane: the second replica's
+    for name in ("a", "b", "c"):
+        text = (folder / f"{name}.txt").read_bytes()
+        (folder / f"{name}.txt").write_bytes(text.replace(segment, segment[:2] + b"Z" + segment[3:]))
+    corpus = prepare("text", str(folder / "data"), source=str(folder / "*.txt"))
+
+    start = change(RUN, train={"train_steps": 1, "warmup_steps": 0})
+    model = train(start, corpus, str(folder / "start"), replicas.one_device())
+    table = model.embedding.tables[0]
+    # Its product with its own key overflows to +inf in one head at least; to -inf it would only be ignored.
+    table.assign(np.where(np.arange(256)[:, None] == ord("Z"), 1e30 * draw.normal(size=16), table))
+    weights = tf.train.Checkpoint(model=model_dirs.variables_by_path(model))
+    weights.write(str(folder / "weights"))
+    run = change(RUN, train={"warm_start": str(folder / "weights")})
+    return run, corpus, str(folder / "run"), replicas.two_replicas()
+
+
+def test_the_run_names_step_layer_and_variables(broken_run, capsys):
+    run, corpus, model_dir, strategy = broken_run
+    train(run, corpus, model_dir, strategy)
+    (record,) = model_dirs.read_json_lines(f"{model_dir}/{model_dirs.BAD_STEPS_FILE}")
+    assert (record["step"], record["activation"]) == (BAD, "layer_0")
+    assert "transformer_xl/layer_0/attention/query_kernel" in record["variables"]
+    said = capsys.readouterr().out
+    assert f"step {BAD} skipped: loss or gradient not finite; first in the activation layer_0" in said
+    assert f"replay_step.py --model_dir={model_dir} --data_dir=.. --step={BAD}" in said
+    # The checkpoint before it stays, though newer ones push older ones out.
+    assert model_dirs.checkpoint_steps(model_dir) == [4, 12]
+
+
+def test_the_step_runs_again_on_one_device(broken_run):
+    run, corpus, model_dir, strategy = broken_run
+    if not model_dirs.checkpoint_steps(model_dir):
+        train(run, corpus, model_dir, strategy)
+    before = sorted(tf.io.gfile.listdir(model_dir))
+    for groups in (1, 2):
+        found = replay(change(run, train={"accumulate_steps": groups}), corpus, model_dir, BAD)
+        assert (found.step, found.activation) == (BAD, "layer_0")
+        assert "transformer_xl/layer_0/attention/query_kernel" in found.variables
+        assert "txl_tf/layers/" in found.operation and not np.isfinite(found.grad_norm)
+    assert sorted(tf.io.gfile.listdir(model_dir)) == before
+
+
+def test_a_good_step_runs_again_to_the_same_numbers(broken_run, tmp_path):
+    run, corpus, _, strategy = broken_run
+    model_dir = tmp_path / "one"
+    train(change(run, train={"log_steps": 1}), corpus, str(model_dir), strategy)
+    found = replay(change(run, train={"log_steps": 1}), corpus, str(model_dir), 6)
+    line = lines(model_dir)[5]
+    assert (found.activation, found.variables, found.operation) == (None, [], None)
+    np.testing.assert_allclose([found.loss, found.grad_norm], [line["loss"], line["grad_norm"]], rtol=1e-5)
+    with pytest.raises(InputError, match="--step=13 is no step of this run: give 1 to 12"):
+        replay(run, corpus, str(model_dir), 13)
+
+
+def test_the_operation_is_named():
+    x = tf.Variable([0.0, 1.0])
+    assert first_bad_operation(lambda: tf.math.log(x)).startswith("Log")
+    assert first_bad_operation(lambda: tf.math.exp(x)) is None
+    tf.math.log(x)  # the checks are off again
+
+
+def test_lines_are_json(broken_run):
+    with open(f"{broken_run[2]}/{model_dirs.BAD_STEPS_FILE}") as file:
+        assert [json.loads(line)["step"] for line in file] == [BAD]

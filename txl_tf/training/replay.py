@@ -1,0 +1,158 @@
+"""Runs one step of a finished or broken run again, and looks for the operation that made the first number not finite.
+
+The step is the very same: the checkpoint before it has weights, moments and state; data and random numbers follow from
+the step and the lane, on any number of replicas. So what happened on many cores is found on one.
+"""
+
+from __future__ import annotations
+
+import re
+import typing
+from collections.abc import Callable
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from txl_tf import distribute, families
+from txl_tf import model_dir as model_dirs
+from txl_tf.config import Config
+from txl_tf.data.lanes import named_read_errors
+from txl_tf.data.manifest import Corpus
+from txl_tf.errors import InputError, one_line
+from txl_tf.training.average import WeightAverage
+from txl_tf.training.checkpoint import Checkpoints
+from txl_tf.training.optimizer import make_optimizer
+from txl_tf.training.step import Sums, loss_and_gradients, make_host_loop
+
+STEPS_PER_CALL = 20  # between progress reports
+
+
+class Replayed(typing.NamedTuple):
+    """What a step did.
+
+    step: its number, from 1.
+    loss: nats per target.
+    grad_norm: of the gradients before clipping.
+    activation: the first one that is not finite; None: all are.
+    variables: paths of the variables whose gradients are not finite.
+    operation: the first operation whose result is not finite, and where the code calls it; None: there is none.
+    """
+
+    step: int
+    loss: float
+    grad_norm: float
+    activation: str | None
+    variables: list[str]
+    operation: str | None
+
+
+def replay(
+    config: Config,
+    corpus: Corpus,
+    model_dir: str,
+    step: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> Replayed:
+    """Runs step number `step`, from 1, of the run in model_dir again, on one device; changes no file.
+
+    It begins at the newest checkpoint before that step, or at the run's first step where there is none, and takes the
+    steps between.
+
+    Args:
+        config: the run's Config; accumulate_steps may be another, for less memory.
+        corpus: the run's Corpus.
+        model_dir: of the run.
+        step: which.
+        progress: called with (steps taken, steps to take) from time to time.
+
+    Raises:
+        InputError: there is no such step, or a checkpoint cannot be read.
+    """
+    if not 1 <= step <= config.train.train_steps:
+        raise InputError(f"--step={step} is no step of this run: give 1 to {config.train.train_steps}")
+    strategy = distribute.make_strategy("one_device")
+    task = families.task_of(config)
+    with strategy.scope():
+        keras.utils.set_random_seed(config.train.seed)
+        model = families.family_of(config).model(config.model)
+        optimizer = make_optimizer(config.train, model.trainable_variables)
+        average = WeightAverage(config.train, model.trainable_variables)
+        objective = task.objective(model, config)
+    state = distribute.initial_state(strategy, objective.initial_state, config.data.batch_size)
+    sums = Sums().stacked()
+    keep = config.train.keep_checkpoints
+    restored = Checkpoints(model_dir, strategy, model, optimizer, average, state, sums, keep).restore(before=step)
+    if restored is not None:
+        state, sums = restored
+    elif config.train.warm_start:
+        model_dirs.read_weights(config.train.warm_start, model)
+    first = int(optimizer.iterations.numpy())
+    data = task.training_data(corpus, config)
+    batches = iter(distribute.distribute_batches(strategy, lambda **hosts: data.batches(first, **hosts)))
+    loop = make_host_loop(strategy, objective, optimizer, config.train, average, model.compute_dtype)
+    with named_read_errors(corpus):
+        for done in range(0, step - 1 - first, STEPS_PER_CALL):
+            n = min(STEPS_PER_CALL, step - 1 - first - done)
+            state, sums, _ = loop(batches, state, sums, tf.constant(n))
+            if progress:
+                progress(done + n, step - 1 - first)
+        batch = next(batches)
+
+    place = (tf.constant([config.train.seed, 0]), optimizer.iterations, tf.constant(0))
+    arguments = (objective, optimizer.variables, config.train, place, batch, state)
+    found, _ = loss_and_gradients(*arguments)
+    gradients = [gradient.numpy() for gradient in found.gradients]
+    with np.errstate(all="ignore"):
+        squares = sum(float(np.sum(np.square(gradient, dtype=np.float64))) for gradient in gradients)
+    bad = [name for name, count in zip(objective.activations, found.bad.numpy(), strict=True) if count]
+    variables = [
+        variable.path
+        for variable, gradient in zip(model.trainable_variables, gradients, strict=True)
+        if not np.isfinite(gradient).all()
+    ]
+    weight = float(found.weight)
+    return Replayed(
+        step=step,
+        loss=float(found.total) / weight if weight else float("nan"),
+        grad_norm=float(np.sqrt(squares)) / weight if weight else float("nan"),
+        activation=bad[0] if bad else None,
+        variables=variables,
+        operation=first_bad_operation(lambda: loss_and_gradients(*arguments)),
+    )
+
+
+def first_bad_operation(function: Callable[[], object]) -> str | None:
+    """The first operation of function() whose result is not finite, and the line of txl_tf that calls it; None: none.
+
+    It runs operation by operation, each result checked, forward and backward.
+    """
+    tf.debugging.enable_check_numerics(stack_height_limit=60)
+    try:
+        function()
+    except tf.errors.InvalidArgumentError as error:
+        return _describe(error)
+    finally:
+        tf.debugging.disable_check_numerics()
+    return None
+
+
+def _describe(error: tf.errors.InvalidArgumentError) -> str:
+    operation = re.search(r'op "(\w+)"', error.message)
+    values = re.search(r"# of [^\n]*?elements?: [^\n]*", error.message)
+    lines = re.findall(r'File "[^"]*?(txl_tf/(?!training/replay)[^"]*)", line (\d+), in (\w+)', str(error))
+    lines = lines or _lines_of_traceback(error)
+    said = operation[1] if operation else one_line(error)[:200]
+    where = f" called by {lines[-1][0]}:{lines[-1][1]} ({lines[-1][2]})" if lines else ""
+    return f"{said}{where}" + (f"; {one_line(values[0])}" if values else "")
+
+
+def _lines_of_traceback(error: BaseException) -> list[tuple[str, int, str]]:
+    lines, frame = [], error.__traceback__
+    while frame is not None:
+        path = frame.tb_frame.f_code.co_filename.replace("\\", "/")
+        if "/txl_tf/" in path and not path.endswith("training/replay.py"):
+            name = "txl_tf/" + path.rpartition("/txl_tf/")[2]
+            lines.append((name, frame.tb_lineno, frame.tb_frame.f_code.co_name))
+        frame = frame.tb_next
+    return lines
