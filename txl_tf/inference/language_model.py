@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from txl_tf import families
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.inference.beam import BeamSearch
@@ -88,7 +89,11 @@ class LanguageModel:
         """
         trained = load_trained(model_dir, checkpoint=checkpoint)
         if not isinstance(trained.config, TransformerXLRunConfig):
-            raise InputError(f"{model_dir} is no Transformer-XL: only such models generate and score text")
+            title = families.family_of(trained.config).title
+            raise InputError(
+                f"{model_dir} holds an {title}, which does not continue texts: use scripts/fill.py, which fills blanks "
+                "and, with --score, scores texts"
+            )
         _, evaluated_with = trained.config.for_evaluation(**reach)
         return cls(trained.model, trained.vocabulary, evaluated_with)
 

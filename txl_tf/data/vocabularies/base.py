@@ -101,9 +101,7 @@ class Vocabulary(tf.Module, abc.ABC):
     def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
         """Ids, RaggedTensor or Tensor [B, T] -> strings [B], in TensorFlow ops."""
 
-    def encode_around(
-        self, parts: tf.Tensor, first: tf.Tensor, last: tf.Tensor
-    ) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    def encode_around(self, parts: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """Parts of texts, between which tokens are missing, as ids, in TensorFlow ops.
 
         Args:

@@ -87,9 +87,7 @@ class SubwordVocabulary(Vocabulary):
         lines = data.splitlines(keepends=True)
         return self._tokenizer.tokenize(lines).flat_values.numpy() if lines else np.zeros(0, np.int32)
 
-    def encode_around(
-        self, parts: tf.Tensor, first: tf.Tensor, last: tf.Tensor
-    ) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    def encode_around(self, parts: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """See Vocabulary.
 
         A space in front of missing tokens belongs to the first of them, as in text that is complete: "is Paris" is
