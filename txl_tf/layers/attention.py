@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf.layers.dropout import dropout
-from txl_tf.layers.memory_attention import HiddenShape, MemoryAttention, PositionDropout
+from txl_tf.layers.memory_attention import Biases, HiddenShape, MemoryAttention, PositionDropout
 from txl_tf.layers.relative import key_distances, sinusoids
 
 
@@ -50,7 +50,7 @@ class RelMultiHeadAttention(MemoryAttention):
 
     cacheable = True
     shares_biases = True
-    options = ("own_biases", "bidirectional")
+    options: tuple[str, ...] = ("own_biases", "bidirectional")
 
     def __init__(
         self,
@@ -109,17 +109,17 @@ class RelMultiHeadAttention(MemoryAttention):
         """r = W_kR R of [K, D]: [H, K, d]."""
         return tf.einsum("kD,Dhd->hkd", positions, self.position_kernel)
 
-    def content_query(self, query: tf.Tensor, biases: tuple[tf.Tensor, tf.Tensor] | None) -> tf.Tensor:
+    def content_query(self, query: tf.Tensor, biases: Biases | None) -> tf.Tensor:
         """q + u: terms (a) and (c) with the keys."""
         content_bias, _ = self._biases(biases)
         return query + self._scaled(content_bias, query)[:, None]
 
-    def position_query(self, query: tf.Tensor, biases: tuple[tf.Tensor, tf.Tensor] | None) -> tf.Tensor:
+    def position_query(self, query: tf.Tensor, biases: Biases | None) -> tf.Tensor:
         """q + v: terms (b) and (d) with the positions."""
         _, position_bias = self._biases(biases)
         return query + self._scaled(position_bias, query)[:, None]
 
-    def _biases(self, given: tuple[tf.Tensor, tf.Tensor] | None) -> tuple[tf.Tensor, tf.Tensor]:
+    def _biases(self, given: Biases | None) -> Biases:
         if self.own_biases:
             return self.content_bias, self.position_bias
         if given is None:

@@ -12,7 +12,8 @@ from txl_tf.layers.absolute_attention import AbsoluteAttention, LearnedAbsoluteA
 from txl_tf.layers.attention import RelMultiHeadAttention
 from txl_tf.layers.dropout import TIME, dropout, split_seed
 from txl_tf.layers.feed_forward import FeedForward
-from txl_tf.layers.memory_attention import HiddenShape, Kernels, KeyValueRing, MemoryAttention
+from txl_tf.layers.key_value_ring import KeyValueRing
+from txl_tf.layers.memory_attention import Biases, HiddenShape, Kernels, MemoryAttention
 from txl_tf.layers.segment_attention import SegmentAttention
 from txl_tf.layers.shaw_attention import ShawAttention
 
@@ -127,7 +128,7 @@ class DecoderLayer(keras.layers.Layer):
         mems: tf.Tensor | None = None,
         positions: tf.Tensor | None = None,
         attention_mask: tf.Tensor | None = None,
-        biases: tuple[tf.Tensor, tf.Tensor] | None = None,
+        biases: Biases | None = None,
         seed: tf.Tensor | None = None,
         training: bool = False,
         ring: KeyValueRing | None = None,

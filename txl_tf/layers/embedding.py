@@ -89,6 +89,6 @@ class AdaptiveEmbedding(ClusteredLayer):
         few = rows.shape.num_elements() is not None and rows.shape.num_elements() <= MATMUL_TOKENS
         return i > 0 and few and platform.on_tpu() and self.compute_dtype == tf.bfloat16
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "scale": self.scale}

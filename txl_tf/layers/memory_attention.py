@@ -15,22 +15,8 @@ import tensorflow as tf
 from txl_tf.layers import scopes
 from txl_tf.layers.attention_core import attend
 from txl_tf.layers.dropout import checked_rate
+from txl_tf.layers.key_value_ring import KeyValueRing
 from txl_tf.layers.masks import visible_keys
-
-
-class KeyValueRing(typing.NamedTuple):
-    """The newest C keys and values of a layer, projected once: what inference keeps instead of hidden states.
-
-    New ones overwrite the oldest in place, so no token costs a copy of the rest. The slot after the newest, where the
-    next one goes, is the oldest.
-
-    keys, values: [B, H, C, d].
-    start: int32 scalar, the slot of the next token to be read; slot 0 comes after slot C - 1.
-    """
-
-    keys: tf.Tensor
-    values: tf.Tensor
-    start: tf.Tensor
 
 
 class Kernels(typing.NamedTuple):
@@ -60,6 +46,9 @@ class PositionDropout(typing.NamedTuple):
     embedding_seed: tf.Tensor | None = None
     shared_axis: int | None = None
 
+
+Biases = tuple[tf.Tensor, ...]
+"""Global biases that layers share, each [H, d]: (u, v), with segments (u, v, w)."""
 
 HiddenShape = tuple[int | None, int | None, int]
 """Of hidden states, [B, T, D]: B and T may be unknown."""
@@ -124,7 +113,7 @@ class MemoryAttention(keras.layers.Layer):
         mems: tf.Tensor | None = None,
         positions: tf.Tensor | None = None,
         attention_mask: tf.Tensor | None = None,
-        biases: tuple[tf.Tensor, tf.Tensor] | None = None,
+        biases: Biases | None = None,
         seed: tf.Tensor | None = None,
         training: bool = False,
     ) -> tf.Tensor:
@@ -186,7 +175,7 @@ class MemoryAttention(keras.layers.Layer):
         memory: tf.Tensor | None,
         positions: tf.Tensor | None = None,
         attention_mask: tf.Tensor | None = None,
-        biases: tuple[tf.Tensor, tf.Tensor] | None = None,
+        biases: Biases | None = None,
         seed: tf.Tensor | None = None,
         training: bool = False,
         look: Callable[[tf.Tensor], None] | None = None,
@@ -288,11 +277,11 @@ class MemoryAttention(keras.layers.Layer):
         """The vectors [H, K, d'] that `position_query` meets; None: there are none."""
         return None
 
-    def content_query(self, query: tf.Tensor, biases: tuple[tf.Tensor, tf.Tensor] | None) -> tf.Tensor:
+    def content_query(self, query: tf.Tensor, biases: Biases | None) -> tf.Tensor:
         """The queries [B, H, T, d] to be multiplied with the keys."""
         return query
 
-    def position_query(self, query: tf.Tensor, biases: tuple[tf.Tensor, tf.Tensor] | None) -> tf.Tensor | None:
+    def position_query(self, query: tf.Tensor, biases: Biases | None) -> tf.Tensor | None:
         """The queries [B, H, T, d'] to be multiplied with `project_positions`; None: there are none."""
         return None
 
@@ -302,7 +291,7 @@ class MemoryAttention(keras.layers.Layer):
         ring: KeyValueRing,
         position: tf.Tensor,
         attention_mask: tf.Tensor,
-        biases: tuple[tf.Tensor, tf.Tensor] | None = None,
+        biases: Biases | None = None,
         kernels: Kernels | None = None,
         block: int = 1,
     ) -> tuple[tf.Tensor, KeyValueRing]:
@@ -322,14 +311,11 @@ class MemoryAttention(keras.layers.Layer):
         """
         kernels = kernels or self.kernels()
         key, value = self.project_context(hidden, kernels)
-        keys, values = (
-            _write(slots, new, ring.start, block) for slots, new in ((ring.keys, key), (ring.values, value))
-        )
-        start = (ring.start + hidden.shape[1]) % keys.shape[2]
+        ring = ring.written(key, value, block)
         query = self.project_query(hidden, kernels)
         queries = self.content_query(query, biases), self.position_query(query, biases)
-        output = attend(queries[0], keys, values, attention_mask, queries[1], position, oldest=start)
-        return self.combine(output, kernels), KeyValueRing(keys, values, start)
+        output = attend(queries[0], ring.keys, ring.values, attention_mask, queries[1], position, oldest=ring.start)
+        return self.combine(output, kernels), ring
 
     def kernels(self) -> Kernels:
         """The Kernels, as tensors.
@@ -408,15 +394,3 @@ class MemoryAttention(keras.layers.Layer):
     def _scaled(self, bias: tf.Tensor, query: tf.Tensor) -> tf.Tensor:
         """A bias scaled like the queries, to be added to them."""
         return tf.cast(bias * self.d_head**-0.5, query.dtype)
-
-
-def _write(slots: tf.Tensor, new: tf.Tensor, start: tf.Tensor, block: int) -> tf.Tensor:
-    """A ring's `slots` [B, H, C, d] with `new` [B, H, T, d] from slot `start` on; after the last comes the first."""
-    _, n_head, c_len, d_head = slots.shape
-    n_blocks = c_len // block
-    written = (start // block + tf.range(new.shape[2] // block)) % n_blocks
-    places = tf.range(tf.shape(slots)[0] * n_head)[:, None] * n_blocks + written
-    blocks = tf.tensor_scatter_nd_update(
-        tf.reshape(slots, [-1, block, d_head]), tf.reshape(places, [-1, 1]), tf.reshape(new, [-1, block, d_head])
-    )
-    return tf.reshape(blocks, [-1, n_head, c_len, d_head])

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from txl_tf.layers.attention import RelMultiHeadAttention
 from txl_tf.layers.attention_core import attend
+from txl_tf.layers.memory_attention import Biases, HiddenShape
 
-Biases = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
+Look = Callable[[tf.Tensor], None]
+"""Is given attention probabilities [B, H, T, K]."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,10 +76,10 @@ class SegmentAttention(RelMultiHeadAttention):
     cacheable = False
     options = ("own_biases",)
 
-    def __init__(self, n_head: int, d_head: int, **kwargs):
+    def __init__(self, n_head: int, d_head: int, **kwargs: Any):
         super().__init__(n_head, d_head, **kwargs | {"bidirectional": True})
 
-    def build(self, hidden_shape, mems_shape=None) -> None:
+    def build(self, hidden_shape: HiddenShape, mems_shape: HiddenShape | None = None) -> None:
         """Creates the weights for inputs [B, T, D]."""
         super().build(hidden_shape)
         if self.own_biases:
@@ -105,7 +108,7 @@ class SegmentAttention(RelMultiHeadAttention):
         biases: Biases | None = None,
         seed: tf.Tensor | None = None,
         training: bool = False,
-        look: Callable[[tf.Tensor], None] | None = None,
+        look: Look | None = None,
     ) -> tf.Tensor:
         """As for every attention.
 
@@ -130,7 +133,7 @@ class SegmentAttention(RelMultiHeadAttention):
         position = self._project_distances(streams)
         rate = self.dropatt if training else 0.0
 
-        def attended(query: tf.Tensor, mask: tf.Tensor | None, first: int, look=None) -> tf.Tensor:
+        def attended(query: tf.Tensor, mask: tf.Tensor | None, first: int, look: Look | None = None) -> tf.Tensor:
             mask = self._checked_mask(mask, t_len, k_len)
             parts = self._queries(query, streams, biases)
             if look is not None:
@@ -171,7 +174,7 @@ class SegmentAttention(RelMultiHeadAttention):
         shared = None if biases is None else biases[:2]
         content_query, position_query = self.content_query(query, shared), self.position_query(query, shared)
         if streams.segments is not None:
-            segment_bias = self.segment_bias if self.own_biases else biases[2]
+            segment_bias = self.segment_bias if self.own_biases or biases is None else biases[2]
             table = tf.convert_to_tensor(self.segment_table)
             biased = query + self._scaled(segment_bias, query)[:, None]
             differs = tf.einsum("bhtd,hd->bht", biased, table[1] - table[0])

@@ -7,7 +7,7 @@ import typing
 import keras
 import tensorflow as tf
 
-from txl_tf.layers.memory_attention import MemoryAttention, PositionDropout
+from txl_tf.layers.memory_attention import Biases, MemoryAttention, PositionDropout
 from txl_tf.layers.relative import key_distances
 
 
@@ -70,11 +70,11 @@ class ShawAttention(MemoryAttention):
         vectors, biases = tf.gather(self.position_table, rows), tf.gather(self.distance_bias, rows)
         return tf.transpose(tf.concat([vectors, tf.cast(biases, vectors.dtype)[..., None]], axis=-1), [1, 0, 2])
 
-    def content_query(self, query: tf.Tensor, biases: tuple[tf.Tensor, tf.Tensor] | None) -> tf.Tensor:
+    def content_query(self, query: tf.Tensor, biases: Biases | None) -> tf.Tensor:
         """q + u."""
         return query + self._scaled(self.content_bias, query)[:, None]
 
-    def position_query(self, query: tf.Tensor, biases: tuple[tf.Tensor, tf.Tensor] | None) -> tf.Tensor:
+    def position_query(self, query: tf.Tensor, biases: Biases | None) -> tf.Tensor:
         """[q, 1], which makes q . a + b."""
         return tf.concat([query, tf.fill(tf.shape(query[..., :1]), tf.cast(self.d_head**-0.5, query.dtype))], axis=-1)
 

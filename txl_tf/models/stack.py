@@ -12,7 +12,8 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from txl_tf.layers.decoder_layer import DecoderLayer
-from txl_tf.layers.memory_attention import Kernels, KeyValueRing
+from txl_tf.layers.key_value_ring import KeyValueRing
+from txl_tf.layers.memory_attention import Kernels
 from txl_tf.models.memory import shift_in
 
 Watch = Callable[[str, tf.Tensor], None]

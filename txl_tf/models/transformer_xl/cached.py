@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from txl_tf.errors import InputError
 from txl_tf.layers.attention_core import TILE
+from txl_tf.layers.key_value_ring import KeyValueRing
 from txl_tf.layers.masks import visible_keys
-from txl_tf.layers.memory_attention import KeyValueRing
 from txl_tf.layers.relative import key_distances, sinusoids
 from txl_tf.models.stack import RingMemory, run_stack
 from txl_tf.models.transformer_xl.config import Reach

@@ -66,7 +66,7 @@ class XLNet(keras.Model):
         self.softmax = AdaptiveSoftmax(**vocabulary, dtype=policy, name="softmax")
         self.build((None, None))
 
-    def build(self, tokens_shape) -> None:
+    def build(self, tokens_shape: tuple[int | None, ...]) -> None:
         """Creates all weights; they depend on no length or batch size."""
         config = self.config
         hidden_shape = (None, None, config.d_model)

@@ -1,0 +1,46 @@
+"""The memory of inference: projected keys and values in a ring."""
+
+from __future__ import annotations
+
+import typing
+
+import tensorflow as tf
+
+
+class KeyValueRing(typing.NamedTuple):
+    """The newest C keys and values of a layer, projected once: what inference keeps instead of hidden states.
+
+    New ones overwrite the oldest in place, so no token costs a copy of the rest. The slot after the newest, where the
+    next one goes, is the oldest.
+
+    keys, values: [B, H, C, d].
+    start: int32 scalar, the slot of the next token to be read; slot 0 comes after slot C - 1.
+    """
+
+    keys: tf.Tensor
+    values: tf.Tensor
+    start: tf.Tensor
+
+    def written(self, key: tf.Tensor, value: tf.Tensor, block: int = 1) -> KeyValueRing:
+        """The ring with the keys and values [B, H, T, d] of a segment from `start` on.
+
+        Args:
+            key, value: of the segment.
+            block: how many slots are written at a time; C, T and `start` are multiples of it.
+        """
+        keys, values = (
+            _write(slots, new, self.start, block) for slots, new in ((self.keys, key), (self.values, value))
+        )
+        return KeyValueRing(keys, values, (self.start + key.shape[2]) % keys.shape[2])
+
+
+def _write(slots: tf.Tensor, new: tf.Tensor, start: tf.Tensor, block: int) -> tf.Tensor:
+    """A ring's `slots` [B, H, C, d] with `new` [B, H, T, d] from slot `start` on; after the last comes the first."""
+    _, n_head, c_len, d_head = slots.shape
+    n_blocks = c_len // block
+    written = (start // block + tf.range(new.shape[2] // block)) % n_blocks
+    places = tf.range(tf.shape(slots)[0] * n_head)[:, None] * n_blocks + written
+    blocks = tf.tensor_scatter_nd_update(
+        tf.reshape(slots, [-1, block, d_head]), tf.reshape(places, [-1, 1]), tf.reshape(new, [-1, block, d_head])
+    )
+    return tf.reshape(blocks, [-1, n_head, c_len, d_head])
