@@ -72,6 +72,9 @@ class FillIn:
         marker: what a blank is written like. Each stands for one token, and with *N behind it, ____*3, for N.
         jit_compile: whether the model is compiled by XLA, once for each length of texts, in steps of ROUND tokens, and
             number of them.
+
+    Attributes:
+        document_end: the token that stands between a context and a text.
     """
 
     def __init__(self, model: XLNet, vocabulary: Vocabulary, marker: str = MARKER, jit_compile: bool = True):
@@ -80,6 +83,8 @@ class FillIn:
         self.model = model
         self.vocabulary = vocabulary
         self.marker = marker
+        end = vocabulary.special.end_of_document
+        self.document_end = vocabulary.start_token if end is None else end
         self.filler = Filler(model, allowed_tokens(vocabulary), jit_compile)
         # One function for each T: a bounded number of traces, whatever the texts and settings.
         self._fill = functools.cache(self._fill_function)
@@ -219,9 +224,7 @@ class FillIn:
     def _encode_context(self, context: str) -> np.ndarray:
         if not context:
             return np.zeros(0, np.int32)
-        end = self.vocabulary.special.end_of_document
-        end = self.vocabulary.start_token if end is None else end
-        return np.append(self.vocabulary.encode(context), end).astype(np.int32)
+        return np.append(self.vocabulary.encode(context), self.document_end).astype(np.int32)
 
     def _pad(self, rows: Sequence[np.ndarray]) -> np.ndarray:
         longest = max(1, *map(len, rows))
