@@ -273,7 +273,8 @@ def _in_order(places: tf.Tensor, count: tf.Tensor, order: tf.Tensor) -> tf.Tenso
     n = tf.shape(places)[1]
 
     def listed() -> tf.Tensor:
-        numbers = tf.strings.to_number(tf.strings.split(order, ","), tf.int32)
+        readable = tf.strings.regex_full_match(order, r"\d{1,4}(,\d{1,4})*")
+        numbers = tf.strings.to_number(tf.strings.split(tf.where(readable, order, "-1"), ","), tf.int32)
         wrong = "order must be left_to_right, right_to_left, confident, or the number of every blank, from 0 on, once"
         whole = tf.equal(tf.size(numbers), n) & tf.reduce_all(tf.equal(count, n))
         whole = tf.cond(whole, lambda: tf.reduce_all(tf.sort(numbers) == tf.range(n)), lambda: False)
