@@ -6,7 +6,7 @@ import types
 import numpy as np
 import tensorflow as tf
 
-from txl_tf import families, model_dir
+from txl_tf import model_dir
 from txl_tf.data.vocabularies import SubwordVocabulary
 from txl_tf.models.xlnet.config import XLNetConfig, XLNetRunConfig
 from txl_tf.models.xlnet.model import XLNet
@@ -45,11 +45,3 @@ def write_model_dir(path, vocabulary, **settings):
     weights = tf.train.Checkpoint(model=model_dir.variables_by_path(model))
     weights.write(model_dir.checkpoint_path(str(path), 0))
     return model
-
-
-def read_runs():
-    """Lets config.json name an XLNet's run where no task of the family is registered."""
-    if not families.XLNET.tasks:
-        nothing = dict.fromkeys(field.name for field in dataclasses.fields(families.Task))
-        task = families.Task(**nothing | {"config": XLNetRunConfig})
-        families.register(dataclasses.replace(families.XLNET, tasks={XLNetRunConfig.task: task}))
