@@ -12,6 +12,11 @@ r"""An HTTP server for an exported model, in plain TensorFlow and aiohttp: an ex
     curl localhost:8080/sessions/ID -d '{"tokens": [100, 101], "top": 3}' # read tokens, see what comes next
     curl -X DELETE localhost:8080/sessions/ID
 
+An exported XLNet is served with other routes; /score is of both:
+
+    curl localhost:8080/fill -d '{"texts": ["The capital of France is ____ ."], "top": 3, "order": "confident"}'
+    curl localhost:8080/encode -d '{"texts": ["A question?"], "second": ["A passage."], "pool": "mean"}'
+
 A session keeps the cache of the text so far, so the cost of a token does not grow with the text. A wrong request or an
 unknown field is answered with status 4xx and {"error": reason}. The settings of sampling (temperature, top_k, ..) are
 those that the export wrote into sampling.json; each has a default.
@@ -45,6 +50,8 @@ from aiohttp import web
 MAX_BODY_BYTES = 1 << 20
 DEFAULT_TOKENS, MAX_TOKENS = 100, 10_000
 STREAM_TOKENS = 16  # so many between two pieces of streamed text
+DEFAULT_BEAM, DEFAULT_TOP, MAX_BEAM = 8, 5, 64
+POOLS = {"last": "pooled", "first": "first", "mean": "mean"}  # the outputs of the signature encode
 
 
 class RequestError(Exception):
@@ -77,9 +84,13 @@ class Service:
     def __init__(self, export_dir, max_sessions=100, session_seconds=600.0, clock=time.monotonic):
         self.model = tf.saved_model.load(export_dir)
         self.signatures = self.model.signatures
-        with tf.io.gfile.GFile(tf.io.gfile.join(export_dir, "sampling.json")) as file:
-            self.settings = json.load(file)
-        self.vocab_size = self.signatures["step"].structured_outputs["log_probs"].shape[-1]
+        self.settings, self.vocab_size = [], 0
+        if "generate" in self.signatures:
+            with tf.io.gfile.GFile(tf.io.gfile.join(export_dir, "sampling.json")) as file:
+                self.settings = json.load(file)
+            self.vocab_size = self.signatures["step"].structured_outputs["log_probs"].shape[-1]
+        elif "fill" not in self.signatures:
+            raise ValueError("it has neither a signature generate nor a signature fill")
         self.max_sessions = max_sessions
         self.session_seconds = session_seconds
         self.clock = clock
@@ -131,6 +142,58 @@ class Service:
         rows = zip(scores["tokens"].numpy(), scores["log_probs"].numpy(), scores["lengths"].numpy(), strict=True)
         tokens, log_probs = zip(*((ids[:n].tolist(), values[:n].tolist()) for ids, values, n in rows), strict=True)
         return {"total": scores["total"].numpy().tolist(), "tokens": tokens, "log_probs": log_probs}
+
+    async def fill(self, request):
+        """The likeliest fillings of the blanks in request["texts"]: for each text a list, the likeliest first."""
+        self._check_fields(request, "texts", "context", "order", "beam_size", "top", "free")
+        beam_size = number(request, "beam_size", int, DEFAULT_BEAM)
+        top = number(request, "top", int, min(DEFAULT_TOP, beam_size))
+        free = request.get("free", False)
+        if not 1 <= top <= beam_size <= MAX_BEAM:
+            raise RequestError(400, f"top must be from 1 to beam_size, and beam_size at most {MAX_BEAM}")
+        if not isinstance(free, bool):
+            raise RequestError(400, "free must be true or false")
+        out = await self.run(
+            "fill",
+            texts=tf.constant(strings(request, "texts")),
+            context=tf.constant(string(request, "context", "")),
+            order=tf.constant(string(request, "order", "left_to_right")),
+            beam_size=tf.constant(beam_size),
+            top=tf.constant(top),
+            free=tf.constant(free),
+        )
+        found = (out[name].numpy() for name in ("texts", "tokens", "log_probs", "total"))
+        return {
+            "fillings": [
+                [
+                    {
+                        "text": text.decode("utf-8", "replace"),
+                        "tokens": ids[ids >= 0].tolist(),
+                        "log_probs": log_probs[ids >= 0].tolist(),
+                        "total": float(total),
+                    }
+                    for text, ids, log_probs, total in zip(*of_text, strict=True)
+                    if np.isfinite(total)
+                ]
+                for of_text in zip(*found, strict=True)
+            ]
+        }
+
+    async def encode(self, request):
+        """Vectors of request["texts"], or of pairs of them and request["second"]; with "per_token" of each token."""
+        self._check_fields(request, "texts", "second", "pool", "per_token")
+        texts = strings(request, "texts")
+        second = strings(request, "second", at_least=0) or [""] * len(texts)
+        pool = string(request, "pool", "last")
+        if pool not in POOLS:
+            raise RequestError(400, f"pool must be one of {', '.join(POOLS)}")
+        out = await self.run("encode", texts=tf.constant(texts), second=tf.constant(second))
+        lengths = out["lengths"].numpy()
+        answer = {"pooled": out[POOLS[pool]].numpy().tolist()}
+        answer["tokens"] = [row[:n].tolist() for row, n in zip(out["tokens"].numpy(), lengths, strict=True)]
+        if request.get("per_token", False):
+            answer["hidden"] = [row[:n].tolist() for row, n in zip(out["hidden"].numpy(), lengths, strict=True)]
+        return answer
 
     async def open_session(self, request):
         """A new session's id."""
@@ -204,6 +267,20 @@ class Service:
 
 def make_app(service):
     """The aiohttp application of a Service."""
+    kind = "generate" if "generate" in service.signatures else "fill"
+    routes_of = {"generate": ("/sampling", "/generate", "/stream", "/sessions"), "fill": ("/fill", "/encode")}
+    other = {"generate": "an XLNet", "fill": "a Transformer-XL"}[kind]
+
+    @web.middleware
+    async def only_what_the_model_can(request, handler):
+        route = "/" + request.path.split("/")[1]
+        if any(route in routes for name, routes in routes_of.items() if name != kind):
+            raise RequestError(404, f"{route} is for {other}: the model that is served has {', '.join(available)}")
+        if route == "/encode" and "encode" not in service.signatures:
+            raise RequestError(404, "the model that is served has no encode: its vocabulary has no <sep> and <cls>")
+        return await handler(request)
+
+    available = (*routes_of[kind], "/score")
 
     def post(answer):
         async def handler(request):
@@ -232,13 +309,15 @@ def make_app(service):
         await response.write_eof()
         return response
 
-    app = web.Application(middlewares=[errors_as_json], client_max_size=MAX_BODY_BYTES)
+    app = web.Application(middlewares=[errors_as_json, only_what_the_model_can], client_max_size=MAX_BODY_BYTES)
     app.add_routes(
         [
             web.get("/sampling", settings),
             web.post("/generate", post(service.generate)),
             web.post("/stream", stream),
             web.post("/score", post(service.score)),
+            web.post("/fill", post(service.fill)),
+            web.post("/encode", post(service.encode)),
             web.post("/sessions", post(service.open_session)),
             web.post("/sessions/{session}", step),
             web.delete("/sessions/{session}", close),
@@ -270,9 +349,9 @@ async def body(request):
     return sent
 
 
-def string(request, name):
+def string(request, name, default=None):
     """request[name], a string."""
-    value = request.get(name)
+    value = request.get(name, default)
     if not isinstance(value, str):
         raise RequestError(400, f"{name} must be a string")
     return value

@@ -3,14 +3,13 @@
     python scripts/export_savedmodel.py --model_dir=runs/demo --export_dir=exports/demo
     saved_model_cli show --all --dir=exports/demo
 
-The README.md written beside it says how to call the signatures generate, score, initial_cache and step, and what
---nosame_length, which it keeps, means for texts that are read in pieces; sampling.json describes how to sample.
+The README.md written beside it says how to call the signatures: of a Transformer-XL generate, score, initial_cache,
+step and others; of an XLNet encode, fill, score, tokenize and decode. For a Transformer-XL it also says what
+--nosame_length, which the export keeps, means for texts that are read in pieces; sampling.json describes how to sample.
 """
 
 from absl import flags
 from command_line import define_checkpoint_flag, define_reach_flags, given_reach, run
-
-from txl_tf import families
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
@@ -23,16 +22,11 @@ define_reach_flags()
 
 def main(argv):
     del argv
-    from txl_tf.inference.export import export  # after the flags are parsed: TensorFlow takes seconds to load
-    from txl_tf.inference.generate import Generator
+    from txl_tf.inference.exporting import export_trained  # after the flags: TensorFlow takes seconds to load
     from txl_tf.model_dir import load_trained
 
     trained = load_trained(FLAGS.model_dir, checkpoint=FLAGS.checkpoint)
-    families.require_generation(trained.config, FLAGS.model_dir)
-    given = given_reach()
-    _, reach = trained.config.for_evaluation(**given)
-    generator = Generator(trained.model, reach, jit_compile=FLAGS.jit_compile)
-    export(generator, trained.vocabulary, FLAGS.export_dir, trained.unit)
+    export_trained(trained, FLAGS.export_dir, FLAGS.jit_compile, **given_reach())
     print(f"step {trained.step} exported to {FLAGS.export_dir}; its README.md describes the signatures")
 
 

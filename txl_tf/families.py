@@ -345,7 +345,10 @@ def family_title(config_class: type[Config]) -> str:
 def require_generation(config: Config, where: str) -> Any:
     """`config`, or InputError if its models do not continue texts token by token; `where` has such a model."""
     if not family_of(config).generates:
-        raise InputError(f"{where} has an {family_of(config).title}, which does not write or score text from the left")
+        raise InputError(
+            f"{where} holds an {family_of(config).title}, which does not continue texts: use scripts/fill.py, which "
+            "fills blanks and, with --score, scores texts"
+        )
     return config
 
 

@@ -1,17 +1,13 @@
 """The example server over HTTP."""
 
-import asyncio
 import concurrent.futures
-import importlib.util
+import functools
 import json
-import pathlib
-import threading
-import urllib.error
 import urllib.request
 
 import numpy as np
 import pytest
-from aiohttp import web
+import server
 
 from txl_tf.inference import samplers
 from txl_tf.inference.export import export
@@ -33,43 +29,16 @@ def clock():
 @pytest.fixture(scope="module")
 def address(byte_model, clock, tmp_path_factory):
     """Where a server runs, in a thread."""
-    path = pathlib.Path(__file__).parents[2] / "examples" / "serve.py"
-    spec = importlib.util.spec_from_file_location("serve", path)
-    serve = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(serve)
     export_dir = str(tmp_path_factory.mktemp("served") / "model")
     export(byte_model.generator, byte_model.vocabulary, export_dir, "byte")
-    service = serve.Service(export_dir, max_sessions=8, session_seconds=60, clock=clock)
-    loop, runner = asyncio.new_event_loop(), web.AppRunner(serve.make_app(service))
-
-    async def start():
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        return runner.addresses[0][1]
-
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    port = asyncio.run_coroutine_threadsafe(start(), loop).result()
-    yield f"http://127.0.0.1:{port}"
-    asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
+    with server.running(export_dir, max_sessions=8, session_seconds=60, clock=clock) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
 def call(address):
     """call(path, request, method) -> (status, answer)."""
-
-    def call(path, request=None, method="POST"):
-        data = request if isinstance(request, bytes) else json.dumps(request or {}).encode()
-        try:
-            message = urllib.request.Request(address + path, data, method=method)
-            with urllib.request.urlopen(message, timeout=120) as answer:
-                return answer.status, json.load(answer)
-        except urllib.error.HTTPError as error:
-            return error.code, json.load(error)
-
-    return call
+    return functools.partial(server.call, address)
 
 
 def test_generate_and_score(call, byte_model):
@@ -121,6 +90,13 @@ def test_concurrent_sessions_do_not_mix(call, byte_model):
     ("path", "request_", "status", "reason"),
     [
         ("/nothing", {}, 404, "POST /nothing: Not Found"),
+        (
+            "/fill",
+            {"texts": ["a ____"]},
+            404,
+            "/fill is for an XLNet: the model that is served has /sampling, /generate",
+        ),
+        ("/encode", {"texts": ["a"]}, 404, "/encode is for an XLNet"),
         ("/score", b"x" * (1 << 21), 413, "Too Large"),
         ("/stream", {"prompt": ["x"]}, 400, "prompt must be a string"),
         ("/stream", {"prompt": "x", "top_p": 7}, 400, "top_p must be above 0"),

@@ -101,6 +101,20 @@ class Vocabulary(tf.Module, abc.ABC):
     def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
         """Ids, RaggedTensor or Tensor [B, T] -> strings [B], in TensorFlow ops."""
 
+    def encode_around(self, parts: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        """Parts of texts, between which tokens are missing, as ids, in TensorFlow ops.
+
+        Args:
+            parts: strings [n].
+            first, last: bool [n], which of the parts begin and end their text.
+
+        Returns:
+            int32 RaggedTensor [n, None]; and int32 [n], what the first missing token behind each part is like: 1, it
+            has a space in front, which is not in the part's ids; 0, it has none; -1, it may be any.
+        """
+        del first, last
+        return self.encode_tensor(parts), tf.fill(tf.shape(parts), -1)
+
     def describe(self, token: int) -> str:
         """How one id reads in a listing."""
         data = self.decode_bytes([token])

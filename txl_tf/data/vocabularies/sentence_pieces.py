@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.data.vocabularies.base import SpecialTokens, Vocabulary
+from txl_tf.data.vocabularies.base import WHITESPACE, SpecialTokens, Vocabulary
 from txl_tf.data.vocabularies.registry import register
 from txl_tf.errors import InputError, one_line
 from txl_tf.files import read_bytes
@@ -28,6 +28,7 @@ SPECIAL_PIECES = {
     "mask": "<mask>",
     "end_of_document": "<eod>",
 }
+_ANCHOR = "<eop>"  # a piece of its own wherever it stands
 # Pieces that stand for no text. No text is encoded as one of them, whatever it says.
 _CONTROL_PIECES = {"<s>", "</s>", *SPECIAL_PIECES.values()} - {"<unk>"}
 
@@ -59,7 +60,9 @@ class SubwordVocabulary(Vocabulary):
         self._texts = np.array([_text(name) for name in self._names], dtype=object)
         id_of = dict(zip(self._names, range(self.vocab_size), strict=True))
         self.special = SpecialTokens(**{field: id_of.get(piece) for field, piece in SPECIAL_PIECES.items()})
-        newline = self._tokenizer.tokenize(["\n"])[0].numpy()
+        self._anchor = id_of.get(_ANCHOR)
+        newline, letter = (self._tokenizer.tokenize([text])[0].numpy() for text in ("\n", "a"))
+        self._adds_space = len(letter) > 0 and self._names[letter[0]].startswith(SPACE)
         self.start_token = int(newline[-1]) if len(newline) else 0
 
     @property
@@ -88,6 +91,33 @@ class SubwordVocabulary(Vocabulary):
         data = text.encode() if isinstance(text, str) else text
         lines = data.splitlines(keepends=True)
         return self._tokenizer.tokenize(lines).flat_values.numpy() if lines else np.zeros(0, np.int32)
+
+    def encode_around(self, parts: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        """See Vocabulary.
+
+        A space in front of missing tokens belongs to the first of them, as in text that is complete: "is Paris" is
+        cut into "is" and " Paris". Where a model puts a space in front of every text (XLNet's does), white space of
+        any kind counts, and so does the beginning of a text; a part that follows missing tokens without a space is
+        encoded behind <eop>, where a model knows it, so that it gets no space. Where nothing stands between two
+        missing tokens, the second may be any.
+        """
+        empty = tf.equal(parts, "")
+        end = WHITESPACE if self._adds_space else " "
+        spaced = tf.strings.regex_full_match(parts, f"(?s).*{end}")
+        kinds = tf.where(spaced, 1, tf.where(empty & ~first, -1, 0))
+        if not self._adds_space:
+            parts = tf.where(last, parts, tf.strings.regex_replace(parts, " $", ""))
+            return self.encode_tensor(parts), kinds
+        kinds = tf.where(empty & first, 1, kinds)
+        if self._anchor is None:
+            return self.encode_tensor(parts), kinds
+        glued = ~first & ~empty & ~tf.strings.regex_full_match(parts, f"(?s){WHITESPACE}.*")
+        ids = self.encode_tensor(tf.where(glued, _ANCHOR + parts, parts))
+        places = ids.with_flat_values(tf.ragged.range(ids.row_lengths()).flat_values)
+        anchored = tf.gather(glued, ids.value_rowids()) & (ids.flat_values == self._anchor)
+        begin = tf.reduce_min(ids.with_flat_values(tf.where(anchored, places.flat_values, ids.dtype.max)), axis=1)
+        kept = places.flat_values > tf.gather(tf.where(glued, tf.cast(begin, tf.int64), -1), ids.value_rowids())
+        return tf.ragged.boolean_mask(ids, ids.with_flat_values(kept)), kinds
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """See Vocabulary. Control pieces such as <sep> stand for no text."""

@@ -1,0 +1,101 @@
+"""Fills the blanks of a text with a trained XLNet, or scores the text.
+
+    python scripts/fill.py --model_dir=runs/xlnet --text="The capital of France is ____ ." --top=5
+    python scripts/fill.py --model_dir=runs/xlnet --text="She went ____*3 yesterday." --order=confident
+    python scripts/fill.py --model_dir=runs/xlnet --text="The capital of France is Paris ." --score
+
+A blank stands for one token of the vocabulary (a word, a piece of one, or a byte), and ____*3 for three of them. For
+each filling, the likeliest first, a line: its log-probability in nats, a tab, the filled text. The log-probability is
+exact under --order, in which each token is predicted from the text and the tokens before it.
+--score prints the pseudo-log-likelihood: the sum of each token's log-probability given all the others.
+--json prints instead a line of JSON for each filling, with its tokens and their log-probabilities, or for each text
+scored. With --text_file every line that is not empty is a text of its own.
+"""
+
+import json
+import sys
+
+from absl import flags
+from command_line import define_checkpoint_flag, run
+
+from txl_tf.errors import InputError
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("model_dir", None, "a directory with a trained or imported XLNet")
+flags.DEFINE_string("text", None, "the text")
+flags.DEFINE_string("text_file", None, "a UTF-8 file with a text a line, instead")
+flags.DEFINE_string("context", "", "a text to read in front of each, as a document of its own: short texts gain by it")
+flags.DEFINE_string("blank", "____", "what a blank is written like")
+flags.DEFINE_string(
+    "order",
+    "left_to_right",
+    "in which the missing tokens are predicted: left_to_right, right_to_left, confident (next the one the model is "
+    "surest of), or their numbers from 0 on, such as 2,0,1",
+)
+flags.DEFINE_integer("beam_size", 8, "fillings that are followed at a time; 1: greedy", lower_bound=1)
+flags.DEFINE_integer("top", 5, "fillings to print, at most beam_size", lower_bound=1)
+flags.DEFINE_bool("free", False, "let any token fill a blank, also those that do not fit the spaces around it")
+flags.DEFINE_bool("score", False, "score the text instead of filling it")
+flags.DEFINE_bool("mark", False, "put [ and ] around fillings")
+flags.DEFINE_bool("json", False, "print JSON lines")
+flags.DEFINE_bool("jit_compile", False, "compile the model with XLA: worth its time for many texts")
+flags.mark_flag_as_required("model_dir")
+define_checkpoint_flag()
+
+
+def main(argv):
+    del argv
+    texts = read_texts()
+    from txl_tf.inference.fill import FillIn  # after the flags are parsed: TensorFlow takes seconds to load
+
+    model = FillIn.load(FLAGS.model_dir, FLAGS.checkpoint, marker=FLAGS.blank, jit_compile=FLAGS.jit_compile)
+    for text in texts:
+        for line in scored(model, text) if FLAGS.score else filled(model, text):
+            print(line)
+
+
+def filled(model, text):
+    """A line for each filling of a text."""
+    for filling in model.fill(
+        text,
+        order=FLAGS.order,
+        beam_size=FLAGS.beam_size,
+        top=min(FLAGS.top, FLAGS.beam_size),
+        context=FLAGS.context,
+        free=FLAGS.free,
+    ):
+        if FLAGS.json:
+            found = {"text": filling.text, "fillings": filling.pieces[1::2], "ids": filling.ids.tolist()}
+            found |= {"log_probs": filling.log_probs.tolist(), "total": filling.total, "order": FLAGS.order}
+            yield json.dumps(found, ensure_ascii=False)
+        else:
+            yield f"{filling.total:.4f}\t{filling.marked() if FLAGS.mark else filling.text}"
+
+
+def scored(model, text):
+    """The line of a text that is scored."""
+    score = model.score(text, FLAGS.context)
+    if FLAGS.json:
+        found = {"text": text, "ids": score.ids.tolist(), "log_probs": score.log_probs.tolist(), "total": score.total}
+        yield json.dumps(found, ensure_ascii=False)
+    else:
+        yield f"{score.total:.4f}\t{text}"
+
+
+def read_texts():
+    """The texts of --text or --text_file."""
+    if (FLAGS.text is None) == (FLAGS.text_file is None):
+        raise InputError("give the text with either --text or --text_file")
+    if FLAGS.text is not None:
+        return [FLAGS.text]
+    from txl_tf.files import read_lines
+
+    texts = [line for line in read_lines(FLAGS.text_file) if line.strip()]
+    if not texts:
+        raise InputError(f"--text_file={FLAGS.text_file} has no text")
+    return texts
+
+
+if __name__ == "__main__":
+    sys.stdout.reconfigure(errors="replace")
+    run(main)

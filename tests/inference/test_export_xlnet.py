@@ -1,0 +1,134 @@
+"""An XLNet's SavedModel in a fresh process that cannot import this package."""
+
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from random_xlnet import random_xlnet, with_prefix
+
+from txl_tf.data.vocabularies import ByteVocabulary, XLNetVocabulary
+from txl_tf.errors import InputError
+from txl_tf.inference.encoder import Encoder
+from txl_tf.inference.export_xlnet import export
+from txl_tf.inference.fill import FillIn
+
+LENGTHS = (32, 64)
+TEXTS = ["the River ____ is", "____*2 the River, " + "the " * 20]
+PAIRS = [("the River", ""), ("x 1,000,", "the " * 30)]
+
+CLIENT = """
+import sys
+sys.modules["txl_tf"] = None  # importing it would fail
+import numpy as np, tensorflow as tf, tensorflow_text
+export_dir, results, *texts = sys.argv[1:]
+model = tf.saved_model.load(export_dir).signatures
+found = {}
+for order in ("left_to_right", "right_to_left", "confident"):
+    out = model["fill"](
+        texts=tf.constant(texts[:2]), context=tf.constant("the"), order=tf.constant(order), beam_size=tf.constant(4),
+        top=tf.constant(3), free=tf.constant(False))
+    found |= {f"{order}_{key}": value for key, value in out.items()}
+found |= {"score_" + key: value for key, value in model["score"](texts=tf.constant(texts[2:4])).items()}
+out = model["encode"](texts=tf.constant(texts[2:4]), second=tf.constant(texts[4:]))
+found |= {"encode_" + key: value for key, value in out.items()}
+tokens = model["tokenize"](texts=tf.constant(texts[2:3]))["tokens"]
+found["decoded"] = model["decode"](tokens=tokens)["texts"]
+np.savez(results, **found)
+"""
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A model and its vocabulary."""
+    vocabulary = with_prefix(XLNetVocabulary)
+    return random_xlnet(vocab_size=vocabulary.vocab_size), vocabulary
+
+
+@pytest.fixture(scope="module")
+def export_dir(model, tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("export") / "model")
+    export(*model, folder, "subword", lengths=LENGTHS, jit_compile=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(export_dir, tmp_path_factory):
+    """What the client found."""
+    folder = tmp_path_factory.mktemp("client")
+    texts = [*TEXTS, *(a for a, _ in PAIRS), *(b for _, b in PAIRS)]
+    command = [sys.executable, "-c", CLIENT, export_dir, str(folder / "results.npz"), *texts]
+    subprocess.run(command, check=True, cwd=folder, capture_output=True, text=True)
+    return dict(np.load(folder / "results.npz", allow_pickle=True))
+
+
+@pytest.mark.parametrize("order", ["left_to_right", "right_to_left", "confident"])
+def test_fillings_equal_the_models(model, served, order):
+    own = FillIn(*model, jit_compile=False)
+    expected = own.fill(TEXTS, order=order, beam_size=4, top=3, context="the")
+    for i, fillings in enumerate(expected):
+        n = len(fillings[0].ids)
+        assert served[f"{order}_tokens"][i, :, :n].tolist() == [filling.ids.tolist() for filling in fillings]
+        assert (served[f"{order}_tokens"][i, :, n:] == -1).all()
+        log_probs = [filling.log_probs for filling in fillings]
+        np.testing.assert_allclose(served[f"{order}_log_probs"][i, :, :n], log_probs, rtol=0, atol=1e-4)
+        totals = [filling.total for filling in fillings]
+        np.testing.assert_allclose(served[f"{order}_total"][i], totals, rtol=0, atol=1e-4)
+        texts = [text.decode() for text in served[f"{order}_texts"][i]]
+        assert texts == [" ".join(filling.text.split()) for filling in fillings]
+
+
+def test_scores_and_vectors_equal_the_models(model, served):
+    for i, expected in enumerate(FillIn(*model, jit_compile=False).score([a for a, _ in PAIRS])):
+        n = served["score_lengths"][i]
+        assert served["score_tokens"][i, :n].tolist() == expected.ids.tolist()
+        np.testing.assert_allclose(served["score_log_probs"][i, :n], expected.log_probs, rtol=0, atol=1e-4)
+        assert not served["score_log_probs"][i, n:].any()
+        assert served["score_total"][i] == pytest.approx(expected.total, abs=1e-3)
+    encoder = Encoder(*model, jit_compile=False)
+    expected = encoder(PAIRS)
+    for i, n in enumerate(served["encode_lengths"]):
+        assert served["encode_tokens"][i, :n].tolist() == expected.ids[i].tolist()
+        np.testing.assert_allclose(served["encode_hidden"][i, :n], expected.hidden[i], rtol=0, atol=1e-4)
+        assert not served["encode_hidden"][i, n:].any()
+    for name, pool in [("pooled", "last"), ("first", "first"), ("mean", "mean")]:
+        np.testing.assert_allclose(served[f"encode_{name}"], encoder(PAIRS, pool=pool).pooled, rtol=0, atol=1e-4)
+    assert served["decoded"].tolist() == [b"the River"]
+
+
+def test_wrong_requests_and_the_readme(model, export_dir, tmp_path):
+    signatures = tf.saved_model.load(export_dir).signatures
+    readme = (pathlib.Path(export_dir) / "README.md").read_text()
+    assert set(signatures) == {"encode", "fill", "score", "tokenize", "decode"}
+    for name, function in signatures.items():
+        (row,) = (line for line in readme.splitlines() if line.startswith(f"| {name} |"))
+        assert all(f"{given}:" in row for given in function.structured_input_signature[1])
+        assert all(given in row for given in function.structured_outputs)
+    request = {"context": "", "order": "confident", "beam_size": 2, "top": 1, "free": True}
+    for wrong, message in [
+        ({"texts": ["the"]}, "a text has no blank"),
+        ({"texts": ["____*0"]}, "a blank of 0 tokens"),
+        ({"texts": ["____" + " the" * 90]}, "more tokens than the 64"),
+        ({"top": 3}, "top must be from 1 to beam_size"),
+        ({"beam_size": 0}, "top must be from 1"),
+        ({"order": "0,2"}, "order must be left_to_right"),
+    ]:
+        given = {"texts": ["the ____"], **request} | wrong
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            signatures["fill"](**{name: tf.constant(value) for name, value in given.items()})
+    with pytest.raises(tf.errors.InvalidArgumentError, match="second text"):
+        signatures["encode"](texts=tf.constant(["a"]), second=tf.constant(["a", "b"]))
+    with pytest.raises(InputError, match="not empty"):
+        export(*model, export_dir, "subword", lengths=LENGTHS)
+
+
+def test_a_vocabulary_without_special_tokens_has_no_encode(tmp_path):
+    model = random_xlnet(n_layer=1)
+    export(model, ByteVocabulary(), str(tmp_path / "model"), "byte", lengths=(32,))
+    signatures = tf.saved_model.load(str(tmp_path / "model")).signatures
+    assert "encode" not in signatures
+    assert "| encode |" not in (tmp_path / "model" / "README.md").read_text()
+    own = FillIn(model, ByteVocabulary(), jit_compile=False).score("a text")
+    assert float(signatures["score"](texts=tf.constant(["a text"]))["total"][0]) == pytest.approx(own.total, abs=1e-3)

@@ -1,0 +1,81 @@
+"""The example server with an XLNet, over HTTP."""
+
+import functools
+
+import numpy as np
+import pytest
+import server
+from random_xlnet import random_xlnet, with_prefix
+
+from txl_tf.data.vocabularies import XLNetVocabulary
+from txl_tf.inference.encoder import Encoder
+from txl_tf.inference.export_xlnet import export
+from txl_tf.inference.fill import FillIn
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A model and its vocabulary."""
+    vocabulary = with_prefix(XLNetVocabulary)
+    return random_xlnet(vocab_size=vocabulary.vocab_size), vocabulary
+
+
+@pytest.fixture(scope="module")
+def call(model, tmp_path_factory):
+    """call(path, request, method) -> (status, answer)."""
+    export_dir = str(tmp_path_factory.mktemp("served") / "model")
+    export(*model, export_dir, "subword", lengths=(32,), jit_compile=False)
+    with server.running(export_dir) as address:
+        yield functools.partial(server.call, address)
+
+
+def test_fill(call, model):
+    texts = ["the ____ River", "____*2 is"]
+    status, answer = call("/fill", {"texts": texts, "order": "confident", "beam_size": 4, "top": 2, "context": "x"})
+    expected = FillIn(*model, jit_compile=False).fill(texts, order="confident", beam_size=4, top=2, context="x")
+    assert status == 200
+    for fillings, own in zip(answer["fillings"], expected, strict=True):
+        assert [filling["tokens"] for filling in fillings] == [filling.ids.tolist() for filling in own]
+        assert [filling["text"] for filling in fillings] == [filling.text.strip() for filling in own]
+        assert [filling["total"] for filling in fillings] == pytest.approx([f.total for f in own], abs=1e-4)
+        assert [sum(filling["log_probs"]) for filling in fillings] == pytest.approx([f.total for f in own], abs=1e-4)
+    assert len(call("/fill", {"texts": texts[:1]})[1]["fillings"][0]) == 5
+
+
+def test_encode_and_score(call, model):
+    pairs = [("the River", "is"), ("x", "")]
+    request = {"texts": [a for a, _ in pairs], "second": [b for _, b in pairs], "pool": "mean", "per_token": True}
+    status, answer = call("/encode", request)
+    expected = Encoder(*model, jit_compile=False)(pairs, pool="mean")
+    assert status == 200 and answer["tokens"] == [ids.tolist() for ids in expected.ids]
+    np.testing.assert_allclose(answer["pooled"], expected.pooled, rtol=0, atol=1e-4)
+    for found, own in zip(answer["hidden"], expected.hidden, strict=True):
+        np.testing.assert_allclose(found, own, rtol=0, atol=1e-4)
+    assert set(call("/encode", {"texts": ["x"]})[1]) == {"pooled", "tokens"}
+    status, answer = call("/score", {"texts": ["the River"]})
+    own = FillIn(*model, jit_compile=False).score("the River")
+    assert (status, answer["tokens"]) == (200, [own.ids.tolist()])
+    assert answer["total"] == pytest.approx([own.total], abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("path", "request_", "status", "reason"),
+    [
+        ("/generate", {"prompts": ["x"]}, 404, "/generate is for a Transformer-XL: the model that is served has /fill"),
+        ("/sessions", {}, 404, "/sessions is for a Transformer-XL"),
+        ("/nothing", {}, 404, "POST /nothing: Not Found"),
+        ("/fill", {"texts": ["x"]}, 400, "a text has no blank"),
+        ("/fill", {"texts": ["____" + " the" * 50]}, 400, "a text has more tokens than the 32"),
+        ("/fill", {"texts": ["____"], "top": 9}, 400, "top must be from 1 to beam_size"),
+        ("/fill", {"texts": ["____"], "free": 1}, 400, "free must be true or false"),
+        ("/fill", {"texts": ["____"], "order": "up"}, 400, "order must be left_to_right"),
+        ("/fill", {"texts": ["____"], "order": "1"}, 400, "order must be left_to_right"),
+        ("/fill", {"texts": ["____"], "temperature": 1}, 400, "'temperature' is not a field of this request"),
+        ("/encode", {"texts": ["x"], "pool": "max"}, 400, "pool must be one of last, first, mean"),
+        ("/encode", {"texts": ["x"], "second": ["y", "z"]}, 400, "second text"),
+    ],
+)
+def test_wrong_requests_get_a_reason(call, path, request_, status, reason):
+    found, answer = call(path, request_)
+    assert found == status
+    assert reason in answer["error"]

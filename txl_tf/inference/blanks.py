@@ -1,0 +1,80 @@
+"""Texts with blanks: where they are, what stands around them, and what may fill them.
+
+A blank is written ____ and stands for one token; ____*3 stands for three. In rows of ids a number below 0 stands for a
+token that is missing, and says what it is like.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.data.vocabularies import Vocabulary
+
+MARKER = "____"
+ANY, GLUED, SPACED = -1, -2, -3
+"""Missing tokens: any; one without a space in front; one with a space in front. `encode_around` knows which."""
+PADDING = -4
+"""Where a row has no token."""
+
+_COUNT = r"(?s)\*(\d{1,3}).*"
+
+
+def split_at_blanks(texts: tf.Tensor, marker: str = MARKER) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    """Cuts texts at their blanks, in TensorFlow ops.
+
+    Args:
+        texts: strings [B].
+        marker: what a blank is written like; *N behind it makes it one of N tokens.
+
+    Returns:
+        The parts, strings RaggedTensor [B, n], one more than a text has blanks; and for each part, int32 [sum of n],
+        how many tokens are missing in front of it.
+    """
+    parts = tf.strings.split(texts, marker)
+    flat, first = parts.flat_values, _at_start(parts)
+    counted = ~first & tf.strings.regex_full_match(flat, _COUNT)
+    counts = tf.strings.to_number(tf.where(counted, tf.strings.regex_replace(flat, _COUNT, r"\1"), "1"), tf.int32)
+    rest = tf.where(counted, tf.strings.regex_replace(flat, r"^\*\d{1,3}", "", replace_global=False), flat)
+    return parts.with_flat_values(rest), tf.where(first, 0, counts)
+
+
+def encode_parts(
+    vocabulary: Vocabulary, parts: tf.RaggedTensor, counts: tf.Tensor
+) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    """The ids of texts with blanks, in TensorFlow ops.
+
+    Args:
+        vocabulary: a Vocabulary; its `encode_around` says what becomes of spaces next to a blank.
+        parts, counts: as `split_at_blanks` returns them.
+
+    Returns:
+        int32 RaggedTensor [B, None], in which ANY, GLUED and SPACED are missing tokens; and int32 [sum of n], as
+        `encode_around` returns it.
+    """
+    first = _at_start(parts)
+    last = tf.concat([first[1:], [True]], axis=0)
+    ids, kinds = vocabulary.encode_around(parts.flat_values, first, last)
+    # The part in front of a blank says what the first of its tokens is like. -1, 0, 1 become ANY, GLUED, SPACED.
+    like = tf.gather(-2 - kinds, tf.maximum(tf.range(tf.size(kinds)) - 1, 0))
+    starts = tf.cumsum(counts, exclusive=True)
+    missing = tf.where(tf.range(tf.reduce_sum(counts)) > tf.repeat(starts, counts), ANY, tf.repeat(like, counts))
+    rows = tf.RaggedTensor.from_row_lengths(missing, tf.cast(counts, tf.int64))
+    return parts.with_flat_values(tf.concat([rows, ids], axis=1)).merge_dims(1, 2), kinds
+
+
+def allowed_tokens(vocabulary: Vocabulary) -> np.ndarray:
+    """What may be written where a token is missing: bool [3, V], for ANY, GLUED and SPACED.
+
+    Tokens that stand for no text, such as <sep>, and the one for what the vocabulary cannot spell may be nowhere.
+    """
+    texts = [vocabulary.decode_bytes([token]) for token in range(vocabulary.vocab_size)]
+    written = np.array([len(text) > 0 for text in texts])
+    if vocabulary.special.unknown is not None:
+        written[vocabulary.special.unknown] = False
+    spaced = np.array([text.startswith(b" ") for text in texts])
+    return np.stack([written, written & ~spaced, written & spaced])
+
+
+def _at_start(parts: tf.RaggedTensor) -> tf.Tensor:
+    return tf.equal(tf.ragged.range(parts.row_lengths()).flat_values, 0)

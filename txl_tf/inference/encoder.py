@@ -1,0 +1,180 @@
+"""An XLNet as an encoder of texts, to use from Python.
+
+>>> encoder = Encoder.load("runs/xlnet")
+>>> encoded = encoder(["A text.", ("A question?", "A passage.")])
+>>> encoded.hidden[1].shape, encoded.pooled.shape
+
+A text becomes A <sep> <cls> and a pair A <sep> B <sep> <cls>, with segments 0 for A, 1 for B and 2 for <cls>, as the
+official code does it when it fine-tunes.
+Shapes: B texts, T tokens, D the model's width.
+"""
+
+from __future__ import annotations
+
+import functools
+import typing
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.data.vocabularies import Vocabulary
+from txl_tf.distribute import has_xla
+from txl_tf.errors import InputError
+from txl_tf.inference.blanks import PADDING
+from txl_tf.inference.fill import ROUND, load_xlnet
+from txl_tf.models.xlnet.model import XLNet
+
+POOLS = ("last", "first", "mean")
+"""A text as one vector: the state of its last token, <cls>; of its first; or the mean over all of them, these two and
+<sep> included."""
+
+Text = str | tuple[str, str]
+
+
+class Encoded(typing.NamedTuple):
+    """Texts as vectors.
+
+    ids: for each text its token ids [n], <sep> and <cls> included.
+    pieces: the same for people to read.
+    hidden: for each text [n, D], a vector a token.
+    pooled: [B, D], a vector a text.
+    """
+
+    ids: list[np.ndarray]
+    pieces: list[list[str]]
+    hidden: list[np.ndarray]
+    pooled: np.ndarray
+
+
+class Encoder:
+    """Texts to vectors; all tokens see each other, and there is no memory.
+
+    Args:
+        model: an XLNet.
+        vocabulary: its Vocabulary.
+        jit_compile: whether the model is compiled by XLA, once for each number of texts and length, in steps of ROUND
+            tokens.
+
+    Raises:
+        InputError: the vocabulary has no <sep> or <cls>.
+    """
+
+    def __init__(self, model: XLNet, vocabulary: Vocabulary, jit_compile: bool = True):
+        for name in ("sep", "cls"):
+            vocabulary.special_token(name)
+        self.model = model
+        self.vocabulary = vocabulary
+        self._compile = jit_compile and has_xla()
+        self._functions = functools.cache(self._function)
+
+    @classmethod
+    def load(cls, model_dir: str, checkpoint: str = "latest", **options: Any) -> Encoder:
+        """The model of a directory that training or an import wrote.
+
+        Args:
+            model_dir: local or gs://.
+            checkpoint: "latest", or "best" by the loss on valid during training.
+            options: jit_compile.
+
+        Raises:
+            InputError: there is no trained model, it is no XLNet, or the vocabulary has no <sep> or <cls>.
+        """
+        trained = load_xlnet(model_dir, checkpoint, "is no encoder: it sees only what is in front of a token")
+        return cls(trained.model, trained.vocabulary, **options)
+
+    def __call__(
+        self, texts: Text | Sequence[Text], *, pool: str = "last", batch_size: int = 16, padding: str = "right"
+    ) -> Encoded:
+        """Encodes texts.
+
+        Args:
+            texts: a str, a pair of them as a tuple, or a list of these. Nothing is cut off: the time grows with the
+                square of the longest text.
+            pool: one of POOLS.
+            batch_size: texts at once; changes no result.
+            padding: "right" or "left", where shorter rows are filled; changes no result.
+
+        Raises:
+            InputError: settings out of range.
+        """
+        rows: list[Text] = [texts] if isinstance(texts, (str, tuple)) else list(texts)
+        if pool not in POOLS or padding not in ("right", "left") or batch_size < 1:
+            raise InputError(
+                f"pool={pool!r} must be one of {', '.join(POOLS)}, padding={padding!r} right or left, and "
+                f"batch_size={batch_size} at least 1"
+            )
+        encoded = Encoded([], [], [], np.zeros([len(rows), self.model.config.d_model], np.float32))
+        for start in range(0, len(rows), batch_size):
+            batch = [row if isinstance(row, tuple) else (row, "") for row in rows[start : start + batch_size]]
+            ids, segments = lay_out(self.vocabulary, *(tf.constant(list(side)) for side in zip(*batch, strict=True)))
+            lengths = ids.row_lengths().numpy()
+            t_len = -(-int(lengths.max()) // ROUND) * ROUND
+            padded = [_padded(values.to_list(), t_len, padding) for values in (ids, segments)]
+            hidden, pooled = self._functions(t_len)(*map(tf.constant, padded))
+            encoded.pooled[start : start + batch_size] = pooled[pool].numpy()
+            for row, states, tokens in zip(ids.to_list(), hidden.numpy(), padded[0], strict=True):
+                encoded.ids.append(np.array(row, np.int32))
+                encoded.pieces.append([self.vocabulary.describe(token) for token in row])
+                encoded.hidden.append(states[tokens != PADDING])
+        return encoded
+
+    def encode(self, ids: tf.Tensor, segments: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Ids and segments, int32 [B, T], T static, PADDING in both where there is no token: see `lay_out`.
+
+        Returns:
+            Hidden states [B, T, D], and by the names of POOLS the vectors [B, D], float32.
+        """
+        there = ids != PADDING
+        hidden, _, _ = self.model(tf.maximum(ids, 0), segments=tf.maximum(segments, 0), padding=~there)
+        hidden = tf.cast(hidden, tf.float32)
+        place = tf.range(ids.shape[1])
+        last = tf.reduce_max(tf.where(there, place, 0), axis=1)
+        first = tf.reduce_min(tf.where(there, place, ids.shape[1] - 1), axis=1)
+        real = tf.cast(there, tf.float32)[..., None]
+        return hidden, {
+            "last": tf.gather(hidden, last, batch_dims=1),
+            "first": tf.gather(hidden, first, batch_dims=1),
+            "mean": tf.reduce_sum(hidden * real, axis=1) / tf.reduce_sum(real, axis=1),
+        }
+
+    def _function(self, t_len: int) -> Any:
+        signature = [tf.TensorSpec([None, t_len], tf.int32)] * 2
+        return tf.function(self.encode, input_signature=signature, jit_compile=self._compile, autograph=False)
+
+
+def lay_out(vocabulary: Vocabulary, texts: tf.Tensor, second: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    """Texts as the encoder reads them, in TensorFlow ops.
+
+    Args:
+        vocabulary: a Vocabulary with <sep> and <cls>.
+        texts: strings [B].
+        second: strings [B], the second text of each pair; "" where there is none.
+
+    Returns:
+        Ids and segments, int32 RaggedTensors [B, None].
+    """
+    sep, cls = vocabulary.special_token("sep"), vocabulary.special_token("cls")
+    count = tf.shape(texts, out_type=tf.int64)[0]
+
+    def one(token: int) -> tf.RaggedTensor:
+        return tf.RaggedTensor.from_row_lengths(tf.fill([count], token), tf.fill([count], tf.constant(1, tf.int64)))
+
+    paired = tf.cast(second != "", tf.int64)
+    sep_b = tf.RaggedTensor.from_row_lengths(tf.fill([tf.reduce_sum(paired)], sep), paired)
+    sides = [
+        [vocabulary.encode_tensor(texts), one(sep)],
+        [vocabulary.encode_tensor(second), sep_b],
+        [one(cls)],
+    ]
+    parts = [tf.concat([tf.cast(part, tf.int32) for part in side], axis=1) for side in sides]
+    segments = [part.with_flat_values(tf.fill(tf.shape(part.flat_values), i)) for i, part in enumerate(parts)]
+    return tf.concat(parts, axis=1), tf.concat(segments, axis=1)
+
+
+def _padded(rows: list[list[int]], t_len: int, side: str) -> np.ndarray:
+    padded = np.full([len(rows), t_len], PADDING, np.int32)
+    for row, values in zip(padded, rows, strict=True):
+        row[slice(len(values)) if side == "right" else slice(t_len - len(values), None)] = values
+    return padded

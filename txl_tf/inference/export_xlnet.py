@@ -1,0 +1,273 @@
+"""An XLNet as a SavedModel that plain TensorFlow loads and serves, without this package; the vocabulary is inside.
+
+Signatures (`saved_model_cli show --all --dir=..` lists them with their shapes):
+
+encode           texts, or pairs of them -> a vector for every token, and one for each text
+fill             texts with blanks -> the likeliest fillings, with exact log-probabilities
+score            texts -> the log-probability of each token given all the others
+tokenize, decode texts -> tokens, and back
+
+The model is traced for a few lengths; a batch takes the least that holds its longest text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from txl_tf.data.vocabularies import Vocabulary
+from txl_tf.errors import InputError
+from txl_tf.files import write_atomically
+from txl_tf.inference.blanks import MARKER, PADDING, encode_parts, split_at_blanks
+from txl_tf.inference.encoder import Encoder, lay_out
+from txl_tf.inference.fill import FillIn
+from txl_tf.models.xlnet.model import XLNet
+
+LENGTHS = (64, 128, 256, 512)
+"""Tokens in a row, of which the model is traced."""
+
+README = """\
+# An XLNet, exported by txl_tf
+
+    import tensorflow as tf
+    import tensorflow_text  # only if loading says that an op is missing: subword vocabularies need it
+
+    model = tf.saved_model.load("{name}").signatures
+    model["fill"](
+        texts=tf.constant(["The capital of France is {marker} ."]), context=tf.constant(""),
+        order=tf.constant("left_to_right"), beam_size=tf.constant(8), top=tf.constant(5), free=tf.constant(False))
+    model["score"](texts=tf.constant(["Once upon a time"]))["total"]
+    {encoding}
+
+Sizes: {sizes}. A text has at most {longest} tokens, with context, <sep> and <cls>. In every output rows end \
+with -1 where there is no token, and with 0 where there is no number.
+
+| signature | in | out |
+|---|---|---|
+{rows}
+
+A blank is written {marker} and stands for one token, {marker}*3 for three. Order: left_to_right, right_to_left, \
+confident (next the token that the model is surest of, for each filling), or the numbers of the missing tokens from 0 \
+on with commas, "2,0,1". A token is predicted from the text and the tokens before it in the order; under that order \
+`total` is exact. With free=False tokens fit the spaces around a blank, and stand for text.
+
+A signature needs all its inputs: a SavedModel has no defaults.
+"""
+
+_ROWS = {
+    "encode": '| encode | texts: strings [B]. second: strings [B], the second text of each pair, "" where there is '
+    "none | tokens: int32 [B, n], A <sep> <cls> or A <sep> B <sep> <cls>. lengths: int32 [B]. hidden: float [B, n, D]. "
+    "pooled: float [B, D], the state of <cls>. first, mean: float [B, D], the first token's state, and the mean of "
+    "all. |",
+    "fill": "| fill | texts: strings [B], each with a blank. context: string, a text to read in front of each, may be "
+    '"". order: string. beam_size: int32, fillings that are followed at a time; 1 is greedy. top: int32, at most '
+    "beam_size, how many to return. free: bool | texts: strings [B, top], filled, as `decode` writes them. tokens: "
+    "int32 [B, top, n], what was missing. log_probs: float [B, top, n], in nats. total: float [B, top], their sums, "
+    "falling; minus infinity where there are fewer fillings. |",
+    "score": "| score | texts: strings [B] | tokens: int32 [B, n]. log_probs: float [B, n], of each given all the "
+    "others, in nats. lengths: int32 [B]. total: float [B], sums: pseudo-log-likelihoods. |",
+    "tokenize": "| tokenize | texts: strings [B] | tokens: int32 [B, n]. lengths: int32 [B] |",
+    "decode": "| decode | tokens: int32 [B, n] | texts: strings [B] |",
+}
+
+
+class ServedXLNet(tf.Module):
+    """The graph functions that are exported.
+
+    Args:
+        model: an XLNet.
+        vocabulary: its Vocabulary; without <sep> and <cls> there is no `encode`.
+        marker: what a blank is written like.
+        jit_compile: whether the model is compiled by XLA where it runs.
+        lengths: rising, of LENGTHS' kind.
+    """
+
+    def __init__(
+        self,
+        model: XLNet,
+        vocabulary: Vocabulary,
+        marker: str = MARKER,
+        jit_compile: bool = True,
+        lengths: Sequence[int] = LENGTHS,
+    ):
+        super().__init__(name="served_xlnet")
+        self.vocabulary = vocabulary
+        self.lengths = tuple(lengths)
+        self.fill_in = FillIn(model, vocabulary, marker, jit_compile)
+        known = vocabulary.special.sep is not None and vocabulary.special.cls is not None
+        self.encoder = Encoder(model, vocabulary, jit_compile) if known else None
+
+    def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
+        """The functions by name, as `tf.saved_model.save` wants them."""
+        texts, tokens = tf.TensorSpec([None], tf.string), tf.TensorSpec([None, None], tf.int32)
+        text, number, flag = (tf.TensorSpec([], dtype) for dtype in (tf.string, tf.int32, tf.bool))
+        settings = {"context": text, "order": text, "beam_size": number, "top": number, "free": flag}
+        inputs: dict[Callable[..., Any], dict[str, tf.TensorSpec]] = {
+            self.fill: {"texts": texts, **settings},
+            self.score: {"texts": texts},
+            self.tokenize: {"texts": texts},
+            self.decode: {"tokens": tokens},
+        }
+        if self.encoder is not None:
+            inputs[self.encode] = {"texts": texts, "second": texts}
+        return {
+            function.__name__: tf.function(function, autograph=False).get_concrete_function(
+                **{name: tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in specs.items()}
+            )
+            for function, specs in inputs.items()
+        }
+
+    def encode(self, texts: tf.Tensor, second: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The signature `encode`; see README."""
+        assert self.encoder is not None
+        same = tf.debugging.assert_equal(tf.size(texts), tf.size(second), 'give a second text, or "", for each text')
+        with tf.control_dependencies([same]):
+            ids, segments = lay_out(self.vocabulary, tf.identity(texts), second)
+        hidden, pooled = self._by_length(self.encoder.encode, ids, segments)
+        tokens = ids.to_tensor(-1)
+        real = tf.cast(tokens >= 0, hidden.dtype)[..., None]
+        vectors = {"pooled": pooled["last"], "first": pooled["first"], "mean": pooled["mean"]}
+        return {
+            "tokens": tokens,
+            "lengths": tf.cast(ids.row_lengths(), tf.int32),
+            "hidden": hidden[:, : tf.shape(tokens)[1]] * real,
+        } | vectors
+
+    def fill(
+        self,
+        texts: tf.Tensor,
+        context: tf.Tensor,
+        order: tf.Tensor,
+        beam_size: tf.Tensor,
+        top: tf.Tensor,
+        free: tf.Tensor,
+    ) -> dict[str, tf.Tensor]:
+        """The signature `fill`; see README."""
+        with tf.control_dependencies(
+            [tf.debugging.assert_equal((top >= 1) & (top <= beam_size), True, "top must be from 1 to beam_size")]
+        ):
+            parts, counts = split_at_blanks(tf.identity(texts), self.fill_in.marker)
+        first = tf.equal(tf.ragged.range(parts.row_lengths()).flat_values, 0)
+        with tf.control_dependencies(
+            [
+                tf.debugging.assert_equal(parts.row_lengths() > 1, True, "a text has no blank"),
+                tf.debugging.assert_equal(first | (counts > 0), True, "a blank of 0 tokens is none"),
+            ]
+        ):
+            ids, _ = encode_parts(self.vocabulary, parts, tf.identity(counts))
+        front = self._encode_context(context)
+        rows = tf.concat([tf.RaggedTensor.from_tensor(tf.repeat(front[None], ids.nrows(), axis=0)), ids], axis=1)
+        found = self._by_length(lambda rows: self.fill_in.filler.fill(rows, order, beam_size, free), rows)
+        tokens, log_probs, total = (values[:, :top] for values in (found.tokens, found.log_probs, found.total))
+        return {
+            "texts": self._written(rows, found.places, tokens, tf.size(front)),
+            "tokens": tokens,
+            "log_probs": tf.cast(log_probs, tf.float32),
+            "total": tf.cast(total, tf.float32),
+        }
+
+    def score(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The signature `score`; see README."""
+        ids = self.vocabulary.encode_tensor(texts)
+        tokens = ids.to_tensor(-1)
+        log_probs = self._by_length(lambda rows: self.fill_in.filler.score(rows, rows >= 0), ids)
+        return {
+            "tokens": tokens,
+            "log_probs": tf.cast(log_probs[:, : tf.shape(tokens)[1]], tf.float32),
+            "lengths": tf.cast(ids.row_lengths(), tf.int32),
+            "total": tf.cast(tf.reduce_sum(tf.cast(log_probs, tf.float64), axis=1), tf.float32),
+        }
+
+    def tokenize(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The signature `tokenize`; see README."""
+        ids = self.vocabulary.encode_tensor(texts)
+        return {"tokens": ids.to_tensor(-1), "lengths": tf.cast(ids.row_lengths(), tf.int32)}
+
+    def decode(self, tokens: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The signature `decode`; see README."""
+        size = self.vocabulary.vocab_size
+        within = tf.debugging.assert_equal(
+            (tokens >= 0) & (tokens < size), True, f"tokens must be from 0 to {size - 1}"
+        )
+        with tf.control_dependencies([within]):
+            return {"texts": self.vocabulary.decode_tensor(tf.identity(tokens))}
+
+    def _by_length(self, function: Callable[..., Any], *rows: tf.RaggedTensor) -> Any:
+        """function(rows padded to one of `lengths`)."""
+        longest, most = tf.reduce_max(rows[0].row_lengths()), self.lengths[-1]
+        fits = tf.debugging.assert_less_equal(
+            longest, tf.constant(most, tf.int64), f"a text has more tokens than the {most} it may have"
+        )
+        with tf.control_dependencies([fits]):
+            branch = tf.reduce_sum(tf.cast(longest > tf.constant(self.lengths, tf.int64), tf.int32))
+
+        def padded(t_len: int) -> Callable[[], Any]:
+            return lambda: function(*(tf.cast(r.to_tensor(PADDING, shape=[None, t_len]), tf.int32) for r in rows))
+
+        return tf.switch_case(branch, [padded(t_len) for t_len in self.lengths])
+
+    def _encode_context(self, context: tf.Tensor) -> tf.Tensor:
+        end = self.fill_in.document_end
+        ids = tf.cast(self.vocabulary.encode_tensor(context[None]).flat_values, tf.int32)
+        ids = tf.concat([ids, [end]], axis=0)
+        return ids[: tf.where(tf.equal(context, ""), 0, tf.size(ids))]
+
+    def _written(self, rows: tf.RaggedTensor, places: tf.Tensor, tokens: tf.Tensor, skip: tf.Tensor) -> tf.Tensor:
+        """Strings [B, W] of the rows [B, None] behind their first `skip` tokens, with tokens [B, W, n] filled in."""
+        ids = tf.cast(rows.to_tensor(PADDING), tf.int32)
+        wide = tf.repeat(ids[:, None], tf.shape(tokens)[1], axis=1)
+        here = places[:, :, None] == tf.range(tf.shape(ids)[1])  # [B, n, T]
+        found = tf.einsum("bwn,bnt->bwt", tokens, tf.cast(here, tokens.dtype))
+        wide = tf.where(tf.reduce_any(here, axis=1)[:, None], found, wide)
+        flat = tf.reshape(wide, [-1, tf.shape(ids)[1]])
+        kept = (flat != PADDING) & (tf.range(tf.shape(ids)[1]) >= skip)
+        texts = self.vocabulary.decode_tensor(tf.ragged.boolean_mask(flat, kept))
+        return tf.reshape(texts, tf.shape(wide)[:2])
+
+
+def export(
+    model: XLNet,
+    vocabulary: Vocabulary,
+    export_dir: str,
+    unit: str,
+    *,
+    jit_compile: bool = True,
+    lengths: Sequence[int] = LENGTHS,
+) -> None:
+    """Writes the SavedModel, and a README.md that describes its signatures.
+
+    Args:
+        model: an XLNet.
+        vocabulary: its Vocabulary.
+        export_dir: where; local or gs://. Must be empty or not there.
+        unit: what a token is, for the README.
+        jit_compile, lengths: as for ServedXLNet.
+
+    Raises:
+        InputError: there is something in export_dir.
+    """
+    if tf.io.gfile.exists(export_dir) and tf.io.gfile.listdir(export_dir):
+        raise InputError(f"{export_dir} is not empty: give a new --export_dir")
+    served = ServedXLNet(model, vocabulary, jit_compile=jit_compile, lengths=lengths)
+    signatures = served.signatures()
+    root = tf.Module()
+    # Not the Keras layers themselves, which would be saved with their Python: only what the functions use.
+    root.weights = [variable.value for variable in model.variables]
+    root.vocabulary = vocabulary
+    tf.saved_model.save(root, export_dir, signatures=signatures)
+    config = model.config
+    sizes = {"vocabulary": config.vocab_size, "unit": unit, "layers": config.n_layer, "width": config.d_model}
+    readme = README.format(
+        name=export_dir.rstrip("/").rpartition("/")[2],
+        marker=served.fill_in.marker,
+        sizes=json.dumps(sizes),
+        longest=served.lengths[-1],
+        rows="\n".join(row for name, row in _ROWS.items() if name in signatures),
+        encoding='model["encode"](texts=tf.constant(["A text."]), second=tf.constant([""]))["pooled"]'
+        if served.encoder is not None
+        else "# There is no encode: the vocabulary has no <sep> and <cls>.",
+    )
+    write_atomically(tf.io.gfile.join(export_dir, "README.md"), readme)

@@ -1,0 +1,40 @@
+"""Which export is for which family of models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from txl_tf import families
+from txl_tf.errors import InputError
+from txl_tf.model_dir import TrainedModel
+from txl_tf.models.xlnet.model import XLNet
+
+
+def export_trained(trained: TrainedModel, export_dir: str, jit_compile: bool = True, **reach: Any) -> None:
+    """Writes a trained model as a SavedModel with a README.md that describes its signatures.
+
+    Args:
+        trained: a TrainedModel.
+        export_dir: where; local or gs://. Must be empty or not there.
+        jit_compile: whether the inner steps are compiled by XLA where the SavedModel runs.
+        reach: as for `LanguageModel.load`; only for models that continue texts.
+
+    Raises:
+        InputError: there is something in export_dir; a `reach` for another model, or a model that none is for.
+    """
+    title = families.family_of(trained.config).title
+    if families.family_of(trained.config).generates:
+        from txl_tf.inference.export import export
+        from txl_tf.inference.generate import Generator
+
+        _, evaluated_with = trained.config.for_evaluation(**reach)  # type: ignore[attr-defined]
+        generator = Generator(trained.model, evaluated_with, jit_compile=jit_compile)
+        export(generator, trained.vocabulary, export_dir, trained.unit)
+    elif isinstance(trained.model, XLNet):
+        if reach:
+            raise InputError(f"{', '.join(f'--{name}' for name in reach)}: an {title} is exported without memory")
+        from txl_tf.inference import export_xlnet
+
+        export_xlnet.export(trained.model, trained.vocabulary, export_dir, trained.unit, jit_compile=jit_compile)
+    else:
+        raise InputError(f"a model of family {title} and task {trained.config.task} cannot be exported")

@@ -1,0 +1,293 @@
+"""An XLNet that fills blanks and scores texts, to use from Python.
+
+>>> model = FillIn.load("runs/xlnet")
+>>> for filling in model.fill("The capital of France is ____ ."):
+...     print(filling.total, filling.text)
+>>> model.score("The capital of France is Paris .").total
+"""
+
+from __future__ import annotations
+
+import functools
+import typing
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf import families
+from txl_tf.data.vocabularies import Vocabulary
+from txl_tf.errors import InputError
+from txl_tf.inference.blanks import MARKER, PADDING, allowed_tokens, encode_parts, split_at_blanks
+from txl_tf.inference.filler import ORDERS, Filled, Filler
+from txl_tf.model_dir import TrainedModel, load_trained
+from txl_tf.models.xlnet.model import XLNet
+
+ROUND = 64
+"""Rows are padded to a multiple of this, so that few lengths are compiled."""
+
+
+class Filling(typing.NamedTuple):
+    """A text whose blanks are filled.
+
+    pieces: the parts of the text and the fillings of its blanks by turns; a part comes first and last.
+    ids: int32 [n], the tokens that were missing, from left to right.
+    log_probs: [n], of each in the order in which they were predicted, in nats.
+    total: their sum, the log-probability of the filling under that order.
+    """
+
+    pieces: tuple[str, ...]
+    ids: np.ndarray
+    log_probs: np.ndarray
+    total: float
+
+    @property
+    def text(self) -> str:
+        """The filled text."""
+        return "".join(self.pieces)
+
+    def marked(self, before: str = "[", after: str = "]") -> str:
+        """The filled text with signs around each filling."""
+        return "".join(f"{before}{piece}{after}" if i % 2 else piece for i, piece in enumerate(self.pieces))
+
+
+class PseudoScore(typing.NamedTuple):
+    """A text's token ids [n], the log-probabilities [n] of each given all the others, in nats, and their sum.
+
+    The sum is no log-probability of the text, yet tells better texts from worse (Salazar et al. 2020).
+    """
+
+    ids: np.ndarray
+    log_probs: np.ndarray
+    total: float
+
+
+class FillIn:
+    """Fills blanks in texts, and scores texts.
+
+    Args:
+        model: an XLNet.
+        vocabulary: its Vocabulary.
+        marker: what a blank is written like. Each stands for one token, and with *N behind it, ____*3, for N.
+        jit_compile: whether the model is compiled by XLA, once for each length of texts, in steps of ROUND tokens, and
+            number of them.
+
+    Attributes:
+        document_end: the token that stands between a context and a text.
+    """
+
+    def __init__(self, model: XLNet, vocabulary: Vocabulary, marker: str = MARKER, jit_compile: bool = True):
+        if not marker:
+            raise InputError("the sign for a blank is empty: give one, such as ____")
+        self.model = model
+        self.vocabulary = vocabulary
+        self.marker = marker
+        end = vocabulary.special.end_of_document
+        self.document_end = vocabulary.start_token if end is None else end
+        self.filler = Filler(model, allowed_tokens(vocabulary), jit_compile)
+        # One function for each T: a bounded number of traces, whatever the texts and settings.
+        self._fill = functools.cache(self._fill_function)
+        self._score = functools.cache(self._score_function)
+
+    @classmethod
+    def load(cls, model_dir: str, checkpoint: str = "latest", **options: Any) -> FillIn:
+        """The model of a directory that training or an import wrote.
+
+        Args:
+            model_dir: local or gs://.
+            checkpoint: "latest", or "best" by the loss on valid during training.
+            options: marker, jit_compile.
+
+        Raises:
+            InputError: there is no trained model, or it is no XLNet.
+        """
+        trained = load_xlnet(
+            model_dir,
+            checkpoint,
+            "fills no blanks: use scripts/generate.py, which continues texts, and scripts/score.py",
+        )
+        return cls(trained.model, trained.vocabulary, **options)
+
+    @typing.overload
+    def fill(
+        self,
+        texts: str,
+        *,
+        order: str | Sequence[int] = ...,
+        beam_size: int = ...,
+        top: int | None = ...,
+        context: str = ...,
+        free: bool = ...,
+    ) -> list[Filling]: ...
+
+    @typing.overload
+    def fill(
+        self,
+        texts: list[str] | tuple[str, ...],
+        *,
+        order: str | Sequence[int] = ...,
+        beam_size: int = ...,
+        top: int | None = ...,
+        context: str = ...,
+        free: bool = ...,
+    ) -> list[list[Filling]]: ...
+
+    def fill(
+        self,
+        texts: str | Sequence[str],
+        *,
+        order: str | Sequence[int] = ORDERS[0],
+        beam_size: int = 8,
+        top: int | None = None,
+        context: str = "",
+        free: bool = False,
+    ) -> list[Filling] | list[list[Filling]]:
+        """Looks for the likeliest fillings of the blanks of a text, or of each of several.
+
+        Args:
+            texts: str, or a list of them.
+            order: in which the missing tokens are predicted, each given the text and those before it: "left_to_right",
+                "right_to_left", "confident" (next the one the model is surest of), or their numbers from 0 on.
+            beam_size: how many fillings are followed at a time; 1 always takes the likeliest token.
+            top: how many to return, at most beam_size; None: all.
+            context: a text to read in front of each, as a document of its own.
+            free: whether any token may fill a blank. If not, it is one that stands for text, and it begins with a space
+                where the blank has one in front, and nowhere else, if the vocabulary's tokens have spaces in them.
+
+        Returns:
+            list of Filling, the likeliest first; or a list of such lists.
+
+        Raises:
+            InputError: a text without a blank, or settings out of range.
+        """
+        texts, single = ([texts], True) if isinstance(texts, str) else (list(texts), False)
+        order = order if isinstance(order, str) else ",".join(str(int(number)) for number in order)
+        if beam_size < 1 or (top is not None and not 1 <= top <= beam_size):
+            raise InputError(f"beam_size={beam_size} must be at least 1, and top={top} at least 1 and at most as many")
+        if not texts:
+            return []
+        for text in texts:
+            if self.marker not in text:
+                raise InputError(f"there is no blank in {_short(text)}: write {self.marker} where a token is missing")
+        parts, counts = split_at_blanks(tf.constant(texts), self.marker)
+        if np.any(np.delete(counts.numpy(), parts.row_starts().numpy()) < 1):
+            raise InputError(f"a blank of 0 tokens is none: write {self.marker}*2 for two tokens, and so on")
+        ids, kinds = encode_parts(self.vocabulary, parts, counts)
+        rows = self._pad([np.concatenate([self._encode_context(context), row]) for row in _rows(ids)])
+        _check_order(order, [int(np.sum((row < 0) & (row != PADDING))) for row in rows])
+        found = self._fill(rows.shape[1])(
+            tf.constant(rows), tf.constant(order), tf.constant(beam_size), tf.constant(free)
+        )
+        counts, kinds = (parts.with_flat_values(values).to_list() for values in (counts, kinds))
+        written = [[part.decode("utf-8", "replace") for part in row] for row in parts.to_list()]
+        results = [
+            self._fillings(*of_text, Filled(*(values[i].numpy() for values in found)), top)
+            for i, of_text in enumerate(zip(written, counts, kinds, strict=True))
+        ]
+        return results[0] if single else results
+
+    @typing.overload
+    def score(self, texts: str, context: str = ...) -> PseudoScore: ...
+
+    @typing.overload
+    def score(self, texts: list[str] | tuple[str, ...], context: str = ...) -> list[PseudoScore]: ...
+
+    def score(self, texts: str | Sequence[str], context: str = "") -> PseudoScore | list[PseudoScore]:
+        """The pseudo-log-likelihood of a text, or of each of several. A text of n tokens takes n passes over it.
+
+        Args:
+            texts: str, or a list of them; a blank in them is not looked for.
+            context: a text to read in front of each, as a document of its own; its tokens are not scored.
+        """
+        texts, single = ([texts], True) if isinstance(texts, str) else (list(texts), False)
+        scores = []
+        for text in texts:
+            front = self._encode_context(context)
+            ids = np.asarray(self.vocabulary.encode(text), np.int32)
+            row = self._pad([np.concatenate([front, ids])])
+            scored = np.arange(row.shape[1]) >= len(front)
+            log_probs = self._score(row.shape[1])(tf.constant(row), tf.constant(scored[None])).numpy()
+            log_probs = log_probs[0, len(front) : len(front) + len(ids)]
+            scores.append(PseudoScore(ids, log_probs, float(np.sum(log_probs, dtype=np.float64))))
+        return scores[0] if single else scores
+
+    def _fill_function(self, t_len: int) -> Any:
+        scalars = [tf.TensorSpec([], dtype) for dtype in (tf.string, tf.int32, tf.bool)]
+        signature = [tf.TensorSpec([None, t_len], tf.int32), *scalars]
+        return tf.function(self.filler.fill, input_signature=signature, autograph=False)
+
+    def _score_function(self, t_len: int) -> Any:
+        signature = [tf.TensorSpec([None, t_len], dtype) for dtype in (tf.int32, tf.bool)]
+        return tf.function(self.filler.score, input_signature=signature, autograph=False)
+
+    def _encode_context(self, context: str) -> np.ndarray:
+        if not context:
+            return np.zeros(0, np.int32)
+        return np.append(self.vocabulary.encode(context), self.document_end).astype(np.int32)
+
+    def _pad(self, rows: Sequence[np.ndarray]) -> np.ndarray:
+        longest = max(1, *map(len, rows))
+        padded = np.full([len(rows), -(-longest // ROUND) * ROUND], PADDING, np.int32)
+        for row, ids in zip(padded, rows, strict=True):
+            row[: len(ids)] = ids
+        return padded
+
+    def _fillings(
+        self, parts: list[str], counts: list[int], kinds: list[int], found: Filled, top: int | None
+    ) -> list[Filling]:
+        there = found.places >= 0
+        return [
+            Filling(self._pieces(parts, counts, kinds, ids[there]), ids[there], log_probs[there], float(total))
+            for ids, log_probs, total in list(zip(found.tokens, found.log_probs, found.total, strict=True))[:top]
+            if np.isfinite(total)
+        ]
+
+    def _pieces(self, parts: list[str], counts: list[int], kinds: list[int], ids: np.ndarray) -> tuple[str, ...]:
+        """The parts and the fillings by turns. A space that the filling has is the one that the part has already."""
+        pieces, ends = [parts[0]], np.cumsum(counts)
+        for i, part in enumerate(parts[1:], start=1):
+            tokens = ids[ends[i - 1] : ends[i]]
+            if kinds[i - 1] < 0:
+                written = self.vocabulary.decode(tokens)
+            else:
+                written = self.vocabulary.decode_bytes(tokens).decode("utf-8", "replace")
+            if kinds[i - 1] == 1 and written.startswith(" "):
+                written = written[1:]
+            elif kinds[i - 1] == 1:
+                pieces[-1] = pieces[-1].removesuffix(" ")
+            pieces += [written, part]
+        return tuple(pieces)
+
+
+def load_xlnet(model_dir: str, checkpoint: str, otherwise: str) -> TrainedModel:
+    """The TrainedModel of a model_dir.
+
+    Raises:
+        InputError: there is no trained model, or it is no XLNet; `otherwise` says what then.
+    """
+    trained = load_trained(model_dir, checkpoint=checkpoint)
+    if not isinstance(trained.model, XLNet):
+        raise InputError(f"{model_dir} holds a {families.family_of(trained.config).title}, which {otherwise}")
+    return trained
+
+
+def _check_order(order: str, counts: list[int]) -> None:
+    """InputError, as the graph would say it, for an order that is none."""
+    if order in ORDERS:
+        return
+    try:
+        numbers = [int(number) for number in order.split(",")]
+    except ValueError as error:
+        raise InputError(f"order={order!r} must be {', '.join(ORDERS)}, or numbers with commas") from error
+    for count in counts:
+        if sorted(numbers) != list(range(count)):
+            raise InputError(f"order={order} must have every number from 0 to {count - 1}, the text's blanks, once")
+
+
+def _rows(ids: tf.RaggedTensor) -> list[np.ndarray]:
+    return [row.numpy() for row in ids]
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")

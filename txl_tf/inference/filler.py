@@ -1,0 +1,295 @@
+"""Filling missing tokens, on ids: each is predicted from all tokens that are known, and is known from then on.
+
+An order in which tokens are predicted makes log-probabilities exact: log p(filling | text) is the sum over the missing
+tokens, in that order, of log p(token | the text, the missing tokens before it). Other orders give other sums, as a
+trained model is not quite consistent with itself.
+Shapes: B texts, T tokens, W hypotheses of the beam, n missing tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import functools
+import typing
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.distribute import has_xla
+from txl_tf.inference.blanks import PADDING
+from txl_tf.models.xlnet.model import XLNet
+
+ORDERS = ("left_to_right", "right_to_left", "confident")
+"""Orders by name. "confident": next comes the missing token that the model is surest of, for each hypothesis."""
+SCORED_ROWS = 16
+"""Tokens whose pseudo-log-likelihoods are computed at once; each takes a pass over its text."""
+
+
+class Filled(typing.NamedTuple):
+    """Fillings of texts, the likeliest first.
+
+    places: int32 [B, n], where tokens were missing, ascending; -1 where a text has fewer.
+    tokens: int32 [B, W, n], what was found there; -1 where a text has fewer.
+    log_probs: [B, W, n], of each of these tokens in the order in which they were predicted; 0 where there is none.
+    total: [B, W], their sums; minus infinity where there are fewer fillings than W.
+    """
+
+    places: tf.Tensor
+    tokens: tf.Tensor
+    log_probs: tf.Tensor
+    total: tf.Tensor
+
+
+class Filler(tf.Module):
+    """Predicts missing tokens with a model's query stream.
+
+    Args:
+        model: an XLNet.
+        allowed: bool [3, V], what ANY, GLUED and SPACED tokens may be: see `blanks.allowed_tokens`.
+        jit_compile: whether the model is compiled by XLA: once for every T and number of rows.
+    """
+
+    def __init__(self, model: XLNet, allowed: np.ndarray, jit_compile: bool = True):
+        super().__init__(name="filler")
+        self.model = model
+        self.allowed = tf.constant(allowed)
+        self.dtype = tf.float64 if model.compute_dtype == "float64" else tf.float32
+        compiled = functools.partial(tf.function, jit_compile=jit_compile and has_xla(), autograph=False)
+        self.predict = compiled(self.predict)
+        self.score_rows = compiled(self.score_rows)
+        self._by_shape: dict[Any, Any] = {}
+
+    def predict(self, tokens: tf.Tensor, known: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        """What may stand in some places.
+
+        Args:
+            tokens: int32 [R, T], T static; where they are not known, anything.
+            known: bool [R, T].
+            targets: int32 [R, P], P static: places that are not known; -1: none.
+
+        Returns:
+            Log-probabilities [R, P, V], each given the known tokens alone; where there is no place, anything.
+        """
+        return tf.cast(self.model.log_prob(self._query(tokens, known, targets)), self.dtype)
+
+    def score_rows(self, tokens: tf.Tensor, known: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
+        """The log-probability [R] of one token of each row given the known ones; target: int32 [R], where it is."""
+        hidden = self._query(tokens, known, target[:, None])
+        own = tf.gather(tokens, target[:, None], batch_dims=1)
+        return -tf.cast(self.model.nll(hidden, own)[:, 0], self.dtype)
+
+    def _query(self, tokens: tf.Tensor, known: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        # Hidden from every query and from every other token's content stream, an unknown token's id has no effect.
+        return self.model(tokens, visible=known[:, None], targets=targets, query_only=True)[1]
+
+    def fill(self, ids: tf.Tensor, order: tf.Tensor, beam_size: tf.Tensor, free: tf.Tensor) -> Filled:
+        """Looks for the likeliest fillings by beam search.
+
+        Args:
+            ids: int32 [B, T], T static; ANY, GLUED or SPACED where a token is missing, PADDING where there is none.
+            order: string scalar, one of ORDERS, or the numbers of the missing tokens from 0 on, in the order in which
+                they are predicted, with commas: "2,0,1".
+            beam_size: int32 scalar, W: hypotheses that are followed at a time; 1 is greedy.
+            free: bool scalar, whether any token may stand anywhere. If not, only what `allowed` says; the others keep
+                their probability, so that those of all fillings add up to less than 1.
+
+        Raises:
+            tf.errors.InvalidArgumentError: a text without missing tokens; W below 1; another order.
+        """
+        missing = (ids < 0) & (ids != PADDING)
+        count = tf.reduce_sum(tf.cast(missing, tf.int32), axis=1)
+        checks = [
+            tf.debugging.assert_positive(count, "a text has no blank"),
+            tf.debugging.assert_positive(beam_size, "beam_size must be at least 1"),
+        ]
+        with tf.control_dependencies(checks):
+            places = _first_places(missing, tf.reduce_max(count))
+        free = tf.broadcast_to(free, [])
+        search = functools.partial(self._search, ids, missing, places, beam_size=beam_size, free=free)
+        tokens, log_probs, total = tf.cond(
+            tf.equal(order, "confident"),
+            lambda: search(None),
+            lambda: search(_in_order(places, count, order)),
+        )
+        spots = tf.broadcast_to(tf.maximum(places, 0)[:, None], tf.concat([tf.shape(total), tf.shape(places)[1:]], 0))
+        there = (places >= 0)[:, None]
+        tokens = tf.where(there, tf.gather(tokens, spots, batch_dims=2), -1)
+        return Filled(places, tokens, tf.where(there, tf.gather(log_probs, spots, batch_dims=2), 0), total)
+
+    def _search(
+        self,
+        ids: tf.Tensor,
+        missing: tf.Tensor,
+        places: tf.Tensor,
+        ordered: tf.Tensor | None,
+        *,
+        beam_size: tf.Tensor,
+        free: tf.Tensor,
+    ) -> tuple[tf.Tensor, ...]:
+        """Tokens [B, W, T], log-probabilities [B, W, T], sums [B, W]. ordered: places [B, n]; None: "confident"."""
+        batch_size, t_len = tf.shape(ids)[0], ids.shape[1]
+        vocab_size = self.model.config.vocab_size
+        width = tf.minimum(beam_size, vocab_size)
+
+        def in_beam(row: tf.Tensor) -> tf.Tensor:
+            wide = tf.repeat(row[:, None], beam_size, axis=1)
+            return tf.ensure_shape(wide, [None, None, *row.shape[1:]])
+
+        wide_ids = in_beam(ids)
+        no_choice = tf.where(tf.range(vocab_size) == 0, tf.zeros([], self.dtype), -np.inf)
+
+        def step(
+            i: tf.Tensor, tokens: tf.Tensor, known: tf.Tensor, log_probs: tf.Tensor, total: tf.Tensor
+        ) -> tuple[tf.Tensor, ...]:
+            place, log_prob = self._next(
+                i, tokens, known, wide_ids, in_beam(places), None if ordered is None else in_beam(ordered), free
+            )
+            log_prob = tf.where(place[..., None] >= 0, log_prob, no_choice)
+            best, token = tf.math.top_k(log_prob, width)
+            sums = tf.reshape(total[..., None] + best, [batch_size, -1])
+            total, chosen = tf.math.top_k(sums, beam_size)
+            parent = chosen // width
+            tokens, known, log_probs, place = (
+                tf.gather(state, parent, batch_dims=1) for state in (tokens, known, log_probs, place)
+            )
+            token, best = (
+                tf.gather(tf.reshape(values, [batch_size, -1]), chosen, batch_dims=1) for values in (token, best)
+            )
+            here = tf.range(t_len) == place[..., None]
+            return (
+                i + 1,
+                tf.where(here, token[..., None], tokens),
+                known | here,
+                tf.where(here, best[..., None], log_probs),
+                total,
+            )
+
+        tokens = in_beam(tf.maximum(ids, 0))
+        log_probs = tf.zeros_like(tokens, self.dtype)
+        first = tf.where(tf.range(beam_size) == 0, tf.zeros([], self.dtype), -np.inf)
+        total = tf.ensure_shape(tf.broadcast_to(first, [batch_size, beam_size]), [None, None])
+        state = (tf.constant(0), tokens, in_beam((ids >= 0) & ~missing), log_probs, total)
+        steps = tf.shape(places)[1]
+        _, tokens, _, log_probs, total = tf.while_loop(lambda i, *_: i < steps, step, state)
+        return tokens, log_probs, total
+
+    def _next(
+        self,
+        i: tf.Tensor,
+        tokens: tf.Tensor,
+        known: tf.Tensor,
+        ids: tf.Tensor,
+        places: tf.Tensor,
+        ordered: tf.Tensor | None,
+        free: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The place [B, W] of each hypothesis' next token, -1 if it has no more, and log-probabilities [B, W, V]."""
+        shape = tf.shape(tokens)[:2]
+        t_len, vocab_size = tokens.shape[2], self.model.config.vocab_size
+
+        def predicted(targets: tf.Tensor, count: int) -> tf.Tensor:
+            log_probs = self.predict(
+                tf.reshape(tokens, [-1, t_len]), tf.reshape(known, [-1, t_len]), tf.reshape(targets, [-1, count])
+            )
+            log_probs = tf.reshape(log_probs, [shape[0], shape[1], count, vocab_size])
+            like = tf.gather(ids, tf.maximum(targets, 0), batch_dims=2)
+            allowed = tf.gather(self.allowed, tf.clip_by_value(-1 - like, 0, 2)) | free
+            return tf.where(allowed, log_probs, -np.inf)
+
+        if ordered is not None:
+            place = ordered[..., i]
+            return place, predicted(place[..., None], 1)[:, :, 0]
+
+        def best_of(at: tf.Tensor, place: tf.Tensor, surest: tf.Tensor, log_prob: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            """Looks at a few of the places at a time, as their number must be static."""
+            targets = places[..., at : at + _AT_ONCE]
+            fill = _AT_ONCE - tf.shape(targets)[2]
+            targets = tf.pad(targets, [[0, 0], [0, 0], [0, fill]], constant_values=-1)
+            unknown = (targets >= 0) & ~tf.gather(known, tf.maximum(targets, 0), batch_dims=2)
+            targets = tf.where(unknown, targets, -1)
+            found = predicted(targets, _AT_ONCE)
+            sure = tf.where(unknown, tf.reduce_max(found, axis=-1), -np.inf)
+            # A place where nothing is allowed, so that all are minus infinity, is still better than none.
+            sure = tf.where(unknown, tf.maximum(sure, self.dtype.min), sure)
+            choice = tf.argmax(sure, axis=-1, output_type=tf.int32)
+            top, new_place, new = (tf.gather(values, choice, batch_dims=2) for values in (sure, targets, found))
+            better = top > surest
+            return (
+                at + _AT_ONCE,
+                tf.where(better, new_place, place),
+                tf.where(better, top, surest),
+                tf.where(better[..., None], new, log_prob),
+            )
+
+        start = (
+            tf.constant(0),
+            tf.fill(shape, -1),
+            tf.fill(shape, tf.constant(-np.inf, self.dtype)),
+            tf.zeros(tf.concat([shape, [vocab_size]], 0), self.dtype),
+        )
+        _, place, _, log_prob = tf.while_loop(lambda at, *_: at < tf.shape(places)[2], best_of, start)
+        return place, log_prob
+
+    def score(self, ids: tf.Tensor, scored: tf.Tensor) -> tf.Tensor:
+        """Pseudo-log-likelihoods (Salazar et al. 2020): each token's log-probability given all the others.
+
+        Args:
+            ids: int32 [B, T], T static; PADDING where there is no token.
+            scored: bool [B, T], which tokens; padding never is.
+
+        Returns:
+            [B, T], in nats; 0 where nothing is scored.
+        """
+        real, tokens, t_len = ids >= 0, tf.maximum(ids, 0), ids.shape[1]
+        places = tf.where(real & scored)
+        count = tf.shape(places)[0]
+        chunks = -(-count // SCORED_ROWS)
+        rows = tf.cast(tf.pad(places, [[0, chunks * SCORED_ROWS - count], [0, 0]]), tf.int32)
+
+        def chunk(i: tf.Tensor, scores: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+            text, place = tf.unstack(
+                tf.ensure_shape(rows[i * SCORED_ROWS : (i + 1) * SCORED_ROWS], [SCORED_ROWS, 2]), axis=1
+            )
+            others = tf.gather(real, text) & (tf.range(t_len) != place[:, None])
+            return i + 1, scores.write(i, self.score_rows(tf.gather(tokens, text), others, place))
+
+        scores = tf.TensorArray(self.dtype, chunks, element_shape=[SCORED_ROWS])
+        scores = tf.while_loop(lambda i, _: i < chunks, chunk, (tf.constant(0), scores))[1].concat()
+        return tf.scatter_nd(places, scores[:count], tf.shape(ids, out_type=tf.int64))
+
+
+_AT_ONCE = 8
+
+
+def _first_places(chosen: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    """Where bool [B, T] is true, ascending: int32 [B, count], then -1."""
+    t_len = chosen.shape[1]
+    places = tf.sort(tf.where(chosen, tf.range(t_len), t_len), axis=1)[:, :count]
+    return tf.where(places < t_len, places, -1)
+
+
+def _in_order(places: tf.Tensor, count: tf.Tensor, order: tf.Tensor) -> tf.Tensor:
+    """Places [B, n] in the order in which they are predicted; -1 stays behind."""
+    n = tf.shape(places)[1]
+
+    def listed() -> tf.Tensor:
+        readable = tf.strings.regex_full_match(order, r"\d{1,4}(,\d{1,4})*")
+        numbers = tf.strings.to_number(tf.strings.split(tf.where(readable, order, "-1"), ","), tf.int32)
+        wrong = "order must be left_to_right, right_to_left, confident, or the number of every blank, from 0 on, once"
+        whole = tf.equal(tf.size(numbers), n) & tf.reduce_all(tf.equal(count, n))
+        whole = tf.cond(whole, lambda: tf.reduce_all(tf.sort(numbers) == tf.range(n)), lambda: False)
+        with tf.control_dependencies([tf.debugging.assert_equal(whole, True, wrong)]):
+            return tf.broadcast_to(tf.identity(numbers), tf.shape(places))
+
+    def backward() -> tf.Tensor:
+        from_end = count[:, None] - 1 - tf.range(n)
+        return tf.where(from_end >= 0, from_end, tf.range(n))
+
+    numbers = tf.case(
+        [
+            (tf.equal(order, "left_to_right"), lambda: tf.broadcast_to(tf.range(n), tf.shape(places))),
+            (tf.equal(order, "right_to_left"), backward),
+        ],
+        default=listed,
+    )
+    return tf.gather(places, tf.ensure_shape(numbers, [None, None]), batch_dims=1)
