@@ -140,7 +140,7 @@ def test_lengths_that_do_not_fit_are_one_line(changes, message):
 
 
 def test_what_an_xlnet_does_not_do_is_one_line(whole, pieces, one_device):
-    with pytest.raises(InputError, match="holds an XLNet, which does not continue texts: use scripts/fill.py"):
+    with pytest.raises(InputError, match=r"holds an XLNet, which does not continue texts: use scripts/fill\.py"):
         LanguageModel.load(str(whole[0]))
     model = load_trained(str(whole[0])).model
     with pytest.raises(InputError, match="--sliding_window: not for an XLNet"):
