@@ -7,7 +7,6 @@ import sys
 
 import pytest
 import random_xlnet
-import xlnet_runs
 
 from txl_tf.data.vocabularies import CharVocabulary
 from txl_tf.errors import InputError
@@ -16,20 +15,11 @@ from txl_tf.inference.fill import FillIn
 
 ROOT = pathlib.Path(__file__).parents[2]
 OTHER = ROOT / "tests" / "model_dir_ce09e14" / "plain"
-RUN = """
-import runpy, sys
-sys.path[:0] = ["tests", "scripts"]
-import xlnet_runs
-xlnet_runs.read_runs()
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
 
 
 @pytest.fixture(scope="module")
 def model_dir(tmp_path_factory):
     """A model_dir of an XLNet over letters."""
-    xlnet_runs.read_runs()
     path = tmp_path_factory.mktemp("model_dir")
     random_xlnet.write_model_dir(path, CharVocabulary("abcde .\n"))
     return path
@@ -37,7 +27,7 @@ def model_dir(tmp_path_factory):
 
 def run(script, *arguments):
     return subprocess.run(
-        [sys.executable, "-c", RUN, f"scripts/{script}.py", *arguments], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, f"scripts/{script}.py", *arguments], cwd=ROOT, capture_output=True, text=True
     )
 
 
