@@ -198,6 +198,8 @@ def test_demo(tmp_path):
         ("train.py --preset=demo --data_dir=d", "--model_dir"),
         ("train.py --preset=demo --data_dir=d --model_dir=m extra", "unexpected argument 'extra'"),
         ("train.py --preset=demo --data_dir=d --model_dir=m --n_layers=3", "Unknown command line flag 'n_layers'"),
+        ("train.py --preset=demo --data_dir=d --model_dir=m --reuse_len=5", "Unknown command line flag 'reuse_len'"),
+        ("train.py --preset=xlnet_demo --data_dir=d --model_dir=m --div_val=5", "Unknown command line flag 'div_val'"),
         ("evaluate.py --model_dir=/nowhere --data_dir=/nowhere", "/nowhere has no config.json"),
         ("generate.py --model_dir=/nowhere --prompt=a", "/nowhere has no config.json"),
         ("generate.py --model_dir=/nowhere --prompt=a --typical_p=nan", "typical_p=nan must be above 0 and at most 1"),
