@@ -1,10 +1,11 @@
 """Dropout as a pure function of its seed.
 
-A training step derives all its seeds from (run seed, step, lane): a lane has the same masks on any number of replicas
-and in any group of an accumulated step, masks repeat exactly after a resume, and no generator state is in checkpoints.
+A training step derives all its seeds from (run seed, step, lane). So a lane has the same masks on any number of
+replicas and in any group of an accumulated step, a resumed run has the same masks as an uninterrupted one, and
+checkpoints hold no generator state.
 
 A seed is int32 [2], for a mask over the whole tensor, or int32 [B, 2], one for each lane: then a mask's first axis is
-the lanes, and what a lane drops depends on its own seed alone.
+the lanes, and a lane's mask depends only on the seed of that lane.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ import tensorflow as tf
 class Seeds(typing.NamedTuple):
     """The seeds of one call of a model.
 
-    shared: int32 [2], for masks that all lanes have in common, such as that of the relative positions; None: drawn.
-    lanes: int32 [B, 2], for all other masks; int32 [2] or None where lanes do not matter.
+    shared: int32 [2], for masks that all lanes share, such as the mask of the relative positions; None: drawn.
+    lanes: int32 [B, 2], for all other masks; int32 [2] or None where lanes need no seeds of their own.
     """
 
     shared: tf.Tensor | None
@@ -28,7 +29,7 @@ class Seeds(typing.NamedTuple):
 
     @classmethod
     def of(cls, seed: Seeds | tf.Tensor | None) -> Seeds:
-        """`seed` itself, or the Seeds where one int32 [2], or None, serves for everything."""
+        """`seed` itself if it is Seeds; otherwise Seeds that use it, int32 [2] or None, for all masks."""
         return seed if isinstance(seed, cls) else cls(seed, seed)
 
     def split(self, count: int) -> list[Seeds]:
@@ -44,7 +45,7 @@ def step_seeds(seed: tf.Tensor, step: tf.Tensor, lanes: tf.Tensor) -> Seeds:
     Args:
         seed: int32 [2], of the run.
         step: int scalar, updates made before this one.
-        lanes: int32 [b], the numbers of the lanes to be read, in the global batch.
+        lanes: int32 [b], the lanes to be read, by their numbers in the global batch.
     """
     shared = _numbered_seeds(seed, step)
     return Seeds(shared, _numbered_seeds(shared, lanes))
@@ -63,8 +64,8 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None = None, shared_axi
     Args:
         x: any float tensor; [B, ..] with a seed for each lane.
         rate: in [0, 1); 0 returns x.
-        seed: int32 [2] or [B, 2]; None: drawn from TensorFlow's global generator (for layers in a stranger's model).
-        shared_axis: an axis along which one mask serves for all; None: every element has its own.
+        seed: int32 [2] or [B, 2]; None: drawn from TensorFlow's global generator (for layers in a model of other code).
+        shared_axis: an axis along which all elements share one mask value; None: every element has its own.
     """
     if not rate:
         return x
@@ -84,16 +85,16 @@ def keep_mask(shape: tf.Tensor, rate: float, seed: tf.Tensor | None = None) -> t
 def random_bits(shape: tf.Tensor | Sequence[int], seed: tf.Tensor) -> tf.Tensor:
     """Random uint32 of a shape, as a hash of each element's index and the seed.
 
-    Good enough for masks and far cheaper than `tf.random.stateless_uniform`: compilers fuse it into whatever uses the
-    mask, while Philox and Threefry write their bits to memory first (with XLA for CPU they took a sixth of a training
-    step). The multiply-and-shift rounds are lowbias32's (C. Wellons, "Prospecting for Hash Functions", 2018, with
-    the constants found later by TheIronBorn).
+    The quality is sufficient for masks, and the cost is far below that of `tf.random.stateless_uniform`: compilers fuse
+    the hash into the operation that uses the mask, while Philox and Threefry write their bits to memory first (with
+    XLA for CPU they took a sixth of a training step). The multiply-and-shift rounds are lowbias32's (C. Wellons,
+    "Prospecting for Hash Functions", 2018, with the constants found later by TheIronBorn).
 
     Args:
         shape: int32 [n].
-        seed: int32 [2]; the second word enters after a first fold, so that two seeds' bits are not one sequence
-            shifted, and multiplied, so that small seeds do not lie close together. Or int32 [B, 2], B the shape's
-            first number: then an element's index is that within its lane.
+        seed: int32 [2]. Its second number is used after a first fold, so that the bits of two seeds are not shifted
+            copies of each other, and is multiplied, so that small seeds are far apart. Or int32 [B, 2], where B is
+            the shape's first number: then an element is indexed within its lane.
     """
     shape = tf.convert_to_tensor(shape)
     if len(seed.shape) == 1:
@@ -103,8 +104,8 @@ def random_bits(shape: tf.Tensor | Sequence[int], seed: tf.Tensor) -> tf.Tensor:
         words = tf.reshape(seed, [-1, 2, *[1] * (shape.shape[0] - 1)])
         first, second = words[:, 0], words[:, 1]
         axes = shape[1:]
-    # index * _SPREAD + first, axis by axis, begun with the seed. Begun with the indices, which are constants,
-    # TensorFlow would compute them when it compiles, and the program would hold a constant as large as each mask.
+    # index * _SPREAD + first, axis by axis, starting from the seed. Starting from the indices, which are constants,
+    # TensorFlow would compute this at compile time, and the program would hold a constant as large as each mask.
     spread, rank = tf.bitcast(first, tf.uint32), axes.shape[0]
     for axis in range(rank):
         stride = tf.cast(tf.reduce_prod(axes[axis + 1 :]), tf.uint32) * _SPREAD
@@ -114,7 +115,7 @@ def random_bits(shape: tf.Tensor | Sequence[int], seed: tf.Tensor) -> tf.Tensor:
 
 
 def _numbered_seeds(seed: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
-    """The seeds int32 [.., 2] of some numbers, int [..], under a seed int32 [2]."""
+    """Seeds int32 [.., 2], derived from a seed int32 [2] and numbers int [..]."""
     first, second = tf.unstack(seed)
     index = tf.cast(numbers, tf.uint32)[..., None] * 2 + tf.constant([0, 1], tf.uint32)
     return tf.bitcast(_mix(index * _SPREAD + tf.bitcast(first, tf.uint32), second), tf.int32)
@@ -124,7 +125,7 @@ _SPREAD = 0x9E3779B9  # an odd number whose multiples are far apart
 
 
 def _mix(spread: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
-    """The bits of uint32 numbers and a seed's second word, int32, broadcast."""
+    """Random bits, uint32, from uint32 numbers and a seed's second number, int32; the two are broadcast."""
     bits = (_fold(spread, 16) ^ tf.bitcast(second, tf.uint32) * 0x85EBCA6B) * 0x21F0AAAD
     bits = _fold(bits, 15) * 0x735A2D97
     return _fold(bits, 15)
@@ -137,10 +138,10 @@ def _fold(bits: tf.Tensor, distance: int) -> tf.Tensor:
 def token_dropout(
     embedded: tf.Tensor, tokens: tf.Tensor, vocab_size: int, rate: float, seed: tf.Tensor | None = None
 ) -> tf.Tensor:
-    """Drops words of the vocabulary: all occurrences in the batch at once, the others scaled by 1 / (1 - rate).
+    """Drops words of the vocabulary: all occurrences in the batch together; other words are scaled by 1 / (1 - rate).
 
-    As in AWD-LSTM (Merity et al. 2017, arXiv 1708.02182, section 4.3) rows of the embedding are zeroed; those of the
-    softmax are not, even where the two are tied.
+    As in AWD-LSTM (Merity et al. 2017, arXiv 1708.02182, section 4.3) rows of the embedding are zeroed; rows of the
+    softmax are not, even if its table is tied to the embedding's.
 
     Args:
         embedded: [B, T, D].
@@ -160,7 +161,7 @@ TIME = -2
 
 
 def split_seed(seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
-    """`count` independent seeds of seed's shape, int32 [2] or [B, 2]: a list, of None where seed is None."""
+    """A list of `count` independent seeds with the shape of `seed`, int32 [2] or [B, 2]; each is None if `seed` is."""
     if seed is None:
         return [None] * count
     lanes = tf.shape(seed)[:-1]
