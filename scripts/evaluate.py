@@ -1,4 +1,4 @@
-"""Evaluates a trained model on a split, every token scored once, and ends with one JSON line.
+"""Evaluates a trained model on a split, scores every token once, and prints one JSON line at the end.
 
     python scripts/evaluate.py --model_dir=runs/demo --data_dir=data/python_stdlib --split=test
 
@@ -31,18 +31,21 @@ flags.DEFINE_string("split", "test", "which split: train, valid or test")
 flags.DEFINE_integer(
     "sliding_window",
     0,
-    "length of a window that is read anew for each token, without memory, as the paper evaluates other Transformers",
+    "length of a window that is computed again for each token, without memory, as the paper evaluates other "
+    "Transformers; 0: evaluate with memory",
     lower_bound=0,
 )
 flags.DEFINE_string(
-    "per_token_out", None, "a file for every scored token: id, log-probability in nats and text, separated by tabs"
+    "per_token_out",
+    None,
+    "file to write, one line per scored token: id, log-probability in nats and text, separated by tabs",
 )
 flags.mark_flags_as_required(["model_dir", "data_dir"])
 define_strategy_flags(ONE_PROCESS_STRATEGIES)
 define_checkpoint_flag()
 define_weights_flag()
 OVERRIDES = {"eval": None, "model": ("mem_init",)}
-"""The settings of a run that can be changed for evaluation, by group; None: all of them."""
+"""The settings of a run that can be changed for evaluation, by group; None: all settings of the group."""
 for run_config in families.run_configs():
     for group, names in OVERRIDES.items():
         define_config_flags(run_config.groups()[group], only=names, default="as in the model_dir's config.json")
@@ -60,7 +63,9 @@ def main(argv):
         trained = load_trained(FLAGS.model_dir, FLAGS.weights, FLAGS.checkpoint)
     corpus = load_corpus(FLAGS.data_dir)
     if vocabulary_identity(corpus) != trained.vocabulary_identity:
-        raise InputError(f"{FLAGS.model_dir} learned another vocabulary than that of {FLAGS.data_dir}: give its corpus")
+        raise InputError(
+            f"{FLAGS.model_dir} was trained with another vocabulary than that of {FLAGS.data_dir}: give its corpus"
+        )
     refuse_foreign_flags(trained.config, OVERRIDES, prefixes={})
     groups = trained.config.groups()
     config = trained.config.replace(

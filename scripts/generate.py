@@ -1,11 +1,11 @@
-"""Continues a prompt with a trained model and prints the text as it is made.
+"""Continues a prompt with a trained model and prints the text while it is generated.
 
     python scripts/generate.py --model_dir=runs/demo --prompt="def main(" --max_tokens=400 --temperature=0.8
 
-Memory is as long as in evaluation (config.json, "eval" group); --mem_len gives it another length without retraining.
-With --nosame_length the prompt is read as the model with mems reads segments: all of it but the last token in as many
-segments of 64 tokens as there are, each token seeing the memory before its segment and the segment up to itself; the
-rest and what is made token by token.
+Memory is as long as in evaluation (config.json, "eval" group); --mem_len changes it without retraining.
+With --nosame_length the prompt except its last token is read in whole segments of 64 tokens, as the model with mems
+reads them: each token sees the memory before its segment, and the segment up to itself. The rest of the prompt and the
+generated tokens are read one by one.
 """
 
 import sys
@@ -25,24 +25,27 @@ from txl_tf.errors import InputError
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
 flags.DEFINE_string("prompt", None, "the text to continue; may be empty")
-flags.DEFINE_string("prompt_file", None, "a file that holds it instead")
-flags.DEFINE_integer("max_tokens", 400, "tokens to make", lower_bound=1)
+flags.DEFINE_string("prompt_file", None, "a file with the text to continue, instead of --prompt")
+flags.DEFINE_integer("max_tokens", 400, "tokens to generate", lower_bound=1)
 define_sampling_flags()
 flags.DEFINE_multi_string("stop", [], "end before this string; may be given several times")
-flags.DEFINE_integer("seed", 0, "the same seed makes the same text; sample i uses seed + i")
+flags.DEFINE_integer("seed", 0, "the same seed gives the same text; sample i uses seed + i")
 flags.DEFINE_integer(
-    "num_samples", 1, "continuations to make, one after the other; with --beam_size the so many best", lower_bound=1
+    "num_samples",
+    1,
+    "continuations to generate, one after the other; with --beam_size, how many of the best to print",
+    lower_bound=1,
 )
 flags.DEFINE_integer(
     "beam_size",
     0,
-    "look for the most likely text among so many hypotheses instead of sampling; 0: sample",
+    "beam search for the most probable text with this many hypotheses, instead of sampling; 0: sample",
     lower_bound=0,
 )
 flags.DEFINE_float(
     "length_penalty",
     0.0,
-    "with --beam_size: above 0 favours longer texts where --stop ends some earlier",
+    "with --beam_size and --stop: values above 0 favour longer texts over texts that end earlier",
     lower_bound=0,
 )
 flags.mark_flag_as_required("model_dir")
@@ -67,19 +70,19 @@ def main(argv):
 
 
 def samples(model, prompt):
-    """A title and the pieces of every sample, which come as they are made."""
+    """Yields for every sample its title and an iterator over its pieces of text, which are generated one by one."""
     for i in range(FLAGS.num_samples):
         pieces = model.stream(prompt, FLAGS.max_tokens, stop=FLAGS.stop, seed=FLAGS.seed + i, **given_sampling())
         yield f"--- sample {i + 1}, seed {FLAGS.seed + i}", pieces
 
 
 def search(model, prompt):
-    """The same of the best texts of a beam search."""
+    """Yields for each of the best texts of a beam search its title and [its text]."""
     given = [name for name in (*given_sampling(), "seed") if FLAGS[name].present]
     if given:
-        raise InputError(f"--{given[0]} is for sampling: it has no place beside --beam_size")
+        raise InputError(f"--{given[0]} is for sampling: it cannot be used with --beam_size")
     if FLAGS.num_samples > FLAGS.beam_size:
-        raise InputError(f"--num_samples={FLAGS.num_samples} needs a --beam_size of at least as many")
+        raise InputError(f"--num_samples={FLAGS.num_samples} needs a --beam_size of {FLAGS.num_samples} or more")
     found = model.search(
         prompt,
         FLAGS.max_tokens,

@@ -2,9 +2,9 @@
 
     python scripts/recl.py --model_dirs=runs/a,runs/b --data_dir=data/wt103 --context_lengths=50,100,150,200
 
-One JSON line per model: the longest context at which a longer one still lowers the loss, relative to the best of the
-group, on the positions with the highest loss; and the relative gain at every step. All models must have the vocabulary
-of the corpus.
+Prints one JSON line per model: the longest context length up to which more context lowers the loss, relative to the
+best model of the group, on the positions with the highest loss; and the relative gain of each longer context. All
+models must have the vocabulary of the corpus.
 """
 
 import json
@@ -22,12 +22,12 @@ flags.DEFINE_string("split", "test", "which split: train, valid or test")
 flags.DEFINE_list(
     "context_lengths", ["50", "100", "150", "200", "250", "300"], "lengths of context to compare, in rising order"
 )
-flags.DEFINE_integer("positions", 1000, "how many tokens are predicted, drawn from the split", lower_bound=1)
+flags.DEFINE_integer("positions", 1000, "how many tokens to predict, drawn at random from the split", lower_bound=1)
 flags.DEFINE_float(
     "top_r", 0.1, "fraction of positions to use: those with the highest loss", lower_bound=0, upper_bound=1
 )
 flags.DEFINE_float("threshold", 0.01, "the smallest relative gain that counts")
-flags.DEFINE_integer("seed", 0, "of the positions")
+flags.DEFINE_integer("seed", 0, "seed for drawing the positions")
 flags.mark_flags_as_required(["model_dirs", "data_dir"])
 
 

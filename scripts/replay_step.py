@@ -2,9 +2,9 @@
 
     python scripts/replay_step.py --model_dir=runs/demo --data_dir=data/python_stdlib --step=1234
 
-Training names the steps that it skips (bad_steps.jsonl). A step is the same on one device as on many cores; if its
-batch does not fit, --accumulate_steps reads it in groups of lanes. Nothing in model_dir changes. It ends with one JSON
-line.
+Training records the steps that it skips in bad_steps.jsonl. A step is the same on one device as on many cores; if its
+batch does not fit into memory, --accumulate_steps reads it in groups of lanes. No file in model_dir is changed. At the
+end one JSON line is printed.
 """
 
 import json
@@ -18,9 +18,9 @@ from txl_tf.errors import InputError
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
-flags.DEFINE_string("data_dir", None, "the corpus it was trained on")
+flags.DEFINE_string("data_dir", None, "the corpus that the model was trained on")
 flags.DEFINE_integer("step", None, "the number of the step, as training prints it, from 1")
-flags.DEFINE_integer("accumulate_steps", None, "read the lanes in so many groups [as the run does]", lower_bound=1)
+flags.DEFINE_integer("accumulate_steps", None, "read the lanes in this many groups [as in the run]", lower_bound=1)
 flags.mark_flags_as_required(["model_dir", "data_dir", "step"])
 
 
@@ -46,7 +46,7 @@ def main(argv):
 
 
 def _json(value):
-    """Numbers that JSON does not have become null."""
+    """`value`, or None (null in JSON) for a number that JSON cannot represent."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

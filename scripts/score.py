@@ -1,11 +1,11 @@
-"""Scores the lines of a file: the log-probability of each line as a text of its own.
+"""Scores the lines of a file: the log-probability of each line as a separate text.
 
     python scripts/score.py --model_dir=runs/demo --input=sentences.txt --output=scores.jsonl
 
-One JSON line for each line of the input, in its order: text, tokens, total (log-probability in nats), ppl; with
+Writes one JSON line per line of the input, in the same order: text, tokens, total (log-probability in nats), ppl; with
 --per_token also ids and log_probs. The first token is predicted from the vocabulary's start token.
-With --nosame_length a line is read as the model with mems reads segments of 64 tokens, from the start token on: each
-token sees the memory before its segment and the segment up to itself.
+With --nosame_length a line is read in segments of 64 tokens, from the start token on, as the model with mems reads
+them: each token sees the memory before its segment, and the segment up to itself.
 """
 
 import json
@@ -18,7 +18,7 @@ from command_line import define_checkpoint_flag, define_reach_flags, given_reach
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
 flags.DEFINE_string("input", None, "a UTF-8 text file, one text per line")
-flags.DEFINE_string("output", None, "where the JSON lines go; standard output if not given")
+flags.DEFINE_string("output", None, "file to write the JSON lines to; default: standard output")
 flags.DEFINE_integer("batch_size", 16, "lines scored at once; changes no result", lower_bound=1)
 flags.DEFINE_bool("per_token", False, "also list ids and log_probs")
 flags.mark_flags_as_required(["model_dir", "input"])

@@ -4,8 +4,8 @@
     python scripts/train.py --preset=demo --data_dir=data/python_stdlib --model_dir=runs/demo
 
 A preset sets every default, and any flag overrides it. The vocabulary size and the cutoffs come from the data.
-At SIGTERM and Ctrl-C it finishes the current host loop (--steps_per_loop), saves a checkpoint and ends with exit status
-143 or 130.
+At SIGTERM or Ctrl-C it finishes the current host loop (--steps_per_loop), saves a checkpoint and exits with status 143
+or 130.
 """
 
 from absl import flags
@@ -14,8 +14,10 @@ from command_line import define_preset_flags, define_strategy_flags, given_setti
 from txl_tf import families
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("data_dir", None, "a corpus that scripts/prepare_data.py wrote; local or gs://")
-flags.DEFINE_string("model_dir", None, "where config, checkpoints, metrics and TensorBoard events go; local or gs://")
+flags.DEFINE_string("data_dir", None, "the corpus, as scripts/prepare_data.py wrote it; local or gs://")
+flags.DEFINE_string(
+    "model_dir", None, "directory for config, checkpoints, metrics and TensorBoard events; local or gs://"
+)
 define_strategy_flags()
 define_preset_flags()
 flags.mark_flags_as_required(["preset", "data_dir", "model_dir"])
@@ -30,7 +32,7 @@ def main(argv):
     from txl_tf.training.interruption import TrainingStoppedError
     from txl_tf.training.loop import train
 
-    # First: several workers, and a TPU, allow no TensorFlow operation before it.
+    # First: with several workers or a TPU no TensorFlow operation may run before it.
     strategy = make_strategy(FLAGS.strategy, FLAGS.tpu)
     corpus = load_corpus(FLAGS.data_dir)
     config = configure(corpus)
@@ -52,7 +54,7 @@ def main(argv):
 
 
 def configure(corpus):
-    """The preset's Config, fitted to the corpus, then to the flags."""
+    """The preset's Config, adapted to the corpus, then overridden by the flags."""
     config = families.presets()[FLAGS.preset].config
     given = frozenset(name for group in given_settings(config).values() for name in group)
     return override(families.task_of(config).fit_to_corpus(config, corpus, given))

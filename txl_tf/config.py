@@ -1,8 +1,8 @@
 """The settings machinery, and the groups of settings that all families share.
 
 Every setting of a run is a field of a frozen dataclass: flags, config.json and presets come from these. The names are
-those of the official code. A `Config` holds five groups: the model, the batches it is trained on, the training run, how
-it is evaluated, and what is learned (the objective). Each family defines its own model and evaluation group, in
+those of the official code. A `Config` has five groups: the model, the batches it is trained on, the training run, the
+evaluation, and the objective. Each family defines its own groups for model and evaluation, in
 models/<family>/config.py, and a subclass of `Config` that names the types of all five.
 """
 
@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from txl_tf.errors import InputError
 
 FORMAT = 2
-"""Of config.json. In 1, the only one before, there was no family, and loss_positions was in the group "train"."""
+"""Format version of config.json. Format 1 has no family, and has loss_positions in the group "train"."""
 
 
 class _Dataclass(typing.Protocol):
@@ -33,25 +33,25 @@ Run = typing.TypeVar("Run", bound="Config")
 
 
 def setting(default: Any, help: str, choices: tuple[str, ...] | None = None) -> Any:
-    """A dataclass field whose help and choices also make its command-line flag."""
+    """A dataclass field; its help and choices are also those of its command-line flag."""
     return dataclasses.field(default=default, metadata={"help": help, "choices": choices})
 
 
 def require(condition: object, message: str) -> None:
-    """InputError with this message unless the condition is true."""
+    """Raises InputError with this message unless the condition is true."""
     if not condition:
         raise InputError(message)
 
 
 def require_choices(config: Any) -> None:
-    """InputError if a field of a settings dataclass has a value that is not among its choices."""
+    """Raises InputError if a field of a settings dataclass has a value that is not among its choices."""
     for field in dataclasses.fields(config):
         value, choices = getattr(config, field.name), field.metadata["choices"]
         require(not choices or value in choices, f"{field.name} is {value!r}; choose from {choices}")
 
 
 def require_at_least(config: Any, least: int, *names: str) -> None:
-    """InputError if one of these fields of a settings dataclass is smaller than `least`."""
+    """Raises InputError if one of these fields of a settings dataclass is smaller than `least`."""
     for name in names:
         value = getattr(config, name)
         rule = "must not be negative" if least == 0 else f"must be at least {least}"
@@ -64,7 +64,7 @@ class DataConfig:
 
     batch_size: int = setting(24, "segments per step over all replicas, B: the number of lanes")
     tgt_len: int = setting(512, "tokens per segment, T")
-    random_offset: bool = setting(False, "start the lanes elsewhere in every epoch, so that the remainder differs")
+    random_offset: bool = setting(False, "move the lanes' start in every epoch, so that other tokens are left over")
 
     def __post_init__(self) -> None:
         """Refuses empty batches."""
@@ -73,67 +73,65 @@ class DataConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
-    """Optimisation and the course of a training run. Steps are optimizer updates."""
+    """Optimisation and schedule of a training run. Steps are optimizer updates."""
 
-    train_steps: int = setting(400_000, "updates in all")
+    train_steps: int = setting(400_000, "number of updates")
     learning_rate: float = setting(2.5e-4, "Adam's peak learning rate")
     lr_schedule: str = setting(
         "cosine",
         "how the learning rate falls after the warmup: half a cosine (official Transformer-XL) or linearly (XLNet)",
         choices=("cosine", "linear"),
     )
-    min_lr_ratio: float = setting(0.004, "the schedule ends at this share of learning_rate")
+    min_lr_ratio: float = setting(0.004, "the schedule ends at this fraction of learning_rate")
     warmup_steps: int = setting(0, "updates of linear warmup")
     adam_epsilon: float = setting(1e-8, "added to the root of Adam's second moment; 1e-6 in the XLNet paper")
     bias_correction: bool = setting(
-        True, "make up for Adam's moments beginning at zero; the official XLNet code does not with weight decay"
+        True, "correct for Adam's moments starting at zero; the official XLNet code with weight decay does not"
     )
     weight_decay: float = setting(
         0.0,
-        "an update also takes learning rate * this of each weight but biases and layer norms (AdamW, Loshchilov and "
-        "Hutter 2019); 0.01 in XLNet's pretraining",
+        "an update also subtracts learning rate * this * weight from all weights except biases and layer norms (AdamW, "
+        "Loshchilov and Hutter 2019); 0.01 in XLNet's pretraining",
     )
     layer_decay: float = setting(
         1.0,
-        "each layer learns at this share of the rate of the layer above it, the embedding at that share of the lowest "
-        "layer's (XLNet paper: 0.75 for SQuAD); 1: all layers alike",
+        "a layer's learning rate is this times that of the layer above it, the embedding's this times that of the "
+        "lowest layer (XLNet paper: 0.75 for SQuAD); 1: the same rate for all layers",
     )
     layer_decay_of: str = setting(
         "rate",
-        "what layer_decay multiplies: the learning rate (XLNet paper), or the clipped gradient (official XLNet code), "
-        "which Adam nearly undoes",
+        "what layer_decay multiplies: the learning rate (XLNet paper), or the clipped gradient (official XLNet code; "
+        "Adam nearly cancels this, since it normalises gradients)",
         choices=("rate", "gradient"),
     )
     clip: float = setting(0.25, "largest global norm of the gradient, summed over replicas; 0: no clipping")
     accumulate_steps: int = setting(
-        1, "read each replica's lanes in so many groups, one after the other: one update in less memory"
+        1, "read each replica's lanes in this many groups, one after the other: the same update in less memory"
     )
     bfloat16_moments: bool = setting(
-        False, "keep Adam's moments in bfloat16, stochastically rounded: half their memory and bandwidth"
+        False, "keep Adam's moments in bfloat16, stochastically rounded: half the memory and bandwidth for moments"
     )
     ema_decay: float = setting(0.0, "also keep an exponential average of the weights with this decay; 0: none")
-    average_from_step: int = setting(
-        0, "also keep the mean of the weights after this update and all later ones; 0: none"
-    )
+    average_from_step: int = setting(0, "also keep the mean of the weights from this update on; 0: none")
     seed: int = setting(1, "of initial weights, dropout and lane offsets")
     jit_compile: bool = setting(
-        True, "compile the step with XLA on one CPU or GPU, where TensorFlow can (a TPU always compiles)"
+        True, "compile the step with XLA on one CPU or GPU, if TensorFlow can (on a TPU it is always compiled)"
     )
     steps_per_loop: int = setting(200, "updates per call of the host loop on the device; changes no result")
     log_steps: int = setting(200, "updates between lines of metrics.jsonl")
     save_steps: int = setting(4_000, "updates between checkpoints")
     eval_steps: int = setting(4_000, "updates between evaluations on the valid split; 0: none")
-    early_stop_evals: int = setting(0, "end the run when valid has not improved for so many evaluations; 0: never")
-    keep_checkpoints: int = setting(3, "newest checkpoints to keep, besides the best on valid")
+    early_stop_evals: int = setting(0, "end the run when valid has not improved for this many evaluations; 0: never")
+    keep_checkpoints: int = setting(3, "newest checkpoints to keep, in addition to the best on valid")
     warm_start: str = setting(
-        "", "begin with the weights of this model_dir (its newest) or checkpoint; no other state is taken from it"
+        "", "start with the weights of this model_dir (its newest) or checkpoint; its other state is not used"
     )
-    max_bad_steps: int = setting(100, "stop after skipping so many updates in a row: loss or gradient not finite")
+    max_bad_steps: int = setting(100, "stop after this many skipped updates in a row (loss or gradient not finite)")
     profile_steps: tuple[int, ...] = setting((), "a,b: write a TensorBoard profile from update a to update b")
     peak_tflops: float = setting(
         0.0,
-        "peak TFLOP/s of a replica, for MFU, the share of it that is used; 0: bfloat16's on a TPU of known kind, else "
-        "no MFU",
+        "peak TFLOP/s of a replica, to compute MFU, the used fraction of it; 0: the peak in bfloat16 on a TPU of known "
+        "type, no MFU on other devices",
     )
 
     def __post_init__(self) -> None:
@@ -153,17 +151,17 @@ class TrainConfig:
         )
         require(
             self.eval_steps or not self.early_stop_evals,
-            f"early_stop_evals={self.early_stop_evals} needs evaluations: give eval_steps, too",
+            f"early_stop_evals={self.early_stop_evals} needs evaluations: set eval_steps above 0",
         )
         require(self.learning_rate > 0, f"learning_rate={self.learning_rate} must be positive")
         require(
             1e-37 <= self.adam_epsilon < math.inf,
-            f"adam_epsilon={self.adam_epsilon} must be finite and at least 1e-37, the smallest that float32 holds well",
+            f"adam_epsilon={self.adam_epsilon} must be finite and at least 1e-37, so that float32 can represent it",
         )
         require(
             0 <= self.weight_decay < 1 / self.learning_rate,
             f"weight_decay={self.weight_decay} must be at least 0 and less than 1 / learning_rate="
-            f"{1 / self.learning_rate:g}, or an update would take all of a weight",
+            f"{1 / self.learning_rate:g}, or an update would subtract a whole weight",
         )
         require(0 < self.layer_decay <= 1, f"layer_decay={self.layer_decay} must be in (0, 1]")
         require(
@@ -177,7 +175,7 @@ class TrainConfig:
         )
         require(
             not (self.ema_decay and self.average_from_step),
-            "give ema_decay or average_from_step, not both: one average",
+            "give ema_decay or average_from_step, not both: a run keeps one average",
         )
 
     @property
@@ -192,7 +190,7 @@ class CausalLMConfig:
 
     loss_positions: str = setting(
         "full",
-        "which targets of a segment are learned from: all, or the recent half of them (the paper's table 6)",
+        "targets of a segment that count in the loss: all, or the second half of them (the paper's table 6)",
         choices=("full", "half"),
     )
 
@@ -202,31 +200,33 @@ class CausalLMConfig:
 
 
 CONTEXT, FUNCTIONAL, TARGET = range(3)
-"""Kinds of token under a factorization order: functional are SEP and CLS, which are never predicted."""
+"""Kinds of token in a factorization order; functional tokens are SEP and CLS, which are never predicted."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PermutationLMConfig:
-    """The objective of permutation language modelling: what is predicted, and in which orders."""
+    """The objective of permutation language modelling: which tokens are predicted, and in which orders."""
 
-    num_predict: int = setting(85, "predictions of a segment, P")
+    num_predict: int = setting(85, "predicted tokens per segment, P")
     perm_size: int = setting(256, "tokens that are permuted together, at most reuse_len and tgt_len - reuse_len")
     mask_alpha: int = setting(6, "a span of n tokens is predicted out of n * mask_alpha / mask_beta (the paper's K)")
     mask_beta: int = setting(1, "see mask_alpha")
-    max_span: int = setting(5, "tokens of a predicted span at most; n of them are 1 / n as likely as one")
+    max_span: int = setting(
+        5, "tokens in the longest predicted span; the probability of n tokens is proportional to 1 / n"
+    )
 
     def __post_init__(self) -> None:
-        """Refuses spans that cannot be drawn."""
+        """Refuses settings with which no spans can be drawn."""
         require_at_least(self, 1, "num_predict", "perm_size", "mask_alpha", "mask_beta", "max_span")
         require(
             self.mask_alpha > self.mask_beta,
-            f"mask_alpha={self.mask_alpha} must exceed mask_beta={self.mask_beta}, or nothing would be left to see",
+            f"mask_alpha={self.mask_alpha} must exceed mask_beta={self.mask_beta}, or no context would be left",
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class PairsConfig:
-    """The batches of segments that hold a pair of texts behind the tokens to be remembered."""
+    """The batches of segments that consist of tokens to be remembered, followed by a pair of texts."""
 
     batch_size: int = setting(16, "segments per step over all replicas, B: the number of lanes")
     tgt_len: int = setting(512, "tokens per segment, T")
@@ -246,7 +246,7 @@ class Config:
     """All settings of a run; `config.json` in a model_dir holds them. Subclasses name the types of the groups.
 
     Attributes:
-        family, task: names of what is trained and what for, as in families.py.
+        family, task: names of the model family and of its task, as in families.py.
     """
 
     family: ClassVar[str]
@@ -270,7 +270,7 @@ class Config:
 
     @classmethod
     def from_groups(cls: type[Run], groups: Mapping[str, Any], where: str) -> Run:
-        """The settings in the groups of a config.json; what is missing has its default.
+        """The settings in the groups of a config.json; missing settings have their defaults.
 
         Args:
             groups: group -> field -> value.
@@ -293,7 +293,7 @@ def parse_config(text: str, where: str) -> dict[str, Any]:
     """The JSON object in the text of a config.json: format, family, task and groups.
 
     Raises:
-        InputError: not JSON, not an object, or of a format that this version does not know; `where` names the place.
+        InputError: not JSON, not an object, or of a format that this version does not know; `where` names the file.
     """
     try:
         parsed = json.loads(text)
@@ -307,7 +307,7 @@ def parse_config(text: str, where: str) -> dict[str, Any]:
 
 
 def field_types(config_class: type) -> dict[str, Any]:
-    """The type of each field, resolved: {"cutoffs": tuple[int, ...], ..}."""
+    """The type of each field as an object, not a string: {"cutoffs": tuple[int, ...], ..}."""
     hints = typing.get_type_hints(config_class)
     return {field.name: hints[field.name] for field in dataclasses.fields(config_class)}
 
@@ -318,7 +318,7 @@ def update(config: Settings, values: Mapping[str, Any]) -> Settings:
 
 
 def from_dict(config_class: type[Settings], values: Any, where: str) -> Settings:
-    """A settings dataclass from a dict, unknown or ill-typed keys refused with an InputError."""
+    """A settings dataclass from a dict; raises InputError for unknown keys and values of the wrong type."""
     require(isinstance(values, dict), f"{where} must be a JSON object, not {type(values).__name__}")
     return config_class(**_checked(config_class, values, where))
 
@@ -337,7 +337,7 @@ def _checked(config_class: type, values: Mapping[str, Any], where: str) -> dict[
 
 
 def _coerce(value: Any, kind: Any, where: str) -> Any:
-    """`value` as `kind`: an int may stand for a float and a list for a tuple, nothing else is converted."""
+    """`value` as `kind`: an int is converted to float and a list to tuple; other conversions are refused."""
     if isinstance(kind, types.GenericAlias):
         require(
             isinstance(value, (list, tuple)) and all(type(item) is int for item in value),

@@ -1,4 +1,4 @@
-"""Where a model runs: strategies, and the state (such as mems) that lives on their replicas."""
+"""Distribution: strategies, and the state (such as mems) of their replicas."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def make_strategy(name: str = "auto", tpu: str | None = None) -> tf.distribute.S
 
     Args:
         name: "tpu" all cores of a TPU; "mirrored" all GPUs of this machine (or its logical CPUs); "multi_worker" the
-            GPUs, or else a CPU each, of the machines in the environment variable TF_CONFIG; "one_device" the first
-            GPU or the CPU; "auto" the TPU if `tpu` is given, else several machines if TF_CONFIG has them, else
-            mirrored where there are several GPUs, else one device.
+            GPUs, or one CPU each if there are none, of the machines in the environment variable TF_CONFIG; "one_device"
+            the first GPU or the CPU; "auto" the TPU if `tpu` is given, else several machines if TF_CONFIG lists them,
+            else mirrored if there are several GPUs, else one device.
         tpu: a TPU's name or address, "local" on a TPU VM; None: none.
 
     Raises:
@@ -55,13 +55,13 @@ def _tpu_strategy(tpu: str) -> tf.distribute.TPUStrategy:
     except (ValueError, RuntimeError, tf.errors.OpError) as error:
         raise InputError(
             f"no TPU answers at --tpu={tpu} ({error}): check the name with `gcloud compute tpus tpu-vm list`, "
-            "and that tensorflow-tpu is installed where 'local' is meant"
+            "and for --tpu=local that tensorflow-tpu is installed"
         ) from error
     return tf.distribute.TPUStrategy(resolver)
 
 
 def _workers() -> list[str]:
-    """The addresses of all workers in TF_CONFIG, in which this process must be one."""
+    """The addresses of all workers in TF_CONFIG; InputError if this process is not one of them."""
     text = os.environ.get("TF_CONFIG") or "{}"
     try:
         config = json.loads(text)
@@ -83,17 +83,17 @@ def _multi_worker_strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
     except (ValueError, RuntimeError, tf.errors.OpError) as error:
         raise InputError(
-            f"the workers {', '.join(_workers())} do not find each other ({one_line(error)}): check the "
+            f"the workers {', '.join(_workers())} cannot connect ({one_line(error)}): check the "
             "addresses in TF_CONFIG, that each port is free, and that all workers are started"
         ) from error
-    # Lest the workers ask each other before every batch whether there is one: all have equally many.
+    # All workers have the same number of batches, so they need not ask each other before every batch if there is one.
     strategy.extended.experimental_enable_get_next_as_optional = False
     return strategy
 
 
 @functools.cache
 def has_xla() -> bool:
-    """Whether XLA compiles for this process' own device; with TensorFlow's TPU wheel it does not for CPUs."""
+    """Whether XLA can compile for this process's device; TensorFlow's TPU wheel cannot compile for CPUs."""
     try:
         tf.function(tf.identity, jit_compile=True)(0)
     except tf.errors.NotFoundError:
@@ -102,10 +102,10 @@ def has_xla() -> bool:
 
 
 def compiles(strategy: tf.distribute.Strategy, compute_dtype: str) -> bool:
-    """Whether a jit_compile means XLA for what a replica does.
+    """Whether the setting jit_compile makes XLA compile the functions that replicas run.
 
-    TPUStrategy compiles by itself, and MirroredStrategy's all-reduce cannot stand inside a compiled function. XLA for
-    CPU computes bfloat16 as float32; with instructions for bfloat16 TensorFlow's own kernels are far faster.
+    TPUStrategy compiles by itself, and MirroredStrategy's all-reduce is not possible inside a compiled function. XLA
+    for CPU computes bfloat16 as float32; on CPUs with bfloat16 instructions TensorFlow's own kernels are far faster.
     """
     if not isinstance(strategy, tf.distribute.OneDeviceStrategy) or not has_xla():
         return False
@@ -134,18 +134,18 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
 
 @contextlib.contextmanager
 def named_lost_contact() -> Iterator[None]:
-    """Turns what TensorFlow says when another machine of the run has gone into an InputError."""
+    """Turns TensorFlow's error for a lost machine of the run into an InputError."""
     try:
         yield
     except tf.errors.UnavailableError as error:
         raise InputError(
-            f"a machine that this run needs cannot be reached ({one_line(error)[:200]}): see why, and "
-            "start the same command again on all of them"
+            f"a machine that this run needs cannot be reached ({one_line(error)[:200]}): find out why, and "
+            "start the same command again on all machines"
         ) from error
 
 
 def own_dir(strategy: tf.distribute.Strategy, model_dir: str) -> str:
-    """Where this process writes: the chief into model_dir, other workers where nobody looks, until they end."""
+    """The directory this process writes to: model_dir for the chief, a temporary directory for other workers."""
     if is_chief(strategy):
         return model_dir
     folder = tempfile.mkdtemp(prefix="txl_tf-worker-")
@@ -154,7 +154,7 @@ def own_dir(strategy: tf.distribute.Strategy, model_dir: str) -> str:
 
 
 def agree(strategy: tf.distribute.Strategy, number: int) -> int:
-    """The largest of all workers' numbers: what one knows, such as that it was told to stop, all must act on."""
+    """The largest of all workers' numbers, so that all act alike, for example when one of them received a signal."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return number
     numbers = strategy.experimental_distribute_values_from_function(lambda context: tf.constant([number]))
@@ -163,7 +163,8 @@ def agree(strategy: tf.distribute.Strategy, number: int) -> int:
 
 def is_same(strategy: tf.distribute.Strategy, number: int) -> bool:
     """Whether all workers have the same number."""
-    largest, smallest = agree(strategy, number), -agree(strategy, -number)  # both, or others wait for this one
+    # Always both calls, or other workers would wait for this one.
+    largest, smallest = agree(strategy, number), -agree(strategy, -number)
     return largest == smallest
 
 
@@ -173,15 +174,15 @@ def _largest(strategy: tf.distribute.Strategy) -> Callable:
 
 
 def initial_state(strategy: tf.distribute.Strategy, make: Callable[[int], Any], batch_size: int) -> Any:
-    """Every replica's make(its lanes), for a global batch of `batch_size`; made on the replicas themselves."""
+    """Each replica's make(number of its lanes), for a global batch of `batch_size`; computed on the replicas."""
     return on_replicas(strategy, make, lanes_per_replica(strategy, batch_size))()
 
 
 def on_replicas(strategy: tf.distribute.Strategy, function: Callable, *args: Any) -> Callable[[], Any]:
-    """A function without arguments that runs function(*args) on every replica, where args are no tensors."""
+    """A function without arguments that runs function(*args) on every replica; args are not tensors."""
 
-    # Named, since TPUStrategy wants a name; and args not as those of `run`: a TPU would turn numbers into tensors, and
-    # shapes made of them would be unknown.
+    # A named function, since TPUStrategy needs a name. args are not passed through `run`: on a TPU numbers would become
+    # tensors, and shapes computed from them would be unknown.
     def on_replica() -> Any:
         return function(*args)
 
@@ -196,19 +197,19 @@ def lanes_per_replica(strategy: tf.distribute.Strategy, batch_size: int, groups:
     """B / replicas.
 
     Raises:
-        InputError: the lanes cannot be shared out equally over replicas, and within each over `groups`.
+        InputError: the lanes cannot be divided equally over replicas, and on each replica over `groups`.
     """
     replicas = strategy.num_replicas_in_sync
     if batch_size % (replicas * groups):
         times = f" times --accumulate_steps={groups}" if groups > 1 else ""
         raise InputError(
-            f"--batch_size={batch_size} cannot be shared out over {replicas} replicas{times}: use a multiple"
+            f"--batch_size={batch_size} cannot be divided equally over {replicas} replicas{times}: use a multiple"
         )
     return batch_size // replicas
 
 
 def gather_state(strategy: tf.distribute.Strategy, state: Any) -> Any:
-    """All lanes' state in one value, B in replica order: what a checkpoint holds."""
+    """The state of all lanes in one value, B in the order of replicas, for a checkpoint."""
     # A per-replica value cannot be saved as it is: tf.train.Checkpoint refuses it, and an ON_READ variable would
     # save an aggregate of the replicas.
     return tf.nest.map_structure(lambda tensor: strategy.gather(tensor, axis=0), state)
@@ -242,7 +243,7 @@ def distribute_batches(
 ) -> tf.distribute.DistributedDataset:
     """A distributed dataset from make_dataset(host, num_hosts, replicas_per_host).
 
-    Each host reads only its own lanes, and deals its elements to its replicas in turn.
+    Each host reads only its own lanes, and its replicas get the elements in turn.
     """
 
     def dataset_fn(context: tf.distribute.InputContext) -> tf.data.Dataset:

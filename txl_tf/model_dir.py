@@ -1,13 +1,13 @@
 """A model_dir: config.json, the vocabulary, checkpoints. Training writes one; inference needs nothing else.
 
 config.json         family, task and every setting (Config)
-corpus.json         the data the model learned from: name, unit, fingerprint, vocabulary
+corpus.json         the data the model was trained on: name, unit, fingerprint, vocabulary
 vocabulary files    as `Vocabulary.save` writes them
 ckpt-STEP.*         TensorFlow checkpoints: the newest and the best
-damaged-ckpt-STEP.* what could not be read when the run was continued
+damaged-ckpt-STEP.* checkpoints that could not be read when the run was continued
 metrics.jsonl       one line per log_steps
 evaluations.jsonl   one line per evaluation during training: step, and all that `evaluate` returns
-bad_steps.jsonl     one line per host loop with a skipped step: its first, and what was not finite in it
+bad_steps.jsonl     one line per host loop with skipped steps: the first of them, and what was not finite in it
 tensorboard/        event files
 """
 
@@ -33,16 +33,16 @@ CORPUS_FILE = "corpus.json"
 EVALUATIONS_FILE = "evaluations.jsonl"
 BAD_STEPS_FILE = "bad_steps.jsonl"
 WEIGHT_PARTS = {"last": "model", "average": "average"}
-"""Under which name a checkpoint has which weights."""
+"""The name in a checkpoint of each kind of weights."""
 
 
 class DamagedCheckpointError(InputError):
-    """A checkpoint that was whole once cannot be read."""
+    """A checkpoint that was complete when it was written cannot be read."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainedModel:
-    """A model with its newest weights, and what belongs to it. `weights` says which: "last" or "average"."""
+    """A model with weights from a checkpoint, its config and its vocabulary. `weights` is "last" or "average"."""
 
     model: keras.Model
     weights: str
@@ -54,19 +54,19 @@ class TrainedModel:
 
 
 def read_config(model_dir: str) -> Config | None:
-    """The Config of a model_dir, or None where there is none yet."""
+    """The Config of a model_dir, or None if there is none yet."""
     path = tf.io.gfile.join(model_dir, CONFIG_FILE)
     return families.config_from_json(read_text(path), path) if tf.io.gfile.exists(path) else None
 
 
 def config_format(model_dir: str) -> int:
-    """The format version of a model_dir's config.json; the newest where there is none yet."""
+    """The format version of a model_dir's config.json; the newest format if there is no file yet."""
     path = tf.io.gfile.join(model_dir, CONFIG_FILE)
     return parse_config(read_text(path), path)["format"] if tf.io.gfile.exists(path) else FORMAT
 
 
 class LearnedCorpus(Protocol):
-    """What a model_dir records of the corpus its model learned from: a Corpus has it all."""
+    """The facts that a model_dir records of its training corpus; a Corpus has all of them."""
 
     @property
     def dataset(self) -> str:
@@ -108,7 +108,7 @@ def write_description(model_dir: str, config: Config, corpus: LearnedCorpus) -> 
 
 
 def vocabulary_identity(corpus: LearnedCorpus) -> dict[str, Any]:
-    """What must be equal for a model and a corpus to mean the same by an id."""
+    """The facts that must be equal in a model and a corpus so that their ids mean the same."""
     return {"spec": corpus.vocabulary_spec, "sha256": corpus.files}
 
 
@@ -117,13 +117,12 @@ def load_trained(model_dir: str, weights: str | None = None, checkpoint: str = "
 
     Args:
         model_dir: local or gs://.
-        weights: "last", or "average" of the steps as ema_decay or average_from_step of the run say; None: the average
-            where there is one.
+        weights: "last", or "average" by the run's ema_decay or average_from_step; None: the average if there is one.
         checkpoint: "latest", or "best" by the loss on valid during training.
 
     Raises:
-        InputError: no such model_dir, no checkpoint in it, or one that does not fit its config.json; no average; no
-            evaluation to say which is best.
+        InputError: there is no such model_dir, no checkpoint in it, no average, or no evaluation to choose the best
+            checkpoint by; or the checkpoint does not fit config.json.
     """
     config = read_config(model_dir)
     if config is None:
@@ -137,7 +136,8 @@ def load_trained(model_dir: str, weights: str | None = None, checkpoint: str = "
     step = best_step(model_dir) if checkpoint == "best" else steps[-1]
     if step is None:
         raise InputError(
-            f"{model_dir} has no evaluated checkpoint, so none is best: train with --eval_steps, or latest"
+            f"{model_dir} has no evaluated checkpoint, so there is no best one: "
+            "use --checkpoint=latest, or train with --eval_steps above 0"
         )
     about = read_json(tf.io.gfile.join(model_dir, CORPUS_FILE), "the model_dir is incomplete")
     model = families.make_model(config)
@@ -159,12 +159,12 @@ def checkpoint_name(step: int) -> str:
 
 
 def checkpoint_path(model_dir: str, step: int) -> str:
-    """What TensorFlow calls the prefix of a checkpoint's files."""
+    """The common prefix of the paths of a checkpoint's files, by which TensorFlow names it."""
     return tf.io.gfile.join(model_dir, checkpoint_name(step))
 
 
 def checkpoint_files(model_dir: str) -> dict[int, list[str]]:
-    """The names of the files of checkpoints: {step: [name, ..]}; none where there is no model_dir yet."""
+    """The names of the files of checkpoints: {step: [name, ..]}; empty if there is no model_dir yet."""
     files: dict[int, list[str]] = {}
     for name in tf.io.gfile.listdir(model_dir) if tf.io.gfile.isdir(model_dir) else ():
         if match := re.fullmatch(r"ckpt-(\d+)\.(index|data-.*)", name):
@@ -173,25 +173,25 @@ def checkpoint_files(model_dir: str) -> dict[int, list[str]]:
 
 
 def checkpoint_steps(model_dir: str) -> list[int]:
-    """The steps whose checkpoints are there, rising: those with an index, which is written last."""
+    """The steps of complete checkpoints, in rising order: those with an index, which is written last."""
     return sorted(step for step, files in checkpoint_files(model_dir).items() if f"ckpt-{step}.index" in files)
 
 
 def last_bad_step(model_dir: str) -> int | None:
-    """The last step on record whose loss or gradient was not finite, or None."""
+    """The last recorded step whose loss or gradient was not finite, or None."""
     lines = read_json_lines(tf.io.gfile.join(model_dir, BAD_STEPS_FILE))
     return max((line["step"] for line in lines), default=None)
 
 
 def best_step(model_dir: str) -> int | None:
-    """The first step with the least loss on valid among those whose checkpoints are there, or None."""
+    """The step with the lowest loss on valid among those with a checkpoint, the first of equals; None if none."""
     steps = checkpoint_steps(model_dir)
     lines = read_json_lines(tf.io.gfile.join(model_dir, EVALUATIONS_FILE))
     return min((line for line in lines if line["step"] in steps), key=score, default={}).get("step")
 
 
 def score(evaluation: dict[str, Any]) -> float:
-    """The loss of an evaluation, by which the best one is found; NaN counts as infinite."""
+    """The loss of an evaluation, used to find the best one; NaN counts as infinite."""
     return math.inf if math.isnan(evaluation["loss"]) else evaluation["loss"]
 
 
@@ -203,7 +203,7 @@ def read_weights(source: str, model: keras.Model) -> None:
         model: the model.
 
     Raises:
-        InputError: there is no checkpoint, it cannot be read, or it is of a model of other sizes.
+        InputError: there is no checkpoint, it cannot be read, or it is of a model with other sizes.
     """
     path: str | None = source
     if tf.io.gfile.isdir(source):
@@ -211,7 +211,7 @@ def read_weights(source: str, model: keras.Model) -> None:
         path = checkpoint_path(source, steps[-1]) if steps else None
     if path is None or not tf.io.gfile.exists(f"{path}.index"):
         raise InputError(
-            f"--warm_start={source} is no checkpoint: give a model_dir, or a checkpoint such as runs/a/ckpt-400"
+            f"--warm_start={source} is not a checkpoint: give a model_dir, or a checkpoint such as runs/a/ckpt-400"
         )
     read_checkpoint(path, **{WEIGHT_PARTS["last"]: variables_by_path(model)})
 
@@ -221,7 +221,7 @@ def read_checkpoint(path: str, **parts: dict[str, tf.Variable]) -> None:
 
     Args:
         path: of a checkpoint.
-        parts: a part's name in the checkpoint -> {name: variable}; its other parts are left alone.
+        parts: a part's name in the checkpoint -> {name: variable}; other parts of the checkpoint are not read.
 
     Raises:
         DamagedCheckpointError: it cannot be read, or a checksum is wrong; some variables may have been assigned.
@@ -245,7 +245,7 @@ def read_checkpoint(path: str, **parts: dict[str, tf.Variable]) -> None:
             raise InputError(f"{path} does not fit the model: {', '.join(problems[:3])}{more}")
         tf.train.Checkpoint(**parts).read(path).expect_partial()
     except (tf.errors.OpError, IndexError) as error:
-        # TensorFlow's reader says OpError and IndexError of a file cut short; its other errors may pass.
+        # For a truncated file TensorFlow's reader raises OpError or IndexError; other errors are not caught.
         if type(error) not in _DAMAGE:
             raise
         raise DamagedCheckpointError(f"{path} is damaged: {one_line(error)}") from error
@@ -257,8 +257,8 @@ _DAMAGE = (IndexError, tf.errors.OpError, tf.errors.DataLossError, tf.errors.Not
 def variables_by_path(keras_object: keras.Model) -> dict[str, tf.Variable]:
     """The variables of a model or optimizer by their Keras path: {"transformer_xl/layer_0/attention/..": variable}.
 
-    Checkpoints hold these. Keras objects themselves would not do: tf.train.Checkpoint does not look into their lists
-    of layers (Keras 3.15), and saves and restores the rest without a word.
+    Checkpoints hold these. Keras objects cannot be used directly: tf.train.Checkpoint does not track their lists of
+    layers (Keras 3.15), and saves and restores the other variables without an error.
     """
     named = {variable.path: variable.value for variable in keras_object.variables}
     if len(named) != len(keras_object.variables):
@@ -267,11 +267,11 @@ def variables_by_path(keras_object: keras.Model) -> dict[str, tf.Variable]:
 
 
 def read_json_lines(path: str) -> list[dict[str, Any]]:
-    """The objects of a file of JSON lines; none where there is no file. A last line cut short does not count."""
+    """The objects of a file of JSON lines; empty if there is no file. An incomplete last line is ignored."""
     if not tf.io.gfile.exists(path):
         return []
     with tf.io.gfile.GFile(path) as file:
         try:
             return [json.loads(line) for line in file if line.endswith("\n")]
         except json.JSONDecodeError as error:
-            raise InputError(f"{path} has a line that is not JSON ({error}): mend it or remove the file") from error
+            raise InputError(f"{path} has a line that is not JSON ({error}): correct it or remove the file") from error

@@ -133,7 +133,7 @@ def test_is_a_keras_layer(tmp_path):
         ({"cutoffs": (10, 60)}, "cutoffs must rise strictly between 0 and vocab_size=60, not [10, 60]"),
         (
             {"cutoffs": (10, 20, 30, 40), "div_val": 2},
-            "d_embed=8 must be at least div_val**len(cutoffs) = 2**4 = 16, or nothing is left for the last cluster",
+            "d_embed=8 must be at least div_val**len(cutoffs) = 2**4 = 16, or the last cluster has width 0",
         ),
         ({"d_embed": 0}, "d_embed must be at least 1, not 0"),
         ({"div_val": 0}, "div_val must be at least 1, not 0"),

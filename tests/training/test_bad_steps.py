@@ -85,7 +85,7 @@ def test_a_good_step_runs_again_to_the_same_numbers(broken_run, tmp_path):
     line = lines(model_dir)[5]
     assert (found.activation, found.variables, found.operation) == (None, [], None)
     np.testing.assert_allclose([found.loss, found.grad_norm], [line["loss"], line["grad_norm"]], rtol=1e-5)
-    with pytest.raises(InputError, match="--step=13 is no step of this run: give 1 to 12"):
+    with pytest.raises(InputError, match="--step=13 is not a step of this run: give 1 to 12"):
         replay(run, corpus, str(model_dir), 13)
 
 

@@ -166,7 +166,7 @@ def test_a_run_continues_before_a_damaged_checkpoint_as_if_it_were_not_there(cor
     train(run, corpus, str(tmp_path), one_device)
     whole = lines(tmp_path)
     files = [tmp_path / f"ckpt-12.{end}" for end in ("data-00000-of-00001", "index")]
-    with pytest.raises(InputError, match="no evaluated checkpoint, so none is best"):
+    with pytest.raises(InputError, match="no evaluated checkpoint, so there is no best one: use --checkpoint=latest"):
         model_dir.load_trained(str(tmp_path), checkpoint="best")
     DAMAGE["index"](*files)
     with pytest.raises(InputError, match=r"ckpt-12 is damaged: .*checksum mismatch"):
@@ -198,5 +198,5 @@ def test_warm_start_takes_weights_alone(run, corpus, tmp_path, one_device):
     with pytest.raises(InputError, match=message):
         model_dir.read_weights(str(source), TransformerXL(other))
     for nothing in (tmp_path, source / "ckpt-8"):
-        with pytest.raises(InputError, match="is no checkpoint: give a model_dir, or a checkpoint"):
+        with pytest.raises(InputError, match="is not a checkpoint: give a model_dir, or a checkpoint"):
             model_dir.read_weights(str(nothing), run.model)

@@ -278,7 +278,7 @@ def test_schedule_is_the_official_one():
 
 def test_batches_that_cannot_be_shared_out_are_refused(two_replicas):
     assert distribute.lanes_per_replica(two_replicas, 8, groups=4) == 4
-    with pytest.raises(InputError, match="cannot be shared out over 2 replicas: use a multiple"):
+    with pytest.raises(InputError, match="cannot be divided equally over 2 replicas: use a multiple"):
         distribute.lanes_per_replica(two_replicas, 3)
     with pytest.raises(InputError, match="over 2 replicas times --accumulate_steps=4: use a multiple"):
         distribute.lanes_per_replica(two_replicas, 4, groups=4)

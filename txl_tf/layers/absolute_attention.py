@@ -1,9 +1,10 @@
-"""Attention that learns of absolute positions from its input, for the ablations of the paper (table 6).
+"""Attention with absolute positions, which are added to its input, for the ablations of the paper (table 6).
 
-A position is counted backwards from the segment's end, as in the official PyTorch code, and memory lies before the
-segment. There the positions are also left in the memory by an in-place addition and pile up from segment to segment;
-here memory holds states without them, and they are added anew at their place in each segment. With pre-LN the official
-queries are made from states that are not normalised, other than keys and values; here all three are.
+A position is counted backwards from the segment's end, as in the official PyTorch code; memory comes before the
+segment. The official code adds positions in place, so they stay in the memory and accumulate from segment to segment.
+Here memory holds states without positions, and each segment adds them again to memory and segment. With pre-LN the
+official code computes keys and values from normalised states, but queries from states that are not normalised; here
+all three are computed from normalised states.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ class AbsoluteAttention(MemoryAttention):
     """Plain attention (Vaswani et al. 2017, arXiv 1706.03762): official attn_type 2.
 
     Shapes: hidden [B, T, D], mems [B, M, D], K = M + T, result [B, T, D]; `positions` are the encodings to add to
-    memory and segment, [K, D] or [B, K, D], by default none: only the first layer gets them.
+    memory and segment, [K, D] or [B, K, D], by default none. In a model only the first layer gets them.
     """
 
     def layer_positions(
         self, n_layer: int, hidden: tf.Tensor, m_len: int, clamp_len: int = -1, drop: PositionDropout | None = None
     ) -> list[tf.Tensor | None]:
-        """Sinusoids for the first layer alone.
+        """Sinusoids for the first layer, None for the others.
 
-        Officially dropout acts on embedding + position of the segment: so the position's mask is the embedding's, since
-        memory keeps the embedding alone.
+        The official code applies dropout to the sum of embedding and position of the segment. Here memory keeps the
+        embedding without the position, so the position is dropped separately, with the embedding's mask.
         """
         k_len, d_model = m_len + hidden.shape[1], hidden.shape[2]
         encoding = sinusoids(key_distances(k_len, clamp_len), d_model, hidden.dtype)
@@ -45,7 +46,7 @@ class AbsoluteAttention(MemoryAttention):
     def place(
         self, hidden: tf.Tensor, mems: tf.Tensor | None = None, positions: tf.Tensor | None = None
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Adds the encodings."""
+        """Adds the encodings to the segment and the memory."""
         hidden, memory = super().place(hidden, mems, positions)
         m_len = 0 if memory is None else memory.shape[1]
         encoding = self.encode(positions, m_len + hidden.shape[1])
@@ -65,12 +66,12 @@ class AbsoluteAttention(MemoryAttention):
 class LearnedAbsoluteAttention(AbsoluteAttention):
     """Plain attention with a learned vector per layer and position (Al-Rfou et al. 2018, arXiv 1808.04444).
 
-    Official attn_type 3. `positions` are int [K], by default K-1, .., 0; all from max_klen - 1 on share the last
-    vector, as officially.
+    Official attn_type 3. `positions` are int [K], by default K-1, .., 0; all positions from max_klen - 1 on share the
+    last vector, as in the official code.
 
     Args:
         n_head, d_head, dropatt, init_std: as for `MemoryAttention`.
-        max_klen: how many positions are told apart.
+        max_klen: number of positions that have their own vector.
     """
 
     learns_through_memory = True
@@ -89,7 +90,7 @@ class LearnedAbsoluteAttention(AbsoluteAttention):
     def layer_positions(
         self, n_layer: int, hidden: tf.Tensor, m_len: int, clamp_len: int = -1, drop: PositionDropout | None = None
     ) -> list[tf.Tensor | None]:
-        """Positions; officially clamp_len means nothing here."""
+        """Positions; clamp_len has no effect, as in the official code."""
         return [key_distances(m_len + hidden.shape[1])] * n_layer
 
     def encode(self, positions: tf.Tensor | None, k_len: int) -> tf.Tensor:

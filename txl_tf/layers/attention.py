@@ -1,4 +1,4 @@
-"""Transformer-XL's own attention, with relative positions (section 3.3)."""
+"""Transformer-XL's attention, with relative positions (section 3.3 of the paper)."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class RelMultiHeadAttention(MemoryAttention):
         d_head: size of one head, d.
         dropatt: dropout rate of the attention probabilities.
         own_biases: whether the layer has its own u and v (`untie_r`); otherwise `biases` is passed to every call.
-        clamp_len: with no `positions` given, the largest distance that is told apart; <= 0: no limit.
+        clamp_len: with no `positions` given, larger distances are encoded as this one; <= 0: no limit.
         same_length: with no `attention_mask` given, let every query see only the M + 1 newest keys.
-        bidirectional: queries may see keys in their future, whose distances are negative; causal attention computes
-            less.
+        bidirectional: queries may see keys in their future, whose distances are negative. Causal attention needs fewer
+            operations.
         init_std: the five projections, u and v start as normal(0, init_std).
 
     Raises:
@@ -85,7 +85,7 @@ class RelMultiHeadAttention(MemoryAttention):
         return m_len + 1 if self.same_length else None
 
     def default_positions(self, k_len: int, hidden: tf.Tensor) -> tf.Tensor:
-        """Sinusoids."""
+        """Sinusoids of the distances, [K, D]; [K + T-1, D] if bidirectional."""
         return self._sinusoids(k_len, hidden, self.clamp_len)
 
     def _sinusoids(self, k_len: int, hidden: tf.Tensor, clamp_len: int) -> tf.Tensor:

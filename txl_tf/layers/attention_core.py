@@ -1,4 +1,4 @@
-"""From queries, keys and values to weighted values: what grows with T times K, written so that compilers do well.
+"""From queries, keys and values to weighted values: the part whose cost grows with T times K, written to compile well.
 
 Shapes: B batch, H heads, T queries, K keys, d = d_head.
 """
@@ -15,7 +15,7 @@ from txl_tf.layers.relative import relative_shift
 
 MASKED = -1e30  # added to scores of keys that may not be seen; finite, so that no row can become NaN
 TILE = 128  # queries in a block; the columns of a TPU's vector registers, the rows and columns of its matrix units
-FEWEST_TILES = 5  # a TPU lays the rotated scores of fewer keys out in another way, and copies them all
+FEWEST_TILES = 5  # with fewer tiles of keys a TPU gives the rotated scores another layout, which costs a copy
 
 
 def attend(
@@ -32,7 +32,7 @@ def attend(
     segment_query: tf.Tensor | None = None,
     segment: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """softmax(query . key + position_query . position + mask), dropped out, times value.
+    """softmax(query . key + position_query . position + mask), with dropout, times value.
 
     Computed in blocks of queries. With `causal`, a block leaves out the keys that lie in the future of all its queries.
 
@@ -40,12 +40,12 @@ def attend(
         query: [B, H, T, d].
         key, value: [B, H, K, d].
         mask: bool, true where a query may see a key: [T, K] or broadcastable to [B, H, T, K].
-        position_query, position: [B, H, T, d'] and [H, C, d'], farthest distance first: query i meets key j with
-            position_query[i] . position[j + T-1-i], where there is such a row: C = K rows for distances K-1, .., 0, or
-            K + T-1 for K-1, .., -(T-1). None: nothing.
+        position_query, position: [B, H, T, d'] and [H, C, d'], farthest distance first. The score of query i and key j
+            gets the term position_query[i] . position[j + T-1-i], if that row exists: C = K rows for distances
+            K-1, .., 0, or K + T-1 rows for K-1, .., -(T-1). None: no such term.
         rate, seed: of the dropout of the probabilities; as for `dropout`.
-        oldest: None: the last T keys are the queries' own. Otherwise keys are a ring and this, an int scalar, is the
-            slot of its oldest key; positions and mask still go from the oldest key to the newest.
+        oldest: None: the last T keys are those of the queries' tokens. Otherwise keys are a ring, and `oldest`, an int
+            scalar, is the slot of its oldest key; positions and mask still go from the oldest key to the newest.
         causal: whether the mask hides every key in a query's future, so that such keys need not be computed.
         segment_query, segment: [B, H, T, S] and [B, K, S], whose product is added to the scores; None: nothing. Not
             columns more of query and key: a TPU would then copy scores and their gradients to other layouts.
@@ -85,7 +85,7 @@ def attend(
 
 
 def _cut(x: tf.Tensor, axis: int, first: int, last: int) -> tf.Tensor:
-    """x[first:last] along axis -1 or -2. No operation where that is all: TensorFlow's kernels would copy it."""
+    """x[first:last] along axis -1 or -2; x itself if that is the whole axis, since TensorFlow's kernels would copy."""
     if first == 0 and last == x.shape[axis]:
         return x
     return x[..., first:last] if axis == -1 else x[..., first:last, :]
@@ -94,21 +94,21 @@ def _cut(x: tf.Tensor, axis: int, first: int, last: int) -> tf.Tensor:
 def _as_ring(position: tf.Tensor, oldest: tf.Tensor, extra: int) -> tf.Tensor:
     """Positions [H, C, d] in the order of a ring's slots, the oldest key in slot `oldest`; then its first `extra` rows.
 
-    Not a slice of two copies: XLA would compile one program for every place where it begins.
+    A slice of two concatenated copies would do the same, but XLA would compile one program for each start of the slice.
     """
     position = tf.roll(position, oldest, axis=1)
     return tf.concat([position, position[:, :extra]], axis=1)
 
 
 def position_scores(query: tf.Tensor, position: tf.Tensor, k_len: int) -> tf.Tensor:
-    """The position's part of scores, by key: score[i, j] = query[i] . position[j + T-1-i].
+    """The position term of the scores, by key: score[i, j] = query[i] . position[j + T-1-i].
 
-    In bfloat16 a TPU has its own way: there a shift by another number of columns in every row costs as much as all
-    matmuls together, while its matrix units rotate a row by a permutation matrix at almost no cost, and exactly.
+    A TPU in bfloat16 uses another method. There a shift by a different number of columns in each row costs as much as
+    all matmuls together, while a product with a permutation matrix rotates a row at almost no cost, and exactly.
 
     Args:
         query: [B, H, T, d].
-        position: [H, K or more, d], farthest distance first. What lies behind its last row may come out as anything.
+        position: [H, K or more, d], farthest distance first. Scores that would need rows after the last are undefined.
         k_len: K.
 
     Returns:
@@ -121,18 +121,18 @@ def position_scores(query: tf.Tensor, position: tf.Tensor, k_len: int) -> tf.Ten
 
 
 def _is_rotated(query: tf.Tensor, k_len: int) -> bool:
-    """Whether `position_scores` takes the TPU's way."""
+    """Whether `position_scores` uses the method for TPUs."""
     on_tpu = platform.on_tpu() and query.dtype == tf.bfloat16
     return on_tpu and 1 < query.shape[2] <= TILE and k_len % TILE == 0
 
 
 def _rotated_scores(query: tf.Tensor, position: tf.Tensor, k_len: int) -> tf.Tensor:
-    """`position_scores` by matmuls alone.
+    """`position_scores` by matmuls and a selection.
 
-    Row i is to move left by s = T-1-i. Cut into tiles of 128 columns, column j of a tile takes what is in column
-    (j + s) mod 128 of the same tile, or of the next one where j + s >= 128. So: one product with the positions and one
-    with the positions 128 rows farther on; for each column c take the first if c >= s, else the second; then rotate
-    every row of a tile by its s.
+    Row i moves left by s = T-1-i. In tiles of 128 columns, column j of a tile takes the value in column (j + s) mod 128
+    of the same tile, or of the next tile where j + s >= 128. The steps are: one product with the positions, and one
+    with the positions from row 128 on; for each column c of a tile, take the first product if c >= s, else the second;
+    then rotate each row of a tile by its s.
     """
     t_len = query.shape[2]
     position = tf.pad(position, [[0, 0], [0, max(0, k_len + TILE - position.shape[1])], [0, 0]])
@@ -150,11 +150,11 @@ def _rotated_scores(query: tf.Tensor, position: tf.Tensor, k_len: int) -> tf.Ten
 def weighted_values(
     score: tf.Tensor, value: tf.Tensor, mask: tf.Tensor, rate: float = 0.0, seed: tf.Tensor | None = None
 ) -> tf.Tensor:
-    """softmax(score + mask), dropped out, times value: [B, H, T, d]; softmax in float32 at least.
+    """softmax(score + mask), with dropout, times value: [B, H, T, d]; softmax in float32 at least.
 
-    With e = exp(score - max) of a row, Z their sum and m the dropout's mask, it is (m e) . value / ((1 - rate) Z):
-    divided at the end, where there are fewer numbers. For the gradient only e is kept, in the inputs' dtype; m is
-    computed again.
+    With e = exp(score - max) of a row, Z the sum of e and m the dropout mask, the result is
+    (m e) . value / ((1 - rate) Z). The division comes last, where there are fewer numbers. Of the tensors [B, H, T, K]
+    only e is kept for the gradient, in the inputs' dtype; m is computed again.
 
     Args:
         score: [B, H, T, K].

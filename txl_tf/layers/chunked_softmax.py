@@ -1,4 +1,4 @@
-"""Cross entropy over one cluster for the few tokens that fall in it, exact and on static shapes.
+"""Cross entropy over one cluster for the few tokens that belong to it, exact and with static shapes.
 
 Shapes: N tokens, D = d_model, S ids in the cluster, E their embedding's width, C = chunk_size.
 """
@@ -38,8 +38,8 @@ def _loss_dtype(compute_dtype: tf.DType) -> tf.DType:
 def default_chunk_size(tokens: int | None) -> int:
     """C for N tokens, or for an unknown number of them (None).
 
-    A sixteenth: what the official TPU scripts, which drop what is more, hold ready for a tail at most (160 or 176 of
-    wt103_large's 3,072 tokens, 16 of lm1b_large's 256).
+    N / 16, which is about the largest size that the official TPU scripts reserve for a tail: 160 or 176 of
+    wt103_large's 3,072 tokens, 16 of lm1b_large's 256. The official code drops the tokens that exceed it.
     """
     return 64 if tokens is None else max(16, tokens // 16)
 
@@ -49,20 +49,20 @@ def chunked_nll(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """-log softmax(logits)[label] for the tokens of this cluster, 0 for all others.
 
-    The cluster's tokens are taken C at a time: the first C always, the others, if there are more, by a while loop that
-    ends when none is left. So any number of them is exact, nothing is dropped, and the cost follows their true number.
-    TensorFlow cannot differentiate a loop of unknown length on a TPU; the gradient is therefore written here, as a
-    second loop that computes each chunk's logits again: no more than one [C, S] of the loop's is ever alive.
+    The cluster's tokens are processed in chunks of C: the first chunk always, further chunks by a while loop that ends
+    when no token is left. So the result is exact for any number of tokens, no token is dropped, and the cost depends on
+    their actual number. TensorFlow cannot differentiate a loop of unknown length on a TPU; the gradient is therefore
+    written here, as a second loop that computes each chunk's logits again. At most one [C, S] of a loop is in memory.
 
     Args:
         hidden: [N, D].
         labels: int32 [N]: the target's row in the cluster, or -1 for a token of another cluster.
         cluster: `Cluster`.
-        chunk_size: C; None: as `default_chunk_size` has it.
+        chunk_size: C; None: `default_chunk_size`.
 
     Returns:
-        hidden: unchanged, for its next user. Handed on like this, that user's gradient [N, D] comes in here and gets
-            the few rows of this cluster added in place, instead of a second [N, D] made of zeros and summed.
+        hidden: unchanged, for the next operation that reads it. Its gradient [N, D] then passes through this function,
+            which adds the rows of this cluster in place; otherwise a second [N, D], mostly zeros, would be summed.
         nll: [N], in float32 at least.
     """
     chunk_size = chunk_size or default_chunk_size(hidden.shape[0])
@@ -74,7 +74,7 @@ def chunked_nll(
 
     @tf.custom_gradient
     def run(hidden: tf.Tensor, table: tf.Tensor, bias: tf.Tensor, *projection: tf.Tensor) -> tuple[Any, Any]:
-        # Casts stand outside the loops, to be done once.
+        # Casts are outside the loops, so that they run once.
         table_SxE = tf.cast(table, hidden.dtype)
         projection_ExD = [tf.cast(p, hidden.dtype) for p in projection]
 
@@ -82,7 +82,7 @@ def chunked_nll(
             return start < count
 
         def chunk(start: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            """The C tokens from `start`: rows in N, whether the cluster's own, labels, and each stage of the logits."""
+            """C tokens from `start`: rows in N, whether in the cluster, labels, and each stage of the logits."""
             rows_C = tf.slice(own_first, [start], [chunk_size])
             own_C = start + tf.range(chunk_size) < count
             label_C = tf.where(own_C, tf.gather(labels, rows_C), 0)
@@ -111,7 +111,7 @@ def chunked_nll(
                 *d_projection: tf.Tensor,
             ) -> tuple[tf.Tensor, ...]:
                 rows_C, own_C, label_C, hidden_CxD, embedded_CxE, logits_CxS = chunk(start)
-                # In rows of other tokens the softmax must come out as 0 too: their logits may be anything.
+                # The softmax must also be 0 in rows of other tokens, whose logits are arbitrary.
                 lse_C = tf.where(own_C, tf.gather(lse_N, rows_C), float("inf"))
                 d_nll_C = tf.where(own_C, tf.gather(d_nll_N, rows_C), 0)
                 onehot_CxS = tf.one_hot(label_C, tf.shape(table)[0], dtype=logits_CxS.dtype)

@@ -1,8 +1,8 @@
-"""How the vocabulary is cut into clusters: what AdaptiveEmbedding and AdaptiveSoftmax have in common.
+"""How the vocabulary is divided into clusters: the common base of AdaptiveEmbedding and AdaptiveSoftmax.
 
-Ids are sorted by falling frequency. `cutoffs` (c1 < c2 < ..) cut them into cluster 0, the *head* [0, c1), and the
-*tails* [c1, c2), .., [c_last, V). With div_val > 1 cluster i has a table of its own, only d_embed / div_val**i wide;
-with div_val == 1 one table serves them all.
+Ids are sorted by decreasing frequency. `cutoffs` (c1 < c2 < ..) divide them into cluster 0, the *head* [0, c1), and
+the *tails* [c1, c2), .., [c_last, V). With div_val > 1 cluster i has its own table, of width d_embed / div_val**i;
+with div_val == 1 all clusters share one table.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import tensorflow as tf
 
 
 def cluster_of(ids: tf.Tensor, cutoffs: Sequence[int]) -> tf.Tensor:
-    """The cluster each id falls in: int32, the shape of `ids`; 0 for the head (and for negative ids)."""
+    """The cluster of each id: int32, the shape of `ids`; 0 for the head (and for negative ids)."""
     return sum((tf.cast(ids >= cutoff, tf.int32) for cutoff in cutoffs), tf.zeros_like(ids, tf.int32))
 
 
 class ClusteredLayer(keras.layers.Layer):
-    """A layer with weights per vocabulary cluster: checks the arguments and knows every shape.
+    """A layer with weights per vocabulary cluster: checks the arguments and computes the shapes.
 
     Attributes:
         starts, sizes, widths: first id, number of ids and embedding width of each cluster.
         table_shapes: (rows, width) of each table: one per cluster, or one for all (div_val == 1).
 
     Raises:
-        ValueError: in one line, for cutoffs out of order or out of range and for clusters left without width.
+        ValueError: cutoffs are out of order or out of range, or a cluster's width is below 1; the message is one line.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class ClusteredLayer(keras.layers.Layer):
         if self.d_embed < smallest:  # widths are rounded down, as in the official code (wt103_base: 410 / 4**3 = 6)
             raise ValueError(
                 f"d_embed={self.d_embed} must be at least div_val**len(cutoffs) = "
-                f"{self.div_val}**{len(self.cutoffs)} = {smallest}, or nothing is left for the last cluster"
+                f"{self.div_val}**{len(self.cutoffs)} = {smallest}, or the last cluster has width 0"
             )
 
     def _add_tables(self) -> list[keras.Variable]:

@@ -24,7 +24,7 @@ ATTENTION: dict[str, type[MemoryAttention]] = {
     "alrfou": LearnedAbsoluteAttention,
     "xlnet": SegmentAttention,
 }
-"""The attention of each attn_type, in the official numbering's order 0, 1, 2, 3; then XLNet's."""
+"""The attention class of each attn_type: the official numbers 0, 1, 2, 3 in order, then XLNet's."""
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -40,18 +40,18 @@ class DecoderLayer(keras.layers.Layer):
     Args:
         n_head, d_head, dropatt: as for `MemoryAttention`.
         attn_type: a key of `ATTENTION`.
-        own_biases, bidirectional: as for `RelMultiHeadAttention`; the others have no use for them.
-        max_klen: as for `ShawAttention` and `LearnedAbsoluteAttention`; the others have no use for it.
+        own_biases, bidirectional: as for `RelMultiHeadAttention`; other attention classes ignore them.
+        max_klen: as for `ShawAttention` and `LearnedAbsoluteAttention`; other attention classes ignore it.
         d_inner, activation: as for `FeedForward`.
-        pre_lnorm: normalise what the sublayers read, not what they have added to.
+        pre_lnorm: normalise the inputs of the sublayers, instead of the sums after them.
         dropout: rate after the attention's output and inside the feed-forward block.
-        variational: each of these dropouts has one mask for all positions of a row; attention probabilities, which
-            belong to pairs of positions, keep their own.
+        variational: each of these dropouts has one mask for all positions of a row. Dropout of attention probabilities,
+            which belong to pairs of positions, still has one mask element for each.
         init_std: of all kernels.
         layer_norm_epsilon: added to the variance.
 
     Raises:
-        ValueError: an unknown attn_type, or what the sublayers refuse.
+        ValueError: an unknown attn_type, or an argument that the sublayers refuse.
     """
 
     def __init__(
@@ -138,10 +138,10 @@ class DecoderLayer(keras.layers.Layer):
     ) -> tf.Tensor | tuple[tf.Tensor, KeyValueRing]:
         """The layer's output [B, T, D]; arguments as for `MemoryAttention.call`, look as for its `read`.
 
-        Where attention gives a result for the last rows of `hidden` alone, so does the layer.
+        If attention returns only the last rows of `hidden`, so does the layer.
 
-        With a `ring`, and perhaps `block` (inference), arguments and result are as for `MemoryAttention.extend`;
-        kernels: what `kernels` makes, where the caller has made it once for many calls.
+        With a `ring` and an optional `block` (inference), arguments and result are as for `MemoryAttention.extend`.
+        kernels: the result of `kernels()`, if the caller computes it once for many calls.
         """
         attention_kernels, *feed_forward_kernels = kernels or [None]
         rate = self.dropout if training else 0.0
@@ -182,7 +182,7 @@ class DecoderLayer(keras.layers.Layer):
     def project_zero_memory(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Key and value of a memory slot that holds a zero vector, each [1, H, 1, d] in the compute dtype.
 
-        With pre-LN they are not zero: what attention reads is then the norm's beta.
+        With pre-LN they are not zero: attention then reads the layer norm of a zero vector, which is its beta.
         """
         if self.pre_lnorm:
             slot = tf.convert_to_tensor(self.attention_norm.beta)[None, None]

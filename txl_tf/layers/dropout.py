@@ -1,10 +1,11 @@
 """Dropout as a pure function of its seed.
 
-A training step derives all its seeds from (run seed, step, lane): a lane has the same masks on any number of replicas
-and in any group of an accumulated step, masks repeat exactly after a resume, and no generator state is in checkpoints.
+A training step derives all its seeds from (run seed, step, lane). So a lane has the same masks on any number of
+replicas and in any group of an accumulated step, a resumed run has the same masks as an uninterrupted one, and
+checkpoints hold no generator state.
 
 A seed is int32 [2], for a mask over the whole tensor, or int32 [B, 2], one for each lane: then a mask's first axis is
-the lanes, and what a lane drops depends on its own seed alone.
+the lanes, and a lane's mask depends only on the seed of that lane.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from txl_tf.hashing import numbered_seeds, random_bits, split_seed
 class Seeds(typing.NamedTuple):
     """The seeds of one call of a model.
 
-    shared: int32 [2], for masks that all lanes have in common, such as that of the relative positions; None: drawn.
-    lanes: int32 [B, 2], for all other masks; int32 [2] or None where lanes do not matter.
+    shared: int32 [2], for masks that all lanes share, such as the mask of the relative positions; None: drawn.
+    lanes: int32 [B, 2], for all other masks; int32 [2] or None where lanes need no seeds of their own.
     """
 
     shared: tf.Tensor | None
@@ -29,7 +30,7 @@ class Seeds(typing.NamedTuple):
 
     @classmethod
     def of(cls, seed: Seeds | tf.Tensor | None) -> Seeds:
-        """`seed` itself, or the Seeds where one int32 [2], or None, serves for everything."""
+        """`seed` itself if it is Seeds; otherwise Seeds that use it, int32 [2] or None, for all masks."""
         return seed if isinstance(seed, cls) else cls(seed, seed)
 
     def split(self, count: int) -> list[Seeds]:
@@ -45,7 +46,7 @@ def step_seeds(seed: tf.Tensor, step: tf.Tensor, lanes: tf.Tensor) -> Seeds:
     Args:
         seed: int32 [2], of the run.
         step: int scalar, updates made before this one.
-        lanes: int32 [b], the numbers of the lanes to be read, in the global batch.
+        lanes: int32 [b], the lanes to be read, by their numbers in the global batch.
     """
     shared = numbered_seeds(seed, step)
     return Seeds(shared, numbered_seeds(shared, lanes))
@@ -64,8 +65,8 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None = None, shared_axi
     Args:
         x: any float tensor; [B, ..] with a seed for each lane.
         rate: in [0, 1); 0 returns x.
-        seed: int32 [2] or [B, 2]; None: drawn from TensorFlow's global generator (for layers in a stranger's model).
-        shared_axis: an axis along which one mask serves for all; None: every element has its own.
+        seed: int32 [2] or [B, 2]; None: drawn from TensorFlow's global generator (for layers in a model of other code).
+        shared_axis: an axis along which all elements share one mask value; None: every element has its own.
     """
     if not rate:
         return x
@@ -85,10 +86,10 @@ def keep_mask(shape: tf.Tensor, rate: float, seed: tf.Tensor | None = None) -> t
 def token_dropout(
     embedded: tf.Tensor, tokens: tf.Tensor, vocab_size: int, rate: float, seed: tf.Tensor | None = None
 ) -> tf.Tensor:
-    """Drops words of the vocabulary: all occurrences in the batch at once, the others scaled by 1 / (1 - rate).
+    """Drops words of the vocabulary: all occurrences in the batch together; other words are scaled by 1 / (1 - rate).
 
-    As in AWD-LSTM (Merity et al. 2017, arXiv 1708.02182, section 4.3) rows of the embedding are zeroed; those of the
-    softmax are not, even where the two are tied.
+    As in AWD-LSTM (Merity et al. 2017, arXiv 1708.02182, section 4.3) rows of the embedding are zeroed; rows of the
+    softmax are not, even if its table is tied to the embedding's.
 
     Args:
         embedded: [B, T, D].

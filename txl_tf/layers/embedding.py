@@ -10,16 +10,16 @@ import tensorflow as tf
 from txl_tf.layers import platform
 from txl_tf.layers.clusters import ClusteredLayer, cluster_of
 
-MATMUL_TOKENS = 512  # up to so many at once, a TPU finds rows of narrow tables by matmuls
+MATMUL_TOKENS = 512  # a TPU looks up at most this many tokens in narrow tables by matmuls
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class AdaptiveEmbedding(ClusteredLayer):
-    """Token ids to vectors: y = scale * table_i[id - start_i] @ projection_i, i the id's cluster.
+    """Token ids to vectors: y = scale * table_i[id - start_i] @ projection_i, where i is the id's cluster.
 
-    The weights are those of the official code: without cutoffs, or with div_val == 1, one table [V, d_embed] and a
-    projection where d_embed != d_model; otherwise a table [size_i, d_embed / div_val**i] per cluster and a
-    projection to d_model, left out only where the widths are equal and `proj_same_dim` is False.
+    The weights are those of the official code: without cutoffs, or with div_val == 1, one table [V, d_embed], and a
+    projection if d_embed != d_model. Otherwise each cluster has a table [size_i, d_embed / div_val**i] and a projection
+    to d_model; the projection is omitted only if the widths are equal and `proj_same_dim` is False.
 
     Example:
         >>> import numpy as np
@@ -34,11 +34,11 @@ class AdaptiveEmbedding(ClusteredLayer):
         vocab_size: V.
         d_model: D.
         d_embed: width of the first cluster's rows; None: d_model.
-        cutoffs: where the clusters end, rising, below V.
-        div_val: each cluster's rows are this many times narrower than the one's before.
-        proj_same_dim: with div_val > 1, project also where the width already is d_model.
+        cutoffs: the ids at which clusters end, increasing, below V.
+        div_val: each cluster's rows are this many times narrower than those of the previous cluster.
+        proj_same_dim: with div_val > 1, project clusters whose width already is d_model, too.
         init_std, proj_init_std: standard deviations of the initial tables and projections.
-        scale: what vectors are multiplied with; None: sqrt(d_model), as in Transformer-XL.
+        scale: factor of the vectors; None: sqrt(d_model), as in Transformer-XL.
 
     Attributes:
         tables: list of variables; see `table_shapes`.
@@ -50,7 +50,7 @@ class AdaptiveEmbedding(ClusteredLayer):
         self.scale = scale
 
     def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
-        """Makes the weights, whose shapes do not depend on the input's."""
+        """Creates the weights, whose shapes do not depend on the input's."""
         self.tables = self._add_tables()
         self.projections = [self._add_projection(i) for i in range(len(self.tables))]
 
@@ -59,8 +59,8 @@ class AdaptiveEmbedding(ClusteredLayer):
         if self._one_table:
             out = self._lookup(0, tokens)
         else:
-            # Every cluster looks every token up, and what is not its own is zeroed before the projection, where it is
-            # narrow. Shapes stay static, and the tails' rows are small.
+            # Every cluster looks up every token. Rows of other clusters' tokens are zeroed before the projection, where
+            # they are narrow. This keeps shapes static, and the rows of tails are small.
             cluster = cluster_of(tokens, self.cutoffs)
             out = 0
             for i, start in enumerate(self.starts):
@@ -81,10 +81,10 @@ class AdaptiveEmbedding(ClusteredLayer):
         return out if projection is None else tf.tensordot(out, tf.cast(projection.value, out.dtype), 1)
 
     def _by_matmul(self, i: int, rows: tf.Tensor) -> bool:
-        """Whether cluster i's rows are taken by a matmul with one-hot rows, exact in bfloat16, instead of a gather.
+        """Whether cluster i is looked up by a matmul with one-hot rows, exact in bfloat16, instead of a gather.
 
-        A TPU keeps a narrow table by columns. For a gather from it, and for a scatter of its gradient, it copies the
-        whole table to rows and back, which for few tokens costs several times as much as the matmuls.
+        A TPU stores a narrow table by columns. For a gather from it, and for a scatter of its gradient, the TPU copies
+        the whole table to row order and back, which for few tokens costs several times as much as the matmuls.
         """
         few = rows.shape.num_elements() is not None and rows.shape.num_elements() <= MATMUL_TOKENS
         return i > 0 and few and platform.on_tpu() and self.compute_dtype == tf.bfloat16

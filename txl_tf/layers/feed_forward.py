@@ -26,8 +26,8 @@ class FeedForward(keras.layers.Layer):
 
     Args:
         d_inner: width of the hidden layer.
-        activation: "relu", "gelu" (Hendrycks & Gimpel 2016, with the error function itself) or "gelu_tanh" (their
-            approximation by tanh, at most 4.7e-4 from it; what the official XLNet calls gelu).
+        activation: "relu", "gelu" (Hendrycks & Gimpel 2016, exact, with the error function) or "gelu_tanh" (their
+            approximation by tanh, which differs by at most 4.7e-4; the official XLNet code calls it gelu).
         dropout: rate of both dropouts.
         variational: each dropout has one mask for all positions of a row (axis -2).
         init_std: W1 and W2 start as normal(0, init_std), the biases at zero.
@@ -82,7 +82,7 @@ class FeedForward(keras.layers.Layer):
             hidden: [.., D].
             seed: as for `dropout`.
             training: whether to drop.
-            kernels: what `kernels` makes, where the caller keeps it in the compute dtype.
+            kernels: the result of `kernels()`, if the caller keeps it in the compute dtype.
         """
         rate = self.dropout if training else 0.0
         inner_seed, outer_seed = split_seed(seed, 2)
@@ -107,7 +107,7 @@ class FeedForward(keras.layers.Layer):
 
 
 def _dense(layer: keras.layers.Dense, hidden: tf.Tensor, kernel: tf.Tensor | None) -> tf.Tensor:
-    """A Dense layer's output, with another kernel where one is given."""
+    """A Dense layer's output, with `kernel` in place of the layer's if it is given."""
     if kernel is None:
         return layer(hidden)
     return layer.activation(tf.einsum("...d,de->...e", hidden, kernel) + tf.cast(layer.bias, hidden.dtype))

@@ -8,13 +8,13 @@ import tensorflow as tf
 
 
 class KeyValueRing(typing.NamedTuple):
-    """The newest C keys and values of a layer, projected once: what inference keeps instead of hidden states.
+    """The newest C keys and values of a layer, projected once; inference keeps them instead of hidden states.
 
-    New ones overwrite the oldest in place, so no token costs a copy of the rest. The slot after the newest, where the
-    next one goes, is the oldest.
+    New keys and values overwrite the oldest in place, so a token does not cost a copy of the others. The slot after the
+    newest key holds the oldest, and the next key goes there.
 
     keys, values: [B, H, C, d].
-    start: int32 scalar, the slot of the next token to be read; slot 0 comes after slot C - 1.
+    start: int32 scalar, the slot of the next token to be read; slot 0 follows slot C - 1.
     """
 
     keys: tf.Tensor
@@ -35,7 +35,7 @@ class KeyValueRing(typing.NamedTuple):
 
 
 def _write(slots: tf.Tensor, new: tf.Tensor, start: tf.Tensor, block: int) -> tf.Tensor:
-    """A ring's `slots` [B, H, C, d] with `new` [B, H, T, d] from slot `start` on; after the last comes the first."""
+    """A ring's `slots` [B, H, C, d] with `new` [B, H, T, d] from slot `start` on; slot 0 follows the last slot."""
     _, n_head, c_len, d_head = slots.shape
     n_blocks = c_len // block
     written = (start // block + tf.range(new.shape[2] // block)) % n_blocks

@@ -15,10 +15,10 @@ def visible_keys(t_len: int, m_len: int, window: int | None = None, valid: tf.Te
         t_len: T.
         m_len: M.
         window: the number of keys a query sees, itself included (`same_length`); None: all of the past.
-        valid: [B] how many of the newest memory slots hold real states (`mem_init="empty"`); None: all.
+        valid: [B] how many memory slots, counted from the newest, hold real states (`mem_init="empty"`); None: all.
 
     Returns:
-        bool [T, K], or [B, 1, T, K] where `valid` is given (1 broadcasts over heads).
+        bool [T, K], or [B, 1, T, K] if `valid` is given (1 broadcasts over heads).
     """
     distance_TxK = m_len + tf.range(t_len)[:, None] - tf.range(m_len + t_len)[None, :]
     visible = distance_TxK >= 0
@@ -31,21 +31,22 @@ def visible_keys(t_len: int, m_len: int, window: int | None = None, valid: tf.Te
 
 
 def permutation_visible(rank: tf.Tensor, context: tf.Tensor, target: tf.Tensor, reuse_len: int = 0) -> tf.Tensor:
-    """What XLNet's query stream sees of its own segment under factorization orders.
+    """Which tokens of the segment XLNet's query stream sees, given factorization orders.
 
-    There are three kinds of token. Context is seen from everywhere in its part, and sees context alone. Targets, which
-    are predicted, see context and what has a smaller rank, but not themselves. The others, SEP and CLS, see that and
-    themselves. The content stream sees the same, and every token itself (`stream_masks`).
+    There are three kinds of token. Context tokens are visible to all tokens of their part, and see only context.
+    Targets, which are predicted, see context and tokens of smaller rank, but not themselves. Functional tokens, SEP and
+    CLS, see the same as targets, and themselves. The content stream sees the same, and every token sees itself there
+    (`stream_masks`).
 
-    Each token becomes known at a time: context at -1, the others at their rank. It looks at a time: targets at their
-    rank, the others right after they are known. A query sees what was known before it looks. The second part's times
-    are all later than the first's.
+    To compute this, each token has a time from which it is known: -1 for context, its rank for the others. Its query
+    has a time, too: the rank for targets, just after the token is known for the others. A query sees the tokens that
+    are known before its time. All times of the second part are later than those of the first.
 
     Args:
-        rank: int [B, T], each token's place in the order of its part, below T; no two tokens of a part that are no
-            context have the same.
+        rank: int [B, T], each token's place in the order of its part, below T; tokens of a part that are not context
+            have different ranks.
         context, target: bool [B, T].
-        reuse_len: length of the first part, R, which sees nothing of the second; the second sees all of the first.
+        reuse_len: length of the first part, R. It sees no token of the second; the second sees all of the first.
 
     Returns:
         bool [B, T, T].
@@ -70,7 +71,7 @@ def stream_masks(
         t_len: T.
         m_len: M; the memory is visible.
         visible: bool [B, T, T] or [1, T, T], which tokens of the segment the query stream sees; None: all.
-        padding: bool [B, T], true where there is no token; None: there is no padding.
+        padding: bool [B, T], true for padding; None: there is no padding.
         valid: as for `visible_keys`.
 
     Returns:

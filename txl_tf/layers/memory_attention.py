@@ -1,7 +1,8 @@
-"""Multi-head attention over memory and segment, whatever kind of positions it has.
+"""Multi-head attention over memory and segment: the base class for all kinds of positions.
 
-Whatever depends on the kind is a method or attribute: the weights, what layers are told of positions, the operations to
-count, whether keys can be cached. The kinds are in attention.py, shaw_attention.py and absolute_attention.py.
+Everything that depends on the kind of positions is a method or attribute: the weights, the positions that layers get,
+the number of operations, whether keys can be cached. The kinds are in attention.py, segment_attention.py,
+shaw_attention.py and absolute_attention.py.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ class Kernels(typing.NamedTuple):
 
 
 class PositionDropout(typing.NamedTuple):
-    """The dropout of what layers are told of positions.
+    """The dropout of positions.
 
     rate: of dropout.
-    seed: int32 [2], for positions that all lanes have in common.
-    embedding_seed: int32 [B, 2], that of the dropout of the embedded segment.
+    seed: int32 [2], for positions that all lanes share.
+    embedding_seed: int32 [B, 2], the seed of the embedded segment's dropout.
     shared_axis: as for `dropout`.
     """
 
@@ -48,16 +49,16 @@ class PositionDropout(typing.NamedTuple):
 
 
 Biases = tuple[tf.Tensor, ...]
-"""Global biases that layers share, each [H, d]: (u, v), with segments (u, v, w)."""
+"""Global biases that layers share, each [H, d]: (u, v), or (u, v, w) with segments."""
 
 HiddenShape = tuple[int | None, int | None, int]
 """Of hidden states, [B, T, D]: B and T may be unknown."""
 
 
 class MemoryAttention(keras.layers.Layer):
-    """Attention of a segment over its memory and itself. Subclasses say how it learns of positions.
+    """Attention of a segment over its memory and itself. Subclasses define how it uses positions.
 
-    A score is (query . key + what the subclass adds) / sqrt(d_head). No gradient flows into the memory.
+    A score is (query . key + terms of the subclass) / sqrt(d_head). No gradient flows into the memory.
 
     Shapes: hidden [B, T, D], mems [B, M, D], K = M + T, result [B, T, D].
 
@@ -68,13 +69,13 @@ class MemoryAttention(keras.layers.Layer):
         init_std: the projections start as normal(0, init_std).
 
     Attributes:
-        cacheable: whether keys, values and positions can be projected once and kept (`extend`): so where they do not
-            depend on which segment is read.
+        cacheable: whether keys, values and positions can be projected once and kept (`extend`). This requires that they
+            do not depend on the segment that is read.
         bidirectional: whether a query may see keys in its future.
         shares_biases: whether layers can share biases, which are then passed to every call.
-        learns_through_memory: whether weights act on the memory before its keys are projected, and so need a gradient
-            through it.
-        options: the constructor's arguments that this kind of attention has beside those of all.
+        learns_through_memory: whether weights act on the memory before its keys are projected, so that their gradient
+            passes through the memory's keys and values.
+        options: the names of the constructor's arguments that only this kind of attention has.
 
     Raises:
         ValueError: sizes that are not positive, inputs whose shapes do not fit together.
@@ -105,7 +106,7 @@ class MemoryAttention(keras.layers.Layer):
         self.output_kernel = self._weight("output_kernel", *heads, d_model)
 
     def build_positions(self, d_model: int) -> None:
-        """Creates the weights that stand for positions, if there are any."""
+        """Creates the weights of the positions, if there are any."""
 
     def call(
         self,
@@ -122,11 +123,11 @@ class MemoryAttention(keras.layers.Layer):
         Args:
             hidden: [B, T, D].
             mems: [B, M, D] states before the segment, oldest first; None: no memory.
-            positions: what the subclass takes for the distances K-1, .., 0, and on to -(T-1) if bidirectional;
+            positions: the subclass's positions for the distances K-1, .., 0, or K-1, .., -(T-1) if bidirectional;
                 None: its default.
             attention_mask: bool, true where a query may see a key, [T, K] or broadcastable to [B, H, T, K];
                 None: causal, or all keys if bidirectional.
-            biases: where layers share them: (u, v), each [H, d].
+            biases: if layers share them: (u, v), each [H, d].
             seed: int32 [2], [B, 2] or None, as for `dropout`.
             training: whether to drop attention probabilities.
 
@@ -139,7 +140,7 @@ class MemoryAttention(keras.layers.Layer):
     def place(
         self, hidden: tf.Tensor, mems: tf.Tensor | None = None, positions: tf.Tensor | None = None
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """The segment [B, T, D] and the memory [B, M, D], or None, that `read` takes.
+        """The inputs of `read`: the segment [B, T, D] and the memory [B, M, D] or None.
 
         Absolute positions are added here. No gradient flows into mems.
         """
@@ -147,7 +148,7 @@ class MemoryAttention(keras.layers.Layer):
         return hidden, None if mems is None else tf.stop_gradient(mems)
 
     def _check(self, hidden: tf.TensorShape, mems: tf.TensorShape | None, positions: tf.TensorShape | None) -> None:
-        """ValueError, with sizes by name, for shapes of inputs that do not fit together."""
+        """Raises ValueError, which names the sizes, if the shapes of the inputs do not fit together."""
         where = f"{type(self).__name__} {self.name}"
         batch, t_len, d_model = hidden if len(hidden) == 3 else (None,) * 3
         if t_len is None or d_model != self.query_kernel.shape[0]:
@@ -180,12 +181,12 @@ class MemoryAttention(keras.layers.Layer):
         training: bool = False,
         look: Callable[[tf.Tensor], None] | None = None,
     ) -> tf.Tensor:
-        """What `call` does after `place`; a layer with pre-LN normalises in between.
+        """The second part of `call`, after `place`; a layer with pre-LN normalises between the two.
 
         Args:
             hidden, memory: from `place`.
             positions, attention_mask, biases, seed, training: as for `call`.
-            look: is given the attention probabilities [B, H, T, K], in the dtype of the weights.
+            look: called with the attention probabilities [B, H, T, K], in the dtype of the weights.
         """
         t_len = hidden.shape[1]
         k_len = t_len + (0 if memory is None else memory.shape[1])
@@ -220,7 +221,7 @@ class MemoryAttention(keras.layers.Layer):
             None if part is None else tf.cast(part, self.variable_dtype)
             for part in (content_query, key, position_query, position, segment_query, segment)
         )
-        # Each key's value is its own number, one-hot.
+        # With each key's number, one-hot, as its value, the weighted values are the probabilities.
         numbers = tf.broadcast_to(tf.eye(key.shape[2], dtype=key.dtype), [*tf.unstack(tf.shape(key)[:3]), key.shape[2]])
         return attend(
             content_query,
@@ -246,7 +247,7 @@ class MemoryAttention(keras.layers.Layer):
         return mask
 
     def default_mask(self, t_len: int, m_len: int) -> tf.Tensor:
-        """The mask [T, K] where none is given."""
+        """The mask [T, K] that is used if none is given."""
         if self.bidirectional:
             return tf.ones([t_len, m_len + t_len], tf.bool)
         return visible_keys(t_len, m_len, self.window(m_len))
@@ -260,14 +261,14 @@ class MemoryAttention(keras.layers.Layer):
             n_layer: N.
             hidden: the embedded segment [B, T, D], for its shape and dtype.
             m_len: M.
-            clamp_len: distances beyond this one look alike; <= 0: all are told apart.
+            clamp_len: larger distances are treated as this one; <= 0: no limit.
             drop: dropout of the positions; None: none.
         """
         return [None] * n_layer
 
     @staticmethod
     def position_operations(k_len: int, scores: int, d_model: int, width: int) -> int:
-        """Operations of one layer's training step that positions need: see `training_flops`.
+        """The operations for positions in one layer's training step: see `training_flops`.
 
         Args:
             k_len: K.
@@ -278,15 +279,15 @@ class MemoryAttention(keras.layers.Layer):
         return 0
 
     def window(self, m_len: int) -> int | None:
-        """With no mask given, the number of keys a query sees; None: all of its past."""
+        """The number of keys a query sees if no mask is given; None: all of its past."""
         return None
 
     def default_positions(self, k_len: int, hidden: tf.Tensor) -> tf.Tensor | None:
-        """The `positions` of K keys where none are given."""
+        """The `positions` of K keys that are used if none are given."""
         return None
 
     def project_positions(self, positions: tf.Tensor | None) -> tf.Tensor | None:
-        """The vectors [H, K, d'] that `position_query` meets; None: there are none."""
+        """The vectors [H, K, d'] to be multiplied with `position_query`; None: there are none."""
         return None
 
     def content_query(self, query: tf.Tensor, biases: Biases | None) -> tf.Tensor:
@@ -307,7 +308,7 @@ class MemoryAttention(keras.layers.Layer):
         kernels: Kernels | None = None,
         block: int = 1,
     ) -> tuple[tf.Tensor, KeyValueRing]:
-        """Attends from each position of the segment to the ring, into which the segment's own keys go first.
+        """Writes the segment's keys and values into the ring, then attends from each of its positions to the ring.
 
         Args:
             hidden: [B, T, D], T <= C.
@@ -315,7 +316,7 @@ class MemoryAttention(keras.layers.Layer):
             position: projected positions [H, C, d] of the distances C-1, .., 0.
             attention_mask: as for `call`, its C columns from the oldest key to the newest.
             biases: as for `call`.
-            kernels: what `kernels` makes, where the caller has made it once for many calls.
+            kernels: the result of `kernels()`, if the caller computes it once for many calls.
             block: how many slots of the ring are written at a time; C, T and the ring's start are multiples of it.
 
         Returns:
@@ -332,8 +333,8 @@ class MemoryAttention(keras.layers.Layer):
     def kernels(self) -> Kernels:
         """The Kernels, as tensors.
 
-        A loop over tokens makes them outside: where a product of one row is by a matrix that was reshaped inside the
-        loop, XLA for CPU takes five times as long.
+        Compute them before a loop over tokens: if the loop reshapes the matrix itself, the product of one row with it
+        takes XLA for CPU five times as long.
         """
         width = self.n_head * self.d_head
         query, key, value = (
@@ -362,8 +363,8 @@ class MemoryAttention(keras.layers.Layer):
     def _project_both(self, memory: tf.Tensor, hidden: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         """[B, H, M + T, d], keys or values, of memory [B, M, D] and segment [B, T, D].
 
-        The gradient is TensorFlow's, but one matmul for the kernel, where two apart would have to be added up, and one
-        each for memory and segment, so that compilers drop the memory's where nothing wants it.
+        The gradient equals TensorFlow's. It uses one matmul for the kernel, where TensorFlow would add two. It uses one
+        matmul each for memory and segment, so that compilers remove the memory's if its gradient is not used.
         """
 
         @tf.custom_gradient
@@ -383,7 +384,7 @@ class MemoryAttention(keras.layers.Layer):
         return run(memory, hidden, kernel)
 
     def combine(self, head_output: tf.Tensor, kernels: Kernels) -> tf.Tensor:
-        """Weighted values [B, H, T, d] through the output projection: [B, T, D]."""
+        """The output projection of weighted values [B, H, T, d]: [B, T, D]."""
         return tf.einsum("btn,nD->btD", self._merge_heads(head_output), kernels.output)
 
     def _split_heads(self, merged: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""What a program that is being traced will run on, where layers take another way for it."""
+"""The platform that a program is traced for; some layers use another method on a TPU."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _FOR_TPU = contextvars.ContextVar("for_tpu", default=False)
 
 
 def on_tpu() -> bool:
-    """Whether it is a TPU."""
+    """Whether the program that is being traced will run on a TPU."""
     return _FOR_TPU.get() or isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
 
 
 @contextlib.contextmanager
 def traced_for_tpu() -> Iterator[None]:
-    """While this lasts, what is traced is meant for a TPU, though no TPUStrategy is in use."""
+    """In this context functions are traced for a TPU, although no TPUStrategy is in use."""
     token = _FOR_TPU.set(True)
     try:
         yield

@@ -38,7 +38,7 @@ def key_distances(k_len: int, clamp_len: int = -1, future: int = 0) -> tf.Tensor
 
     Args:
         k_len: K.
-        clamp_len: > 0: every farther position, on both sides, looks that far (the official `clamp_len`).
+        clamp_len: > 0: larger distances, on both sides, are treated as this one (the official `clamp_len`).
         future: how many distances into the future follow: T - 1 where a query may see every key of its segment.
     """
     distances = tf.range(k_len - 1, -1 - future, -1)
@@ -46,22 +46,22 @@ def key_distances(k_len: int, clamp_len: int = -1, future: int = 0) -> tf.Tensor
 
 
 def relative_shift(scores: tf.Tensor, k_len: int | None = None) -> tf.Tensor:
-    """Turns scores against distances into scores against keys (paper, appendix B).
+    """Turns scores by distance into scores by key (paper, appendix B).
 
-    Column c of the input scores distance C-1-c; column j of the output scores key j, whose distance to query i
-    is C-T+i-j. Row i therefore moves left by T-1-i, and what comes in from the right is the next row's start:
-    garbage that stands for the future, which the causal mask removes.
+    Column c of the input is for distance C-1-c; column j of the output is for key j, whose distance to query i
+    is C-T+i-j. Row i therefore moves left by T-1-i. From the right the start of the next row moves in: these values
+    are in the places of future keys, which the causal mask hides.
 
     T = 2, C = 3, columns by distance:    [[a2 a1 a0],       [[a1 a0  . ],
                                            [b2 b1 b0]]   ->   [b2 b1 b0 ]]
 
-    The shift is two reshapes: read from the T-th number on with rows shorter by one, the same numbers have each row
-    shifted by one more than the row before. Where all C columns are wanted that is one too few, and a column is padded
-    in front first.
+    The shift is two reshapes: if the numbers, from the T-th on, are read as rows that are shorter by one, each row is
+    shifted by one more than the row before. These rows have C - 1 columns; if all C columns are needed, one column is
+    padded in front first.
 
     Args:
         scores: [.., T, C], C >= T; leading dimensions and T, C static.
-        k_len: K, how many of the columns are wanted; None: C.
+        k_len: K, how many of the columns are returned; None: C.
 
     Returns:
         [.., T, K].
@@ -73,7 +73,7 @@ def relative_shift(scores: tf.Tensor, k_len: int | None = None) -> tf.Tensor:
         columns, first = columns + 1, t_len
     lead = [-1 if size is None else size for size in lead]
     flat = tf.reshape(scores, [*lead, t_len * columns])
-    # Not flat[..., first:], whose gradient takes TensorFlow's own kernels for CPU ten times as long as this one's pad.
+    # Not flat[..., first:]: with TensorFlow's kernels for CPU its gradient takes ten times as long as that of tf.slice.
     flat = tf.slice(flat, [0] * len(lead) + [first], [-1] * len(lead) + [t_len * (columns - 1)])
     shifted = tf.reshape(flat, [*lead, t_len, columns - 1])
     return shifted if k_len == columns - 1 else shifted[..., :k_len]

@@ -4,4 +4,4 @@ ATTENTION = "attention"
 """Gradients of attention, which are traced outside the layer's own scope."""
 
 ADAM = "adam"
-"""The optimizer's update of a variable, where it is written in several operations."""
+"""The optimizer's update of a variable, if it consists of several operations."""

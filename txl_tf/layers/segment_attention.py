@@ -1,4 +1,4 @@
-"""XLNet's attention: relative positions in both directions, segments, and two streams over one set of weights."""
+"""XLNet's attention: relative positions in both directions, segments, and two streams that share all weights."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from txl_tf.layers.attention_core import attend
 from txl_tf.layers.memory_attention import Biases, HiddenShape
 
 Look = Callable[[tf.Tensor], None]
-"""Is given attention probabilities [B, H, T, K]."""
+"""A function that is called with attention probabilities [B, H, T, K]."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Streams:
-    """What `SegmentAttention` is told of its rows: its `positions`, all in the compute dtype.
+    """The `positions` of `SegmentAttention`: what it needs to know of its rows, all in the compute dtype.
 
     encoding: [K + T-1, D], sinusoids of the distances K-1, .., -(T-1).
-    backward: bool [B], in which lanes the text runs backward, so that distances have the opposite sign; None: in none.
+    backward: bool [B], the lanes whose text runs backward, so that distances have the opposite sign; None: no lane.
     segments: [B, K, S], each key's segment as a one-hot row, S of any size; None: there is one segment.
-    targets: [B, P, T], one-hot rows: at which token of the segment each prediction stands. The result of a prediction
-        without a place, a row of zeros, is zero. None: there is no query stream.
+    targets: [B, P, T], one-hot rows: the token of the segment that each prediction is for. For an unused prediction the
+        row is zero, and so is the result. None: there is no query stream.
     query_mask: bool [T, K] or broadcastable to [B, H, T, K]: which keys the query stream sees from each token; None:
         all.
     query_only: whether the result has no rows of the content stream.
@@ -46,22 +46,23 @@ class Streams:
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class SegmentAttention(RelMultiHeadAttention):
-    """Attention of XLNet (Yang et al. 2019): that of Transformer-XL with keys on both sides, and two things more.
+    """Attention of XLNet (Yang et al. 2019): Transformer-XL's, with keys on both sides, segments and two streams.
 
     Segments: where query i and key j are of different segments, a score has one more term. Officially it is
     (q_i + w) . s[0] in the same segment and (q_i + w) . s[1] in different ones; what both have in common cancels in the
     softmax. It is computed as a product with S columns: the key's segment, one-hot, meets (q_i + w) . (s[1] - s[0]) in
     all columns but that of the query's own segment.
 
-    Two streams: rows are those of the content stream h [B, T, D], and behind them those of the query stream g
-    [B, P, D], concatenated in time. Keys, values and positions are of the content stream and the memory alone.
+    Two streams: the first rows are the content stream h [B, T, D], the following rows the query stream g [B, P, D],
+    concatenated in time. Keys, values and positions come from the content stream and the memory only.
 
-    Text that runs backward: with a = W_kR R over the sines alone and b over the cosines, a distance's vector is a + b,
-    and that of its negative b - a. So q . r = q . b + q . a or q . b - q . a: one projection serves both directions,
-    and the direction is a sign in the lane's queries, which are twice as wide (with d = 64, a TPU's width).
+    Text that runs backward: let a be W_kR R computed from the sines only, and b from the cosines only. A distance's
+    vector is a + b, and that of the negative distance is b - a. So q . r is q . b + q . a or q . b - q . a: one
+    projection is enough for both directions. The direction is a sign in the lane's queries, which are twice as wide
+    (with d = 64 as wide as a TPU's registers).
 
     Shapes: hidden [B, T + P, D], mems [B, M, D], K = M + T, result [B, T + P, D], or [B, P, D] with `query_only`;
-    `positions` are Streams, by default sinusoids and nothing else.
+    `positions` are Streams, by default with sinusoids only.
 
     Args:
         n_head, d_head, dropatt, own_biases, clamp_len, init_std: as for `RelMultiHeadAttention`; the biases are
@@ -84,12 +85,12 @@ class SegmentAttention(RelMultiHeadAttention):
         super().build(hidden_shape)
         if self.own_biases:
             self.segment_bias = self._weight("segment_bias", self.n_head, self.d_head)  # w, the official r_s_bias
-        self.segment_table = self._weight("segment_table", 2, self.n_head, self.d_head)  # s: the same, another segment
+        self.segment_table = self._weight("segment_table", 2, self.n_head, self.d_head)  # s: same, different segment
 
     def place(
         self, hidden: tf.Tensor, mems: tf.Tensor | None = None, positions: Streams | None = None
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """As for every attention; the rows of the query stream, too."""
+        """As for `MemoryAttention`; `hidden` also has the rows of the query stream."""
         batch, rows, d_model = hidden.shape if len(hidden.shape) == 3 else (None,) * 3
         shape = hidden.shape
         if positions is not None and rows is not None:
@@ -110,14 +111,14 @@ class SegmentAttention(RelMultiHeadAttention):
         training: bool = False,
         look: Look | None = None,
     ) -> tf.Tensor:
-        """As for every attention.
+        """As for `MemoryAttention`.
 
         Args:
             hidden, memory: from `place`.
             positions: Streams.
             attention_mask: of the content stream.
             biases, seed, training: as for `call`.
-            look: is given the attention probabilities of the content stream.
+            look: called with the attention probabilities of the content stream.
         """
         t_len = hidden.shape[1] - (positions.predictions if positions is not None else 0)
         content = hidden[:, :t_len]
@@ -144,16 +145,16 @@ class SegmentAttention(RelMultiHeadAttention):
             outputs.append(attended(query[:, :, :t_len], attention_mask, 0, look))
             query = query[:, :, t_len:]
         if streams.targets is not None:
-            # Each query goes to its place among the T, where distances, masks and segments are those of the content
-            # stream, and its result comes back. For P of T rows that is more than is needed, but all shapes and shifts
-            # are static. A product with one-hot rows is exact.
+            # Each query is moved to its token's row among the T, where distances, masks and segments are those of the
+            # content stream, and its result is moved back. This computes T rows for P queries, but all shapes and
+            # shifts are static. A product with one-hot rows is exact.
             placed = tf.einsum("bhpd,bpt->bhtd", query, streams.targets)
             placed = attended(placed, streams.query_mask, t_len)
             outputs.append(tf.einsum("bhtd,bpt->bhpd", placed, streams.targets))
         return self.combine(outputs[0] if len(outputs) == 1 else tf.concat(outputs, axis=2), kernels)
 
     def _project_distances(self, streams: Streams) -> tf.Tensor:
-        """What `_queries` meets: a + b [H, C, d], or [b, a] [H, C, 2d] where some lanes run backward."""
+        """Projected positions: a + b [H, C, d], or [b, a] [H, C, 2d] if some lanes run backward."""
         if streams.backward is None:
             return self.project_positions(streams.encoding)
         sine, cosine = (

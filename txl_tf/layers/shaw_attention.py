@@ -19,16 +19,16 @@ class ShawAttention(MemoryAttention):
 
         q_i . k_j  +  q_i . a_d  +  u . k_j  +  b_d
 
-    Shaw et al. have the first two terms; u and b are the official PyTorch code's (r_w_bias and r_bias; a is r_emb),
-    which has this attention but leaves out the layer that would use it. As there, each layer has its own, and all
-    distances from max_klen - 1 on share the last.
+    Shaw et al. have the first two terms. u and b are from the official PyTorch code (r_w_bias and r_bias; a is r_emb),
+    which has this attention, but no layer that uses it. As there, each layer has its own a, u and b, and all distances
+    from max_klen - 1 on share the last vector and bias.
 
     Shapes: hidden [B, T, D], mems [B, M, D], K = M + T, result [B, T, D]; `positions` are the distances themselves,
     int [K], by default K-1, .., 0.
 
     Args:
         n_head, d_head, dropatt, init_std: as for `MemoryAttention`.
-        max_klen: how many distances are told apart.
+        max_klen: number of distances that have their own vector and bias.
     """
 
     options = ("max_klen",)
@@ -40,7 +40,7 @@ class ShawAttention(MemoryAttention):
         self.max_klen = max_klen
 
     def build_positions(self, d_model: int) -> None:
-        """Creates the tables; row d is for distance d (the official rows are the other way round)."""
+        """Creates the tables; row d is for distance d (the official tables have the opposite order)."""
         self.content_bias = self._weight("content_bias", self.n_head, self.d_head)
         self.position_table = self._weight("position_table", self.max_klen, self.n_head, self.d_head)
         self.distance_bias = self._weight("distance_bias", self.max_klen, self.n_head, initializer="zeros")
@@ -52,9 +52,9 @@ class ShawAttention(MemoryAttention):
     def layer_positions(
         self, n_layer: int, hidden: tf.Tensor, m_len: int, clamp_len: int = -1, drop: PositionDropout | None = None
     ) -> list[tf.Tensor | None]:
-        """Distances, which are not dropped.
+        """Distances, without dropout.
 
-        Officially the table is cut to its clamp_len nearest rows: the farthest distance that counts is one less.
+        The official code uses only the clamp_len nearest rows of the table: the largest distance is clamp_len - 1.
         """
         distances = key_distances(m_len + hidden.shape[1])
         return [tf.minimum(distances, clamp_len - 1) if clamp_len > 0 else distances] * n_layer
@@ -65,7 +65,7 @@ class ShawAttention(MemoryAttention):
         return 3 * 2 * scores * width
 
     def project_positions(self, positions: tf.Tensor) -> tf.Tensor:
-        """The vectors and, behind them, the biases of distances [K]: [H, K, d + 1]."""
+        """The vectors of distances [K], each with its bias as the last element: [H, K, d + 1]."""
         rows = tf.minimum(positions, self.max_klen - 1)
         vectors, biases = tf.gather(self.position_table, rows), tf.gather(self.distance_bias, rows)
         return tf.transpose(tf.concat([vectors, tf.cast(biases, vectors.dtype)[..., None]], axis=-1), [1, 0, 2])
@@ -75,7 +75,7 @@ class ShawAttention(MemoryAttention):
         return query + self._scaled(self.content_bias, query)[:, None]
 
     def position_query(self, query: tf.Tensor, biases: Biases | None) -> tf.Tensor:
-        """[q, 1], which makes q . a + b."""
+        """[q, 1], whose product with [a, b] is q . a + b."""
         return tf.concat([query, tf.fill(tf.shape(query[..., :1]), tf.cast(self.d_head**-0.5, query.dtype))], axis=-1)
 
     def get_config(self) -> dict[str, typing.Any]:

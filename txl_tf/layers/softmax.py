@@ -1,4 +1,4 @@
-"""The adaptive softmax (Grave et al. 2017, arXiv 1609.04309), exact for any tokens, on static shapes."""
+"""The adaptive softmax (Grave et al. 2017, arXiv 1609.04309), exact for any tokens, with static shapes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class AdaptiveSoftmax(ClusteredLayer):
     The head is a softmax over the c1 most frequent tokens and one entry per tail cluster:
         log p(id) = log p_head(id)                                              for id < c1
         log p(id) = log p_head(entry c1 + i - 1) + log p_tail_i(id - start_i)   in tail cluster i = 1, 2, ..
-    with logits (hidden @ projection_i^T) @ table_i^T + bias_i in each. All tokens pass the head; each tail is
-    computed only for the tokens that fall in it (`chunked_nll`).
+    with logits (hidden @ projection_i^T) @ table_i^T + bias_i in each cluster. The head is computed for all tokens,
+    each tail only for its own tokens (`chunked_nll`).
 
-    Tables are the embedding's (`tie_weight`). So are the tails' projections with `proj_share_all_but_first`, and
-    without cutoffs the only projection if the table is; the others are the softmax's own. What is tied is passed in
-    with each call, as `embedding`, and belongs to it. A Keras functional model cannot save such an argument: use
-    tie_weight=False there, or a keras.Model subclass that owns both layers.
+    With `tie_weight` the tables are the embedding's, and without cutoffs the only projection is, too. With
+    `proj_share_all_but_first` the tails' projections are the embedding's. All other weights belong to this layer. Tied
+    weights are read from the argument `embedding` of each call. A Keras functional model cannot save such an argument:
+    use tie_weight=False there, or a keras.Model subclass that owns both layers.
 
     Example:
         >>> import numpy as np
@@ -42,10 +42,10 @@ class AdaptiveSoftmax(ClusteredLayer):
     Args:
         vocab_size, d_model, d_embed, cutoffs, div_val, proj_same_dim, init_std, proj_init_std: as for
             `AdaptiveEmbedding`.
-        tie_weight: take the tables from the embedding.
-        proj_share_all_but_first: take the tails' projections from the embedding.
-        chunk_size: how many tokens of a tail are taken at once; None: a sixteenth of all. Small chunks waste little on
-            their spare rows, large ones read the table less often.
+        tie_weight: use the embedding's tables.
+        proj_share_all_but_first: use the embedding's projections for the tails.
+        chunk_size: how many tokens of a tail are processed at once; None: a sixteenth of all. Small chunks have fewer
+            unused rows, large chunks read the table less often.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class AdaptiveSoftmax(ClusteredLayer):
         self.tie_weight = tie_weight
         self.proj_share_all_but_first = proj_share_all_but_first
         self.chunk_size = chunk_size
-        # Per cluster, as `tie_projs` of the official code.
+        # One bool per cluster, like `tie_projs` of the official code.
         self.tie_projs = [False] + [proj_share_all_but_first] * len(self.cutoffs) if self.cutoffs else [tie_weight]
 
     def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
-        """Makes the weights, whose shapes do not depend on the input's."""
+        """Creates the weights, whose shapes do not depend on the input's."""
         self.tables = None if self.tie_weight else self._add_tables()
         self.projections = [None if tied else self._add_projection(i) for i, tied in enumerate(self.tie_projs)]
         self.biases = [self._add(f"bias_{i}", (size,), "zeros") for i, size in enumerate(self.sizes)]
@@ -77,7 +77,7 @@ class AdaptiveSoftmax(ClusteredLayer):
             self.cluster_bias = self._add("cluster_bias", (len(self.cutoffs),), "zeros")
 
     def call(self, hidden: tf.Tensor, *, embedding: AdaptiveEmbedding | None = None) -> tf.Tensor:
-        """The same as `log_prob`; Keras wants what is no tensor by keyword."""
+        """The same as `log_prob`; `embedding` is keyword-only, since Keras allows only tensors by position."""
         return self.log_prob(hidden, embedding)
 
     def nll(
@@ -91,9 +91,9 @@ class AdaptiveSoftmax(ClusteredLayer):
 
         Args:
             hidden: [.., D].
-            targets: int [..], below V; -1 where there is nothing to score: loss and gradient are exactly 0 there.
-            embedding: the built AdaptiveEmbedding whose weights are tied; None where none are.
-            clusters: what `clusters` makes, where the caller has kept it in the compute dtype.
+            targets: int [..], below V; -1: no target; loss and gradient are exactly 0 there.
+            embedding: the built AdaptiveEmbedding whose weights are tied; None if no weights are tied.
+            clusters: the result of `clusters()`, if the caller keeps it in the compute dtype.
 
         Returns:
             float32 (float64 if that is the compute dtype) [..].
@@ -139,15 +139,15 @@ class AdaptiveSoftmax(ClusteredLayer):
         return hidden
 
     def head_logits(self, hidden: tf.Tensor, head: Cluster) -> tf.Tensor:
-        """Logits of the most frequent tokens, then of the cluster entries; head: what `clusters` returns first."""
+        """Logits of the most frequent tokens, then of the cluster entries; head: the first element of `clusters()`."""
         if not self.cutoffs:
             return cluster_logits(hidden, head)
         table, bias = (tf.convert_to_tensor(weight) for weight in (self.cluster_table, self.cluster_bias))
         rows = hidden.shape[:-1].num_elements()
-        if rows is None or rows <= self.d_embed:  # then logits are less to copy than tables
+        if rows is None or rows <= self.d_embed:  # concatenating the logits then copies less than the tables
             entries = Cluster(table, bias, head.projection)
             return tf.concat([cluster_logits(hidden, part) for part in (head, entries)], -1)
-        # Cast first: half the memory to copy, forward and backward.
+        # Cast first: this halves the memory to copy, forward and backward.
         tables = [tf.cast(part, self.compute_dtype) for part in (head.table, table)]
         return cluster_logits(hidden, Cluster(tf.concat(tables, 0), tf.concat([head.bias, bias], 0), head.projection))
 

@@ -1,4 +1,4 @@
-"""What a model remembers of earlier segments: a value, passed in and handed back, never kept inside."""
+"""A model's memory of earlier segments: a value that is passed in and returned, never kept inside the model."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class Mems(typing.NamedTuple):
     """The hidden states of earlier segments.
 
     hidden: a tuple of N tensors [B, M, D], the newest M inputs of each layer, oldest first.
-    length: int32 [B], how many of the M slots are real; the others are older than the text. It counts only where
-        empty slots are masked (`mem_init="empty"`).
+    length: int32 [B], how many of the M slots hold states of the text; the others are empty. It is used only if empty
+        slots are masked (`mem_init="empty"`).
     """
 
     hidden: tuple[tf.Tensor, ...]
@@ -25,7 +25,7 @@ def first_mems(n_layer: int, batch_size: int | tf.Tensor, m_len: int, d_model: i
     Args:
         n_layer, batch_size, m_len, d_model: N, B, M, D.
         dtype: of the hidden states.
-        masked: whether no slot is real (`mem_init="empty"`), or all are.
+        masked: whether all slots count as empty (`mem_init="empty"`), or all as filled (with zero vectors).
     """
     shape = [batch_size, m_len, d_model]
     hidden = tuple(tf.zeros(shape, dtype) for _ in range(n_layer))
@@ -33,7 +33,7 @@ def first_mems(n_layer: int, batch_size: int | tf.Tensor, m_len: int, d_model: i
 
 
 def check_mems(mems: Mems, tokens: tf.Tensor, n_layer: int, m_len: int, d_model: int) -> None:
-    """ValueError unless these are mems of N layers, M slots and width D, for tokens [B, T]."""
+    """Raises ValueError unless these are mems of N layers, M slots and width D, for tokens [B, T]."""
     want = tf.TensorShape([tokens.shape[0], m_len, d_model])
     given = [memory.shape for memory in mems.hidden]
     if len(given) != n_layer or not all(want.is_compatible_with(shape) for shape in given):

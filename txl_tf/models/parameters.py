@@ -8,7 +8,7 @@ import keras
 
 
 def parameter_table(model: keras.Model) -> str:
-    """A Markdown table of where a model's weights are: every kind of weight, its shape, number and share."""
+    """A Markdown table of a model's weights: each kind of weight with its shape, number and share of all parameters."""
     kinds = collections.defaultdict(list)
     for variable in model.trainable_variables:
         part, *rest = variable.path.split("/")[1:]

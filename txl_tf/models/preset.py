@@ -1,4 +1,4 @@
-"""What a named configuration is."""
+"""The class of named configurations."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from txl_tf.config import Config
 
 @dataclasses.dataclass(frozen=True)
 class Preset:
-    """A named configuration and what is known of it.
+    """A named configuration, its source, size and published result.
 
-    `parameters` counts the trainable weights at the preset's vocabulary; `published` is the result that its source or
-    the paper reports for it, not ours.
+    `parameters` is the number of trainable weights with the preset's vocabulary size; `published` is the result that
+    the source or the paper reports for it, not our result.
     """
 
     dataset: str

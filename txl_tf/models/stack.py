@@ -1,6 +1,6 @@
 """The one loop over a model's layers: for training, evaluation with mems, the cache of inference and attention maps.
 
-What memory is, and who looks on, is passed in.
+The memory, and functions that inspect activations and attention, are passed in.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from txl_tf.layers.memory_attention import Kernels
 from txl_tf.models.memory import shift_in
 
 Watch = Callable[[str, tf.Tensor], None]
-"""Is given the name and value of each activation: watch("layer_3", hidden)."""
+"""A function that is called with the name and value of each activation: watch("layer_3", hidden)."""
 
 Look = Callable[[int, tf.Tensor], None]
-"""Is given each layer's number and attention probabilities [B, H, T, K]."""
+"""A function that is called with each layer's number and attention probabilities [B, H, T, K]."""
 
 
 class Memory(Protocol):
-    """What the layers remember of earlier segments, and how they read a segment in the light of it."""
+    """The layers' memory of earlier segments, and how a layer reads a segment with it."""
 
     def remember(self, i: int, hidden: tf.Tensor) -> None:
-        """Takes in what layer i is about to read, [B, T, D]."""
+        """Adds the input of layer i, [B, T, D], to the memory; called before the layer."""
 
     def read(self, i: int, layer: DecoderLayer, hidden: tf.Tensor, **inputs: Any) -> tf.Tensor:
         """Layer i's output for `hidden`."""
@@ -38,7 +38,7 @@ class HiddenMemory:
 
     Args:
         old: the states of each layer before the segment, N tensors [B, M, D].
-        remembered: how many positions of the segment, from its first one on, are remembered; None: all.
+        remembered: how many positions of the segment, from the first on, are remembered; None: all.
     """
 
     def __init__(self, old: Sequence[tf.Tensor], remembered: int | None = None):
@@ -71,7 +71,7 @@ class RingMemory:
         self.new: list[KeyValueRing] = []
 
     def remember(self, i: int, hidden: tf.Tensor) -> None:
-        """Nothing: the layer writes the ring."""
+        """Does nothing: the layer writes the ring."""
 
     def read(self, i: int, layer: DecoderLayer, hidden: tf.Tensor, **inputs: Any) -> tf.Tensor:
         """See Memory."""
@@ -97,13 +97,13 @@ def run_stack(
     Args:
         layers: N of them.
         hidden: the embedded segment [B, T, D].
-        memory: of the segments before; afterwards it also holds what is remembered of this one.
-        positions: each layer's, as its attention takes them.
-        seeds: each layer's, as for `dropout`; None: no layer has one.
+        memory: the Memory of earlier segments; this segment is added to it.
+        positions: for each layer, the `positions` of its attention.
+        seeds: for each layer, as for `dropout`; None: no seeds.
         remat: keep only each layer's input for the backward pass and compute the rest again.
-        watch: is given every layer's output.
-        look: is given every layer's attention probabilities.
-        inputs: what all layers are called with beside these.
+        watch: called with every layer's output.
+        look: called with every layer's attention probabilities.
+        inputs: further arguments for all layers.
 
     Returns:
         the last layer's output [B, T, D].

@@ -1,11 +1,11 @@
-"""What training and evaluation ask of an objective.
+"""The interface between an objective and training or evaluation.
 
-An objective turns a batch and a state into sums over targets, never means: the training step adds sums up over
-replicas and groups of lanes and divides once, so that the loss is the mean over the targets of the whole batch, however
-they fall on replicas.
+An objective computes sums over targets from a batch and a state, never means. The training step adds the sums of all
+replicas and groups of lanes and divides once. So the loss is the mean over the targets of the whole batch, no matter
+how many of them each replica has.
 
-A batch and a state are nests of tensors whose first axis is the lanes (b of a replica). A state is a value, such as
-mems: it is handed from step to step, and saved in checkpoints.
+A batch and a state are nests of tensors whose first axis is the lanes (b on a replica). A state is a value, such as
+mems: it is passed from step to step, and saved in checkpoints.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ State = Any
 
 
 class Loss(typing.NamedTuple):
-    """What an objective makes of a batch.
+    """The result of an objective for a batch.
 
-    total: scalar, the sum of the targets' losses, in nats; to be differentiated.
-    weight: scalar, what to divide it by for a mean: the number of targets, or the sum of their weights.
+    total: scalar, the sum of the targets' losses, in nats; it is differentiated.
+    weight: scalar, the divisor for the mean: the number of targets, or the sum of their weights.
     state: the state after the batch.
     finite: bool [W], which of the objective's `activations` are finite throughout.
     """
@@ -38,10 +38,10 @@ class Loss(typing.NamedTuple):
 
 
 class Objective(Protocol):
-    """What is learned.
+    """A training objective: computes the loss of a batch.
 
     Attributes:
-        activations: names of what `Loss.finite` speaks of, in the order in which they are computed.
+        activations: the names of the activations in `Loss.finite`, in the order in which they are computed.
     """
 
     activations: tuple[str, ...]
@@ -50,13 +50,13 @@ class Objective(Protocol):
         """The state before the first batch."""
 
     def __call__(self, batch: Batch, state: State, seed: Seeds | None, training: bool) -> Loss:
-        """The loss of a batch; `seed` is of its dropout and whatever else is random."""
+        """The loss of a batch; `seed` is for dropout and all other random numbers."""
 
 
 class Scores(typing.NamedTuple):
-    """What a scorer makes of a batch.
+    """The result of a scorer for a batch.
 
-    targets: int32 [b, n]; -1 where there is nothing to score.
+    targets: int32 [b, n]; -1: no target.
     nll: [b, n], the targets' negative log-likelihoods in nats.
     state: the state after the batch.
     """
@@ -67,10 +67,10 @@ class Scores(typing.NamedTuple):
 
 
 class Scorer(Protocol):
-    """How an objective is evaluated: target by target.
+    """Evaluates an objective: computes the loss of each target.
 
     Attributes:
-        settings: what the result depends on, by name, for the line that reports it.
+        settings: the settings that the result depends on, by name, for the line that reports it.
     """
 
     settings: dict[str, Any]
@@ -79,20 +79,20 @@ class Scorer(Protocol):
         """The state before the first batch."""
 
     def refresh(self) -> None:
-        """Takes note that the model's weights have changed."""
+        """Must be called after the model's weights have changed."""
 
     def __call__(self, batch: Batch, state: State) -> Scores:
         """The scores of a batch."""
 
 
 class FiniteWatch:
-    """Notes which activations are finite throughout; what `run_stack` takes as `watch`."""
+    """Records which activations are finite throughout; used as the `watch` of `run_stack`."""
 
     def __init__(self) -> None:
         self.found: dict[str, tf.Tensor] = {}
 
     def __call__(self, name: str, activation: tf.Tensor) -> None:
-        """Looks at one activation."""
+        """Checks one activation."""
         with tf.name_scope("watch"):
             # By its sum, which is not finite if a term is not. On a TPU that costs half of looking at each number.
             dtype = tf.float32 if activation.dtype == tf.bfloat16 else activation.dtype
@@ -104,10 +104,10 @@ class FiniteWatch:
 
 
 class AttentionView(typing.NamedTuple):
-    """How TensorBoard shows an objective's attention.
+    """Attention to be shown in TensorBoard.
 
     batches: nest of tensors [n, 1, ..], batches of one lane of valid, in order; the last one is shown.
-    probabilities: (batches) -> [N, H, T, K] in the last batch, made from the model's present weights.
+    probabilities: (batches) -> [N, H, T, K] of the last batch, with the model's current weights.
     m_len: how many of the K keys are memory.
     """
 

@@ -1,4 +1,4 @@
-"""Causal language modelling: every token is predicted from those before it."""
+"""Causal language modelling: every token is predicted from the tokens before it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from txl_tf.models.transformer_xl.sliding_window import SlidingWindow
 from txl_tf.objectives.base import AttentionView, FiniteWatch, Loss, Scores, State
 
 Segment = tuple[tf.Tensor, tf.Tensor]
-"""Inputs and targets, int32 [b, T] each; where a target is -1 there is nothing to learn or to score."""
+"""Inputs and targets, int32 [b, T] each; -1: no target."""
 
 
 class CausalLM:
-    """The objective; its state is the model's Mems.
+    """The objective of causal language modelling; its state is the model's Mems.
 
     Args:
         model: a TransformerXL.
@@ -54,13 +54,13 @@ class CausalLM:
 
 
 class CausalScorer:
-    """Evaluates a Transformer-XL: through the cache where its attention has one, else with mems.
+    """Evaluates a Transformer-XL: with a cache if its attention is cacheable, otherwise with mems.
 
     Args:
         model: a TransformerXL, made in the strategy's scope.
-        evaluation: an EvalConfig, for the segments' length.
-        reach: a Reach: memory length, clamp_len and window, which may differ from training's.
-        sliding_window: W > 0: no memory, each token is predicted from a fresh window of the W tokens before it, as
+        evaluation: an EvalConfig, for the length of segments.
+        reach: a Reach: memory length, clamp_len and window, which may differ from training.
+        sliding_window: W > 0: no memory; for each token the window of the W tokens before it is computed again, as
             the paper evaluates Transformers without recurrence (its table 9).
     """
 
@@ -94,7 +94,7 @@ class CausalScorer:
         return self.model(tokens, mems, reach=self.reach)
 
     def refresh(self) -> None:
-        """Makes what is kept of the weights anew."""
+        """Updates the cached tensors that were computed from the weights."""
         if self._cached is not None:
             self._cached.refresh()
 
@@ -107,12 +107,12 @@ class CausalScorer:
 
 
 def attention_view(model: TransformerXL, corpus: Corpus, tgt_len: int) -> AttentionView:
-    """Attention over the first segment of valid that finds its memory full.
+    """Attention in the first segment of valid that is read with a full memory.
 
     Args:
         model: a TransformerXL.
         corpus: a Corpus with a "valid" split.
-        tgt_len: of training; segments are at most as long as the memory, where there is one.
+        tgt_len: segment length of training; here segments are at most as long as the memory, if there is one.
     """
     reach = model.config.reach
     m_len = reach.mem_len

@@ -1,4 +1,4 @@
-"""Where a model looks: attention probabilities of one segment of valid, as pictures.
+"""Pictures of attention probabilities of one segment of valid.
 
 Shapes: T queries of a segment, M memory slots, K = M + T keys, H heads, N layers.
 """
@@ -15,7 +15,7 @@ from txl_tf.objectives.base import AttentionView
 from txl_tf.training.pictures import attention_picture, distance_picture
 
 QUERIES = 64
-"""Pictures show so many queries, the segment's last."""
+"""Pictures show at most this many queries, the last of the segment."""
 
 
 class AttentionMaps:
@@ -23,7 +23,7 @@ class AttentionMaps:
 
     Args:
         strategy: of the run.
-        view: what is shown.
+        view: the AttentionView.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy, view: AttentionView):
@@ -39,11 +39,11 @@ class AttentionMaps:
         self._probabilities = probabilities
 
     def probabilities(self) -> np.ndarray:
-        """With the model's present weights: [N, H, Q, K], Q the segment's last queries, at most QUERIES."""
+        """[N, H, Q, K] with the model's current weights, for the segment's last Q queries, Q at most QUERIES."""
         return self._probabilities(self.batches).numpy()
 
     def pictures(self, step: int, all_heads: bool = True) -> Iterator[tuple[str, np.ndarray]]:
-        """Yields (name, pixels): attention by distance, then, with `all_heads`, a picture of each layer's."""
+        """Yields (name, pixels): attention by distance, then, with `all_heads`, the heads of each layer."""
         probabilities = self.probabilities()
         bounds = octaves(probabilities.shape[-1])
         shares = by_distance(probabilities, bounds).mean(1)
@@ -59,7 +59,7 @@ def octaves(k_len: int) -> list[int]:
 
 
 def by_distance(probabilities: np.ndarray, bounds: Sequence[int]) -> np.ndarray:
-    """Attention [.., Q, K] of a segment's last Q queries, summed over bins of distances: [.., bins], their mean."""
+    """[.., bins]: attention [.., Q, K] of a segment's last Q queries, summed in bins of distances, mean of queries."""
     *_, queries, keys = probabilities.shape
     distance = keys - queries + np.arange(queries)[:, None] - np.arange(keys)
     bins = [(first <= distance) & (distance < end) for first, end in itertools.pairwise(bounds)]

@@ -1,4 +1,4 @@
-"""Averages of the weights over updates, which often evaluate better than the last weights; saved beside them."""
+"""Averages of the weights over updates, which often evaluate better than the last weights; both are saved."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from txl_tf.config import TrainConfig
 
 
 class WeightAverage:
-    """The average of the weights over updates; without variables if the config asks for no average.
+    """The average of the weights over updates; has no variables if the config asks for no average.
 
     With w_i the weights after update i (from 1), after update t
 
-        ema_decay = d:          sum_i d^(t-i) w_i / sum_i d^(t-i), in which the initial weights have no part
+        ema_decay = d:          sum_i d^(t-i) w_i / sum_i d^(t-i), without the initial weights
         average_from_step = S:  the mean of w_S .. w_t, the tail average of AWD-LSTM (Merity et al. 2017, section 2.2,
                                 with S given, not triggered); before S: the current weights
 
@@ -51,12 +51,12 @@ class WeightAverage:
         return 1 / tf.maximum(updates - first + 1, 1)
 
     def by_path(self) -> dict[str, tf.Variable]:
-        """The averages by their variables' Keras paths, for checkpoints."""
+        """The averages by the Keras paths of their variables, for checkpoints."""
         return {variable.path: average for variable, average in zip(self.variables, self.averages, strict=True)}
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
-        """While this lasts, the model has the averages for weights."""
+        """In this context the model's weights are the averages."""
         self._swap()
         try:
             yield

@@ -1,4 +1,4 @@
-"""Steps whose loss or gradient was not finite: which ones, and what was not finite in them first."""
+"""Bad steps, whose loss or gradient was not finite: their numbers, and what was not finite first."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _LISTED = 3
 
 
 class BadSteps:
-    """Records the bad steps of a run in its model_dir, and says where to look.
+    """Records the bad steps of a run in its model_dir, and prints how to find the cause.
 
     Args:
         model_dir: of the run.
         step: updates already made.
-        activations: the objective's, in the order in which they are computed.
+        activations: the names of the objective's activations, in the order in which they are computed.
         variables: the paths of the trainable variables.
         writes: whether this process writes the run's files.
     """
@@ -35,7 +35,7 @@ class BadSteps:
         self.log = JsonLog(tf.io.gfile.join(model_dir, BAD_STEPS_FILE), step, writes)
 
     def record(self, step: int, bad: BadStep) -> None:
-        """Takes in the first bad step, if there is one, of a host loop that began after `step` updates."""
+        """Records the first bad step, if there is one, of a host loop that began after `step` updates."""
         place = int(bad.place)
         if place < 0:
             return
@@ -48,7 +48,7 @@ class BadSteps:
 
 
 def describe(line: dict, model_dir: str) -> str:
-    """A line of bad_steps.jsonl for people."""
+    """A line of bad_steps.jsonl as readable text."""
     variables = line["variables"]
     listed = ", ".join(variables[:_LISTED]) + (
         f" and {len(variables) - _LISTED} more" if len(variables) > _LISTED else ""
@@ -56,7 +56,7 @@ def describe(line: dict, model_dir: str) -> str:
     where = f"first in the activation {line['activation']}" if line["activation"] else "all activations are finite"
     return (
         f"step {line['step']:,} skipped: loss or gradient not finite; {where}; gradients not finite: "
-        f"{listed or 'none alone, only their norm'}; to see the operation: "
+        f"{listed or 'none, only the norm of all'}; to see the operation: "
         f"python scripts/replay_step.py --model_dir={model_dir} --data_dir=.. --step={line['step']}"
     )
 

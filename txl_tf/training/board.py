@@ -17,11 +17,11 @@ from txl_tf.config import Config
 
 FOLDER = "tensorboard"
 SPLITS = ("train", "valid")
-"""Folders of curves. Those of the same name are drawn into one chart: loss on train, and loss on valid."""
+"""Folders of curves. Curves of the same name are drawn in one chart: for example the losses on train and valid."""
 
 
 class Board:
-    """Writes into tensorboard/ of a model_dir: curves by split into its folders, everything else into itself.
+    """Writes into tensorboard/ of a model_dir: curves into a folder for each split, everything else at the top.
 
     Args:
         model_dir: of the run; local or gs://.
@@ -38,7 +38,7 @@ class Board:
             self.writers[name] = tf.summary.create_file_writer(path)
 
     def scalars(self, split: str, step: int, values: Mapping[str, float | None]) -> None:
-        """Writes points of curves, {"group/name": value}, of a split in SPLITS; skips None, NaN and infinities."""
+        """Writes one point per curve, {"group/name": value}, of a split in SPLITS; skips None, NaN and infinities."""
         with self.writers[split].as_default(step=step):
             for name, value in values.items():
                 if value is not None and math.isfinite(value):
@@ -75,7 +75,7 @@ class Board:
 
 
 def setting_values(config: Config, leave_out: Collection[str] = ()) -> dict[str, Any]:
-    """The settings of a Config as TensorBoard takes them: {name: bool, number or str}."""
+    """The settings of a Config in TensorBoard's types: {name: bool, number or str}."""
     return {
         name: ",".join(map(str, value)) if isinstance(value, tuple) else value
         for group in ("model", "data", "train")
@@ -87,7 +87,7 @@ def setting_values(config: Config, leave_out: Collection[str] = ()) -> dict[str,
 def _mark_start(folder: str, step: int) -> None:
     """Tells TensorBoard that a run starts or continues after `step`: it then drops later steps of older files."""
     # TensorBoard reads files in the order of their names: time in seconds, then the host's name. Without a host's name
-    # this file comes before the one that the run is going to write.
+    # this file comes before the file that the run will write.
     tf.io.gfile.makedirs(folder)
     path = tf.io.gfile.join(folder, f"events.out.tfevents.{int(time.time()):010d}..start")
     start = Event(wall_time=time.time(), step=step + 1, session_log=SessionLog(status=SessionLog.START))

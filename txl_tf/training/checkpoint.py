@@ -1,10 +1,10 @@
 """Checkpoints that continue a run exactly: weights and their average, moments, the state, sums of the log line.
 
-The data position and the dropout seeds need no state of their own: both follow from the step. The best score and early
-stopping follow from evaluations.jsonl.
+The data position and the dropout seeds are not saved: both follow from the step. The best score and early stopping
+follow from evaluations.jsonl.
 
-A checkpoint is written in saving/ and then renamed, its index last: what has an index is whole, whenever the process
-was killed. Its tensors carry checksums, so that what a disk did to it later is noticed when it is read.
+A checkpoint is written in saving/ and then renamed, its index last. So a checkpoint with an index is complete, even if
+the process was killed. Its tensors have checksums, so that later damage on the disk is detected when it is read.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ SAVING = "saving"
 class Checkpoints:
     """Saves and restores a run in its model_dir.
 
-    `save` takes a copy in the host's memory and returns; a thread writes it while training goes on. One checkpoint is
-    written at a time, so they are finished in order. Use it as a context: the end waits for what is being written.
+    `save` copies the values into the host's memory and returns; a thread writes them while training continues. One
+    checkpoint is written at a time, so they are finished in order. Use this object as a context: its end waits for the
+    checkpoint that is being written.
     Of several workers only the chief writes; all must call `save`, since each holds the state of its lanes.
 
     Args:
         model_dir: where; local or gs://.
         strategy, model, optimizer, average: of the run.
         state: the per-replica state, for its shapes.
-        sums: the host loop's, as it carries them.
+        sums: the host loop's stacked Sums.
         keep: how many of the newest checkpoints stay; the best one (`model_dir.best_step`) always does, and so does the
             last one before the last bad step (`model_dir.last_bad_step`).
     """
@@ -76,21 +77,21 @@ class Checkpoints:
             raise InputError(f"the last checkpoint could not be written ({failed}): run the same command again")
 
     def save(self, step: int, state: State, sums: tf.Tensor) -> None:
-        """Begins to write ckpt-{step}, and afterwards drops the oldest beyond `keep`.
+        """Starts to write ckpt-{step}; when it is written, the oldest checkpoints beyond `keep` are deleted.
 
-        Waits for the one before. If that could not be written, for a full disk say, a line said so, the checkpoints
-        before it are as they were, and this one is the next attempt: what the memory holds exists nowhere else, so
-        the run goes on. Only at its end is such a failure an error.
+        First waits for the previous save. If that failed, for example because the disk is full, a message was printed
+        and older checkpoints are unchanged. The run continues, since its state exists only in memory, and this save is
+        the next attempt. Only a failure of the last save is an error.
         """
         self.wait()
         parts = self.variables | {"loop": _loop_state(gather_state(self.strategy, state), sums)}
-        with tf.device("CPU:0"):  # to the host; where it is there already, the copy shares the variable's buffer
+        with tf.device("CPU:0"):  # to the host; if the variable is there already, the copy shares its buffer
             parts = tf.nest.map_structure(tf.identity, parts)
         if self.writes:
             self.writing = self.writer.submit(self._write, step, parts)
 
     def wait(self) -> str | None:
-        """Waits until the last save is done: why it failed, or None."""
+        """Waits until the last save is done; returns why it failed, or None."""
         failed = self.writing.result() if self.writing else None
         self.writing = None
         return failed
@@ -137,16 +138,16 @@ class Checkpoints:
                     tf.io.gfile.remove(tf.io.gfile.join(self.model_dir, file))
 
     def restore(self, before: int | None = None) -> tuple[State, tf.Tensor] | None:
-        """Takes up the newest checkpoint that is whole, and sets damaged ones aside.
+        """Restores the newest checkpoint that is complete, and renames damaged ones to damaged-*.
 
         Args:
-            before: take the newest one of an earlier step than this, and change no file; None: of all.
+            before: consider only checkpoints of earlier steps than this, and change no file; None: consider all.
 
         Returns:
-            (per-replica state, sums), or None where there is no checkpoint.
+            (per-replica state, sums), or None if there is no checkpoint.
 
         Raises:
-            InputError: all checkpoints are damaged, or the newest whole one is of another model.
+            InputError: all checkpoints are damaged, or the newest complete one is of another model.
         """
         if before is not None:
             earlier = [step for step in model_dirs.checkpoint_steps(self.model_dir) if step < before]
@@ -183,5 +184,5 @@ class Checkpoints:
 
 
 def _loop_state(state: State, sums: tf.Tensor) -> dict[str, Any]:
-    """What the host loop carries from call to call, by name; a state is "mems" in checkpoints, whatever it holds."""
+    """The values that the host loop passes from call to call, by name; in checkpoints every state is named "mems"."""
     return {"sums": sums} | {f"mems/{i}": tensor for i, tensor in enumerate(tf.nest.flatten(state))}

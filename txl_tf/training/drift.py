@@ -18,11 +18,11 @@ FREE_TO_CHANGE = {
     "peak_tflops",
     "remat",
 }
-"""Settings that change no update beyond rounding: a run may be continued with other values."""
+"""Settings that change updates by rounding at most: a run may be continued with other values of them."""
 
 
 def refuse_drift(old: Config | None, new: Config, model_dir: str) -> None:
-    """InputError if a model_dir's Config and the one to continue it with would train differently."""
+    """Raises InputError if training with `new` would differ from training with `old`, the model_dir's Config."""
     if old is None:
         return
     kinds = [f"a {config.family} trained for {config.task}" for config in (old, new)]

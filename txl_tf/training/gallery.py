@@ -1,4 +1,4 @@
-"""What TensorBoard shows of the model at every evaluation: a text sample and maps of attention."""
+"""A text sample and attention maps, written to TensorBoard at every evaluation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Gallery:
         self.sampler = sampler
 
     def show(self, step: int) -> None:
-        """Writes what the model does with its current weights, after `step` updates.
+        """Writes a text sample and attention maps of the current weights, after `step` updates.
 
         The maps of all heads, one picture per layer, are written only at evaluations 1, 2, 4, 8, .. and the last, so
         that event files stay small.

@@ -1,4 +1,4 @@
-"""Saves and ends training at SIGTERM, which a preempted machine sends, and at SIGINT (Ctrl-C)."""
+"""Saves and ends training at SIGTERM, which a preempted machine gets, and at SIGINT (Ctrl-C)."""
 
 from __future__ import annotations
 
@@ -41,4 +41,4 @@ class StopRequest:
         self.signal = number
         self.__exit__()
         # os.write, since the signal may have interrupted a print.
-        os.write(2, f"\n{signal.Signals(number).name}: saving when this host loop is done; again: at once\n".encode())
+        os.write(2, f"\n{signal.Signals(number).name}: saving after this host loop; again: stops at once\n".encode())

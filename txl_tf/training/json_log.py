@@ -1,4 +1,4 @@
-"""Files of JSON lines that a continued training appends to: metrics.jsonl and evaluations.jsonl."""
+"""Files of JSON lines that a continued run appends to: metrics.jsonl, evaluations.jsonl and bad_steps.jsonl."""
 
 import json
 from typing import Any

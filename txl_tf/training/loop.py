@@ -1,4 +1,4 @@
-"""A training run from its first step, or from where it stopped, to its last."""
+"""A training run from its first step, or from its last checkpoint, to its last step."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MakeSampler = Callable[[keras.Model], Any]
 
 
 class EvaluationAbandonedError(Exception):
-    """An evaluation was cut off, because the run is to stop. It is done when the run is continued."""
+    """An evaluation was cut off, because the run must stop. The continued run repeats it."""
 
 
 @distribute.named_lost_contact()
@@ -49,28 +49,29 @@ def train(
     make_evaluator: MakeEvaluator | None = None,
     make_sampler: MakeSampler | None = None,
 ) -> keras.Model:
-    """Trains to config.train.train_steps, continuing what is in model_dir.
+    """Trains to step config.train.train_steps; continues the run in model_dir if there is one.
 
-    A SIGTERM or SIGINT ends the run as soon as the running host loop is done and a checkpoint written: steps_per_loop
-    times the seconds of a step bound the delay, and an evaluation is cut off. A preempted machine has 30 s for both.
-    Several workers all call this and stay together: the chief alone writes, and one that is stopped stops all.
+    At SIGTERM or SIGINT the run ends when the current host loop is done and a checkpoint is written. The loop takes at
+    most steps_per_loop times the time of a step; an evaluation is cut off. A preempted machine has 30 s for loop and
+    checkpoint. With several workers all call this function and run in step: only the chief writes, and a signal to one
+    of them stops all.
 
     Args:
-        config: a Config, of any family; its model's vocabulary must be the corpus's.
+        config: a Config, of any family; its model must have the corpus's vocabulary.
         corpus: a Corpus with a "train" split.
-        model_dir: where everything goes; local or gs://.
+        model_dir: where all files are written; local or gs://.
         strategy: from `distribute.make_strategy`.
         make_evaluator: called once with the model; returns evaluate(progress), which is called every eval_steps and at
-            the end. It returns what `Metrics.evaluation` takes and calls progress with anything from time to time. If
-            the run keeps averaged weights, the model has these then.
-        make_sampler: called once with the model; returns what `Gallery` takes for text samples, at evaluations.
+            the end. It returns the result for `Metrics.evaluation`, and calls progress, with any arguments, from time
+            to time. If the run keeps averaged weights, the model has them during the evaluation.
+        make_sampler: called once with the model; returns the `sampler` of `Gallery`, for text samples at evaluations.
 
     Returns:
         the trained model, with its last weights.
 
     Raises:
         InputError: model_dir holds another run, the data is too small for one batch, the weights to start with do
-            not fit, no checkpoint can be read, the last one could not be written, or of several workers one has gone
+            not fit, no checkpoint can be read, the last one could not be written, or one of several workers is lost
             or does not see the others' checkpoints.
         TrainingStoppedError: after a signal.
     """
@@ -78,7 +79,7 @@ def train(
 
 
 class Run:
-    """A run at its first step, or where it stopped, with all that is kept between host loops.
+    """A run at its first step or its last checkpoint, with everything that is kept between host loops.
 
     Args:
         as for `train`.
@@ -166,7 +167,7 @@ class Run:
         with StopRequest() as self.stop, self.checkpoints:
             while True:
                 paused = time.perf_counter()
-                # Amid skipped steps the weights may be what is wrong: keep the checkpoints from before.
+                # If steps are being skipped, the weights may be wrong: keep the checkpoints from before.
                 if self._is_due(settings.save_steps) and not self.sums.skipped_in_a_row:
                     self._save()  # before the evaluation, which may fail
                 if self.evaluate and self._is_due(settings.eval_steps) and not self._is_evaluated():
@@ -176,7 +177,7 @@ class Run:
                 if self.step == settings.train_steps or is_early or signal:
                     self._save()
                     break
-                self.window_time += time.perf_counter() - paused  # tokens/s is of training alone
+                self.window_time += time.perf_counter() - paused  # tokens/s counts only training
                 self.profiler.at(self.step)
                 self._take_steps(next_stop(self.step, settings) - self.step)
                 if self._is_due(settings.log_steps):
@@ -202,7 +203,7 @@ class Run:
             flush=True,
         )
         if self.step and self.was_format < FORMAT:
-            print("begun by an earlier version of txl_tf: from here on its dropout masks are others", flush=True)
+            print("this run was started by an earlier version of txl_tf: its dropout masks now differ", flush=True)
 
     def _take_steps(self, n: int) -> None:
         """One host loop; ends the run if too many steps were skipped."""
@@ -214,7 +215,7 @@ class Run:
         stop_if_lost(self.sums, self.step, self.settings.max_bad_steps, self.checkpoints)
 
     def _log(self) -> None:
-        """Reports the window that ends here, and begins the next."""
+        """Reports the log window that ends at this step, and starts the next."""
         steps = self.step % self.settings.log_steps or self.settings.log_steps
         loss, grad_norm = self.sums.means(steps)
         speed = (self.step - self.window_start) * self.data.step_tokens / (time.perf_counter() - self.window_time)
@@ -232,13 +233,13 @@ class Run:
         self.window_start, self.window_time = self.step, time.perf_counter()
 
     def _save(self) -> None:
-        """A checkpoint of this step, unless there is one."""
+        """Saves a checkpoint of this step, unless there is one."""
         if self.step != self.saved:
             self.checkpoints.save(self.step, self.state, self.sums.stacked())
             self.saved = self.step
 
     def _evaluate(self, evaluate: Evaluate) -> None:
-        """Evaluates, with the weights to be judged; a signal cuts it off, and the continued run does it."""
+        """Evaluates, with averaged weights if there are any; a signal stops it, and the continued run repeats it."""
 
         def check(*_: Any) -> None:
             if self._stop_signal():
@@ -259,35 +260,36 @@ class Run:
                 self.gallery.show(self.step)
 
     def _is_due(self, period: int) -> bool:
-        """Whether this step ends a period of so many steps, or is the last one; not before the first step."""
+        """Whether this step is a multiple of `period`, or the last one; never before the first step."""
         return self.step > 0 and (self.step % period == 0 or self.step == self.settings.train_steps)
 
     def _is_evaluated(self) -> bool:
         return self.step in (line["step"] for line in self.evaluations.lines)
 
     def _stop_signal(self) -> int:
-        """The signal that asks this run to stop, on any worker; 0: none."""
+        """The signal to stop that any worker has received; 0: none."""
         return distribute.agree(self.strategy, self.stop.signal or 0)
 
 
 def stop_if_lost(sums: Sums, step: int, max_bad_steps: int, checkpoints: Checkpoints) -> None:
-    """InputError after max_bad_steps skipped in a row."""
+    """Raises InputError after max_bad_steps skipped steps in a row."""
     if sums.skipped_in_a_row >= max_bad_steps:
         good = checkpoints.newest() or "there is none yet"
         raise InputError(
             f"stopped at step {step:,}: the last {sums.skipped_in_a_row:,.0f} steps had no finite loss or gradient; "
-            f"last good checkpoint: {good}; start again to retry from it, or anew with a lower learning_rate or clip"
+            f"last good checkpoint: {good}; start again to retry from it, or start a new run with a lower "
+            "learning_rate or clip"
         )
 
 
 def evaluations_since_best(evaluations: list[dict[str, Any]]) -> int:
-    """How many evaluations have come after the best one; 0 where there are none."""
+    """The number of evaluations after the best one; 0 if there are none."""
     scores = [model_dirs.score(line) for line in evaluations]
     return len(scores) - 1 - scores.index(min(scores)) if scores else 0
 
 
 def next_stop(step: int, settings: TrainConfig) -> int:
-    """The step at which the host loop must return: after steps_per_loop, or before, where something is due."""
+    """The step at which the host loop must return: after steps_per_loop, or earlier if something is due."""
     periods = [period for period in (settings.log_steps, settings.save_steps, settings.eval_steps) if period]
     stops = [step - step % period + period for period in periods]
     stops += [stop for stop in settings.profile_steps if stop > step]

@@ -19,7 +19,7 @@ CURVES = {
     "optimizer": ("lr", "grad_norm", "param_norm", "update_ratio", "skipped"),
     "speed": ("tokens_per_sec", "mfu", "epoch"),
 }
-"""TensorBoard's groups of curves, and the fields of metrics.jsonl in each; the loss has a group of its own."""
+"""TensorBoard's groups of curves, and the fields of metrics.jsonl in each; the loss has its own group."""
 
 
 def bits_or_perplexity(loss: float, unit: str) -> tuple[str, float]:
@@ -37,7 +37,7 @@ class Metrics:
         unit: of the corpus.
         step: updates already made; lines of later steps, from a run that was killed after its last save, are dropped.
         config: a Config.
-        peak_tflops: the peak of all replicas together, for MFU; None: not known.
+        peak_tflops: peak TFLOP/s of all replicas together, for MFU; None: not known.
     """
 
     def __init__(self, model_dir: str, unit: str, step: int, config: Config, peak_tflops: float | None = None):
@@ -75,7 +75,7 @@ class Metrics:
         tokens_per_sec: float,
         epoch: float,
     ) -> None:
-        """Reports one window of training: means over its finite steps, NaN (null in JSON) if there was none."""
+        """Reports one log window: means over its finite steps, NaN (null in JSON) if there was none."""
         measured = {
             "step": step,
             "loss": loss,

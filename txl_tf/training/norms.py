@@ -13,13 +13,13 @@ from txl_tf.training.optimizer import Adam
 def make_norms(
     strategy: tf.distribute.Strategy, model: keras.Model, optimizer: Adam
 ) -> Callable[[], tuple[float, float]]:
-    """Makes a function that computes both norms. It reads all weights and moments: call it per log, not per step.
+    """Returns a function that computes both norms. It reads all weights and moments: do not call it in every step.
 
     Args:
         strategy, model, optimizer: of the training.
 
     Returns:
-        norms() -> (norm of the weights, norm of the last update divided by it), floats.
+        norms() -> (norm of the weights, norm of the last update / norm of the weights), floats.
     """
 
     def replica() -> tuple[tf.Tensor, tf.Tensor]:

@@ -1,4 +1,4 @@
-"""Adam and AdamW, with rates or gradients that depend on the depth: one pass over the weights."""
+"""Adam and AdamW, with rates or gradients that depend on the layer, in one pass over the weights."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ class Adam:
     with c = sqrt(1 - beta_2**t) / (1 - beta_1**t) in update t (from 1), so that epsilon is the paper's "epsilon hat";
     without bias correction c = 1, as in the official XLNet AdamWeightDecay and in BERT's.
 
-    Keras' own would sum the gradients a second time, since it knows no other moment to clip than before the sum. This
-    one also clips, and can leave a step out; with moments in the weights' dtype and no weight decay it is a single op
-    for each weight.
+    Keras' Adam would sum the gradients over replicas a second time, since it can clip only before that sum. This one
+    also clips, and can skip a step. With moments in the weights' dtype and no weight decay, the update of a weight is
+    one TensorFlow operation.
 
-    In bfloat16 moments take half the memory, and an update, whose time is that of its reads and writes, a third less.
-    They are rounded stochastically (`stochastic_round`). To the nearest, a velocity would never fall: what it loses in
-    a step, a thousandth, is less than half the distance of two neighbouring numbers.
+    In bfloat16 moments take half the memory, and an update takes a third less time, since reads and writes dominate it.
+    They are rounded stochastically (`stochastic_round`). With rounding to nearest v would never decrease: a step takes
+    away a thousandth of it, which is less than half the distance between neighbouring numbers.
 
-    iterations: int64 variable, the steps taken, skipped ones included: the schedule's and the data's position.
+    iterations: int64 variable, the number of steps, including skipped ones: the position in schedule and data.
 
     Args:
         schedule: step -> learning rate.
         variables: the model's trainable Keras variables. Call it in the strategy's scope.
         beta_1, beta_2, epsilon: as in the equations.
         bfloat16_moments: keep the moments in bfloat16, not in the variables' dtype.
-        bias_correction: make up for moments that begin at zero.
+        bias_correction: correct for moments that start at zero.
         rules: a WeightRule for each variable; None: no weight decay, and one rate for all.
     """
 
@@ -62,7 +62,7 @@ class Adam:
         self.bias_correction = bias_correction
         self.rules = [WeightRule() for _ in variables] if rules is None else rules
 
-        # No aggregation: each replica updates its own copies, the same as the others' since the gradients are.
+        # No aggregation: each replica updates its own copies, which stay equal because the gradients are equal.
         def moments() -> list[tf.Variable]:
             dtype = tf.bfloat16 if bfloat16_moments else variables[0].dtype
             zeros = [functools.partial(tf.zeros, variable.shape, dtype) for variable in variables]
@@ -76,11 +76,11 @@ class Adam:
 
         Args:
             gradients: of the variables, summed over replicas.
-            scale: what to multiply them with, to clip them.
-            good: bool; where False the gradients, finite or not, change nothing, and only `iterations` moves on.
+            scale: factor of the gradients, to clip them.
+            good: bool; if False the gradients, finite or not, change nothing, and only `iterations` increases.
         """
-        # By scalars alone, so that guarding costs no pass over the weights: with a scale of 0 the gradient counts as 0
-        # even where it is NaN, and with betas of 1 and a rate of 0 nothing moves, bit for bit.
+        # A bad step is skipped by scalars only, which needs no further pass over the weights: with scale 0 the gradient
+        # counts as 0 even where it is NaN, and with betas of 1 and a rate of 0 every value stays the same, bit for bit.
         dtype = gradients[0].dtype
         scale = tf.cast(tf.where(good, scale, 0), dtype)
         beta_1, beta_2 = (tf.where(good, tf.constant(beta, dtype), 1) for beta in self.betas)
@@ -109,9 +109,9 @@ class Adam:
         self.iterations.assign_add(1)
 
     def last_update(self) -> list[tf.Tensor]:
-        """How far the last step moved each variable, to be subtracted: a list of tensors, made from the moments.
+        """The last step's update of each variable, which was subtracted: a list of tensors, computed from the moments.
 
-        After a skipped step it is about how far the good one before moved them.
+        After a skipped step it is approximately the update of the last good step.
         """
         dtype = self.variables[0].dtype
         steps = tf.maximum(self.iterations, 1)
@@ -130,33 +130,33 @@ class Adam:
         return updates
 
     def by_path(self) -> dict[str, tf.Variable]:
-        """The variables for checkpoints, moments by their weights' Keras paths."""
+        """The variables for checkpoints; moments are named by the Keras paths of their weights."""
         named = {"iterations": self.iterations}
         for variable, momentum, velocity in zip(self.variables, self.momenta, self.velocities, strict=True):
             named |= {f"{variable.path}/momentum": momentum, f"{variable.path}/velocity": velocity}
         return named
 
     def _beta_powers(self, step: tf.Tensor, dtype: tf.DType) -> list[tf.Tensor]:
-        """Both betas to the power of the step (from 1), or 0, which stands for moments that need no correction."""
+        """Both betas to the power of the step (from 1), or 0 without bias correction."""
         if not self.bias_correction:
             return [tf.zeros([], dtype)] * 2
         return [tf.constant(beta, dtype) ** tf.cast(step, dtype) for beta in self.betas]
 
 
 def _times(scalar: tf.Tensor, multiplier: float) -> tf.Tensor:
-    """The product; nothing to compute where the multiplier, a number, is 1."""
+    """The product; no operation if the multiplier, a Python number, is 1."""
     return scalar if multiplier == 1 else scalar * multiplier
 
 
 def _bias_corrected(rate: tf.Tensor, beta1_power: tf.Tensor, beta2_power: tf.Tensor) -> tf.Tensor:
-    """The rate that makes up for moments which begin at zero."""
+    """The rate with the correction for moments that start at zero."""
     return rate * tf.sqrt(1 - beta2_power) / (1 - beta1_power)
 
 
 def update_in_one_op(
     variable: tf.Variable, momentum: tf.Variable, velocity: tf.Variable, gradient: tf.Tensor, **scalars: tf.Tensor
 ) -> None:
-    """Adam's update of one weight by TensorFlow's own op, in place; arguments as for `update_in_plain_ops`."""
+    """Adam's update of one weight by ResourceApplyAdam, in place; arguments as for `update_in_plain_ops`."""
     handles = {"var": variable.handle, "m": momentum.handle, "v": velocity.handle}
     tf.raw_ops.ResourceApplyAdam(**handles, grad=gradient, **scalars)
 
@@ -176,13 +176,13 @@ def update_in_plain_ops(
     weight_decay: float = 0.0,
     seed: tf.Tensor | None = None,
 ) -> None:
-    """The same update, which XLA fuses, with weight decay and with moments in bfloat16.
+    """The same update in several operations, which XLA fuses; allows weight decay and moments in bfloat16.
 
     Args:
         variable, momentum, velocity: the weight and its moments, all of one shape.
         gradient: of that shape, in the weight's dtype.
-        lr, beta1_power, beta2_power, beta1, beta2, epsilon: scalars of that dtype, named as ResourceApplyAdam's.
-        weight_decay: a number; an update takes away lr * weight_decay of the weight.
+        lr, beta1_power, beta2_power, beta1, beta2, epsilon: scalars of that dtype, with the names of ResourceApplyAdam.
+        weight_decay: a number; an update subtracts lr * weight_decay * weight.
         seed: int32 [2], of the rounding of moments in bfloat16; None: the moments have the weight's dtype.
     """
     weight, *moments = (tf.cast(tf.convert_to_tensor(each), gradient.dtype) for each in (variable, momentum, velocity))
@@ -190,7 +190,7 @@ def update_in_plain_ops(
     new_velocity = moments[1] + (gradient**2 - moments[1]) * (1 - beta2)
     update = _bias_corrected(lr, beta1_power, beta2_power) * new_momentum / (tf.sqrt(new_velocity) + epsilon)
     if weight_decay:
-        update += tf.math.multiply_no_nan(weight, lr * weight_decay)  # a rate of 0 leaves even an infinite weight alone
+        update += tf.math.multiply_no_nan(weight, lr * weight_decay)  # with a rate of 0 even an infinite weight stays
     variable.assign(weight - update)
     if seed is not None:
         bits = random_bits(tf.shape(gradient), seed)
@@ -201,7 +201,7 @@ def update_in_plain_ops(
 
 
 def stochastic_round(x: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
-    """x in bfloat16: one of its two neighbours there, each the likelier the nearer, so that the mean is x.
+    """x rounded at random to one of its two neighbours in bfloat16; the nearer is more probable, so that the mean is x.
 
     Args:
         x: finite, of any float dtype; taken as float32.

@@ -16,7 +16,7 @@ COLOURS = np.array(
         *((31, 158, 137), (53, 183, 121), (109, 205, 89), (180, 222, 44), (253, 231, 37)),
     ]
 )
-"""From dark to bright in steps that look equal: the viridis colour map at ten places."""
+"""The viridis colour map at ten points, from dark to bright; equal steps look equal."""
 
 
 def colour(values: np.ndarray) -> np.ndarray:
@@ -26,7 +26,7 @@ def colour(values: np.ndarray) -> np.ndarray:
 
 
 def stretch(values: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Resizes [rows, columns] to [height, width]; where several values fall on one pixel, the largest is taken."""
+    """Resizes [rows, columns] to [height, width]; a pixel that covers several values shows the largest."""
     for axis, size in enumerate((height, width)):
         starts = np.arange(size) * values.shape[axis] // size
         values = np.maximum.reduceat(values, starts, axis=axis)

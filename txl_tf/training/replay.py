@@ -1,7 +1,7 @@
-"""Runs one step of a finished or broken run again, and looks for the operation that made the first number not finite.
+"""Runs one step of a finished or broken run again, and finds the operation with the first result that is not finite.
 
-The step is the very same: the checkpoint before it has weights, moments and state; data and random numbers follow from
-the step and the lane, on any number of replicas. So what happened on many cores is found on one.
+The repeated step is identical: the checkpoint before it has weights, moments and state, and data and random numbers
+follow from the step and the lane, on any number of replicas. So a failure on many cores can be found on one.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ STEPS_PER_CALL = 20  # between progress reports
 
 
 class Replayed(typing.NamedTuple):
-    """What a step did.
+    """The result of a repeated step.
 
     step: its number, from 1.
     loss: nats per target.
     grad_norm: of the gradients before clipping.
     activation: the first one that is not finite; None: all are.
     variables: paths of the variables whose gradients are not finite.
-    operation: the first operation whose result is not finite, and where the code calls it; None: there is none.
+    operation: the first operation whose result is not finite, and the line that calls it; None: there is none.
     """
 
     step: int
@@ -56,21 +56,21 @@ def replay(
 ) -> Replayed:
     """Runs step number `step`, from 1, of the run in model_dir again, on one device; changes no file.
 
-    It begins at the newest checkpoint before that step, or at the run's first step where there is none, and takes the
-    steps between.
+    It starts at the newest checkpoint before that step, or at the run's first step if there is none, and runs the steps
+    between.
 
     Args:
-        config: the run's Config; accumulate_steps may be another, for less memory.
+        config: the run's Config; accumulate_steps may differ from the run's, to need less memory.
         corpus: the run's Corpus.
         model_dir: of the run.
-        step: which.
-        progress: called with (steps taken, steps to take) from time to time.
+        step: its number.
+        progress: called with (steps done, steps to do) from time to time.
 
     Raises:
         InputError: there is no such step, or a checkpoint cannot be read.
     """
     if not 1 <= step <= config.train.train_steps:
-        raise InputError(f"--step={step} is no step of this run: give 1 to {config.train.train_steps}")
+        raise InputError(f"--step={step} is not a step of this run: give 1 to {config.train.train_steps}")
     strategy = distribute.make_strategy("one_device")
     task = families.task_of(config)
     with strategy.scope():
@@ -125,7 +125,7 @@ def replay(
 def first_bad_operation(function: Callable[[], object]) -> str | None:
     """The first operation of function() whose result is not finite, and the line of txl_tf that calls it; None: none.
 
-    It runs operation by operation, each result checked, forward and backward.
+    It runs the function operation by operation, forward and backward, and checks each result.
     """
     tf.debugging.enable_check_numerics(stack_height_limit=60)
     try:

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: linear warmup, then a cosine or a line down to min_lr_ratio."""
+"""Learning-rate schedules: linear warmup, then cosine or linear decay to min_lr_ratio."""
 
 import math
 import typing
@@ -10,12 +10,12 @@ from txl_tf.config import TrainConfig
 
 
 class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """Learning rate of update `step` (from 0): linear from 0 to the peak, then down to a share of it.
+    """Learning rate of update `step` (from 0): linear from 0 to the peak, then decay to a fraction of the peak.
 
     step < W:  peak * step / W
     else:      peak * (r + (1 - r) * remaining((step - W) / (S - W)))
 
-    with W warmup steps, S steps in all, r the final ratio. Subclasses give `remaining`, which falls from 1 to 0.
+    with W warmup steps, S steps in total, r the final ratio. Subclasses define `remaining`, which falls from 1 to 0.
 
     Args:
         config: a TrainConfig.
@@ -37,16 +37,16 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         return self.peak * tf.where(step < self.warmup_steps, warmup, decayed)
 
     def remaining(self, progress: tf.Tensor) -> tf.Tensor:
-        """The share of the way down that is still ahead: 1 at progress 0, and 0 at progress 1."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how its rate falls")
+        """The part of the decay that remains: 1 at progress 0, and 0 at progress 1."""
+        raise NotImplementedError(f"{type(self).__name__} does not define `remaining`")
 
     def get_config(self) -> dict[str, typing.Any]:
-        """The schedule's numbers."""
+        """The numbers that define the schedule."""
         return dict(vars(self))
 
 
 class WarmupCosine(WarmupSchedule):
-    """Down by half a cosine (official Transformer-XL, tf/train.py)."""
+    """Decay by half a cosine (official Transformer-XL, tf/train.py)."""
 
     def remaining(self, progress: tf.Tensor) -> tf.Tensor:
         """(1 + cos(pi * progress)) / 2."""
@@ -54,7 +54,7 @@ class WarmupCosine(WarmupSchedule):
 
 
 class WarmupLinear(WarmupSchedule):
-    """Down by a line (official XLNet, model_utils.py; the paper's choice)."""
+    """Linear decay (official XLNet, model_utils.py, and the XLNet paper)."""
 
     def remaining(self, progress: tf.Tensor) -> tf.Tensor:
         """1 - progress."""

@@ -1,4 +1,4 @@
-"""The training step, and the host loop that carries the state from step to step on the device."""
+"""The training step, and the host loop that passes the state from step to step on the device."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from txl_tf.training.optimizer import Adam
 
 
 class Sums(typing.NamedTuple):
-    """What the host loop adds up from step to step; it carries them stacked, as a float64 [4].
+    """Sums over steps, computed by the host loop, which passes them on as one float64 [4].
 
-    loss: over the good steps of a log window, in nats per target.
-    grad_norm: of the gradients before clipping, over the same steps.
-    skipped: the window's other steps, whose loss or gradient was not finite.
-    skipped_in_a_row: the steps skipped since the last good one, in this window and before it.
+    loss: sum over the good steps of a log window, in nats per target.
+    grad_norm: sum of the gradients' norms before clipping, over the same steps.
+    skipped: number of the window's other steps, whose loss or gradient was not finite.
+    skipped_in_a_row: number of steps skipped since the last good one, in this window and before it.
     """
 
     loss: float = 0.0
@@ -32,11 +32,11 @@ class Sums(typing.NamedTuple):
     skipped_in_a_row: float = 0.0
 
     def stacked(self) -> tf.Tensor:
-        """As the host loop carries them."""
+        """The sums as one float64 [4], for the host loop."""
         return tf.stack([tf.convert_to_tensor(value, tf.float64) for value in self])
 
     def with_step(self, loss: tf.Tensor, norm: tf.Tensor) -> Sums:
-        """With one more step, of this loss and norm: scalar tensors."""
+        """The sums with one more step, given its loss and norm, scalar tensors."""
         good = is_good(loss, norm)
         bad = 1 - tf.cast(good, loss.dtype)
         return Sums(
@@ -47,18 +47,18 @@ class Sums(typing.NamedTuple):
         )
 
     def means(self, steps: int) -> tuple[float, float]:
-        """Mean loss and gradient norm of a window of so many steps: NaN if none was good."""
+        """Mean loss and gradient norm of a window of `steps` steps; NaN if no step was good."""
         good = steps - self.skipped
         return (self.loss / good, self.grad_norm / good) if good else (math.nan, math.nan)
 
 
 def is_good(loss: tf.Tensor, norm: tf.Tensor) -> tf.Tensor:
-    """Whether a step counts: loss and gradient norm, over all replicas and so alike on each, are finite."""
+    """Whether loss and gradient norm are finite. Both are over all replicas, so every replica gets the same answer."""
     return tf.math.is_finite(loss) & tf.math.is_finite(norm)
 
 
 class Finite(typing.NamedTuple):
-    """What is finite in a step, over all replicas.
+    """Which values of a step are finite, over all replicas.
 
     activations: bool [W], each of the objective's `activations`.
     variables: bool [V], the gradient of each trainable variable.
@@ -69,14 +69,14 @@ class Finite(typing.NamedTuple):
 
 
 class BadStep(typing.NamedTuple):
-    """The first step of a host loop that was skipped: its place in the loop, from 0, or -1; and what was finite."""
+    """The first skipped step of a host loop: its index in the loop, or -1 if there is none, and its Finite."""
 
     place: tf.Tensor
     finite: Finite
 
 
 class StepResult(typing.NamedTuple):
-    """What `train_step` returns.
+    """The result of `train_step`.
 
     loss: nats per target, the mean over the global batch.
     norm: of the gradients before clipping.
@@ -102,21 +102,21 @@ def train_step(
 ) -> StepResult:
     """One update on one replica; runs inside `strategy.run`.
 
-    Losses, weights and gradients are sums over targets, added up over replicas, and divided once: the loss is the mean
-    over the targets of the whole batch, and the gradient's mean is clipped. A step that is not good (`is_good`) leaves
-    weights, moments and averages as they are and returns the initial state, since the state may be what was wrong; it
-    counts as a step all the same. What is random in a lane follows from the run's seed, the step and the number of the
-    lane in the global batch: it does not depend on the number of replicas, and a resumed run has it as the
-    uninterrupted one.
+    Losses, weights and gradients are sums over targets. They are summed over replicas and divided once: the loss is the
+    mean over the targets of the whole batch, and the gradient of that mean is clipped. A step that is not good
+    (`is_good`) is skipped: weights, moments and averages do not change, and the initial state is returned, since the
+    state may be the cause. A skipped step counts as a step. All random numbers of a lane follow from the run's seed,
+    the step and the number of the lane in the global batch: they do not depend on the number of replicas, and are the
+    same in a resumed run.
 
     Args:
-        objective: what is learned.
+        objective: an Objective.
         optimizer: an Adam.
         config: a TrainConfig, for clip and accumulate_steps.
-        seed: int32 [2], the run's.
-        batch, state: this replica's.
-        average: a WeightAverage to keep up to date.
-        replica: the replica's context; None: the present one.
+        seed: int32 [2], of the run.
+        batch, state: of this replica.
+        average: a WeightAverage, which is updated.
+        replica: the replica's context; None: the current one.
     """
     replica = replica or tf.distribute.get_replica_context()
     lanes = tf.nest.flatten(batch)[0].shape[0]
@@ -143,7 +143,7 @@ class LossSums(typing.NamedTuple):
     """Sums over the lanes that were read.
 
     total, weight: of the objective's Loss.
-    bad: float [W], in how many groups of lanes each of the objective's activations was not finite.
+    bad: float [W], for each of the objective's activations, the number of groups of lanes in which it was not finite.
     gradients: of the total, for each trainable variable.
     """
 
@@ -163,14 +163,14 @@ def loss_and_gradients(
 ) -> tuple[LossSums, State]:
     """The sums of these lanes, and their new state.
 
-    With accumulate_steps = A the lanes are read in A groups, one after the other: nothing changes, but only one group's
-    activations are alive at a time.
+    With accumulate_steps = A the lanes are read in A groups, one after the other. The result is the same, but memory
+    holds the activations of only one group at a time.
 
     Args:
-        objective: what is learned.
+        objective: an Objective.
         variables: the trainable Keras variables.
         config: a TrainConfig, for accumulate_steps.
-        seed: the run's int32 [2], the updates made, and the number of the first of these lanes in the global batch.
+        seed: the run's seed int32 [2], the number of updates made, and the first lane's number in the global batch.
         batch, state: nests of [lanes, ..].
     """
     run_seed, step, first_lane = seed
@@ -225,13 +225,13 @@ def make_host_loop(
     average: WeightAverage | None = None,
     compute_dtype: str = "float32",
 ) -> HostLoop:
-    """A function that takes n steps in one call, with the state as per-replica values.
+    """Returns a function that runs n steps in one call, with the state as per-replica values.
 
     Args:
         strategy, objective, optimizer: of the run.
         config: a TrainConfig.
         average: a WeightAverage, or None.
-        compute_dtype: of the model, which decides whether XLA compiles the step on a CPU.
+        compute_dtype: of the model; on a CPU it decides whether XLA compiles the step.
 
     Returns:
         loop(iterator, state, sums, n) -> (state, sums, bad), where `sums` is a stacked Sums, `bad` the loop's first
@@ -246,7 +246,7 @@ def make_host_loop(
         replica_step = tf.function(replica_step, jit_compile=True)
 
     def first_of(value: Any) -> tf.Tensor:
-        return strategy.experimental_local_results(value)[0]  # it is the same on every replica
+        return strategy.experimental_local_results(value)[0]  # the value is the same on every replica
 
     @tf.function
     def host_loop(iterator: Any, state: State, sums: tf.Tensor, n: tf.Tensor) -> tuple[State, tf.Tensor, BadStep]:

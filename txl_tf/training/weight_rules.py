@@ -1,6 +1,6 @@
-"""What the optimizer does to each weight beside Adam's update: weight decay, and rates that depend on the depth.
+"""Rules for the update of each weight, in addition to Adam's: weight decay, and rates that depend on the layer.
 
-The rules know a weight by its Keras path alone, such as "xlnet/layer_3/feed_forward/inner/kernel".
+The rules depend only on the Keras path of a weight, such as "xlnet/layer_3/feed_forward/inner/kernel".
 """
 
 import re
@@ -13,15 +13,15 @@ _LAYER = re.compile(r"(?:^|/)layer_(\d+)/")
 _BELOW_THE_LAYERS = re.compile(r"(?:^|/)(?:\w+_)?embedding(?:/|$)")
 _BIAS_OR_NORM = re.compile(r"(?:\w+_)?bias(?:_\d+)?|gamma|beta")
 _QUERY_BIASES = {"content_bias", "position_bias", "segment_bias"}  # the official r_w_bias, r_r_bias, r_s_bias
-_OUTSIDE_THE_OFFICIAL_LAYER = _QUERY_BIASES | {"segment_table"}  # each one tensor there, for all layers
+_OUTSIDE_THE_OFFICIAL_LAYER = _QUERY_BIASES | {"segment_table"}  # in the official code one tensor each, for all layers
 
 
 class WeightRule(typing.NamedTuple):
-    """How one weight is treated.
+    """The rule of one weight.
 
-    weight_decay: the share of the weight that an update takes away, per unit of the learning rate.
-    rate: what the learning rate is multiplied with, weight decay included.
-    gradient: what the clipped gradient is multiplied with.
+    weight_decay: the fraction of the weight that an update subtracts, per unit of the learning rate.
+    rate: factor of the learning rate, also for weight decay.
+    gradient: factor of the clipped gradient.
     """
 
     weight_decay: float = 0.0
@@ -34,7 +34,7 @@ def weight_rules(config: TrainConfig, paths: Sequence[str]) -> list[WeightRule]:
 
     Args:
         config: a TrainConfig, for weight_decay, layer_decay and layer_decay_of.
-        paths: the Keras paths of all its trainable weights; the largest layer_i among them tells the number of layers.
+        paths: the Keras paths of all its trainable weights; the largest layer_i among them gives the number of layers.
     """
     n_layer = 1 + max((int(match.group(1)) for match in map(_LAYER.search, paths) if match), default=-1)
     return [
@@ -47,25 +47,25 @@ def weight_rules(config: TrainConfig, paths: Sequence[str]) -> list[WeightRule]:
 
 
 def is_decayed(path: str) -> bool:
-    """Whether weight decay applies to the weight: to matrices and vectors of them, not to biases and layer norms.
+    """Whether weight decay applies to the weight: to all weights except biases and layer norms.
 
-    As in the official XLNet code, the biases that attention adds to its queries (content_bias, position_bias and
-    segment_bias) count as matrices: they are multiplied with keys, not added to the output.
+    As in the official XLNet code, it also applies to the biases that attention adds to its queries (content_bias,
+    position_bias and segment_bias): they are multiplied with keys, not added to the output.
     """
     name = path.rsplit("/", 1)[-1]
     return name in _QUERY_BIASES or not _BIAS_OR_NORM.fullmatch(name)
 
 
 def depth_multiplier(path: str, n_layer: int, layer_decay: float, of: str) -> float:
-    """Layer-wise decay: what a weight's learning rate or gradient is multiplied with, in a model of N layers.
+    """Layer-wise decay: the factor of a weight's learning rate or gradient, in a model of N layers.
 
-    of="rate" is what the XLNet paper says, for learning rates: layer_decay**(N-1-l) for layer l, so that the top layer
-    has 1; layer_decay**N for embeddings, which lie below layer 0; 1 for the softmax and other heads, and for biases
-    that all layers share, the top one included.
+    of="rate" follows the XLNet paper and is for learning rates: layer_decay**(N-1-l) for layer l, so that the top layer
+    has 1; layer_decay**N for embeddings, which are below layer 0; 1 for the softmax and other heads, and for biases
+    that all layers share, since the top layer uses them, too.
 
-    of="gradient" is what the official XLNet code does, to gradients: layer_decay**(N-1-l) for the weights that are in
-    layer l there; 1 for all others. Those are the embeddings, the heads, and attention's query biases and segment
-    tables, which that code keeps outside its layers.
+    of="gradient" follows the official XLNet code and is for gradients: layer_decay**(N-1-l) for weights that this code
+    has in layer l; 1 for all others. The others are the embeddings, the heads, and attention's query biases and segment
+    tables, which the official code has outside its layers.
 
     Args:
         path: the weight's Keras path.

@@ -1,7 +1,7 @@
-"""The decoder as inference runs it: projected keys, values and positions are kept instead of hidden states.
+"""The decoder for inference: it keeps projected keys, values and positions instead of hidden states.
 
-With fixed weights the result is that of the model with mems, while the cost per token falls from O(M D^2) to O(M D):
-nothing is projected twice. Shapes: B batch, T segment, M memory, C >= M + T_max slots, H heads, d = d_head.
+With fixed weights the result is the same as with mems, but the cost per token falls from O(M D^2) to O(M D), since
+each state is projected only once. Shapes: B batch, T segment, M memory, C >= M + T_max slots, H heads, d = d_head.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from txl_tf.models.transformer_xl.model import TransformerXL
 
 
 class Cache(typing.NamedTuple):
-    """What the decoder remembers of a batch of texts: a value, passed in and handed back.
+    """The decoder's memory of a batch of texts: a value that is passed in and returned.
 
     keys, values: tuples of N tensors [B, H, C, d]: one ring per layer.
     start: int32 scalar, the slot of every ring where the next token goes.
-    length: int32 [B], tokens read of each text so far, so that texts of different age can share a batch.
+    length: int32 [B], tokens read so far of each text, so that texts of different lengths can share a batch.
     """
 
     keys: tuple[tf.Tensor, ...]
@@ -43,10 +43,10 @@ class CachedDecoder(tf.Module):
     Args:
         model: a TransformerXL. After its weights change call `refresh`.
         reach: a Reach.
-        max_segment: the longest segment that is read at once.
-        whole_segments: all have that length, which makes them cheaper to keep.
-        keep_weights: whether to keep each layer's `kernels` and the softmax's `clusters`, too, in the compute dtype:
-            memory for the time that making them takes in each call.
+        max_segment: the length of the longest segment that is read at once.
+        whole_segments: whether all segments have that length, which makes writing the ring cheaper.
+        keep_weights: whether to keep each layer's `kernels()` and the softmax's `clusters()`, too, in the compute
+            dtype: this needs memory, but saves the time to compute them in each call.
 
     Raises:
         InputError: the model's attn_type is not transformer_xl.
@@ -64,22 +64,23 @@ class CachedDecoder(tf.Module):
         if not model.attention.cacheable:
             raise InputError(
                 f"attn_type={model.config.attn_type} cannot generate, score text or be exported: the cache of "
-                "projected keys is for transformer_xl alone; scripts/evaluate.py takes all"
+                "projected keys works only with transformer_xl; scripts/evaluate.py works with all"
             )
         self.model = model
         self.reach = reach
         self.max_segment = max_segment
         self.slots = reach.mem_len + max_segment
-        if model.compute_dtype == "bfloat16":  # whole tiles, for `position_scores`; the mask hides what is too old
+        if model.compute_dtype == "bfloat16":  # whole tiles, for `position_scores`; the mask hides older keys
             self.slots = -(-self.slots // TILE) * TILE
-        # Blocks of 32 slots: on a TPU smaller ones are many writes, larger ones have the ring copied to another layout.
+        # Blocks of 32 slots: on a TPU smaller blocks need many writes, larger ones a copy of the ring to another layout
+        # in memory.
         self._block = math.gcd(32, max_segment, self.slots) if whole_segments else 1
         self.kept = tf.nest.map_structure(
             lambda made: made if made is None else tf.Variable(made, trainable=False), self._make_kept(keep_weights)
         )
 
     def refresh(self) -> None:
-        """Makes what is kept of the model's weights anew, from those of now."""
+        """Computes the kept tensors again from the model's current weights."""
         made = self._make_kept(bool(self.kept.kernels))
         tf.nest.map_structure(lambda kept, made: kept is None or kept.assign(made), self.kept, made)
 
@@ -91,7 +92,7 @@ class CachedDecoder(tf.Module):
         return Cache(keys, values, start=tf.constant(0), length=tf.zeros([batch_size], tf.int32))
 
     def kernels(self) -> list[tuple]:
-        """Each layer's `kernels`, for a loop to make before it begins."""
+        """Each layer's `kernels()`, to be computed once before a loop."""
         return tf.nest.map_structure(tf.convert_to_tensor, self.kept.kernels or self._make_kernels())
 
     def cache_spec(self) -> Cache:
@@ -105,9 +106,9 @@ class CachedDecoder(tf.Module):
         """Reads a segment.
 
         Args:
-            tokens: int32 [B, T], T static and at most max_segment (with whole_segments: always that).
-            cache: the Cache of what was before.
-            kernels: what `kernels` makes; None: made here.
+            tokens: int32 [B, T], T static and at most max_segment (with whole_segments: equal to it).
+            cache: the Cache of the tokens before.
+            kernels: the result of `kernels()`; None: computed here.
 
         Returns:
             hidden [B, T, D], for `model.log_prob` and `model.nll`, and the new Cache.
@@ -116,7 +117,7 @@ class CachedDecoder(tf.Module):
         if self.reach.mem_init == "empty":
             filled = tf.minimum(cache.length, self.reach.mem_len)
         else:
-            filled = tf.fill([1], self.reach.mem_len)  # hides slots beyond M; zero vectors are visible
+            filled = tf.fill([1], self.reach.mem_len)  # hides slots older than M; zero vectors are visible
         mask = visible_keys(t_len, self.slots - t_len, self.reach.window, filled)
         hidden = self.model.embedding(tokens)
         rings = [KeyValueRing(*ring, cache.start) for ring in zip(cache.keys, cache.values, strict=True)]
@@ -137,7 +138,7 @@ class CachedDecoder(tf.Module):
         return self.model.nll(hidden, targets, self.kept.clusters or None)
 
     def _make_kept(self, keep_weights: bool) -> _Kept:
-        """What is kept of the model's weights, in the compute dtype."""
+        """The tensors computed from the model's weights, in the compute dtype."""
         if not keep_weights:
             return _Kept(self._project_positions())
         clusters = self.model.softmax.clusters(self.model.embedding)
@@ -155,7 +156,7 @@ class CachedDecoder(tf.Module):
         return self._in_compute_dtype(projected)
 
     def _in_compute_dtype(self, weights: Any) -> Any:
-        """Lists and tuples of tensors, cast, but for vectors: a bias is small, and added to float32."""
+        """Casts lists and tuples of tensors, except vectors: a bias is small, and is added to float32 logits."""
 
         def cast(weight: tf.Tensor | None) -> tf.Tensor | None:
             return weight if weight is None or len(weight.shape) < 2 else tf.cast(weight, self.model.compute_dtype)
@@ -164,7 +165,7 @@ class CachedDecoder(tf.Module):
 
 
 class _Kept(typing.NamedTuple):
-    """What a CachedDecoder makes of the model's weights once: see there."""
+    """Tensors that a CachedDecoder computes once from the model's weights."""
 
     positions: list
     kernels: Sequence[tuple] = ()

@@ -22,7 +22,7 @@ from txl_tf.config import (
 
 @dataclasses.dataclass(frozen=True)
 class TransformerXLConfig:
-    """The architecture. All but the last group fixes the weights; the last says how far attention reaches."""
+    """The architecture. The settings from mem_len on define how far attention reaches; the weights fit any of them."""
 
     vocab_size: int = setting(256, "number of tokens in the vocabulary, V; taken from the data when training")
     n_layer: int = setting(12, "number of decoder layers, N")
@@ -33,24 +33,25 @@ class TransformerXLConfig:
     d_inner: int = setting(2048, "width of the feed-forward block's hidden layer")
     attn_type: str = setting(
         "transformer_xl",
-        "how attention learns of positions, official numbers in brackets: the paper's relative encoding [0], 'shaw' "
-        "learned relative keys [1], 'vaswani' sinusoids added to the input [2], 'alrfou' vectors learned per layer and "
-        "added to its input [3]",
+        "positions in attention, with the official numbers: 'transformer_xl' the paper's relative encoding (0), 'shaw' "
+        "learned relative keys (1), 'vaswani' sinusoids added to the input (2), 'alrfou' vectors learned per layer and "
+        "added to its input (3)",
         choices=("transformer_xl", "shaw", "vaswani", "alrfou"),
     )
     max_klen: int = setting(
         1024,
-        "positions that shaw and alrfou tell apart, officially tgt_len + mem_len of training; farther ones are alike",
+        "number of positions with their own vector in shaw and alrfou (official code: tgt_len + mem_len of training); "
+        "farther positions share the last vector",
     )
     untie_r: bool = setting(False, "a global content and position bias (u, v) for each layer instead of one for all")
     cutoffs: tuple[int, ...] = setting((), "ids at which the clusters of the adaptive softmax end; empty: full softmax")
-    div_val: int = setting(1, "divide the embedding width by this from cluster to cluster")
+    div_val: int = setting(1, "each cluster's embedding width is that of the previous cluster divided by this")
     tie_weight: bool = setting(True, "softmax and embedding share their tables")
     proj_share_all_but_first: bool = setting(False, "softmax and embedding share projections of all tail clusters")
-    proj_same_dim: bool = setting(True, "project clusters that have the model's width, too")
-    activation: str = setting("relu", "of the feed-forward block", choices=("relu", "gelu"))
+    proj_same_dim: bool = setting(True, "with div_val > 1, also project clusters that already have width d_model")
+    activation: str = setting("relu", "activation of the feed-forward block", choices=("relu", "gelu"))
     pre_lnorm: bool = setting(
-        False, "normalise what the sublayers read instead of their sums; as officially, none follows the last layer"
+        False, "normalise the inputs of sublayers, not the sums after them; as in the official code, no final norm"
     )
     layer_norm_epsilon: float = setting(1e-5, "added to the variance in layer norm")
     init_std: float = setting(0.02, "standard deviation of initial weights")
@@ -61,18 +62,18 @@ class TransformerXLConfig:
     remat: bool = setting(
         False, "keep only each layer's input for the backward pass and compute the rest again: less memory, same result"
     )
-    dropout: float = setting(0.1, "dropout of embeddings, positions, sublayer outputs and feed-forward")
+    dropout: float = setting(0.1, "dropout rate of embeddings, positions, sublayer outputs and feed-forward")
     dropout_type: str = setting(
         "standard",
-        "'variational': one mask for all positions, as AWD-LSTM and the paper's PTB result (not for dropatt)",
+        "'variational': one mask for all positions, as in AWD-LSTM and the paper's PTB result (not for dropatt)",
         choices=("standard", "variational"),
     )
-    dropemb: float = setting(0.0, "dropout of whole words of the vocabulary at the input, as in AWD-LSTM")
-    dropatt: float = setting(0.0, "dropout of attention probabilities")
+    dropemb: float = setting(0.0, "dropout rate of whole words of the vocabulary at the input, as in AWD-LSTM")
+    dropatt: float = setting(0.0, "dropout rate of attention probabilities")
 
     mem_len: int = setting(512, "memory slots per layer, M")
-    clamp_len: int = setting(-1, "distances beyond this one look alike; <= 0: all are told apart")
-    same_length: bool = setting(False, "every query sees equally many keys, instead of all that are there")
+    clamp_len: int = setting(-1, "larger distances are treated as this one; <= 0: no limit")
+    same_length: bool = setting(False, "every query sees the same number of keys, instead of all keys before it")
     same_length_window: str = setting(
         "tf", "keys a query sees with same_length: 'tf' mem_len + 1, 'pytorch' mem_len", choices=("tf", "pytorch")
     )
@@ -84,7 +85,7 @@ class TransformerXLConfig:
     )
 
     def __post_init__(self) -> None:
-        """Refuses sizes that make no model."""
+        """Refuses sizes with which no model can be built."""
         require_choices(self)
         require_at_least(self, 1, "vocab_size", "n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner")
         require_at_least(self, 1, "div_val", "max_klen")
@@ -102,15 +103,15 @@ class TransformerXLConfig:
 
     @property
     def reach(self) -> Reach:
-        """The settings that say how far attention reaches."""
+        """The settings that define how far attention reaches."""
         return Reach(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Reach)})
 
 
 @dataclasses.dataclass(frozen=True)
 class Reach:
-    """How far attention reaches: all of it may differ between training and evaluation with the same weights.
+    """How far attention reaches. All fields may differ between training and evaluation with the same weights.
 
-    The fields are those of `TransformerXLConfig`, where they are described.
+    `TransformerXLConfig` has the same fields and describes them.
     """
 
     mem_len: int
@@ -121,20 +122,20 @@ class Reach:
 
     @property
     def window(self) -> int | None:
-        """The number of keys a query sees, itself included, or None where it sees all of the past."""
+        """The number of keys a query sees, itself included, or None if it sees all of the past."""
         return self.mem_len + (self.same_length_window == "tf") if self.same_length else None
 
 
 @dataclasses.dataclass(frozen=True)
 class EvalConfig:
-    """How far attention reaches in evaluation, usually farther than in training; the weights are the same."""
+    """Settings of evaluation. Attention usually reaches farther than in training, with the same weights."""
 
-    batch_size: int = setting(10, "lanes the split is cut into")
+    batch_size: int = setting(10, "number of lanes, the contiguous parts of the split that are read together")
     tgt_len: int = setting(80, "tokens per segment")
     mem_len: int = setting(2100, "memory slots per layer")
-    clamp_len: int = setting(820, "distances beyond this one look alike; <= 0: all are told apart")
-    same_length: bool = setting(True, "every query sees equally many keys")
-    jit_compile: bool = setting(True, "compile evaluation with XLA on one CPU or GPU (a TPU always compiles)")
+    clamp_len: int = setting(820, "larger distances are treated as this one; <= 0: no limit")
+    same_length: bool = setting(True, "every query sees the same number of keys")
+    jit_compile: bool = setting(True, "compile evaluation with XLA on one CPU or GPU (on a TPU it is always compiled)")
 
     def __post_init__(self) -> None:
         """Refuses empty batches."""
@@ -164,7 +165,7 @@ class TransformerXLRunConfig(Config):
 
     @classmethod
     def from_groups(cls, groups: Mapping[str, Any], where: str) -> TransformerXLRunConfig:
-        """As for every Config; also from the groups of format 1."""
+        """As for `Config.from_groups`; also accepts the groups of format 1."""
         train = groups.get("train")
         if isinstance(train, Mapping) and "loss_positions" in train:
             rest = {name: value for name, value in train.items() if name != "loss_positions"}
@@ -172,7 +173,7 @@ class TransformerXLRunConfig(Config):
         return super().from_groups(groups, where)
 
     def for_evaluation(self, **overrides: Any) -> tuple[EvalConfig, Reach]:
-        """How to evaluate, with `overrides` of EvalConfig fields or mem_init (None: keep)."""
+        """The settings of evaluation; `overrides` replace EvalConfig fields or mem_init (None: unchanged)."""
         given = {name: value for name, value in overrides.items() if value is not None}
         mem_init = given.pop("mem_init", self.model.mem_init)
         evaluation = update(self.eval, given)

@@ -1,4 +1,4 @@
-"""How many floating-point operations a training step needs, from which MFU is computed."""
+"""The number of floating-point operations of a training step, from which MFU is computed."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from txl_tf.models.transformer_xl.config import TransformerXLConfig
 def training_flops(config: TransformerXLConfig, batch_size: int, tgt_len: int, scored: int | None = None) -> int:
     """Multiplications and additions of the matmuls of one training step, forward and backward.
 
-    Counted from the sizes alone: what the model needs, not what a program spends on it. Recomputation (`remat`),
-    padding and gradients that nobody uses do not count; of a query's K = M + T keys all count, also those in its
-    future that a mask hides, as in the usual definition of MFU (Chowdhery et al. 2022, arXiv 2204.02311, appendix B).
+    Computed from the sizes only: the operations that the model needs, not those that a program executes.
+    Recomputation (`remat`), padding and unused gradients do not count. All K = M + T keys of a query count, including
+    future keys that a mask hides, as in the usual definition of MFU (Chowdhery et al. 2022, arXiv 2204.02311,
+    appendix B).
 
-    A matmul [a, b] x [b, c] takes 2 a b c forward, and as much again backward for each of its two gradients: 3 times
-    in all. Nothing flows back into the sinusoids, nor into the memory unless the layer norm of pre-LN or alrfou's
-    vectors stand between: 2 times. With E = H d_head, per layer:
+    A matmul [a, b] x [b, c] takes 2 a b c forward, and as much again backward for each of its two gradients: a factor
+    of 3. No gradient flows into the sinusoids. None flows into the memory either, unless the layer norm of pre-LN or
+    alrfou's vectors are applied to it. There the factor is 2. With E = H d_head, per layer:
 
         query, key, value, output          3 * 2 B T 4 D E
         feed-forward                       3 * 2 B T 2 D d_inner
@@ -30,13 +31,13 @@ def training_flops(config: TransformerXLConfig, batch_size: int, tgt_len: int, s
         their projection                   3 * 2 B scored D d_embed         (where there is one)
         the embedding's projection         3 * 2 B T D d_embed              (where there is one)
 
-    With cutoffs every token counts as one of the head: the tails, which few tokens reach, add a few per cent.
+    With cutoffs every token counts as a token of the head; the tails, which have few tokens, would add a few per cent.
 
     Args:
         config: a TransformerXLConfig.
         batch_size: B, over all replicas.
         tgt_len: T.
-        scored: targets of a segment that are learned from; None: all T.
+        scored: number of targets of a segment that count in the loss; None: all T.
 
     Returns:
         int.

@@ -85,12 +85,12 @@ class TransformerXL(keras.Model):
 
     @property
     def attention(self) -> MemoryAttention:
-        """The first layer's attention, which tells what is common to all: positions, and whether it can be cached."""
+        """The first layer's attention, for properties that all layers share: positions, and whether it is cacheable."""
         return self.decoder_layers[0].attention
 
     @property
     def activations(self) -> tuple[str, ...]:
-        """The names that `watch` is given, in order."""
+        """The names that `watch` is called with, in order."""
         return ("embedding", *(layer.name for layer in self.decoder_layers))
 
     def initial_mems(self, batch_size: int | tf.Tensor, reach: Reach | None = None) -> Mems:
@@ -115,7 +115,7 @@ class TransformerXL(keras.Model):
         watch: Watch | None = None,
         look: Look | None = None,
     ) -> tuple[tf.Tensor, Mems]:
-        """Reads a segment in the light of the memory.
+        """Reads a segment with the memory of earlier segments.
 
         Args:
             tokens: int32 [B, T], T static.
@@ -123,7 +123,7 @@ class TransformerXL(keras.Model):
             reach: a Reach; None: the config's. Its mem_len is that of `mems`.
             seed: Seeds or int32 [2], of this call's dropout; None: drawn from TensorFlow's global generator.
             training: whether to drop.
-            watch, look: as for `run_stack`; watch is also given the embedded segment.
+            watch, look: as for `run_stack`; watch is also called with the embedded segment.
 
         Returns:
             hidden [B, T, D], for `nll` or `log_prob`, and the new Mems; no gradient flows into either Mems.
@@ -168,7 +168,7 @@ class TransformerXL(keras.Model):
         return dropout(hidden, rate, output_seed, shared_axis), new_mems
 
     def attention_probabilities(self, tokens: tf.Tensor, mems: Mems, reach: Reach | None = None) -> tf.Tensor:
-        """Where a segment's queries look: [B, N, H, T, K] in the dtype of the weights; arguments as for `call`."""
+        """Attention probabilities [B, N, H, T, K] in the dtype of the weights; arguments as for `call`."""
         layers: list[tf.Tensor] = []
         self(tokens, mems, reach=reach, look=lambda _, probabilities: layers.append(probabilities))
         return tf.stack(layers, axis=1)
@@ -176,10 +176,10 @@ class TransformerXL(keras.Model):
     def nll(self, hidden: tf.Tensor, targets: tf.Tensor, clusters: list[Cluster] | None = None) -> tf.Tensor:
         """Negative log-likelihood of targets [B, T] given hidden [B, T, D]: float32 [B, T], in nats.
 
-        Where the target is -1 there is nothing to score: 0, with no gradient. clusters: as for `AdaptiveSoftmax.nll`.
+        A target of -1 means no target: the result is 0, without gradient. clusters: as for `AdaptiveSoftmax.nll`.
 
         Raises:
-            ValueError: not as many targets as hidden states.
+            ValueError: the numbers of targets and hidden states differ.
         """
         if not tf.TensorShape(hidden.shape[:-1]).is_compatible_with(targets.shape):
             raise ValueError(f"each of hidden's {hidden.shape[:-1]} states needs a target, got targets {targets.shape}")
@@ -195,5 +195,5 @@ class TransformerXL(keras.Model):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> TransformerXL:
-        """The model of `get_config`'s dict."""
+        """The model of a dict from `get_config`."""
         return cls(from_dict(TransformerXLConfig, config["config"], "saved model"))

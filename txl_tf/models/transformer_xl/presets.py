@@ -8,7 +8,7 @@ from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig,
 
 
 def _official(model: dict, data: dict, train: dict, evaluation: dict) -> TransformerXLRunConfig:
-    """A preset's settings: where a script is silent, the defaults of the official TF code (flags of tf/train.py)."""
+    """A preset's settings; those that a script does not give have the official TF code's defaults (tf/train.py)."""
     implied = {"mem_len": data["tgt_len"], "d_embed": model["d_model"], "layer_norm_epsilon": 1e-12}
     return TransformerXLRunConfig(
         TransformerXLConfig(**implied | model), DataConfig(**data), TrainConfig(**train), EvalConfig(**evaluation)
@@ -32,7 +32,7 @@ _SCRIPTS = "kimiyoung/transformer-xl, tf/scripts/"
 PRESETS: dict[str, Preset] = {
     "demo": Preset(
         dataset="python_stdlib",
-        source="ours: what two CPU cores learn in three minutes",
+        source="ours: a small model that trains in three minutes on two CPU cores",
         parameters=889_856,
         published="none",
         config=TransformerXLRunConfig(
@@ -50,7 +50,7 @@ PRESETS: dict[str, Preset] = {
                 save_steps=500,
                 eval_steps=0,
             ),
-            # Training sees distances up to 255; a memory of 255 under same_length stays within them.
+            # Training has distances up to 255; a memory of 255 with same_length has no larger ones.
             EvalConfig(batch_size=16, tgt_len=128, mem_len=255, clamp_len=-1, same_length=True),
         ),
     ),
@@ -86,7 +86,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "wt103_base": Preset(
         "wt103",
-        "kimiyoung/transformer-xl, pytorch/run_wt103_base.sh",  # the TF script of that name is another, smaller model
+        "kimiyoung/transformer-xl, pytorch/run_wt103_base.sh",  # the TF script of that name has a smaller model
         151_107_538,
         "24.0 ppl (paper, table 1, standard)",
         TransformerXLRunConfig(

@@ -1,4 +1,4 @@
-"""A model without recurrence: every token is predicted from a fresh window, as the paper evaluates Transformers."""
+"""A model without recurrence: it computes a whole window for every token, as the paper evaluates Transformers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from txl_tf.models.transformer_xl.model import TransformerXL
 
 
 class SlidingWindow:
-    """Reads a text token by token, the W newest tokens from scratch for each.
+    """Reads a text token by token; for each token it computes the window of the W newest tokens again.
 
     Args:
         model: a TransformerXL.
@@ -26,7 +26,7 @@ class SlidingWindow:
         self.window = window
 
     def initial_state(self, batch_size: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """No tokens yet: (the window's tokens int32 [B, W], how many of them there are)."""
+        """The state before any text: (the window's tokens int32 [B, W], the number of tokens in it)."""
         return tf.zeros([batch_size, self.window], tf.int32), tf.constant(0)
 
     def __call__(
@@ -36,16 +36,16 @@ class SlidingWindow:
 
         Args:
             tokens: int32 [B, T], T static.
-            state: what `initial_state` or the call before returned.
+            state: the result of `initial_state` or of the previous call.
 
         Returns:
-            hidden [B, T, D], each made from the W newest tokens up to its own, and the new state.
+            hidden [B, T, D], each computed from the W newest tokens up to its own, and the new state.
         """
         t_len = tokens.shape[1]
         hidden = tf.TensorArray(self.model.compute_dtype, t_len, element_shape=[None, self.model.config.d_model])
 
         def body(i: tf.Tensor, window: tf.Tensor, filled: tf.Tensor, hidden: tf.TensorArray) -> tuple[Any, ...]:
-            # Until the window is full it grows at its end: what comes behind the newest token is not seen by it.
+            # Until the window is full, tokens are added at its end; the newest token does not see the places after it.
             window = tf.where(filled < self.window, window, tf.roll(window, -1, axis=1))
             newest = tf.minimum(filled, self.window - 1)
             window = tf.where(tf.range(self.window) == newest, tokens[:, i, None], window)
