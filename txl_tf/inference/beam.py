@@ -1,4 +1,4 @@
-"""Beam search: the most likely continuation among those that W hypotheses at a time can find.
+"""Beam search: looks for the most likely continuations and keeps the W best hypotheses at each step.
 
 Shapes: B texts, W hypotheses of each, P the longest prompt, V vocabulary, E end tokens.
 """
@@ -17,13 +17,13 @@ from txl_tf.models.transformer_xl.cached import Cache
 
 
 class Beams(typing.NamedTuple):
-    """Hypotheses in the making.
+    """The state of a search: its unfinished and finished hypotheses.
 
     cache: the Cache of B W lanes.
-    last: int32 [B, W], the tokens chosen last, not yet read.
-    scores: float32 [B, W], log-probabilities of what was made; -inf where there is no such hypothesis yet.
-    lengths: int32 [B, W], tokens made; an end token counts, and what follows it is nothing.
-    ended: bool [B, W], whether the last of them was an end token.
+    last: int32 [B, W], the last chosen tokens, which the model has not read yet.
+    scores: float32 [B, W], log-probabilities of the generated tokens; -inf where there is no such hypothesis yet.
+    lengths: int32 [B, W], number of generated tokens. An end token is counted; nothing is generated after it.
+    ended: bool [B, W], whether the last generated token is an end token.
     """
 
     cache: Cache
@@ -37,8 +37,8 @@ class BeamSearch(tf.Module):
     """Searches with a Generator's weights.
 
     Hypotheses are compared by log-probability / ((5 + length) / 6)^length_penalty (Wu et al. 2016, arXiv 1609.08144,
-    equation 14), those that have ended with those that go on. Where hypotheses change places each step copies their
-    caches: W times the cache of one text.
+    equation 14); finished and unfinished hypotheses are compared with each other. When hypotheses change their order,
+    a step copies their caches, which are W times as large as the cache of one text.
 
     Args:
         generator: a Generator.
@@ -46,7 +46,7 @@ class BeamSearch(tf.Module):
         jit_compile: whether the inner steps are compiled by XLA.
 
     Raises:
-        InputError: no hypothesis at all.
+        InputError: `size` is below 1.
     """
 
     def __init__(self, generator: Generator, size: int, jit_compile: bool = True):
@@ -63,16 +63,16 @@ class BeamSearch(tf.Module):
     def search(
         self, prompts: tf.Tensor, lengths: tf.Tensor, max_tokens: tf.Tensor, ends: tf.Tensor, length_penalty: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Continues prompts of any lengths, each as if it were alone.
+        """Continues prompts of any lengths. The other prompts of the batch do not change a prompt's result.
 
         Args:
             prompts, lengths, max_tokens: as for `Generator.generate`.
-            ends: int32 [E], tokens that end a hypothesis; E may be 0.
-            length_penalty: float32 scalar; 0: none. It matters only where hypotheses end.
+            ends: int32 [E], tokens that end a hypothesis; E can be 0.
+            length_penalty: float32 scalar; 0: none. It has an effect only if hypotheses end.
 
         Returns:
-            tokens int32 [B, W, max_tokens], the best hypothesis first, an end token and what follows it -1;
-            scores float32 [B, W], log-probabilities in nats, end tokens included.
+            tokens int32 [B, W, max_tokens], the best hypothesis first, -1 for an end token and after it;
+            scores float32 [B, W], log-probabilities in nats, including those of end tokens.
         """
         layout = self.generator.lay_out(prompts, lengths, max_tokens)
         chunks, first = tf.shape(layout.given)[1] // CHUNK, layout.first
@@ -103,14 +103,14 @@ class BeamSearch(tf.Module):
 
         Args:
             beams: Beams.
-            given: int32 [B, CHUNK], the token to read at each step, or -1 for the ones chosen last.
-            makes: bool [B, CHUNK], whether what a step chooses counts; otherwise its hypotheses stay as they are.
+            given: int32 [B, CHUNK], the token to read at each step, or -1 for each hypothesis' last chosen token.
+            makes: bool [B, CHUNK], whether a step's chosen tokens are used; if not, the hypotheses stay the same.
             n: int32 scalar.
             ends, length_penalty: as for `search`.
 
         Returns:
-            int32 [CHUNK, B, W], the tokens chosen at each step; int32 [CHUNK, B, W], the place that each hypothesis
-            had before the step; the new Beams.
+            int32 [CHUNK, B, W], the tokens chosen at each step; int32 [CHUNK, B, W], the index of the hypothesis
+            that each of them continues; the new Beams.
         """
         kernels = self.generator.decoder.kernels()
         batch_size = tf.shape(given)[0]
@@ -139,14 +139,14 @@ class BeamSearch(tf.Module):
         return state[2], state[3], state[1]
 
     def _begin(self, layout: Layout) -> Beams:
-        """The Beams after the whole segments of a Layout; the W lanes of a text are alike."""
+        """The Beams after the whole segments of a Layout; the W lanes of a text are equal."""
         nothing = self.generator.begin(layout.segments[:, :0])
         cache = self.generator.read_on(nothing, layout.segments, layout.own).cache
         keys, values = tf.nest.map_structure(
             lambda ring: tf.repeat(ring, self.size, axis=0), (cache.keys, cache.values)
         )
         shape = [tf.shape(layout.own)[0], self.size]
-        # One hypothesis; the others come when it branches.
+        # Each text starts with one hypothesis. The first step adds the others.
         scores = tf.where(tf.range(self.size) == 0, 0.0, -float("inf"))
         return Beams(
             Cache(keys, values, cache.start, tf.repeat(cache.length, self.size)),
@@ -159,7 +159,7 @@ class BeamSearch(tf.Module):
     def _best(self, beams: Beams, log_prob: tf.Tensor, ends: tf.Tensor, length_penalty: tf.Tensor) -> Chosen:
         """The W best of all continuations, given log-probabilities [B, W, V] of the next token."""
         vocab_size = log_prob.shape[-1]
-        # What has ended has one continuation, itself, under token 0.
+        # A finished hypothesis has one continuation, itself, at token 0.
         itself = tf.where(tf.range(vocab_size) == 0, 0.0, -float("inf"))
         totals = beams.scores[..., None] + tf.where(beams.ended[..., None], itself, log_prob)
         lengths = beams.lengths + tf.cast(~beams.ended, tf.int32)
@@ -187,7 +187,7 @@ class BeamSearch(tf.Module):
 
 
 class Chosen(typing.NamedTuple):
-    """The best continuations [B, W]: the hypothesis they continue, the token, and what `Beams` holds of each."""
+    """The best continuations [B, W]: the hypothesis they continue, the token, and their fields of `Beams`."""
 
     parent: tf.Tensor
     token: tf.Tensor
@@ -197,12 +197,12 @@ class Chosen(typing.NamedTuple):
 
 
 def _chunk(piece: tf.Tensor) -> tf.Tensor:
-    """[B, CHUNK], the width known."""
+    """The piece with the static shape [B, CHUNK]."""
     return tf.reshape(piece, [-1, CHUNK])
 
 
 def _trace_back(tokens: tf.Tensor, parents: tf.Tensor) -> tf.Tensor:
-    """The tokens of the hypotheses that are left at the end.
+    """The tokens of the hypotheses that remain at the end of the search.
 
     Args:
         tokens, parents: int32 [S, B, W], from the steps of `BeamSearch.decode`.

@@ -1,7 +1,7 @@
-"""Texts with blanks: where they are, what stands around them, and what may fill them.
+"""Texts with blanks: finds the blanks, encodes the text around them, and lists the tokens that can fill them.
 
-A blank is written ____ and stands for one token; ____*3 stands for three. In rows of ids a number below 0 stands for a
-token that is missing, and says what it is like.
+A blank is written ____ and stands for one token; ____*3 stands for three. In rows of ids a negative number stands for a
+missing token and gives its kind: see below.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from txl_tf.data.vocabularies import Vocabulary
 
 MARKER = "____"
 ANY, GLUED, SPACED = -1, -2, -3
-"""Missing tokens: any; one without a space in front; one with a space in front. `encode_around` knows which."""
+"""Kinds of missing token: any token; one that does not begin with a space; one that begins with a space.
+`Vocabulary.encode_around` decides which."""
 PADDING = -4
-"""Where a row has no token."""
+"""Fills a row after its last token."""
 
 _COUNT = r"(?s)\*(\d{1,3}).*"
 
@@ -25,11 +26,11 @@ def split_at_blanks(texts: tf.Tensor, marker: str = MARKER) -> tuple[tf.RaggedTe
 
     Args:
         texts: strings [B].
-        marker: what a blank is written like; *N behind it makes it one of N tokens.
+        marker: how a blank is written; *N after it makes it a blank of N tokens.
 
     Returns:
-        The parts, strings RaggedTensor [B, n], one more than a text has blanks; and for each part, int32 [sum of n],
-        how many tokens are missing in front of it.
+        The parts, strings RaggedTensor [B, n], where a text with k blanks has n = k + 1 parts; and for each part, int32
+        [sum of n], how many tokens are missing before it.
     """
     parts = tf.strings.split(texts, marker)
     flat, first = parts.flat_values, _at_start(parts)
@@ -45,7 +46,7 @@ def encode_parts(
     """The ids of texts with blanks, in TensorFlow ops.
 
     Args:
-        vocabulary: a Vocabulary; its `encode_around` says what becomes of spaces next to a blank.
+        vocabulary: a Vocabulary; its `encode_around` decides how spaces next to a blank are encoded.
         parts, counts: as `split_at_blanks` returns them.
 
     Returns:
@@ -55,7 +56,7 @@ def encode_parts(
     first = _at_start(parts)
     last = tf.concat([first[1:], [True]], axis=0)
     ids, kinds = vocabulary.encode_around(parts.flat_values, first, last)
-    # The part in front of a blank says what the first of its tokens is like. -1, 0, 1 become ANY, GLUED, SPACED.
+    # The part before a blank decides the kind of the blank's first token. -1, 0, 1 become ANY, GLUED, SPACED.
     like = tf.gather(-2 - kinds, tf.maximum(tf.range(tf.size(kinds)) - 1, 0))
     starts = tf.cumsum(counts, exclusive=True)
     missing = tf.where(tf.range(tf.reduce_sum(counts)) > tf.repeat(starts, counts), ANY, tf.repeat(like, counts))
@@ -64,9 +65,9 @@ def encode_parts(
 
 
 def allowed_tokens(vocabulary: Vocabulary) -> np.ndarray:
-    """What may be written where a token is missing: bool [3, V], for ANY, GLUED and SPACED.
+    """The tokens that can fill a blank: bool [3, V], one row each for ANY, GLUED and SPACED.
 
-    Tokens that stand for no text, such as <sep>, and the one for what the vocabulary cannot spell may be nowhere.
+    Tokens that stand for no text, such as <sep>, and the unknown token are never allowed.
     """
     texts = [vocabulary.decode_bytes([token]) for token in range(vocabulary.vocab_size)]
     written = np.array([len(text) > 0 for text in texts])

@@ -1,11 +1,11 @@
-"""An XLNet as an encoder of texts, to use from Python.
+"""An XLNet as an encoder of texts, for use from Python.
 
 >>> encoder = Encoder.load("runs/xlnet")
 >>> encoded = encoder(["A text.", ("A question?", "A passage.")])
 >>> encoded.hidden[1].shape, encoded.pooled.shape
 
-A text becomes A <sep> <cls> and a pair A <sep> B <sep> <cls>, with segments 0 for A, 1 for B and 2 for <cls>, as the
-official code does it when it fine-tunes.
+A text becomes A <sep> <cls> and a pair A <sep> B <sep> <cls>, with segments 0 for A, 1 for B and 2 for <cls>, as in
+the official code's fine-tuning.
 Shapes: B texts, T tokens, D the model's width.
 """
 
@@ -27,8 +27,8 @@ from txl_tf.inference.fill import ROUND, load_xlnet
 from txl_tf.models.xlnet.model import XLNet
 
 POOLS = ("last", "first", "mean")
-"""A text as one vector: the state of its last token, <cls>; of its first; or the mean over all of them, these two and
-<sep> included."""
+"""How a text becomes one vector: "last" is the hidden state of its last token, <cls>; "first" is that of its first
+token; "mean" is the mean over all tokens, including <sep> and <cls>."""
 
 Text = str | tuple[str, str]
 
@@ -36,10 +36,10 @@ Text = str | tuple[str, str]
 class Encoded(typing.NamedTuple):
     """Texts as vectors.
 
-    ids: for each text its token ids [n], <sep> and <cls> included.
-    pieces: the same for people to read.
-    hidden: for each text [n, D], a vector a token.
-    pooled: [B, D], a vector a text.
+    ids: for each text its token ids [n], including <sep> and <cls>.
+    pieces: the same tokens in readable form.
+    hidden: for each text [n, D], one vector for each token.
+    pooled: [B, D], one vector for each text.
     """
 
     ids: list[np.ndarray]
@@ -49,13 +49,13 @@ class Encoded(typing.NamedTuple):
 
 
 class Encoder:
-    """Texts to vectors; all tokens see each other, and there is no memory.
+    """Encodes texts as vectors. All tokens of a text see each other, and there is no memory.
 
     Args:
         model: an XLNet.
         vocabulary: its Vocabulary.
-        jit_compile: whether the model is compiled by XLA, once for each number of texts and length, in steps of ROUND
-            tokens.
+        jit_compile: whether the model is compiled by XLA, once for each batch size and length; lengths are rounded up to
+            a multiple of ROUND tokens.
 
     Raises:
         InputError: the vocabulary has no <sep> or <cls>.
@@ -75,11 +75,11 @@ class Encoder:
 
         Args:
             model_dir: local or gs://.
-            checkpoint: "latest", or "best" by the loss on valid during training.
+            checkpoint: "latest", or "best", the one with the lowest loss on valid during training.
             options: jit_compile.
 
         Raises:
-            InputError: there is no trained model, it is no XLNet, or the vocabulary has no <sep> or <cls>.
+            InputError: there is no trained model, it is not an XLNet, or the vocabulary has no <sep> or <cls>.
         """
         trained = load_xlnet(model_dir, checkpoint, "is no encoder: it sees only what is in front of a token")
         return cls(trained.model, trained.vocabulary, **options)
@@ -90,11 +90,11 @@ class Encoder:
         """Encodes texts.
 
         Args:
-            texts: a str, a pair of them as a tuple, or a list of these. Nothing is cut off: the time grows with the
-                square of the longest text.
+            texts: a str, a pair of them as a tuple, or a list of these. Texts are never truncated: the time grows with
+                the square of the longest text's length.
             pool: one of POOLS.
-            batch_size: texts at once; changes no result.
-            padding: "right" or "left", where shorter rows are filled; changes no result.
+            batch_size: texts at once; does not change the results.
+            padding: "right" or "left", the side on which shorter rows are padded; does not change the results.
 
         Raises:
             InputError: settings out of range.
@@ -121,10 +121,10 @@ class Encoder:
         return encoded
 
     def encode(self, ids: tf.Tensor, segments: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Ids and segments, int32 [B, T], T static, PADDING in both where there is no token: see `lay_out`.
+        """Ids and segments, int32 [B, T], T static, both PADDING where there is no token: see `lay_out`.
 
         Returns:
-            Hidden states [B, T, D], and by the names of POOLS the vectors [B, D], float32.
+            Hidden states [B, T, D]; and a dict from the names in POOLS to vectors [B, D], float32.
         """
         there = ids != PADDING
         hidden, _, _ = self.model(tf.maximum(ids, 0), segments=tf.maximum(segments, 0), padding=~there)
@@ -145,7 +145,7 @@ class Encoder:
 
 
 def lay_out(vocabulary: Vocabulary, texts: tf.Tensor, second: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Texts as the encoder reads them, in TensorFlow ops.
+    """Encodes texts in the form that the encoder reads, in TensorFlow ops.
 
     Args:
         vocabulary: a Vocabulary with <sep> and <cls>.

@@ -1,4 +1,4 @@
-"""Evaluation: every target of a split scored once, with the state carried from batch to batch."""
+"""Evaluation: scores every target of a split once and carries the state from batch to batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STEPS_PER_CALL = 50  # between progress reports
 
 
 class Evaluator:
-    """Measures the mean loss of a split as often as the model's weights change, and is traced only once.
+    """Measures the mean loss of a split. It can be called again after the weights change, and is traced only once.
 
     Args:
         config: a Config, for its task and how to evaluate.
@@ -29,10 +29,10 @@ class Evaluator:
         corpus: a Corpus.
         split: name of one of its splits.
         strategy: where to run.
-        options: what the task's scorer offers beside, such as sliding_window.
+        options: further options of the task's scorer, such as sliding_window.
 
     Raises:
-        InputError: the batch cannot be cut from the split or shared out over the replicas.
+        InputError: the batch is too large for the split or cannot be divided among the replicas.
     """
 
     def __init__(
@@ -60,18 +60,18 @@ class Evaluator:
         progress: Callable[[int, int, float], None] | None = None,
         record: Callable[[np.ndarray, np.ndarray], None] | None = None,
     ) -> dict[str, Any]:
-        """Evaluates with the model's present weights.
+        """Evaluates with the model's current weights.
 
         Args:
-            progress: called with (steps done, steps in all, mean loss so far) every STEPS_PER_CALL steps; may raise
+            progress: called with (steps done, total steps, mean loss so far) every STEPS_PER_CALL steps; may raise
                 to end the evaluation.
-            record: called at the end with (token ids [n], log-probabilities float32 [n]), all scored tokens in the
-                order of the text.
+            record: called at the end with (token ids [n], log-probabilities float32 [n]), for all scored tokens in
+                the order of the text.
 
         Returns:
-            dict: loss in nats per token, ppl, bpc, tokens scored, tokens_dropped (targets of the split that were not
-            scored: 0) or, where targets are drawn, targets (their number), tokens_per_sec, and the settings it was
-            measured with.
+            dict: loss in nats per token, ppl, bpc, tokens scored, tokens_per_sec, and the settings of the evaluation. Also
+            tokens_dropped, the targets of the split that were not scored (0); or, where targets are drawn at random,
+            targets, their number.
         """
         with self._strategy.scope():
             self._scorer.refresh()

@@ -5,17 +5,17 @@ Signatures (`saved_model_cli show --all --dir=..` lists them with their shapes):
 generate       prompts, and how to sample -> texts
 score          texts -> the log-probability of every token, and of each text
 encode, decode texts -> tokens, and back
-initial_cache  batch_size -> the cache of texts of which nothing was read
+initial_cache  batch_size -> the cache before any token is read
 step           tokens, cache -> log-probabilities of the next token after each, and the new cache
 write          tokens, cache, and how to sample -> more tokens, and the new cache
 
-A session is a cache that its owner keeps: rows of caches can be cut apart and put together along axis 0 at any time,
-so sessions of different age share a batch.
+A session is a cache that the client keeps. Caches can be split and concatenated along axis 0 at any time, so sessions
+of different lengths can share a batch.
 
-For serving on a TPU, fix the shapes: there every batch size, `max_tokens` and length of a text is compiled anew. Export
-the signatures with the sizes that are served in place of None (their TensorSpecs are in `ServedModel.signatures`), with
-jit_compile=False since the TPU's server compiles what it runs; strings stay on the host, so let `encode`, `step` and
-`write` be called rather than `generate`. None of this has been run on a TPU.
+For serving on a TPU, fix the shapes: a TPU compiles once for each batch size, `max_tokens` and text length. Export the
+signatures with the served sizes in place of None (their TensorSpecs are in `ServedModel.signatures`), and with
+jit_compile=False, because the TPU's server compiles the graph itself. Strings stay on the host, so clients must call
+`encode`, `step` and `write` instead of `generate`. None of this has been run on a TPU.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ READING = {
     "what is left over one by one (`score`: as one segment). So a text that is read in other pieces has other "
     "probabilities.",
 }
-"""What the README says of `same_length`."""
+"""The README's text about `same_length`."""
 
 
 class ServedModel(tf.Module):
@@ -111,7 +111,7 @@ class ServedModel(tf.Module):
         self.vocabulary = vocabulary
 
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
-        """The functions by name, as `tf.saved_model.save` wants them."""
+        """The functions by name, as `tf.saved_model.save` takes them."""
         texts, numbers = tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int32)
         count = tf.TensorSpec([], tf.int32)
         config, decoder = self.generator.model.config, self.generator.decoder
@@ -138,7 +138,7 @@ class ServedModel(tf.Module):
             self.step: {"tokens": tokens, **cache},
             self.write: {"tokens": tokens, **cache, **sampling},
         }
-        # Without autograph: the loops are written as such, and the SavedModel needs no Python to explain itself.
+        # Without autograph: the loops are explicit while loops, and the SavedModel needs no Python source.
         return {
             function.__name__: tf.function(function, autograph=False).get_concrete_function(
                 **{name: tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in specs.items()}
@@ -149,7 +149,7 @@ class ServedModel(tf.Module):
     def generate(
         self, prompts: tf.Tensor, max_tokens: tf.Tensor, seeds: tf.Tensor, stop: tf.Tensor, **sampling: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """The signature `generate`; see README. sampling: its settings."""
+        """The signature `generate`; see README. sampling: the settings of sampling."""
         choice = Choice(seeds, sampling)
         with tf.control_dependencies([*_checks(tf.size(prompts), max_tokens, choice), _check_stop(stop)]):
             ids = self.vocabulary.encode_tensor(prompts)
@@ -213,7 +213,7 @@ class ServedModel(tf.Module):
         seeds: tf.Tensor,
         **sampling: tf.Tensor,
     ) -> dict[str, tf.Tensor]:
-        """The signature `write`; see README. sampling: its settings."""
+        """The signature `write`; see README. sampling: the settings of sampling."""
         batch_size, t_len = tf.shape(tokens)[0], tf.shape(tokens)[1]
         choice = Choice(seeds, sampling)
         checks = [*_checks(batch_size, max_tokens, choice), self._check_tokens(tokens)]
@@ -247,22 +247,22 @@ class ServedModel(tf.Module):
 
 
 def export(generator: Generator, vocabulary: Vocabulary, export_dir: str, unit: str) -> None:
-    """Writes the SavedModel, a README.md that describes its signatures, and sampling.json, their settings of sampling.
+    """Writes the SavedModel, a README.md that describes its signatures, and sampling.json with the settings of sampling.
 
     Args:
         generator: a Generator.
         vocabulary: its Vocabulary.
-        export_dir: where; local or gs://. Must be empty or not there.
-        unit: what a token is, for the README.
+        export_dir: directory to write to, local or gs://. It must be empty or not exist.
+        unit: the unit of a token, such as "byte", for the README.
 
     Raises:
-        InputError: there is something in export_dir.
+        InputError: export_dir is not empty.
     """
     if tf.io.gfile.exists(export_dir) and tf.io.gfile.listdir(export_dir):
         raise InputError(f"{export_dir} is not empty: give a new --export_dir")
     served = ServedModel(generator, vocabulary)
     root = tf.Module()
-    # Not the Keras layers themselves, which would be saved with their Python: only what the functions use.
+    # Saves only what the functions use. Keras layers would be saved together with their Python configuration.
     root.weights = [variable.value for variable in generator.model.variables]
     root.positions = generator.decoder.kept.positions
     root.vocabulary = vocabulary
@@ -293,7 +293,7 @@ def export(generator: Generator, vocabulary: Vocabulary, export_dir: str, unit: 
 
 
 def _checks(batch_size: tf.Tensor, max_tokens: tf.Tensor, choice: Choice) -> list[tf.Operation]:
-    """Assertions whose messages a client of the SavedModel reads."""
+    """Assertions; a client of the SavedModel sees their messages."""
     return [
         tf.debugging.assert_greater(max_tokens, 0, "max_tokens must be at least 1"),
         *(
@@ -311,7 +311,7 @@ def _check_stop(stop: tf.Tensor) -> tf.Operation:
 
 
 def _until_stop(texts: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
-    """Strings [B], each up to the first of the strings `stop` [n] that it has."""
+    """Strings [B], each cut before the first occurrence of any of the strings `stop` [n]."""
 
     def shorten(i: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         before = tf.strings.split(texts, stop[i], maxsplit=1).to_tensor()[:, 0]

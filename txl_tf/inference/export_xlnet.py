@@ -3,11 +3,11 @@
 Signatures (`saved_model_cli show --all --dir=..` lists them with their shapes):
 
 encode           texts, or pairs of them -> a vector for every token, and one for each text
-fill             texts with blanks -> the likeliest fillings, with exact log-probabilities
+fill             texts with blanks -> the most likely fillings, with exact log-probabilities
 score            texts -> the log-probability of each token given all the others
 tokenize, decode texts -> tokens, and back
 
-The model is traced for a few lengths; a batch takes the least that holds its longest text.
+The model is traced for a few lengths. A batch uses the smallest of them that is not below its longest text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from txl_tf.inference.fill import FillIn
 from txl_tf.models.xlnet.model import XLNet
 
 LENGTHS = (64, 128, 256, 512)
-"""Tokens in a row, of which the model is traced."""
+"""The row lengths, in tokens, for which the model is traced."""
 
 README = """\
 # An XLNet, exported by txl_tf
@@ -80,9 +80,9 @@ class ServedXLNet(tf.Module):
     Args:
         model: an XLNet.
         vocabulary: its Vocabulary; without <sep> and <cls> there is no `encode`.
-        marker: what a blank is written like.
+        marker: how a blank is written.
         jit_compile: whether the model is compiled by XLA where it runs.
-        lengths: rising, of LENGTHS' kind.
+        lengths: row lengths in tokens, ascending, such as LENGTHS.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class ServedXLNet(tf.Module):
         self.encoder = Encoder(model, vocabulary, jit_compile) if known else None
 
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
-        """The functions by name, as `tf.saved_model.save` wants them."""
+        """The functions by name, as `tf.saved_model.save` takes them."""
         texts, tokens = tf.TensorSpec([None], tf.string), tf.TensorSpec([None, None], tf.int32)
         text, number, flag = (tf.TensorSpec([], dtype) for dtype in (tf.string, tf.int32, tf.bool))
         settings = {"context": text, "order": text, "beam_size": number, "top": number, "free": flag}
@@ -196,7 +196,7 @@ class ServedXLNet(tf.Module):
             return {"texts": self.vocabulary.decode_tensor(tf.identity(tokens))}
 
     def _by_length(self, function: Callable[..., Any], *rows: tf.RaggedTensor) -> Any:
-        """function(rows padded to one of `lengths`)."""
+        """Calls function(rows padded to one of `lengths`)."""
         longest, most = tf.reduce_max(rows[0].row_lengths()), self.lengths[-1]
         fits = tf.debugging.assert_less_equal(
             longest, tf.constant(most, tf.int64), f"a text has more tokens than the {most} it may have"
@@ -216,7 +216,7 @@ class ServedXLNet(tf.Module):
         return ids[: tf.where(tf.equal(context, ""), 0, tf.size(ids))]
 
     def _written(self, rows: tf.RaggedTensor, places: tf.Tensor, tokens: tf.Tensor, skip: tf.Tensor) -> tf.Tensor:
-        """Strings [B, W] of the rows [B, None] behind their first `skip` tokens, with tokens [B, W, n] filled in."""
+        """Strings [B, W] of the rows [B, None] after their first `skip` tokens, with tokens [B, W, n] filled in."""
         ids = tf.cast(rows.to_tensor(PADDING), tf.int32)
         wide = tf.repeat(ids[:, None], tf.shape(tokens)[1], axis=1)
         here = places[:, :, None] == tf.range(tf.shape(ids)[1])  # [B, n, T]
@@ -242,19 +242,19 @@ def export(
     Args:
         model: an XLNet.
         vocabulary: its Vocabulary.
-        export_dir: where; local or gs://. Must be empty or not there.
-        unit: what a token is, for the README.
+        export_dir: directory to write to, local or gs://. It must be empty or not exist.
+        unit: the unit of a token, such as "subword", for the README.
         jit_compile, lengths: as for ServedXLNet.
 
     Raises:
-        InputError: there is something in export_dir.
+        InputError: export_dir is not empty.
     """
     if tf.io.gfile.exists(export_dir) and tf.io.gfile.listdir(export_dir):
         raise InputError(f"{export_dir} is not empty: give a new --export_dir")
     served = ServedXLNet(model, vocabulary, jit_compile=jit_compile, lengths=lengths)
     signatures = served.signatures()
     root = tf.Module()
-    # Not the Keras layers themselves, which would be saved with their Python: only what the functions use.
+    # Saves only what the functions use. Keras layers would be saved together with their Python configuration.
     root.weights = [variable.value for variable in model.variables]
     root.vocabulary = vocabulary
     tf.saved_model.save(root, export_dir, signatures=signatures)

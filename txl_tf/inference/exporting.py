@@ -1,4 +1,4 @@
-"""Which export is for which family of models."""
+"""Chooses the export function for a trained model's family."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ def export_trained(trained: TrainedModel, export_dir: str, jit_compile: bool = T
 
     Args:
         trained: a TrainedModel.
-        export_dir: where; local or gs://. Must be empty or not there.
+        export_dir: directory to write to, local or gs://. It must be empty or not exist.
         jit_compile: whether the inner steps are compiled by XLA where the SavedModel runs.
         reach: as for `LanguageModel.load`; only for models that continue texts.
 
     Raises:
-        InputError: there is something in export_dir; a `reach` for another model, or a model that none is for.
+        InputError: export_dir is not empty; `reach` is given but does not apply to this model; or this kind of model has no
+            export.
     """
     title = families.family_of(trained.config).title
     if families.family_of(trained.config).generates:

@@ -1,4 +1,4 @@
-"""An XLNet that fills blanks and scores texts, to use from Python.
+"""An XLNet that fills blanks and scores texts, for use from Python.
 
 >>> model = FillIn.load("runs/xlnet")
 >>> for filling in model.fill("The capital of France is ____ ."):
@@ -29,11 +29,11 @@ ROUND = 64
 
 
 class Filling(typing.NamedTuple):
-    """A text whose blanks are filled.
+    """A text with its blanks filled.
 
-    pieces: the parts of the text and the fillings of its blanks by turns; a part comes first and last.
+    pieces: the parts of the text and the fillings of its blanks alternately; the first and last are parts.
     ids: int32 [n], the tokens that were missing, from left to right.
-    log_probs: [n], of each in the order in which they were predicted, in nats.
+    log_probs: [n], the log-probability of each missing token at the time it was predicted, in nats.
     total: their sum, the log-probability of the filling under that order.
     """
 
@@ -55,7 +55,7 @@ class Filling(typing.NamedTuple):
 class PseudoScore(typing.NamedTuple):
     """A text's token ids [n], the log-probabilities [n] of each given all the others, in nats, and their sum.
 
-    The sum is no log-probability of the text, yet tells better texts from worse (Salazar et al. 2020).
+    The sum is not the log-probability of the text, but it ranks texts by quality (Salazar et al. 2020).
     """
 
     ids: np.ndarray
@@ -69,9 +69,9 @@ class FillIn:
     Args:
         model: an XLNet.
         vocabulary: its Vocabulary.
-        marker: what a blank is written like. Each stands for one token, and with *N behind it, ____*3, for N.
-        jit_compile: whether the model is compiled by XLA, once for each length of texts, in steps of ROUND tokens, and
-            number of them.
+        marker: how a blank is written. Each stands for one token; with *N after it, as in ____*3, it stands for N.
+        jit_compile: whether the model is compiled by XLA, once for each batch size and length; lengths are rounded up
+            to a multiple of ROUND tokens.
 
     Attributes:
         document_end: the token that stands between a context and a text.
@@ -96,11 +96,11 @@ class FillIn:
 
         Args:
             model_dir: local or gs://.
-            checkpoint: "latest", or "best" by the loss on valid during training.
+            checkpoint: "latest", or "best", the one with the lowest loss on valid during training.
             options: marker, jit_compile.
 
         Raises:
-            InputError: there is no trained model, or it is no XLNet.
+            InputError: there is no trained model, or it is not an XLNet.
         """
         trained = load_xlnet(
             model_dir,
@@ -143,20 +143,22 @@ class FillIn:
         context: str = "",
         free: bool = False,
     ) -> list[Filling] | list[list[Filling]]:
-        """Looks for the likeliest fillings of the blanks of a text, or of each of several.
+        """Looks for the most likely fillings of the blanks of a text, or of each of several texts.
 
         Args:
             texts: str, or a list of them.
             order: in which the missing tokens are predicted, each given the text and those before it: "left_to_right",
-                "right_to_left", "confident" (next the one the model is surest of), or their numbers from 0 on.
-            beam_size: how many fillings are followed at a time; 1 always takes the likeliest token.
+                "right_to_left", "confident" (the token with the highest probability comes next), or the
+                numbers of the missing tokens, counted from 0.
+            beam_size: how many hypotheses are kept at a time; 1 always takes the most likely token.
             top: how many to return, at most beam_size; None: all.
-            context: a text to read in front of each, as a document of its own.
-            free: whether any token may fill a blank. If not, it is one that stands for text, and it begins with a space
-                where the blank has one in front, and nowhere else, if the vocabulary's tokens have spaces in them.
+            context: a text to read before each text, as a separate document.
+            free: whether any token may fill a blank. If not, only tokens that stand for text may. If the vocabulary's
+                tokens contain spaces, a token must then begin with a space exactly where the blank has a space before
+                it.
 
         Returns:
-            list of Filling, the likeliest first; or a list of such lists.
+            list of Filling, the most likely first; or a list of such lists.
 
         Raises:
             InputError: a text without a blank, or settings out of range.
@@ -194,11 +196,11 @@ class FillIn:
     def score(self, texts: list[str] | tuple[str, ...], context: str = ...) -> list[PseudoScore]: ...
 
     def score(self, texts: str | Sequence[str], context: str = "") -> PseudoScore | list[PseudoScore]:
-        """The pseudo-log-likelihood of a text, or of each of several. A text of n tokens takes n passes over it.
+        """The pseudo-log-likelihood of a text, or of each of several texts. A text of n tokens takes n forward passes.
 
         Args:
-            texts: str, or a list of them; a blank in them is not looked for.
-            context: a text to read in front of each, as a document of its own; its tokens are not scored.
+            texts: str, or a list of them; blanks in them are read as ordinary text.
+            context: a text to read before each text, as a separate document; its tokens are not scored.
         """
         texts, single = ([texts], True) if isinstance(texts, str) else (list(texts), False)
         scores = []
@@ -244,7 +246,11 @@ class FillIn:
         ]
 
     def _pieces(self, parts: list[str], counts: list[int], kinds: list[int], ids: np.ndarray) -> tuple[str, ...]:
-        """The parts and the fillings by turns. A space that the filling has is the one that the part has already."""
+        """The parts and the fillings alternately.
+
+        Where a blank has a space before it, a filling that begins with a space loses that space. If the filling does
+        not begin with a space, the part before it loses its own.
+        """
         pieces, ends = [parts[0]], np.cumsum(counts)
         for i, part in enumerate(parts[1:], start=1):
             tokens = ids[ends[i - 1] : ends[i]]
@@ -264,7 +270,7 @@ def load_xlnet(model_dir: str, checkpoint: str, otherwise: str) -> TrainedModel:
     """The TrainedModel of a model_dir.
 
     Raises:
-        InputError: there is no trained model, or it is no XLNet; `otherwise` says what then.
+        InputError: there is no trained model, or it is not an XLNet; `otherwise` tells the user what to do in that case.
     """
     trained = load_trained(model_dir, checkpoint=checkpoint)
     if not isinstance(trained.model, XLNet):
@@ -273,7 +279,7 @@ def load_xlnet(model_dir: str, checkpoint: str, otherwise: str) -> TrainedModel:
 
 
 def _check_order(order: str, counts: list[int]) -> None:
-    """InputError, as the graph would say it, for an order that is none."""
+    """Raises InputError for an invalid order, with the same meaning as the graph's check."""
     if order in ORDERS:
         return
     try:

@@ -1,8 +1,8 @@
-"""Filling missing tokens, on ids: each is predicted from all tokens that are known, and is known from then on.
+"""Fills missing tokens in rows of ids. Each token is predicted from all known tokens, and is then known itself.
 
-An order in which tokens are predicted makes log-probabilities exact: log p(filling | text) is the sum over the missing
-tokens, in that order, of log p(token | the text, the missing tokens before it). Other orders give other sums, as a
-trained model is not quite consistent with itself.
+Log-probabilities are exact for the order in which the tokens are predicted: log p(filling | text) is the sum over the
+missing tokens, in that order, of log p(token | the text, the missing tokens before it). Other orders give slightly
+different sums, because a trained model's conditional probabilities do not agree exactly with one joint distribution.
 Shapes: B texts, T tokens, W hypotheses of the beam, n missing tokens, V vocabulary.
 """
 
@@ -20,17 +20,18 @@ from txl_tf.inference.blanks import PADDING
 from txl_tf.models.xlnet.model import XLNet
 
 ORDERS = ("left_to_right", "right_to_left", "confident")
-"""Orders by name. "confident": next comes the missing token that the model is surest of, for each hypothesis."""
+"""Orders by name. "confident": each hypothesis next predicts the missing token with the highest probability."""
 SCORED_ROWS = 16
-"""Tokens whose pseudo-log-likelihoods are computed at once; each takes a pass over its text."""
+"""Number of tokens whose pseudo-log-likelihoods are computed at once; each takes one forward pass over its text."""
 
 
 class Filled(typing.NamedTuple):
-    """Fillings of texts, the likeliest first.
+    """Fillings of texts, the most likely first.
 
-    places: int32 [B, n], where tokens were missing, ascending; -1 where a text has fewer.
-    tokens: int32 [B, W, n], what was found there; -1 where a text has fewer.
-    log_probs: [B, W, n], of each of these tokens in the order in which they were predicted; 0 where there is none.
+    places: int32 [B, n], positions of the missing tokens, ascending; -1 where a text has fewer than n.
+    tokens: int32 [B, W, n], the predicted tokens at these positions; -1 where a text has fewer than n.
+    log_probs: [B, W, n], the log-probability of each of these tokens at the time it was predicted; 0 where there is
+        none.
     total: [B, W], their sums; minus infinity where there are fewer fillings than W.
     """
 
@@ -45,7 +46,7 @@ class Filler(tf.Module):
 
     Args:
         model: an XLNet.
-        allowed: bool [3, V], what ANY, GLUED and SPACED tokens may be: see `blanks.allowed_tokens`.
+        allowed: bool [3, V], the tokens allowed for ANY, GLUED and SPACED: see `blanks.allowed_tokens`.
         jit_compile: whether the model is compiled by XLA: once for every T and number of rows.
     """
 
@@ -60,41 +61,42 @@ class Filler(tf.Module):
         self._by_shape: dict[Any, Any] = {}
 
     def predict(self, tokens: tf.Tensor, known: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-        """What may stand in some places.
+        """Log-probabilities of the tokens at unknown positions.
 
         Args:
-            tokens: int32 [R, T], T static; where they are not known, anything.
+            tokens: int32 [R, T], T static; ids at unknown positions have no effect.
             known: bool [R, T].
-            targets: int32 [R, P], P static: places that are not known; -1: none.
+            targets: int32 [R, P], P static: unknown positions to predict; -1: unused.
 
         Returns:
-            Log-probabilities [R, P, V], each given the known tokens alone; where there is no place, anything.
+            Log-probabilities [R, P, V], each given only the known tokens; undefined where a target is unused.
         """
         return tf.cast(self.model.log_prob(self._query(tokens, known, targets)), self.dtype)
 
     def score_rows(self, tokens: tf.Tensor, known: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
-        """The log-probability [R] of one token of each row given the known ones; target: int32 [R], where it is."""
+        """The log-probability [R] of one token of each row given the known ones; target: int32 [R], its position."""
         hidden = self._query(tokens, known, target[:, None])
         own = tf.gather(tokens, target[:, None], batch_dims=1)
         return -tf.cast(self.model.nll(hidden, own)[:, 0], self.dtype)
 
     def _query(self, tokens: tf.Tensor, known: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-        # Hidden from every query and from every other token's content stream, an unknown token's id has no effect.
+        # An unknown token is hidden from every query and from every other token's content stream. So its id has no
+        # effect.
         return self.model(tokens, visible=known[:, None], targets=targets, query_only=True)[1]
 
     def fill(self, ids: tf.Tensor, order: tf.Tensor, beam_size: tf.Tensor, free: tf.Tensor) -> Filled:
-        """Looks for the likeliest fillings by beam search.
+        """Looks for the most likely fillings by beam search.
 
         Args:
             ids: int32 [B, T], T static; ANY, GLUED or SPACED where a token is missing, PADDING where there is none.
-            order: string scalar, one of ORDERS, or the numbers of the missing tokens from 0 on, in the order in which
-                they are predicted, with commas: "2,0,1".
-            beam_size: int32 scalar, W: hypotheses that are followed at a time; 1 is greedy.
-            free: bool scalar, whether any token may stand anywhere. If not, only what `allowed` says; the others keep
-                their probability, so that those of all fillings add up to less than 1.
+            order: string scalar, one of ORDERS, or the numbers of the missing tokens, counted from 0, in the order in
+                which they are predicted, separated by commas: "2,0,1".
+            beam_size: int32 scalar, W: hypotheses that are kept at a time; 1 is greedy.
+            free: bool scalar, whether any token may fill any blank. If not, only tokens in `allowed` may. Probabilities
+                are not renormalised, so those of all fillings add up to less than 1.
 
         Raises:
-            tf.errors.InvalidArgumentError: a text without missing tokens; W below 1; another order.
+            tf.errors.InvalidArgumentError: a text without missing tokens; W below 1; an invalid order.
         """
         missing = (ids < 0) & (ids != PADDING)
         count = tf.reduce_sum(tf.cast(missing, tf.int32), axis=1)
@@ -183,7 +185,7 @@ class Filler(tf.Module):
         ordered: tf.Tensor | None,
         free: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The place [B, W] of each hypothesis' next token, -1 if it has no more, and log-probabilities [B, W, V]."""
+        """The position [B, W] of each hypothesis' next token, -1 if none is left; and log-probabilities [B, W, V]."""
         shape = tf.shape(tokens)[:2]
         t_len, vocab_size = tokens.shape[2], self.model.config.vocab_size
 
@@ -201,7 +203,7 @@ class Filler(tf.Module):
             return place, predicted(place[..., None], 1)[:, :, 0]
 
         def best_of(at: tf.Tensor, place: tf.Tensor, surest: tf.Tensor, log_prob: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            """Looks at a few of the places at a time, as their number must be static."""
+            """Looks at a fixed number of positions at a time, because shapes must be static."""
             targets = places[..., at : at + _AT_ONCE]
             fill = _AT_ONCE - tf.shape(targets)[2]
             targets = tf.pad(targets, [[0, 0], [0, 0], [0, fill]], constant_values=-1)
@@ -209,7 +211,8 @@ class Filler(tf.Module):
             targets = tf.where(unknown, targets, -1)
             found = predicted(targets, _AT_ONCE)
             sure = tf.where(unknown, tf.reduce_max(found, axis=-1), -np.inf)
-            # A place where nothing is allowed, so that all are minus infinity, is still better than none.
+            # If no token is allowed at a position, all its log-probabilities are minus infinity. It must still win
+            # over having no position.
             sure = tf.where(unknown, tf.maximum(sure, self.dtype.min), sure)
             choice = tf.argmax(sure, axis=-1, output_type=tf.int32)
             top, new_place, new = (tf.gather(values, choice, batch_dims=2) for values in (sure, targets, found))
@@ -235,7 +238,7 @@ class Filler(tf.Module):
 
         Args:
             ids: int32 [B, T], T static; PADDING where there is no token.
-            scored: bool [B, T], which tokens; padding never is.
+            scored: bool [B, T], which tokens to score; padding is never scored.
 
         Returns:
             [B, T], in nats; 0 where nothing is scored.
@@ -262,14 +265,14 @@ _AT_ONCE = 8
 
 
 def _first_places(chosen: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """Where bool [B, T] is true, ascending: int32 [B, count], then -1."""
+    """The positions where bool [B, T] is true, ascending: int32 [B, count], filled up with -1."""
     t_len = chosen.shape[1]
     places = tf.sort(tf.where(chosen, tf.range(t_len), t_len), axis=1)[:, :count]
     return tf.where(places < t_len, places, -1)
 
 
 def _in_order(places: tf.Tensor, count: tf.Tensor, order: tf.Tensor) -> tf.Tensor:
-    """Places [B, n] in the order in which they are predicted; -1 stays behind."""
+    """Positions [B, n] in the order in which they are predicted; -1 stays at the end."""
     n = tf.shape(places)[1]
 
     def listed() -> tf.Tensor:

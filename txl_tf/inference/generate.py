@@ -1,11 +1,15 @@
-"""Generation of token ids: prompts read in segments, then token by token.
+"""Generation of token ids. Prompts are read in segments, then token by token.
 
-With `same_length` every query sees the same window, its M memory slots and itself (or the M newest keys, by
-`same_length_window`), however the text was cut into calls: a text continued from its cache is the text made in one go.
-Without it the results are those of the model with mems that reads the same segments: in one of T tokens a query sees
-the M slots before the segment and what the segment has up to itself, so the cut matters. It is the same for a text
-whatever stands beside it in the batch: of n tokens the first (n - 1) // S S are read in segments of S, the others and
-those that are made one by one, each of which sees M + 1 keys.
+With `same_length` every query sees a window of the same size: its M memory slots and itself (or the M newest keys, by
+`same_length_window`). The result does not depend on how the text is divided into calls: continuing a text from its
+cache gives the same text as one call.
+
+Without `same_length` the results are those of the model with mems that reads the same segments. In a segment of T
+tokens a query sees the M slots before the segment, and the segment up to itself. So the result depends on how the text
+is divided into segments. This division does not depend on the other texts of the batch: of n prompt tokens the first
+(n - 1) // S * S are read in segments of S. The remaining prompt tokens and all generated tokens are read one by one,
+and each of them sees M + 1 keys.
+
 Shapes: B texts, P the longest prompt, S tokens in a segment, M memory slots, V vocabulary.
 """
 
@@ -24,15 +28,15 @@ from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
 
 CHUNK = 64
-"""Tokens that one compiled call can make; the cache is copied once per call, not per token."""
+"""Tokens that one compiled call can generate; the cache is copied once per call, not once per token."""
 
 
 class Draft(typing.NamedTuple):
-    """Texts in the making.
+    """The state of texts that are being generated.
 
-    cache: the Cache of what was read.
-    last: int32 [B], the tokens chosen last, not yet read.
-    seen: bool [B, V], the tokens that each text has.
+    cache: the Cache after the tokens read so far.
+    last: int32 [B], the last chosen tokens, which the model has not read yet.
+    seen: bool [B, V], the tokens that occur in each text.
     """
 
     cache: Cache
@@ -41,13 +45,14 @@ class Draft(typing.NamedTuple):
 
 
 class Layout(typing.NamedTuple):
-    """How prompts of any lengths are read side by side: their segments end together, then each goes on token by token.
+    """How prompts of different lengths are read in one batch: their segments end at the same step, and each prompt then
+    continues token by token.
 
-    segments: int32 [B, n S], whole segments of each prompt at the end, before them its first token over and over.
-    own: int32 [B], how many of the n segments are the prompt's own.
-    given: int32 [B, m CHUNK], the tokens after them, -1 behind the prompt's end.
-    first: int32 [B], the step that reads the prompt's last token and so makes its first new one.
-    steps: int32 scalar, tokens to read one by one until every text has its max_tokens.
+    segments: int32 [B, n S], whole segments of each prompt, right-aligned; the rest repeats the prompt's first token.
+    own: int32 [B], how many of the n segments belong to the prompt.
+    given: int32 [B, m CHUNK], the prompt's tokens after its segments; -1 after the prompt's end.
+    first: int32 [B], the step that reads the prompt's last token and chooses its first new token.
+    steps: int32 scalar, tokens to read one by one until every text has max_tokens new tokens.
     """
 
     segments: tf.Tensor
@@ -61,8 +66,8 @@ class Generator(tf.Module):
     """Reads and writes token ids with a model's weights.
 
     Args:
-        model: a TransformerXL. After its weights change call `decoder.refresh`.
-        reach: a Reach. Without same_length `segment` matters: see above.
+        model: a TransformerXL. After its weights change, call `decoder.refresh`.
+        reach: a Reach. Without same_length, `segment` changes the results: see above.
         segment: S, tokens of a prompt that are read at once.
         jit_compile: whether the inner steps are compiled by XLA.
     """
@@ -94,8 +99,8 @@ class Generator(tf.Module):
 
         Args:
             tokens: int32 [B, n S].
-            own: int32 [B], how many of the segments are read in each text: the last ones. The others leave it as it is.
-            cache: the Cache of what was before.
+            own: int32 [B], how many of the segments each text reads: its last ones. Its other segments are ignored.
+            cache: the Cache before these tokens.
 
         Returns:
             the Cache after them.
@@ -110,7 +115,7 @@ class Generator(tf.Module):
         return tf.while_loop(lambda i, _: i < segments, body, (0, cache))[1]
 
     def _where(self, reads: tf.Tensor, new: Cache, old: Cache) -> Cache:
-        """The Cache after a segment, with what it had before, moved on to the new start, where `reads` [B] is false."""
+        """The new Cache; where `reads` [B] is false, with the contents of the old one, moved to the new start."""
 
         def choose(new: tf.Tensor, old: tf.Tensor) -> tf.Tensor:
             return tf.where(reads[:, None, None, None], new, tf.roll(old, self.segment, axis=2))
@@ -123,7 +128,7 @@ class Generator(tf.Module):
 
         Args:
             tokens: int32 [B, T].
-            cache: the Cache of what was before.
+            cache: the Cache before these tokens.
 
         Returns:
             log-probabilities [B, T, V] of the token after each, and the Cache after them.
@@ -157,18 +162,18 @@ class Generator(tf.Module):
         return self.read_on(draft, tokens, tf.fill([batch_size], segments))
 
     def read_on(self, draft: Draft, tokens: tf.Tensor, own: tf.Tensor) -> Draft:
-        """The Draft after whole segments, int32 [B, n S], the last `own` [B] of them each text's own: see `Layout`."""
+        """The Draft after whole segments, int32 [B, n S]; each text reads the last `own` [B] of them: see `Layout`."""
         cache = self.read_segments(tokens, own, draft.cache)
         return draft._replace(cache=cache, seen=mark(draft.seen, tokens))
 
     def generate(self, prompts: tf.Tensor, lengths: tf.Tensor, max_tokens: tf.Tensor, choice: Choice) -> tf.Tensor:
-        """Continues prompts of any lengths, each as if it were alone.
+        """Continues prompts of any lengths. The other prompts of the batch do not change a prompt's result.
 
         Args:
-            prompts: int32 [B, P], padded with anything.
+            prompts: int32 [B, P], padded with any ids.
             lengths: int32 [B], tokens of each prompt, at least 1.
             max_tokens: int32 scalar.
-            choice: a Choice. A row's tokens depend on its seed, prompt and the settings alone.
+            choice: a Choice. A row's tokens depend only on its seed, its prompt and the settings.
 
         Returns:
             int32 [B, max_tokens].
@@ -178,19 +183,19 @@ class Generator(tf.Module):
     def write(
         self, draft: Draft, tokens: tf.Tensor, lengths: tf.Tensor, max_tokens: tf.Tensor, choice: Choice
     ) -> tuple[tf.Tensor, Draft]:
-        """Reads on in texts and continues them.
+        """Reads further tokens of texts and continues the texts.
 
-        Whole segments are read first; then every row reads its own next token while it has one, else the token that
-        was just chosen for it.
+        Whole segments are read first. Then each row reads its own next token as long as there is one, and after that
+        the last token chosen for it.
 
         Args:
-            draft: a Draft; its `last` does not count.
-            tokens: int32 [B, P], padded with anything.
+            draft: a Draft; its `last` is ignored.
+            tokens: int32 [B, P], padded with any ids.
             lengths, max_tokens, choice: as for `generate`.
 
         Returns:
-            int32 [B, max_tokens], and the Draft after the last but one of them where all lengths are equal; otherwise
-            the Drafts of shorter rows are further on.
+            int32 [B, max_tokens]; and the Draft. If all lengths are equal, it has read all but the last of these
+            tokens. Otherwise shorter rows have read further tokens, too.
         """
         layout = self.lay_out(tokens, lengths, max_tokens)
         chunks = tf.shape(layout.given)[1] // CHUNK
@@ -223,7 +228,7 @@ class Generator(tf.Module):
 
         Args:
             draft: a Draft.
-            given: int32 [B, CHUNK], the token to read at each step, or -1 for the one chosen last.
+            given: int32 [B, CHUNK], the token to read at each step, or -1 for the last chosen one.
             n: int32 scalar.
             choice: a Choice.
 
@@ -237,7 +242,7 @@ class Generator(tf.Module):
             seen = mark(draft.seen, token[:, None])
             hidden, cache = self.decoder(token[:, None], draft.cache, kernels)
             log_prob = tf.cast(self.model.log_prob(hidden[:, 0]), tf.float32)
-            # cache.length is the place of the token to come in the row's own text.
+            # cache.length is the position of the next token in the row's own text.
             last = sample(log_prob, seen, uniform(choice.seeds, cache.length), choice.values)
             return i + 1, Draft(cache, last, seen), tf.where(tf.range(CHUNK) == i, last[:, None], made)
 
@@ -254,7 +259,7 @@ class Generator(tf.Module):
 
 
 def mark(seen: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
-    """`seen` [B, V], true also for tokens [B, n]."""
+    """`seen` [B, V], set to true for tokens [B, n], too."""
     rows = tf.broadcast_to(tf.range(tf.shape(tokens)[0])[:, None], tf.shape(tokens))
     places = tf.stack([rows, tokens], axis=-1)
     return tf.tensor_scatter_nd_update(seen, places, tf.ones_like(tokens, tf.bool))

@@ -1,4 +1,4 @@
-"""A trained model to use from Python.
+"""A trained model, for use from Python.
 
 >>> lm = LanguageModel.load("runs/demo")
 >>> lm.generate("def main(", max_tokens=200, temperature=0.8)
@@ -27,7 +27,7 @@ from txl_tf.model_dir import load_trained
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
 
-STREAM_TOKENS = 16  # at most so many between two pieces of streamed text
+STREAM_TOKENS = 16  # at most this many tokens in one piece of streamed text
 
 _Texts = list[str] | tuple[str, ...]  # a str is a Sequence[str], too
 
@@ -43,7 +43,7 @@ class Score(typing.NamedTuple):
 class Hypothesis(typing.NamedTuple):
     """A continuation that beam search found: its text, token ids [n], and log-probability in nats.
 
-    Where a stop string ended it, the log-probability counts that, too; text and ids do not have it.
+    If a stop string ended it, the log-probability includes that string; text and ids do not.
     """
 
     text: str
@@ -57,7 +57,7 @@ class LanguageModel:
     Args:
         model: a TransformerXL.
         vocabulary: its Vocabulary.
-        reach: a Reach; None: the model's. `load` says what it is without same_length.
+        reach: a Reach; None: the model's own. See `load` for reading without same_length.
     """
 
     def __init__(self, model: TransformerXL, vocabulary: Vocabulary, reach: Reach | None = None):
@@ -74,18 +74,18 @@ class LanguageModel:
 
     @classmethod
     def load(cls, model_dir: str, checkpoint: str = "latest", **reach: Any) -> LanguageModel:
-        """The model of a directory that training wrote, with the reach it is evaluated with.
+        """The model of a directory that training wrote, with the reach of its evaluation.
 
         Args:
             model_dir: local or gs://.
-            checkpoint: "latest", or "best" by the loss on valid during training.
-            reach: mem_len, clamp_len, same_length, mem_init to use instead. With same_length every token sees equally
-                much. Without it texts are read as the model with mems reads segments: `score` in segments of
-                `generator.segment` tokens (the last one what is left), `generate`, `stream` and `search` all of a
-                prompt but its last token in as many such segments as there are, and then token by token.
+            checkpoint: "latest", or "best", the one with the lowest loss on valid during training.
+            reach: mem_len, clamp_len, same_length, mem_init to use instead. With same_length every token sees the same
+                number of keys. Without it texts are read as the model with mems reads segments. `score` reads segments
+                of `generator.segment` tokens; the last one may be shorter. `generate`, `stream` and `search` read as
+                many whole segments as fit into the prompt without its last token, and then token by token.
 
         Raises:
-            InputError: there is no trained model, or none of a kind that writes text.
+            InputError: there is no trained model, or the model is of a kind that does not generate text.
         """
         trained = load_trained(model_dir, checkpoint=checkpoint)
         config = require_generation(trained.config, model_dir)
@@ -121,8 +121,9 @@ class LanguageModel:
 
         Args:
             prompts: str, or a list of them; "" starts from the vocabulary's start token.
-            max_tokens: how many tokens to make for each.
-            seed: int, or a list with one for each prompt: what is made depends on it and on the prompt alone.
+            max_tokens: how many tokens to generate for each prompt.
+            seed: int, or a list with one for each prompt. A continuation depends only on its seed, its prompt and the
+                settings.
             stop: strings; a continuation ends before the first of them.
             sampling: temperature and the other settings by name, as `samplers.SETTINGS` describes them.
 
@@ -177,8 +178,8 @@ class LanguageModel:
 
         Args:
             prompts, max_tokens: as for `generate`.
-            beam_size: how many hypotheses are followed at a time; 1 always takes the most likely token.
-            length_penalty: above 0 favours longer continuations where stop strings end some earlier: see `BeamSearch`.
+            beam_size: how many hypotheses are kept at a time; 1 always takes the most likely token.
+            length_penalty: above 0 favours longer continuations if stop strings end some of them: see `BeamSearch`.
             stop: strings of one token each, such as a newline; a continuation ends before the first of them.
 
         Returns:
@@ -213,15 +214,15 @@ class LanguageModel:
     def stream(
         self, prompt: str, max_tokens: int = 200, *, seed: int = 0, stop: Sequence[str] = (), **sampling: float
     ) -> Iterator[str]:
-        """Yields the continuation of a prompt piece by piece as it is made; arguments as for `generate`."""
+        """Yields the continuation of a prompt piece by piece while it is generated; arguments as for `generate`."""
         choice = _choice(max_tokens, seed, 1, stop, sampling)
         return _until_stop(self._stream(self._encode_prompt(prompt), max_tokens, choice), stop)
 
     def _stream(self, ids: np.ndarray, max_tokens: int, choice: Choice) -> Iterator[str]:
         whole = (len(ids) - 1) // self.generator.segment * self.generator.segment
         draft = self.generator.begin(tf.constant(ids[None, :whole]))
-        rest = ids[whole:]  # one token at least, at most a segment
-        skip = len(rest) - 1  # steps inside the prompt choose nothing of use
+        rest = ids[whole:]  # at least one token, at most a segment
+        skip = len(rest) - 1  # the tokens chosen at steps inside the prompt are not used
         text = codecs.getincrementaldecoder("utf-8")("replace")
         burst = 1
         while max_tokens > 0:
@@ -243,9 +244,9 @@ class LanguageModel:
     def score(self, texts: _Texts) -> list[Score]: ...
 
     def score(self, texts: str | Sequence[str]) -> Score | list[Score]:
-        """How likely a text is, or each of several: a Score or a list of them.
+        """The log-probability of a text, or of each of several texts: a Score or a list of them.
 
-        The first token's probability is that after the vocabulary's start token.
+        The first token's probability is conditioned on the vocabulary's start token.
         """
         single = isinstance(texts, str)
         encoded = [self.vocabulary.encode(text) for text in _as_list(texts)]
@@ -291,7 +292,7 @@ def _check_request(max_tokens: int, stop: Sequence[str]) -> None:
 
 
 def _until_stop(pieces: Iterable[str], stop: Sequence[str]) -> Iterator[str]:
-    """The pieces of a text up to the first stop string; what may be the beginning of one is held back."""
+    """The pieces of a text up to the first stop string; an ending that may begin a stop string is held back."""
     longest = max(map(len, stop), default=1)
     held = ""
     for piece in pieces:

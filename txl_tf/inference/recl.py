@@ -1,9 +1,9 @@
 """Relative effective context length (paper, section 4.3 and appendix C).
 
-How far back does a model still make use of context, measured against the others of its group? For context lengths
-c < c', a model's gain is how much better it predicts with c' tokens of context than the best model of the group does
-with c, on the positions that are hardest for the group with c: comparing with the best, and on the same positions,
-keeps a weak model from looking as if it gained more because it has more to gain.
+It measures the longest context that a model makes use of, compared with the other models of its group. For context
+lengths c < c', a model's gain is how much better it predicts with c' tokens of context than the best model of the group
+does with c. Only the positions that are hardest for the group with c are counted. A weak model has more room to
+improve. Comparing all models with the best one, on the same positions, keeps this from looking like a larger gain.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def relative_gains(losses: npt.ArrayLike, top_r: float = 0.1) -> np.ndarray:
         g_m(c, c')= (f(c) - f_m(c, c')) / f(c), with f(c) the mean of f(c, t) over T.
 
     Args:
-        losses: float [models, context lengths, positions], in nats; context lengths rising.
+        losses: float [models, context lengths, positions], in nats; context lengths ascending.
         top_r: share of the positions that count as hard, in (0, 1].
 
     Returns:
@@ -65,14 +65,14 @@ def effective_context_lengths(
 
     Args:
         losses, top_r: as for `relative_gains`.
-        context_lengths: rising, as many as losses.shape[1].
+        context_lengths: ascending, losses.shape[1] of them.
         threshold: the smallest relative gain that counts (the paper's: 0.01).
 
     Returns:
         list of one context length per model.
 
     Raises:
-        ValueError: as for `relative_gains`, or lengths that do not rise or do not fit the losses.
+        ValueError: as for `relative_gains`, or lengths that are not ascending or do not match the losses.
     """
     lengths = list(context_lengths)
     if len(lengths) != np.shape(losses)[1] or any(a >= b for a, b in itertools.pairwise(lengths)):
@@ -88,17 +88,17 @@ def context_losses(
     context_lengths: Sequence[int],
     batch_size: int = 16,
 ) -> np.ndarray:
-    """A model's loss at some positions of a text, given no more than so many tokens of context.
+    """A model's loss at some positions of a text, given at most c tokens of context.
 
-    Every position is predicted afresh: an empty cache reads the c tokens before it. (Memory carried along would let a
-    recurrent model use what is farther away than c.)
+    Every position is predicted independently: an empty cache reads the c tokens before it. (Memory kept from earlier
+    positions would let a recurrent model use tokens farther away than c.)
 
     Args:
         generator: a Generator whose memory covers the longest context.
         tokens: int32 [n], the text.
-        positions: int [P], none before the longest context.
+        positions: int [P], each at least the longest context length.
         context_lengths: c, at least 1 each.
-        batch_size: positions predicted at once; changes no result.
+        batch_size: positions predicted at once; does not change the results.
 
     Returns:
         float32 [context lengths, P], in nats.
@@ -117,7 +117,7 @@ def context_losses(
 def draw_positions(
     corpus: Corpus, split: str, count: int, longest: int, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of a split to compare models at: (its tokens int32 [n], positions [count]).
+    """Draws the positions of a split at which models are compared: (its tokens int32 [n], positions [count]).
 
     Raises:
         InputError: the split is too short.

@@ -1,4 +1,4 @@
-"""A text sample of a model in training."""
+"""A text sample from a model during training."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ PROMPT_TOKENS, SAMPLE_TOKENS, TEMPERATURE, SEED = 64, 200, 0.8, 0
 
 
 class Sampler:
-    """Continues the beginning of valid with a model's present weights, always from the same seed; traced only once.
+    """Continues the beginning of valid with a model's current weights, always from the same seed; traced only once.
 
-    It works with a copy of the model on the host's CPU: so it runs alike under every strategy.
+    It uses a copy of the model on the host's CPU, so it runs the same way under every strategy.
 
     Args:
         model: a TransformerXL whose attention can be cached.

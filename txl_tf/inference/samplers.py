@@ -1,11 +1,12 @@
-"""Every setting of sampling, described once: flags, Python arguments, SavedModel inputs and the server come from here.
+"""All settings of sampling, described once. Flags, Python arguments, SavedModel inputs and the server are derived from
+these descriptions.
 
-A sampler is one function and one entry of `SETTINGS`. The function is a transform of logits:
-`(logits, seen, value) -> logits`, with logits float32 [B, V], at first the log-probabilities of the next token; seen
-bool [B, V], which tokens the text has; value the setting as a scalar tensor. A token that it leaves out has -inf. At
-least one token stays: a transform never leaves out all of them. Shapes: B texts, V vocabulary.
+A sampler is one function and one entry of `SETTINGS`. The function is a transform of logits,
+`(logits, seen, value) -> logits`: logits are float32 [B, V], and the first transform gets the log-probabilities of the
+next token; seen is bool [B, V], which tokens occur in the text; value is the setting as a scalar tensor. A transform
+sets the logits of tokens that it excludes to -inf. It never excludes all tokens. Shapes: B texts, V vocabulary.
 
-This module loads TensorFlow only when a transform runs, so that flags and --help answer at once.
+This module loads TensorFlow only when a transform runs, so that flags and --help respond at once.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ class Setting:
 
     Attributes:
         name: of the flag, the argument, the SavedModel's input and the field of a request.
-        default: its value where none is given: an int or a float, which is also its type. With it the transform
-            changes nothing.
+        default: the value that is used if none is given, an int or a float; its type is the setting's type. With the
+            default the transform changes nothing.
         low: the smallest value.
-        high: the largest value; None: none but that of the type, int32 or float32.
-        above_low: whether `low` itself is refused.
+        high: the largest value; None: the largest value of the type, int32 or float32.
+        above_low: whether `low` itself is not allowed.
         help: what the values mean, for users.
-        transform: see above.
-        sorts: whether the transform sorts the vocabulary: it then runs only where the value is not the default.
+        transform: the function, as described in this module's docstring.
+        sorts: whether the transform sorts the vocabulary. It then runs only if the value is not the default.
     """
 
     name: str
@@ -77,21 +78,21 @@ class Setting:
         """`value` as `kind`.
 
         Raises:
-            InputError: it is no number of that kind, or out of range; NaN and the infinities always are.
+            InputError: it is not a number of that kind, or is out of range. NaN and infinities are always out of range.
         """
         wanted = numbers.Integral if self.kind is int else numbers.Real
         if isinstance(value, bool) or not isinstance(value, wanted):
             raise InputError(f"{self.name}={value!r} must be of type {self.kind.__name__}; {self.help}")
         most = (INT32_MAX if self.kind is int else FLOAT32_MAX) if self.high is None else self.high
-        value = cast("float", value)  # numbers.Real does not say that it compares with float
+        value = cast("float", value)  # the type numbers.Real does not declare comparison with float
         above = value > self.low if self.above_low else value >= self.low
-        if not (above and value <= most):  # NaN is neither
+        if not (above and value <= most):  # false for NaN
             type_limit = f" and fit {self.kind.__name__}32" if self.high is None and not value <= most else ""
             raise InputError(f"{self.name}={value} must be {self.range}{type_limit}; {self.help}")
         return self.kind(value)
 
     def allows(self, value: tf.Tensor) -> tf.Tensor:
-        """Whether a scalar tensor is within the range: bool; NaN and the infinities are not."""
+        """Whether a scalar tensor is within the range: bool; false for NaN and infinities."""
         above = value > self.low if self.above_low else value >= self.low
         return above & (value <= (value.dtype.max if self.high is None else self.high))
 
@@ -104,7 +105,7 @@ def _repetition_penalty(logits: tf.Tensor, seen: tf.Tensor, penalty: tf.Tensor) 
 
 def _temperature(logits: tf.Tensor, seen: tf.Tensor, temperature: tf.Tensor) -> tf.Tensor:
     del seen
-    divided = logits / tf.where(temperature > 0, temperature, 1.0)  # the draw knows what 0 means
+    divided = logits / tf.where(temperature > 0, temperature, 1.0)  # `sampling.sample` handles 0
     largest = tf.reduce_max(logits, axis=-1, keepdims=True)
     # However small the temperature, the most likely token stays finite.
     return tf.where(logits < largest, divided, tf.maximum(divided, logits.dtype.min))
@@ -136,7 +137,7 @@ def _typical(logits: tf.Tensor, seen: tf.Tensor, p: tf.Tensor) -> tf.Tensor:
     log_prob = tf.nn.log_softmax(logits)
     probability = tf.exp(log_prob)
     entropy = -tf.reduce_sum(tf.math.multiply_no_nan(log_prob, probability), axis=-1, keepdims=True)
-    distance = tf.abs(-log_prob - entropy)  # infinite for tokens that are left out
+    distance = tf.abs(-log_prob - entropy)  # infinite for tokens that are excluded
     ascending = tf.argsort(distance)
     kept = _reach(tf.gather(probability, ascending, batch_dims=1), p)
     farthest = tf.where(kept, tf.gather(distance, ascending, batch_dims=1), -float("inf"))
@@ -144,8 +145,9 @@ def _typical(logits: tf.Tensor, seen: tf.Tensor, p: tf.Tensor) -> tf.Tensor:
 
 
 def _reach(probability: tf.Tensor, p: tf.Tensor) -> tf.Tensor:
-    """Which of the probabilities [B, V], in their order, are needed to reach p: the first always, all for 1."""
-    reached = tf.cumsum(probability, axis=-1, exclusive=True)  # rounding may make it 1 before the last
+    """Which of the probabilities [B, V], in their order, are needed to reach the sum p. The first one always is; for
+    p = 1 all are."""
+    reached = tf.cumsum(probability, axis=-1, exclusive=True)  # by rounding it may be 1 before the last token
     return (reached < p) | (tf.range(probability.shape[-1]) == 0) | (p >= 1)
 
 
@@ -154,7 +156,7 @@ def _smallest(descending: tf.Tensor, kept: tf.Tensor) -> tf.Tensor:
 
 
 def _at_least(logits: tf.Tensor, smallest: tf.Tensor) -> tf.Tensor:
-    """Logits [B, V] with -inf for those below `smallest` [B, 1]; equal ones stay together."""
+    """Logits [B, V] with -inf for those below `smallest` [B, 1]; equal ones are all kept."""
     return tf.where(logits >= smallest, logits, -float("inf"))
 
 
@@ -164,7 +166,7 @@ SETTINGS = (
         default=1.0,
         low=1.0,
         high=None,
-        help="makes tokens that the text already has less likely: their log-probabilities are multiplied by it; 1: no "
+        help="makes tokens that already occur in the text less likely: their log-probabilities are multiplied by it; 1: no "
         "penalty",
         transform=_repetition_penalty,
     ),
@@ -181,7 +183,7 @@ SETTINGS = (
         default=0,
         low=0,
         high=None,
-        help="choose only among so many most likely tokens, and those as likely as the last of them; 0: all",
+        help="choose only among this many most likely tokens, and tokens as likely as the last of them; 0: all",
         transform=_top_k,
         sorts=True,
     ),
@@ -224,7 +226,7 @@ def names() -> tuple[str, ...]:
 
 
 def checked(given: Mapping[str, object]) -> dict[str, int | float]:
-    """A value for every setting: those that are given, checked, and the defaults of the others.
+    """A value for every setting: the given values, checked, and the defaults of the other settings.
 
     Raises:
         InputError: there is no such setting, or its value is out of range.
@@ -240,7 +242,7 @@ def transform(logits: tf.Tensor, seen: tf.Tensor, values: dict[str, tf.Tensor]) 
 
     Args:
         logits: float32 [B, V], log-probabilities.
-        seen: bool [B, V], the tokens that each text has.
+        seen: bool [B, V], the tokens that occur in each text.
         values: a scalar tensor for each setting.
 
     Returns:
@@ -260,7 +262,7 @@ def transform(logits: tf.Tensor, seen: tf.Tensor, values: dict[str, tf.Tensor]) 
 
 
 def to_json() -> str:
-    """The description as JSON, for programs without this package: a list of objects, one for each setting.
+    """The descriptions as JSON, for programs without this package: a list of objects, one for each setting.
 
     Each has name, type ("int" or "float"), default, low, above_low, high (a number or null), range (in words), help.
     """

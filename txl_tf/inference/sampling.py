@@ -58,8 +58,8 @@ def sample(log_prob: tf.Tensor, seen: tf.Tensor, random: tf.Tensor, values: dict
 
     Args:
         log_prob: float32 [B, V].
-        seen: bool [B, V], the tokens that each text has.
-        random: float32 [B] in [0, 1): the row's token is the first at which the cumulative probability passes it.
+        seen: bool [B, V], the tokens that occur in each text.
+        random: float32 [B] in [0, 1): the first token whose cumulative probability exceeds it is chosen.
         values: as in a `Choice`.
 
     Returns:
@@ -72,14 +72,15 @@ def sample(log_prob: tf.Tensor, seen: tf.Tensor, random: tf.Tensor, values: dict
     vocab_size = log_prob.shape[-1]
     drawn = tf.reduce_min(tf.where(passed, tf.range(vocab_size), vocab_size), axis=-1)
     best = tf.argmax(logits, axis=-1, output_type=tf.int32)
-    # A parallel sum need not rise: where rounding lets no token pass, the most likely stands in.
+    # A parallel cumulative sum may not increase monotonically. If no token exceeds the random number because of
+    # rounding, the most likely token is chosen.
     return tf.where((values["temperature"] > 0) & (drawn < vocab_size), drawn, best)
 
 
 def uniform(seeds: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-    """Random numbers in [0, 1) that depend on nothing but their own seed and position.
+    """Random numbers in [0, 1), each of which depends only on its own seed and position.
 
-    TensorFlow's stateless generators give a row other numbers in another batch, and on another device. This is a
+    TensorFlow's stateless generators give a row different numbers in another batch or on another device. This is a
     hash: two rounds of the 32-bit mixer "lowbias32" (Wellons 2018, https://nullprogram.com/blog/2018/07/31/).
 
     Args:

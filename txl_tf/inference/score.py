@@ -15,12 +15,12 @@ def score_tokens(
 ) -> tf.Tensor:
     """The log-probability of every token of each text, the first one's given `start_token`.
 
-    The texts, `start_token` in front, are read in whole segments: where the generator's reach has no same_length, as
-    the model with mems reads segments of that length.
+    The texts, with `start_token` before them, are read in whole segments. If the generator's reach has no same_length,
+    the results are those of the model with mems that reads segments of that length.
 
     Args:
         generator: a Generator.
-        tokens: int32 [B, P], padded with anything.
+        tokens: int32 [B, P], padded with any ids.
         lengths: int32 [B], tokens of each text; 0 is allowed.
         start_token: the id before the first token; one for all texts, or int32 [B].
 
