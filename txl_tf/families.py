@@ -1,6 +1,6 @@
-"""The one place that lists models. A family is one registration; everything else asks here.
+"""The one place that lists model families. A family is added by one registration; all other code looks families up here.
 
-TensorFlow is loaded only by what needs it: the functions below import late.
+Functions that need TensorFlow import it when they are called, so that importing this module does not load it.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 
 class TrainingData(Protocol):
-    """The batches of a run: of `epoch_steps` steps with `step_tokens` tokens each, `unused` are left over."""
+    """The batches of a run. An epoch has `epoch_steps` steps of `step_tokens` tokens and leaves `unused` tokens over."""
 
     epoch_steps: int
     step_tokens: int
     unused: int
 
     def batches(self, step: int, *, host: int, num_hosts: int, replicas_per_host: int) -> tf.data.Dataset:
-        """Endless batches from a step on, those of one host's replicas in turn."""
+        """Batches without end, starting at a step: those of one host's replicas in turn."""
 
 
 class EvaluationData(Protocol):
-    """One pass over a split: `steps` batches of `lanes` lanes with `targets` targets in all; None: as many as found."""
+    """One pass over a split: `steps` batches of `lanes` lanes, with `targets` targets in total."""
 
     @property
     def lanes(self) -> int:
@@ -50,7 +50,7 @@ class EvaluationData(Protocol):
 
     @property
     def targets(self) -> int | None:
-        """All targets."""
+        """The total number of targets; None: known only after the pass."""
 
     def batches(self, *, host: int, num_hosts: int, replicas_per_host: int) -> tf.data.Dataset:
         """The batches of one host's replicas in turn."""
@@ -58,11 +58,12 @@ class EvaluationData(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Use:
-    """What models of a family are for. A mere Use is imported and used from Python, a Task is also trained here.
+    """What models of a family are used for. A Use that is not a Task is only imported and used from Python; a Task is
+    also trained here.
 
     Attributes:
         config: the subclass of Config with the settings of a run.
-        model: the settings' group "model" -> the model, its weights made; None: that of the family.
+        model: the settings' group "model" -> the model, with its weights created; None: the family's function.
     """
 
     config: type[Config]
@@ -76,10 +77,11 @@ class Task(Use):
     Attributes:
         objective: (model, config) -> Objective.
         training_data: (corpus, config) -> TrainingData.
-        scorer: (model, config, and what a family offers beside) -> Scorer.
+        scorer: (model, config, further options of the family) -> Scorer.
         evaluation_data: (corpus, split, config) -> EvaluationData.
-        batch_spec: (config, lanes, training) -> nest of TensorSpecs: a batch of training, or of evaluation.
-        fit_to_corpus: (config, corpus, names of settings that the user gave) -> config, with what the data decide.
+        batch_spec: (config, lanes, training) -> nest of TensorSpecs: a batch for training, or for evaluation.
+        fit_to_corpus: (config, corpus, names of settings that the user gave) -> config, with the settings that follow from
+            the data.
         operations: config -> the operations of a training step over all replicas, for MFU; None: not counted.
         attention: (model, corpus, config) -> AttentionView, for TensorBoard; None: nothing is shown.
     """
@@ -100,9 +102,9 @@ class Family:
 
     Attributes:
         name: as in config.json.
-        title: for people.
-        model: the settings' group "model" -> the model, its weights made.
-        tasks: what its models are for, by name; none where a model is only for use from Python.
+        title: name for display.
+        model: the settings' group "model" -> the model, with its weights created.
+        tasks: what its models are used for, by name; empty if a model is only used from Python.
         presets: named configurations.
         generates: whether its models continue texts token by token (generate, score, export).
     """
@@ -223,7 +225,7 @@ def _permutation_lm(model: Any, config: XLNetRunConfig) -> Objective:
 def _training_pairs(corpus: Corpus, config: XLNetRunConfig) -> TrainingData:
     from txl_tf.data.pairs import TrainingPairs
 
-    # The second number keeps these draws apart from those of dropout.
+    # The second number makes these random numbers independent of those of dropout.
     return TrainingPairs(corpus, "train", config.data, config.model.reuse_len, config.objective, (config.train.seed, 1))
 
 
@@ -291,7 +293,7 @@ def register(family: Family) -> None:
     """Adds a family.
 
     Raises:
-        ValueError: one of its presets has the name of another's.
+        ValueError: one of its presets has the same name as another family's.
     """
     taken = set(presets()) & set(family.presets)
     if taken:
@@ -310,7 +312,7 @@ def family_of(config: Config) -> Family:
 
 
 def task_of(config: Config) -> Task:
-    """What a run with these settings trains for.
+    """The Task of a run with these settings.
 
     Raises:
         InputError: models of this task are not trained or evaluated here.
@@ -326,7 +328,7 @@ def task_of(config: Config) -> Task:
 
 
 def make_model(config: Config) -> keras.Model:
-    """The model of a run with these settings, its weights made."""
+    """The model of a run with these settings, with its weights created."""
     family = _FAMILIES[config.family]
     make = family.tasks[config.task].model or family.model
     return make(config.model)
@@ -338,12 +340,12 @@ def run_configs() -> list[type[Config]]:
 
 
 def family_title(config_class: type[Config]) -> str:
-    """For people, the family that settings of this type are for."""
+    """The display name of the family that settings of this type belong to."""
     return _FAMILIES[config_class.family].title
 
 
 def require_generation(config: Config, where: str) -> Any:
-    """`config`, or InputError if its models do not continue texts token by token; `where` has such a model."""
+    """`config`, or InputError if its models do not continue texts token by token; `where` names the model's place."""
     if not family_of(config).generates:
         raise InputError(
             f"{where} holds an {family_of(config).title}, which does not continue texts: use scripts/fill.py, which "
@@ -353,7 +355,7 @@ def require_generation(config: Config, where: str) -> Any:
 
 
 def config_from_json(text: str, where: str = "config.json") -> Config:
-    """The settings in the text of a config.json; what is missing has its default.
+    """The settings in the text of a config.json; missing settings have their defaults.
 
     Raises:
         InputError: not JSON, an unknown family, task, group or key, or a value of the wrong type; `where` names the

@@ -1,4 +1,5 @@
-"""Random numbers as a hash of what they are for: the same anywhere, in any order, and without a generator's state.
+"""Random numbers as a hash of a seed and an index. They are the same on every device and in any order, and need no
+generator state.
 
 A seed is int32 [2], or int32 [B, 2] for a batch of them.
 """
@@ -13,16 +14,16 @@ import tensorflow as tf
 def random_bits(shape: tf.Tensor | Sequence[int], seed: tf.Tensor) -> tf.Tensor:
     """Random uint32 of a shape, as a hash of each element's index and the seed.
 
-    Good enough for masks and far cheaper than `tf.random.stateless_uniform`: compilers fuse it into whatever uses the
-    mask, while Philox and Threefry write their bits to memory first (with XLA for CPU they took a sixth of a training
+    It is good enough for masks and much cheaper than `tf.random.stateless_uniform`: compilers fuse it into the
+    operation that uses the mask, while Philox and Threefry write their bits to memory first (with XLA for CPU they took a sixth of a training
     step). The multiply-and-shift rounds are lowbias32's (C. Wellons, "Prospecting for Hash Functions", 2018, with
     the constants found later by TheIronBorn).
 
     Args:
         shape: int32 [n].
-        seed: int32 [2]; the second word enters after a first fold, so that two seeds' bits are not one sequence
-            shifted, and multiplied, so that small seeds do not lie close together. Or int32 [B, 2], B the shape's
-            first number: then an element's index is that within its lane.
+        seed: int32 [2]; the second word is added after a first fold. So the bits of one seed are not a shifted copy of
+            those of another seed. It is also multiplied, so that small seeds are not close together. Or int32 [B, 2],
+            where B is the shape's first number: then an element's index is its index within its lane.
     """
     shape = tf.convert_to_tensor(shape)
     if len(seed.shape) == 1:
@@ -32,8 +33,9 @@ def random_bits(shape: tf.Tensor | Sequence[int], seed: tf.Tensor) -> tf.Tensor:
         words = tf.reshape(seed, [-1, 2, *[1] * (shape.shape[0] - 1)])
         first, second = words[:, 0], words[:, 1]
         axes = shape[1:]
-    # index * _SPREAD + first, axis by axis, begun with the seed. Begun with the indices, which are constants,
-    # TensorFlow would compute them when it compiles, and the program would hold a constant as large as each mask.
+    # index * _SPREAD + first, summed axis by axis, starting with the seed. The indices are constants: if the sum
+    # started with them, TensorFlow would compute it at compile time, and the program would contain a constant as
+    # large as each mask.
     spread, rank = tf.bitcast(first, tf.uint32), axes.shape[0]
     for axis in range(rank):
         stride = tf.cast(tf.reduce_prod(axes[axis + 1 :]), tf.uint32) * _SPREAD
@@ -43,7 +45,7 @@ def random_bits(shape: tf.Tensor | Sequence[int], seed: tf.Tensor) -> tf.Tensor:
 
 
 def numbered_seeds(seed: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
-    """The seeds int32 [.., 2] of some numbers, int [..], under a seed int32 [2] or one for each number, [.., 2]."""
+    """Seeds int32 [.., 2], one for each of the numbers, int [..], derived from a seed int32 [2] or [.., 2]."""
     first, second = seed[..., :1], seed[..., 1:]
     index = tf.cast(numbers, tf.uint32)[..., None] * 2 + tf.constant([0, 1], tf.uint32)
     return tf.bitcast(_mix(index * _SPREAD + tf.bitcast(first, tf.uint32), second), tf.int32)
@@ -75,6 +77,6 @@ def split_seed(seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
 def random_integers(bits: tf.Tensor, bound: tf.Tensor | int) -> tf.Tensor:
     """Random bits, uint32, as integers from 0 to bound - 1, int64; `bound`, of any shape that fits, is at least 1.
 
-    All are equally likely, but for bound / 2**32.
+    All are equally likely, up to a relative error of bound / 2**32.
     """
     return tf.bitwise.right_shift(tf.cast(bits, tf.int64) * tf.cast(bound, tf.int64), tf.constant(32, tf.int64))

@@ -10,7 +10,7 @@ import tensorflow as tf
 class KeyValueRing(typing.NamedTuple):
     """The newest C keys and values of a layer, projected once; inference keeps them instead of hidden states.
 
-    New keys and values overwrite the oldest in place, so a token does not cost a copy of the others. The slot after the
+    New keys and values overwrite the oldest in place, so adding a token does not copy the others. The slot after the
     newest key holds the oldest, and the next key goes there.
 
     keys, values: [B, H, C, d].

@@ -19,7 +19,7 @@ Look = Callable[[tf.Tensor], None]
 
 @dataclasses.dataclass(frozen=True)
 class Streams:
-    """The `positions` of `SegmentAttention`: what it needs to know of its rows, all in the compute dtype.
+    """The `positions` of `SegmentAttention`: distances, segments and targets of its rows, all in the compute dtype.
 
     encoding: [K + T-1, D], sinusoids of the distances K-1, .., -(T-1).
     backward: bool [B], the lanes whose text runs backward, so that distances have the opposite sign; None: no lane.
@@ -48,10 +48,10 @@ class Streams:
 class SegmentAttention(RelMultiHeadAttention):
     """Attention of XLNet (Yang et al. 2019): Transformer-XL's, with keys on both sides, segments and two streams.
 
-    Segments: where query i and key j are of different segments, a score has one more term. Officially it is
-    (q_i + w) . s[0] in the same segment and (q_i + w) . s[1] in different ones; what both have in common cancels in the
-    softmax. It is computed as a product with S columns: the key's segment, one-hot, meets (q_i + w) . (s[1] - s[0]) in
-    all columns but that of the query's own segment.
+    Segments: where query i and key j are of different segments, a score has one more term. In the official code it is
+    (q_i + w) . s[0] in the same segment and (q_i + w) . s[1] in different ones; terms that both have in common cancel in
+    the softmax. The term is computed as a product with S columns: the key's one-hot segment times a row that is
+    (q_i + w) . (s[1] - s[0]) in all columns except that of the query's own segment, where it is 0.
 
     Two streams: the first rows are the content stream h [B, T, D], the following rows the query stream g [B, P, D],
     concatenated in time. Keys, values and positions come from the content stream and the memory only.
@@ -170,7 +170,7 @@ class SegmentAttention(RelMultiHeadAttention):
     def _queries(
         self, query: tf.Tensor, streams: Streams, biases: Biases | None
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
-        """For queries [B, H, T, d], what meets the keys, what meets the positions, and what meets the segments."""
+        """From queries [B, H, T, d], the factors multiplied with the keys, with the positions, and with the segments."""
         shared = None if biases is None else biases[:2]
         content_query, position_query = self.content_query(query, shared), self.position_query(query, shared)
         segment_query = None

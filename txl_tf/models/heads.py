@@ -1,4 +1,4 @@
-"""Heads: what turns a model's last hidden states [B, T, D] into labels, scores or answers."""
+"""Heads: layers that map a model's last hidden states [B, T, D] to labels, scores or answers."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ SUMMARY_TYPES = ("last", "first", "mean", "attn")
 """How a sequence becomes one vector: see `Summary`."""
 
 IMPOSSIBLE = -1e30
-"""The logit of a place where no answer may begin or end."""
+"""The logit of a position where no answer may begin or end."""
 
 
 class AnswerLogits(typing.NamedTuple):
-    """Where an answer lies, given where it begins.
+    """The logits of an answer's position; those of its end are conditioned on its start.
 
-    start: [B, T], where it begins.
-    end: [B, T], where it ends.
-    impossible: [B], the logit of there being none.
+    start: [B, T], logits of where it starts.
+    end: [B, T], logits of where it ends.
+    impossible: [B], the logit that there is no answer.
     """
 
     start: tf.Tensor
@@ -33,11 +33,12 @@ class AnswerLogits(typing.NamedTuple):
 
 
 class BestAnswers(typing.NamedTuple):
-    """The most likely beginnings, and the most likely ends of each, best first; log-probabilities in nats.
+    """The most likely start positions, and the most likely end positions for each; best first, log-probabilities in
+    nats.
 
     start, start_log_prob: [B, S].
-    end, end_log_prob: [B, S, E]; an end's probability is that given its beginning.
-    impossible: [B], the logit of there being no answer.
+    end, end_log_prob: [B, S, E]; an end's probability is conditioned on its start.
+    impossible: [B], the logit that there is no answer.
     """
 
     start: tf.Tensor
@@ -57,14 +58,15 @@ def _dense(layer: keras.layers.Layer, units: int, name: str, **options: typing.A
 class Summary(keras.layers.Layer):
     """One vector for a sequence: [B, T, D] -> [B, D].
 
-    "last" and "first" are a token's hidden state; "mean" is that of all tokens, padding included, as officially; "attn"
-    is what a learned query attends to, and a layer norm. Then, if `use_proj`, a dense layer with tanh; then dropout.
+    "last" and "first" are the hidden state of the last or first token. "mean" is the mean over all tokens, including
+    padding, as in the official code. "attn" is the attention output of a learned query, followed by layer norm. Then,
+    if `use_proj`, a dense layer with tanh follows; then dropout.
 
     Args:
         summary_type: one of SUMMARY_TYPES.
         use_proj: whether there is a dense layer.
         n_head, d_head, layer_norm_epsilon: of "attn".
-        dropout: rate of the result's dropout, and in "attn" that of what attention gives.
+        dropout: dropout rate of the result and, in "attn", of the attention output.
         dropatt: dropout rate of the attention probabilities.
         init_std: the kernels and the learned query start as normal(0, init_std).
 
@@ -127,9 +129,9 @@ class Summary(keras.layers.Layer):
 
         Args:
             hidden: [B, T, D].
-            padding: bool [B, T], true where there is no token; only "attn" looks at it. None: there is no padding.
+            padding: bool [B, T], true where there is no token; only "attn" uses it. None: there is no padding.
             seed: as for `dropout`.
-            training: whether to drop.
+            training: whether to apply dropout.
 
         Returns:
             [B, D].
@@ -158,7 +160,7 @@ class Summary(keras.layers.Layer):
         rate: float,
         seed: tf.Tensor | None,
     ) -> tf.Tensor:
-        """What the learned query attends to: [B, 1, D]."""
+        """The attention output of the learned query: [B, 1, D]."""
         kernels = attention.kernels()
         query = tf.broadcast_to(tf.cast(self.query, hidden.dtype), [tf.shape(hidden)[0], 1, hidden.shape[2]])
         key, value = attention.project_context(hidden, kernels)
@@ -176,8 +178,8 @@ class Summary(keras.layers.Layer):
 class SummaryLogits(keras.layers.Layer):
     """Numbers for a sequence, from its summary: [B, T, D] -> [B, C].
 
-    A classifier's are the logits of C classes; a regressor's is its one prediction; of a choice among sequences it is
-    the one logit of this sequence.
+    A classifier gives the logits of C classes. A regressor gives one prediction. A model that chooses among sequences
+    gives one logit for each sequence.
 
     Args:
         n_class: C.
@@ -222,16 +224,17 @@ class SummaryLogits(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class AnswerSpan(keras.layers.Layer):
-    """Where in a text the answer to a question lies, and whether there is one.
+    """Finds the position of the answer to a question in a text, and whether there is an answer.
 
-    A beginning has the logit x_t . w. An end has, given the beginning s, that of LN(tanh([x_t; x_s] W)) . w. That there
-    is no answer has that of tanh([x; x_cls] W) . w, x the expected hidden state of the beginning.
+    The logit of a start at t is x_t . w. The logit of an end at t, given the start s, is LN(tanh([x_t; x_s] W)) . w.
+    The logit that there is no answer is tanh([x; x_cls] W) . w, where x is the expected hidden state of the start. Each
+    formula has weights w and W of its own.
 
     Results are in the dtype of the weights.
 
     Args:
         layer_norm_epsilon: added to the variance.
-        dropout: rate inside the logit of there being no answer.
+        dropout: dropout rate inside the logit that there is no answer.
         init_std: the kernels start as normal(0, init_std).
     """
 
@@ -268,15 +271,15 @@ class AnswerSpan(keras.layers.Layer):
         seed: tf.Tensor | None = None,
         training: bool = False,
     ) -> AnswerLogits:
-        """All logits, given the true beginning; what training needs.
+        """All logits, given the true start; used in training.
 
         Args:
             hidden: [B, T, D].
-            allowed: bool [B, T], where an answer may begin and end.
-            cls_index: int [B], where CLS stands.
-            start: int [B], where the answer begins.
+            allowed: bool [B, T], where an answer may start and end.
+            cls_index: int [B], the position of CLS.
+            start: int [B], the true start of the answer.
             seed: as for `dropout`.
-            training: whether to drop.
+            training: whether to apply dropout.
         """
         starts = self.start_logits(hidden, allowed)
         ends = self.end_logits(hidden, allowed, start[:, None])[:, 0]
@@ -287,11 +290,11 @@ class AnswerSpan(keras.layers.Layer):
     def best(
         self, hidden: tf.Tensor, allowed: tf.Tensor, cls_index: tf.Tensor, n_starts: int, n_ends: int
     ) -> BestAnswers:
-        """The `n_starts` most likely beginnings and the `n_ends` most likely ends of each.
+        """The `n_starts` most likely start positions and, for each, the `n_ends` most likely end positions.
 
         Args:
             hidden, allowed, cls_index: as for `call`.
-            n_starts, n_ends: S and E; no more of them than T are given.
+            n_starts, n_ends: S and E; at most T of each are returned.
         """
         t_len = hidden.shape[1]
         starts = self.start_logits(hidden, allowed)
@@ -307,9 +310,9 @@ class AnswerSpan(keras.layers.Layer):
         return self._masked(self.start(hidden)[..., 0], allowed)
 
     def end_logits(self, hidden: tf.Tensor, allowed: tf.Tensor, start: tf.Tensor) -> tf.Tensor:
-        """[B, S, T] for S beginnings, int [B, S]; IMPOSSIBLE where not allowed.
+        """[B, S, T] for S start positions, int [B, S]; IMPOSSIBLE where not allowed.
 
-        [x_t; x_s] W is the sum of two products, each of which is computed once for all pairs.
+        [x_t; x_s] W is the sum of two products, each computed once for all pairs.
         """
         kernel, d_model = tf.cast(self.end_inner.kernel, hidden.dtype), hidden.shape[2]
         own = tf.einsum("btD,De->bte", hidden, kernel[:d_model])
@@ -319,13 +322,13 @@ class AnswerSpan(keras.layers.Layer):
         return self._masked(logits, allowed[:, None])
 
     def expected_start(self, hidden: tf.Tensor, start_logits: tf.Tensor) -> tf.Tensor:
-        """The mean hidden state [B, D] under the probabilities of the beginning."""
+        """The expected hidden state [B, D] under the probabilities of the start."""
         return tf.einsum("bt,btD->bD", tf.cast(tf.nn.softmax(start_logits), hidden.dtype), hidden)
 
     def impossible_logit(
         self, begin: tf.Tensor, cls: tf.Tensor, seed: tf.Tensor | None = None, training: bool = False
     ) -> tf.Tensor:
-        """The logit [B] of there being no answer, from the beginning's hidden state and CLS's, each [B, D]."""
+        """The logit [B] that there is no answer, from the start's and CLS's hidden states, each [B, D]."""
         inner = self.impossible_inner(tf.concat([begin, cls], axis=-1))
         inner = dropout(inner, self.dropout if training else 0.0, seed)
         return tf.cast(self.impossible_outer(inner)[..., 0], self.variable_dtype)

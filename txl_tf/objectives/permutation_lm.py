@@ -1,4 +1,4 @@
-"""Permutation language modelling: tokens are predicted in a random order, each from those before it in that order."""
+"""Permutation language modelling: tokens are predicted in a random order, each from the tokens before it in that order."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from txl_tf.objectives.base import FiniteWatch, Loss, Scores
 
 
 def target_positions(is_target: tf.Tensor, count: int) -> tf.Tensor:
-    """Where a lane's first targets are, ascending: int32 [b, P]; -1 where it has no more.
+    """The positions of a lane's first targets, ascending: int32 [b, P]; -1 where it has fewer than P.
 
     Args:
         is_target: bool [b, T].
         count: P, at most T.
     """
     t_len = is_target.shape[1]
-    left = tf.where(is_target, tf.range(t_len, 0, -1), 0)  # how many tokens there are from here on
+    left = tf.where(is_target, tf.range(t_len, 0, -1), 0)  # number of tokens from here to the end
     left = tf.math.top_k(left, count).values
     return tf.where(left > 0, t_len - left, -1)
 
@@ -35,7 +35,7 @@ class PermutationLM:
     Args:
         model: an XLNet.
         config: a PermutationLMConfig, for num_predict.
-        bi_data: whether some lanes run backward; if not, `backward` is not looked at, and computing is cheaper.
+        bi_data: whether some lanes run backward; if not, `backward` is ignored, and the computation is cheaper.
     """
 
     def __init__(self, model: XLNet, config: PermutationLMConfig, bi_data: bool = True):
@@ -56,7 +56,7 @@ class PermutationLM:
         training: bool = False,
         watch: Watch | None = None,
     ) -> Scores:
-        """The negative log-likelihoods of a segment's targets; where a lane has fewer than P, its last are -1."""
+        """The targets of a segment and their negative log-likelihoods; a lane with fewer than P targets ends in -1."""
         is_target = batch.kind == TARGET
         visible = permutation_visible(batch.rank, batch.kind == CONTEXT, is_target, self.model.config.reuse_len)
         positions = target_positions(is_target, self.config.num_predict)
@@ -86,11 +86,11 @@ class PermutationLM:
 
 
 class PermutationScorer:
-    """Evaluates an XLNet on the objective it is pretrained with: see Scorer.
+    """Evaluates an XLNet on its pretraining objective: see Scorer.
 
     Args:
         model, config, bi_data: as for `PermutationLM`.
-        seed: what pairs, spans and orders of the batches are drawn from, for the line that reports the result.
+        seed: the seed from which the batches' pairs, spans and orders are drawn, for the line that reports the result.
     """
 
     def __init__(self, model: XLNet, config: PermutationLMConfig, bi_data: bool = True, seed: int = 0):
@@ -106,7 +106,7 @@ class PermutationScorer:
         }
 
     def refresh(self) -> None:
-        """Nothing: the weights are read anew for every batch."""
+        """Does nothing: the weights are read for every batch."""
 
     def __call__(self, batch: PermutationBatch, state: Mems) -> Scores:
         """The scores of a segment."""

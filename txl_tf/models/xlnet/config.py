@@ -19,7 +19,7 @@ from txl_tf.config import (
 
 @dataclasses.dataclass(frozen=True)
 class XLNetConfig:
-    """The architecture. All but the last group fixes the weights; the last says what is remembered."""
+    """The architecture. The last group of fields sets the memory; the weights depend only on the other fields."""
 
     vocab_size: int = setting(32_000, "number of tokens in the vocabulary, V; taken from the data when training")
     n_layer: int = setting(12, "number of layers, N")
@@ -30,8 +30,8 @@ class XLNetConfig:
     untie_r: bool = setting(True, "global biases of attention for each layer instead of one set for all")
     activation: str = setting(
         "gelu_tanh",
-        "of the feed-forward block: 'gelu_tanh' is what the official code calls gelu, and Hugging Face gelu_new; "
-        "'gelu' what Hugging Face calls so",
+        "of the feed-forward block: 'gelu_tanh' is called gelu in the official code and gelu_new by Hugging Face; "
+        "'gelu' is called gelu by Hugging Face",
         choices=("relu", "gelu", "gelu_tanh"),
     )
     layer_norm_epsilon: float = setting(1e-12, "added to the variance in layer norm")
@@ -46,8 +46,8 @@ class XLNetConfig:
     dropatt: float = setting(0.1, "dropout of attention probabilities")
 
     mem_len: int = setting(384, "memory slots per layer, M")
-    reuse_len: int = setting(256, "how many tokens of a segment, its first, are remembered, R; 0: all")
-    clamp_len: int = setting(-1, "distances beyond this one, on either side, look alike; <= 0: all are told apart")
+    reuse_len: int = setting(256, "how many tokens at the start of a segment are remembered, R; 0: all")
+    clamp_len: int = setting(-1, "larger distances, on either side, are treated as this one; <= 0: no limit")
     mem_init: str = setting(
         "zeros",
         "empty memory slots: 'zeros' are attended to as zero vectors (official), 'empty' are masked",
@@ -55,7 +55,7 @@ class XLNetConfig:
     )
 
     def __post_init__(self) -> None:
-        """Refuses sizes that make no model."""
+        """Checks that the sizes and settings are valid."""
         require_choices(self)
         require_at_least(self, 1, "vocab_size", "n_layer", "d_model", "n_head", "d_head", "d_inner")
         require(self.d_model % 2 == 0, f"d_model={self.d_model} must be even: half sines, half cosines")
@@ -66,14 +66,14 @@ class XLNetConfig:
 
 @dataclasses.dataclass(frozen=True)
 class XLNetEvalConfig:
-    """How the permutation objective is evaluated; lengths and numbers of predictions are those of training."""
+    """How the permutation objective is evaluated; lengths and numbers of predictions are the same as in training."""
 
     batch_size: int = setting(8, "lanes the split is cut into")
     seed: int = setting(1, "of the pairs of texts, spans and orders that are evaluated")
     jit_compile: bool = setting(True, "compile evaluation with XLA on one CPU or GPU (a TPU always compiles)")
 
     def __post_init__(self) -> None:
-        """Refuses empty batches."""
+        """Checks that batches are not empty."""
         require(self.batch_size >= 1, f"evaluation's batch_size={self.batch_size} must be at least 1")
 
 
@@ -91,7 +91,7 @@ class XLNetRunConfig(Config):
     objective: PermutationLMConfig = dataclasses.field(default_factory=PermutationLMConfig)
 
     def __post_init__(self) -> None:
-        """Refuses lengths that do not fit together."""
+        """Checks that the lengths fit together."""
         t_len, reuse_len, perm_size = self.data.tgt_len, self.model.reuse_len, self.objective.perm_size
         require(
             1 <= reuse_len <= t_len - 6,

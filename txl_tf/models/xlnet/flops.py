@@ -1,4 +1,4 @@
-"""How many floating-point operations a step of pretraining needs, from which MFU is computed."""
+"""The number of floating-point operations in a step of pretraining, from which MFU is computed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from txl_tf.models.xlnet.config import XLNetConfig
 def training_flops(config: XLNetConfig, batch_size: int, tgt_len: int, predictions: int) -> int:
     """Multiplications and additions of the matmuls of one step of pretraining, forward and backward.
 
-    Counted from the sizes alone, by the rules of transformer_xl/flops.py: 3 times a matmul's 2 a b c, 2 times where no
-    gradient flows back. The query stream has P rows, though the program attends from all T; in the last layer it is the
-    only one, and of the content stream keys and values alone are needed. With E = H d_head, K = M + T and rows
-    n = T + P, or P in the last layer, per layer:
+    Counted from the sizes alone, by the rules of transformer_xl/flops.py: 3 times a matmul's 2 a b c, or 2 times if no
+    gradient flows back. The query stream is counted with P rows, although the program computes attention for all T. In
+    the last layer only the query stream is counted, and only keys and values of the content stream. With E = H d_head,
+    K = M + T and n rows, T + P or in the last layer P, per layer:
 
         query, output                      3 * 2 B n 2 D E
         key, value                         3 * 2 B T 2 D E
@@ -20,7 +20,7 @@ def training_flops(config: XLNetConfig, batch_size: int, tgt_len: int, predictio
         scores, weighted values            3 * 2 B n K 3 E          (the content's, the positions')
         projected sinusoids                2 * 2 (K + T - 1) D E
 
-    and once 3 * 2 B P D V for the logits. Segments, and the sign of distances in text that runs backward, do not count.
+    and once 3 * 2 B P D V for the logits. Segments, and the sign of distances in text that runs backward, are not counted.
 
     Args:
         config: an XLNetConfig.

@@ -1,4 +1,4 @@
-"""The settings of XLNets with another head than the language model's, and of runs with them."""
+"""The settings of XLNets with a head other than the language model's, and of runs with them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from txl_tf.models.xlnet.config import XLNetConfig, XLNetEvalConfig
 
 @dataclasses.dataclass(frozen=True)
 class XLNetLogitsConfig(XLNetConfig):
-    """An XLNet that gives C numbers for a sequence: a classifier, a regressor, or one that scores choices."""
+    """An XLNet with C outputs for a sequence: a classifier, a regressor, or a model that scores choices."""
 
-    n_class: int = setting(2, "numbers for a sequence, C: of classes, or 1")
+    n_class: int = setting(2, "outputs for a sequence, C: the number of classes, or 1")
     summary_type: str = setting(
         "last",
-        "how a sequence becomes one vector: its last or first token's, the mean of all (padding included, as "
-        "officially), or what a learned query attends to",
+        "how a sequence becomes one vector: the last or first token's hidden state, the mean of all (including "
+        "padding, as in the official code), or the attention output of a learned query",
         choices=("last", "first", "mean", "attn"),
     )
     summary_use_proj: bool = setting(True, "a dense layer with tanh follows the summary")
@@ -34,8 +34,8 @@ class XLNetLogitsConfig(XLNetConfig):
 class XLNetAnswersConfig(XLNetConfig):
     """An XLNet that finds the answer to a question in a text."""
 
-    start_n_top: int = setting(5, "how many of the most likely beginnings of an answer are looked at")
-    end_n_top: int = setting(5, "how many of the most likely ends are looked at for each beginning")
+    start_n_top: int = setting(5, "how many of the most likely starts of an answer are considered")
+    end_n_top: int = setting(5, "how many of the most likely ends are considered for each start")
 
     def __post_init__(self) -> None:
         """Refuses sizes that make no model."""
@@ -51,13 +51,13 @@ class ExamplesConfig:
     tgt_len: int = setting(128, "tokens per sequence, padding included, T")
 
     def __post_init__(self) -> None:
-        """Refuses empty batches."""
+        """Checks that batches are not empty."""
         require_at_least(self, 1, "batch_size", "tgt_len")
 
 
 @dataclasses.dataclass(frozen=True)
 class NoSettings:
-    """A group without settings: what is learned follows from the head."""
+    """A group without settings: the objective follows from the head."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,13 +88,13 @@ class _XLNetScoreConfig(XLNetHeadRunConfig):
     model: XLNetLogitsConfig = dataclasses.field(default_factory=lambda: XLNetLogitsConfig(n_class=1))
 
     def __post_init__(self) -> None:
-        """Refuses more than one number."""
+        """Checks that there is only one output."""
         require(self.model.n_class == 1, f"n_class={self.model.n_class} must be 1 for {self.task}")
 
 
 @dataclasses.dataclass(frozen=True)
 class XLNetRegressionConfig(_XLNetScoreConfig):
-    """A sequence has a score, such as how alike two texts are."""
+    """A sequence has a score, such as the similarity of two texts."""
 
     task: ClassVar[str] = "regression"
 

@@ -21,7 +21,7 @@ from txl_tf.models.stack import HiddenMemory, Look, Watch, run_stack
 from txl_tf.models.xlnet.config import XLNetConfig
 
 SEGMENTS = 8
-"""Segment ids are below this. It is a multiple of eight, as the matrix units of GPUs like it."""
+"""Segment ids are below this. It is a multiple of eight, which suits the matrix units of GPUs."""
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -30,8 +30,8 @@ class XLNet(keras.Model):
 
     Args:
         config: an XLNetConfig.
-        predicts: whether it has a softmax, and its query stream learns. Without, it is the body of a model with another
-            head; it keeps its mask embedding, as the published fine-tuned models do.
+        predicts: whether it has a softmax, and its query stream is trained. If not, it is the body of a model with
+            another head. It keeps its mask embedding, as the published fine-tuned models do.
 
     Example:
         >>> model = XLNet(XLNetConfig(n_layer=2, d_model=64, n_head=4, d_head=16, d_inner=128))
@@ -78,7 +78,7 @@ class XLNet(keras.Model):
             layer.build(hidden_shape)
         if self.softmax is not None:
             self.softmax.build(hidden_shape)
-        limit = (6 / (1 + config.d_model)) ** 0.5  # as officially: TF 1's default for a variable [1, 1, D]
+        limit = (6 / (1 + config.d_model)) ** 0.5  # as in the official code: TF 1's default for a variable [1, 1, D]
         self.mask_embedding = self.add_weight(
             name="mask_embedding",
             shape=(config.d_model,),
@@ -104,7 +104,7 @@ class XLNet(keras.Model):
 
     @property
     def activations(self) -> tuple[str, ...]:
-        """The names that `watch` is given, in order."""
+        """The names that are passed to `watch`, in order."""
         return ("embedding", *(layer.name for layer in self.decoder_layers))
 
     def initial_mems(self, batch_size: int | tf.Tensor, mem_len: int | None = None) -> Mems:
@@ -134,25 +134,25 @@ class XLNet(keras.Model):
         watch: Watch | None = None,
         look: Look | None = None,
     ) -> tuple[tf.Tensor | None, tf.Tensor | None, Mems]:
-        """Reads a segment in the light of the memory.
+        """Reads a segment with its memory.
 
         Args:
-            tokens: int32 [B, T], T static; the real tokens, those to be predicted as well.
+            tokens: int32 [B, T], T static; the real tokens, including those to be predicted.
             mems: Mems of the segments before, with any number of slots; None: there is no memory.
             segments: int [B, T], ids from 0 to 7 that tell segments apart; memory is of segment 0. None: the text is
                 one segment.
-            visible: bool [B, T, T] or [1, T, T], which tokens a token is predicted from; the content stream sees
-                the same and each token itself. None: all. A query that sees no key attends to all alike.
+            visible: bool [B, T, T] or [1, T, T], which tokens a token is predicted from; in the content stream each
+                token also sees itself. None: all. A query that sees no key attends equally to all keys.
             padding: bool [B, T], true where there is no token; None: there is no padding.
-            targets: int [B, P], P static: at which tokens the query stream predicts; -1: a prediction without a
-                place, which has no effect. None: there is no query stream.
-            query_only: spare what the content stream's own result needs.
+            targets: int [B, P], P static: the tokens that the query stream predicts; -1: an unused prediction, which
+                has no effect. None: there is no query stream.
+            query_only: do not compute the content stream's own result.
             backward: bool [B], in which lanes the text runs backward; None: in none.
             seed: Seeds or int32 [2], of this call's dropout; None: drawn from TensorFlow's global generator. Positions
-                have one mask for all lanes, officially one for each.
-            training: whether to drop.
-            watch, look: as for `run_stack`; watch is also given the embedded segment. What they see has T + P rows;
-                attention probabilities are the content stream's.
+                have one mask for all lanes; in the official code each lane has its own.
+            training: whether to apply dropout.
+            watch, look: as for `run_stack`; watch is also called with the embedded segment. The tensors have T + P
+                rows; attention probabilities are those of the content stream.
 
         Returns:
             The content stream [B, T, D], or None with `query_only`; the query stream [B, P, D], or None without
@@ -220,17 +220,17 @@ class XLNet(keras.Model):
     def nll(self, hidden: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         """Negative log-likelihood of tokens [B, P] given hidden [B, P, D]: float32 [B, P], in nats.
 
-        Where the token is -1 there is nothing to score: 0, with no gradient.
+        A token of -1 is not scored: its value is 0, without a gradient.
 
         Raises:
-            ValueError: not as many tokens as hidden states.
+            ValueError: the numbers of tokens and hidden states differ.
         """
         if not tf.TensorShape(hidden.shape[:-1]).is_compatible_with(targets.shape):
             raise ValueError(f"each of hidden's {hidden.shape[:-1]} states needs a target, got targets {targets.shape}")
         return self._checked_softmax().nll(hidden, targets, self.embedding)
 
     def log_prob(self, hidden: tf.Tensor) -> tf.Tensor:
-        """Log-probabilities of every token: float32 [.., V]."""
+        """Log-probabilities of all V tokens: float32 [.., V]."""
         return self._checked_softmax().log_prob(hidden, self.embedding)
 
     def _checked_softmax(self) -> AdaptiveSoftmax:

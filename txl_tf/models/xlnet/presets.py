@@ -8,7 +8,8 @@ from txl_tf.models.xlnet.config import XLNetConfig, XLNetEvalConfig, XLNetRunCon
 
 _BASE = {"n_layer": 12, "d_model": 768, "n_head": 12, "d_head": 64, "d_inner": 3072}
 _LARGE = {"n_layer": 24, "d_model": 1024, "n_head": 16, "d_head": 64, "d_inner": 4096}
-"""Sizes as in the xlnet_config.json of the released models; so are vocabulary, activation and untie_r, the defaults."""
+"""Sizes as in the xlnet_config.json of the released models. The defaults of vocabulary, activation and untie_r agree
+with it, too."""
 
 _LAST_VERSION = {"batch_size": 8192, "learning_rate": 4e-4, "warmup_steps": 40_000}
 _FIRST_VERSION = {"batch_size": 2048, "learning_rate": 1e-5, "warmup_steps": 20_000}
@@ -19,7 +20,7 @@ def _pretraining(sizes: dict, recipe: dict) -> XLNetRunConfig:
     """The settings of a pretraining run.
 
     From table 7 of both versions of the paper: dropout and dropatt 0.1, T 512, K 6, 500,000 steps, linear decay,
-    epsilon 1e-6, weight decay 0.01; from that of the first and from the official README: M 384. From the README's
+    epsilon 1e-6, weight decay 0.01; from the first version's table 7 and from the official README: M 384. From the README's
     commands: R and perm_size 256, P 85, bi_data. From the official code: no bias correction with weight decay; clip
     1.0 and min_lr_ratio 0.001, the defaults of its train.py. From the paper's text: spans of up to 5 tokens.
     """

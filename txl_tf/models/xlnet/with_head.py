@@ -1,4 +1,4 @@
-"""XLNets with another head than the language model's: one stream, no memory, all tokens see each other."""
+"""XLNets with a head other than the language model's: one stream, no memory, all tokens see each other."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class _XLNetWithHead(keras.Model):
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class XLNetWithLogits(_XLNetWithHead):
-    """XLNet that gives C numbers for a sequence: a classifier, a regressor, or one that scores choices.
+    """XLNet with C outputs for a sequence: a classifier, a regressor, or a model that scores choices.
 
     Args:
         config: an XLNetLogitsConfig.
@@ -92,13 +92,13 @@ class XLNetWithLogits(_XLNetWithHead):
         seed: Seeds | tf.Tensor | None = None,
         training: bool = False,
     ) -> tf.Tensor:
-        """The numbers of sequences, in the dtype of the weights.
+        """The outputs for sequences, in the dtype of the weights.
 
         Args:
-            tokens: int [B, T], or [B, n, T] for n sequences an example, n static.
+            tokens: int [B, T], or [B, n, T] for n sequences per example, n static.
             segments, padding: as for `XLNet.call`, in the shape of tokens.
             seed: as for `XLNet.call`; the lanes are examples.
-            training: whether to drop.
+            training: whether to apply dropout.
 
         Returns:
             [B, C], or [B, n, C].
@@ -130,7 +130,7 @@ class XLNetWithLogits(_XLNetWithHead):
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class XLNetWithAnswers(_XLNetWithHead):
-    """XLNet that finds where in a text the answer to a question lies, and whether there is one.
+    """XLNet that finds the position of the answer to a question in a text, and whether there is an answer.
 
     Args:
         config: an XLNetAnswersConfig.
@@ -172,7 +172,7 @@ class XLNetWithAnswers(_XLNetWithHead):
         seed: Seeds | tf.Tensor | None = None,
         training: bool = False,
     ) -> AnswerLogits:
-        """All logits, given the true beginning.
+        """All logits, given the true start.
 
         Args:
             tokens: int [B, T].
@@ -192,6 +192,6 @@ class XLNetWithAnswers(_XLNetWithHead):
         segments: tf.Tensor | None = None,
         padding: tf.Tensor | None = None,
     ) -> BestAnswers:
-        """The most likely answers, `start_n_top` beginnings with `end_n_top` ends each; arguments as for `call`."""
+        """The most likely answers, `start_n_top` starts with `end_n_top` ends each; arguments as for `call`."""
         hidden = self.hidden(tokens, segments, padding, Seeds(None, None), False)
         return self.head.best(hidden, allowed, cls_index, self.config.start_n_top, self.config.end_n_top)
