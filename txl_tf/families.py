@@ -1,4 +1,4 @@
-"""The one place that lists model families. A family is added by one registration; all other code looks families up here.
+"""The one place that lists model families. A family is added by one registration; other code looks families up here.
 
 Functions that need TensorFlow import it when they are called, so that importing this module does not load it.
 """

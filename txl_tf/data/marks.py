@@ -1,4 +1,4 @@
-"""Where words begin and sentences end, by the token alone: what XLNet's spans and pairs of texts go by."""
+"""Which tokens begin a word or end a sentence. XLNet's spans and pairs of texts are drawn by them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _FULL_STOPS = (".", "!", "?", "\u3002", "\uff01", "\uff1f")
 def word_starts(vocabulary: Vocabulary) -> np.ndarray:
     """Which tokens a predicted span may begin with: bool [V].
 
-    Of pieces, by the published rule, those that begin with a space or "<", and marks of punctuation but the apostrophe.
-    Of other tokens all.
+    For subword pieces the published rule applies: pieces that begin with a space or "<", and punctuation marks except
+    the apostrophe. In other vocabularies all tokens may begin a span.
     """
     if not isinstance(vocabulary, SubwordVocabulary):
         return np.ones(vocabulary.vocab_size, bool)
@@ -27,9 +27,9 @@ def word_starts(vocabulary: Vocabulary) -> np.ndarray:
 def sentence_ends(vocabulary: Vocabulary) -> np.ndarray:
     """Which tokens end a sentence: bool [V].
 
-    They are those that end a line, as in XLNet's text files a sentence is a line, and those that end a document or a
-    paragraph. Where no token stands for the end of a line, as with XLNet's own vocabulary, full stops, question and
-    exclamation marks end sentences.
+    These are tokens that end a line, because XLNet's text files have one sentence per line, and tokens that end a
+    document or a paragraph. If no token stands for the end of a line, as in XLNet's own vocabulary, full stops,
+    question marks and exclamation marks end sentences.
     """
     tokens = range(vocabulary.vocab_size)
     texts = [vocabulary.decode_bytes([token]) for token in tokens]

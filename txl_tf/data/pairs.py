@@ -1,12 +1,13 @@
-"""Reads a prepared corpus as XLNet's segments: tokens to be remembered, and behind them a pair of texts.
+"""Reads a prepared corpus as XLNet's segments: tokens to be remembered, followed by a pair of texts.
 
-A split is cut into stretches, one for each lane; with bi_data one for two lanes: one of the first half of the batch
-reads it forward, and one of the second half backward. A step advances R tokens: its segment is these R tokens, text A,
-which follows them, SEP, text B, SEP and CLS. In half of the segments B follows A; in the others it is from elsewhere in
-the stretch. All that is random follows from (seed, step, lane).
+A split is cut into contiguous stretches, one for each lane. With bi_data two lanes share a stretch: a lane of the first
+half of the batch reads it forward, and a lane of the second half reads it backward. A step advances R tokens. Its
+segment is these R tokens, text A, which follows them, SEP, text B, SEP and CLS. In half of the segments B follows A; in
+the others B is from elsewhere in the stretch. All random choices follow from (seed, step, lane).
 
-A lane's segments are made in blocks of steps, each from two reads: one where the lane is, and one at a random place,
-for all B from elsewhere in the block. So any step is found by arithmetic, and a block costs two seeks.
+A lane's segments are made in blocks of steps. A block reads the stretch twice: at the lane's position, and at a random
+position from which the block's other texts B are taken. So the position of any step is computed directly, and a block
+costs two seeks.
 
 Shapes: B global batch, T = tgt_len, R = reuse_len, W = T - R - 3 tokens of A and B, G steps of a block.
 """
@@ -28,8 +29,8 @@ from txl_tf.data.spans import permutation_ranks, sample_spans
 from txl_tf.errors import InputError
 from txl_tf.hashing import numbered_seeds, random_bits, random_integers, split_seed
 
-_BLOCK_TOKENS = 1 << 13  # that a lane advances in a block: B from elsewhere are drawn from as many
-_READERS = 16  # blocks that are read at once
+_BLOCK_TOKENS = 1 << 13  # tokens that a lane advances in a block; other texts B are drawn from the same number of tokens
+_READERS = 16  # blocks that are read in parallel
 
 
 class PermutationBatch(typing.NamedTuple):
@@ -55,10 +56,10 @@ class PermutationBatch(typing.NamedTuple):
 
 
 class Pairs(typing.NamedTuple):
-    """Where the texts of n segments are: A begins at its window's front, B at `second` of its own.
+    """The positions of the two texts of n segments. A begins at the start of its window, B at `second` in its window.
 
-    first_len, second_len: int32 [n], lengths of A and B, W together.
-    second: int32 [n], where B begins, in A's window or in that of what is elsewhere.
+    first_len, second_len: int32 [n], lengths of A and B; their sum is W.
+    second: int32 [n], where B begins: in A's window if it follows A, else in the window from elsewhere.
     follows: bool [n], whether B follows A.
     """
 
@@ -71,17 +72,18 @@ class Pairs(typing.NamedTuple):
 def draw_pairs(starts: tf.Tensor, elsewhere: tf.Tensor, core: int, total: int, seeds: tf.Tensor) -> Pairs:
     """Draws A and B by the published rule.
 
-    The text is read up to the first sentence that begins W tokens away or later. At one of the sentences in between,
-    all equally likely, A ends. With probability 1/2 B is the rest; else, or where there is no sentence in between, it
-    begins at a random token elsewhere, is as long as what A leaves, at least 1, and is widened to whole sentences. Then
-    the longer of the two, or B, is cut by a token at its end until W are left.
+    The text is read up to the first sentence that begins W tokens away or later. A ends before one of the sentences
+    that begin in between, all equally likely. With probability 1/2 B is the rest. Otherwise, or if no sentence begins in
+    between, B begins at a random token elsewhere. Its length is W minus that of A, at least 1, and it is extended to
+    whole sentences. Then the longer of A and B (B, if they are equally long) loses one token at its end until W tokens
+    are left.
 
-    To widen B its begin moves by W tokens at most.
+    The extension moves the start of B by at most W tokens.
 
     Args:
-        starts: bool [n, 2 W], which tokens behind the remembered ones begin a sentence, or lie behind the text.
-        elsewhere: bool [W + core + W], the same of what is elsewhere.
-        core: tokens of the latter that B may be drawn from, at least W.
+        starts: bool [n, 2 W], which tokens after the remembered ones begin a sentence, or lie after the end of the text.
+        elsewhere: bool [W + core + W], the same for the window from elsewhere.
+        core: number of tokens of that window at which B may be drawn, at least W.
         total: W.
         seeds: int32 [n, 2].
     """
@@ -97,7 +99,8 @@ def draw_pairs(starts: tf.Tensor, elsewhere: tf.Tensor, core: int, total: int, s
 
     least = tf.maximum(total - first_len, 1)
     drawn = total + tf.cast(random_integers(bits[:, 2], core - least + 1), tf.int32)
-    # The k-th start is the first place where there have been k: from the last start up to `drawn` to the next start.
+    # The k-th start is the first position at which the count of starts reaches k. B goes from the last start at or
+    # before `drawn` to the first start after its drawn tokens.
     number = tf.cumsum(tf.cast(elsewhere, tf.int32))
     own = tf.gather(number, drawn)
     second = tf.where(own > 0, tf.maximum(tf.searchsorted(number, own), drawn - total), drawn - total)
@@ -109,14 +112,14 @@ def draw_pairs(starts: tf.Tensor, elsewhere: tf.Tensor, core: int, total: int, s
 
 
 def _first(found: tf.Tensor) -> tf.Tensor:
-    """The index of each row's first true element, int32 [n]; their number where there is none."""
+    """The index of each row's first true element, int32 [n]; the row's length if there is none."""
     length = found.shape[1]
     return tf.reduce_min(tf.where(found, tf.range(length), length), axis=1)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Marks:
-    """What the vocabulary says of tokens, as constants: see marks.py; and the ids of SEP and CLS."""
+    """Properties of the vocabulary's tokens as constants (see marks.py), and the ids of SEP and CLS."""
 
     word_starts: np.ndarray
     sentence_ends: np.ndarray
@@ -144,13 +147,13 @@ class TrainingPairs:
         split: name of one of its splits.
         data: a PairsConfig.
         reuse_len: R.
-        rule: a PermutationLMConfig, for what is predicted.
-        seed: int32 [2], of all that is random.
+        rule: a PermutationLMConfig, the rule by which targets are drawn.
+        seed: int32 [2], of all random choices.
 
     Attributes:
         epoch_steps: steps in an epoch.
         step_tokens: B T.
-        unused: tokens of the split that an epoch does not advance over; the last W of a stretch are among them.
+        unused: tokens of the split that an epoch does not advance over, including the last W of each stretch.
 
     Raises:
         InputError: no SEP or CLS, or too few tokens for a step.
@@ -184,12 +187,12 @@ class TrainingPairs:
         self._blocks = -(-self.epoch_steps // self._block)
 
     def batches(self, step: int, *, host: int = 0, num_hosts: int = 1, replicas_per_host: int = 1) -> tf.data.Dataset:
-        """Batches without end, from any step on.
+        """Batches without end, starting at any step.
 
         Args:
             step: to start at; epoch = step // epoch_steps.
             host: this host's index.
-            num_hosts: of the job.
+            num_hosts: number of hosts of the job.
             replicas_per_host: element k goes to local replica k mod this.
 
         Returns:
@@ -214,7 +217,7 @@ class TrainingPairs:
             tokens, segments, rank, kind = map(cut, parts)
             return PermutationBatch(tokens, segments, rank, kind, backward)
 
-        # Lane after lane, as many at once as pays, and block after block.
+        # Block after block, and lane after lane within a block; _READERS of them are read in parallel.
         return (
             tf.data.Dataset.range(first * len(lanes), np.iinfo(np.int64).max)
             .interleave(
@@ -232,10 +235,10 @@ class TrainingPairs:
         )
 
     def _is_backward(self, lane: tf.Tensor) -> tf.Tensor:
-        return lane >= self._stretches  # never without bi_data
+        return lane >= self._stretches  # always false without bi_data
 
     def _windows(self, block: tf.Tensor, lane: tf.Tensor) -> tf.data.Dataset:
-        """What is read for a block of a lane: a dataset of one element, what `_segments` takes.
+        """What is read for a block of a lane: a dataset of one element, the arguments of `_segments`.
 
         Args:
             block: counted over all epochs, int64 scalar.
@@ -246,7 +249,7 @@ class TrainingPairs:
         core = self._core
         seeds = numbered_seeds(numbered_seeds(tf.constant([self._seed[0], ~self._seed[1]]), block), lane)
         elsewhere = random_integers(random_bits([1], seeds)[0], self._stretch - core + 1)
-        # Each window begins a token early, for the sentence of that token decides whether the next begins one.
+        # Each window begins one token early: that token decides whether the next one begins a sentence.
         here = self._window(epoch, lane, step * self._reuse_len - 1, 1 + self._here)
         there = self._window(epoch, lane, elsewhere - self._total - 1, 1 + self._there)
         return tf.data.Dataset.zip((tf.data.Dataset.from_tensors((block, lane)), here, there)).map(
@@ -255,7 +258,7 @@ class TrainingPairs:
 
     @property
     def _core(self) -> int:
-        """How many tokens B from elsewhere is drawn from in a block."""
+        """The number of tokens from which a block draws the texts B that do not follow A."""
         return min(max(self._block * self._reuse_len, self._total), self._stretch)
 
     @property
@@ -267,7 +270,7 @@ class TrainingPairs:
         return self._core + 2 * self._total
 
     def _window(self, epoch: tf.Tensor, lane: tf.Tensor, start: tf.Tensor, length: int) -> tf.data.Dataset:
-        """Tokens from place start + 1 of a lane's text on, int32 [length - 1]; and which of them begin a sentence."""
+        """A lane's tokens from position start + 1 on, int32 [length - 1]; and which of them begin a sentence."""
         backward = self._is_backward(lane)
         stretch = lane % self._stretches * self._stretch
         first = tf.where(backward, self._stretch - start - length, start)
@@ -325,7 +328,7 @@ class TrainingPairs:
         goals = (rule.num_predict - rule.num_predict // 2, rule.num_predict // 2)
         for part, goal, rank_seeds, span_seeds in zip(parts, goals, part_seeds[:2], part_seeds[2:], strict=True):
             ranks.append(permutation_ranks(part.shape[1], rule.perm_size, rank_seeds))
-            # Spans are those of the text as it is written.
+            # Spans are drawn in the text's forward direction.
             drawn = sample_spans(_turned(part, backward), goal, rule, span_seeds)
             targets.append(_turned(drawn, backward))
         functional = tf.pad(is_sep | is_cls, [[0, 0], [reuse_len, 0]])
@@ -336,7 +339,7 @@ class TrainingPairs:
 
 
 def _turned(row: tf.Tensor, backward: tf.Tensor) -> tf.Tensor:
-    """[n, L] in reverse where `backward`, a bool scalar, is true."""
+    """[n, L], reversed along L if `backward`, a bool scalar, is true."""
     return tf.cond(backward, lambda: tf.reverse(row, [1]), lambda: row)
 
 
@@ -350,7 +353,7 @@ class EvaluationPairs:
     Attributes:
         lanes: B.
         steps: batches in the pass.
-        targets: None: how many there are is known when they are drawn.
+        targets: None, because their number is known only after they are drawn.
     """
 
     def __init__(self, pairs: TrainingPairs, lanes: int):

@@ -1,4 +1,4 @@
-"""Reads the shards of a split from any token on, in tf.data ops only."""
+"""Reads the shards of a split, starting at any token, in tf.data ops only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _READ_BUFFER_BYTES = 1 << 18
 
 
 class Shards:
-    """Reads the shards of a split from any token on."""
+    """Reads the shards of a split, starting at any token."""
 
     def __init__(self, corpus: Corpus, split: str):
         passes = corpus.split(split).passes
@@ -55,12 +55,12 @@ class Shards:
         return records.scan((tf.zeros([0], tf.int32), start % self._record_tokens, length + 1), cut).unbatch()
 
     def window(self, epoch: tf.Tensor, start: tf.Tensor, length: int) -> tf.data.Dataset:
-        """The tokens of one stretch, for readers that jump.
+        """The tokens of one contiguous stretch, for random access.
 
         Args:
             epoch: selects the pass.
             start: position of the first token, int64 scalar tensor; the stretch may begin before the split.
-            length: of the stretch, which may reach beyond the split.
+            length: length of the stretch, which may end after the split does.
 
         Returns:
             Dataset of one element, int32 [length]; 0 where there is no token.

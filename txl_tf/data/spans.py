@@ -1,6 +1,6 @@
-"""Which tokens are predicted, and in which order: XLNet's published rules, as pure functions of seeds.
+"""XLNet's published rules for which tokens are predicted, and in which order, as pure functions of seeds.
 
-All are in TensorFlow ops for n rows at once, with static shapes. A seed is int32 [n, 2], one for each row.
+All functions use TensorFlow ops on n rows at once, with static shapes. A seed is int32 [n, 2], one for each row.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from txl_tf.hashing import numbered_seeds, random_bits, random_integers, split_s
 def sample_spans(starts: tf.Tensor, goal: int, rule: PermutationLMConfig, seeds: tf.Tensor) -> tf.Tensor:
     """Draws the tokens to be predicted in a part of a segment, exactly `goal` of them.
 
-    Span after span, from the front: n tokens with a probability that goes with 1 / n, n at most max_span and at most
-    what is left to draw. Of n * mask_alpha / mask_beta tokens of context around it, l tokens, fewer than all, come
-    before the span, and the rest behind it. The span begins at the next token that may start one. It ends the drawing
-    if it would reach the part's last token. Then single tokens, all of them equally likely, make up what is left.
+    Spans are drawn one after another, from the start of the part. A span has n tokens with a probability proportional
+    to 1 / n; n is at most max_span and at most the number of tokens left to draw. The span has n * mask_alpha /
+    mask_beta tokens of context around it: l of them, fewer than all, come before the span and the rest after it. The
+    span begins at the next token that may start one. If it would reach the part's last token, no more spans are drawn.
+    The remaining tokens are drawn one by one, all equally likely.
 
     Args:
         starts: bool [n, L], the tokens that a span may begin with.
@@ -62,9 +63,9 @@ def sample_spans(starts: tf.Tensor, goal: int, rule: PermutationLMConfig, seeds:
 
 
 def permutation_ranks(length: int, perm_size: int, seeds: tf.Tensor) -> tf.Tensor:
-    """A factorization order for a part of a segment: int32 [n, L], each token's place in it.
+    """A factorization order for a part of a segment: int32 [n, L], each token's position in the order.
 
-    One permutation of perm_size places serves for every block of so many tokens; the blocks follow one another.
+    One permutation of perm_size positions is used for every block of perm_size tokens. The blocks keep their order.
     """
     bits = tf.bitcast(random_bits([tf.shape(seeds)[0], perm_size], seeds), tf.int32)
     permutation = tf.argsort(bits, axis=1, stable=True)
@@ -73,11 +74,11 @@ def permutation_ranks(length: int, perm_size: int, seeds: tf.Tensor) -> tf.Tenso
 
 
 def _size_limits(max_span: int) -> np.ndarray:
-    """Above which 32 random bits a span has more than 1, 2, .. tokens: uint32 [max_span - 1]."""
+    """Thresholds for 32 random bits, above which a span has more than 1, 2, .. tokens: uint32 [max_span - 1]."""
     odds = np.cumsum(1 / np.arange(1, max_span + 1))
     return (odds[:-1] / odds[-1] * 2**32).astype(np.uint32)
 
 
 def _ranks(keys: tf.Tensor) -> tf.Tensor:
-    """Each key's place among its row's, int32 of the shape of `keys`, [n, L]; equal ones in their order."""
+    """Each key's rank in its row, int32 of the shape of `keys`, [n, L]; equal keys keep their order."""
     return tf.argsort(tf.argsort(keys, axis=1, stable=True), axis=1, stable=True)

@@ -170,7 +170,7 @@ class SegmentAttention(RelMultiHeadAttention):
     def _queries(
         self, query: tf.Tensor, streams: Streams, biases: Biases | None
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
-        """From queries [B, H, T, d], the factors multiplied with the keys, with the positions, and with the segments."""
+        """From queries [B, H, T, d]: what is multiplied with the keys, with the positions, and with the segments."""
         shared = None if biases is None else biases[:2]
         content_query, position_query = self.content_query(query, shared), self.position_query(query, shared)
         segment_query = None

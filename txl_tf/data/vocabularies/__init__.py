@@ -1,4 +1,4 @@
-"""Vocabularies: one module for each kind, which registers itself, and the registry that loads any of them."""
+"""Vocabularies: one module for each kind, which registers itself, and the registry, which loads all kinds."""
 
 from txl_tf.data.vocabularies.base import SpecialTokens, Vocabulary
 from txl_tf.data.vocabularies.byte_level import ByteVocabulary

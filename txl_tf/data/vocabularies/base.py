@@ -1,8 +1,8 @@
-"""What every vocabulary offers: text to token ids and back, outside the graph and inside it.
+"""The interface of all vocabularies: text to token ids and back, outside the graph and inside it.
 
-Every Vocabulary is a tf.Module, so whatever it needs inside the graph (tables, their asset files) travels in a
-SavedModel with the module that owns it. On disk a vocabulary is a file plus a `spec`, a small dict that goes into
-somebody's JSON; registry.load_vocabulary puts the two together.
+Every Vocabulary is a tf.Module. So everything it needs inside the graph (tables, their asset files) is saved in a
+SavedModel together with the module that owns the vocabulary. On disk a vocabulary is a file and a `spec`, a small dict
+that is stored in another JSON file; registry.load_vocabulary loads a vocabulary from both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import tensorflow as tf
 from txl_tf.errors import InputError
 from txl_tf.files import write_atomically
 
-# What str.split() splits at, for RE2, which knows only ASCII by itself.
+# The white space at which str.split() splits, as a pattern for RE2, whose own class has only ASCII.
 WHITESPACE = r"[\s\v\x1c-\x1f\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]"
 
 
@@ -29,7 +29,7 @@ class SpecialTokens:
 
     Attributes:
         unknown: stands for text that the vocabulary cannot spell.
-        cls: whose hidden state represents a whole example.
+        cls: its hidden state represents a whole example.
         sep: ends each text of an example.
         pad: fills rows up to one length.
         mask: stands where a token is hidden.
@@ -48,16 +48,16 @@ _NAMES = {"cls": "classification", "sep": "separator", "pad": "padding", "end_of
 
 
 class Vocabulary(tf.Module, abc.ABC):
-    """What all vocabularies offer.
+    """The interface of all vocabularies.
 
     Attributes:
         unit: "byte", "char", "word" or "subword".
         vocab_size: V.
-        start_token: the id to condition on where there is no prompt: what ends a line in this corpus.
-        special: ids of the special tokens there are. Code that cannot do without one asks `special_token`.
-        kind: its name in the registry and in `spec`; `registry.register` sets it.
-        origin: the directory it was loaded from, for messages; None: it was made here.
-        spec: JSON-able; names the files in `save`'s directory.
+        start_token: the id to condition on if there is no prompt: the token that ends a line in this corpus.
+        special: ids of the vocabulary's special tokens. Code that requires one calls `special_token`.
+        kind: the class's name in the registry and in `spec`; `registry.register` sets it.
+        origin: the directory it was loaded from, for messages; None: it was not loaded from a directory.
+        spec: a dict that can be stored as JSON; names the files in `save`'s directory.
     """
 
     unit: str
@@ -70,7 +70,7 @@ class Vocabulary(tf.Module, abc.ABC):
     @property
     @abc.abstractmethod
     def spec(self) -> dict[str, Any]:
-        """What load_vocabulary needs beside the files."""
+        """What load_vocabulary needs in addition to the files."""
 
     @classmethod
     @abc.abstractmethod
@@ -87,7 +87,7 @@ class Vocabulary(tf.Module, abc.ABC):
 
     @abc.abstractmethod
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """Ids [n] -> bytes. decode_bytes(a) + decode_bytes(b) == decode_bytes(a + b), for printing as text is made."""
+        """Ids [n] -> bytes. decode_bytes(a) + decode_bytes(b) == decode_bytes(a + b), for printing text while it is generated."""
 
     def decode(self, ids: Iterable[int]) -> str:
         """Ids [n] -> str; bytes that are not UTF-8 become U+FFFD."""
@@ -102,21 +102,21 @@ class Vocabulary(tf.Module, abc.ABC):
         """Ids, RaggedTensor or Tensor [B, T] -> strings [B], in TensorFlow ops."""
 
     def encode_around(self, parts: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """Parts of texts, between which tokens are missing, as ids, in TensorFlow ops.
+        """Encodes parts of texts with missing tokens between them, in TensorFlow ops.
 
         Args:
             parts: strings [n].
-            first, last: bool [n], which of the parts begin and end their text.
+            first, last: bool [n], which of the parts are the first and the last of their text.
 
         Returns:
-            int32 RaggedTensor [n, None]; and int32 [n], what the first missing token behind each part is like: 1, it
-            has a space in front, which is not in the part's ids; 0, it has none; -1, it may be any.
+            int32 RaggedTensor [n, None]; and int32 [n], the kind of the first missing token after each part: 1, it
+            begins with a space, which is not in the part's ids; 0, it does not; -1, it can be any token.
         """
         del first, last
         return self.encode_tensor(parts), tf.fill(tf.shape(parts), -1)
 
     def describe(self, token: int) -> str:
-        """How one id reads in a listing."""
+        """A readable form of one id, for listings."""
         data = self.decode_bytes([token])
         try:
             return json.dumps(data.decode(), ensure_ascii=False)
@@ -124,7 +124,7 @@ class Vocabulary(tf.Module, abc.ABC):
             return repr(data)[1:]
 
     def special_token(self, name: str) -> int:
-        """The id of a special token that the caller cannot do without.
+        """The id of a special token that the caller requires.
 
         Args:
             name: a field of SpecialTokens.
@@ -143,5 +143,5 @@ class Vocabulary(tf.Module, abc.ABC):
 
 
 def write_lines(directory: str, name: str, lines: Iterable[str]) -> None:
-    """Writes a text file, one item a line."""
+    """Writes a text file, one item per line."""
     write_atomically(tf.io.gfile.join(directory, name), "".join(line + "\n" for line in lines))

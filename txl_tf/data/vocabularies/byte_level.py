@@ -1,4 +1,4 @@
-"""Bytes as tokens: all 256, or a corpus's own list of them."""
+"""Bytes as tokens: all 256, or those of a corpus's own list."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from txl_tf.files import read_lines
 class ByteVocabulary(Vocabulary):
     """Bytes: all 256 as themselves, or a list of symbols (enwik8).
 
-    With a list, bytes in `dropped` are left out of the text, as the corpus left them out, and any other byte that is
-    not listed reads as "?" (or as the most frequent symbol where even that is not listed).
+    With a list, bytes in `dropped` are removed from the text, as they were from the corpus. Any other byte that is not
+    listed is encoded as "?" (or as the most frequent symbol if "?" is not listed either).
 
     Args:
         symbols: byte values by id; None: all 256, byte b having id b.
-        dropped: byte values to leave out.
+        dropped: byte values to remove.
     """
 
     unit = "byte"
@@ -57,7 +57,7 @@ class ByteVocabulary(Vocabulary):
         return cls([int(line) for line in read_lines(tf.io.gfile.join(directory, spec["file"]))], spec["dropped"])
 
     def save(self, directory: str) -> None:
-        """One byte value a line, in decimal; nothing where all 256 stand for themselves."""
+        """Writes one byte value per line, in decimal; nothing if all 256 bytes are tokens."""
         if not self._identity:
             write_lines(directory, self.FILE, [str(value) for value in self._symbols])
 
@@ -73,7 +73,7 @@ class ByteVocabulary(Vocabulary):
 
     def encode_tensor(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """See Vocabulary."""
-        # One decode_raw over the joined strings: it wants strings of one length, and a batch has many.
+        # One decode_raw over the joined strings: it needs strings of equal length, and those of a batch differ.
         data = tf.io.decode_raw(tf.strings.reduce_join(strings), tf.uint8)
         ids = tf.gather(tf.constant(self._ids), tf.cast(data, tf.int32))
         ragged = tf.RaggedTensor.from_row_lengths(ids, tf.cast(tf.strings.length(strings), tf.int64))

@@ -16,10 +16,10 @@ from txl_tf.files import read_lines
 
 @register("chars")
 class CharVocabulary(Vocabulary):
-    """Unicode characters (text8). A character that is not listed reads as a space, or as id 0.
+    """Unicode characters (text8). A character that is not listed is encoded as a space, or as id 0 if there is no space.
 
     Args:
-        symbols: one character an id.
+        symbols: the characters by id.
     """
 
     unit = "char"
@@ -30,7 +30,7 @@ class CharVocabulary(Vocabulary):
         self._symbols = np.array(list(symbols), dtype=object)
         self.vocab_size = len(self._symbols)
         codes = np.array([ord(symbol) for symbol in self._symbols], np.int32)
-        # A sorted list to search: no table, hence nothing to initialise or to carry in a SavedModel.
+        # A sorted list to search. There is no table, so nothing to initialise or to save in a SavedModel.
         self._order = np.argsort(codes).astype(np.int32)
         self._codes = codes[self._order]
         ids: dict[str, int] = dict(zip(self._symbols, range(self.vocab_size), strict=True))
@@ -48,7 +48,7 @@ class CharVocabulary(Vocabulary):
         return cls([json.loads(line) for line in read_lines(tf.io.gfile.join(directory, spec["file"]))])
 
     def save(self, directory: str) -> None:
-        """One character a line, as a JSON string."""
+        """Writes one character per line, as a JSON string."""
         write_lines(directory, self.FILE, [json.dumps(symbol, ensure_ascii=False) for symbol in self._symbols])
 
     def encode(self, text: str | bytes) -> np.ndarray:

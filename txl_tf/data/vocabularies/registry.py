@@ -1,4 +1,4 @@
-"""The kinds of vocabularies by name. Each kind registers itself; whoever reads a `spec` asks here."""
+"""The kinds of vocabularies by name. Each kind registers itself; code that reads a `spec` looks its kind up here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def register(kind: str) -> Callable[[_Kind], _Kind]:
     """Class decorator: specs with this `kind` are loaded by the class's `load(directory, spec)`.
 
     Raises:
-        ValueError: another class has the name.
+        ValueError: another class is registered under this name.
     """
 
     def add(cls: _Kind) -> _Kind:

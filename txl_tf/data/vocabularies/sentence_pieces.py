@@ -1,7 +1,7 @@
 """Subwords of a SentencePiece model, through tensorflow-text.
 
-A model that knows special pieces by the names XLNet gave them (<cls>, <sep>, ..) offers them as `special`. Those that
-subword_training.py makes have them all.
+If a model has special pieces with XLNet's names (<cls>, <sep>, ..), the vocabulary has them as `special`. Models that
+subword_training.py trains have all of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from txl_tf.files import read_bytes
 
 SPACE = "\u2581"  # SentencePiece's sign for a space
 
-# The fields of SpecialTokens as pieces.
+# The pieces for the fields of SpecialTokens.
 SPECIAL_PIECES = {
     "unknown": "<unk>",
     "cls": "<cls>",
@@ -28,14 +28,14 @@ SPECIAL_PIECES = {
     "mask": "<mask>",
     "end_of_document": "<eod>",
 }
-_ANCHOR = "<eop>"  # a piece of its own wherever it stands
-# Pieces that stand for no text. No text is encoded as one of them, whatever it says.
+_ANCHOR = "<eop>"  # always a separate piece, at any position in a text
+# Pieces that stand for no text. No text is encoded as one of them, even if it contains their names.
 _CONTROL_PIECES = {"<s>", "</s>", *SPECIAL_PIECES.values()} - {"<unk>"}
 
 
 @register("sentencepiece")
 class SubwordVocabulary(Vocabulary):
-    """A SentencePiece model as it is: the model decides what becomes of spaces, newlines and unknown characters.
+    """An unchanged SentencePiece model: the model decides how spaces, newlines and unknown characters are encoded.
 
     Args:
         model: the serialised model, bytes.
@@ -46,7 +46,7 @@ class SubwordVocabulary(Vocabulary):
 
     def __init__(self, model: bytes):
         super().__init__(name="subword_vocabulary")
-        import tensorflow_text  # here, because it takes a while to load and only such vocabularies need it
+        import tensorflow_text  # here, because it is slow to load and only these vocabularies need it
 
         self._model = model
         try:
@@ -82,12 +82,12 @@ class SubwordVocabulary(Vocabulary):
         return cls(read_bytes(tf.io.gfile.join(directory, spec["file"])), **options)
 
     def save(self, directory: str) -> None:
-        """The model file, as SentencePiece's own tools read it."""
+        """Writes the model file, which SentencePiece's own tools can read."""
         with tf.io.gfile.GFile(tf.io.gfile.join(directory, self.FILE), "wb") as file:
             file.write(self._model)
 
     def encode(self, text: str | bytes) -> np.ndarray:
-        """See Vocabulary; line by line, because SentencePiece takes more than linear time."""
+        """See Vocabulary. Encodes line by line, because SentencePiece takes more than linear time."""
         data = text.encode() if isinstance(text, str) else text
         lines = data.splitlines(keepends=True)
         return self._tokenizer.tokenize(lines).flat_values.numpy() if lines else np.zeros(0, np.int32)
@@ -95,11 +95,11 @@ class SubwordVocabulary(Vocabulary):
     def encode_around(self, parts: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """See Vocabulary.
 
-        A space in front of missing tokens belongs to the first of them, as in text that is complete: "is Paris" is
-        cut into "is" and " Paris". Where a model puts a space in front of every text (XLNet's does), white space of
-        any kind counts, and so does the beginning of a text; a part that follows missing tokens without a space is
-        encoded behind <eop>, where a model knows it, so that it gets no space. Where nothing stands between two
-        missing tokens, the second may be any.
+        A space before missing tokens belongs to the first of them, as in complete text: "is Paris" is cut into "is" and
+        " Paris". If a model adds a space before every text (XLNet's does), white space of any kind counts as a space,
+        and so does the beginning of a text. A part that follows missing tokens without a space is then encoded after
+        <eop>, if the model has this piece, so that no space is added. If there is nothing between two missing tokens,
+        the second can be any token.
         """
         empty = tf.equal(parts, "")
         end = WHITESPACE if self._adds_space else " "
@@ -132,13 +132,13 @@ class SubwordVocabulary(Vocabulary):
         return tf.strings.reduce_join(tf.gather(tf.constant(self._texts.tolist()), ids), axis=-1)
 
     def describe(self, token: int) -> str:
-        """See Vocabulary; control pieces by their names."""
+        """See Vocabulary; control pieces are shown by their names."""
         name = self._names[token]
         return name if name in _CONTROL_PIECES else super().describe(token)
 
 
 def _text(piece: str) -> bytes:
-    """What a piece stands for."""
+    """The text that a piece stands for."""
     if piece in _CONTROL_PIECES:
         return b""
     if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):

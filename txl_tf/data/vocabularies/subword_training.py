@@ -2,7 +2,7 @@
 
 Models trained here keep text as it is (no normalisation, no added spaces, bytes for characters they do not know), so
 decode(encode(text)) == text for any valid UTF-8 without "\\u2581", SentencePiece's own sign for a space. They have
-XLNet's special pieces with XLNet's ids, so that a corpus made with them serves either family of models.
+XLNet's special pieces with XLNet's ids, so that a corpus made with them can be used for both families of models.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from txl_tf.data.vocabularies.sentence_pieces import SPACE
 from txl_tf.errors import InputError
 
-# The trainer numbers these 0, 1 and 2, and then the others.
+# The trainer gives these the ids 0, 1 and 2, and the others the ids after them.
 _FIRST = ["<unk>", "<s>", "</s>"]
 _CONTROL = ["<cls>", "<sep>", "<pad>", "<mask>", "<eod>"]
 _USER_DEFINED = ["<eop>"]
@@ -23,11 +23,11 @@ _MAX_TRAINING_WORDS = 300_000
 
 
 def train(counts: Mapping[str, int], vocab_size: int) -> bytes:
-    """Trains a byte-pair model. The same counts make the same model.
+    """Trains a byte-pair model. The same counts give the same model.
 
     Args:
-        counts: {word: how often}; words have no white space, except that "\\n" may be one. It teaches nothing: a byte
-            stands for it.
+        counts: {word: how often}; words have no white space, except that "\\n" may be a word. The trainer ignores it,
+            because a byte stands for it.
         vocab_size: of the model: 9 special pieces, 256 bytes, the characters that cover all but 1 in 10,000 of the
             text, and merges for the rest.
 
@@ -35,15 +35,15 @@ def train(counts: Mapping[str, int], vocab_size: int) -> bytes:
         The serialised model.
 
     Raises:
-        InputError: there are no words, `vocab_size` leaves no place for the characters, or the text has too few pairs
-            for it.
+        InputError: there are no words, `vocab_size` is too small for the characters, or too large for the number of pairs
+            in the text.
     """
     import sentencepiece  # here, because only training needs it
 
-    # The trainer learns nothing from words that are spelled like special pieces. Some corpora are full of one, "<unk>".
+    # The trainer ignores words that are spelled like special pieces. Some corpora have many of one of them, "<unk>".
     spelled_alike = [f"{SPACE}{piece}" for piece in [*_FIRST, *_CONTROL] if piece in counts]
     words = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_MAX_TRAINING_WORDS]
-    # A line with another tab would be no pair of a word and its count.
+    # A line with a second tab would not be a pair of a word and its count.
     lines = [f" {word}\t{count}" for word, count in words if word and word != "\n" and "\t" not in word]
     if not lines:
         raise InputError("there are no words to train a SentencePiece model on: give a text that is not empty")
@@ -71,7 +71,7 @@ def train(counts: Mapping[str, int], vocab_size: int) -> bytes:
 
 
 def _in_words(message: str, vocab_size: int) -> str:
-    """One line for what SentencePiece's trainer says."""
+    """A message of SentencePiece's trainer as one line."""
     if least := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
         return f"--vocab_size={vocab_size} is too small: {least[1]} special pieces, bytes and characters come first"
     if most := re.search(r"Vocabulary size too high .* value <= (\d+)", message):

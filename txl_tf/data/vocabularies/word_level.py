@@ -16,17 +16,17 @@ from txl_tf.files import read_lines
 
 @register("words")
 class WordVocabulary(Vocabulary):
-    """Words between white space; ends of lines are tokens; any other word is `unknown`.
+    """Words between white space. Ends of lines are tokens. Words that are not listed become `unknown`.
 
     A newline in a text is an end of a line. `encode` adds none of its own, so that a prompt can stop mid-line.
     Round trip: decode(encode(text)) == text with single spaces and without unknown words; ids come back exactly.
 
     Args:
-        words: by id. Must hold `unknown` and `line_end`.
+        words: the words by id. Must contain `unknown` and `line_end`.
         line_end: the token that ends a line, "<eos>".
-        both_ends: lines also begin with it (lm1b), so that a newline between two lines is two tokens.
+        both_ends: lines also begin with `line_end` (lm1b), so that a newline between two lines is two tokens.
         unknown: the token for words that are not listed.
-        lower_case: lower text first (ptb).
+        lower_case: convert text to lower case first (ptb).
     """
 
     unit = "word"
@@ -75,7 +75,7 @@ class WordVocabulary(Vocabulary):
         return cls(read_lines(tf.io.gfile.join(directory, spec["file"])), **options)
 
     def save(self, directory: str) -> None:
-        """One word a line."""
+        """Writes one word per line."""
         write_lines(directory, self.FILE, self._words)
 
     def encode(self, text: str | bytes) -> np.ndarray:
@@ -86,7 +86,7 @@ class WordVocabulary(Vocabulary):
         return self.ids(words)
 
     def ids(self, words: Sequence[str]) -> np.ndarray:
-        """Ids [n] of words that are words already."""
+        """Ids [n] of text that is already split into words."""
         return np.fromiter((self._id_of(word, self._unknown) for word in words), np.int32, len(words))
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
@@ -121,9 +121,9 @@ class WordVocabulary(Vocabulary):
         return self._words[token]
 
     def _look_up(self, direction: int, keys: tf.Tensor) -> tf.Tensor:
-        """Words to ids (direction 0) or ids to words (1), in tables that are made when first needed."""
+        """Words to ids (direction 0) or ids to words (1), in tables that are created at first use."""
         if self._tables is None:
-            with tf.init_scope():  # outside of whatever function is being traced
+            with tf.init_scope():  # outside the function that is being traced
                 words, ids = tf.constant(self._words.tolist()), tf.range(self.vocab_size)
                 self._tables = (
                     tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(words, ids), self._unknown),

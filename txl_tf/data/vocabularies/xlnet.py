@@ -20,9 +20,9 @@ class XLNetVocabulary(SubwordVocabulary):
     """A SentencePiece model used as XLNet's official code uses it.
 
     Text is cleaned (see CleanUp), cut into pieces, and a piece that ends in a digit and a comma is replaced by the
-    pieces of what is before the comma and the comma. Each line is encoded by itself, inside the graph as outside, which
-    gives the ids of the whole text in linear time. No token stands for the end of a line. decode(encode(text)) is the
-    cleaned text: double spaces, ends of lines and accents do not come back.
+    pieces of the text before the comma, and the comma. Each line is encoded separately, both inside and outside the
+    graph, which gives the ids of the whole text in linear time. No token stands for the end of a line.
+    decode(encode(text)) is the cleaned text: double spaces, ends of lines and accents are lost.
 
     Args:
         model: the serialised model, bytes. Must have every piece of SPECIAL_PIECES.
@@ -89,7 +89,7 @@ class XLNetVocabulary(SubwordVocabulary):
         return ids.with_flat_values(tf.gather(replaced, ids.flat_values)).merge_dims(1, 2)
 
     def _comma_rule(self) -> tuple[np.ndarray, np.ndarray]:
-        """What becomes of each id, as (ids, end of each id's row): most stay as they are."""
+        """The ids that replace each id, as (ids, end of each id's row). Most ids are replaced by themselves."""
         id_of: dict[str, int] = dict(zip(self._names, range(self.vocab_size), strict=True))
         unknown = self.special_token("unknown")
         rows = [[token] for token in range(self.vocab_size)]
@@ -99,7 +99,7 @@ class XLNetVocabulary(SubwordVocabulary):
             before = self._tokenizer.tokenize([piece[:-1].replace(SPACE, "")])[0].numpy().tolist()
             first = self._names[before[0]]
             if not piece.startswith(SPACE) and first.startswith(SPACE):
-                # SentencePiece put a space in front, which was not there.
+                # SentencePiece added a space at the start, which the text does not have.
                 rest = [id_of.get(first[1:], unknown)] if len(first) > 1 else []
                 before = rest + before[1:]
             rows[token] = [*before, id_of.get(",", unknown)]

@@ -1,7 +1,7 @@
 """XLNet's clean-up of text before SentencePiece sees it, in TensorFlow ops.
 
-The order is that of the official code: white space, quotes, accents, case. Each step is a function of its own on
-strings of any shape, so that a variant which also tells where each character came from can follow the same steps.
+The order is that of the official code: white space, quotes, accents, case. Each step is a separate function on
+strings of any shape, so that a variant which also tracks the origin of each character can follow the same steps.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class CleanUp:
     Attributes:
         lower_case: for uncased models; the released ones are cased. TensorFlow knows the cases of Unicode 13: 40
             letters of later versions stay as they are.
-        keep_accents: leave accented letters as they are, in whatever Unicode form they come.
-        remove_space: one space between words and none at the ends.
+        keep_accents: keep accented letters unchanged, in any Unicode form.
+        remove_space: leave one space between words and none at the ends.
     """
 
     lower_case: bool = False
@@ -43,7 +43,7 @@ class CleanUp:
 
 
 def remove_space(strings: tf.Tensor) -> tf.Tensor:
-    """Single spaces between words and none at the ends, as Python's split and join make them."""
+    """Single spaces between words and none at the ends, as by Python's split and join."""
     return tf.strings.strip(tf.strings.regex_replace(strings, WHITESPACE + "+", " "))
 
 
@@ -53,8 +53,8 @@ def plain_quotes(strings: tf.Tensor) -> tf.Tensor:
 
 
 def remove_accents(strings: tf.Tensor) -> tf.Tensor:
-    """Compatibility decomposition (NFKD), then without the combining marks."""
-    import tensorflow_text  # here, because it takes a while to load
+    """Compatibility decomposition (NFKD), followed by removal of the combining marks."""
+    import tensorflow_text  # here, because it is slow to load
 
     return tf.strings.regex_replace(tensorflow_text.normalize_utf8(strings, "NFKD"), combining_marks(), "")
 
@@ -73,6 +73,7 @@ def combining_marks() -> str:
 
 def lower_case(strings: tf.Tensor) -> tf.Tensor:
     """Lower case, by Unicode."""
-    # tf.strings.lower drops what follows a zero byte: a noncharacter stands in, as unknown to any model.
+    # tf.strings.lower drops the text after a zero byte. So zero bytes are replaced by a noncharacter, which is as
+    # unknown to all models.
     strings = tf.strings.regex_replace(strings, r"\x00", "\uffff")
     return tf.strings.regex_replace(tf.strings.lower(strings, encoding="utf-8"), "\uffff", "\0")
