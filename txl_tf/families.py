@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class TrainingData(Protocol):
-    """The batches of a run. An epoch has `epoch_steps` steps of `step_tokens` tokens and leaves `unused` tokens over."""
+    """The batches of a run. An epoch has `epoch_steps` steps of `step_tokens` tokens; `unused` tokens are left over."""
 
     epoch_steps: int
     step_tokens: int
@@ -80,8 +80,8 @@ class Task(Use):
         scorer: (model, config, further options of the family) -> Scorer.
         evaluation_data: (corpus, split, config) -> EvaluationData.
         batch_spec: (config, lanes, training) -> nest of TensorSpecs: a batch for training, or for evaluation.
-        fit_to_corpus: (config, corpus, names of settings that the user gave) -> config, with the settings that follow from
-            the data.
+        fit_to_corpus: (config, corpus, names of settings that the user gave) -> config, with the settings that follow
+            from the data.
         operations: config -> the operations of a training step over all replicas, for MFU; None: not counted.
         attention: (model, corpus, config) -> AttentionView, for TensorBoard; None: nothing is shown.
     """

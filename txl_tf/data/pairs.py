@@ -29,7 +29,7 @@ from txl_tf.data.spans import permutation_ranks, sample_spans
 from txl_tf.errors import InputError
 from txl_tf.hashing import numbered_seeds, random_bits, random_integers, split_seed
 
-_BLOCK_TOKENS = 1 << 13  # tokens that a lane advances in a block; other texts B are drawn from the same number of tokens
+_BLOCK_TOKENS = 1 << 13  # tokens that a lane advances in a block; other texts B come from as many tokens
 _READERS = 16  # blocks that are read in parallel
 
 
@@ -73,15 +73,15 @@ def draw_pairs(starts: tf.Tensor, elsewhere: tf.Tensor, core: int, total: int, s
     """Draws A and B by the published rule.
 
     The text is read up to the first sentence that begins W tokens away or later. A ends before one of the sentences
-    that begin in between, all equally likely. With probability 1/2 B is the rest. Otherwise, or if no sentence begins in
-    between, B begins at a random token elsewhere. Its length is W minus that of A, at least 1, and it is extended to
+    that begin in between, all equally likely. With probability 1/2 B is the rest. Otherwise, or if no sentence begins
+    in between, B begins at a random token elsewhere. Its length is W minus that of A, at least 1, and it is extended to
     whole sentences. Then the longer of A and B (B, if they are equally long) loses one token at its end until W tokens
     are left.
 
     The extension moves the start of B by at most W tokens.
 
     Args:
-        starts: bool [n, 2 W], which tokens after the remembered ones begin a sentence, or lie after the end of the text.
+        starts: bool [n, 2 W], which tokens after the remembered ones begin a sentence, or lie after the text's end.
         elsewhere: bool [W + core + W], the same for the window from elsewhere.
         core: number of tokens of that window at which B may be drawn, at least W.
         total: W.

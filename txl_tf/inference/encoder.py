@@ -54,8 +54,8 @@ class Encoder:
     Args:
         model: an XLNet.
         vocabulary: its Vocabulary.
-        jit_compile: whether the model is compiled by XLA, once for each batch size and length; lengths are rounded up to
-            a multiple of ROUND tokens.
+        jit_compile: whether the model is compiled by XLA, once for each batch size and length; lengths are rounded up
+            to a multiple of ROUND tokens.
 
     Raises:
         InputError: the vocabulary has no <sep> or <cls>.

@@ -69,8 +69,8 @@ class Evaluator:
                 the order of the text.
 
         Returns:
-            dict: loss in nats per token, ppl, bpc, tokens scored, tokens_per_sec, and the settings of the evaluation. Also
-            tokens_dropped, the targets of the split that were not scored (0); or, where targets are drawn at random,
+            dict: loss in nats per token, ppl, bpc, tokens scored, tokens_per_sec, and the settings of the evaluation.
+            Also tokens_dropped, the targets of the split that were not scored (0); or, where targets are drawn at random,
             targets, their number.
         """
         with self._strategy.scope():

@@ -247,7 +247,7 @@ class ServedModel(tf.Module):
 
 
 def export(generator: Generator, vocabulary: Vocabulary, export_dir: str, unit: str) -> None:
-    """Writes the SavedModel, a README.md that describes its signatures, and sampling.json with the settings of sampling.
+    """Writes the SavedModel, a README.md about its signatures, and sampling.json with the settings of sampling.
 
     Args:
         generator: a Generator.

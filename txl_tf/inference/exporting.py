@@ -20,7 +20,7 @@ def export_trained(trained: TrainedModel, export_dir: str, jit_compile: bool = T
         reach: as for `LanguageModel.load`; only for models that continue texts.
 
     Raises:
-        InputError: export_dir is not empty; `reach` is given but does not apply to this model; or this kind of model has no
+        InputError: export_dir is not empty; `reach` is given but does not apply to this model; or the model has no
             export.
     """
     title = families.family_of(trained.config).title

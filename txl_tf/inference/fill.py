@@ -270,7 +270,7 @@ def load_xlnet(model_dir: str, checkpoint: str, otherwise: str) -> TrainedModel:
     """The TrainedModel of a model_dir.
 
     Raises:
-        InputError: there is no trained model, or it is not an XLNet; `otherwise` tells the user what to do in that case.
+        InputError: there is no trained model, or it is not an XLNet; `otherwise` says what to do in that case.
     """
     trained = load_trained(model_dir, checkpoint=checkpoint)
     if not isinstance(trained.model, XLNet):

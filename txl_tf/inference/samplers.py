@@ -166,8 +166,8 @@ SETTINGS = (
         default=1.0,
         low=1.0,
         high=None,
-        help="makes tokens that already occur in the text less likely: their log-probabilities are multiplied by it; 1: no "
-        "penalty",
+        help="makes tokens that already occur in the text less likely: their log-probabilities are multiplied by it; "
+        "1: no penalty",
         transform=_repetition_penalty,
     ),
     Setting(

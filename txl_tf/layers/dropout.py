@@ -65,7 +65,7 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None = None, shared_axi
     Args:
         x: any float tensor; [B, ..] with a seed for each lane.
         rate: in [0, 1); 0 returns x.
-        seed: int32 [2] or [B, 2]; None: drawn from TensorFlow's global generator (for layers used outside txl_tf's models).
+        seed: int32 [2] or [B, 2]; None: drawn from TensorFlow's global generator (for layers in other models).
         shared_axis: an axis along which all elements share one mask value; None: every element has its own.
     """
     if not rate:

@@ -49,8 +49,8 @@ class SegmentAttention(RelMultiHeadAttention):
     """Attention of XLNet (Yang et al. 2019): Transformer-XL's, with keys on both sides, segments and two streams.
 
     Segments: where query i and key j are of different segments, a score has one more term. In the official code it is
-    (q_i + w) . s[0] in the same segment and (q_i + w) . s[1] in different ones; terms that both have in common cancel in
-    the softmax. The term is computed as a product with S columns: the key's one-hot segment times a row that is
+    (q_i + w) . s[0] in the same segment and (q_i + w) . s[1] in different ones; terms that both have in common cancel
+    in the softmax. The term is computed as a product with S columns: the key's one-hot segment times a row that is
     (q_i + w) . (s[1] - s[0]) in all columns except that of the query's own segment, where it is 0.
 
     Two streams: the first rows are the content stream h [B, T, D], the following rows the query stream g [B, P, D],

@@ -1,4 +1,4 @@
-"""Permutation language modelling: tokens are predicted in a random order, each from the tokens before it in that order."""
+"""Permutation language modelling: tokens are predicted in a random order, each from those before it in that order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes a trained model as another code's checkpoint."""
+"""Writes a trained model as a checkpoint of other code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files that Hugging Face's save_pretrained writes, whatever the model."""
+"""Reads the files that Hugging Face's save_pretrained writes for any model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def read_config(source: str) -> tuple[dict[str, Any], str]:
     """The object in a directory's config.json, and the file's path.
 
     Raises:
-        InputError: there is none, or it is not a JSON object.
+        InputError: there is no config.json, or it is not a JSON object.
     """
     path = tf.io.gfile.join(source, "config.json")
     config = read_json(path, "--source is the directory as it was published")
@@ -29,7 +29,7 @@ def open_tensors(source: str) -> TensorFile:
     """The TensorFile of a directory's model.safetensors or pytorch_model.bin.
 
     Raises:
-        InputError: there is neither, or it is damaged.
+        InputError: neither file exists, or the file is damaged.
     """
     safe, pickled = (tf.io.gfile.join(source, name) for name in ("model.safetensors", "pytorch_model.bin"))
     if tf.io.gfile.exists(safe):

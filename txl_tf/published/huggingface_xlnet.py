@@ -1,8 +1,8 @@
 """Imports and exports Hugging Face's XLNets (transformers 4), such as xlnet-base-cased, with most of their heads.
 
-Conventions of that code: memory starts with nothing in it, one rate of dropout serves for attention, too, and "gelu" is
-the form with the error function, which the published configurations name, although the weights were trained with the
-approximation by tanh ("gelu_new" there).
+Conventions of that code: memory starts empty; attention has no dropout rate of its own, but uses the general one;
+"gelu" is the form with the error function. The published configurations say "gelu", although the weights were trained
+with the approximation by tanh ("gelu_new" in that code).
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _CLASSES = {
     "multiple_choice": "XLNetForMultipleChoice",
     "answering": "XLNetForQuestionAnswering",
 }
-"""By task."""
+"""The class names by task."""
 _UNKNOWN = {"qa_outputs.weight": "XLNetForQuestionAnsweringSimple", "classifier.weight": "XLNetForTokenClassification"}
 _SHAPED = ("vocab_size", "n_layer", "d_model", "n_head", "d_head", "d_inner", "untie_r")
 _FREE = {"layer_norm_eps": "layer_norm_epsilon", "initializer_range": "init_std", "dropout": "dropout"}
 _REACH = ("mem_len", "reuse_len", "clamp_len")
 _DEFAULTS = {"untie_r": True, "ff_activation": "gelu", "layer_norm_eps": 1e-12, "attn_type": "bi"}
-"""Of XLNetConfig there, for fields that older files lack."""
+"""The defaults of Hugging Face's XLNetConfig, for fields that are missing in older files."""
 _LOGITS = {
     "summary_type": "summary_type",
     "summary_use_proj": "summary_use_proj",
@@ -53,7 +53,7 @@ def open_checkpoint(source: str) -> Checkpoint:
     """The Checkpoint in a directory with config.json and model.safetensors or pytorch_model.bin.
 
     Raises:
-        InputError: files are missing, damaged or contradict each other, or our XLNets cannot hold the model.
+        InputError: files are missing, damaged or contradict each other, or our XLNets do not support the model.
     """
     config, where = _checked_config(source)
     file = huggingface_files.open_tensors(source)
@@ -89,7 +89,7 @@ def open_checkpoint(source: str) -> Checkpoint:
 
 
 def _checked_config(source: str) -> tuple[dict[str, Any], str]:
-    """The object in config.json, with defaults, and its path; InputError if our XLNets do not do what it says."""
+    """The object in config.json, with defaults, and its path; InputError if our XLNets do not support it."""
     config, path = huggingface_files.read_config(source)
     if config.get("model_type", "xlnet") != "xlnet":
         raise InputError(f"{path} is not of an XLNet (model_type xlnet)")
@@ -107,7 +107,7 @@ def _checked_config(source: str) -> tuple[dict[str, Any], str]:
 
 
 def _inferred(file: TensorFile, prefix: str) -> dict[str, Any]:
-    """The fields of XLNetConfig that follow from the shapes; InputError if a tensor that is needed is missing."""
+    """The fields of XLNetConfig that follow from the shapes; InputError if a required tensor is missing."""
     shapes = file.shapes
     needed = [f"{prefix}{name}" for name in ("word_embedding.weight", "layer.0.rel_attn.q", "layer.0.ff.layer_1.bias")]
     if missing := [name for name in needed if name not in shapes]:
@@ -119,7 +119,7 @@ def _inferred(file: TensorFile, prefix: str) -> dict[str, Any]:
 
 
 def _task(config: Mapping[str, Any], file: TensorFile, where: str) -> str:
-    """The task of the head that the tensors show; of two that look alike, the one that config.json names."""
+    """The task, by the tensors of the head. If two tasks have the same tensors, config.json decides."""
     classes = config.get("architectures") or []
     for name, kind in _UNKNOWN.items():
         if name in file.shapes:
@@ -138,12 +138,12 @@ def _task(config: Mapping[str, Any], file: TensorFile, where: str) -> str:
 def layout(config: XLNetConfig, weights: Collection[str], prefix: str = "transformer.") -> list[TensorEntry]:
     """The tensors of a state_dict for an XLNetConfig.
 
-    Attention's kernels are [D, H, d], the output's with the model's axis first; those of linear layers [out, in].
+    Kernels of attention are [D, H, d]; the output kernel has D first, too. Kernels of linear layers are [out, in].
 
     Args:
         config: an XLNetConfig.
-        weights: the paths of the model's weights; some are only in some models.
-        prefix: of the tensor names that all heads have in common.
+        weights: the paths of the model's weights; some exist only in some models.
+        prefix: the prefix of the names of the body's tensors, which all heads have in common.
     """
     d_model, heads, names = config.d_model, (config.n_head, config.d_head), set(weights)
     found = []
@@ -191,12 +191,12 @@ def layout(config: XLNetConfig, weights: Collection[str], prefix: str = "transfo
 
 
 def export(model: keras.Model, vocabulary: Vocabulary, task: str, export_dir: str) -> list[str]:
-    """Writes config.json, model.safetensors and, of an XLNet's vocabulary, spiece.model and tokenizer_config.json.
+    """Writes config.json, model.safetensors and, for an XLNet vocabulary, spiece.model and tokenizer_config.json.
 
     Args:
         model: an XLNet, with any of its heads.
         vocabulary: its Vocabulary.
-        task: what it is for, as in its config.json.
+        task: the model's task, as in its config.json.
         export_dir: local or gs://.
 
     Returns:
@@ -208,7 +208,7 @@ def export(model: keras.Model, vocabulary: Vocabulary, task: str, export_dir: st
     config = model.config
     _refuse_what_they_lack(config)
     tf.io.gfile.makedirs(export_dir)
-    # Their code ties the weight of lm_loss itself, so it is written once.
+    # Hugging Face's code ties the weight of lm_loss to the embedding, so it is written once.
     tensors = {entry.name: (dtype, entry.shape, make) for entry, dtype, make in save(model, layout)}
     write_safetensors(tf.io.gfile.join(export_dir, "model.safetensors"), tensors)
     activations = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}

@@ -1,4 +1,4 @@
-"""Writes a published checkpoint and its vocabulary as a model_dir, which all commands then read."""
+"""Writes a published checkpoint and its vocabulary as a model_dir, which all commands can read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from txl_tf.published import (
 from txl_tf.published.layout import Checkpoint, load
 
 HUGGINGFACE = {"transfo-xl": huggingface, "xlnet": huggingface_xlnet}
-"""By the model_type in config.json."""
+"""Functions by the model_type in config.json."""
 
 
 def _open_huggingface(source: str) -> Checkpoint:
@@ -45,11 +45,11 @@ FORMATS = {
     "huggingface": _open_huggingface,
     "official_xlnet": official_xlnet.open_checkpoint,
 }
-"""Functions from a source to its Checkpoint."""
+"""Functions that open the Checkpoint at a source, by format."""
 
 
 class _Learned(typing.NamedTuple):
-    """What `model_dir.write_description` writes of the data."""
+    """The data's properties that `model_dir.write_description` writes."""
 
     dataset: str
     unit: str
@@ -63,7 +63,7 @@ def open_checkpoint(format: str, source: str) -> Checkpoint:
     """The Checkpoint at `source`, in one of FORMATS.
 
     Raises:
-        InputError: the format's `open_checkpoint` refuses it, or its shapes make no model.
+        InputError: the format's `open_checkpoint` cannot read it, or its shapes do not describe a valid model.
     """
     try:
         return FORMATS[format](source)
@@ -90,15 +90,15 @@ def import_checkpoint(
         vocabulary: its Vocabulary.
         model_dir: where to write; local or gs://. It must not hold a model yet.
         dataset: the corpus it was trained on.
-        preset: the Preset that it must agree with, or None.
+        preset: the Preset that the checkpoint must agree with, or None.
         model, evaluation: dicts of fields of the groups "model" and "eval" that the caller sets.
 
     Returns:
-        the Config; and a list of texts, what the checkpoint lacks and a model can do without.
+        the Config; and a list of texts, the optional parts that the checkpoint lacks.
 
     Raises:
-        InputError: checkpoint, preset, settings and vocabulary do not agree (the message lists how), or model_dir holds
-            a model already.
+        InputError: checkpoint, preset, settings and vocabulary do not agree (the message lists the differences), or
+            model_dir already holds a model.
     """
     config = configure(checkpoint, preset, model or {}, evaluation or {})
     if vocabulary.vocab_size != config.model.vocab_size:
@@ -126,8 +126,8 @@ def configure(
 ) -> Config:
     """The Config of an imported checkpoint.
 
-    The architecture follows from the weights, and the conventions from the source. Settings of evaluation come from the
-    caller, else from the preset, else from the source, whose mem_len may be that of training.
+    The architecture follows from the weights, and the conventions follow from the source. Settings of evaluation are
+    taken from the caller, else from the preset, else from the source. The source's mem_len may be that of training.
 
     Raises:
         InputError: settings that contradict the weights, a preset of another family, or a setting that is not given

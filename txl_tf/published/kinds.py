@@ -1,4 +1,4 @@
-"""The kinds of model that are imported: the settings of their runs, and their vocabularies."""
+"""The kinds of models that can be imported: the settings of their runs, and their vocabularies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from txl_tf.published.layout import Checkpoint, Kind
 def _transformer_xl_run(
     checkpoint: Checkpoint, model: dict[str, Any], evaluation: dict[str, Any]
 ) -> TransformerXLRunConfig:
-    """Memory in training is that of evaluation; how long that is, and where clusters end, must be told."""
+    """A run with the same memory in training as in evaluation. The memory length and the clusters' ends must be given."""
     if "mem_len" not in evaluation:
         raise InputError(
             f"{checkpoint.file.path} does not say how much memory it is meant for: give --preset, or --mem_len, "
@@ -33,7 +33,8 @@ def _transformer_xl_run(
 
 
 def _xlnet_run(checkpoint: Checkpoint, model: dict[str, Any], evaluation: dict[str, Any]) -> XLNetRunConfig:
-    """What is not stated is as in the official pretraining; a part of a segment is permuted as a whole."""
+    """A run in which settings that are not given are those of the official pretraining, except that each part of a
+    segment is permuted as a whole."""
     settings, run = update(XLNetConfig(), model), XLNetRunConfig()
     data = update(PairsConfig(tgt_len=max(run.data.tgt_len, 2 * settings.reuse_len)), checkpoint.data)
     perm_size = min(run.objective.perm_size, settings.reuse_len, data.tgt_len - settings.reuse_len)
@@ -43,7 +44,7 @@ def _xlnet_run(checkpoint: Checkpoint, model: dict[str, Any], evaluation: dict[s
 
 
 def _head_run(checkpoint: Checkpoint, model: dict[str, Any], evaluation: dict[str, Any]) -> Config:
-    """A run of the checkpoint's task with the defaults of fine-tuning."""
+    """A run for the checkpoint's task with the default settings of fine-tuning."""
     run = checkpoint.kind.config.from_groups({}, checkpoint.file.path)
     return dataclasses.replace(run, model=update(run.model, model), eval=update(run.eval, evaluation))
 
@@ -65,4 +66,4 @@ XLNETS = {
         _xlnet(head_config.XLNetAnsweringConfig, _head_run),
     )
 }
-"""By task."""
+"""The kinds of model by task."""

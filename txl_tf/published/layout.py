@@ -1,6 +1,6 @@
-"""Maps tensors of a published checkpoint to weights of a model, completely in both directions.
+"""Maps tensors of a published checkpoint to weights of a model. The map is complete in both directions.
 
-Each format gives its *layout*, a list of `TensorEntry`, which serves import and export.
+Each format defines a *layout*, a list of `TensorEntry`, which is used for import and export.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from txl_tf.errors import InputError
 from txl_tf.model_dir import variables_by_path
 from txl_tf.published.tensor_files import TensorFile
 
-_LISTED = 40  # names in a message; further ones are only counted
+_LISTED = 40  # names listed in a message; further names are only counted
 
 
 @dataclasses.dataclass(frozen=True)
 class TensorEntry:
-    """One tensor of a checkpoint, and the weights that it holds.
+    """One tensor of a checkpoint, and the weights that it contains.
 
     Reshaped to `view`, its axes permuted by `order`, and flattened, it equals the weights `ours`, flattened and
     concatenated.
 
     Attributes:
-        name: in the checkpoint.
-        shape: in the checkpoint.
+        name: the tensor's name in the checkpoint.
+        shape: the tensor's shape in the checkpoint.
         ours: paths of our weights, below the model's name.
-        view: a shape with as many elements; (): `shape`.
-        order: permutation of the view's axes; (): as they are.
+        view: a shape with the same number of elements; (): `shape`.
+        order: permutation of the view's axes; (): not permuted.
         reverse: whether the view's first axis is reversed.
         copies: other names under which the same tensor may be stored, in addition or instead.
-        optional: whether a checkpoint may lack it; the weights then stay as they are.
+        optional: whether a checkpoint may lack the tensor; its weights then keep their values.
     """
 
     name: str
@@ -68,20 +68,20 @@ class TensorEntry:
 
 
 Layout = Callable[[Any, Collection[str]], list[TensorEntry]]
-"""The tensors of a format for the settings of a model that has weights of these names."""
+"""A function from a model's settings and the names of its weights to the tensors of a format."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """What an import knows of a kind of model, whatever the format.
+    """A kind of model that can be imported, independent of the format.
 
     Attributes:
         config: the subclass of Config with the settings of its runs.
-        run: function (Checkpoint, fields of the model's settings, fields of "eval") -> a Config that has these, and its
-            own choice of what is not known; InputError where something must be told.
+        run: function (Checkpoint, fields of the model's settings, fields of "eval") -> a Config with these fields and
+            with defaults for the others; InputError if a setting without a default is not given.
         vocabulary: function (path, dataset, options of the vocabulary) -> Vocabulary.
-        vocabulary_names: of files that may hold it.
-        dataset: the corpus it was trained on, where that is known; else None.
+        vocabulary_names: names of files that may contain the vocabulary.
+        dataset: the corpus the model was trained on, if it is known; else None.
     """
 
     config: type[Config]
@@ -98,11 +98,12 @@ class Checkpoint:
     Attributes:
         file: TensorFile of its weights only.
         architecture: fields of the model's settings that follow from the weights.
-        settings: fields of the model's settings that do not, with the values of this source.
+        settings: fields of the model's settings that do not follow from the weights, with the values of this source.
         evaluation: fields of the group "eval" that the source states.
         layout: function (the model's settings, names of its weights) -> list of TensorEntry.
         kind: the Kind of model.
-        source: a file or directory beside which, or in which, the other files of its publication are; local or gs://.
+        source: a file or directory, local or gs://. The other published files are in the directory, or next to the
+            file.
         data: fields of the group "data" that the source states.
     """
 
@@ -120,10 +121,10 @@ def load(model: keras.Model, checkpoint: Checkpoint) -> list[str]:
     """Assigns the weights of a Checkpoint to a model.
 
     Returns:
-        the names of the optional tensors that it lacks, whose weights stay as they are.
+        the names of the optional tensors that the checkpoint lacks; their weights keep their values.
 
     Raises:
-        InputError: tensors are missing, left over, of another shape or not equal to their copies; lists them.
+        InputError: tensors are missing, unused, of a wrong shape or not equal to their copies; the message lists them.
     """
     weights, file = _weights(model), checkpoint.file
     layout = _covering(checkpoint.layout, model.config, weights)
@@ -171,7 +172,7 @@ def _weights(model: keras.Model) -> dict[str, tf.Variable]:
 
 
 def _covering(layout: Layout, config: Any, weights: Collection[str]) -> list[TensorEntry]:
-    """The entries of the layout; ValueError unless they hold every weight once."""
+    """The entries of the layout; ValueError unless they contain every weight exactly once."""
     entries = layout(config, weights)
     covered = sorted(path for entry in entries for path in entry.ours)
     if covered != sorted(weights):

@@ -34,11 +34,11 @@ _FIELDS = {"n_token": "vocab_size"} | {
 _NO_WEIGHT = re.compile(r".*/(Adam(_1)?|adam_[mv])|(.*/)?(beta[12]_power|global_step)")
 _PUBLISHED = re.compile(r"xlnet_config\.json|spiece\.model|[^/]*\.ckpt[^/]*\.(index|data-\d+-of-\d+)")
 _TASK = re.compile(r"model/(classification|regression)_(?P<scope>[^/]+)/logit/kernel")
-_SUMMARY = "model/sequnece_summary"  # their spelling
+_SUMMARY = "model/sequnece_summary"  # the official code's spelling
 
 
 class _Unpacked:
-    """The files of a zip that are needed, in a temporary folder that goes with this object."""
+    """The required files of a zip, in a temporary folder that is deleted together with this object."""
 
     def __init__(self, path: str):
         with open_binary(path) as file:
@@ -63,18 +63,18 @@ class _Unpacked:
 
 
 def _read_unpacked(unpacked: _Unpacked, read: Callable[[str], np.ndarray], name: str) -> np.ndarray:
-    """read(name); as a partial function it holds `unpacked`, and so the folder that is read from."""
+    """read(name). A partial function of this one keeps a reference to `unpacked`, so that its folder is not deleted."""
     return read(name)
 
 
 def open_checkpoint(source: str) -> Checkpoint:
-    """The Checkpoint in a zip as it was published, in its directory, or at a prefix (xlnet_model.ckpt).
+    """The Checkpoint in a published zip, in an unpacked directory, or at a prefix (xlnet_model.ckpt).
 
-    xlnet_config.json is beside the checkpoint's files.
+    xlnet_config.json must be in the same directory as the checkpoint's files.
 
     Raises:
-        InputError: there is no checkpoint or no settings, they are damaged or contradict each other, or XLNet cannot
-            hold the model.
+        InputError: there is no checkpoint or no settings; they are damaged or contradict each other; or `XLNet` does not
+            support the model.
     """
     unpacked = None
     if source.endswith(".zip"):
@@ -106,7 +106,7 @@ def open_checkpoint(source: str) -> Checkpoint:
 
 
 def _folder(source: str) -> str:
-    """The source, or the one directory in it that has the checkpoint, as an unpacked zip has."""
+    """The source, or the only directory in it that has the checkpoint, as in an unpacked zip."""
     if not tf.io.gfile.isdir(source) or tf.io.gfile.glob(tf.io.gfile.join(source, "*.index")):
         return source
     inner = tf.io.gfile.glob(tf.io.gfile.join(source, "*", "*.index"))
@@ -114,7 +114,7 @@ def _folder(source: str) -> str:
 
 
 def _read_config(folder: str) -> tuple[dict[str, Any], str]:
-    """The object in xlnet_config.json, complete and understood, and its path."""
+    """The object in xlnet_config.json, after a check that all its fields are known and none is missing; and its path."""
     where = tf.io.gfile.join(folder, CONFIG)
     config = read_json(where, "it was published with the checkpoint; for a fine-tuned model copy it there")
     names = {*_FIELDS, "ff_activation"}
@@ -134,7 +134,7 @@ def _read_config(folder: str) -> tuple[dict[str, Any], str]:
 
 
 def _inferred(file: TensorFile) -> dict[str, Any]:
-    """The fields of XLNetConfig that follow from the shapes; those whose tensor is missing are left out."""
+    """The fields of XLNetConfig that follow from the shapes, except those whose tensor is missing."""
     shapes, found = file.shapes, {}
     found["vocab_size"], found["d_model"] = shapes["model/transformer/word_embedding/lookup_table"]
     if bias := shapes.get("model/transformer/r_w_bias"):
@@ -152,7 +152,7 @@ def _head(file: TensorFile) -> tuple[str, dict[str, Any], str]:
     if "start_logits/dense/kernel" in shapes:
         return "answering", {}, ""
     scopes = [name.removesuffix("/kernel") for name in shapes if _TASK.fullmatch(name)]
-    if "logits/dense/kernel" in shapes:  # of their run_race.py
+    if "logits/dense/kernel" in shapes:  # from the official run_race.py
         scopes.append("logits/dense")
     if not scopes:
         return "permutation_lm", {}, ""
@@ -172,8 +172,8 @@ def layout(config: XLNetConfig, weights: Collection[str], scope: str = "") -> li
 
     Args:
         config: an XLNetConfig.
-        weights: the paths of the model's weights; some are only in some models.
-        scope: of the logits of a classifier, regressor or choice.
+        weights: the paths of the model's weights; some exist only in some models.
+        scope: the scope of the logits of a classifier, a regressor or a multiple-choice model.
     """
     d_model, heads, names = config.d_model, (config.n_head, config.d_head), set(weights)
     layers, found = range(config.n_layer), []

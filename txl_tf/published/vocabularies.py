@@ -1,7 +1,7 @@
 """Reads the vocabularies of published checkpoints as a Vocabulary with the same ids.
 
-The list of symbols comes from a text file (a symbol per line), from JSON, or from pickles, which pickles.py reads
-without running them: the official code's cache.pkl, Hugging Face's vocab.pkl, and vocab.bin, written by torch.save.
+The list of symbols comes from a text file (one symbol per line), from JSON, or from pickles, which pickles.py reads
+without executing them: the official code's cache.pkl, Hugging Face's vocab.pkl, and vocab.bin, written by torch.save.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _PICKLED = f"{_CORPUS}|{_TOKENIZER}|{TENSORS}"
 _REMEDY = "give the vocabulary that was published with the checkpoint"
 
 NAMES = ("vocab.txt", "vocab.json", "vocab.bin", "vocab.pkl", "cache.pkl", "../data/cache.pkl")
-"""What the files of `read_vocabulary` are called, beside a checkpoint."""
+"""The usual names of files for `read_vocabulary` next to a checkpoint."""
 
 XLNET_NAMES = ("spiece.model",)
-"""The same of `read_xlnet_vocabulary`."""
+"""The usual names of files for `read_xlnet_vocabulary`."""
 
 
 def read_vocabulary(path: str, dataset: str, options: Mapping[str, bool] | None = None) -> Vocabulary:
@@ -44,12 +44,12 @@ def read_vocabulary(path: str, dataset: str, options: Mapping[str, bool] | None 
 
     Args:
         path: a text file, JSON ({symbol: id} or a list), or one of the pickles named above; local or gs://.
-        dataset: the corpus, which tells the meaning of symbols: in "enwik8" they are the numbers of bytes, in "text8"
-            characters with "_" for the space, else words.
+        dataset: the corpus, which gives the meaning of symbols: in "enwik8" they are byte values, in "text8" characters
+            with "_" for the space, in all others words.
         options: must be empty; there are none for these vocabularies.
 
     Raises:
-        InputError: the file holds no list of symbols, or not one for this dataset.
+        InputError: the file contains no list of symbols, or a list that is not for this dataset.
     """
     if options:
         raise InputError(f"{path} is no SentencePiece model: {', '.join(options)} would have no effect")
@@ -73,16 +73,16 @@ def read_vocabulary(path: str, dataset: str, options: Mapping[str, bool] | None 
 def read_xlnet_vocabulary(path: str, dataset: str, options: Mapping[str, bool] | None = None) -> XLNetVocabulary:
     """The vocabulary in XLNet's spiece.model.
 
-    How text is cleaned is in the tokenizer_config.json beside it, if there is one, as Hugging Face writes it; else the
-    published models' way: cased, without accents.
+    The settings of the text clean-up are read from tokenizer_config.json in the same directory, in Hugging Face's form.
+    If there is no such file, they are those of the published models: case is kept, accents are removed.
 
     Args:
         path: of the SentencePiece model; local or gs://.
         dataset: not needed.
-        options: of XLNetVocabulary, before those of the file.
+        options: options of XLNetVocabulary; they take precedence over those of the file.
 
     Raises:
-        InputError: no SentencePiece model, or not one of XLNet's.
+        InputError: the file is not a SentencePiece model, or lacks XLNet's special pieces.
     """
     del dataset
     model, about = read_bytes(path, _REMEDY), tf.io.gfile.join(path.rpartition("/")[0], "tokenizer_config.json")
@@ -113,7 +113,9 @@ def _pickled_symbols(path: str) -> Any:
                 root = TorchFile(path, _PICKLED).root
     state: Any = root.state if isinstance(root, Call) else as_dict(root)
     vocab = (state or {}).get("vocab")
-    state = vocab.state if isinstance(vocab, Call) else state  # a corpus holds its vocabulary
+    state = (
+        vocab.state if isinstance(vocab, Call) else state
+    )  # cache.pkl holds a corpus object, which contains the vocabulary
     if not isinstance(state, dict):
         return None
     # A tokenizer that transformers 4.35 loaded and saved again has only sym2idx.
@@ -131,11 +133,11 @@ def _by_id(symbols: Any, path: str) -> Any:
 
 
 def find_vocabulary(source: str, names: Sequence[str] = NAMES) -> str | None:
-    """The path of the vocabulary's file beside a checkpoint, or None.
+    """The path of the vocabulary's file next to a checkpoint, or None.
 
     Args:
         source: the checkpoint: a file or a directory.
-        names: of files to look for; the first that is there counts.
+        names: names of files to look for; the first that exists is returned.
     """
     folder = source if tf.io.gfile.isdir(source) else source.rpartition("/")[0]
     paths = [tf.io.gfile.join(folder, name) for name in names]

@@ -87,7 +87,7 @@ class Vocabulary(tf.Module, abc.ABC):
 
     @abc.abstractmethod
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """Ids [n] -> bytes. decode_bytes(a) + decode_bytes(b) == decode_bytes(a + b), for printing text while it is generated."""
+        """Ids [n] -> bytes. decode_bytes(a) + decode_bytes(b) == decode_bytes(a + b), so that text can be streamed."""
 
     def decode(self, ids: Iterable[int]) -> str:
         """Ids [n] -> str; bytes that are not UTF-8 become U+FFFD."""

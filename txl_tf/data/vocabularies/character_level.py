@@ -16,7 +16,7 @@ from txl_tf.files import read_lines
 
 @register("chars")
 class CharVocabulary(Vocabulary):
-    """Unicode characters (text8). A character that is not listed is encoded as a space, or as id 0 if there is no space.
+    """Unicode characters (text8). An unlisted character is encoded as a space, or as id 0 if there is no space.
 
     Args:
         symbols: the characters by id.

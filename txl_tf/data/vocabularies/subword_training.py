@@ -35,7 +35,7 @@ def train(counts: Mapping[str, int], vocab_size: int) -> bytes:
         The serialised model.
 
     Raises:
-        InputError: there are no words, `vocab_size` is too small for the characters, or too large for the number of pairs
+        InputError: there are no words, `vocab_size` is too small for the characters, or too large for the pairs
             in the text.
     """
     import sentencepiece  # here, because only training needs it

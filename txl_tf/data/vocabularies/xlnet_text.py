@@ -73,7 +73,7 @@ def combining_marks() -> str:
 
 def lower_case(strings: tf.Tensor) -> tf.Tensor:
     """Lower case, by Unicode."""
-    # tf.strings.lower drops the text after a zero byte. So zero bytes are replaced by a noncharacter, which is as
-    # unknown to all models.
+    # tf.strings.lower drops the text after a zero byte. So zero bytes are replaced by a noncharacter, which is
+    # an unknown character for all models, too.
     strings = tf.strings.regex_replace(strings, r"\x00", "\uffff")
     return tf.strings.regex_replace(tf.strings.lower(strings, encoding="utf-8"), "\uffff", "\0")

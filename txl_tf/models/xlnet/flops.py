@@ -20,7 +20,7 @@ def training_flops(config: XLNetConfig, batch_size: int, tgt_len: int, predictio
         scores, weighted values            3 * 2 B n K 3 E          (the content's, the positions')
         projected sinusoids                2 * 2 (K + T - 1) D E
 
-    and once 3 * 2 B P D V for the logits. Segments, and the sign of distances in text that runs backward, are not counted.
+    and once 3 * 2 B P D V for the logits. Segments and the sign of distances in backward text are not counted.
 
     Args:
         config: an XLNetConfig.
