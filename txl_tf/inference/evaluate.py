@@ -70,8 +70,8 @@ class Evaluator:
 
         Returns:
             dict: loss in nats per token, ppl, bpc, tokens scored, tokens_per_sec, and the settings of the evaluation.
-            Also tokens_dropped, the targets of the split that were not scored (0); or, where targets are drawn at random,
-            targets, their number.
+            Also tokens_dropped, the targets of the split that were not scored (0); or targets, their number, where
+            targets are drawn at random.
         """
         with self._strategy.scope():
             self._scorer.refresh()

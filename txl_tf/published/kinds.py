@@ -18,7 +18,7 @@ from txl_tf.published.layout import Checkpoint, Kind
 def _transformer_xl_run(
     checkpoint: Checkpoint, model: dict[str, Any], evaluation: dict[str, Any]
 ) -> TransformerXLRunConfig:
-    """A run with the same memory in training as in evaluation. The memory length and the clusters' ends must be given."""
+    """A run with the same memory in training as in evaluation. The memory length and the cutoffs must be given."""
     if "mem_len" not in evaluation:
         raise InputError(
             f"{checkpoint.file.path} does not say how much memory it is meant for: give --preset, or --mem_len, "

@@ -73,8 +73,8 @@ def open_checkpoint(source: str) -> Checkpoint:
     xlnet_config.json must be in the same directory as the checkpoint's files.
 
     Raises:
-        InputError: there is no checkpoint or no settings; they are damaged or contradict each other; or `XLNet` does not
-            support the model.
+        InputError: there is no checkpoint or no settings; they are damaged or contradict each other; or `XLNet` does
+            not support the model.
     """
     unpacked = None
     if source.endswith(".zip"):
@@ -114,7 +114,7 @@ def _folder(source: str) -> str:
 
 
 def _read_config(folder: str) -> tuple[dict[str, Any], str]:
-    """The object in xlnet_config.json, after a check that all its fields are known and none is missing; and its path."""
+    """The object in xlnet_config.json, checked to have all fields and no unknown ones; and its path."""
     where = tf.io.gfile.join(folder, CONFIG)
     config = read_json(where, "it was published with the checkpoint; for a fine-tuned model copy it there")
     names = {*_FIELDS, "ff_activation"}

@@ -21,8 +21,8 @@ def _pretraining(sizes: dict, recipe: dict) -> XLNetRunConfig:
 
     From table 7 of both versions of the paper: dropout and dropatt 0.1, T 512, K 6, 500,000 steps, linear decay,
     epsilon 1e-6, weight decay 0.01; from the first version's table 7 and from the official README: M 384. From the
-    README's commands: R and perm_size 256, P 85, bi_data. From the official code: no bias correction with weight decay; clip
-    1.0 and min_lr_ratio 0.001, the defaults of its train.py. From the paper's text: spans of up to 5 tokens.
+    README's commands: R and perm_size 256, P 85, bi_data. From the official code: no bias correction with weight decay;
+    clip 1.0 and min_lr_ratio 0.001, the defaults of its train.py. From the paper's text: spans of up to 5 tokens.
     """
     rest = dict(recipe)
     return XLNetRunConfig(
