@@ -113,9 +113,7 @@ def _pickled_symbols(path: str) -> Any:
                 root = TorchFile(path, _PICKLED).root
     state: Any = root.state if isinstance(root, Call) else as_dict(root)
     vocab = (state or {}).get("vocab")
-    state = (
-        vocab.state if isinstance(vocab, Call) else state
-    )  # cache.pkl holds a corpus object, which contains the vocabulary
+    state = vocab.state if isinstance(vocab, Call) else state  # a corpus contains its vocabulary
     if not isinstance(state, dict):
         return None
     # A tokenizer that transformers 4.35 loaded and saved again has only sym2idx.
