@@ -37,7 +37,9 @@ def with_prefix(cls=SubwordVocabulary):
 def write_model_dir(path, vocabulary, **settings):
     """Writes a model_dir with an XLNet over a vocabulary; the model."""
     model = random_xlnet(vocab_size=vocabulary.vocab_size, **settings)
-    config = XLNetRunConfig().replace(model=dataclasses.asdict(model.config), objective={"perm_size": CONFIG.reuse_len})
+    config = XLNetRunConfig().replace(
+        model=dataclasses.asdict(model.config), objective={"perm_size": CONFIG.reuse_len, "num_predict": 2}
+    )
 
     about = {"dataset": "text", "unit": vocabulary.unit, "fingerprint": "none", "files": {}}
     learned = types.SimpleNamespace(vocabulary=vocabulary, vocabulary_spec=vocabulary.spec, **about)

@@ -37,9 +37,13 @@ def _xlnet_run(checkpoint: Checkpoint, model: dict[str, Any], evaluation: dict[s
     segment is permuted as a whole."""
     settings, run = update(XLNetConfig(), model), XLNetRunConfig()
     data = update(PairsConfig(tgt_len=max(run.data.tgt_len, 2 * settings.reuse_len)), checkpoint.data)
-    perm_size = min(run.objective.perm_size, settings.reuse_len, data.tgt_len - settings.reuse_len)
+    part = min(settings.reuse_len, data.tgt_len - settings.reuse_len)
+    perm_size, num_predict = (min(run.objective.perm_size, part), min(run.objective.num_predict, 2 * part))
     return XLNetRunConfig(
-        settings, data, eval=update(run.eval, evaluation), objective=PermutationLMConfig(perm_size=max(perm_size, 1))
+        settings,
+        data,
+        eval=update(run.eval, evaluation),
+        objective=PermutationLMConfig(num_predict=max(num_predict, 1), perm_size=max(perm_size, 1)),
     )
 
 
