@@ -43,7 +43,8 @@ ALLOWED = {
         "objectives",
     },
     "inference": {
-        *("config", "data", "distribute", "errors", "families", "files", "layers", "model_dir", "models", "objectives"),
+        *("config", "data", "distribute", "errors", "families", "files", "hashing", "layers", "model_dir", "models"),
+        "objectives",
     },
     "published": {"config", "data", "errors", "families", "files", "model_dir", "models"},
 }

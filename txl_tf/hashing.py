@@ -56,12 +56,13 @@ _SPREAD = 0x9E3779B9  # an odd number whose multiples are far apart
 
 def _mix(spread: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
     """The bits of uint32 numbers and a seed's second word, int32, broadcast."""
-    bits = (_fold(spread, 16) ^ tf.bitcast(second, tf.uint32) * 0x85EBCA6B) * 0x21F0AAAD
-    bits = _fold(bits, 15) * 0x735A2D97
-    return _fold(bits, 15)
+    bits = (fold(spread, 16) ^ tf.bitcast(second, tf.uint32) * 0x85EBCA6B) * 0x21F0AAAD
+    bits = fold(bits, 15) * 0x735A2D97
+    return fold(bits, 15)
 
 
-def _fold(bits: tf.Tensor, distance: int) -> tf.Tensor:
+def fold(bits: tf.Tensor, distance: int) -> tf.Tensor:
+    """Bits, uint32, XORed with themselves shifted right by `distance`: a step of the hashes."""
     return bits ^ tf.bitwise.right_shift(bits, tf.constant(distance, tf.uint32))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.hashing import fold
 from txl_tf.inference import samplers
 
 
@@ -94,9 +95,6 @@ def uniform(seeds: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
 
 
 def _mix(bits: tf.Tensor) -> tf.Tensor:
-    def fold(bits: tf.Tensor, shift: int) -> tf.Tensor:
-        return tf.bitwise.bitwise_xor(bits, tf.bitwise.right_shift(bits, tf.constant(shift, tf.uint32)))
-
     bits = fold(bits, 16) * tf.constant(0x7FEB352D, tf.uint32)
     bits = fold(bits, 15) * tf.constant(0x846CA68B, tf.uint32)
     return fold(bits, 16)
