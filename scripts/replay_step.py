@@ -1,6 +1,6 @@
 """Runs one training step again, from the checkpoint before it, and finds what was not finite first.
 
-    python scripts/replay_step.py --model_dir=runs/demo --data_dir=data/python_stdlib --step=1234
+    python scripts/replay_step.py --model_dir=runs/demo --step=1234
 
 Training records the steps that it skips in bad_steps.jsonl. A step is the same on one device as on many cores; if its
 batch does not fit into memory, --accumulate_steps reads it in groups of lanes. No file in model_dir is changed. At the
@@ -18,16 +18,16 @@ from txl_tf.errors import InputError
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
-flags.DEFINE_string("data_dir", None, "the corpus that the model was trained on")
+flags.DEFINE_string("data_dir", None, "the corpus it was trained on [where training found it]")
 flags.DEFINE_integer("step", None, "the number of the step, as training prints it, from 1")
 flags.DEFINE_integer("accumulate_steps", None, "read the lanes in this many groups [as in the run]", lower_bound=1)
-flags.mark_flags_as_required(["model_dir", "data_dir", "step"])
+flags.mark_flags_as_required(["model_dir", "step"])
 
 
 def main(argv):
     del argv
     from txl_tf.data.manifest import load_corpus  # after the flags are parsed: TensorFlow takes seconds to load
-    from txl_tf.model_dir import read_config
+    from txl_tf.model_dir import read_config, trained_on
     from txl_tf.training.replay import replay
 
     config = read_config(FLAGS.model_dir)
@@ -35,7 +35,10 @@ def main(argv):
         raise InputError(f"{FLAGS.model_dir} has no config.json: give a directory that scripts/train.py wrote")
     if FLAGS.accumulate_steps:
         config = config.replace(train={"accumulate_steps": FLAGS.accumulate_steps})
-    found = replay(config, load_corpus(FLAGS.data_dir), FLAGS.model_dir, FLAGS.step, show_progress)
+    data_dir = FLAGS.data_dir or trained_on(FLAGS.model_dir)
+    if not data_dir:
+        raise InputError(f"{FLAGS.model_dir} does not say which corpus it was trained on: give --data_dir")
+    found = replay(config, load_corpus(data_dir), FLAGS.model_dir, FLAGS.step, show_progress)
     if found.activation is None and not found.variables and math.isfinite(found.grad_norm):
         print(f"step {found.step:,}: everything is finite")
     else:

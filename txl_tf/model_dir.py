@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 import re
 from typing import Any, Protocol
 
@@ -24,6 +25,7 @@ import tensorflow as tf
 
 from txl_tf import families
 from txl_tf.config import FORMAT, Config, parse_config
+from txl_tf.data.manifest import Corpus
 from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
 from txl_tf.errors import InputError, one_line
 from txl_tf.files import read_json, read_text, write_atomically
@@ -103,8 +105,16 @@ def write_description(model_dir: str, config: Config, corpus: LearnedCorpus) -> 
         "fingerprint": corpus.fingerprint,
         "vocabulary": vocabulary_identity(corpus),
     }
+    if isinstance(corpus, Corpus):  # an imported model's is not at hand
+        about["data_dir"] = corpus.data_dir if "://" in corpus.data_dir else os.path.abspath(corpus.data_dir)
     write_atomically(tf.io.gfile.join(model_dir, CORPUS_FILE), json.dumps(about, indent=2) + "\n")
     write_atomically(tf.io.gfile.join(model_dir, CONFIG_FILE), config.to_json())
+
+
+def trained_on(model_dir: str) -> str | None:
+    """The directory of the corpus that training last read; None if a model_dir does not say it."""
+    path = tf.io.gfile.join(model_dir, CORPUS_FILE)
+    return read_json(path, "the model_dir is incomplete").get("data_dir") if tf.io.gfile.exists(path) else None
 
 
 def vocabulary_identity(corpus: LearnedCorpus) -> dict[str, Any]:

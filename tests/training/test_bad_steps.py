@@ -59,7 +59,8 @@ def test_the_run_names_step_layer_and_variables(broken_run, capsys):
     assert "transformer_xl/layer_0/attention/query_kernel" in record["variables"]
     said = capsys.readouterr().out
     assert f"step {BAD} skipped: loss or gradient not finite; first in the activation layer_0" in said
-    assert f"replay_step.py --model_dir={model_dir} --data_dir=.. --step={BAD}" in said
+    assert f"replay_step.py --model_dir={model_dir} --step={BAD}" in said
+    assert model_dirs.trained_on(model_dir) == corpus.data_dir
     # The checkpoint before it stays, though newer ones push older ones out.
     assert model_dirs.checkpoint_steps(model_dir) == [4, 12]
 

@@ -57,7 +57,7 @@ def describe(line: dict, model_dir: str) -> str:
     return (
         f"step {line['step']:,} skipped: loss or gradient not finite; {where}; gradients not finite: "
         f"{listed or 'none, only the norm of all'}; to see the operation: "
-        f"python scripts/replay_step.py --model_dir={model_dir} --data_dir=.. --step={line['step']}"
+        f"python scripts/replay_step.py --model_dir={model_dir} --step={line['step']}"
     )
 
 
