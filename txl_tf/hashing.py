@@ -36,11 +36,16 @@ def random_bits(shape: tf.Tensor | Sequence[int], seed: tf.Tensor) -> tf.Tensor:
     # index * _SPREAD + first, summed axis by axis, starting with the seed. The indices are constants: if the sum
     # started with them, TensorFlow would compute it at compile time, and the program would contain a constant as
     # large as each mask.
+    # The last two axes are one constant if it is small, since a TPU then has one addition less.
     spread, rank = tf.bitcast(first, tf.uint32), axes.shape[0]
-    for axis in range(rank):
-        stride = tf.cast(tf.reduce_prod(axes[axis + 1 :]), tf.uint32) * _SPREAD
-        places = tf.cast(tf.range(axes[axis]), tf.uint32) * stride
-        spread += tf.reshape(places, [-1, *[1] * (rank - 1 - axis)])
+    inner = tf.get_static_value(tf.reduce_prod(axes[-2:])) if rank > 1 else None
+    joined = 2 if inner is not None and inner <= _LARGEST_CONSTANT else 1
+    for axis in range(rank - joined + 1 if rank else 0):
+        places = axes[axis:] if axis == rank - joined else axes[axis : axis + 1]
+        after = rank - axis - places.shape[0]
+        stride = tf.cast(tf.reduce_prod(axes[rank - after :]), tf.uint32) * _SPREAD
+        index = tf.cast(tf.range(tf.reduce_prod(places)), tf.uint32) * stride
+        spread += tf.reshape(index, tf.concat([places, [1] * after], 0) if after else places)
     return _mix(spread, second)
 
 
@@ -51,6 +56,7 @@ def numbered_seeds(seed: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
     return tf.bitcast(_mix(index * _SPREAD + tf.bitcast(first, tf.uint32), second), tf.int32)
 
 
+_LARGEST_CONSTANT = 1 << 18  # numbers in a constant of a program
 _SPREAD = 0x9E3779B9  # an odd number whose multiples are far apart
 
 
