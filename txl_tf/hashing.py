@@ -56,7 +56,7 @@ def numbered_seeds(seed: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
     return tf.bitcast(_mix(index * _SPREAD + tf.bitcast(first, tf.uint32), second), tf.int32)
 
 
-_LARGEST_CONSTANT = 1 << 18  # numbers in a constant of a program
+_LARGEST_CONSTANT = 1 << 19  # numbers in a constant of a program
 _SPREAD = 0x9E3779B9  # an odd number whose multiples are far apart
 
 
