@@ -38,8 +38,8 @@ def random_bits(shape: tf.Tensor | Sequence[int], seed: tf.Tensor) -> tf.Tensor:
     # large as each mask.
     # The last two axes are one constant if it is small, since a TPU then has one addition less.
     spread, rank = tf.bitcast(first, tf.uint32), axes.shape[0]
-    inner = tf.get_static_value(tf.reduce_prod(axes[-2:])) if rank > 1 else None
-    joined = 2 if inner is not None and inner <= _LARGEST_CONSTANT else 1
+    sizes = tf.get_static_value(shape)
+    joined = 2 if rank > 1 and sizes is not None and sizes[-2:].prod() <= _LARGEST_CONSTANT else 1
     for axis in range(rank - joined + 1 if rank else 0):
         places = axes[axis:] if axis == rank - joined else axes[axis : axis + 1]
         after = rank - axis - places.shape[0]
