@@ -6,6 +6,7 @@ A seed is int32 [2], or int32 [B, 2] for a batch of them.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -35,17 +36,14 @@ def random_bits(shape: tf.Tensor | Sequence[int], seed: tf.Tensor) -> tf.Tensor:
         axes = shape[1:]
     # index * _SPREAD + first, summed axis by axis, starting with the seed. The indices are constants: if the sum
     # started with them, TensorFlow would compute it at compile time, and the program would contain a constant as
-    # large as each mask.
-    # The last two axes are one constant if it is small, since a TPU then has one addition less.
+    # large as each mask. The last two axes together are one constant if it is small: one addition less for each number.
     spread, rank = tf.bitcast(first, tf.uint32), axes.shape[0]
     sizes = tf.get_static_value(shape)
     joined = 2 if rank > 1 and sizes is not None and sizes[-2:].prod() <= _LARGEST_CONSTANT else 1
-    for axis in range(rank - joined + 1 if rank else 0):
-        places = axes[axis:] if axis == rank - joined else axes[axis : axis + 1]
-        after = rank - axis - places.shape[0]
-        stride = tf.cast(tf.reduce_prod(axes[rank - after :]), tf.uint32) * _SPREAD
-        index = tf.cast(tf.range(tf.reduce_prod(places)), tf.uint32) * stride
-        spread += tf.reshape(index, tf.concat([places, [1] * after], 0) if after else places)
+    for begin, end in itertools.pairwise([*range(rank - joined + 1), rank]):
+        stride = tf.cast(tf.reduce_prod(axes[end:]), tf.uint32) * _SPREAD
+        index = tf.cast(tf.range(tf.reduce_prod(axes[begin:end])), tf.uint32) * stride
+        spread += tf.reshape(index, tf.concat([axes[begin:end], [1] * (rank - end)], 0) if end < rank else axes[begin:])
     return _mix(spread, second)
 
 

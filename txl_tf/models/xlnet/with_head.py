@@ -23,12 +23,18 @@ class _XLNetWithHead(keras.Model):
     """
 
     settings: type
+    head: keras.layers.Layer
 
     def __init__(self, config: Any, name: str = "xlnet_with_head"):
         super().__init__(name=name, dtype=config.dtype)
         self.config = config
         own = {field.name: getattr(config, field.name) for field in dataclasses.fields(XLNetConfig)}
         self.body = XLNet(XLNetConfig(**own), predicts=False)
+
+    def build(self, tokens_shape: tuple[int | None, ...]) -> None:
+        """Creates the head's weights."""
+        self.head.build((None, None, self.config.d_model))
+        self.built = True
 
     def hidden(
         self,
@@ -77,11 +83,6 @@ class XLNetWithLogits(_XLNetWithHead):
             config.n_class, init_std=config.init_std, summary=summary, dtype=self.dtype_policy, name="head"
         )
         self.build((None, None))
-
-    def build(self, tokens_shape: tuple[int | None, ...]) -> None:
-        """Creates the head's weights."""
-        self.head.build((None, None, self.config.d_model))
-        self.built = True
 
     def call(
         self,
@@ -154,11 +155,6 @@ class XLNetWithAnswers(_XLNetWithHead):
             name="head",
         )
         self.build((None, None))
-
-    def build(self, tokens_shape: tuple[int | None, ...]) -> None:
-        """Creates the head's weights."""
-        self.head.build((None, None, self.config.d_model))
-        self.built = True
 
     def call(
         self,
