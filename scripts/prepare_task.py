@@ -1,0 +1,27 @@
+"""Makes a labelled data set from Python's standard library, to try fine-tuning without a download.
+
+    python scripts/prepare_task.py --task=match --out_dir=data/match
+    python scripts/prepare_task.py --task=answers --out_dir=data/answers
+
+match: pairs of a docstring and a function's body, labelled "own" or "other" (JSONL, for --task=classification).
+answers: questions about code, answered by a line of a docstring or not at all (SQuAD 2.0's JSON, for
+--task=answering). The splits are those of the corpus python_stdlib.
+"""
+
+from absl import flags
+from command_line import run
+
+TASK = flags.DEFINE_enum("task", None, ("match", "answers"), "which data set", required=True)
+OUT_DIR = flags.DEFINE_string("out_dir", None, "where to write train, valid and test; local or gs://", required=True)
+
+
+def main(argv):
+    del argv
+    from txl_tf.data.tasks.docstrings import write_task  # here, so that --help and wrong flags are answered at once
+
+    for split, count in write_task(TASK.value, OUT_DIR.value).items():
+        print(f"{OUT_DIR.value}: {split} {count:,} examples")
+
+
+if __name__ == "__main__":
+    run(main)

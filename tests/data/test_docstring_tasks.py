@@ -1,0 +1,101 @@
+"""The tasks made from Python source: what each example says is true of the text it was made from."""
+
+import json
+import textwrap
+
+import pytest
+
+from txl_tf.data.sources import Piece, TextSource
+from txl_tf.data.tasks.docstrings import functions, write_task
+
+SOURCE = '''
+class Stack:
+    def push(self, item):
+        """Puts an item on top.
+
+        It must not be None.
+        """
+        assert item is not None
+        self.items.append(item)
+
+    def pop(self):
+        "Takes the top item off."
+        return self.items.pop()
+
+    def size(self):
+        return len(self.items)
+
+
+async def drain(stack):
+    """Empties a stack."""
+    while stack.items:
+        stack.pop()
+
+
+def only_documented():
+    """Has no body."""
+'''
+
+
+def test_functions_are_those_with_a_docstring_and_a_body():
+    found = {function.name: function for function in functions(SOURCE)}
+    assert list(found) == ["push", "pop", "drain"]
+    assert found["push"].docstring == "Puts an item on top.\n\nIt must not be None."
+    assert found["push"].summary == "Puts an item on top."
+    assert found["push"].body == "def push(self, item):\n    assert item is not None\n    self.items.append(item)"
+    assert found["pop"].body == "def pop(self):\n    return self.items.pop()"
+    assert found["drain"].code in SOURCE
+
+
+def test_a_file_that_is_not_python_has_no_functions():
+    assert list(functions("def broken(:\n")) == []
+    assert list(functions("x = '\0'")) == []
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """Three files of 30 functions, in train."""
+    folder, pieces = tmp_path_factory.mktemp("library"), []
+    for file in range(3):
+        text = "\n\n".join(
+            textwrap.dedent(f'''
+                def job_{file}_{i}(x):
+                    """Does job {file} {i}."""
+                    first = x + {i}
+                    return first * {file}
+            ''')
+            for i in range(30)
+        )
+        (folder / f"{file}.py").write_text(text)
+        pieces.append(Piece("train", str(folder / f"{file}.py")))
+    return TextSource(tuple(pieces), "file")
+
+
+def test_pairs_match_as_labelled(source, tmp_path):
+    assert write_task("match", str(tmp_path), source) == {"train": 90, "valid": 0, "test": 0}
+    rows = [json.loads(line) for line in (tmp_path / "train.jsonl").read_text().splitlines()]
+    for row in rows:
+        own = row["text"] == "Does job {} {}.".format(*row["text_b"].split("(")[0].split("_")[1:])
+        assert row["label"] == ("own" if own else "other")
+    assert 30 <= sum(row["label"] == "own" for row in rows) <= 60  # 45 expected, standard deviation 4.7
+
+
+def test_answers_stand_where_they_are_said_to(source, tmp_path):
+    total = write_task("answers", str(tmp_path), source)["train"]
+    articles = json.loads((tmp_path / "train.json").read_text())["data"]
+    questions = [
+        (paragraph["context"], question)
+        for article in articles
+        for paragraph in article["paragraphs"]
+        for question in paragraph["qas"]
+    ]
+    assert len(questions) == len({question["id"] for _, question in questions}) == total > 60
+    for context, question in questions:
+        name = question["question"].split()[2]
+        assert question["is_impossible"] == (f"def {name}(" not in context)
+        assert len(question["answers"]) == (not question["is_impossible"])
+        for answer in question["answers"]:
+            start = answer["answer_start"]
+            assert context[start : start + len(answer["text"])] == answer["text"]
+            assert answer["text"] == "Does job {} {}.".format(*name.split("_")[1:])
+    assert 0.15 < sum(question["is_impossible"] for _, question in questions) / total < 0.55

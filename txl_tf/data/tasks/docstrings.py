@@ -1,0 +1,173 @@
+"""Two tasks made from Python's standard library, so that fine-tuning can be tried without a download.
+
+"match": does a docstring belong to a function's body? Half of the pairs are a function's own; in the others the
+docstring is another function's of the same split. Only the two texts together tell which.
+
+"answers": what does a function of this code do? The answer is the first line of its docstring, a span of the code; a
+third of the questions name a function that is not in the code, and have no answer.
+
+The splits are those of the corpus python_stdlib, so that a model pretrained on its train split has not read the code
+of valid and test.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import hashlib
+import inspect
+import json
+import textwrap
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from txl_tf.data.sources import SPLITS, TextSource, standard_library
+from txl_tf.files import read_bytes, write_atomically
+
+TASKS = ("match", "answers")
+
+_DOCSTRING_CHARS, _BODY_CHARS, _CODE_CHARS = 300, 500, 800
+"""Longer docstrings and bodies are cut; the code that a question is asked about ends with the function that passes
+this length."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Function:
+    """A function with a docstring, in the text of a file.
+
+    Attributes:
+        name: of the function.
+        code: its source, indented as in the file, docstring included.
+        summary: the docstring's first line.
+        docstring: without the indentation of its lines.
+        body: the source without the docstring.
+    """
+
+    name: str
+    code: str
+    summary: str
+    docstring: str
+    body: str
+
+
+def functions(text: str) -> Iterator[Function]:
+    """The documented functions in the source of a Python file, in order; none if it is not valid Python."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of old escapes in strings
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return
+    lines = text.split("\n")
+    defined = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    for node in sorted(defined, key=lambda node: node.lineno):
+        docstring = ast.get_docstring(node)
+        if not docstring or len(node.body) < 2:
+            continue
+        string = node.body[0]
+        own = lines[node.lineno - 1 : node.end_lineno]
+        after = lines[string.end_lineno : node.end_lineno]
+        body = "\n".join(lines[node.lineno - 1 : string.lineno - 1] + after)
+        summary = inspect.cleandoc(docstring).split("\n")[0].strip()
+        code = "\n".join(own)
+        if summary and after and summary in code:
+            yield Function(node.name, code, summary, docstring, textwrap.dedent(body))
+
+
+def match_rows(split: str, found: list[list[Function]]) -> Iterator[dict[str, Any]]:
+    """Rows of "match": text is a docstring, text_b a body, label "own" or "other".
+
+    Args:
+        split: its name, for the draws.
+        found: the functions of each file.
+    """
+    every = [function for file in found for function in file]
+    for index, function in enumerate(every):
+        draw = _draw(f"{split} {index} {function.name}")
+        other = every[(index + 1 + draw // 2 % (len(every) - 1)) % len(every)] if len(every) > 1 else function
+        own = draw % 2 == 0 or other.docstring == function.docstring
+        docstring = (function if own else other).docstring
+        yield {
+            "text": docstring[:_DOCSTRING_CHARS],
+            "text_b": function.body[:_BODY_CHARS],
+            "label": "own" if own else "other",
+        }
+
+
+def answer_articles(split: str, found: list[list[Function]]) -> Iterator[dict[str, Any]]:
+    """Articles of "answers" in SQuAD 2.0's form, one for each file; arguments as of `match_rows`."""
+    for number, file in enumerate(found):
+        paragraphs = []
+        for start, stop in _chunks(file):
+            code = "\n\n".join(function.code for function in file[start:stop])
+            # Names that stand in this code without being defined there would make a question that has an answer.
+            strangers = [function.name for function in file if function.name not in code]
+            questions = []
+            for index in range(start, stop):
+                function, key = file[index], f"{split}-{number}-{index}"
+                draw = _draw(f"{key} {function.name}")
+                if strangers and draw % 3 == 0:
+                    name = strangers[draw // 3 % len(strangers)]
+                    questions.append(_question(key, name, [], True))
+                elif sum(other.name == function.name for other in file[start:stop]) == 1:
+                    at = code.index(function.code)
+                    at += function.code.index(function.summary)
+                    questions.append(
+                        _question(key, function.name, [{"text": function.summary, "answer_start": at}], False)
+                    )
+            if questions:
+                paragraphs.append({"context": code, "qas": questions})
+        if paragraphs:
+            yield {"title": f"{split} {number}", "paragraphs": paragraphs}
+
+
+def write_task(task: str, directory: str, source: TextSource | None = None) -> dict[str, int]:
+    """Writes a task's files, {train,valid,test}.jsonl for "match" and .json for "answers".
+
+    Args:
+        task: one of TASKS.
+        directory: local or gs://; created if missing.
+        source: where the Python files are; None: the running interpreter's standard library.
+
+    Returns:
+        The number of examples in each split.
+    """
+    tf.io.gfile.makedirs(directory)
+    by_split: dict[str, list[list[Function]]] = {split: [] for split in SPLITS}
+    for piece in (source or standard_library()).pieces:
+        text = read_bytes(piece.path).decode("utf-8", "replace").replace("\r\n", "\n")
+        by_split[piece.split].append(list(functions(text)))
+    counts = {}
+    for split, found in by_split.items():
+        path = tf.io.gfile.join(directory, split)
+        if task == "match":
+            rows = list(match_rows(split, found))
+            write_atomically(path + ".jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+            counts[split] = len(rows)
+        else:
+            articles = list(answer_articles(split, found))
+            write_atomically(path + ".json", json.dumps({"version": "v2.0", "data": articles}) + "\n")
+            counts[split] = sum(len(paragraph["qas"]) for article in articles for paragraph in article["paragraphs"])
+    return counts
+
+
+def _chunks(file: list[Function]) -> Iterator[tuple[int, int]]:
+    """Consecutive functions of a file whose code is together about _CODE_CHARS long: their first and last index."""
+    start, length = 0, 0
+    for index, function in enumerate(file):
+        length += len(function.code)
+        if length >= _CODE_CHARS or index == len(file) - 1:
+            yield start, index + 1
+            start, length = index + 1, 0
+
+
+def _question(key: str, name: str, answers: list[dict[str, Any]], impossible: bool) -> dict[str, Any]:
+    return {"id": key, "question": f"What does {name} do?", "answers": answers, "is_impossible": impossible}
+
+
+def _draw(name: str) -> int:
+    """A number that follows from a name alone, the same on every machine."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
