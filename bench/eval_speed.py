@@ -21,9 +21,9 @@ sys.path.append(str(pathlib.Path(__file__).parents[1] / "scripts"))
 from absl import flags
 from command_line import define_config_flags, given_flags, integers, run
 
-from txl_tf.config import update
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.config import EvalConfig, Reach, TransformerXLConfig
+from txl_tf.settings import update
 
 PUBLISHED = {800: 363, 1800: 773, 2800: 1409, 3800: 1874}
 SIZES = ("n_layer", "d_model", "n_head", "d_head", "d_inner", "vocab_size")

@@ -13,10 +13,10 @@ from absl import app, flags, logging
 
 from txl_tf import families
 from txl_tf.choices import CHECKPOINTS, STRATEGIES, WEIGHTS
-from txl_tf.config import field_types
 from txl_tf.errors import InputError, one_line
 from txl_tf.inference import samplers
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
+from txl_tf.settings import field_types
 
 
 def run(main):

@@ -5,31 +5,29 @@ import dataclasses
 import keras
 import tensorflow as tf
 
-from txl_tf.config import Config, DataConfig, TrainConfig, require_at_least, setting
+from txl_tf.config import Config, DataConfig, TrainConfig
 from txl_tf.data.lanes import evaluation_batches, evaluation_steps, segments_per_epoch, training_batches
 from txl_tf.families import Family, Task
 from txl_tf.layers.dropout import keep_mask
 from txl_tf.objectives.base import FiniteWatch, Loss, Scores
+from txl_tf.settings import Group, setting
 
 
 @dataclasses.dataclass(frozen=True)
-class BigramConfig:
-    vocab_size: int = setting(256, "number of tokens in the vocabulary")
+class BigramConfig(Group):
+    vocab_size: int = setting(256, "number of tokens in the vocabulary", at_least=1)
     dropout: float = setting(0.0, "of targets")
 
-    def __post_init__(self):
-        require_at_least(self, 1, "vocab_size")
-
 
 @dataclasses.dataclass(frozen=True)
-class BigramEvalConfig:
+class BigramEvalConfig(Group):
     batch_size: int = setting(2, "lanes")
     tgt_len: int = setting(16, "tokens per segment")
     jit_compile: bool = setting(False, "compile")
 
 
 @dataclasses.dataclass(frozen=True)
-class BigramObjectiveConfig:
+class BigramObjectiveConfig(Group):
     smoothing: float = setting(0.0, "of the targets' distribution")
 
 

@@ -9,6 +9,7 @@ from txl_tf.config import DataConfig, TrainConfig
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig, TransformerXLRunConfig
 from txl_tf.models.transformer_xl.presets import PRESETS
+from txl_tf.settings import field_types, from_dict
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -52,23 +53,23 @@ def test_what_is_no_json_is_refused():
     [
         (TransformerXLConfig, {"n_head": 0}, "n_head=0 must be at least 1"),
         (TransformerXLConfig, {"d_model": 7}, "must be even"),
-        (TransformerXLConfig, {"dropout": 1.0}, r"dropout=1.0 must be in \[0, 1\)"),
+        (TransformerXLConfig, {"dropout": 1.0}, "dropout=1.0 must be at least 0 and below 1 and finite"),
         (TransformerXLConfig, {"mem_len": -1}, "mem_len=-1"),
         (TransformerXLConfig, {"vocab_size": 10, "cutoffs": (4, 4)}, "must rise"),
         (TransformerXLConfig, {"vocab_size": 10, "cutoffs": (4, 10)}, "stay below vocab_size=10"),
         (TransformerXLConfig, {"d_embed": 8, "div_val": 4, "cutoffs": (10, 20)}, "leaves nothing"),
         (DataConfig, {"batch_size": 0}, "batch_size=0"),
         (TrainConfig, {"train_steps": 10, "warmup_steps": 10}, "must be less than train_steps"),
-        (TrainConfig, {"learning_rate": 0.0}, "must be positive"),
+        (TrainConfig, {"learning_rate": 0.0}, "learning_rate=0.0 must be above 0 and finite"),
         (TrainConfig, {"lr_schedule": "step"}, "lr_schedule is 'step'; choose from"),
-        (TrainConfig, {"adam_epsilon": 0.0}, "adam_epsilon=0.0 must be finite and at least 1e-37"),
-        (TrainConfig, {"adam_epsilon": math.inf}, "adam_epsilon=inf must be finite"),
+        (TrainConfig, {"adam_epsilon": 0.0}, "adam_epsilon=0.0 must be at least 1e-37 and finite"),
+        (TrainConfig, {"adam_epsilon": math.inf}, "adam_epsilon=inf must be at least 1e-37 and finite"),
         (TrainConfig, {"weight_decay": -0.1}, "weight_decay=-0.1 must be at least 0"),
         (TrainConfig, {"weight_decay": math.nan}, "weight_decay=nan must be at least 0"),
         (TrainConfig, {"weight_decay": 10.0, "learning_rate": 0.1}, "less than 1 / learning_rate=10"),
-        (TrainConfig, {"layer_decay": 0.0}, r"layer_decay=0.0 must be in \(0, 1\]"),
-        (TrainConfig, {"layer_decay": 1.5}, r"layer_decay=1.5 must be in \(0, 1\]"),
-        (TrainConfig, {"layer_decay": math.nan}, r"layer_decay=nan must be in \(0, 1\]"),
+        (TrainConfig, {"layer_decay": 0.0}, "layer_decay=0.0 must be above 0 and at most 1 and finite"),
+        (TrainConfig, {"layer_decay": 1.5}, "layer_decay=1.5 must be above 0 and at most 1 and finite"),
+        (TrainConfig, {"layer_decay": math.nan}, "layer_decay=nan must be above 0 and at most 1 and finite"),
         (TrainConfig, {"layer_decay_of": "weights"}, "layer_decay_of is 'weights'; choose from"),
         (EvalConfig, {"tgt_len": 0}, "tgt_len=0"),
     ],
@@ -92,3 +93,45 @@ def test_windows_of_the_two_official_codes():
     assert model.reach.window == 6
     assert dataclasses.replace(model, same_length_window="pytorch").reach.window == 5
     assert dataclasses.replace(model, same_length=False).reach.window is None
+
+
+def groups():
+    """Every group of settings of every task."""
+    found = {kind for config in families.run_configs() for kind in config.groups().values()}
+    return sorted(found, key=lambda kind: kind.__name__)
+
+
+def numeric_fields():
+    for group in groups():
+        for field in dataclasses.fields(group):
+            kind = field_types(group)[field.name]
+            if kind in (int, float, tuple[int, ...]):
+                yield pytest.param(group, field.name, kind, id=f"{group.__name__}.{field.name}")
+
+
+@pytest.mark.parametrize(("group", "name", "kind"), numeric_fields())
+def test_no_number_of_any_setting_is_beyond_its_range(group, name, kind):
+    """Through the one check that serves flags, config.json and imported configurations."""
+    hostile = {int: [10**30, -(10**30), 2**31], float: [math.nan, math.inf, -math.inf, 10**400]}
+    for value in hostile.get(kind, [[10**30], [-(10**30)]]):
+        with pytest.raises(InputError, match=rf"^here.*{name}"):
+            from_dict(group, {name: value}, "here")
+    limits = next(field for field in dataclasses.fields(group) if field.name == name).metadata["range"]
+    beyond = [(limits.at_least, -1), (limits.above, 0), (limits.at_most, 1), (limits.below, 0)]
+    for value in [kind_of(kind)(limit + step) for limit, step in beyond if limit is not None]:
+        with pytest.raises(InputError, match=name):
+            from_dict(group, {name: value if kind in (int, float) else [value]}, "here")
+
+
+def kind_of(kind):
+    """The type of one number of a setting."""
+    return kind if kind in (int, float) else int
+
+
+@pytest.mark.parametrize("group", groups(), ids=lambda group: group.__name__)
+def test_every_number_states_its_range(group):
+    """A float without limits would be an oversight; integers are always within int32."""
+    for field in dataclasses.fields(group):
+        if field_types(group)[field.name] is float:
+            limits = field.metadata["range"]
+            assert (limits.at_least, limits.above) != (None, None), field.name

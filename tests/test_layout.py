@@ -21,11 +21,12 @@ ALLOWED = {
     "errors": set(),
     "choices": set(),
     "files": {"errors"},
-    "config": {"errors"},
+    "settings": {"errors"},
+    "config": {"errors", "settings"},
     "hashing": set(),
     "layers": {"errors", "hashing"},
     "data": {"choices", "config", "errors", "files", "hashing"},
-    "models": {"config", "errors", "layers"},
+    "models": {"config", "errors", "layers", "settings"},
     "objectives": {"config", "data", "errors", "layers", "models"},
     "families": {"config", "data", "errors", "models", "objectives"},
     "distribute": {"choices", "errors"},
@@ -46,7 +47,7 @@ ALLOWED = {
         *("config", "data", "distribute", "errors", "families", "files", "hashing", "layers", "model_dir", "models"),
         "objectives",
     },
-    "published": {"config", "data", "errors", "families", "files", "model_dir", "models"},
+    "published": {"config", "data", "errors", "families", "files", "model_dir", "models", "settings"},
 }
 """What each part of txl_tf may import, besides itself.
 

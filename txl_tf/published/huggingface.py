@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.config import from_dict
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.files import write_atomically
@@ -24,6 +23,7 @@ from txl_tf.published import huggingface_files, torch_models
 from txl_tf.published.kinds import TRANSFORMER_XL
 from txl_tf.published.layout import Checkpoint, save
 from txl_tf.published.tensor_files import write_safetensors
+from txl_tf.settings import from_dict
 
 _CONVENTIONS = {"mem_init": "zeros", "same_length_window": "pytorch"}
 _SHAPED = (

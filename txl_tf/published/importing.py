@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from txl_tf import families
 from txl_tf import model_dir as model_dirs
-from txl_tf.config import Config, update
+from txl_tf.config import Config
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.files import digest
@@ -24,6 +24,7 @@ from txl_tf.published import (
     official_xlnet,
 )
 from txl_tf.published.layout import Checkpoint, load
+from txl_tf.settings import update
 
 HUGGINGFACE = {"transfo-xl": huggingface, "xlnet": huggingface_xlnet}
 """Functions by the model_type in config.json."""

@@ -7,30 +7,23 @@ import itertools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from txl_tf.config import (
-    CausalLMConfig,
-    Config,
-    DataConfig,
-    TrainConfig,
-    require,
-    require_at_least,
-    require_choices,
-    setting,
-    update,
-)
+from txl_tf.config import CausalLMConfig, Config, DataConfig, TrainConfig
+from txl_tf.settings import Group, require, setting, update
 
 
 @dataclasses.dataclass(frozen=True)
-class TransformerXLConfig:
+class TransformerXLConfig(Group):
     """The architecture. The settings from mem_len on define how far attention reaches; the weights fit any of them."""
 
-    vocab_size: int = setting(256, "number of tokens in the vocabulary, V; taken from the data when training")
-    n_layer: int = setting(12, "number of decoder layers, N")
-    d_model: int = setting(512, "width of the hidden states, D; even")
-    d_embed: int = setting(512, "width of the embeddings (of the most frequent cluster)")
-    n_head: int = setting(8, "attention heads per layer, H")
-    d_head: int = setting(64, "size of one attention head")
-    d_inner: int = setting(2048, "width of the feed-forward block's hidden layer")
+    vocab_size: int = setting(
+        256, "number of tokens in the vocabulary, V; taken from the data when training", at_least=1
+    )
+    n_layer: int = setting(12, "number of decoder layers, N", at_least=1)
+    d_model: int = setting(512, "width of the hidden states, D; even", at_least=1)
+    d_embed: int = setting(512, "width of the embeddings (of the most frequent cluster)", at_least=1)
+    n_head: int = setting(8, "attention heads per layer, H", at_least=1)
+    d_head: int = setting(64, "size of one attention head", at_least=1)
+    d_inner: int = setting(2048, "width of the feed-forward block's hidden layer", at_least=1)
     attn_type: str = setting(
         "transformer_xl",
         "positions in attention, with the official numbers: 'transformer_xl' the paper's relative encoding (0), 'shaw' "
@@ -42,10 +35,15 @@ class TransformerXLConfig:
         1024,
         "number of positions with their own vector in shaw and alrfou (official code: tgt_len + mem_len of training); "
         "farther positions share the last vector",
+        at_least=1,
     )
     untie_r: bool = setting(False, "a global content and position bias (u, v) for each layer instead of one for all")
-    cutoffs: tuple[int, ...] = setting((), "ids at which the clusters of the adaptive softmax end; empty: full softmax")
-    div_val: int = setting(1, "each cluster's embedding width is that of the previous cluster divided by this")
+    cutoffs: tuple[int, ...] = setting(
+        (), "ids at which the clusters of the adaptive softmax end; empty: full softmax", at_least=1
+    )
+    div_val: int = setting(
+        1, "each cluster's embedding width is that of the previous cluster divided by this", at_least=1
+    )
     tie_weight: bool = setting(True, "softmax and embedding share their tables")
     proj_share_all_but_first: bool = setting(False, "softmax and embedding share projections of all tail clusters")
     proj_same_dim: bool = setting(True, "with div_val > 1, also project clusters that already have width d_model")
@@ -53,25 +51,29 @@ class TransformerXLConfig:
     pre_lnorm: bool = setting(
         False, "normalise the inputs of sublayers, not the sums after them; as in the official code, no final norm"
     )
-    layer_norm_epsilon: float = setting(1e-5, "added to the variance in layer norm")
-    init_std: float = setting(0.02, "standard deviation of initial weights")
-    proj_init_std: float = setting(0.01, "standard deviation of initial embedding projections")
+    layer_norm_epsilon: float = setting(1e-5, "added to the variance in layer norm", at_least=0, below=1)
+    init_std: float = setting(0.02, "standard deviation of initial weights", at_least=0)
+    proj_init_std: float = setting(0.01, "standard deviation of initial embedding projections", at_least=0)
     dtype: str = setting(
         "float32", "Keras dtype policy of the computation", choices=("float32", "mixed_bfloat16", "float64")
     )
     remat: bool = setting(
         False, "keep only each layer's input for the backward pass and compute the rest again: less memory, same result"
     )
-    dropout: float = setting(0.1, "dropout rate of embeddings, positions, sublayer outputs and feed-forward")
+    dropout: float = setting(
+        0.1, "dropout rate of embeddings, positions, sublayer outputs and feed-forward", at_least=0, below=1
+    )
     dropout_type: str = setting(
         "standard",
         "'variational': one mask for all positions, as in AWD-LSTM and the paper's PTB result (not for dropatt)",
         choices=("standard", "variational"),
     )
-    dropemb: float = setting(0.0, "dropout rate of whole words of the vocabulary at the input, as in AWD-LSTM")
-    dropatt: float = setting(0.0, "dropout rate of attention probabilities")
+    dropemb: float = setting(
+        0.0, "dropout rate of whole words of the vocabulary at the input, as in AWD-LSTM", at_least=0, below=1
+    )
+    dropatt: float = setting(0.0, "dropout rate of attention probabilities", at_least=0, below=1)
 
-    mem_len: int = setting(512, "memory slots per layer, M")
+    mem_len: int = setting(512, "memory slots per layer, M", at_least=0)
     clamp_len: int = setting(-1, "larger distances are treated as this one; <= 0: no limit")
     same_length: bool = setting(False, "every query sees the same number of keys, instead of all keys before it")
     same_length_window: str = setting(
@@ -86,13 +88,8 @@ class TransformerXLConfig:
 
     def __post_init__(self) -> None:
         """Refuses sizes with which no model can be built."""
-        require_choices(self)
-        require_at_least(self, 1, "vocab_size", "n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner")
-        require_at_least(self, 1, "div_val", "max_klen")
+        super().__post_init__()
         require(self.d_model % 2 == 0, f"d_model={self.d_model} must be even: half sines, half cosines")
-        require_at_least(self, 0, "mem_len")
-        for name in ("dropout", "dropemb", "dropatt"):
-            require(0 <= getattr(self, name) < 1, f"{name}={getattr(self, name)} must be in [0, 1)")
         bounds = (0, *self.cutoffs, self.vocab_size)
         require(
             all(low < high for low, high in itertools.pairwise(bounds)),
@@ -127,21 +124,19 @@ class Reach:
 
 
 @dataclasses.dataclass(frozen=True)
-class EvalConfig:
+class EvalConfig(Group):
     """Settings of evaluation. Attention usually reaches farther than in training, with the same weights."""
 
-    batch_size: int = setting(10, "number of lanes, the contiguous parts of the split that are read together")
-    tgt_len: int = setting(80, "tokens per segment")
-    mem_len: int = setting(2100, "memory slots per layer")
+    owner: ClassVar[str] = "evaluation's "
+
+    batch_size: int = setting(
+        10, "number of lanes, the contiguous parts of the split that are read together", at_least=1
+    )
+    tgt_len: int = setting(80, "tokens per segment", at_least=1)
+    mem_len: int = setting(2100, "memory slots per layer", at_least=0)
     clamp_len: int = setting(820, "larger distances are treated as this one; <= 0: no limit")
     same_length: bool = setting(True, "every query sees the same number of keys")
     jit_compile: bool = setting(True, "compile evaluation with XLA on one CPU or GPU (on a TPU it is always compiled)")
-
-    def __post_init__(self) -> None:
-        """Refuses empty batches."""
-        for name in ("batch_size", "tgt_len"):
-            require(getattr(self, name) >= 1, f"evaluation's {name}={getattr(self, name)} must be at least 1")
-        require(self.mem_len >= 0, f"evaluation's mem_len={self.mem_len} must not be negative")
 
     def reach(self, training: Reach) -> Reach:
         """The Reach of evaluation, given that of training."""

@@ -8,7 +8,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from txl_tf.config import from_dict
 from txl_tf.layers.chunked_softmax import Cluster
 from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.dropout import TIME, Seeds, dropout, split_seed, token_dropout
@@ -19,6 +18,7 @@ from txl_tf.layers.softmax import AdaptiveSoftmax
 from txl_tf.models.memory import Mems, check_mems, first_mems
 from txl_tf.models.stack import HiddenMemory, Look, Watch, run_stack
 from txl_tf.models.transformer_xl.config import Reach, TransformerXLConfig
+from txl_tf.settings import from_dict
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")

@@ -5,28 +5,22 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from txl_tf.config import (
-    Config,
-    PairsConfig,
-    PermutationLMConfig,
-    TrainConfig,
-    require,
-    require_at_least,
-    require_choices,
-    setting,
-)
+from txl_tf.config import Config, PairsConfig, PermutationLMConfig, TrainConfig
+from txl_tf.settings import Group, require, setting
 
 
 @dataclasses.dataclass(frozen=True)
-class XLNetConfig:
+class XLNetConfig(Group):
     """The architecture. The last group of fields sets the memory; the weights depend only on the other fields."""
 
-    vocab_size: int = setting(32_000, "number of tokens in the vocabulary, V; taken from the data when training")
-    n_layer: int = setting(12, "number of layers, N")
-    d_model: int = setting(768, "width of the hidden states and embeddings, D; even")
-    n_head: int = setting(12, "attention heads per layer, H")
-    d_head: int = setting(64, "size of one attention head")
-    d_inner: int = setting(3072, "width of the feed-forward block's hidden layer")
+    vocab_size: int = setting(
+        32_000, "number of tokens in the vocabulary, V; taken from the data when training", at_least=1
+    )
+    n_layer: int = setting(12, "number of layers, N", at_least=1)
+    d_model: int = setting(768, "width of the hidden states and embeddings, D; even", at_least=1)
+    n_head: int = setting(12, "attention heads per layer, H", at_least=1)
+    d_head: int = setting(64, "size of one attention head", at_least=1)
+    d_inner: int = setting(3072, "width of the feed-forward block's hidden layer", at_least=1)
     untie_r: bool = setting(True, "global biases of attention for each layer instead of one set for all")
     activation: str = setting(
         "gelu_tanh",
@@ -34,19 +28,21 @@ class XLNetConfig:
         "'gelu' is called gelu by Hugging Face",
         choices=("relu", "gelu", "gelu_tanh"),
     )
-    layer_norm_epsilon: float = setting(1e-12, "added to the variance in layer norm")
-    init_std: float = setting(0.02, "standard deviation of initial weights")
+    layer_norm_epsilon: float = setting(1e-12, "added to the variance in layer norm", at_least=0, below=1)
+    init_std: float = setting(0.02, "standard deviation of initial weights", at_least=0)
     dtype: str = setting(
         "float32", "Keras dtype policy of the computation", choices=("float32", "mixed_bfloat16", "float64")
     )
     remat: bool = setting(
         False, "keep only each layer's input for the backward pass and compute the rest again: less memory, same result"
     )
-    dropout: float = setting(0.1, "dropout of embeddings, positions, sublayer outputs and feed-forward")
-    dropatt: float = setting(0.1, "dropout of attention probabilities")
+    dropout: float = setting(
+        0.1, "dropout of embeddings, positions, sublayer outputs and feed-forward", at_least=0, below=1
+    )
+    dropatt: float = setting(0.1, "dropout of attention probabilities", at_least=0, below=1)
 
-    mem_len: int = setting(384, "memory slots per layer, M")
-    reuse_len: int = setting(256, "how many tokens at the start of a segment are remembered, R; 0: all")
+    mem_len: int = setting(384, "memory slots per layer, M", at_least=0)
+    reuse_len: int = setting(256, "how many tokens at the start of a segment are remembered, R; 0: all", at_least=0)
     clamp_len: int = setting(-1, "larger distances, on either side, are treated as this one; <= 0: no limit")
     mem_init: str = setting(
         "zeros",
@@ -56,25 +52,19 @@ class XLNetConfig:
 
     def __post_init__(self) -> None:
         """Checks that the sizes and settings are valid."""
-        require_choices(self)
-        require_at_least(self, 1, "vocab_size", "n_layer", "d_model", "n_head", "d_head", "d_inner")
+        super().__post_init__()
         require(self.d_model % 2 == 0, f"d_model={self.d_model} must be even: half sines, half cosines")
-        require_at_least(self, 0, "mem_len", "reuse_len")
-        for name in ("dropout", "dropatt"):
-            require(0 <= getattr(self, name) < 1, f"{name}={getattr(self, name)} must be in [0, 1)")
 
 
 @dataclasses.dataclass(frozen=True)
-class XLNetEvalConfig:
+class XLNetEvalConfig(Group):
     """How the permutation objective is evaluated; lengths and numbers of predictions are the same as in training."""
 
-    batch_size: int = setting(8, "lanes the split is cut into")
+    owner: ClassVar[str] = "evaluation's "
+
+    batch_size: int = setting(8, "lanes the split is cut into", at_least=1)
     seed: int = setting(1, "of the pairs of texts, spans and orders that are evaluated")
     jit_compile: bool = setting(True, "compile evaluation with XLA on one CPU or GPU (a TPU always compiles)")
-
-    def __post_init__(self) -> None:
-        """Checks that batches are not empty."""
-        require(self.batch_size >= 1, f"evaluation's batch_size={self.batch_size} must be at least 1")
 
 
 @dataclasses.dataclass(frozen=True)

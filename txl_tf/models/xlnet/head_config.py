@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from txl_tf.config import Config, TrainConfig, require, require_at_least, setting
+from txl_tf.config import Config, TrainConfig
 from txl_tf.models.xlnet.config import XLNetConfig, XLNetEvalConfig
+from txl_tf.settings import Group, require, setting
 
 
 @dataclasses.dataclass(frozen=True)
 class XLNetLogitsConfig(XLNetConfig):
     """An XLNet with C outputs for a sequence: a classifier, a regressor, or a model that scores choices."""
 
-    n_class: int = setting(2, "outputs for a sequence, C: the number of classes, or 1")
+    n_class: int = setting(2, "outputs for a sequence, C: the number of classes, or 1", at_least=1)
     summary_type: str = setting(
         "last",
         "how a sequence becomes one vector: the last or first token's hidden state, the mean of all (including "
@@ -21,42 +22,27 @@ class XLNetLogitsConfig(XLNetConfig):
         choices=("last", "first", "mean", "attn"),
     )
     summary_use_proj: bool = setting(True, "a dense layer with tanh follows the summary")
-    summary_dropout: float = setting(0.1, "dropout of the summary")
-
-    def __post_init__(self) -> None:
-        """Refuses sizes that make no model."""
-        super().__post_init__()
-        require_at_least(self, 1, "n_class")
-        require(0 <= self.summary_dropout < 1, f"summary_dropout={self.summary_dropout} must be in [0, 1)")
+    summary_dropout: float = setting(0.1, "dropout of the summary", at_least=0, below=1)
 
 
 @dataclasses.dataclass(frozen=True)
 class XLNetAnswersConfig(XLNetConfig):
     """An XLNet that finds the answer to a question in a text."""
 
-    start_n_top: int = setting(5, "how many of the most likely starts of an answer are considered")
-    end_n_top: int = setting(5, "how many of the most likely ends are considered for each start")
-
-    def __post_init__(self) -> None:
-        """Refuses sizes that make no model."""
-        super().__post_init__()
-        require_at_least(self, 1, "start_n_top", "end_n_top")
+    start_n_top: int = setting(5, "how many of the most likely starts of an answer are considered", at_least=1)
+    end_n_top: int = setting(5, "how many of the most likely ends are considered for each start", at_least=1)
 
 
 @dataclasses.dataclass(frozen=True)
-class ExamplesConfig:
+class ExamplesConfig(Group):
     """The batches of examples."""
 
-    batch_size: int = setting(32, "examples per step over all replicas, B")
-    tgt_len: int = setting(128, "tokens per sequence, padding included, T")
-
-    def __post_init__(self) -> None:
-        """Checks that batches are not empty."""
-        require_at_least(self, 1, "batch_size", "tgt_len")
+    batch_size: int = setting(32, "examples per step over all replicas, B", at_least=1)
+    tgt_len: int = setting(128, "tokens per sequence, padding included, T", at_least=1)
 
 
 @dataclasses.dataclass(frozen=True)
-class NoSettings:
+class NoSettings(Group):
     """A group without settings: the objective follows from the head."""
 
 

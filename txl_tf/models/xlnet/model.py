@@ -8,7 +8,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from txl_tf.config import from_dict
 from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.dropout import Seeds, dropout, split_seed
 from txl_tf.layers.embedding import AdaptiveEmbedding
@@ -19,6 +18,7 @@ from txl_tf.layers.softmax import AdaptiveSoftmax
 from txl_tf.models.memory import Mems, check_mems, first_mems
 from txl_tf.models.stack import HiddenMemory, Look, Watch, run_stack
 from txl_tf.models.xlnet.config import XLNetConfig
+from txl_tf.settings import from_dict
 
 SEGMENTS = 8
 """Segment ids are below this. It is a multiple of eight, which suits the matrix units of GPUs."""

@@ -8,12 +8,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from txl_tf.config import from_dict
 from txl_tf.layers.dropout import Seeds, split_seed
 from txl_tf.models.heads import AnswerLogits, AnswerSpan, BestAnswers, SummaryLogits
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.models.xlnet.head_config import XLNetAnswersConfig, XLNetLogitsConfig
 from txl_tf.models.xlnet.model import XLNet
+from txl_tf.settings import from_dict
 
 
 class _XLNetWithHead(keras.Model):

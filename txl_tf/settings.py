@@ -1,0 +1,145 @@
+"""Settings as dataclasses: each field has a default, a help text, and the values that it may have.
+
+Flags, config.json and presets come from these dataclasses. A setting is described in one place, and the same check
+serves all of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from txl_tf.errors import InputError
+
+INT32_MAX = 2**31 - 1
+
+
+def require(condition: object, message: str) -> None:
+    """Raises InputError with this message unless the condition is true."""
+    if not condition:
+        raise InputError(message)
+
+
+def setting(
+    default: Any,
+    help: str,
+    choices: tuple[str, ...] | None = None,
+    *,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+) -> Any:
+    """A field of a `Group`; its help and choices are also those of its command-line flag.
+
+    Args:
+        default: its default.
+        help: what it means, for users.
+        choices: the values that a string may have; None: any.
+        at_least, above, at_most, below: limits of a number, or of each number of a tuple; None: no limit.
+    """
+    values = Range(at_least, above, at_most, below)
+    return dataclasses.field(default=default, metadata={"help": help, "choices": choices, "range": values})
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """The values that a number may have: finite, and within the limits that are not None. Integers must fit int32."""
+
+    at_least: float | None = None
+    above: float | None = None
+    at_most: float | None = None
+    below: float | None = None
+
+    def require(self, value: float, name: str) -> None:
+        """Raises InputError, which begins with `name`, if a number is outside the range."""
+        if isinstance(value, int) and abs(value) > INT32_MAX:
+            raise InputError(f"{name} must be between -{INT32_MAX:,} and {INT32_MAX:,}")
+        inside = (
+            math.isfinite(value)
+            and (self.at_least is None or value >= self.at_least)
+            and (self.above is None or value > self.above)
+            and (self.at_most is None or value <= self.at_most)
+            and (self.below is None or value < self.below)
+        )
+        require(inside, f"{name} must be {self}" + ("" if isinstance(value, int) else " and finite"))
+
+    def __str__(self) -> str:
+        """The limits in words, as they follow "must be"."""
+        words = {"at least": self.at_least, "above": self.above, "at most": self.at_most, "below": self.below}
+        return " and ".join(f"{word} {limit:g}" for word, limit in words.items() if limit is not None) or "a number"
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """A group of settings. All fields are made by `setting`, and a value that is not allowed raises InputError.
+
+    A subclass with rules for several settings together has a `__post_init__`, which must call this one first.
+    """
+
+    owner: ClassVar[str] = ""
+    """Precedes the names of settings in messages, such as "evaluation's "."""
+
+    def __post_init__(self) -> None:
+        """Checks each field."""
+        for field in dataclasses.fields(self):
+            value, choices = getattr(self, field.name), field.metadata["choices"]
+            require(not choices or value in choices, f"{field.name} is {value!r}; choose from {choices}")
+            shown = ",".join(map(str, value)) if isinstance(value, tuple) else value
+            for number in value if isinstance(value, tuple) else (value,):
+                if isinstance(number, int | float) and not isinstance(number, bool):
+                    field.metadata["range"].require(number, f"{self.owner}{field.name}={shown}")
+
+
+Settings = typing.TypeVar("Settings", bound=Group)
+
+
+def field_types(config_class: type) -> dict[str, Any]:
+    """The type of each field as an object, not a string: {"cutoffs": tuple[int, ...], ..}."""
+    hints = typing.get_type_hints(config_class)
+    return {field.name: hints[field.name] for field in dataclasses.fields(config_class)}
+
+
+def update(config: Settings, values: Mapping[str, Any]) -> Settings:
+    """`config` with some fields replaced, each value checked as in `from_dict`."""
+    return dataclasses.replace(config, **_typed(type(config), values, type(config).__name__))
+
+
+def from_dict(config_class: type[Settings], values: Any, where: str) -> Settings:
+    """A group from a dict.
+
+    Raises:
+        InputError: an unknown key, a value of the wrong type, or one that is not allowed; `where` begins the message.
+    """
+    require(isinstance(values, dict), f"{where} must be a JSON object, not {type(values).__name__}")
+    typed = _typed(config_class, values, where)
+    try:
+        return config_class(**typed)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+
+
+def _typed(config_class: type, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    kinds = field_types(config_class)
+    unknown = sorted(set(values) - set(kinds))
+    require(not unknown, f"{where} has unknown keys {unknown}; known are {sorted(kinds)}")
+    return {name: _coerce(value, kinds[name], f"{where}: {name}") for name, value in values.items()}
+
+
+def _coerce(value: Any, kind: Any, where: str) -> Any:
+    """`value` as `kind`: an int is converted to float and a list to tuple; other conversions are refused."""
+    if isinstance(kind, types.GenericAlias):
+        require(
+            isinstance(value, (list, tuple)) and all(type(item) is int for item in value),
+            f"{where} must be a list of integers, got {value!r}",
+        )
+        return tuple(value)
+    if kind is float and type(value) is int:
+        require(abs(value) < 2**1023, f"{where} is too large a number")
+        return float(value)
+    require(type(value) is kind, f"{where} must be of type {kind.__name__}, got {value!r}")
+    return value
