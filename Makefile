@@ -6,10 +6,13 @@ DEMO_FLAGS ?=
 # Two processes, each with whole test files: TensorFlow leaves one core idle while it traces and compiles.
 TEST_FLAGS ?= --numprocesses=2 --dist=loadfile
 
-.PHONY: demo test test-tpu test-full-size lint clean
+.PHONY: demo demo-xlnet test test-tpu test-full-size lint clean
 
 demo: .venv/installed
 	.venv/bin/python scripts/demo.py --dir=$(DEMO_DIR) $(DEMO_FLAGS)
+
+demo-xlnet: .venv/installed-server
+	.venv/bin/python scripts/demo_xlnet.py $(DEMO_FLAGS)
 
 test: .venv/installed-dev
 	.venv/bin/python -m pytest $(TEST_FLAGS)
@@ -28,7 +31,7 @@ lint: .venv/installed-dev
 	.venv/bin/shellcheck --external-sources --source-path=SCRIPTDIR .ci/run tpu/*.sh
 
 clean:
-	rm -rf .venv .venv-tpu demo build *.egg-info
+	rm -rf .venv .venv-tpu demo demo-xlnet build *.egg-info
 
 .venv/installed: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || \
@@ -36,6 +39,10 @@ clean:
 	$(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	touch $@
+
+.venv/installed-server: .venv/installed examples/requirements.txt
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r examples/requirements.txt
 	touch $@
 
 .venv-tpu/installed: tpu/requirements.txt examples/requirements.txt pyproject.toml
