@@ -9,12 +9,11 @@ import argparse
 import json
 import os
 import pathlib
-import shlex
-import subprocess
 import sys
 import time
 
-SCRIPTS = pathlib.Path(__file__).parent
+from demo_steps import run
+
 PROMPT = "def read_lines(path):"
 
 
@@ -54,20 +53,6 @@ next:
   {python} scripts/prepare_data.py --dataset=text --source=YOUR_FILES --data_dir={folder}/mine && \\
     {python} scripts/train.py --preset=demo --data_dir={folder}/mine --model_dir={folder}/my_model"""
     )
-
-
-def run(script, *flags):
-    """Runs a script; prints its output and returns it as lines. A failure ends the demo."""
-    command = [sys.executable, str(SCRIPTS / f"{script}.py"), *flags]
-    print(f"\n$ python scripts/{script}.py {shlex.join(flags)}", flush=True)
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, bufsize=1)
-    lines = []
-    for line in process.stdout:
-        print(line, end="", flush=True)
-        lines.append(line.rstrip("\n"))
-    if process.wait():
-        sys.exit(f"error: scripts/{script}.py ended with status {process.returncode}")
-    return lines
 
 
 if __name__ == "__main__":

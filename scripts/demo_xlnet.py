@@ -17,7 +17,7 @@ import sys
 import time
 import urllib.request
 
-from demo import run
+from demo_steps import run
 
 SERVER = pathlib.Path(__file__).parent.parent / "examples" / "serve.py"
 BLANKS = (

@@ -40,7 +40,7 @@ def test_a_file_that_could_not_be_finished_leaves_the_old_one(tmp_path):
     [
         (None, files.read_bytes, "cannot be read .*No such file.*: copy it again$"),
         (b"\xff", files.read_lines, "is not UTF-8 text .*: copy it again$"),
-        (b"{", files.read_json, "cannot be read .*: copy it again$"),
+        (b"{", files.read_json, "is not JSON .*: copy it again$"),
     ],
 )
 def test_what_cannot_be_read_gets_one_line(tmp_path, content, read, message):

@@ -13,8 +13,10 @@ import typing
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from txl_tf.errors import InputError
 from txl_tf.settings import Group, field_types, from_dict, require, setting, update
+from txl_tf.strict_json import check_record, parse_json
+
+_REMEDY = "restore it or start a new model_dir"
 
 FORMAT = 2
 """Format version of config.json. Format 1 has no family, and has loss_positions in the group "train"."""
@@ -259,11 +261,7 @@ def parse_config(text: str, where: str) -> dict[str, Any]:
     Raises:
         InputError: not JSON, not an object, or of a format that this version does not know; `where` names the file.
     """
-    try:
-        parsed = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{where} is not JSON ({error}): restore it or start a new model_dir") from error
-    require(isinstance(parsed, dict), f"{where} must hold a JSON object")
+    parsed = check_record(parse_json(text, where, _REMEDY), where, {}, _REMEDY)
     version = parsed.setdefault("format", 1)
     known = type(version) is int and 1 <= version <= FORMAT
     require(known, f"{where} has format {version!r}; this version of txl_tf reads 1 to {FORMAT}")

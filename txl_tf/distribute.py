@@ -69,7 +69,7 @@ def _workers() -> list[str]:
         if jobs:
             jobs[config["task"]["type"]][int(config["task"]["index"])]
         return [*jobs.get("chief", ()), *jobs.get("worker", ())]
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(
             'TF_CONFIG must be like {"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", '
             f'"index": 0}}}}, with a task that is in the cluster; it is {text}'

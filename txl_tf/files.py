@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from txl_tf.errors import InputError, one_line
+from txl_tf.strict_json import Fields, check_record, parse_json
 
 
 @contextlib.contextmanager
@@ -65,12 +65,22 @@ def read_lines(path: str, remedy: str = "") -> list[str]:
 
 
 def read_json(path: str, remedy: str = "") -> Any:
-    """The value in a JSON file; arguments and errors as of `read_text`, and InputError where it is not JSON."""
-    text = read_text(path, remedy)
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise _unreadable(path, error, remedy) from error
+    """The value in a JSON file; arguments and errors as of `read_text` and `parse_json`."""
+    return parse_json(read_bytes(path, remedy), path, remedy)
+
+
+def read_record(path: str, fields: Fields, remedy: str = "") -> dict[str, Any]:
+    """The object in a JSON file; fields as for `check_record`, the rest as for `read_json`."""
+    return check_record(read_json(path, remedy), path, fields, remedy)
+
+
+def read_records(path: str, fields: Fields, remedy: str = "") -> list[dict[str, Any]]:
+    """The objects in a file of JSON lines, as for `read_record`; an incomplete last line is ignored."""
+    records = []
+    for number, line in enumerate(read_bytes(path, remedy).split(b"\n")[:-1], start=1):
+        where = f"{path}, line {number}"
+        records.append(check_record(parse_json(line, where, remedy), where, fields, remedy))
+    return records
 
 
 def digest(path: str, kind: str = "sha256") -> str:

@@ -28,12 +28,18 @@ from txl_tf.config import FORMAT, Config, parse_config
 from txl_tf.data.manifest import Corpus
 from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
 from txl_tf.errors import InputError, one_line
-from txl_tf.files import read_json, read_text, write_atomically
+from txl_tf.files import read_record, read_records, read_text, write_atomically
+from txl_tf.strict_json import NUMBER, Fields, check_record
 
 CONFIG_FILE = "config.json"
 CORPUS_FILE = "corpus.json"
 EVALUATIONS_FILE = "evaluations.jsonl"
 BAD_STEPS_FILE = "bad_steps.jsonl"
+EVALUATION: Fields = {"loss": NUMBER}
+"""The fields of a line of evaluations.jsonl that are relied on, besides its step."""
+
+_INCOMPLETE = "the model_dir is incomplete: copy it again"
+
 WEIGHT_PARTS = {"last": "model", "average": "average"}
 """The name in a checkpoint of each kind of weights."""
 
@@ -114,7 +120,7 @@ def write_description(model_dir: str, config: Config, corpus: LearnedCorpus) -> 
 def trained_on(model_dir: str) -> str | None:
     """The directory of the corpus that training last read; None if a model_dir does not say it."""
     path = tf.io.gfile.join(model_dir, CORPUS_FILE)
-    return read_json(path, "the model_dir is incomplete").get("data_dir") if tf.io.gfile.exists(path) else None
+    return read_record(path, {}, _INCOMPLETE).get("data_dir") if tf.io.gfile.exists(path) else None
 
 
 def vocabulary_identity(corpus: LearnedCorpus) -> dict[str, Any]:
@@ -149,7 +155,9 @@ def load_trained(model_dir: str, weights: str | None = None, checkpoint: str = "
             f"{model_dir} has no evaluated checkpoint, so there is no best one: "
             "use --checkpoint=latest, or train with --eval_steps above 0"
         )
-    about = read_json(tf.io.gfile.join(model_dir, CORPUS_FILE), "the model_dir is incomplete")
+    path = tf.io.gfile.join(model_dir, CORPUS_FILE)
+    about = read_record(path, {"unit": str, "vocabulary": dict}, _INCOMPLETE)
+    check_record(about["vocabulary"], f"{path}, vocabulary", {"spec": dict, "sha256": dict}, _INCOMPLETE)
     model = families.make_model(config)
     read_checkpoint(checkpoint_path(model_dir, step), **{WEIGHT_PARTS[weights]: variables_by_path(model)})
     return TrainedModel(
@@ -189,14 +197,14 @@ def checkpoint_steps(model_dir: str) -> list[int]:
 
 def last_bad_step(model_dir: str) -> int | None:
     """The last recorded step whose loss or gradient was not finite, or None."""
-    lines = read_json_lines(tf.io.gfile.join(model_dir, BAD_STEPS_FILE))
+    lines = read_log(tf.io.gfile.join(model_dir, BAD_STEPS_FILE))
     return max((line["step"] for line in lines), default=None)
 
 
 def best_step(model_dir: str) -> int | None:
     """The step with the lowest loss on valid among those with a checkpoint, the first of equals; None if none."""
     steps = checkpoint_steps(model_dir)
-    lines = read_json_lines(tf.io.gfile.join(model_dir, EVALUATIONS_FILE))
+    lines = read_log(tf.io.gfile.join(model_dir, EVALUATIONS_FILE), EVALUATION)
     return min((line for line in lines if line["step"] in steps), key=score, default={}).get("step")
 
 
@@ -276,12 +284,7 @@ def variables_by_path(keras_object: keras.Model) -> dict[str, tf.Variable]:
     return named
 
 
-def read_json_lines(path: str) -> list[dict[str, Any]]:
-    """The objects of a file of JSON lines; empty if there is no file. An incomplete last line is ignored."""
-    if not tf.io.gfile.exists(path):
-        return []
-    with tf.io.gfile.GFile(path) as file:
-        try:
-            return [json.loads(line) for line in file if line.endswith("\n")]
-        except json.JSONDecodeError as error:
-            raise InputError(f"{path} has a line that is not JSON ({error}): correct it or remove the file") from error
+def read_log(path: str, fields: Fields | None = None) -> list[dict[str, Any]]:
+    """The lines of one of a run's logs, each of a step and further fields; empty if there is no file."""
+    remedy = "correct it or remove the file"
+    return read_records(path, {"step": int} | dict(fields or {}), remedy) if tf.io.gfile.exists(path) else []

@@ -54,7 +54,7 @@ def broken_run(tmp_path_factory):
 def test_the_run_names_step_layer_and_variables(broken_run, capsys):
     run, corpus, model_dir, strategy = broken_run
     train(run, corpus, model_dir, strategy)
-    (record,) = model_dirs.read_json_lines(f"{model_dir}/{model_dirs.BAD_STEPS_FILE}")
+    (record,) = model_dirs.read_log(f"{model_dir}/{model_dirs.BAD_STEPS_FILE}")
     assert (record["step"], record["activation"]) == (BAD, "layer_0")
     assert "transformer_xl/layer_0/attention/query_kernel" in record["variables"]
     said = capsys.readouterr().out

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.errors import InputError
-from txl_tf.files import read_json
+from txl_tf.files import read_record
 from txl_tf.published.tensor_files import TensorFile, open_safetensors
 from txl_tf.published.torch_files import TorchFile, state_dict
 
@@ -19,10 +19,7 @@ def read_config(source: str) -> tuple[dict[str, Any], str]:
         InputError: there is no config.json, or it is not a JSON object.
     """
     path = tf.io.gfile.join(source, "config.json")
-    config = read_json(path, "--source is the directory as it was published")
-    if not isinstance(config, dict):
-        raise InputError(f"{path} must hold a JSON object")
-    return config, path
+    return read_record(path, {}, "--source is the directory as it was published"), path
 
 
 def open_tensors(source: str) -> TensorFile:

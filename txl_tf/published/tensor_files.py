@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from txl_tf.errors import InputError
 from txl_tf.files import atomic_writer
+from txl_tf.strict_json import check_record, parse_json
 
 _DTYPES = {
     "F64": np.dtype("<f8"),
@@ -100,13 +101,13 @@ def open_safetensors(path: str) -> TensorFile:
         raise InputError(f"{path} is not a safetensors file: the length of its header is impossible")
     start = 8 + length
     try:
-        header = json.loads(file.read(length))
+        header = check_record(parse_json(file.read(length), path), path, {})
         header.pop("__metadata__", None)
         entries = {
             name: (_DTYPES[entry["dtype"]], tuple(map(int, entry["shape"])), *map(int, entry["data_offsets"]))
             for name, entry in header.items()
         }
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise InputError(f"{path} has no header of safetensors ({type(error).__name__}: {error})") from error
     end = 0
     for name, (dtype, shape, first, last) in sorted(entries.items(), key=lambda item: item[1][2:]):

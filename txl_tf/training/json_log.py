@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from txl_tf.errors import one_line
 from txl_tf.files import write_atomically
-from txl_tf.model_dir import read_json_lines
+from txl_tf.model_dir import read_log
+from txl_tf.strict_json import Fields
 
 
 class JsonLog:
@@ -17,12 +18,19 @@ class JsonLog:
         path: local or gs://.
         step: updates already made; lines of later steps, from a run that was killed after its last save, are dropped.
         writes: whether to write the file; if not, lines are only kept in memory.
+        fields: further fields that each line must have, as for `check_record`.
     """
 
-    def __init__(self, path: str, step: int, writes: bool = True):
+    def __init__(
+        self,
+        path: str,
+        step: int,
+        writes: bool = True,
+        fields: Fields | None = None,
+    ):
         self.path = path
         self.writes = writes
-        self.lines = [line for line in read_json_lines(path) if line["step"] <= step]
+        self.lines = [line for line in read_log(path, fields) if line["step"] <= step]
         self.complete = False
         self._write_all()
 

@@ -152,7 +152,7 @@ class Run:
         self.learning_rate = make_schedule(config.train)
         self.profiler = Profiler(self.metrics.board.folder, config.train.profile_steps)
         log = tf.io.gfile.join(model_dir, model_dirs.EVALUATIONS_FILE)
-        self.evaluations = JsonLog(log, self.step, own_dir == model_dir)
+        self.evaluations = JsonLog(log, self.step, own_dir == model_dir, model_dirs.EVALUATION)
         self.evaluate = make_evaluator(self.model) if make_evaluator and config.train.eval_steps else None
         if self.evaluate:
             sampler = make_sampler(self.model) if make_sampler else None

@@ -11,7 +11,9 @@ import tensorflow as tf
 
 from txl_tf.data.vocabularies.base import Vocabulary, write_lines
 from txl_tf.data.vocabularies.registry import register
+from txl_tf.errors import InputError
 from txl_tf.files import read_lines
+from txl_tf.strict_json import parse_json
 
 
 @register("chars")
@@ -45,7 +47,11 @@ class CharVocabulary(Vocabulary):
     @classmethod
     def load(cls, directory: str, spec: dict[str, Any]) -> CharVocabulary:
         """The vocabulary that `save` wrote."""
-        return cls([json.loads(line) for line in read_lines(tf.io.gfile.join(directory, spec["file"]))])
+        path = tf.io.gfile.join(directory, spec["file"])
+        symbols = [parse_json(line, f"{path}, line {i}") for i, line in enumerate(read_lines(path), start=1)]
+        if not symbols or not all(isinstance(symbol, str) and len(symbol) == 1 for symbol in symbols):
+            raise InputError(f"{path} is not a list of characters: every line must be a JSON text of one character")
+        return cls(symbols)
 
     def save(self, directory: str) -> None:
         """Writes one character per line, as a JSON string."""

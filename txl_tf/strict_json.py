@@ -1,0 +1,68 @@
+"""Reads JSON that may be damaged or hostile. Every error is an InputError of one line that names the file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from txl_tf.errors import InputError, one_line
+
+NUMBER = (int, float)
+"""The type of a field that may be an integer or not."""
+
+Fields = Mapping[str, type | tuple[type, ...]]
+"""The fields that a record must have, with the types that their values may have; true and false are no numbers."""
+
+_NAMES = {int: "an integer", float: "a number", str: "a text", bool: "true or false", dict: "an object", list: "a list"}
+
+
+def parse_json(text: str | bytes, where: str, remedy: str = "") -> Any:
+    """The value of a JSON text.
+
+    Args:
+        text: bytes must be UTF-8.
+        where: the file, for messages.
+        remedy: what the user can do; ends the message.
+
+    Raises:
+        InputError: it is not JSON, not UTF-8, or too deeply nested.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise _error(f"{where} is nested too deeply", remedy) from None
+    except ValueError as error:  # of JSON or of UTF-8
+        raise _error(f"{where} is not JSON ({one_line(error)})", remedy) from error
+
+
+def check_record(value: Any, where: str, fields: Fields, remedy: str = "") -> dict[str, Any]:
+    """`value`, checked to be an object that has these fields with values of these types. It may have others.
+
+    Args:
+        value: of `parse_json`.
+        where, remedy: as for `parse_json`.
+        fields: see Fields.
+
+    Raises:
+        InputError: it is no object, or a field is missing or of another type.
+    """
+    if not isinstance(value, dict):
+        raise _error(f"{where} must be a JSON object, not {_shown(value)}", remedy)
+    for name, kinds in fields.items():
+        kinds = kinds if isinstance(kinds, tuple) else (kinds,)
+        if name not in value:
+            raise _error(f"{where} has no {name!r}", remedy)
+        if type(value[name]) not in kinds:
+            wanted = " or ".join(_NAMES.get(kind, kind.__name__) for kind in kinds)
+            raise _error(f"{where}: {name!r} must be {wanted}, not {_shown(value[name])}", remedy)
+    return value
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _error(message: str, remedy: str) -> InputError:
+    return InputError(f"{message}: {remedy}" if remedy else message)
