@@ -28,7 +28,8 @@ ALLOWED = {
     "data": {"choices", "config", "errors", "files", "hashing"},
     "models": {"config", "errors", "layers", "settings"},
     "objectives": {"config", "data", "errors", "layers", "models"},
-    "families": {"config", "data", "errors", "models", "objectives"},
+    "task_metrics": set(),
+    "families": {"config", "data", "errors", "models", "objectives", "task_metrics"},
     "distribute": {"choices", "errors"},
     "model_dir": {"config", "data", "errors", "families", "files"},
     "training": {
@@ -46,6 +47,9 @@ ALLOWED = {
     "inference": {
         *("config", "data", "distribute", "errors", "families", "files", "hashing", "layers", "model_dir", "models"),
         "objectives",
+    },
+    "finetuner": {
+        *("config", "data", "distribute", "errors", "families", "files", "inference", "model_dir", "training"),
     },
     "published": {"config", "data", "errors", "families", "files", "model_dir", "models", "settings"},
 }
