@@ -27,17 +27,6 @@ from txl_tf.files import read_json
 from txl_tf.inference.task_evaluate import TaskEvaluator
 from txl_tf.training.loop import train
 
-DEFAULTS: dict[str, Any] = {
-    "learning_rate": 2e-5,
-    "lr_schedule": "linear",
-    "min_lr_ratio": 0.0,
-    "adam_epsilon": 1e-6,
-    "clip": 1.0,
-    "steps_per_loop": 50,
-    "keep_checkpoints": 1,
-}
-"""What is common to the official scripts' commands for fine-tuning, and how often checkpoints are kept."""
-
 EPOCHS = 3
 """How often the examples are read, where the number of steps is not given."""
 
@@ -49,8 +38,8 @@ class Finetuner:
         init: a model_dir with a pretrained model, ours or imported; its vocabulary and sizes are taken over.
         task: a name in `families.tuned_configs`.
         train_file, dev_file: the examples; local or gs://.
-        settings: of the run, {group: {field: value}}. Those that are not given are DEFAULTS. If the number of
-            steps is not given, it is EPOCHS epochs, with a tenth of them for warmup.
+        settings: of the run, {group: {field: value}}. If the number of steps is not given, it is EPOCHS epochs, with a
+            tenth of them for warmup, and an evaluation after each epoch.
         columns: names of a table's columns.
         examples_dir: where encoded examples are kept if there are many; None: nowhere.
         strategy: from `distribute.make_strategy`; None: the default.
@@ -94,9 +83,7 @@ class Finetuner:
             vocabulary.special_token(name)
 
         given = {group: dict(values) for group, values in (settings or {}).items()}
-        config = config_class.from_groups({}, "settings").replace(
-            **given | {"train": _without_counts(DEFAULTS | given.get("train", {}))}
-        )
+        config = config_class.from_groups({}, "settings").replace(**given | {"train": {}})
         fine_tuning = families.fine_tuning_of(config)
 
         def examples(path: str, name: str, labels: tuple[str, ...] | None) -> Any:
@@ -117,7 +104,7 @@ class Finetuner:
         )
         config = fine_tuning.fit(config, pretrained, train_set).replace(model=given.get("model", {}))
         counts = _counts(config, given.get("train", {}), len(train_set))
-        self.config: Config = config.replace(train=DEFAULTS | given.get("train", {}) | counts | {"warm_start": init})
+        self.config: Config = config.replace(train=given.get("train", {}) | counts | {"warm_start": init})
 
     def run(self, model_dir: str, seeds: Sequence[int] = ()) -> dict[str, Any]:
         """Trains, and evaluates on dev; continues runs that are there.
@@ -186,14 +173,6 @@ def summary(config: Config, results: Sequence[Mapping[str, Any]]) -> dict[str, A
 
 def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-_COUNTS = ("train_steps", "warmup_steps", "eval_steps", "save_steps", "log_steps", "average_from_step", "profile_steps")
-
-
-def _without_counts(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that can be checked before the number of steps is known."""
-    return {name: value for name, value in values.items() if name not in _COUNTS}
 
 
 def _counts(config: Config, given: Mapping[str, Any], examples: int) -> dict[str, int]:

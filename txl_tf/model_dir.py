@@ -167,7 +167,11 @@ def load_trained(model_dir: str, weights: str | None = None, checkpoint: str = "
         )
     about = read_json(tf.io.gfile.join(model_dir, CORPUS_FILE), "the model_dir is incomplete")
     model = families.make_model(config)
-    read_checkpoint(checkpoint_path(model_dir, step), **{WEIGHT_PARTS[weights]: variables_by_path(model)})
+    averaged = {variable.path for variable in model.trainable_variables}
+    parts: dict[str, dict[str, tf.Variable]] = {}
+    for name, variable in variables_by_path(model).items():  # those that are not trained have no average
+        parts.setdefault(WEIGHT_PARTS[weights if name in averaged else "last"], {})[name] = variable
+    read_checkpoint(checkpoint_path(model_dir, step), **parts)
     return TrainedModel(
         model=model,
         weights=weights,

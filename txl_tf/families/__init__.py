@@ -12,7 +12,7 @@ from txl_tf.errors import InputError
 from txl_tf.families.base import EvaluationData, Family, FineTuning, Task, Training, TrainingData, Use
 from txl_tf.families.transformer_xl import TRANSFORMER_XL
 from txl_tf.families.xlnet import XLNET
-from txl_tf.models.preset import Preset
+from txl_tf.models.preset import Preset, Recipe
 
 if TYPE_CHECKING:
     import keras
@@ -31,6 +31,7 @@ __all__ = [
     "fine_tuning_of",
     "make_model",
     "presets",
+    "recipes",
     "register",
     "require_generation",
     "run_configs",
@@ -57,6 +58,11 @@ def register(family: Family) -> None:
 def presets() -> dict[str, Preset]:
     """All presets by name."""
     return {name: preset for family in _FAMILIES.values() for name, preset in family.presets.items()}
+
+
+def recipes() -> dict[str, Recipe]:
+    """All recipes for fine-tuning by name."""
+    return {name: recipe for family in _FAMILIES.values() for name, recipe in family.recipes.items()}
 
 
 def family_of(config: Config) -> Family:

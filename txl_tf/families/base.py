@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from txl_tf.config import Config
-from txl_tf.models.preset import Preset
+from txl_tf.models.preset import Preset, Recipe
 
 if TYPE_CHECKING:
     import keras
@@ -166,6 +166,7 @@ class Family:
         model: the settings' group "model" -> the model, with its weights created.
         tasks: what its models are used for, by name; empty if a model is only used from Python.
         presets: named configurations.
+        recipes: named settings for fine-tuning.
         generates: whether its models continue texts token by token (generate, score, export).
     """
 
@@ -174,4 +175,5 @@ class Family:
     model: Callable[[Any], keras.Model]
     tasks: Mapping[str, Use]
     presets: Mapping[str, Preset] = dataclasses.field(default_factory=dict)
+    recipes: Mapping[str, Recipe] = dataclasses.field(default_factory=dict)
     generates: bool = False

@@ -13,6 +13,7 @@ from txl_tf.families.base import EvaluationData, Family, Task, TrainingData
 from txl_tf.families.xlnet_heads import HEADS
 from txl_tf.models.xlnet.config import XLNetRunConfig
 from txl_tf.models.xlnet.presets import PRESETS
+from txl_tf.models.xlnet.recipes import RECIPES
 
 if TYPE_CHECKING:
     import keras
@@ -92,4 +93,5 @@ XLNET = Family(
         **HEADS,
     },
     presets=PRESETS,
+    recipes=RECIPES,
 )

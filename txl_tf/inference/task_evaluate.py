@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -37,8 +36,8 @@ class TaskEvaluator:
         self._data = EvaluationExamples(examples, config.eval.batch_size, self._task.lengths(config))
         with strategy.scope():
             self._objective = self._task.objective(model, config)
-        self._jit_compile = config.eval.jit_compile and distribute.compiles(strategy, model.compute_dtype)
-        self._reads = functools.cache(self._make_read)
+        self._read = self._make_read(config.eval.jit_compile and distribute.compiles(strategy, model.compute_dtype))
+        self._reads: dict[int, Callable[[Batch], dict[str, tf.Tensor]]] = {}
 
     def __call__(self, progress: Callable[..., None] | None = None) -> dict[str, Any]:
         """Evaluates with the model's current weights.
@@ -72,19 +71,21 @@ class TaskEvaluator:
             for _ in self._data.groups[length]:
                 if progress:
                     progress()
-                for name, tensor in self._reads(length)(next(iterator)).items():
+                batch = next(iterator)
+                if length not in self._reads:
+                    self._reads[length] = self._read.get_concrete_function(batch)
+                for name, tensor in self._reads[length](batch).items():
                     parts.setdefault(name, []).append(tensor.numpy())
         order = np.argsort(rows, kind="stable")[np.count_nonzero(rows < 0) :]
         return {name: np.concatenate(arrays)[order] for name, arrays in parts.items()}
 
-    def _make_read(self, length: int) -> Callable[[Batch], dict[str, tf.Tensor]]:
-        """A function of a global batch of one length, which is traced at its first call."""
-        del length
+    def _make_read(self, jit_compile: bool) -> Any:
+        """A function of a global batch; it is traced once for each length."""
 
         def on_replica(batch: Batch) -> dict[str, tf.Tensor]:
             return self._objective.outputs(batch)
 
-        if self._jit_compile:
+        if jit_compile:
             on_replica = tf.function(on_replica, jit_compile=True)
 
         @tf.function

@@ -129,7 +129,9 @@ class Run:
         elif config.train.warm_start:
             fresh = model_dirs.read_weights(config.train.warm_start, self.model, task.head)
             if fresh:
-                print(f"not in {config.train.warm_start}, and as they begin: {', '.join(fresh)}", flush=True)
+                print(
+                    f"{len(fresh)} weights of the head are not in {config.train.warm_start}: they are new", flush=True
+                )
         self.step = self.saved = int(optimizer.iterations.numpy())
         if not distribute.is_same(strategy, self.step):
             raise InputError(f"the workers do not find the same checkpoints: all must see --model_dir={model_dir}")

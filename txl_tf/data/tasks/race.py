@@ -176,11 +176,11 @@ def _question(value: dict[str, Any], where: str, answered: bool) -> Question:
     options = value.get("options")
     if not isinstance(options, list) or len(options) < 2 or not all(isinstance(option, str) for option in options):
         raise InputError(f"{where} has no list of two or more texts as 'options': correct it")
-    answer = value.get("answer")
+    given = answer = value.get("answer")
     if isinstance(answer, str) and len(answer) == 1 and answer in string.ascii_uppercase:
         answer = string.ascii_uppercase.index(answer)
     if answer is None and not answered:
         answer = -1
     elif type(answer) is not int or not 0 <= answer < len(options):
-        raise InputError(f"{where}: answer {answer!r} is not the letter or the number (from 0) of one of its options")
+        raise InputError(f"{where}: answer {given!r} is not the letter or the number (from 0) of one of its options")
     return Question(value["article"], value["question"], tuple(options), answer, where)

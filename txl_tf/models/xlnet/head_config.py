@@ -65,6 +65,19 @@ class NoSettings(Group):
     """A group without settings: the objective follows from the head."""
 
 
+def _fine_tuning() -> TrainConfig:
+    """What is common to the official scripts' commands for fine-tuning; and the newest checkpoint alone is kept."""
+    return TrainConfig(
+        learning_rate=2e-5,
+        lr_schedule="linear",
+        min_lr_ratio=0.0,
+        adam_epsilon=1e-6,
+        clip=1.0,
+        steps_per_loop=50,
+        keep_checkpoints=1,
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class XLNetHeadRunConfig(Config):
     """All settings of a run with a head; subclasses name the task and the model's settings."""
@@ -72,7 +85,7 @@ class XLNetHeadRunConfig(Config):
     family: ClassVar[str] = "xlnet"
 
     data: ExamplesConfig = dataclasses.field(default_factory=ExamplesConfig)
-    train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
+    train: TrainConfig = dataclasses.field(default_factory=_fine_tuning)
     eval: ExamplesEvalConfig = dataclasses.field(default_factory=ExamplesEvalConfig)
     objective: Any = dataclasses.field(default_factory=NoSettings)
 
