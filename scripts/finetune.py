@@ -21,8 +21,8 @@ from absl import flags
 from command_line import GROUP_PREFIXES, define_config_flags, define_strategy_flags, given_flags, integers, run
 
 from txl_tf import families
-from txl_tf.config import field_types
 from txl_tf.errors import InputError
+from txl_tf.settings import field_types
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("init", None, "a model_dir with the pretrained model, ours or imported; local or gs://")

@@ -25,7 +25,7 @@ ALLOWED = {
     "config": {"errors", "settings"},
     "hashing": set(),
     "layers": {"errors", "hashing"},
-    "data": {"choices", "config", "errors", "files", "hashing"},
+    "data": {"choices", "config", "errors", "files", "hashing", "settings"},
     "models": {"config", "errors", "layers", "settings"},
     "objectives": {"config", "data", "errors", "layers", "models"},
     "task_metrics": set(),

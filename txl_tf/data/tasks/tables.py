@@ -20,19 +20,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.config import setting
 from txl_tf.data.records import smallest_dtype
 from txl_tf.data.tasks.examples import Chunk, ExampleSet, make_examples
 from txl_tf.data.tasks.layout import lay_out, pad_left
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.files import read_bytes
+from txl_tf.settings import Group, setting
 
 CHUNK = 1_000  # texts that are encoded at once
 
 
 @dataclasses.dataclass(frozen=True)
-class Columns:
+class Columns(Group):
     """The names of a table's columns."""
 
     text_column: str = setting("text", "the column of the text, or of the first text of a pair")
