@@ -20,7 +20,7 @@ from txl_tf.choices import DATASETS, IMPORT_FORMATS
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
 from txl_tf.models.xlnet.config import XLNetConfig, XLNetEvalConfig
-from txl_tf.models.xlnet.head_config import XLNetLogitsConfig
+from txl_tf.models.xlnet.head_config import ExamplesEvalConfig, XLNetLogitsConfig
 
 OWN_SETTINGS = {
     TransformerXLConfig: ("cutoffs", "pre_lnorm", "mem_init"),
@@ -28,6 +28,7 @@ OWN_SETTINGS = {
     XLNetLogitsConfig: ("summary_type",),
     EvalConfig: tuple(field.name for field in dataclasses.fields(EvalConfig)),
     XLNetEvalConfig: tuple(field.name for field in dataclasses.fields(XLNetEvalConfig)),
+    ExamplesEvalConfig: tuple(field.name for field in dataclasses.fields(ExamplesEvalConfig)),
 }
 """What the user can set, by group."""
 

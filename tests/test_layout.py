@@ -17,41 +17,46 @@ ROOT = pathlib.Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "txl_tf").rglob("*.py"))
 SCRIPTS = [path for folder in ("scripts", "bench", "tpu") for path in sorted((ROOT / folder).glob("*.py"))]
 PARTS_OF_SCRIPTS = sorted((ROOT / "tpu").glob("*/*.py"))
-ALLOWED = {
-    "errors": set(),
-    "choices": set(),
-    "files": {"errors", "strict_json"},
-    "settings": {"errors"},
-    "strict_json": {"errors"},
-    "config": {"errors", "settings", "strict_json"},
-    "hashing": set(),
-    "layers": {"errors", "hashing"},
-    "data": {"choices", "config", "errors", "files", "hashing", "strict_json"},
-    "models": {"config", "errors", "layers", "settings"},
-    "objectives": {"config", "data", "errors", "layers", "models"},
-    "families": {"config", "data", "errors", "models", "objectives"},
-    "distribute": {"choices", "errors"},
-    "model_dir": {"config", "data", "errors", "families", "files", "strict_json"},
+BASE = {"errors", "choices", "hashing", "settings", "strict_json"}
+"""Small modules at the bottom, which import no other than errors; every part may import them."""
+
+ALLOWED = {name: {"errors"} for name in BASE} | {
+    "files": BASE,
+    "config": BASE,
+    "task_metrics": BASE,
+    "layers": BASE,
+    "data": {*BASE, "config", "files"},
+    "models": {*BASE, "config", "layers"},
+    "objectives": {*BASE, "config", "data", "layers", "models"},
+    "families": {*BASE, "config", "data", "models", "objectives", "task_metrics"},
+    "distribute": BASE,
+    "model_dir": {*BASE, "config", "data", "families", "files"},
     "training": {
+        *BASE,
         "config",
         "data",
         "distribute",
-        "errors",
         "families",
         "files",
         "layers",
         "model_dir",
         "models",
         "objectives",
-        "strict_json",
     },
     "inference": {
-        *("config", "data", "distribute", "errors", "families", "files", "hashing", "layers", "model_dir", "models"),
+        *BASE,
+        "config",
+        "data",
+        "distribute",
+        "families",
+        "files",
+        "layers",
+        "model_dir",
+        "models",
         "objectives",
     },
-    "published": {
-        *("config", "data", "errors", "families", "files", "model_dir", "models", "settings", "strict_json"),
-    },
+    "finetuner": {*BASE, "config", "data", "distribute", "families", "files", "inference", "model_dir", "training"},
+    "published": {*BASE, "config", "data", "families", "files", "model_dir", "models"},
 }
 """What each part of txl_tf may import, besides itself.
 

@@ -212,7 +212,7 @@ class Config:
     """All settings of a run; `config.json` in a model_dir holds them. Subclasses name the types of the groups.
 
     Attributes:
-        family, task: names of the model family and of its task, as in families.py.
+        family, task: names of the model family and of its task, as in families/.
     """
 
     family: ClassVar[str]

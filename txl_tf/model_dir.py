@@ -2,6 +2,7 @@
 
 config.json         family, task and every setting (Config)
 corpus.json         the data the model was trained on: name, unit, fingerprint, vocabulary
+labels.json         the names of the classes, in the order of their numbers, if there are any
 vocabulary files    as `Vocabulary.save` writes them
 ckpt-STEP.*         TensorFlow checkpoints: the newest and the best
 damaged-ckpt-STEP.* checkpoints that could not be read when the run was continued
@@ -26,6 +27,7 @@ import tensorflow as tf
 from txl_tf import families
 from txl_tf.config import FORMAT, Config, parse_config
 from txl_tf.data.manifest import Corpus
+from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
 from txl_tf.errors import InputError, one_line
 from txl_tf.files import read_record, read_records, read_text, write_atomically
@@ -33,6 +35,7 @@ from txl_tf.strict_json import NUMBER, Fields, check_record
 
 CONFIG_FILE = "config.json"
 CORPUS_FILE = "corpus.json"
+LABELS_FILE = "labels.json"
 EVALUATIONS_FILE = "evaluations.jsonl"
 BAD_STEPS_FILE = "bad_steps.jsonl"
 EVALUATION: Fields = {"loss": NUMBER}
@@ -50,7 +53,10 @@ class DamagedCheckpointError(InputError):
 
 @dataclasses.dataclass(frozen=True)
 class TrainedModel:
-    """A model with weights from a checkpoint, its config and its vocabulary. `weights` is "last" or "average"."""
+    """A model with weights from a checkpoint, its config and its vocabulary.
+
+    `weights` is "last" or "average"; `labels` are the names of the classes, if it has any.
+    """
 
     model: keras.Model
     weights: str
@@ -59,6 +65,7 @@ class TrainedModel:
     vocabulary_identity: dict[str, Any]
     unit: str
     step: int
+    labels: tuple[str, ...] = ()
 
 
 def read_config(model_dir: str) -> Config | None:
@@ -102,7 +109,7 @@ class LearnedCorpus(Protocol):
 
 
 def write_description(model_dir: str, config: Config, corpus: LearnedCorpus) -> None:
-    """Writes config.json, corpus.json and the vocabulary."""
+    """Writes config.json, corpus.json, the vocabulary and, for a TaskCorpus with classes, labels.json."""
     tf.io.gfile.makedirs(model_dir)
     corpus.vocabulary.save(model_dir)
     about = {
@@ -114,7 +121,16 @@ def write_description(model_dir: str, config: Config, corpus: LearnedCorpus) -> 
     if isinstance(corpus, Corpus):  # an imported model's is not at hand
         about["data_dir"] = corpus.data_dir if "://" in corpus.data_dir else os.path.abspath(corpus.data_dir)
     write_atomically(tf.io.gfile.join(model_dir, CORPUS_FILE), json.dumps(about, indent=2) + "\n")
+    if isinstance(corpus, TaskCorpus) and corpus.labels:
+        labels = json.dumps(corpus.labels, ensure_ascii=False, indent=0) + "\n"
+        write_atomically(tf.io.gfile.join(model_dir, LABELS_FILE), labels)
     write_atomically(tf.io.gfile.join(model_dir, CONFIG_FILE), config.to_json())
+
+
+def read_labels(model_dir: str) -> tuple[str, ...]:
+    """The names of a model_dir's classes, in the order of their numbers; () if it has none."""
+    path = tf.io.gfile.join(model_dir, LABELS_FILE)
+    return tuple(read_json(path, "restore it")) if tf.io.gfile.exists(path) else ()
 
 
 def trained_on(model_dir: str) -> str | None:
@@ -159,7 +175,11 @@ def load_trained(model_dir: str, weights: str | None = None, checkpoint: str = "
     about = read_record(path, {"unit": str, "vocabulary": dict}, _INCOMPLETE)
     check_record(about["vocabulary"], f"{path}, vocabulary", {"spec": dict, "sha256": dict}, _INCOMPLETE)
     model = families.make_model(config)
-    read_checkpoint(checkpoint_path(model_dir, step), **{WEIGHT_PARTS[weights]: variables_by_path(model)})
+    averaged = {variable.path for variable in model.trainable_variables}
+    parts: dict[str, dict[str, tf.Variable]] = {}
+    for name, variable in variables_by_path(model).items():  # those that are not trained have no average
+        parts.setdefault(WEIGHT_PARTS[weights if name in averaged else "last"], {})[name] = variable
+    read_checkpoint(checkpoint_path(model_dir, step), **parts)
     return TrainedModel(
         model=model,
         weights=weights,
@@ -168,6 +188,7 @@ def load_trained(model_dir: str, weights: str | None = None, checkpoint: str = "
         vocabulary_identity=about["vocabulary"],
         unit=about["unit"],
         step=step,
+        labels=read_labels(model_dir),
     )
 
 
@@ -202,23 +223,32 @@ def last_bad_step(model_dir: str) -> int | None:
 
 
 def best_step(model_dir: str) -> int | None:
-    """The step with the lowest loss on valid among those with a checkpoint, the first of equals; None if none."""
+    """The step with the lowest `score` on valid among those with a checkpoint, the first of equals; None if none."""
     steps = checkpoint_steps(model_dir)
     lines = read_log(tf.io.gfile.join(model_dir, EVALUATIONS_FILE), EVALUATION)
     return min((line for line in lines if line["step"] in steps), key=score, default={}).get("step")
 
 
 def score(evaluation: dict[str, Any]) -> float:
-    """The loss of an evaluation, used to find the best one; NaN counts as infinite."""
-    return math.inf if math.isnan(evaluation["loss"]) else evaluation["loss"]
+    """What is least in the best evaluation: its "error", if it has one, otherwise its loss; NaN counts as infinite.
+
+    The error of a fine-tuned model is 1 - its task's main metric.
+    """
+    found = evaluation.get("error", evaluation["loss"])
+    return math.inf if found is None or math.isnan(found) else found
 
 
-def read_weights(source: str, model: keras.Model) -> None:
+def read_weights(source: str, model: keras.Model, head: str = "") -> list[str]:
     """Assigns the last weights of a run to a model.
 
     Args:
         source: a model_dir, for its newest checkpoint, or the path of a checkpoint.
         model: the model.
+        head: the beginning of the paths of weights that the run need not have: those that it lacks, or has in another
+            shape, stay as they are. "": it must have all weights.
+
+    Returns:
+        The paths of the weights that stayed as they were.
 
     Raises:
         InputError: there is no checkpoint, it cannot be read, or it is of a model with other sizes.
@@ -231,15 +261,20 @@ def read_weights(source: str, model: keras.Model) -> None:
         raise InputError(
             f"--warm_start={source} is not a checkpoint: give a model_dir, or a checkpoint such as runs/a/ckpt-400"
         )
-    read_checkpoint(path, **{WEIGHT_PARTS["last"]: variables_by_path(model)})
+    return read_checkpoint(path, head, **{WEIGHT_PARTS["last"]: variables_by_path(model)})
 
 
-def read_checkpoint(path: str, **parts: dict[str, tf.Variable]) -> None:
+def read_checkpoint(path: str, may_lack: str = "", /, **parts: dict[str, tf.Variable]) -> list[str]:
     """Assigns the values in a checkpoint to variables.
 
     Args:
         path: of a checkpoint.
+        may_lack: the beginning of the names of variables that stay as they are if the checkpoint lacks them or has them
+            in another shape; "": of none.
         parts: a part's name in the checkpoint -> {name: variable}; other parts of the checkpoint are not read.
+
+    Returns:
+        The names of the variables that stayed as they were.
 
     Raises:
         DamagedCheckpointError: it cannot be read, or a checksum is wrong; some variables may have been assigned.
@@ -249,19 +284,26 @@ def read_checkpoint(path: str, **parts: dict[str, tf.Variable]) -> None:
         raise DamagedCheckpointError(f"{path} is damaged: it has no index")
     try:
         stored = tf.train.load_checkpoint(path).get_variable_to_shape_map()
-        problems = []
+        problems, lacking = [], []
         for part, variables in parts.items():
             for name, variable in variables.items():
                 escaped = name.replace(".", "..").replace("/", ".S")  # as tf.train.Checkpoint does
                 shape = stored.get(f"{part}/{escaped}/.ATTRIBUTES/VARIABLE_VALUE")
-                if shape is None:
+                if may_lack and name.startswith(may_lack) and shape != variable.shape:
+                    lacking.append(name)
+                elif shape is None:
                     problems.append(f"{part}/{name} is missing")
                 elif shape != variable.shape:
                     problems.append(f"{part}/{name} is {shape} instead of {list(variable.shape)}")
         if problems:
             more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
             raise InputError(f"{path} does not fit the model: {', '.join(problems[:3])}{more}")
-        tf.train.Checkpoint(**parts).read(path).expect_partial()
+        wanted = {
+            part: {name: variable for name, variable in variables.items() if name not in lacking}
+            for part, variables in parts.items()
+        }
+        tf.train.Checkpoint(**wanted).read(path).expect_partial()
+        return lacking
     except (tf.errors.OpError, IndexError) as error:
         # For a truncated file TensorFlow's reader raises OpError or IndexError; other errors are not caught.
         if type(error) not in _DAMAGE:

@@ -31,7 +31,7 @@ def train(config: Config, batch_size: int, replicas: int = 1) -> Step:
 
     It is the step of one of `replicas`, with the all-reduces that join them.
     """
-    task = families.task_of(config)
+    task = families.training_of(config)
     with _weightless():
         model = families.make_model(config)
         optimizer = make_optimizer(config.train, model.trainable_variables)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -221,8 +222,19 @@ def evaluation_batches(
     return _side_by_side(lane_blocks, lanes, steps, tgt_len, replicas_per_host).prefetch(tf.data.AUTOTUNE)
 
 
+class CheckedContent(Protocol):
+    """Files in a directory, with what they should contain."""
+
+    @property
+    def data_dir(self) -> str:
+        """The directory."""
+
+    def check_content(self) -> None:
+        """Raises InputError for the first file that is not as it should be."""
+
+
 @contextlib.contextmanager
-def named_read_errors(corpus: Corpus) -> Iterator[None]:
+def named_read_errors(corpus: CheckedContent) -> Iterator[None]:
     """Within this context TensorFlow's error about a damaged shard becomes an InputError that names the file."""
     try:
         yield

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.data.tasks.layout import lay_out
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.distribute import has_xla
 from txl_tf.errors import InputError
@@ -142,35 +143,6 @@ class Encoder:
     def _function(self, t_len: int) -> Any:
         signature = [tf.TensorSpec([None, t_len], tf.int32)] * 2
         return tf.function(self.encode, input_signature=signature, jit_compile=self._compile, autograph=False)
-
-
-def lay_out(vocabulary: Vocabulary, texts: tf.Tensor, second: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Encodes texts in the form that the encoder reads, in TensorFlow ops.
-
-    Args:
-        vocabulary: a Vocabulary with <sep> and <cls>.
-        texts: strings [B].
-        second: strings [B], the second text of each pair; "" where there is none.
-
-    Returns:
-        Ids and segments, int32 RaggedTensors [B, None].
-    """
-    sep, cls = vocabulary.special_token("sep"), vocabulary.special_token("cls")
-    count = tf.shape(texts, out_type=tf.int64)[0]
-
-    def one(token: int) -> tf.RaggedTensor:
-        return tf.RaggedTensor.from_row_lengths(tf.fill([count], token), tf.fill([count], tf.constant(1, tf.int64)))
-
-    paired = tf.cast(second != "", tf.int64)
-    sep_b = tf.RaggedTensor.from_row_lengths(tf.fill([tf.reduce_sum(paired)], sep), paired)
-    sides = [
-        [vocabulary.encode_tensor(texts), one(sep)],
-        [vocabulary.encode_tensor(second), sep_b],
-        [one(cls)],
-    ]
-    parts = [tf.concat([tf.cast(part, tf.int32) for part in side], axis=1) for side in sides]
-    segments = [part.with_flat_values(tf.fill(tf.shape(part.flat_values), i)) for i, part in enumerate(parts)]
-    return tf.concat(parts, axis=1), tf.concat(segments, axis=1)
 
 
 def _padded(rows: list[list[int]], t_len: int, side: str) -> np.ndarray:

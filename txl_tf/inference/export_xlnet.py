@@ -18,11 +18,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from txl_tf.data.tasks.layout import lay_out
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.files import write_atomically
 from txl_tf.inference.blanks import MARKER, PADDING, encode_parts, split_at_blanks
-from txl_tf.inference.encoder import Encoder, lay_out
+from txl_tf.inference.encoder import Encoder
 from txl_tf.inference.fill import FillIn
 from txl_tf.models.xlnet.model import XLNet
 

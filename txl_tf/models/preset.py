@@ -1,8 +1,9 @@
-"""The class of named configurations."""
+"""The classes of named configurations."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from txl_tf.config import Config
 
@@ -20,3 +21,16 @@ class Preset:
     parameters: int
     published: str
     config: Config
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """Named settings for fine-tuning, their source, and the result that the source reports for them, not ours.
+
+    `settings` are those of a run: {group: {field: value}}.
+    """
+
+    task: str
+    source: str
+    published: str
+    settings: dict[str, dict[str, Any]]

@@ -114,3 +114,13 @@ class AttentionView(typing.NamedTuple):
     batches: Batch
     probabilities: Callable[[Batch], tf.Tensor]
     m_len: int
+
+
+class TaskObjective(Objective, Protocol):
+    """The objective of a task whose batches are dicts of features, with "weight" [b]; its state is empty."""
+
+    def outputs(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """What predictions are made from: tensors [b, ..], without dropout.
+
+        If the batch has targets, "loss" [b] is the loss of each example.
+        """

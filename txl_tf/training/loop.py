@@ -15,6 +15,7 @@ from txl_tf import model_dir as model_dirs
 from txl_tf.config import FORMAT, Config, TrainConfig
 from txl_tf.data.lanes import named_read_errors
 from txl_tf.data.manifest import Corpus
+from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.errors import InputError
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.bad_steps import BadSteps
@@ -43,7 +44,7 @@ class EvaluationAbandonedError(Exception):
 @distribute.named_lost_contact()
 def train(
     config: Config,
-    corpus: Corpus,
+    corpus: Corpus | TaskCorpus,
     model_dir: str,
     strategy: tf.distribute.Strategy,
     make_evaluator: MakeEvaluator | None = None,
@@ -58,7 +59,7 @@ def train(
 
     Args:
         config: a Config, of any family; its model must have the corpus's vocabulary.
-        corpus: a Corpus with a "train" split.
+        corpus: a Corpus with a "train" split, or a TaskCorpus.
         model_dir: where all files are written; local or gs://.
         strategy: from `distribute.make_strategy`.
         make_evaluator: called once with the model; returns evaluate(progress), which is called every eval_steps and at
@@ -88,7 +89,7 @@ class Run:
     def __init__(
         self,
         config: Config,
-        corpus: Corpus,
+        corpus: Corpus | TaskCorpus,
         model_dir: str,
         strategy: tf.distribute.Strategy,
         make_evaluator: MakeEvaluator | None = None,
@@ -99,7 +100,7 @@ class Run:
         own_dir = distribute.own_dir(strategy, model_dir)
         self.was_format = model_dirs.config_format(model_dir)
         model_dirs.write_description(own_dir, config, corpus)
-        task = families.task_of(config)
+        task = families.training_of(config)
         self.settings, self.corpus, self.strategy = config.train, corpus, strategy
         self.data = task.training_data(corpus, config)
 
@@ -126,7 +127,11 @@ class Run:
             self.state, stacked = restored
             self.sums = Sums(*stacked.numpy().tolist())
         elif config.train.warm_start:
-            model_dirs.read_weights(config.train.warm_start, self.model)
+            fresh = model_dirs.read_weights(config.train.warm_start, self.model, task.head)
+            if fresh:
+                print(
+                    f"{len(fresh)} weights of the head are not in {config.train.warm_start}: they are new", flush=True
+                )
         self.step = self.saved = int(optimizer.iterations.numpy())
         if not distribute.is_same(strategy, self.step):
             raise InputError(f"the workers do not find the same checkpoints: all must see --model_dir={model_dir}")
@@ -146,7 +151,8 @@ class Run:
         )
 
         peak = config.train.peak_tflops or peak_tflops(strategy)
-        self.metrics = Metrics(own_dir, corpus.unit, self.step, config, peak and peak * strategy.num_replicas_in_sync)
+        peak = peak and peak * strategy.num_replicas_in_sync
+        self.metrics = Metrics(own_dir, corpus.unit, self.step, config, peak, self.data.step_tokens)
         self.metrics.write_settings(self.model, leave_out=FREE_TO_CHANGE)
         self.norms = make_norms(strategy, self.model, optimizer)
         self.learning_rate = make_schedule(config.train)
@@ -156,7 +162,7 @@ class Run:
         self.evaluate = make_evaluator(self.model) if make_evaluator and config.train.eval_steps else None
         if self.evaluate:
             sampler = make_sampler(self.model) if make_sampler else None
-            view = task.attention(self.model, corpus, config) if task.attention else None
+            view = task.attention(self.model, corpus, config) if task.attention and isinstance(corpus, Corpus) else None
             self.gallery = Gallery(self.metrics.board, strategy, view, config.train, sampler)
 
     def train(self) -> keras.Model:

@@ -38,17 +38,27 @@ class Metrics:
         step: updates already made; lines of later steps, from a run that was killed after its last save, are dropped.
         config: a Config.
         peak_tflops: peak TFLOP/s of all replicas together, for MFU; None: not known.
+        step_tokens: tokens of a step; None: B T.
     """
 
-    def __init__(self, model_dir: str, unit: str, step: int, config: Config, peak_tflops: float | None = None):
+    def __init__(
+        self,
+        model_dir: str,
+        unit: str,
+        step: int,
+        config: Config,
+        peak_tflops: float | None = None,
+        step_tokens: int | None = None,
+    ):
         self.model_dir = model_dir
-        self.unit = unit
+        training = families.training_of(config)
+        # Only the loss of a language model is one of bits or words.
+        self.unit = unit if isinstance(training, families.Task) else None
         self.step = step
         self.config = config
         self.train_steps = config.train.train_steps
-        self.step_tokens = config.data.batch_size * config.data.tgt_len
-        operations = families.task_of(config).operations
-        self.step_flops = operations(config) if operations else None
+        self.step_tokens = step_tokens or config.data.batch_size * config.data.tgt_len
+        self.step_flops = training.operations(config) if training.operations else None
         self.peak_tflops = peak_tflops
         self.log = JsonLog(tf.io.gfile.join(model_dir, "metrics.jsonl"), step)
         self.board = Board(model_dir, step)
@@ -57,8 +67,8 @@ class Metrics:
         """Writes the settings, without those in `leave_out`, and the parameters to TensorBoard, once per run."""
         if self.step:
             return
-        measure, _ = bits_or_perplexity(0.0, self.unit)
-        results = [("valid", f"loss/{measure}"), ("train", f"loss/{measure}"), ("train", "speed/tokens_per_sec")]
+        *_, curve = self._loss_curves(0.0)
+        results = [("valid", curve), ("train", curve), ("train", "speed/tokens_per_sec")]
         self.board.hyperparameters(self.model_dir, setting_values(self.config, leave_out), results)
         self.board.text(0, "config", config_table(self.config))
         self.board.text(0, "parameters", parameter_table(model))
@@ -92,26 +102,40 @@ class Metrics:
             measured["mfu"] = round(flops / (self.peak_tflops * 1e12), 4)
         line = {key: value if math.isfinite(value) else None for key, value in measured.items()}
         self.log.append(line)
-        name, measure = bits_or_perplexity(loss, self.unit)
         left = (self.train_steps - step) * self.step_tokens / tokens_per_sec
         print(
-            f"step {step:>7,}/{self.train_steps:,} | epoch {epoch:.2f} | loss {loss:.4f} | {name} {measure:.4f} | "
+            f"step {step:>7,}/{self.train_steps:,} | epoch {epoch:.2f} | {self._loss_text(loss)} | "
             f"lr {lr:.2e} | grad norm {grad_norm:.3f} | {tokens_per_sec:,.0f} tokens/s"
             + (f" | MFU {100 * measured['mfu']:.1f} %" if "mfu" in measured else "")
             + (f" | {duration(left)} left" if step < self.train_steps else "")
             + (f" | {int(skipped)} steps skipped: loss or gradient not finite" if skipped else ""),
             flush=True,
         )
-        curves: dict[str, float | None] = {"loss/nats_per_token": loss, f"loss/{name}": measure}
+        curves: dict[str, float | None] = {**self._loss_curves(loss)}
         for group, keys in CURVES.items():
             curves |= {f"{group}/{key}": line[key] for key in keys if key in line}
         self.board.scalars("train", step, curves)
 
     def evaluation(self, step: int, split: str, result: dict[str, Any]) -> None:
-        """Reports one evaluation during training; `result` is what `inference.evaluate.evaluate` returns."""
-        name, measure = bits_or_perplexity(result["loss"], self.unit)
-        print(f"step {step:>7,} | {split}: loss {result['loss']:.4f} | {name} {measure:.4f}", flush=True)
-        self.board.scalars(split, step, {"loss/nats_per_token": result["loss"], f"loss/{name}": measure})
+        """Reports one evaluation during training; `result` is what `train`'s `evaluate` returns."""
+        measured = result.get("metrics", {})
+        texts = [self._loss_text(result["loss"]), *(f"{name} {value:.4f}" for name, value in measured.items())]
+        print(f"step {step:>7,} | {split}: {' | '.join(texts)}", flush=True)
+        curves = {f"metrics/{name}": value for name, value in measured.items()}
+        self.board.scalars(split, step, self._loss_curves(result["loss"]) | curves)
+
+    def _loss_text(self, loss: float) -> str:
+        if self.unit is None:
+            return f"loss {loss:.4f}"
+        name, measure = bits_or_perplexity(loss, self.unit)
+        return f"loss {loss:.4f} | {name} {measure:.4f}"
+
+    def _loss_curves(self, loss: float) -> dict[str, float]:
+        """The loss by the names of TensorBoard's curves; the last is the most usual measure."""
+        if self.unit is None:
+            return {"loss/per_example": loss}
+        name, measure = bits_or_perplexity(loss, self.unit)
+        return {"loss/nats_per_token": loss, f"loss/{name}": measure}
 
 
 def config_table(config: Config) -> str:

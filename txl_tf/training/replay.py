@@ -72,7 +72,7 @@ def replay(
     if not 1 <= step <= config.train.train_steps:
         raise InputError(f"--step={step} is not a step of this run: give 1 to {config.train.train_steps}")
     strategy = distribute.make_strategy("one_device")
-    task = families.task_of(config)
+    task = families.training_of(config)
     with strategy.scope():
         keras.utils.set_random_seed(config.train.seed)
         model = families.make_model(config)
@@ -86,7 +86,7 @@ def replay(
     if restored is not None:
         state, sums = restored
     elif config.train.warm_start:
-        model_dirs.read_weights(config.train.warm_start, model)
+        model_dirs.read_weights(config.train.warm_start, model, task.head)
     first = int(optimizer.iterations.numpy())
     data = task.training_data(corpus, config)
     batches = iter(distribute.distribute_batches(strategy, lambda **hosts: data.batches(first, **hosts)))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from txl_tf.config import Config, TrainConfig
-from txl_tf.models.xlnet.config import XLNetConfig, XLNetEvalConfig
+from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.settings import Group, require, setting
 
 
@@ -38,12 +38,44 @@ class ExamplesConfig(Group):
     """The batches of examples."""
 
     batch_size: int = setting(32, "examples per step over all replicas, B", at_least=1)
-    tgt_len: int = setting(128, "tokens per sequence, padding included, T", at_least=1)
+    tgt_len: int = setting(128, "tokens per sequence, padding included, T", at_least=8)
+
+
+@dataclasses.dataclass(frozen=True)
+class ExamplesEvalConfig(Group):
+    """How a model with a head is evaluated and used."""
+
+    owner: ClassVar[str] = "evaluation's "
+
+    batch_size: int = setting(32, "examples that are evaluated at once", at_least=1)
+    jit_compile: bool = setting(True, "compile evaluation with XLA on one CPU or GPU (a TPU always compiles)")
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassificationConfig(Group):
+    """The objective of classification: how much each class counts."""
+
+    balance_classes: bool = setting(
+        False, "weight the examples of a class by (all examples) / (classes * its examples), so that all classes count"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class NoSettings(Group):
     """A group without settings: the objective follows from the head."""
+
+
+def _fine_tuning() -> TrainConfig:
+    """What is common to the official scripts' commands for fine-tuning; and the newest checkpoint alone is kept."""
+    return TrainConfig(
+        learning_rate=2e-5,
+        lr_schedule="linear",
+        min_lr_ratio=0.0,
+        adam_epsilon=1e-6,
+        clip=1.0,
+        steps_per_loop=50,
+        keep_checkpoints=1,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,9 +85,9 @@ class XLNetHeadRunConfig(Config):
     family: ClassVar[str] = "xlnet"
 
     data: ExamplesConfig = dataclasses.field(default_factory=ExamplesConfig)
-    train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
-    eval: XLNetEvalConfig = dataclasses.field(default_factory=XLNetEvalConfig)
-    objective: NoSettings = dataclasses.field(default_factory=NoSettings)
+    train: TrainConfig = dataclasses.field(default_factory=_fine_tuning)
+    eval: ExamplesEvalConfig = dataclasses.field(default_factory=ExamplesEvalConfig)
+    objective: Any = dataclasses.field(default_factory=NoSettings)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +97,7 @@ class XLNetClassificationConfig(XLNetHeadRunConfig):
     task: ClassVar[str] = "classification"
 
     model: XLNetLogitsConfig = dataclasses.field(default_factory=XLNetLogitsConfig)
+    objective: ClassificationConfig = dataclasses.field(default_factory=ClassificationConfig)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +105,7 @@ class _XLNetScoreConfig(XLNetHeadRunConfig):
     """A sequence has one number."""
 
     model: XLNetLogitsConfig = dataclasses.field(default_factory=lambda: XLNetLogitsConfig(n_class=1))
+    objective: NoSettings = dataclasses.field(default_factory=NoSettings)
 
     def __post_init__(self) -> None:
         """Checks that there is only one output."""
@@ -99,3 +133,4 @@ class XLNetAnsweringConfig(XLNetHeadRunConfig):
     task: ClassVar[str] = "answering"
 
     model: XLNetAnswersConfig = dataclasses.field(default_factory=XLNetAnswersConfig)
+    objective: NoSettings = dataclasses.field(default_factory=NoSettings)

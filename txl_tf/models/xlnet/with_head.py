@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from txl_tf.layers.dropout import Seeds, split_seed
 from txl_tf.models.heads import AnswerLogits, AnswerSpan, BestAnswers, SummaryLogits
+from txl_tf.models.stack import Watch
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.models.xlnet.head_config import XLNetAnswersConfig, XLNetLogitsConfig
 from txl_tf.models.xlnet.model import XLNet
@@ -43,10 +44,16 @@ class _XLNetWithHead(keras.Model):
         padding: tf.Tensor | None,
         seed: Seeds,
         training: bool,
+        watch: Watch | None = None,
     ) -> tf.Tensor:
         """The body's last hidden states, [B, T, D]; arguments as for `XLNet.call`."""
-        hidden, _, _ = self.body(tokens, segments=segments, padding=padding, seed=seed, training=training)
+        hidden, _, _ = self.body(tokens, segments=segments, padding=padding, seed=seed, training=training, watch=watch)
         return hidden
+
+    @property
+    def activations(self) -> tuple[str, ...]:
+        """The names that are passed to `watch`, in order."""
+        return self.body.activations
 
     def get_config(self) -> dict[str, Any]:
         """The settings as a dict."""
@@ -92,6 +99,7 @@ class XLNetWithLogits(_XLNetWithHead):
         padding: tf.Tensor | None = None,
         seed: Seeds | tf.Tensor | None = None,
         training: bool = False,
+        watch: Watch | None = None,
     ) -> tf.Tensor:
         """The outputs for sequences, in the dtype of the weights.
 
@@ -100,20 +108,21 @@ class XLNetWithLogits(_XLNetWithHead):
             segments, padding: as for `XLNet.call`, in the shape of tokens.
             seed: as for `XLNet.call`; the lanes are examples.
             training: whether to apply dropout.
+            watch: as for `XLNet.call`.
 
         Returns:
             [B, C], or [B, n, C].
         """
         seeds = Seeds.of(seed)
         if len(tokens.shape) == 2:
-            return self._logits(tokens, segments, padding, seeds, training)
+            return self._logits(tokens, segments, padding, seeds, training, watch)
         n, t_len = tokens.shape[1:]
         tokens = tf.reshape(tokens, [-1, t_len])
         segments = None if segments is None else tf.reshape(segments, [-1, t_len])
         padding = None if padding is None else tf.reshape(padding, [-1, t_len])
         if seeds.lanes is not None and len(seeds.lanes.shape) == 2:
             seeds = Seeds(seeds.shared, tf.reshape(tf.stack(split_seed(seeds.lanes, n), axis=1), [-1, 2]))
-        logits = self._logits(tokens, segments, padding, seeds, training)
+        logits = self._logits(tokens, segments, padding, seeds, training, watch)
         return tf.reshape(logits, [-1, n, self.config.n_class])
 
     def _logits(
@@ -123,9 +132,10 @@ class XLNetWithLogits(_XLNetWithHead):
         padding: tf.Tensor | None,
         seeds: Seeds,
         training: bool,
+        watch: Watch | None,
     ) -> tf.Tensor:
         body_seeds, head_seeds = seeds.split(2)
-        hidden = self.hidden(tokens, segments, padding, body_seeds, training)
+        hidden = self.hidden(tokens, segments, padding, body_seeds, training, watch)
         return self.head(hidden, padding, seed=head_seeds.lanes, training=training)
 
 
@@ -167,16 +177,17 @@ class XLNetWithAnswers(_XLNetWithHead):
         padding: tf.Tensor | None = None,
         seed: Seeds | tf.Tensor | None = None,
         training: bool = False,
+        watch: Watch | None = None,
     ) -> AnswerLogits:
         """All logits, given the true start.
 
         Args:
             tokens: int [B, T].
             allowed, cls_index, start: as for `AnswerSpan.call`.
-            segments, padding, seed, training: as for `XLNet.call`.
+            segments, padding, seed, training, watch: as for `XLNet.call`.
         """
         body_seeds, head_seeds = Seeds.of(seed).split(2)
-        hidden = self.hidden(tokens, segments, padding, body_seeds, training)
+        hidden = self.hidden(tokens, segments, padding, body_seeds, training, watch)
         return self.head(hidden, allowed, cls_index, start, seed=head_seeds.lanes, training=training)
 
     def best(

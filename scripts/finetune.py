@@ -1,0 +1,135 @@
+"""Fine-tunes a pretrained XLNet on a task; started again with the same --model_dir, it continues.
+
+    python scripts/finetune.py --init=runs/xl --task=classification --train=train.tsv --dev=dev.tsv --model_dir=runs/1
+    python scripts/finetune.py --init=runs/large --preset=race --train=RACE/train --dev=RACE/dev --model_dir=runs/race
+    python scripts/finetune.py .. --seeds=1,2,3 --model_dir=runs/three   # runs/three/seed-1 and so on
+
+Classification and regression read tables (.tsv, .csv, .jsonl, also with .gz): a text or a pair of texts, and a label.
+Multiple choice reads RACE's folders, or JSON lines. The vocabulary and the sizes are those of --init, which is a
+model_dir of ours or an imported one. --preset names a published recipe; any flag overrides it. If the number of steps
+is not given, there are 3 epochs, a tenth of them for warmup, with an evaluation on dev after each epoch.
+The best checkpoint on dev by the task's main metric is kept beside the newest. The last line is JSON: the standard
+metrics of that checkpoint on dev, for several seeds their means and standard deviations.
+At SIGTERM or Ctrl-C it finishes the current host loop (--steps_per_loop), saves a checkpoint and exits with status 143
+or 130.
+"""
+
+import dataclasses
+import json
+
+from absl import flags
+from command_line import GROUP_PREFIXES, define_config_flags, define_strategy_flags, given_flags, integers, run
+
+from txl_tf import families
+from txl_tf.errors import InputError
+from txl_tf.settings import field_types
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("init", None, "a model_dir with the pretrained model, ours or imported; local or gs://")
+flags.DEFINE_enum("task", None, sorted(families.tuned_configs()), "what to learn [the preset's]")
+flags.DEFINE_string("train", None, "the examples to learn from")
+flags.DEFINE_string("dev", None, "the examples to evaluate on")
+flags.DEFINE_string("model_dir", None, "directory for config, checkpoints, metrics and TensorBoard events; or gs://")
+flags.DEFINE_enum(
+    "preset",
+    None,
+    list(families.recipes()),
+    "a published recipe, with the result that was published for it: "
+    + "; ".join(f"{name}: {recipe.source}: {recipe.published}" for name, recipe in families.recipes().items()),
+)
+flags.DEFINE_list("seeds", ["1"], "seeds of initial heads, dropout and orders: a run for each")
+flags.DEFINE_string("text_column", "text", "the table's column of the text, or of the first text of a pair")
+flags.DEFINE_string("text_b_column", "text_b", "its column of the second text; without it texts are no pairs")
+flags.DEFINE_string("label_column", "label", "its column of the label: a class, or a number for regression")
+flags.DEFINE_string("examples_dir", None, "where encoded examples are kept if there are many [model_dir/examples]")
+flags.mark_flags_as_required(["init", "train", "dev", "model_dir"])
+define_strategy_flags()
+
+FIXED = {
+    "model": {
+        *("vocab_size", "n_layer", "d_model", "n_head", "d_head", "d_inner", "untie_r", "activation"),
+        *("layer_norm_epsilon", "init_std", "n_class"),
+    },
+    "train": {"warm_start", "seed"},
+}
+"""Settings that follow from other flags, by group: --init, the labels and --seeds."""
+
+
+def own_names(config_class):
+    """The settings of a task that are flags: {group: [name, ..]}."""
+    return {
+        group: [name for name in field_types(kind) if name not in FIXED.get(group, ())]
+        for group, kind in config_class.groups().items()
+    }
+
+
+COUNTS = ("train_steps", "warmup_steps", "eval_steps", "save_steps", "log_steps")
+"""Numbers of steps; if they are not given they follow from the number of examples."""
+
+for tuned in families.tuned_configs().values():
+    defaults = tuned.from_groups({}, "defaults")
+    for group_name, own in own_names(tuned).items():
+        prefix, kind = GROUP_PREFIXES.get(group_name, ""), tuned.groups()[group_name]
+        define_config_flags(kind, prefix, only=[n for n in own if n in COUNTS], default="by the number of examples")
+        if group_name == "model":
+            define_config_flags(kind, prefix, only=own, default="the pretrained model's, or the preset's")
+        else:
+            define_config_flags(kind, prefix, only=own, default=getattr(defaults, group_name))
+
+
+def main(argv):
+    del argv
+    recipe = families.recipes()[FLAGS.preset] if FLAGS.preset else None
+    task = FLAGS.task or (recipe and recipe.task)
+    if task is None:
+        raise InputError("give --task, or a --preset")
+    if recipe and recipe.task != task:
+        raise InputError(f"--preset={FLAGS.preset} is for {recipe.task}, not for --task={task}: give one of them")
+    settings = given_settings(task, recipe.settings if recipe else {})
+
+    from txl_tf.data.tasks.tables import Columns  # after the flags are parsed: TensorFlow takes seconds to load
+    from txl_tf.distribute import make_strategy
+    from txl_tf.finetuner import Finetuner
+    from txl_tf.training.interruption import TrainingStoppedError
+
+    columns = Columns(**{field.name: FLAGS[field.name].value for field in dataclasses.fields(Columns)})
+    tuner = Finetuner(
+        FLAGS.init,
+        task,
+        FLAGS.train,
+        FLAGS.dev,
+        settings=settings,
+        columns=columns,
+        examples_dir=FLAGS.examples_dir or f"{FLAGS.model_dir}/examples",
+        strategy=make_strategy(FLAGS.strategy, FLAGS.tpu),
+    )
+    try:
+        print(json.dumps(tuner.run(FLAGS.model_dir, integers("seeds")), ensure_ascii=False))
+    except TrainingStoppedError as stopped:
+        print(stopped)
+        return stopped.exit_status
+
+
+def given_settings(task, settings):
+    """Settings of a task, {group: {field: value}}, with every flag that was given.
+
+    InputError if one was given that is a setting of other tasks alone.
+    """
+    tasks = families.tuned_configs()
+    if task not in tasks:
+        raise InputError(f"there is no fine-tuning for {task} yet: choose from {', '.join(tasks)}")
+    own = own_names(tasks[task])
+    for other in tasks.values():
+        for group, names in own_names(other).items():
+            for name in given_flags(other.groups()[group], GROUP_PREFIXES.get(group, ""), names):
+                if name not in own[group]:
+                    raise InputError(f"--{GROUP_PREFIXES.get(group, '')}{name} is no setting of {task}: leave it away")
+    return {
+        group: settings.get(group, {})
+        | given_flags(tasks[task].groups()[group], GROUP_PREFIXES.get(group, ""), own[group])
+        for group in own
+    }
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,288 @@
+"""Examples of tasks: tables, RACE, the official layout, shards, batches."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+import random_xlnet
+import tensorflow as tf
+
+from txl_tf.data.tasks import examples, race
+from txl_tf.data.tasks.batches import EvaluationExamples, TrainingExamples, bucket_lengths
+from txl_tf.data.tasks.layout import cut_longer, lay_out, pad_left
+from txl_tf.data.tasks.tables import (
+    Columns,
+    Row,
+    class_numbers,
+    class_weights,
+    imbalance,
+    label_names,
+    read_table,
+    scores,
+    table_examples,
+)
+from txl_tf.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def vocabulary():
+    return random_xlnet.with_prefix()
+
+
+def official_pair(first, second, most):
+    """The official code's truncation, pop by pop."""
+    first, second = list(first), list(second)
+    while len(first) + len(second) > most:
+        (first if len(first) > len(second) else second).pop()
+    return first, second
+
+
+def test_the_official_layout(vocabulary):
+    """A SEP [B SEP] CLS on the right, padding on the left with token 0 and segment 4."""
+    sep, cls = vocabulary.special_token("sep"), vocabulary.special_token("cls")
+    texts, second = ["the the", "the the the the River"], ["River", ""]
+    t_len = 9
+    rows = pad_left(*lay_out(vocabulary, tf.constant(texts), tf.constant(second), t_len), t_len)
+    a, b = vocabulary.encode(texts[0]).tolist(), vocabulary.encode(second[0]).tolist()
+    if len(a) + len(b) > t_len - 3:
+        a, b = official_pair(a, b, t_len - 3)
+    pair = [*a, sep, *b, sep, cls]
+    fill = t_len - len(pair)
+    assert rows.tokens[0].numpy().tolist() == [0] * fill + pair
+    assert rows.segments[0].numpy().tolist() == [4] * fill + [0] * (len(a) + 1) + [1] * (len(b) + 1) + [2]
+    assert rows.padding[0].numpy().tolist() == [True] * fill + [False] * len(pair)
+    single = vocabulary.encode(texts[1]).tolist()[: t_len - 2]
+    assert rows.tokens[1].numpy().tolist()[-len(single) - 2 :] == [*single, sep, cls]
+    assert rows.segments[1].numpy().tolist()[-len(single) - 2 :] == [0] * (len(single) + 1) + [2]
+
+
+def test_the_longer_text_is_cut_and_the_second_of_equals(rng):
+    t_len = 12
+    lengths = np.stack([rng.integers(1, 16, 200), rng.integers(0, 16, 200)], axis=1)
+    pairs = [[rng.integers(5, 99, n).tolist() for n in pair] for pair in lengths]
+    first, second = (tf.ragged.constant([pair[i] for pair in pairs], tf.int32, ragged_rank=1) for i in (0, 1))
+    found = [side.to_list() for side in cut_longer(first, second, t_len)]
+    for pair, a, b in zip(pairs, *found, strict=True):
+        assert (a, b) == (official_pair(*pair, t_len - 3) if pair[1] else (pair[0][: t_len - 2], []))
+
+
+def write(path, text):
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return str(path)
+
+
+def test_the_three_forms_of_a_table_are_one(tmp_path):
+    rows = [("a, b", "x", "yes"), ('say "hi"', "", "no")]
+    columns = Columns(text_column="sentence", text_b_column="other")
+    tsv = write(tmp_path / "t.tsv.gz", 'label\tsentence\tother\r\nyes\ta, b\tx\r\nno\tsay "hi"\t\r\n')
+    csv = write(tmp_path / "t.csv", 'sentence,other,label\n"a, b",x,yes\n"say ""hi""",,no\n')
+    lines = [dict(zip(("sentence", "other", "label"), row, strict=True)) for row in rows]
+    jsonl = write(tmp_path / "t.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    for path, places in ((tsv, (2, 3)), (csv, (2, 3)), (jsonl, (1, 2))):
+        wanted = [Row(*row, f"{path}, line {place}") for row, place in zip(rows, places, strict=True)]
+        assert read_table(path, columns) == wanted
+    unlabelled = write(tmp_path / "u.tsv", "text\nonly this\n")
+    assert read_table(unlabelled, Columns(), labelled=False) == [Row("only this", "", "", f"{unlabelled}, line 2")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.txt", "x", "name ends in .tsv, .csv or .jsonl"),
+        ("a.tsv", "text\tlabel\nfine\t1\n\nno label\n", "a.tsv, line 4 has 1 columns, but line 1 has 2"),
+        ("a.tsv", "text\tlabel\nfine\t1\n \t1\n", "a.tsv, line 3 has no text in column 'text'"),
+        ("a.tsv", "text\tlabel\nfine\t \n", "a.tsv, line 2 has no label in column 'label'"),
+        ("a.tsv", "sentence\tlabel\nfine\t1\n", "a.tsv, line 2 has no column 'text' but 'sentence', 'label'"),
+        ("a.tsv", "text\ttext\nfine\t1\n", "a.tsv, line 1 names the column 'text' twice"),
+        ("a.tsv", "text\tlabel\n", "a.tsv has no rows"),
+        ("a.csv", 'text,label\n"a\nb",1\n"c" d,1\n', "a.csv, line 4 is not CSV"),
+        ("a.jsonl", '{"text": "a", "label": 1}\n{"text"', "a.jsonl, line 2 is not JSON"),
+        ("a.jsonl", "[1]\n", "a.jsonl, line 1 is not a JSON object"),
+        (
+            "a.jsonl",
+            '{"text": ["a"], "label": 1}\n',
+            r"a.jsonl, line 1: 'text' must be a text or a number, not \[\"a\"\]",
+        ),
+        ("a.tsv.gz", None, "a.tsv.gz cannot be unpacked"),
+        ("a.tsv", b"text\tlabel\n\xff\t1\n", "a.tsv, line 2 is not UTF-8"),
+    ],
+)
+def test_a_malformed_row_names_file_and_line(tmp_path, name, text, message):
+    path = tmp_path / name
+    path.write_bytes(b"no gzip" if text is None else text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(InputError, match=message):
+        read_table(str(path), Columns())
+
+
+def row(label, where="f, line 1"):
+    return Row("text", "", label, where)
+
+
+def test_labels():
+    assert label_names([row("10"), row("9"), row("10")]) == ("9", "10")
+    assert label_names([row("b"), row("10"), row("a")]) == ("10", "a", "b")
+    rows = [row("a"), row("b"), row("a"), row("a")]
+    numbers = class_numbers(rows, ("a", "b", "c"))
+    assert numbers.tolist() == [0, 1, 0, 0]
+    with pytest.raises(InputError, match=r"f, line 7 has the label 'd', which the model does not know: it has a, b, c"):
+        class_numbers([row("d", "f, line 7")], ("a", "b", "c"))
+    assert imbalance(("a", "b"), numbers) == "2 classes: a 75.0%, b 25.0%; the largest is 3.0 times the smallest"
+    np.testing.assert_allclose(class_weights(numbers, 3), [2 / 3, 2, 2 / 3, 2 / 3])
+    assert scores([row("-1.5"), row("3")]).tolist() == [-1.5, 3]
+    for label in ("much", "nan", "inf"):
+        with pytest.raises(InputError, match=r"f, line 1 has the label .*, which is not a finite number"):
+            scores([row(label)])
+
+
+ARTICLE = "the the the River the River River the the the the River the River"
+
+
+def test_race_folders_and_lines_are_one(tmp_path):
+    files = {
+        "10.txt": ("What _ it ?", ["is", "was"], "B"),
+        "9.txt": ("Who", ["one", "the River"], "A"),
+    }
+    (tmp_path / "middle").mkdir()
+    lines = []
+    for name in ("9.txt", "10.txt"):
+        question, options, answer = files[name]
+        value = {"article": ARTICLE, "questions": [question], "options": [options], "answers": [answer], "id": name}
+        (tmp_path / "middle" / name).write_text(json.dumps(value))
+        lines.append({"article": ARTICLE, "question": question, "options": options, "answer": "AB".index(answer)})
+    file = tmp_path / "race.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = race.read_race(str(tmp_path))
+    assert [question.answer for question in found] == [0, 1]
+    assert found[0].with_options() == ["Who one", "Who the River"]
+    assert found[1].with_options() == ["What is it ?", "What was it ?"]
+    assert found[1].where == f"{tmp_path}/middle/10.txt, question 1"
+    for one, other in zip(found, race.read_race(str(file)), strict=True):
+        assert vars(one) | {"where": ""} == vars(other) | {"where": ""}
+
+
+@pytest.mark.parametrize("t_len", [12, 60])
+def test_options_do_not_see_each_other(vocabulary, t_len, monkeypatch):
+    """Article SEP question and option SEP CLS; the last of these are kept, then the first of the article."""
+    monkeypatch.setattr(race, "MAX_QA", 5)
+    question = race.Question(ARTICLE, "the _ River", ("one", "the the the the the the the"), 1, "")
+    found = race.question_examples([question], vocabulary, t_len, {})
+    sep, cls = vocabulary.special_token("sep"), vocabulary.special_token("cls")
+    for i, text in enumerate(question.with_options()):
+        texts = vocabulary.encode(text).tolist()[-5:]
+        article = vocabulary.encode(ARTICLE).tolist()[: t_len - 3 - len(texts)]
+        wanted = [*article, sep, *texts, sep, cls]
+        assert found.features["tokens"][0, i].tolist() == [0] * (t_len - len(wanted)) + wanted
+        segments = [4] * (t_len - len(wanted)) + [0] * (len(article) + 1) + [1] * (len(texts) + 1) + [2]
+        assert found.features["segments"][0, i].tolist() == segments
+    assert found.features["label"].tolist() == [1] and found.lengths().tolist() == [min(t_len, len(wanted))]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"answer": "C"}, "line 2: answer 'C' is not the letter or the number"),
+        ({"answer": 2}, "line 2: answer 2 is not"),
+        ({"answer": None}, "line 2: answer None is not"),
+        ({"options": ["a"]}, "line 2 has no list of two or more texts as 'options'"),
+        ({"options": ["a", "b", "c"]}, "line 2 has 3 options, but .* line 1 has 2"),
+        ({"article": None}, "line 2 has no text 'article'"),
+    ],
+)
+def test_malformed_questions(tmp_path, changes, message):
+    good = {"article": "x", "question": "y", "options": ["a", "b"], "answer": 0}
+    file = tmp_path / "race.jsonl"
+    file.write_text(json.dumps(good) + "\n" + json.dumps(good | changes) + "\n")
+    with pytest.raises(InputError, match=message):
+        race.read_race(str(file))
+    if "answer" in changes and changes["answer"] is None:
+        assert race.read_race(str(file), answered=False)[1].answer == -1
+
+
+def test_shards_hold_the_examples(vocabulary, tmp_path, monkeypatch):
+    """Many examples are encoded once; a change of the texts encodes them again; damage is found."""
+    monkeypatch.setattr(examples, "SMALL", 2)
+    monkeypatch.setattr("txl_tf.data.tasks.tables.CHUNK", 2)
+    monkeypatch.setattr(examples.write_examples, "__defaults__", (3,))
+    rows = [Row("the " * n, "", "", "") for n in range(1, 8)]
+    label = np.arange(7, dtype=np.int32)
+
+    def make(rows, directory):
+        return table_examples(rows, vocabulary, 16, label, {}, directory, labels=("a", "b"))
+
+    memory, shards = make(rows, None), make(rows, str(tmp_path))
+    assert sorted(path.name for path in tmp_path.glob("*.tfrecord")) == [f"examples-0000{i}.tfrecord" for i in range(3)]
+    assert shards.labels == memory.labels == ("a", "b") and shards.fingerprint() == memory.fingerprint()
+    assert sum(1 for _ in tf.data.TFRecordDataset(str(tmp_path / "examples-00001.tfrecord"))) == 3
+    for name, array in memory.features.items():
+        np.testing.assert_array_equal(shards.features[name], array)
+        assert shards.features[name].dtype == array.dtype
+
+    encoded = []
+    monkeypatch.setattr(type(vocabulary), "encode_tensor", lambda *_: encoded.append(1))
+    assert make(rows, str(tmp_path)).fingerprint() == memory.fingerprint() and not encoded
+    monkeypatch.undo()
+    monkeypatch.setattr(examples, "SMALL", 2)
+    assert make(rows[::-1], str(tmp_path)).fingerprint() != memory.fingerprint()
+    shard = tmp_path / "examples-00000.tfrecord"
+    data = bytearray(shard.read_bytes())
+    data[30] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(InputError, match=r"examples-00000\.tfrecord is damaged .* remove"):
+        make(rows[::-1], str(tmp_path))
+
+
+def test_meta_is_kept_beside(tmp_path):
+    chunk = {"padding": np.zeros([2, 4], bool)}
+    examples.write_examples([(chunk, [{"id": 1}, "b"])], {"a": 1}, str(tmp_path), padded="right", timed=("padding",))
+    found = examples.read_examples(str(tmp_path))
+    assert (found.meta, found.origin, found.padded, found.timed) == ([{"id": 1}, "b"], {"a": 1}, "right", ("padding",))
+
+
+def numbered_set(lengths, t_len=8, padded="left"):
+    """Examples whose label is their number, with so many tokens each."""
+    place = np.arange(t_len)
+    padding = np.array([place < t_len - n if padded == "left" else place >= n for n in lengths])
+    tokens = np.where(padding, 0, np.arange(1, len(lengths) + 1)[:, None]).astype(np.uint8)
+    label = np.arange(len(lengths), dtype=np.int32)
+    return examples.ExampleSet(
+        {"tokens": tokens, "segments": tokens, "padding": padding, "label": label}, {}, padded=padded
+    )
+
+
+def taken(dataset, steps):
+    """Labels of the real examples of each batch."""
+    return [batch["label"][batch["weight"] > 0].tolist() for batch in dataset.take(steps).as_numpy_iterator()]
+
+
+def test_an_epoch_has_every_example_once_from_any_step_and_for_any_replicas():
+    data = TrainingExamples(numbered_set([3] * 7), 4, (1, 3))
+    assert (data.epoch_steps, data.step_tokens, data.unused) == (2, 32, 0)
+    batches = taken(data.batches(0), 6)
+    epochs = [batches[i] + batches[i + 1] for i in (0, 2, 4)]
+    assert all(sorted(epoch) == list(range(7)) for epoch in epochs) and len({tuple(epoch) for epoch in epochs}) == 3
+    assert taken(data.batches(3), 3) == batches[3:]
+    halves = taken(data.batches(3, replicas_per_host=2), 6)
+    assert [halves[i] + halves[i + 1] for i in (0, 2, 4)] == batches[3:]
+    hosts = [taken(data.batches(3, host=host, num_hosts=2), 3) for host in (0, 1)]
+    assert [a + b for a, b in zip(*hosts, strict=True)] == batches[3:]
+    assert taken(TrainingExamples(numbered_set([3] * 7), 4, (2, 3)).batches(0), 2) != batches[:2]
+    weighted = TrainingExamples(numbered_set([3] * 7), 7, (1, 3), np.arange(7) / 2)
+    (batch,) = weighted.batches(0).take(1)
+    np.testing.assert_array_equal(batch["weight"], batch["label"] / 2)
+
+
+@pytest.mark.parametrize("padded", ["left", "right"])
+def test_evaluation_reads_every_example_once_and_cuts_only_padding(padded):
+    lengths = [3, 8, 1, 2, 5, 5, 1]
+    data = EvaluationExamples(numbered_set(lengths, padded=padded), 2, (2, 4, 8))
+    seen = {}
+    for length in data.groups:
+        for batch in data.batches(length).as_numpy_iterator():
+            for label, tokens, weight in zip(batch["label"], batch["tokens"], batch["weight"], strict=True):
+                if weight:
+                    assert label not in seen
+                    seen[label] = length
+                    assert tokens.tolist().count(label + 1) == lengths[label] <= len(tokens) == length
+    assert seen == {2: 2, 6: 2, 0: 4, 3: 4, 4: 8, 5: 8, 1: 8}
+    assert bucket_lengths(512) == (64, 128, 192, 256, 384, 512) and bucket_lengths(10)[-1] == 10

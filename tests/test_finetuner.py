@@ -1,0 +1,288 @@
+"""Fine-tuning in the ordinary loop: replicas, resuming, averages, warm starts, evaluation, several seeds."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import random_xlnet
+from small_run import KilledError, change, lines
+
+from txl_tf import families
+from txl_tf import model_dir as model_dirs
+from txl_tf.config import TrainConfig
+from txl_tf.data.tasks.batches import TrainingExamples
+from txl_tf.errors import InputError
+from txl_tf.finetuner import Finetuner
+from txl_tf.inference.task_evaluate import TaskEvaluator
+from txl_tf.models.xlnet.head_config import XLNetClassificationConfig
+from txl_tf.training.loop import train
+from txl_tf.training.weight_rules import weight_rules
+
+WORDS = ("the", "River", "one", "dash", "so", "a")
+TRAIN = {
+    "train_steps": 6,
+    "warmup_steps": 1,
+    "learning_rate": 1e-2,
+    "steps_per_loop": 5,
+    "log_steps": 1,
+    "save_steps": 2,
+    "eval_steps": 3,
+    "jit_compile": False,
+}
+SETTINGS = {
+    "data": {"batch_size": 4, "tgt_len": 16},
+    "train": TRAIN,
+    "eval": {"batch_size": 10, "jit_compile": False},
+    "model": {"dropout": 0.1, "dropatt": 0.1, "summary_dropout": 0.1},
+}
+
+
+@pytest.fixture(scope="module")
+def init(tmp_path_factory):
+    """A model_dir with a small XLNet in float64."""
+    folder = tmp_path_factory.mktemp("init")
+    random_xlnet.write_model_dir(folder, random_xlnet.with_prefix(), dtype="float64", n_layer=1)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """A table for each of classification, regression and multiple choice: 10 examples, so that epochs end in a short
+    batch. The first word decides."""
+    folder, draw = tmp_path_factory.mktemp("tables"), np.random.default_rng(0)
+    texts = [" ".join(draw.choice(WORDS[2:], draw.integers(1, 9))) for _ in range(10)]
+    rows = [(f"{WORDS[i % 2]} {text}", text, i % 2) for i, text in enumerate(texts)]
+    (folder / "classes.tsv").write_text("text\tlabel\n" + "".join(f"{a}\t{('no', 'yes')[y]}\n" for a, _, y in rows))
+    (folder / "scores.tsv").write_text("text\ttext_b\tlabel\n" + "".join(f"{a}\t{b}\t{y + 0.5}\n" for a, b, y in rows))
+    options = [{"article": a, "question": "which _", "options": list(WORDS[:3]), "answer": y} for a, _, y in rows]
+    (folder / "choices.jsonl").write_text("".join(json.dumps(option) + "\n" for option in options))
+    return folder
+
+
+FILES = {"classification": "classes.tsv", "regression": "scores.tsv", "multiple_choice": "choices.jsonl"}
+
+
+def make_tuner(task, init, tables, strategy, **settings):
+    file = str(tables / FILES[task])
+    merged = {group: SETTINGS.get(group, {}) | settings.get(group, {}) for group in SETTINGS | settings}
+    return Finetuner(init, task, file, file, settings=merged, strategy=strategy)
+
+
+@pytest.fixture(scope="module")
+def tuner(init, tables):
+    import replicas
+
+    return make_tuner("classification", init, tables, replicas.one_device())
+
+
+def evaluator(config, corpus, strategy):
+    return lambda model: TaskEvaluator(config, model, corpus.dev, strategy)
+
+
+@pytest.fixture(scope="module")
+def whole(tuner, tmp_path_factory):
+    """(folder, result) of a run of all steps with the Finetuner."""
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, tuner.run(str(folder))
+
+
+def weights(model):
+    return model.get_weights()
+
+
+def assert_same(model, other, **tolerance):
+    for mine, theirs in zip(weights(model), weights(other), strict=True):
+        np.testing.assert_allclose(mine, theirs, **tolerance) if tolerance else np.testing.assert_array_equal(
+            mine, theirs
+        )
+
+
+def test_resumed_equals_uninterrupted(tuner, whole, tmp_path, one_device):
+    """Bit for bit: orders, dropout, moments and the averages, across an epoch's end; then nothing is left to do."""
+    config, corpus = tuner.config, tuner.corpus
+
+    def killed(progress):
+        raise KilledError
+
+    with pytest.raises(KilledError):  # at step 3; the last save was at 2
+        train(config, corpus, str(tmp_path), one_device, lambda model: killed)
+    assert [line["step"] for line in lines(tmp_path)] == [1, 2, 3]
+    resumed = train(config, corpus, str(tmp_path), one_device, evaluator(config, corpus, one_device))
+    assert lines(tmp_path) == lines(whole[0]) and lines(tmp_path)[-1]["epoch"] == 2
+    assert lines(tmp_path, "evaluations.jsonl") == lines(whole[0], "evaluations.jsonl")
+    assert_same(resumed, model_dirs.load_trained(str(whole[0])).model)
+    assert tuner.run(str(whole[0])) == whole[1]
+
+
+def test_two_replicas_are_one_and_so_are_groups_of_lanes(init, tables, tmp_path, one_device, two_replicas):
+    """Dropout on; the last batch of each epoch has two examples of four, which fall on one replica."""
+    tuner = make_tuner("regression", init, tables, one_device)
+    result = tuner.run(str(tmp_path / "one"))
+    assert {"loss", "pearson", "spearman", "collapsed"} <= set(result)
+    config = change(tuner.config, train={"eval_steps": 0})
+    one = model_dirs.load_trained(str(tmp_path / "one")).model
+    grouped = change(config, train={"accumulate_steps": 2})
+    for name, settings, strategy in (("two", config, two_replicas), ("grouped", grouped, one_device)):
+        other = train(settings, tuner.corpus, str(tmp_path / name), strategy)
+        assert_same(one, other, rtol=0, atol=1e-9)
+        for mine, theirs in zip(lines(tmp_path / "one"), lines(tmp_path / name), strict=True):
+            assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-9)
+    with two_replicas.scope():
+        mirrored = model_dirs.load_trained(str(tmp_path / "one")).model
+    found = TaskEvaluator(change(config, eval={"batch_size": 4}), mirrored, tuner.corpus.dev, two_replicas)()
+    last = lines(tmp_path / "one", "evaluations.jsonl")[-1]
+    assert found["loss"] == pytest.approx(last["loss"]) and found["metrics"] == pytest.approx(last["metrics"])
+
+
+def test_what_is_learned_is_in_the_model_dir(tuner, whole, init):
+    folder, result = whole
+    assert {"task", "split", "examples", "seed", "step", "loss", "accuracy", "macro_f1", "matthews"} <= set(result)
+    trained = model_dirs.load_trained(str(folder))
+    assert trained.labels == tuner.corpus.labels == ("no", "yes") and trained.config == tuner.config
+    assert trained.config.model.n_class == 2 and trained.config.model.n_layer == 1
+    assert trained.vocabulary.encode("the").tolist() == random_xlnet.with_prefix().encode("the").tolist()
+    (line,) = [line for line in lines(folder, "evaluations.jsonl") if line["step"] == result["step"]]
+    assert line["error"] == min(line["error"] for line in lines(folder, "evaluations.jsonl"))
+    assert line["metrics"]["accuracy"] == result["accuracy"] == 1 - line["error"]
+    best = model_dirs.load_trained(str(folder), checkpoint="best")
+    assert best.step == result["step"]
+
+
+def test_it_learns(tuner, tmp_path, one_device):
+    train_settings = {"train_steps": 80, "log_steps": 40, "eval_steps": 0, "save_steps": 80}
+    config = change(tuner.config, train=train_settings, model={"dropout": 0.0, "dropatt": 0.0, "summary_dropout": 0.0})
+    train(config, tuner.corpus, str(tmp_path), one_device)
+    first, last = (line["loss"] for line in lines(tmp_path))
+    assert last < 0.1 < first
+
+
+@pytest.fixture(scope="module")
+def padded_set(tuner):
+    return tuner.corpus.dev
+
+
+@pytest.mark.parametrize("summary_type", ["last", "attn", "mean", "first"])
+def test_sorted_and_cut_evaluation_is_the_padded_one(summary_type, padded_set, one_device):
+    """Batches sorted by length and cut give each example what one batch of T tokens gives it."""
+    config = XLNetClassificationConfig().replace(
+        model=dataclasses.asdict(random_xlnet.CONFIG) | {"vocab_size": 300, "dtype": "float64"},
+        data=SETTINGS["data"],
+        eval={"batch_size": 4, "jit_compile": False},
+    )
+    config = change(config, model={"summary_type": summary_type, "n_class": 2})
+    model = families.make_model(config)
+    for variable in model.trainable_variables:
+        variable.assign(np.random.default_rng(1).normal(size=variable.shape) * 0.3)
+    found = TaskEvaluator(config, model, padded_set, one_device).outputs()
+    features = {name: array.astype(np.int32) for name, array in padded_set.features.items()}
+    (batch,) = TrainingExamples(padded_set, 10, (0, 0)).batches(0).take(1)
+    wanted = families.fine_tuning_of(config).objective(model, config).outputs(batch)
+    texts = {tuple(row): i for i, row in enumerate(features["tokens"])}
+    order = [texts[tuple(row)] for row in batch["tokens"].numpy()]
+    for name in ("log_probs", "loss"):
+        np.testing.assert_allclose(found[name][order], wanted[name], atol=1e-12)
+    assert np.ptp(found["log_probs"][:, 0]) > 1e-3
+    lengths = families.fine_tuning_of(config).lengths(config)
+    assert lengths == ((16,) if summary_type in ("mean", "first") else (2, 4, 6, 8, 12, 16))
+
+
+def test_averages_are_evaluated_and_kept(init, tables, tmp_path, one_device):
+    tuner = make_tuner("multiple_choice", init, tables, one_device, train={"ema_decay": 0.5, "eval_steps": 6})
+    result = tuner.run(str(tmp_path))
+    assert {"loss", "accuracy", "collapsed"} <= set(result)
+    losses = []
+    for kind in ("average", "last"):
+        model = model_dirs.load_trained(str(tmp_path), kind).model
+        losses.append(TaskEvaluator(tuner.config, model, tuner.corpus.dev, one_device)()["loss"])
+    assert model_dirs.load_trained(str(tmp_path)).weights == "average"
+    assert losses[0] == pytest.approx(result["loss"], rel=1e-12) and abs(losses[1] - losses[0]) > 1e-6
+
+
+def by_path(model):
+    return {variable.path: variable.numpy() for variable in model.variables}
+
+
+def test_a_warm_start_takes_the_head_where_it_fits(tuner, whole, init, tables, one_device):
+    """From a fine-tuned model_dir all weights are taken over; from a pretrained one those of the body alone."""
+    head = families.fine_tuning_of(tuner.config).head
+    model = families.make_model(tuner.config)
+    before, pretrained = by_path(model), by_path(model_dirs.load_trained(init).model)
+    fresh = model_dirs.read_weights(init, model, head)
+    assert len(fresh) == 4 and all(name.startswith(head) for name in fresh)
+    for name, weight in by_path(model).items():
+        np.testing.assert_array_equal(weight, before[name] if name in fresh else pretrained[name])
+    assert model_dirs.read_weights(str(whole[0]), model, head) == []
+    trained = by_path(model_dirs.load_trained(str(whole[0])).model)
+    for name, weight in by_path(model).items():
+        np.testing.assert_array_equal(weight, trained[name])
+    # The run began with the pretrained weights: tokens that do not occur still have them.
+    absent = np.setdiff1d(np.arange(256), tuner.corpus.train.features["tokens"])
+    table = "xlnet/embedding/table_0"
+    np.testing.assert_array_equal(trained[table][absent], pretrained[table][absent])
+    assert make_tuner("classification", str(whole[0]), tables, one_device).corpus.labels == ("no", "yes")
+    other = families.make_model(change(tuner.config, model={"n_class": 3}))
+    assert sorted(model_dirs.read_weights(str(whole[0]), other, head)) == [f"{head}logits/bias", f"{head}logits/kernel"]
+
+
+@pytest.mark.parametrize("of", ["rate", "gradient"])
+def test_layer_decay(of, tuner):
+    """In both meanings: 1 for the head, 0.5 for the layer below the top; the embedding's only in the paper's."""
+    config = change(tuner.config, model={"n_layer": 2})
+    paths = [variable.path for variable in families.make_model(config).trainable_variables]
+    rules = dict(zip(paths, weight_rules(TrainConfig(layer_decay=0.5, layer_decay_of=of), paths), strict=True))
+    for path, factor in (
+        ("xlnet_with_logits/head/summary/projection/kernel", 1),
+        ("xlnet/layer_1/feed_forward/inner/kernel", 1),
+        ("xlnet/layer_0/feed_forward/inner/kernel", 0.5),
+        ("xlnet/embedding/table_0", 0.25 if of == "rate" else 1),
+    ):
+        assert getattr(rules[path], of) == factor, path
+
+
+def test_several_seeds_have_mean_and_spread(init, tables, tmp_path, one_device, capsys):
+    tuner = make_tuner("classification", init, tables, one_device, train={"train_steps": 2})
+    result = tuner.run(str(tmp_path), seeds=(1, 2))
+    runs = result["runs"]
+    assert [run["seed"] for run in runs] == [1, 2] and (tmp_path / "seed-2" / "labels.json").exists()
+    losses = [run["loss"] for run in runs]
+    assert result["loss"] == pytest.approx(np.mean(losses)) and result["loss_std"] == pytest.approx(
+        np.std(losses, ddof=1)
+    )
+    assert result["loss_std"] > 0
+    printed = capsys.readouterr().out
+    assert "train: 2 classes: no 50.0%, yes 50.0%; the largest is 1.0 times the smallest" in printed
+    collapsed = [run["collapsed"] for run in runs]
+    assert printed.count("this run has collapsed") == sum(one is not None for one in collapsed)
+    with pytest.raises(InputError, match="names a seed twice"):
+        tuner.run(str(tmp_path), seeds=(1, 1))
+
+
+def test_balanced_classes(tuner, one_device, tables, init, tmp_path):
+    file = tables / "few.tsv"
+    file.write_text("text\tlabel\n" + "the a\tyes\n" * 3 + "River\tno\n")
+    settings = SETTINGS | {"objective": {"balance_classes": True}}
+    balanced = Finetuner(init, "classification", str(file), str(file), settings=settings, strategy=one_device)
+    data = families.training_of(balanced.config).training_data(balanced.corpus, balanced.config)
+    (batch,) = data.batches(0).take(1)
+    np.testing.assert_allclose(batch["weight"], np.where(batch["label"] == 0, 2, 2 / 3))
+
+
+def test_what_cannot_be_fine_tuned_is_one_line(init, tables, tmp_path, whole, one_device):
+    def make(task="classification", where=init, **settings):
+        return make_tuner(task, str(where), tables, one_device, **settings)
+
+    with pytest.raises(InputError, match=r"--init=.* has no config\.json: give the directory of a pretrained model"):
+        make(where=tmp_path)
+    with pytest.raises(InputError, match="--task=naming is unknown: choose from classification"):
+        Finetuner(init, "naming", "a", "b", strategy=one_device)
+    with pytest.raises(InputError, match="batch_size=0 must be at least 1"):
+        make(data={"batch_size": 0})
+    one = tables / "one.tsv"
+    one.write_text("text\tlabel\nthe\tyes\n")
+    with pytest.raises(InputError, match="has only the label 'yes': there is nothing to tell apart"):
+        Finetuner(init, "classification", str(one), str(one), strategy=one_device)
+    with pytest.raises(InputError, match=r"line 2 has the label '0\.5', which the model does not know: it has no, yes"):
+        Finetuner(init, "classification", str(tables / "classes.tsv"), str(tables / "scores.tsv"), strategy=one_device)
+    with pytest.raises(InputError, match="holds a run with other settings: batch_size=2"):
+        make(data={"batch_size": 2}).run(str(whole[0]))

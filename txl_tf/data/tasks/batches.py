@@ -1,0 +1,152 @@
+"""Batches of an ExampleSet for training and for evaluation, in tf.data ops only.
+
+A batch is a dict of the features, [b, ..] each, and "weight", float32 [b]: how much an example counts, 0 where a batch
+is filled up to its size. Integers are int32, booleans stay, other numbers are float32.
+
+Shapes: n examples, B global batch, T columns of time, R replicas of a host, b = B / (hosts * R) rows of a replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.data.lanes import host_lanes
+from txl_tf.data.tasks.examples import ExampleSet
+from txl_tf.hashing import numbered_seeds, random_bits
+
+Batch = dict[str, tf.Tensor]
+
+
+class TrainingExamples:
+    """The batches of a training run: in each epoch every example once, in an order that follows from (seed, epoch).
+
+    The last batch of an epoch is filled up with examples of weight 0.
+
+    Args:
+        examples: an ExampleSet.
+        batch_size: B.
+        seed: int32 [2], of the orders.
+        weights: how much each example counts, [n]; None: all count 1.
+
+    Attributes:
+        epoch_steps: steps in an epoch.
+        step_tokens: tokens of a batch, padding included.
+        unused: 0.
+    """
+
+    def __init__(self, examples: ExampleSet, batch_size: int, seed: tuple[int, int], weights: np.ndarray | None = None):
+        self._reader = _Reader(examples, weights)
+        self._count, self._batch_size, self._seed = len(examples), batch_size, seed
+        self.epoch_steps = -(-len(examples) // batch_size)
+        self.step_tokens = batch_size * examples.features["padding"][0].size
+        self.unused = 0
+
+    def batches(self, step: int, *, host: int = 0, num_hosts: int = 1, replicas_per_host: int = 1) -> tf.data.Dataset:
+        """Batches without end, starting at any step.
+
+        Args:
+            step: to start at; epoch = step // epoch_steps.
+            host: this host's index.
+            num_hosts: number of hosts of the job.
+            replicas_per_host: element k goes to local replica k mod this.
+
+        Raises:
+            InputError: B is not a multiple of the number of replicas.
+        """
+        lanes = host_lanes(self._batch_size, host, num_hosts, replicas_per_host)
+
+        def epoch_rows(epoch: tf.Tensor) -> tf.data.Dataset:
+            bits = random_bits([self._count], numbered_seeds(tf.constant(self._seed), epoch))
+            order = tf.argsort(tf.cast(bits, tf.int64), stable=True)
+            fill = self.epoch_steps * self._batch_size - self._count
+            rows = tf.reshape(tf.pad(order, [[0, fill]], constant_values=-1), [self.epoch_steps, self._batch_size])
+            first = tf.where(epoch == step // self.epoch_steps, step % self.epoch_steps, 0)
+            return tf.data.Dataset.from_tensor_slices(rows[first:])
+
+        epochs = tf.data.Dataset.range(step // self.epoch_steps, np.iinfo(np.int64).max)
+        return self._reader.read(epochs.flat_map(epoch_rows), lanes, replicas_per_host, self._reader.t_len)
+
+
+class EvaluationExamples:
+    """One pass over an ExampleSet, sorted by length, in batches that are cut to a few lengths.
+
+    Args:
+        examples: an ExampleSet.
+        batch_size: B; the last batch is filled up with examples of weight 0.
+        lengths: those that a batch may be cut to; the last must be T.
+
+    Attributes:
+        groups: for each length that occurs, the rows of its batches, int [steps, B]; -1: filled up.
+    """
+
+    def __init__(self, examples: ExampleSet, batch_size: int, lengths: Sequence[int]):
+        self._reader = _Reader(examples)
+        self._batch_size = batch_size
+        own = examples.lengths()
+        order = np.argsort(own, kind="stable")
+        order = np.pad(order, [0, -len(order) % batch_size], constant_values=-1).reshape(-1, batch_size)
+        longest = np.array([own[rows[rows >= 0][-1]] for rows in order])
+        place = np.searchsorted(lengths, longest)
+        self.groups = {length: order[place == i] for i, length in enumerate(lengths) if (place == i).any()}
+
+    def batches(self, length: int, *, host: int = 0, num_hosts: int = 1, replicas_per_host: int = 1) -> tf.data.Dataset:
+        """The batches of a group, those of one host's replicas in turn; arguments as for training."""
+        lanes = host_lanes(self._batch_size, host, num_hosts, replicas_per_host)
+        return self._reader.read(
+            tf.data.Dataset.from_tensor_slices(self.groups[length]), lanes, replicas_per_host, length
+        )
+
+
+def bucket_lengths(t_len: int) -> tuple[int, ...]:
+    """The few lengths that batches sorted by length are cut to: fractions of T, and T itself."""
+    return tuple(sorted({-(-t_len * eighths // 8) for eighths in (1, 2, 3, 4, 6, 8)}))
+
+
+class _Reader:
+    """Takes rows of an ExampleSet."""
+
+    def __init__(self, examples: ExampleSet, weights: np.ndarray | None = None):
+        weights = np.ones([len(examples)]) if weights is None else weights
+        with tf.device("CPU:0"):
+            self._tensors = {name: tf.constant(array) for name, array in examples.features.items()}
+            self._weights = tf.constant(weights, tf.float32)
+        self._timed, self._padded = frozenset(examples.timed), examples.padded
+        self.t_len = examples.t_len
+
+    def read(self, rows: tf.data.Dataset, lanes: np.ndarray, replicas: int, length: int) -> tf.data.Dataset:
+        """Rows of global batches, int [B], -1 where there is no example -> the batches of a host's replicas in turn.
+
+        Args:
+            rows: a dataset.
+            lanes: the places in a global batch of this host's rows.
+            replicas: of this host.
+            length: how many columns of the time axis are read, on the side without padding.
+        """
+        shape = [replicas, len(lanes) // replicas]
+        columns = slice(self.t_len - length, None) if self._padded == "left" else slice(length)
+
+        def take(rows: tf.Tensor) -> Batch:
+            found = tf.maximum(rows, 0)
+            batch = {"weight": tf.where(rows >= 0, tf.gather(self._weights, found), 0)}
+            for name, tensor in self._tensors.items():
+                feature = tf.gather(tensor, found)
+                feature = feature[..., columns] if name in self._timed else feature
+                batch[name] = _in_batch(feature)
+            return batch
+
+        return (
+            rows.map(lambda rows: tf.reshape(tf.gather(rows, lanes), shape))
+            .unbatch()
+            .map(lambda rows: take(tf.ensure_shape(rows, shape[1:])), tf.data.AUTOTUNE, deterministic=True)
+            .prefetch(tf.data.AUTOTUNE)
+        )
+
+
+def _in_batch(feature: tf.Tensor) -> tf.Tensor:
+    """A feature in the type that it has in batches."""
+    if feature.dtype == tf.bool:
+        return feature
+    return tf.cast(feature, tf.int32 if feature.dtype.is_integer else tf.float32)

@@ -1,0 +1,51 @@
+"""What a fine-tuning run is trained and evaluated on, with the vocabulary of the model that it begins with."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from typing import Any
+
+from txl_tf.data.tasks.examples import ExampleSet
+from txl_tf.data.vocabularies import Vocabulary
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskCorpus:
+    """The examples of a run; it has what the training loop asks of a Corpus.
+
+    Attributes:
+        train, dev: ExampleSets.
+        vocabulary: text to ids and back.
+        vocabulary_spec: its `spec`.
+        files: the sha256 of the vocabulary's files, by name.
+        dataset: a name.
+        data_dir: where the examples are from, for messages.
+    """
+
+    train: ExampleSet
+    dev: ExampleSet
+    vocabulary: Vocabulary
+    vocabulary_spec: dict[str, Any]
+    files: dict[str, str]
+    dataset: str = "text"
+    data_dir: str = ""
+
+    @property
+    def unit(self) -> str:
+        """What a token is."""
+        return self.vocabulary.unit
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the classes; () if there are none."""
+        return self.train.labels
+
+    @property
+    def fingerprint(self) -> str:
+        """A short hash of all examples."""
+        prints = self.train.fingerprint() + self.dev.fingerprint()
+        return hashlib.sha256(prints.encode()).hexdigest()[:16]
+
+    def check_content(self) -> None:
+        """Nothing is left to be checked: examples are checked as they are read."""

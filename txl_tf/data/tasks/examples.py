@@ -1,0 +1,202 @@
+"""A set of examples whose features have fixed shapes: in memory, or encoded once into TFRecord shards.
+
+A directory of shards has a manifest, which is written last: where there is a manifest, all files are complete. A record
+is one example: the little-endian bytes of its features, in the manifest's order. All examples are in memory while they
+are used, each feature as one array in a small type, so that any of them can be read at any time.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.errors import InputError
+from txl_tf.files import digest, read_bytes, read_json, write_atomically
+
+MANIFEST = "manifest.json"
+META = "meta.json"
+FORMAT = "txl_tf examples"
+VERSION = 1
+SHARD_EXAMPLES = 1 << 15
+SMALL = 20_000
+"""Up to so many examples are encoded anew at every start instead of written into shards."""
+
+Features = dict[str, np.ndarray]
+Chunk = tuple[Features, Sequence[Any]]
+"""Features of some examples, [n, ..] each, and a JSON value for each of them, or none at all."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleSet:
+    """n examples.
+
+    Attributes:
+        features: by name, arrays [n, ..]. "padding", bool, is true where there is no token.
+        origin: what they were made from and how, as JSON: equal for equal examples.
+        labels: the names of the classes, in the order of their numbers; () where there are no classes.
+        meta: a JSON value for each example, kept beside; () if there is none.
+        timed: the features whose last axis is time, [n, .., T].
+        padded: the side of an example on which padding is: "left" or "right".
+    """
+
+    features: Features
+    origin: dict[str, Any]
+    labels: tuple[str, ...] = ()
+    meta: Sequence[Any] = ()
+    timed: tuple[str, ...] = ("tokens", "segments", "padding")
+    padded: str = "left"
+
+    def __len__(self) -> int:
+        return len(next(iter(self.features.values())))
+
+    @property
+    def t_len(self) -> int:
+        """T."""
+        return self.features["padding"].shape[-1]
+
+    def lengths(self) -> np.ndarray:
+        """How many columns of the time axis each example needs, int [n]: those of its longest sequence."""
+        padding = self.features["padding"].reshape(len(self), -1, self.t_len)
+        real = np.logical_not(padding if self.padded == "left" else padding[..., ::-1])
+        firsts = np.where(real.any(axis=2), real.argmax(axis=2), self.t_len)
+        return self.t_len - firsts.min(axis=1)
+
+    def fingerprint(self) -> str:
+        """A short hash of the features."""
+        found = hashlib.sha256(json.dumps([*self.labels, self.timed, self.padded]).encode())
+        for name, array in sorted(self.features.items()):
+            found.update(f"{name} {array.dtype} {array.shape}".encode())
+            found.update(np.ascontiguousarray(array).tobytes())
+        return found.hexdigest()[:16]
+
+
+def make_examples(
+    chunks: Callable[[], Iterable[Chunk]],
+    count: int,
+    origin: dict[str, Any],
+    directory: str | None = None,
+    **about: Any,
+) -> ExampleSet:
+    """Encodes examples, or reads them from shards where they were encoded before.
+
+    Args:
+        chunks: encodes; called only where there are no shards yet.
+        count: about how many examples there are; up to SMALL they stay in memory.
+        origin, about: attributes of the ExampleSet besides features and meta.
+        directory: for shards; None: examples stay in memory.
+
+    Raises:
+        InputError: shards are damaged.
+    """
+    if directory is None or count <= SMALL:
+        parts: collections.defaultdict[str, list[np.ndarray]] = collections.defaultdict(list)
+        meta: list[Any] = []
+        for features, own in chunks():
+            meta.extend(own)
+            for name, array in features.items():
+                parts[name].append(array)
+        return ExampleSet({name: np.concatenate(arrays) for name, arrays in parts.items()}, origin, meta=meta, **about)
+    found = read_examples(directory)
+    if found is None or found.origin != origin:
+        write_examples(chunks(), origin, directory, **about)
+        found = read_examples(directory)
+        assert found is not None
+    return found
+
+
+def write_examples(
+    chunks: Iterable[Chunk],
+    origin: dict[str, Any],
+    directory: str,
+    shard_examples: int = SHARD_EXAMPLES,
+    **about: Any,
+) -> None:
+    """Writes shards examples-00000.tfrecord, .., and then the manifest.
+
+    Args:
+        chunks: features and meta.
+        origin, about: attributes of the ExampleSet besides features and meta.
+        directory: is made; an older set in it is replaced.
+        shard_examples: examples of a shard.
+    """
+    tf.io.gfile.makedirs(directory)
+    manifest_path = tf.io.gfile.join(directory, MANIFEST)
+    if tf.io.gfile.exists(manifest_path):
+        tf.io.gfile.remove(manifest_path)
+    shards: list[dict[str, Any]] = []
+    meta: list[Any] = []
+    kinds: dict[str, Any] = {}
+    for records in _in_groups(_records(chunks, kinds, meta), shard_examples):
+        file = f"examples-{len(shards):05d}.tfrecord"
+        path = tf.io.gfile.join(directory, file)
+        with tf.io.TFRecordWriter(path) as writer:
+            for record in records:
+                writer.write(record)
+        shards.append({"file": file, "examples": len(records), "sha256": digest(path)})
+    if meta:
+        write_atomically(tf.io.gfile.join(directory, META), json.dumps(meta))
+    manifest = {"format": FORMAT, "version": VERSION, "examples": sum(shard["examples"] for shard in shards)}
+    manifest |= {"features": kinds, "origin": origin, "about": about, "meta": bool(meta), "shards": shards}
+    write_atomically(manifest_path, json.dumps(manifest, indent=1) + "\n")
+
+
+def read_examples(directory: str) -> ExampleSet | None:
+    """The examples that `write_examples` wrote; None if there are none, or if they are of another version.
+
+    Raises:
+        InputError: a shard is damaged.
+    """
+    path = tf.io.gfile.join(directory, MANIFEST)
+    if not tf.io.gfile.exists(path):
+        return None
+    remedy = f"remove {directory}, and the examples are encoded again"
+    manifest = read_json(path, remedy)
+    if (manifest.get("format"), manifest.get("version")) != (FORMAT, VERSION):
+        return None
+    layout = np.dtype(
+        [("head", "V12")]
+        + [(name, kind["dtype"], tuple(kind["shape"])) for name, kind in manifest["features"].items()]
+        + [("foot", "V4")]  # TFRecord: length and its checksum, the record, its checksum
+    )
+    parts = []
+    for shard in manifest["shards"]:
+        file = tf.io.gfile.join(directory, shard["file"])
+        data = read_bytes(file, remedy)
+        if hashlib.sha256(data).hexdigest() != shard["sha256"]:
+            raise InputError(f"{file} is damaged (its sha256 differs): {remedy}")
+        parts.append(np.frombuffer(data, layout))
+    features = {name: np.concatenate([part[name] for part in parts]) for name in manifest["features"]}
+    meta = read_json(tf.io.gfile.join(directory, META), remedy) if manifest["meta"] else ()
+    about: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in manifest["about"].items()
+    }
+    return ExampleSet(features, manifest["origin"], meta=meta, **about)
+
+
+def _records(chunks: Iterable[Chunk], kinds: dict[str, Any], meta: list[Any]) -> Iterator[bytes]:
+    """The records of examples. `kinds` gets the types and shapes of the features, `meta` what is kept beside."""
+    for features, own in chunks:
+        meta.extend(own)
+        arrays = {name: array.astype(array.dtype.newbyteorder("<")) for name, array in features.items()}
+        own_kinds = {name: {"dtype": array.dtype.str, "shape": array.shape[1:]} for name, array in arrays.items()}
+        kinds.update(own_kinds)
+        for i in range(len(next(iter(arrays.values())))):
+            yield b"".join(array[i].tobytes() for array in arrays.values())
+
+
+def _in_groups(records: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
+    group: list[bytes] = []
+    for record in records:
+        group.append(record)
+        if len(group) == size:
+            yield group
+            group = []
+    if group:
+        yield group

@@ -1,0 +1,112 @@
+"""The official code's layout of an example: A SEP [B SEP] CLS, cut to a length, padded on the left.
+
+All of it is TensorFlow ops, so that a SavedModel lays out its inputs by the same code.
+
+Shapes: n texts, T tokens of an example.
+"""
+
+from __future__ import annotations
+
+import typing
+
+import tensorflow as tf
+
+from txl_tf.data.vocabularies import Vocabulary
+
+FIRST, SECOND, CLS, PADDING = 0, 1, 2, 4
+"""Segment ids of A and its SEP, of B and its SEP, of CLS, and of padding; the official code's SEP, 3, is never used."""
+
+
+class Rows(typing.NamedTuple):
+    """Examples of T tokens.
+
+    tokens, segments: int32 [n, T], ids of tokens and of segments.
+    padding: bool [n, T], true where there is no token.
+    """
+
+    tokens: tf.Tensor
+    segments: tf.Tensor
+    padding: tf.Tensor
+
+
+def lay_out(
+    vocabulary: Vocabulary, texts: tf.Tensor, second: tf.Tensor, t_len: int | None = None
+) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    """Encodes texts and pairs of texts, and cuts them as `cut_longer` does.
+
+    Args:
+        vocabulary: a Vocabulary with SEP and CLS.
+        texts: strings [n].
+        second: strings [n], the second text of each pair; "" where there is none.
+        t_len: the largest length, T; None: nothing is cut.
+
+    Returns:
+        Ids and segments, int32 RaggedTensors [n, None].
+    """
+    sides = encode(vocabulary, texts), encode(vocabulary, second)
+    return join(vocabulary, *(sides if t_len is None else cut_longer(*sides, t_len)))
+
+
+def encode(vocabulary: Vocabulary, texts: tf.Tensor) -> tf.RaggedTensor:
+    """Strings [n] -> ids, int32 RaggedTensor [n, None]."""
+    return tf.cast(vocabulary.encode_tensor(texts), tf.int32)
+
+
+def cut_longer(first: tf.RaggedTensor, second: tf.RaggedTensor, t_len: int) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    """Cuts texts so that they fit into T tokens together with SEP, SEP and CLS, or SEP and CLS if there is no second.
+
+    As long as they do not fit, the longer text loses its last token (the second, if they are equally long).
+    """
+    total = t_len - 3 + tf.cast(second.row_lengths() == 0, tf.int64)
+    lengths = first.row_lengths(), second.row_lengths()
+    keep = tf.minimum(lengths[0], tf.maximum(total - total // 2, total - lengths[1]))
+    return cut(first, keep, t_len), cut(second, tf.minimum(lengths[1], total - keep), t_len)
+
+
+def cut(texts: tf.RaggedTensor, lengths: tf.Tensor, most: int) -> tf.RaggedTensor:
+    """The first tokens of each text: `lengths`, int64 [n], of them, none above `most`."""
+    dense = texts[:, :most].to_tensor(shape=[None, most])
+    return tf.RaggedTensor.from_tensor(dense, lengths=lengths)
+
+
+def join(
+    vocabulary: Vocabulary, first: tf.RaggedTensor, second: tf.RaggedTensor
+) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    """A SEP CLS where the second text is empty, otherwise A SEP B SEP CLS.
+
+    Args:
+        vocabulary: a Vocabulary with SEP and CLS.
+        first, second: ids, int32 RaggedTensors [n, None].
+
+    Returns:
+        Ids and segments, int32 RaggedTensors [n, None].
+    """
+    sep, cls = vocabulary.special_token("sep"), vocabulary.special_token("cls")
+    one = tf.ones_like(first.row_lengths())
+
+    def mark(token: int, count: tf.Tensor) -> tf.RaggedTensor:
+        return tf.RaggedTensor.from_row_lengths(tf.fill([tf.reduce_sum(count)], token), count)
+
+    sides = {
+        FIRST: [first, mark(sep, one)],
+        SECOND: [second, mark(sep, tf.cast(second.row_lengths() > 0, tf.int64))],
+        CLS: [mark(cls, one)],
+    }
+    parts = {segment: tf.concat(side, axis=1) for segment, side in sides.items()}
+    segments = [part.with_flat_values(tf.fill(tf.shape(part.flat_values), i)) for i, part in parts.items()]
+    return tf.concat(list(parts.values()), axis=1), tf.concat(segments, axis=1)
+
+
+def pad_left(ids: tf.RaggedTensor, segments: tf.RaggedTensor, t_len: int) -> Rows:
+    """Examples of T tokens from ids and segments as `join` gives them, none longer than T.
+
+    As in the official code, padding has token 0 and a segment of its own.
+    """
+    there = tf.range(t_len, dtype=tf.int64) >= t_len - ids.row_lengths()[:, None]
+    places, shape = tf.where(there), tf.shape(there, out_type=tf.int64)
+
+    def padded(values: tf.RaggedTensor, fill: int) -> tf.Tensor:
+        dense = tf.scatter_nd(places, values.flat_values - fill, shape) + fill  # `shape` is filled with 0
+        return tf.ensure_shape(dense, [None, t_len])
+
+    return Rows(padded(ids, 0), padded(segments, PADDING), ~there)

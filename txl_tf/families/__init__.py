@@ -1,0 +1,174 @@
+"""The one place that lists model families. A family is added by one registration; other code looks families up here.
+
+TensorFlow is imported when a function is called, so that importing this package does not load it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from txl_tf.config import Config, parse_config
+from txl_tf.errors import InputError
+from txl_tf.families.base import EvaluationData, Family, FineTuning, Task, Training, TrainingData, Use
+from txl_tf.families.transformer_xl import TRANSFORMER_XL
+from txl_tf.families.xlnet import XLNET
+from txl_tf.models.preset import Preset, Recipe
+
+if TYPE_CHECKING:
+    import keras
+
+__all__ = [
+    "EvaluationData",
+    "Family",
+    "FineTuning",
+    "Task",
+    "Training",
+    "TrainingData",
+    "Use",
+    "config_from_json",
+    "family_of",
+    "family_title",
+    "fine_tuning_of",
+    "make_model",
+    "presets",
+    "recipes",
+    "register",
+    "require_generation",
+    "run_configs",
+    "task_of",
+    "training_of",
+    "tuned_configs",
+]
+
+_FAMILIES: dict[str, Family] = {}
+
+
+def register(family: Family) -> None:
+    """Adds a family.
+
+    Raises:
+        ValueError: one of its presets has the same name as another family's.
+    """
+    taken = set(presets()) & set(family.presets)
+    if taken:
+        raise ValueError(f"family {family.name}: preset names {sorted(taken)} are taken")
+    _FAMILIES[family.name] = family
+
+
+def presets() -> dict[str, Preset]:
+    """All presets by name."""
+    return {name: preset for family in _FAMILIES.values() for name, preset in family.presets.items()}
+
+
+def recipes() -> dict[str, Recipe]:
+    """All recipes for fine-tuning by name."""
+    return {name: recipe for family in _FAMILIES.values() for name, recipe in family.recipes.items()}
+
+
+def family_of(config: Config) -> Family:
+    """The family of a run's settings."""
+    return _FAMILIES[config.family]
+
+
+def training_of(config: Config) -> Training:
+    """What the training loop asks of the task of a run with these settings.
+
+    Raises:
+        InputError: models of this task are not trained here.
+    """
+    use = _FAMILIES[config.family].tasks[config.task]
+    if not isinstance(use, Training):
+        raise InputError(
+            f"a model of {family_of(config).title} for {config.task} is not trained here: use it from Python "
+            "(txl_tf.model_dir.load_trained)"
+        )
+    return use
+
+
+def task_of(config: Config) -> Task:
+    """The Task of a run with these settings.
+
+    Raises:
+        InputError: models of this task do not learn from a Corpus.
+    """
+    use = _FAMILIES[config.family].tasks[config.task]
+    if not isinstance(use, Task):
+        raise InputError(
+            f"a model of {family_of(config).title} for {config.task} is not trained or evaluated by this command: use "
+            "scripts/finetune.py, scripts/predict.py, or Python (txl_tf.model_dir.load_trained)"
+        )
+    return use
+
+
+def fine_tuning_of(config: Config) -> FineTuning:
+    """The FineTuning of a run with these settings.
+
+    Raises:
+        InputError: models of this task are not fine-tuned.
+    """
+    use = _FAMILIES[config.family].tasks[config.task]
+    if not isinstance(use, FineTuning):
+        raise InputError(f"{family_of(config).title} is not fine-tuned for {config.task}: choose another task")
+    return use
+
+
+def tuned_configs() -> dict[str, type[Config]]:
+    """The settings of every task for which models are fine-tuned, by the task's name."""
+    return {
+        name: use.config
+        for family in _FAMILIES.values()
+        for name, use in family.tasks.items()
+        if isinstance(use, FineTuning)
+    }
+
+
+def make_model(config: Config) -> keras.Model:
+    """The model of a run with these settings, with its weights created."""
+    family = _FAMILIES[config.family]
+    make = family.tasks[config.task].model or family.model
+    return make(config.model)
+
+
+def run_configs() -> list[type[Config]]:
+    """The settings of every task of every family that learns from a Corpus."""
+    return [task.config for family in _FAMILIES.values() for task in family.tasks.values() if isinstance(task, Task)]
+
+
+def family_title(config_class: type[Config]) -> str:
+    """The display name of the family that settings of this type belong to."""
+    return _FAMILIES[config_class.family].title
+
+
+def require_generation(config: Config, where: str) -> Any:
+    """`config`, or InputError if its models do not continue texts token by token; `where` names the model's place."""
+    if not family_of(config).generates:
+        raise InputError(
+            f"{where} holds an {family_of(config).title}, which does not continue texts: use scripts/fill.py, which "
+            "fills blanks and, with --score, scores texts"
+        )
+    return config
+
+
+def config_from_json(text: str, where: str = "config.json") -> Config:
+    """The settings in the text of a config.json; missing settings have their defaults.
+
+    Raises:
+        InputError: not JSON, an unknown family, task, group or key, or a value of the wrong type; `where` names the
+            place.
+    """
+    groups = parse_config(text, where)
+    groups.pop("format")
+    name = groups.pop("family", TRANSFORMER_XL.name)
+    family = _FAMILIES.get(name)
+    if family is None:
+        raise InputError(f"{where} is of family {name!r}; known are {', '.join(_FAMILIES)}")
+    if not family.tasks:
+        raise InputError(f"{where} is of family {name!r}; no run of {family.title} can be started or read")
+    task = groups.pop("task", next(iter(family.tasks)))
+    if task not in family.tasks:
+        raise InputError(f"{where} is of task {task!r}; {family.title} has {', '.join(family.tasks)}")
+    return family.tasks[task].config.from_groups(groups, where)
+
+
+register(TRANSFORMER_XL)
+register(XLNET)

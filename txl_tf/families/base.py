@@ -1,0 +1,179 @@
+"""What a model family is, and what its models are used for."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from txl_tf.config import Config
+from txl_tf.models.preset import Preset, Recipe
+
+if TYPE_CHECKING:
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    from txl_tf.data.manifest import Corpus
+    from txl_tf.data.tasks.examples import ExampleSet
+    from txl_tf.data.tasks.tables import Columns
+    from txl_tf.data.vocabularies import Vocabulary
+    from txl_tf.objectives.base import AttentionView, Objective, Scorer, TaskObjective
+
+
+class TrainingData(Protocol):
+    """The batches of a run. An epoch has `epoch_steps` steps of `step_tokens` tokens; `unused` tokens are left over."""
+
+    epoch_steps: int
+    step_tokens: int
+    unused: int
+
+    def batches(self, step: int, *, host: int, num_hosts: int, replicas_per_host: int) -> tf.data.Dataset:
+        """Batches without end, starting at a step: those of one host's replicas in turn."""
+
+
+class EvaluationData(Protocol):
+    """One pass over a split: `steps` batches of `lanes` lanes, with `targets` targets in total."""
+
+    @property
+    def lanes(self) -> int:
+        """B."""
+
+    @property
+    def steps(self) -> int:
+        """Batches in the pass."""
+
+    @property
+    def targets(self) -> int | None:
+        """The total number of targets; None: known only after the pass."""
+
+    def batches(self, *, host: int, num_hosts: int, replicas_per_host: int) -> tf.data.Dataset:
+        """The batches of one host's replicas in turn."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Use:
+    """What models of a family are used for. A Use that is no Training is only imported and used from Python.
+
+    Attributes:
+        config: the subclass of Config with the settings of a run.
+        model: the settings' group "model" -> the model, with its weights created; None: the family's function.
+    """
+
+    config: type[Config]
+    model: Callable[[Any], keras.Model] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training(Use):
+    """What the training loop asks of a task.
+
+    Attributes:
+        objective: (model, config) -> Objective.
+        training_data: (corpus, config) -> TrainingData.
+        batch_spec: (config, lanes, training) -> nest of TensorSpecs: a batch for training, or for evaluation.
+        operations: config -> the operations of a training step over all replicas, for MFU; None: not counted.
+        attention: (model, corpus, config) -> AttentionView, for TensorBoard; None: nothing is shown.
+        head: the beginning of the paths of the weights that a warm start need not have; "": none.
+    """
+
+    objective: Callable[[keras.Model, Any], Objective]
+    training_data: Callable[[Any, Any], TrainingData]
+    batch_spec: Callable[[Any, int, bool], Any]
+    operations: Callable[[Any], int] | None = None
+    attention: Callable[[keras.Model, Corpus, Any], AttentionView] | None = None
+    head: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task(Training):
+    """Learning from a Corpus: predicting its tokens.
+
+    Attributes:
+        scorer: (model, config, further options of the family) -> Scorer.
+        evaluation_data: (corpus, split, config) -> EvaluationData.
+        fit_to_corpus: (config, corpus, names of settings that the user gave) -> config, with the settings that follow
+            from the data.
+    """
+
+    scorer: Callable[..., Scorer]
+    evaluation_data: Callable[[Corpus, str, Any], EvaluationData]
+    fit_to_corpus: Callable[[Any, Corpus, frozenset[str]], Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuning(Training):
+    """Learning a task of labelled examples, from a pretrained model of the family. Its data is a TaskCorpus.
+
+    Attributes:
+        objective: (model, config) -> TaskObjective.
+        examples: see `MakeExamples`.
+        fit: (config, config of the pretrained model, ExampleSet for training) -> config, with the settings that follow
+            from these.
+        lengths: config -> the lengths that batches may be cut to in evaluation, the last of them T.
+        measure: (outputs of TaskObjective by name, each an array of all examples in order; ExampleSet) -> the task's
+            standard metrics.
+        criterion: the metric by which the best checkpoint is chosen; more is better.
+        collapse: (outputs, ExampleSet) -> how the model has collapsed, as the end of a sentence, or None.
+    """
+
+    objective: Callable[[keras.Model, Any], TaskObjective]
+    examples: MakeExamples
+    fit: Callable[[Any, Config, ExampleSet], Any]
+    lengths: Callable[[Any], tuple[int, ...]]
+    measure: Callable[[Mapping[str, np.ndarray], ExampleSet], dict[str, float]]
+    criterion: str
+    collapse: Callable[[Mapping[str, np.ndarray], ExampleSet], str | None]
+
+
+class MakeExamples(Protocol):
+    """The examples of a file."""
+
+    def __call__(
+        self,
+        path: str,
+        config: Any,
+        vocabulary: Vocabulary,
+        *,
+        origin: dict[str, Any],
+        columns: Columns,
+        labels: tuple[str, ...] | None,
+        directory: str | None,
+    ) -> ExampleSet:
+        """Reads and encodes a file.
+
+        Args:
+            path: of the file.
+            config: a Config, for its group "data".
+            vocabulary: of the pretrained model.
+            origin: what identifies the vocabulary.
+            columns: the names of a table's columns.
+            labels: the names of the classes; None: those that occur in the file.
+            directory: for shards; None: examples stay in memory.
+
+        Raises:
+            InputError: the file cannot be read, a row is malformed, or has another label.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """A kind of model.
+
+    Attributes:
+        name: as in config.json.
+        title: name for display.
+        model: the settings' group "model" -> the model, with its weights created.
+        tasks: what its models are used for, by name; empty if a model is only used from Python.
+        presets: named configurations.
+        recipes: named settings for fine-tuning.
+        generates: whether its models continue texts token by token (generate, score, export).
+    """
+
+    name: str
+    title: str
+    model: Callable[[Any], keras.Model]
+    tasks: Mapping[str, Use]
+    presets: Mapping[str, Preset] = dataclasses.field(default_factory=dict)
+    recipes: Mapping[str, Recipe] = dataclasses.field(default_factory=dict)
+    generates: bool = False

@@ -1,0 +1,102 @@
+"""Transformer-XL's registration.
+
+TensorFlow is imported when a function is called, so that importing this module does not load it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from txl_tf.config import Config
+from txl_tf.errors import InputError
+from txl_tf.families.base import EvaluationData, Family, Task, TrainingData
+from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
+from txl_tf.models.transformer_xl.presets import PRESETS
+
+if TYPE_CHECKING:
+    import keras
+
+    from txl_tf.data.manifest import Corpus
+    from txl_tf.objectives.base import AttentionView, Objective, Scorer
+
+
+def _transformer_xl(config: Any) -> keras.Model:
+    from txl_tf.models.transformer_xl.model import TransformerXL
+
+    return TransformerXL(config)
+
+
+def _causal_lm(model: Any, config: TransformerXLRunConfig) -> Objective:
+    from txl_tf.objectives.causal_lm import CausalLM
+
+    return CausalLM(model, config.objective)
+
+
+def _training_lanes(corpus: Corpus, config: Config) -> TrainingData:
+    from txl_tf.data.lanes import TrainingLanes
+
+    return TrainingLanes(corpus, config.data, config.train.seed)
+
+
+def _causal_scorer(model: Any, config: TransformerXLRunConfig, sliding_window: int = 0) -> Scorer:
+    from txl_tf.objectives.causal_lm import CausalScorer
+
+    return CausalScorer(model, *config.for_evaluation(), sliding_window)
+
+
+def _evaluation_lanes(corpus: Corpus, split: str, config: TransformerXLRunConfig) -> EvaluationData:
+    from txl_tf.data.lanes import EvaluationLanes
+
+    return EvaluationLanes(corpus, split, config.eval.batch_size, config.eval.tgt_len)
+
+
+def _segment_spec(config: TransformerXLRunConfig, lanes: int, training: bool) -> Any:
+    import tensorflow as tf
+
+    tokens = tf.TensorSpec([lanes, (config.data if training else config.eval).tgt_len], tf.int32)
+    return tokens, tokens
+
+
+def _fit_vocabulary(config: TransformerXLRunConfig, corpus: Corpus, given: frozenset[str]) -> TransformerXLRunConfig:
+    if config.model.cutoffs and not corpus.cutoffs and "cutoffs" not in given:
+        raise InputError(f"the preset has an adaptive softmax, and {corpus.data_dir} has no cutoffs: give --cutoffs")
+    cutoffs = corpus.cutoffs if config.model.cutoffs else ()
+    model = dataclasses.replace(config.model, vocab_size=corpus.vocab_size, cutoffs=cutoffs)
+    return dataclasses.replace(config, model=model)
+
+
+def _transformer_xl_operations(config: TransformerXLRunConfig) -> int:
+    from txl_tf.models.transformer_xl.flops import training_flops
+
+    tgt_len = config.data.tgt_len
+    scored = tgt_len - tgt_len // 2 if config.objective.loss_positions == "half" else tgt_len
+    return training_flops(config.model, config.data.batch_size, tgt_len, scored)
+
+
+def _causal_attention(model: Any, corpus: Corpus, config: TransformerXLRunConfig) -> AttentionView:
+    from txl_tf.objectives.causal_lm import attention_view
+
+    return attention_view(model, corpus, config.data.tgt_len)
+
+
+TRANSFORMER_XL = Family(
+    name="transformer_xl",
+    title="Transformer-XL",
+    model=_transformer_xl,
+    tasks={
+        "causal_lm": Task(
+            config=TransformerXLRunConfig,
+            objective=_causal_lm,
+            training_data=_training_lanes,
+            scorer=_causal_scorer,
+            evaluation_data=_evaluation_lanes,
+            batch_spec=_segment_spec,
+            fit_to_corpus=_fit_vocabulary,
+            operations=_transformer_xl_operations,
+            attention=_causal_attention,
+        )
+    },
+    presets=PRESETS,
+    generates=True,
+)

@@ -1,0 +1,97 @@
+"""XLNet's registration: pretraining, and the tasks of models with other heads.
+
+TensorFlow is imported when a function is called, so that importing this module does not load it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from txl_tf.errors import InputError
+from txl_tf.families.base import EvaluationData, Family, Task, TrainingData
+from txl_tf.families.xlnet_heads import HEADS
+from txl_tf.models.xlnet.config import XLNetRunConfig
+from txl_tf.models.xlnet.presets import PRESETS
+from txl_tf.models.xlnet.recipes import RECIPES
+
+if TYPE_CHECKING:
+    import keras
+
+    from txl_tf.data.manifest import Corpus
+    from txl_tf.objectives.base import Objective, Scorer
+
+
+def _xlnet(config: Any) -> keras.Model:
+    from txl_tf.models.xlnet.model import XLNet
+
+    return XLNet(config)
+
+
+def _permutation_lm(model: Any, config: XLNetRunConfig) -> Objective:
+    from txl_tf.objectives.permutation_lm import PermutationLM
+
+    return PermutationLM(model, config.objective, config.data.bi_data)
+
+
+def _training_pairs(corpus: Corpus, config: XLNetRunConfig) -> TrainingData:
+    from txl_tf.data.pairs import TrainingPairs
+
+    # The second number makes these random numbers independent of those of dropout.
+    return TrainingPairs(corpus, "train", config.data, config.model.reuse_len, config.objective, (config.train.seed, 1))
+
+
+def _permutation_scorer(model: Any, config: XLNetRunConfig, **options: Any) -> Scorer:
+    from txl_tf.objectives.permutation_lm import PermutationScorer
+
+    if options:
+        raise InputError(f"{', '.join(f'--{name}' for name in options)}: not for an XLNet; leave it away")
+    return PermutationScorer(model, config.objective, config.data.bi_data, config.eval.seed)
+
+
+def _evaluation_pairs(corpus: Corpus, split: str, config: XLNetRunConfig) -> EvaluationData:
+    from txl_tf.data.pairs import EvaluationPairs, TrainingPairs
+
+    data = dataclasses.replace(config.data, batch_size=config.eval.batch_size)
+    pairs = TrainingPairs(corpus, split, data, config.model.reuse_len, config.objective, (config.eval.seed, 2))
+    return EvaluationPairs(pairs, data.batch_size)
+
+
+def _pair_spec(config: XLNetRunConfig, lanes: int, training: bool) -> Any:
+    from txl_tf.data.pairs import PermutationBatch
+
+    return PermutationBatch.spec(lanes, config.data.tgt_len)
+
+
+def _fit_special_tokens(config: XLNetRunConfig, corpus: Corpus, given: frozenset[str]) -> XLNetRunConfig:
+    for name in ("sep", "cls"):
+        corpus.vocabulary.special_token(name)
+    return config.replace(model={"vocab_size": corpus.vocab_size})
+
+
+def _xlnet_operations(config: XLNetRunConfig) -> int:
+    from txl_tf.models.xlnet.flops import training_flops
+
+    return training_flops(config.model, config.data.batch_size, config.data.tgt_len, config.objective.num_predict)
+
+
+XLNET = Family(
+    name="xlnet",
+    title="XLNet",
+    model=_xlnet,
+    tasks={
+        "permutation_lm": Task(
+            config=XLNetRunConfig,
+            objective=_permutation_lm,
+            training_data=_training_pairs,
+            scorer=_permutation_scorer,
+            evaluation_data=_evaluation_pairs,
+            batch_spec=_pair_spec,
+            fit_to_corpus=_fit_special_tokens,
+            operations=_xlnet_operations,
+        ),
+        **HEADS,
+    },
+    presets=PRESETS,
+    recipes=RECIPES,
+)

@@ -1,0 +1,189 @@
+"""Fine-tuning from Python: a pretrained model and two files become a trained model_dir.
+
+>>> tuner = Finetuner("runs/xlnet", "classification", "train.tsv", "dev.tsv", settings={"data": {"batch_size": 16}})
+>>> results = tuner.run("runs/sentiment", seeds=(1, 2, 3))
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from txl_tf import families
+from txl_tf import model_dir as model_dirs
+from txl_tf.config import Config
+from txl_tf.data.tasks.corpus import TaskCorpus
+from txl_tf.data.tasks.tables import Columns, imbalance
+from txl_tf.data.vocabularies import load_vocabulary
+from txl_tf.distribute import make_strategy
+from txl_tf.errors import InputError
+from txl_tf.files import read_json
+from txl_tf.inference.task_evaluate import TaskEvaluator
+from txl_tf.training.loop import train
+
+EPOCHS = 3
+"""How often the examples are read, where the number of steps is not given."""
+
+
+class Finetuner:
+    """A pretrained model and a task's examples.
+
+    Args:
+        init: a model_dir with a pretrained model, ours or imported; its vocabulary and sizes are taken over.
+        task: a name in `families.tuned_configs`.
+        train_file, dev_file: the examples; local or gs://.
+        settings: of the run, {group: {field: value}}. If the number of steps is not given, it is EPOCHS epochs, with a
+            tenth of them for warmup, and an evaluation after each epoch.
+        columns: names of a table's columns.
+        examples_dir: where encoded examples are kept if there are many; None: nowhere.
+        strategy: from `distribute.make_strategy`; None: the default.
+
+    Attributes:
+        config: the run's Config; each run has a seed of its own.
+        corpus: a TaskCorpus.
+
+    Raises:
+        InputError: the model, a file or a setting cannot be used.
+    """
+
+    def __init__(
+        self,
+        init: str,
+        task: str,
+        train_file: str,
+        dev_file: str,
+        *,
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
+        columns: Columns | None = None,
+        examples_dir: str | None = None,
+        strategy: tf.distribute.Strategy | None = None,
+    ):
+        self.strategy = strategy or make_strategy()
+        pretrained = model_dirs.read_config(init)
+        if pretrained is None:
+            raise InputError(f"--init={init} has no {model_dirs.CONFIG_FILE}: give the directory of a pretrained model")
+        config_class = families.tuned_configs().get(task)
+        if config_class is None:
+            raise InputError(f"--task={task} is unknown: choose from {', '.join(families.tuned_configs())}")
+        if config_class.family != pretrained.family:
+            raise InputError(
+                f"--init={init} holds an {families.family_of(pretrained).title}, which is not fine-tuned for {task}: "
+                f"give an {families.family_title(config_class)}"
+            )
+        about = read_json(tf.io.gfile.join(init, model_dirs.CORPUS_FILE), "the model_dir is incomplete")
+        identity = about["vocabulary"]
+        vocabulary = load_vocabulary(init, identity["spec"])
+        for name in ("sep", "cls"):
+            vocabulary.special_token(name)
+
+        given = {group: dict(values) for group, values in (settings or {}).items()}
+        config = config_class.from_groups({}, "settings").replace(**given | {"train": {}})
+        fine_tuning = families.fine_tuning_of(config)
+
+        def examples(path: str, name: str, labels: tuple[str, ...] | None) -> Any:
+            return fine_tuning.examples(
+                path,
+                config,
+                vocabulary,
+                origin={"vocabulary": identity, "task": task},
+                columns=columns or Columns(),
+                labels=labels,
+                directory=examples_dir and tf.io.gfile.join(examples_dir, name),
+            )
+
+        train_set = examples(train_file, "train", model_dirs.read_labels(init) or None)
+        dev_set = examples(dev_file, "dev", train_set.labels or None)
+        self.corpus = TaskCorpus(
+            train_set, dev_set, vocabulary, identity["spec"], identity["sha256"], data_dir=os.path.dirname(train_file)
+        )
+        config = fine_tuning.fit(config, pretrained, train_set).replace(model=given.get("model", {}))
+        counts = _counts(config, given.get("train", {}), len(train_set))
+        self.config: Config = config.replace(train=given.get("train", {}) | counts | {"warm_start": init})
+
+    def run(self, model_dir: str, seeds: Sequence[int] = ()) -> dict[str, Any]:
+        """Trains, and evaluates on dev; continues runs that are there.
+
+        Args:
+            model_dir: where to write; with several seeds each has a sub-directory, "seed-1" and so on.
+            seeds: of the runs; (): the settings' one.
+
+        Returns:
+            The result of the run, as `summary` gives it.
+        """
+        seeds = tuple(seeds) or (self.config.train.seed,)
+        if len(set(seeds)) < len(seeds):
+            raise InputError(f"--seeds={','.join(map(str, seeds))} names a seed twice")
+        if self.corpus.labels:
+            print(f"train: {imbalance(self.corpus.labels, self.corpus.train.features['label'])}", flush=True)
+        results = []
+        for seed in seeds:
+            folder = model_dir if len(seeds) == 1 else tf.io.gfile.join(model_dir, f"seed-{seed}")
+            if len(seeds) > 1:
+                print(f"seed {seed}: {folder}", flush=True)
+            results.append(self._run_one(folder, seed))
+        return summary(self.config, results)
+
+    def _run_one(self, model_dir: str, seed: int) -> dict[str, Any]:
+        """Trains one run; its evaluation on dev with the smallest error."""
+        known = model_dirs.read_labels(model_dir)
+        if known and known != self.corpus.labels:
+            raise InputError(f"{model_dir} holds a run with the labels {', '.join(known)}: give another --model_dir")
+        config = self.config.replace(train={"seed": seed})
+        train(config, self.corpus, model_dir, self.strategy, self._evaluator(config))
+        step = model_dirs.best_step(model_dir)
+        lines = model_dirs.read_json_lines(tf.io.gfile.join(model_dir, model_dirs.EVALUATIONS_FILE))
+        result = next(line for line in lines if line["step"] == step)
+        if result["collapsed"]:
+            print(
+                f"{model_dir}: this run has collapsed: {result['collapsed']}; try another seed, a lower learning_rate, "
+                "more warmup_steps or larger batches",
+                flush=True,
+            )
+        return {"seed": seed} | result
+
+    def _evaluator(self, config: Config) -> Any:
+        def make(model: keras.Model) -> TaskEvaluator:
+            return TaskEvaluator(config, model, self.corpus.dev, self.strategy)
+
+        return make
+
+
+def summary(config: Config, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The line that reports runs on dev: of one run its metrics; of several their means and standard deviations."""
+    line: dict[str, Any] = {"task": config.task, "split": "dev", "examples": results[0]["examples"]}
+    names = ("loss", *results[0]["metrics"])
+    runs = [
+        {"seed": run["seed"], "step": run["step"], "loss": run["loss"], **run["metrics"], "collapsed": run["collapsed"]}
+        for run in results
+    ]
+    if len(runs) == 1:
+        return {name: _finite(value) for name, value in (line | runs[0]).items()}
+    for name in names:
+        values = [run[name] for run in runs]
+        line[name] = _finite(statistics.fmean(values))
+        line[f"{name}_std"] = _finite(statistics.stdev(values))
+    return line | {"runs": [{name: _finite(value) for name, value in run.items()} for run in runs]}
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _counts(config: Config, given: Mapping[str, Any], examples: int) -> dict[str, int]:
+    """The numbers of steps that were not given: they follow from the number of examples."""
+    epoch = -(-examples // config.data.batch_size)
+    steps = given.get("train_steps", EPOCHS * epoch)
+    period = min(epoch, steps)
+    return {
+        "train_steps": steps,
+        "warmup_steps": given.get("warmup_steps", steps // 10),
+        "eval_steps": given.get("eval_steps", period) or steps,  # at least once, at the end
+        "save_steps": given.get("save_steps", period),
+        "log_steps": given.get("log_steps", min(max(period // 10, 1), 100)),
+    }

@@ -1,0 +1,66 @@
+"""What the objectives of sequences have in common: one forward pass, a loss for each example, no state."""
+
+from __future__ import annotations
+
+import abc
+
+import tensorflow as tf
+
+from txl_tf.layers.dropout import Seeds
+from txl_tf.models.stack import Watch
+from txl_tf.models.xlnet.with_head import XLNetWithLogits
+from txl_tf.objectives.base import FiniteWatch, Loss
+
+Examples = dict[str, tf.Tensor]
+"""tokens, segments, padding [b, T] or [b, n, T]; label [b], where it is known; weight [b]."""
+
+
+class SequenceObjective(abc.ABC):
+    """The objective of a task with one output vector for an example; subclasses say what the loss is.
+
+    Args:
+        model: an XLNetWithLogits.
+    """
+
+    def __init__(self, model: XLNetWithLogits):
+        self.model = model
+        self.activations = (*model.activations, "loss")
+
+    @abc.abstractmethod
+    def losses(self, logits: tf.Tensor, label: tf.Tensor) -> tf.Tensor:
+        """The loss of each example, [b], from the model's outputs."""
+
+    @abc.abstractmethod
+    def predictions(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        """What the model's outputs say, tensors [b, ..]."""
+
+    def initial_state(self, lanes: int) -> tuple[()]:
+        """Nothing is carried from batch to batch."""
+        return ()
+
+    def __call__(self, batch: Examples, state: tuple[()], seed: Seeds | None, training: bool) -> Loss:
+        """The loss of a batch; see Objective. The weight is the sum of the examples' weights."""
+        watch = FiniteWatch()
+        losses = self.losses(self._logits(batch, seed, training, watch), batch["label"])
+        weight = tf.cast(batch["weight"], losses.dtype)
+        total = tf.reduce_sum(tf.math.multiply_no_nan(losses, weight))
+        watch("loss", total)
+        return Loss(total, tf.reduce_sum(weight), state, watch.stacked(self.activations))
+
+    def outputs(self, batch: Examples) -> dict[str, tf.Tensor]:
+        """The predictions for a batch; see TaskObjective."""
+        logits = self._logits(batch)
+        found = self.predictions(logits)
+        return found | ({"loss": self.losses(logits, batch["label"])} if "label" in batch else {})
+
+    def _logits(
+        self, batch: Examples, seed: Seeds | None = None, training: bool = False, watch: Watch | None = None
+    ) -> tf.Tensor:
+        return self.model(
+            batch["tokens"],
+            segments=batch["segments"],
+            padding=batch["padding"],
+            seed=seed,
+            training=training,
+            watch=watch,
+        )

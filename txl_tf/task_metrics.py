@@ -1,0 +1,119 @@
+"""The standard metrics of classification and regression, in NumPy.
+
+Each takes arrays of n > 0 examples, all of which count the same, and is NaN where its definition divides by zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+
+def accuracy(label: np.ndarray, predicted: np.ndarray) -> float:
+    """The fraction of examples whose predicted class is the label; both int [n]."""
+    return float(np.mean(label == predicted))
+
+
+def confusion(label: np.ndarray, predicted: np.ndarray, classes: int) -> np.ndarray:
+    """How many examples of class i were predicted as class j: int [C, C]."""
+    return np.bincount(label * classes + predicted, minlength=classes * classes).reshape(classes, classes)
+
+
+def macro_f1(label: np.ndarray, predicted: np.ndarray) -> float:
+    """The mean over classes of F1 = 2 TP / (2 TP + FP + FN).
+
+    Over the classes that occur among labels or predictions; the denominator of any other would be zero.
+    """
+    classes = int(max(label.max(), predicted.max())) + 1
+    table = confusion(label, predicted, classes)
+    both = table.sum(axis=0) + table.sum(axis=1)
+    return float(np.mean(2 * np.diag(table)[both > 0] / both[both > 0]))
+
+
+def matthews(label: np.ndarray, predicted: np.ndarray) -> float:
+    """The correlation of labels and predictions for any number of classes (Gorodkin 2004, the statistic R_K).
+
+    For two classes it is Matthews' coefficient. It is 0 where all labels or all predictions are one class, as in
+    scikit-learn: there the definition divides zero by zero.
+    """
+    classes = int(max(label.max(), predicted.max())) + 1
+    table = confusion(label, predicted, classes).astype(np.float64)
+    true, found, count = table.sum(axis=1), table.sum(axis=0), table.sum()
+    spread = math.sqrt(count**2 - true @ true) * math.sqrt(count**2 - found @ found)
+    return float((np.trace(table) * count - true @ found) / spread) if spread else 0.0
+
+
+def pearson(label: np.ndarray, predicted: np.ndarray) -> float:
+    """Pearson's correlation of two float [n]; NaN where one of them is constant or n < 2."""
+    left, right = (np.asarray(values, np.float64) - np.mean(values, dtype=np.float64) for values in (label, predicted))
+    # A constant's deviations are rounding errors of its mean, not exactly zero.
+    if any(np.ptp(values) == 0 for values in (label, predicted)):
+        return math.nan
+    left, right = left / np.linalg.norm(left), right / np.linalg.norm(right)
+    return float(np.clip(left @ right, -1, 1))
+
+
+def spearman(label: np.ndarray, predicted: np.ndarray) -> float:
+    """Spearman's correlation: Pearson's of the ranks; equal numbers have the mean of their ranks."""
+    return pearson(ranks(label), ranks(predicted))
+
+
+def ranks(values: np.ndarray) -> np.ndarray:
+    """The rank of each number from 1 on, float64 [n]; equal numbers share the mean of theirs."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return (last - (counts - 1) / 2)[place]
+
+
+def entropy(counts: np.ndarray) -> float:
+    """The least loss, in nats per example, of a prediction that is the same for all; from the classes' counts, [C]."""
+    frequencies = counts[counts > 0] / counts.sum()
+    return float(-np.sum(frequencies * np.log(frequencies)))
+
+
+Outputs = Mapping[str, np.ndarray]
+
+
+def classification(outputs: Outputs, label: np.ndarray) -> dict[str, float]:
+    """accuracy, macro_f1 and matthews of log_probs [n, C] for labels int [n]."""
+    predicted = outputs["log_probs"].argmax(axis=1)
+    return {
+        "accuracy": accuracy(label, predicted),
+        "macro_f1": macro_f1(label, predicted),
+        "matthews": matthews(label, predicted),
+    }
+
+
+def multiple_choice(outputs: Outputs, label: np.ndarray) -> dict[str, float]:
+    """accuracy of log_probs [n, C] for labels int [n]."""
+    return {"accuracy": accuracy(label, outputs["log_probs"].argmax(axis=1))}
+
+
+def regression(outputs: Outputs, label: np.ndarray) -> dict[str, float]:
+    """pearson and spearman of score [n] for labels float [n]."""
+    return {"pearson": pearson(label, outputs["score"]), "spearman": spearman(label, outputs["score"])}
+
+
+def collapse_of_classes(outputs: Outputs, label: np.ndarray) -> str | None:
+    """How a model of classes or choices has collapsed, as an end of a sentence; None if it has not."""
+    predicted, loss = outputs["log_probs"].argmax(axis=1), float(np.mean(outputs["loss"]))
+    if len(label) > 1 and np.ptp(predicted) == 0 and np.ptp(label) > 0:
+        return f"all {len(label):,} examples of dev are predicted to be of one class"
+    # A model that is too sure of itself may have a high loss and still be right: both must say so.
+    counts = np.bincount(label, minlength=outputs["log_probs"].shape[1])
+    prior, largest = entropy(counts), counts.max() / len(label)
+    if loss >= prior and accuracy(label, predicted) <= largest:
+        return f"on dev it is no better than always predicting the largest class (loss {loss:.4f}, there {prior:.4f})"
+    return None
+
+
+def collapse_of_scores(outputs: Outputs, label: np.ndarray) -> str | None:
+    """How a regressor has collapsed, as an end of a sentence; None if it has not."""
+    if len(label) > 1 and np.ptp(outputs["score"]) < 1e-3 * np.std(label):
+        return f"all {len(label):,} examples of dev are predicted to have nearly the same score"
+    loss, prior = float(np.mean(outputs["loss"])), float(np.var(label, dtype=np.float64))
+    if loss >= prior:
+        return f"its squared error on dev is {loss:.4f}, and {prior:.4f} is that of always predicting the mean"
+    return None
