@@ -20,6 +20,7 @@ PARTS_OF_SCRIPTS = sorted((ROOT / "tpu").glob("*/*.py"))
 ALLOWED = {
     "errors": set(),
     "choices": set(),
+    "answer_metrics": {"data", "errors"},
     "files": {"errors"},
     "settings": {"errors"},
     "config": {"errors", "settings"},
