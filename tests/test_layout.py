@@ -30,7 +30,7 @@ ALLOWED = {
     "models": {"config", "errors", "layers", "settings"},
     "objectives": {"config", "data", "errors", "layers", "models"},
     "task_metrics": set(),
-    "families": {"config", "data", "errors", "models", "objectives", "task_metrics"},
+    "families": {"answer_metrics", "config", "data", "errors", "models", "objectives", "task_metrics"},
     "distribute": {"choices", "errors"},
     "model_dir": {"config", "data", "errors", "families", "files"},
     "training": {

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from xlnet_tokens import generated_lines, small_model
 
-from txl_tf.data.tasks.answers import decode, decode_all, write_answers
+from txl_tf.data.tasks.answers import decode, write_answers
+from txl_tf.data.tasks.questions import QuestionExamples
 from txl_tf.data.tasks.squad import Answer, Paragraph, Question
 from txl_tf.data.tasks.windows import Layout, examples, read_windows
 from txl_tf.data.vocabularies import XLNetVocabulary
@@ -116,7 +117,7 @@ def test_the_true_spans_are_decoded_to_the_right_answers(rng):
         "end_log_prob": np.zeros([len(features["start"]), 1, 1]),
         "impossible": np.where(features["impossible"], 9.0, -9.0),
     }
-    answered = decode_all(asked, found)
+    answered = QuestionExamples(features, {}, readings=lambda: asked).answered(found)
     found_again = 0
     for reading, one in zip(asked, answered, strict=True):
         own_window = reading.windows[reading.owners[reading.answer.first]]

@@ -83,5 +83,5 @@ def test_what_is_wrong_is_named(read, place, value, message):
 
 
 def test_a_file_that_is_not_json(read):
-    with pytest.raises(InputError, match=r"squad\.json cannot be read .* give a file in SQuAD's format"):
+    with pytest.raises(InputError, match=r"squad\.json is not JSON .* give a file in SQuAD's format"):
         read("{'a'")

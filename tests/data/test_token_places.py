@@ -5,6 +5,7 @@ import unicodedata
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from xlnet_tokens import clean, generated_lines, small_model
 
 from txl_tf.data.vocabularies import SubwordVocabulary, XLNetVocabulary
@@ -125,3 +126,13 @@ def test_the_comma_rule_splits_a_token_s_place():
             assert end - 1 in after.begin and end - 1 in after.end and begin in after.begin
             split += 1
     assert split > 20
+
+
+def test_a_seed_that_is_set_later_does_no_harm():
+    """tf.random.set_seed destroys the resources of eager ops, such as SentencePiece's model."""
+    own = XLNetVocabulary(model())
+    wanted = own.encode("the River").tolist()
+    in_graph = tf.function(own.encode_tensor)
+    tf.random.set_seed(1)
+    assert own.encode("the River").tolist() == own.encode_with_places(["the River"])[0].ids.tolist() == wanted
+    assert in_graph(tf.constant(["the River"])).to_list() == [wanted]

@@ -9,6 +9,7 @@ from txl_tf.data.tasks.squad import Answer, Paragraph, Question
 from txl_tf.data.tasks.windows import Layout, Window, cut_windows, examples, owners, read_windows
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.errors import InputError
+from txl_tf.models.xlnet.head_config import QuestionsConfig
 
 SEP, CLS = 4, 3
 
@@ -99,7 +100,9 @@ def test_the_first_answer_with_a_place_counts():
         characters = set(answers[reading.question.id][1])
         tokens = [i for i in range(len(pieces.ids)) if characters & {*range(pieces.begin[i], pieces.end[i])}]
         assert reading.answer == ((tokens[0], tokens[-1]) if tokens else None)
-        assert examples([reading], own, 64)["impossible"].tolist() == [not tokens]
+        features = examples([reading], own, 64)
+        assert features["impossible"].tolist() == [not tokens]
+        assert features["learned"].tolist() == [reading.question.id != "c"]
 
 
 def test_questions_keep_their_order_and_paragraphs(monkeypatch):
@@ -116,4 +119,4 @@ def test_questions_keep_their_order_and_paragraphs(monkeypatch):
 
 def test_a_text_needs_room():
     with pytest.raises(InputError, match=r"tgt_len=67 leaves no room .* at least max_query_len \+ 4 = 68"):
-        Layout(67)
+        QuestionsConfig(tgt_len=67)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -92,17 +91,6 @@ def decode(reading: Reading, found: Mapping[str, np.ndarray], max_answer_len: in
         Candidate(text, *row, float(odd / odds.sum())) for (text, row), odd in zip(kept.items(), odds, strict=True)
     ]
     return Answered(reading.question.id, float(np.min(found["impossible"])), tuple(candidates))
-
-
-def decode_all(
-    readings: Sequence[Reading], found: Mapping[str, np.ndarray], max_answer_len: int = 64, n_best: int = 5
-) -> list[Answered]:
-    """The answers to all questions; `found` has the windows of all readings, in order; see `decode`."""
-    limits = np.cumsum([0, *(len(reading.windows) for reading in readings)])
-    return [
-        decode(reading, {name: part[first:last] for name, part in found.items()}, max_answer_len, n_best)
-        for reading, (first, last) in zip(readings, itertools.pairwise(limits), strict=True)
-    ]
 
 
 def write_answers(answered: Iterable[Answered], directory: str, threshold: float | None) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import typing
 from typing import Any
 
+from txl_tf.data.tasks.tables import read_file_text
 from txl_tf.errors import InputError
-from txl_tf.files import read_json
 
 _KINDS = {str: "a string", list: "a list", dict: "an object", int: "a whole number", bool: "true or false"}
 _REQUIRED: Any = object()
@@ -74,14 +75,18 @@ def read_squad(path: str, labelled: bool = True) -> Squad:
     An answer that does not stand where the file says so is kept for scoring, without its place; see `Squad.misplaced`.
 
     Args:
-        path: local or gs://.
+        path: local or gs://; may end in .gz.
         labelled: whether each question must have an answer, or be marked as impossible. Otherwise answers may be
             missing.
 
     Raises:
         InputError: not JSON, or not of this format; names the place in the file.
     """
-    top = _Node(read_json(path, "give a file in SQuAD's format"), path, "")
+    try:
+        value = json.loads(read_file_text(path))
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path} is not JSON ({error}): give a file in SQuAD's format") from error
+    top = _Node(value, path, "")
     places: dict[str, str] = {}
     misplaced: list[str] = []
     paragraphs = [

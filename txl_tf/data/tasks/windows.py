@@ -17,7 +17,6 @@ import numpy as np
 from txl_tf.data.tasks.squad import Paragraph, Question
 from txl_tf.data.vocabularies import SubwordVocabulary
 from txl_tf.data.vocabularies.traced_text import Pieces
-from txl_tf.errors import InputError
 
 PARAGRAPH, QUESTION, CLS, PADDING = 0, 1, 2, 3
 """Segment ids of P and its SEP, of Q and its SEP, of CLS, and of padding. They differ from those of other tasks."""
@@ -44,24 +43,14 @@ class Layout:
     """How paragraphs are cut into windows.
 
     Attributes:
-        t_len: tokens of an example, T.
+        t_len: tokens of an example, T, at least max_query_len + 4.
         max_query_len: a question is cut to so many tokens.
         doc_stride: tokens from the start of one window to that of the next.
-
-    Raises:
-        InputError: a paragraph would have no room.
     """
 
     t_len: int
     max_query_len: int = 64
     doc_stride: int = 128
-
-    def __post_init__(self) -> None:
-        if self.t_len < self.max_query_len + 4:
-            raise InputError(
-                f"tgt_len={self.t_len} leaves no room for the text: it must be at least max_query_len + 4 = "
-                f"{self.max_query_len + 4}"
-            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,6 +137,7 @@ def examples(readings: Iterable[Reading], vocabulary: SubwordVocabulary, t_len: 
         start, end: int32 [n], the columns where the answer starts and ends, both included; CLS if it is not all in the
             window.
         impossible: bool [n], whether it is not.
+        learned: bool [n], false where the question has an answer, but nobody knows where.
     """
     sep, cls = vocabulary.special_token("sep"), vocabulary.special_token("cls")
     placed = [(reading, window) for reading in readings for window in reading.windows]
@@ -167,7 +157,6 @@ def examples(readings: Iterable[Reading], vocabulary: SubwordVocabulary, t_len: 
         answer = reading.answer
         if answer is not None and first <= answer.first and answer.last < first + size:
             start[row], end[row] = answer.first - first, answer.last - first
-    impossible = start == cls_index
     return {
         "tokens": tokens,
         "segments": segments,
@@ -176,5 +165,6 @@ def examples(readings: Iterable[Reading], vocabulary: SubwordVocabulary, t_len: 
         "cls_index": cls_index,
         "start": start,
         "end": end,
-        "impossible": impossible,
+        "impossible": start == cls_index,
+        "learned": np.array([reading.answer is not None or not reading.question.answers for reading, _ in placed]),
     }

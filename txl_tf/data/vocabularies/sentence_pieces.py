@@ -54,7 +54,7 @@ class SubwordVocabulary(Vocabulary):
 
         self._model = model
         try:
-            self._tokenizer = tensorflow_text.SentencepieceTokenizer(model)
+            self._made_tokenizer = tensorflow_text.SentencepieceTokenizer(model)
             self.vocab_size = int(self._tokenizer.vocab_size())
             pieces = self._tokenizer.id_to_string(tf.range(self.vocab_size)).numpy()
         except tf.errors.OpError as error:
@@ -68,6 +68,18 @@ class SubwordVocabulary(Vocabulary):
         newline, letter = (self._tokenizer.tokenize([text])[0].numpy() for text in ("\n", "a"))
         self._adds_space = len(letter) > 0 and self._names[letter[0]].startswith(SPACE)
         self.start_token = int(newline[-1]) if len(newline) else 0
+
+    @property
+    def _tokenizer(self) -> Any:
+        """The tokenizer; made again if its resource is gone, since tf.random.set_seed destroys those of eager ops."""
+        with tf.init_scope():
+            try:
+                self._made_tokenizer.vocab_size()
+            except tf.errors.NotFoundError:
+                import tensorflow_text
+
+                self._made_tokenizer = tensorflow_text.SentencepieceTokenizer(self._model)
+        return self._made_tokenizer
 
     @property
     def spec(self) -> dict[str, Any]:
