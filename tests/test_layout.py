@@ -24,11 +24,12 @@ ALLOWED = {name: {"errors"} for name in BASE} | {
     "files": BASE,
     "config": BASE,
     "task_metrics": BASE,
+    "answer_metrics": {*BASE, "data"},
     "layers": BASE,
     "data": {*BASE, "config", "files"},
     "models": {*BASE, "config", "layers"},
     "objectives": {*BASE, "config", "data", "layers", "models"},
-    "families": {*BASE, "config", "data", "models", "objectives", "task_metrics"},
+    "families": {*BASE, "config", "data", "models", "objectives", "answer_metrics", "task_metrics"},
     "distribute": BASE,
     "model_dir": {*BASE, "config", "data", "families", "files"},
     "training": {

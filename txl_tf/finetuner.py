@@ -119,6 +119,9 @@ class Finetuner:
         seeds = tuple(seeds) or (self.config.train.seed,)
         if len(set(seeds)) < len(seeds):
             raise InputError(f"--seeds={','.join(map(str, seeds))} names a seed twice")
+        for name, examples in (("train", self.corpus.train), ("dev", self.corpus.dev)):
+            for remark in examples.remarks:
+                print(f"{name}: {remark}", flush=True)
         if self.corpus.labels:
             print(f"train: {imbalance(self.corpus.labels, self.corpus.train.features['label'])}", flush=True)
         results = []

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from txl_tf.errors import InputError
 from txl_tf.families.base import EvaluationData, Family, Task, TrainingData
+from txl_tf.families.xlnet_answering import ANSWERING
 from txl_tf.families.xlnet_heads import HEADS
 from txl_tf.models.xlnet.config import XLNetRunConfig
 from txl_tf.models.xlnet.presets import PRESETS
@@ -91,6 +92,7 @@ XLNET = Family(
             operations=_xlnet_operations,
         ),
         **HEADS,
+        "answering": ANSWERING,
     },
     presets=PRESETS,
     recipes=RECIPES,

@@ -1,4 +1,4 @@
-"""The tasks of XLNets with a head: classification, regression, multiple choice, answering.
+"""The tasks of XLNets with outputs for a sequence: classification, regression, multiple choice.
 
 TensorFlow is imported when a function is called, so that importing this module does not load it.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from txl_tf import task_metrics
 from txl_tf.config import Config
 from txl_tf.errors import InputError
-from txl_tf.families.base import FineTuning, TrainingData, Use
+from txl_tf.families.base import FineTuning, TrainingData
 from txl_tf.models.xlnet import head_config
 
 if TYPE_CHECKING:
@@ -32,12 +32,6 @@ def _with_logits(config: Any) -> keras.Model:
     from txl_tf.models.xlnet.with_head import XLNetWithLogits
 
     return XLNetWithLogits(config)
-
-
-def _with_answers(config: Any) -> keras.Model:
-    from txl_tf.models.xlnet.with_head import XLNetWithAnswers
-
-    return XLNetWithAnswers(config)
 
 
 def _classification(model: Any, config: Any) -> TaskObjective:
@@ -144,7 +138,7 @@ def _by_label(function: Callable[[Mapping[str, np.ndarray], np.ndarray], Any]) -
     return lambda outputs, examples: function(outputs, examples.features["label"])
 
 
-HEADS: dict[str, Use] = {
+HEADS: dict[str, FineTuning] = {
     "classification": FineTuning(
         config=head_config.XLNetClassificationConfig,
         model=_with_logits,
@@ -187,6 +181,5 @@ HEADS: dict[str, Use] = {
         criterion="accuracy",
         collapse=_by_label(task_metrics.collapse_of_classes),
     ),
-    "answering": Use(config=head_config.XLNetAnsweringConfig, model=_with_answers),
 }
 """What XLNets with a head are used for, by the name of the task."""

@@ -44,6 +44,7 @@ class ExampleSet:
         meta: a JSON value for each example, kept beside; () if there is none.
         timed: the features whose last axis is time, [n, .., T].
         padded: the side of an example on which padding is: "left" or "right".
+        remarks: what a user should know about the examples, as sentences.
     """
 
     features: Features
@@ -52,6 +53,7 @@ class ExampleSet:
     meta: Sequence[Any] = ()
     timed: tuple[str, ...] = ("tokens", "segments", "padding")
     padded: str = "left"
+    remarks: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(next(iter(self.features.values())))

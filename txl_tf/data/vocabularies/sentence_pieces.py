@@ -6,7 +6,9 @@ subword_training.py trains have all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ import tensorflow as tf
 
 from txl_tf.data.vocabularies.base import WHITESPACE, SpecialTokens, Vocabulary
 from txl_tf.data.vocabularies.registry import register
+from txl_tf.data.vocabularies.traced_text import Pieces, TracedText, source_places
 from txl_tf.errors import InputError, one_line
 from txl_tf.files import read_bytes
 
@@ -31,6 +34,7 @@ SPECIAL_PIECES = {
 _ANCHOR = "<eop>"  # always a separate piece, at any position in a text
 # Pieces that stand for no text. No text is encoded as one of them, even if it contains their names.
 _CONTROL_PIECES = {"<s>", "</s>", *SPECIAL_PIECES.values()} - {"<unk>"}
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")  # as bytes.splitlines finds them
 
 
 @register("sentencepiece")
@@ -50,7 +54,7 @@ class SubwordVocabulary(Vocabulary):
 
         self._model = model
         try:
-            self._tokenizer = tensorflow_text.SentencepieceTokenizer(model)
+            self._made_tokenizer = tensorflow_text.SentencepieceTokenizer(model)
             self.vocab_size = int(self._tokenizer.vocab_size())
             pieces = self._tokenizer.id_to_string(tf.range(self.vocab_size)).numpy()
         except tf.errors.OpError as error:
@@ -64,6 +68,18 @@ class SubwordVocabulary(Vocabulary):
         newline, letter = (self._tokenizer.tokenize([text])[0].numpy() for text in ("\n", "a"))
         self._adds_space = len(letter) > 0 and self._names[letter[0]].startswith(SPACE)
         self.start_token = int(newline[-1]) if len(newline) else 0
+
+    @property
+    def _tokenizer(self) -> Any:
+        """The tokenizer; made again if its resource is gone, since tf.random.set_seed destroys those of eager ops."""
+        with tf.init_scope():
+            try:
+                self._made_tokenizer.vocab_size()
+            except tf.errors.NotFoundError:
+                import tensorflow_text
+
+                self._made_tokenizer = tensorflow_text.SentencepieceTokenizer(self._model)
+        return self._made_tokenizer
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -91,6 +107,29 @@ class SubwordVocabulary(Vocabulary):
         data = text.encode() if isinstance(text, str) else text
         lines = data.splitlines(keepends=True)
         return self._tokenizer.tokenize(lines).flat_values.numpy() if lines else np.zeros(0, np.int32)
+
+    def encode_with_places(self, texts: Sequence[str]) -> list[Pieces]:
+        """The tokens of texts, those of `encode`, with their places in the texts."""
+        lines = [self._traced_lines(text) for text in texts]
+        flat = [line for own in lines for line in own]
+        if not flat:
+            return [Pieces(*np.zeros([3, 0], np.int32)) for _ in texts]
+        ids, begin, end = self._tokenizer.tokenize_with_offsets([line.encoded() for line in flat])
+        counts = ids.row_lengths().numpy()
+        places = source_places(flat, counts, begin.flat_values.numpy(), end.flat_values.numpy())
+        pieces, lines_before = Pieces(ids.flat_values.numpy(), *places), np.cumsum([0, *map(len, lines)])
+        limits = np.concatenate([[0], np.cumsum(counts)])[lines_before]
+        return [
+            self._finished(Pieces(*(part[first:last] for part in pieces))) for first, last in itertools.pairwise(limits)
+        ]
+
+    def _traced_lines(self, text: str) -> list[TracedText]:
+        """The lines of a text as the tokenizer gets them."""
+        return [TracedText.of(match.group(), match.start()) for match in _LINE.finditer(text)]
+
+    def _finished(self, pieces: Pieces) -> Pieces:
+        """The tokenizer's pieces of a text -> those of `encode`."""
+        return pieces
 
     def encode_around(self, parts: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """See Vocabulary.

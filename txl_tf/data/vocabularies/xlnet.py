@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,6 +12,7 @@ import tensorflow as tf
 
 from txl_tf.data.vocabularies.registry import register
 from txl_tf.data.vocabularies.sentence_pieces import SPACE, SPECIAL_PIECES, SubwordVocabulary
+from txl_tf.data.vocabularies.traced_text import Pieces, TracedText
 from txl_tf.data.vocabularies.xlnet_text import CleanUp
 from txl_tf.errors import InputError
 
@@ -44,6 +46,7 @@ class XLNetVocabulary(SubwordVocabulary):
             )
         self._clean_up = CleanUp(lower_case, keep_accents, remove_space)
         self._replacements, self._replacement_ends = self._comma_rule()
+        self._replacement_counts = np.diff(self._replacement_ends, prepend=0)
         self.start_token = self.special_token("end_of_document")
 
     @property
@@ -87,6 +90,35 @@ class XLNetVocabulary(SubwordVocabulary):
         ids = self._tokenizer.tokenize(self._clean_up(lines))
         replaced = tf.RaggedTensor.from_row_limits(self._replacements, self._replacement_ends, validate=False)
         return ids.with_flat_values(tf.gather(replaced, ids.flat_values)).merge_dims(1, 2)
+
+    def _traced_lines(self, text: str) -> list[TracedText]:
+        """See SubwordVocabulary."""
+        ends = itertools.accumulate(len(line) + 1 for line in text.split("\n"))
+        return [
+            self._clean_up.traced(TracedText.of(line, end - len(line) - 1))
+            for line, end in zip(text.split("\n"), ends, strict=True)
+        ]
+
+    def _finished(self, pieces: Pieces) -> Pieces:
+        """Applies the comma rule. If the source does not have a piece letter by letter, all that replace it stand where
+        it stood."""
+        counts = self._replacement_counts[pieces.ids]
+        affected = np.flatnonzero(counts > 1)
+        if not len(affected):
+            return pieces
+        ids, begin, end = (np.repeat(part, counts) for part in pieces)
+        first = np.cumsum(counts) - counts
+        for i in affected:
+            token, place = pieces.ids[i], slice(first[i], first[i] + counts[i])
+            ids[place] = self._replacements[self._replacement_ends[token] - counts[i] : self._replacement_ends[token]]
+            letters = pieces.end[i] - pieces.begin[i]
+            unknown = ids[place] == self.special.unknown
+            if letters == len(self._names[token].replace(SPACE, "")) and unknown.sum() <= 1:
+                lengths = np.array([len(self._names[part].replace(SPACE, "")) for part in ids[place]])
+                lengths[unknown] = letters - lengths[~unknown].sum()
+                end[place] = pieces.begin[i] + np.cumsum(lengths)
+                begin[place] = end[place] - lengths
+        return Pieces(ids, begin, end)
 
     def _comma_rule(self) -> tuple[np.ndarray, np.ndarray]:
         """The ids that replace each id, as (ids, end of each id's row). Most ids are replaced by themselves."""

@@ -1,7 +1,7 @@
-"""XLNet's clean-up of text before SentencePiece sees it, in TensorFlow ops.
+"""XLNet's clean-up of text before SentencePiece sees it, in TensorFlow ops, and in Python with places in the source.
 
 The order is that of the official code: white space, quotes, accents, case. Each step is a separate function on
-strings of any shape, so that a variant which also tracks the origin of each character can follow the same steps.
+strings of any shape; `CleanUp.traced` has the same steps for one text.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import re
 import sys
 import unicodedata
 
+import numpy as np
 import tensorflow as tf
 
 from txl_tf.data.vocabularies.base import WHITESPACE
+from txl_tf.data.vocabularies.traced_text import TracedText
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +43,17 @@ class CleanUp:
         if not self.keep_accents:
             strings = remove_accents(strings)
         return lower_case(strings) if self.lower_case else strings
+
+    def traced(self, text: TracedText) -> TracedText:
+        """The clean-up of one text. Cases are those of Python's Unicode tables."""
+        if self.remove_space:
+            text = text.substitute(_SPACE_TO_REMOVE, lambda _: " ")
+            text = text.substitute(_SPACE_AT_ENDS, lambda _: "")
+        for quotes in _TEX_QUOTES:
+            text = text.substitute(quotes, lambda _: '"')
+        if not self.keep_accents:
+            text = text.substitute(_accented(), _without_accents)
+        return _traced_lower_case(text) if self.lower_case else text
 
 
 def remove_space(strings: tf.Tensor) -> tf.Tensor:
@@ -77,3 +91,28 @@ def lower_case(strings: tf.Tensor) -> tf.Tensor:
     # an unknown character for all models, too.
     strings = tf.strings.regex_replace(strings, r"\x00", "\uffff")
     return tf.strings.regex_replace(tf.strings.lower(strings, encoding="utf-8"), "\uffff", "\0")
+
+
+_SPACE_TO_REMOVE = re.compile(r"\s{2,}|[^\S ]")
+_SPACE_AT_ENDS = re.compile(r"\A\s+|\s+\Z")
+_TEX_QUOTES = (re.compile("``"), re.compile("''"))
+
+
+@functools.cache
+def _accented() -> re.Pattern[str]:
+    """A character and the combining marks that follow it, if NFKD or the removal of marks may change them."""
+    marks = re.sub(r"\\x\{(\w+)\}", lambda match: f"\\U{match[1]:0>8}", combining_marks())
+    # Without the lookahead, each ASCII letter would be looked up among the marks.
+    return re.compile(rf"[^\x00-\x7f]{marks}*|[\x00-\x7f](?=[^\x00-\x7f]){marks}+")
+
+
+@functools.cache
+def _without_accents(text: str) -> str:
+    decomposed = unicodedata.normalize("NFKD", text)
+    return "".join(character for character in decomposed if not unicodedata.combining(character))
+
+
+def _traced_lower_case(text: TracedText) -> TracedText:
+    lower = text.text.lower()
+    lengths = [len(character.lower()) for character in text.text] if len(lower) != len(text.text) else 1
+    return TracedText(lower, np.repeat(text.begin, lengths), np.repeat(text.end, lengths))

@@ -52,6 +52,32 @@ class ExamplesEvalConfig(Group):
 
 
 @dataclasses.dataclass(frozen=True)
+class QuestionsConfig(ExamplesConfig):
+    """The batches of questions about texts, which are read in windows."""
+
+    tgt_len: int = setting(512, "tokens of a window with its question, padding included, T", at_least=8)
+    max_query_len: int = setting(64, "a question is cut to so many tokens", at_least=1)
+    doc_stride: int = setting(128, "tokens from the start of one window of a text to that of the next", at_least=1)
+
+    def __post_init__(self) -> None:
+        """Checks that there is room for a text."""
+        super().__post_init__()
+        require(
+            self.tgt_len >= self.max_query_len + 4,
+            f"tgt_len={self.tgt_len} leaves no room for the text: it must be at least max_query_len + 4 = "
+            f"{self.max_query_len + 4}",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class AnswersEvalConfig(ExamplesEvalConfig):
+    """How a model that answers questions is evaluated and used."""
+
+    max_answer_len: int = setting(64, "answers have at most so many tokens", at_least=1)
+    n_best: int = setting(5, "how many likely answers are reported for each question", at_least=1)
+
+
+@dataclasses.dataclass(frozen=True)
 class ClassificationConfig(Group):
     """The objective of classification: how much each class counts."""
 
@@ -133,4 +159,6 @@ class XLNetAnsweringConfig(XLNetHeadRunConfig):
     task: ClassVar[str] = "answering"
 
     model: XLNetAnswersConfig = dataclasses.field(default_factory=XLNetAnswersConfig)
+    data: QuestionsConfig = dataclasses.field(default_factory=QuestionsConfig)
+    eval: AnswersEvalConfig = dataclasses.field(default_factory=AnswersEvalConfig)
     objective: NoSettings = dataclasses.field(default_factory=NoSettings)

@@ -1,0 +1,87 @@
+"""The reader of SQuAD's format."""
+
+import copy
+import json
+
+import pytest
+
+from txl_tf.data.tasks.squad import Answer, read_squad
+from txl_tf.errors import InputError
+
+TEXT = "Oslo lies in Norway."
+QUESTIONS = [
+    {"id": "a", "question": "Where?", "answers": [{"text": "Norway", "answer_start": 13}], "is_impossible": False},
+    {"id": "b", "question": "When?", "answers": [], "is_impossible": True, "plausible_answers": [{"text": "Oslo"}]},
+    {
+        "id": "c",
+        "question": "What?",
+        "answers": [{"text": "Oslo", "answer_start": 0}, {"text": "lies", "answer_start": 6}],
+    },
+]
+FILE = {"version": "v2.0", "data": [{"title": "Oslo", "paragraphs": [{"context": TEXT, "qas": QUESTIONS}]}]}
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(content, **options):
+        (tmp_path / "squad.json").write_text(content if isinstance(content, str) else json.dumps(content))
+        return read_squad(str(tmp_path / "squad.json"), **options)
+
+    return read
+
+
+def test_a_file_is_read(read):
+    squad = read(FILE)
+    first, second, third = squad.questions
+    assert squad.paragraphs[0].text == TEXT
+    assert (first.id, first.text, first.answers, first.impossible) == ("a", "Where?", (Answer("Norway", 13),), False)
+    assert (second.answers, second.impossible) == ((), True)
+    assert third.answers == (Answer("Oslo", 0), Answer("lies", None))  # SQuAD 1.1 has no "is_impossible"
+    assert squad.misplaced == ("data[0].paragraphs[0].qas[2].answers[1]",)
+
+
+def test_answers_may_be_unknown(read):
+    content = copy.deepcopy(FILE)
+    del content["data"][0]["paragraphs"][0]["qas"][0]["answers"]
+    assert read(content, labelled=False).questions[0].answers == ()
+    with pytest.raises(InputError, match=r"data\[0\]\.paragraphs\[0\]\.qas\[0\]\.answers is missing"):
+        read(content)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        ((), [], "the whole must be an object"),
+        (("data",), None, "data must be a list"),
+        (("data", 0), "x", r"data\[0\] must be an object"),
+        (("data", 0, "paragraphs", 0, "context"), " ", r"data\[0\]\.paragraphs\[0\]\.context must not be empty"),
+        (("data", 0, "paragraphs", 0, "qas", 1, "id"), 7, r"paragraphs\[0\]\.qas\[1\]\.id must be a string"),
+        (("data", 0, "paragraphs", 0, "qas", 1, "id"), "a", r"qas\[1\]\.id is 'a', as is data\[0\].*own"),
+        (("data", 0, "paragraphs", 0, "qas", 1, "is_impossible"), 1, r"qas\[1\]\.is_impossible must be true or false"),
+        (("data", 0, "paragraphs", 0, "qas", 1, "is_impossible"), False, r"qas\[1\]\.answers must not be empty"),
+        (("data", 0, "paragraphs", 0, "qas", 0, "is_impossible"), True, r"qas\[0\]\.answers must be empty"),
+        (
+            ("data", 0, "paragraphs", 0, "qas", 0, "answers", 0, "answer_start"),
+            "13",
+            r"answers\[0\]\.answer_start must be",
+        ),
+        (("data", 0, "paragraphs", 0, "qas", 0, "answers", 0, "answer_start"), True, r"answer_start must be a whole"),
+        (("data", 0, "paragraphs", 0, "qas"), [], "there are no questions"),
+    ],
+)
+def test_what_is_wrong_is_named(read, place, value, message):
+    content = copy.deepcopy(FILE)
+    if place:
+        node = content
+        for key in place[:-1]:
+            node = node[key]
+        node[place[-1]] = value
+    else:
+        content = value
+    with pytest.raises(InputError, match=r"squad\.json: .*" + message):
+        read(content)
+
+
+def test_a_file_that_is_not_json(read):
+    with pytest.raises(InputError, match=r"squad\.json is not JSON .* give a file in SQuAD's format"):
+        read("{'a'")

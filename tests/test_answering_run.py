@@ -1,0 +1,138 @@
+"""Fine-tuning for answering questions in the ordinary loop, from files to answers."""
+
+import json
+
+import numpy as np
+import pytest
+import squad_files
+from random_xlnet import with_prefix, write_model_dir
+from small_run import KilledError, lines
+
+from txl_tf.data.vocabularies import XLNetVocabulary
+from txl_tf.errors import InputError
+from txl_tf.finetuner import Finetuner
+from txl_tf.inference.task_evaluate import TaskEvaluator
+from txl_tf.model_dir import load_trained
+from txl_tf.training.loop import train
+
+SETTINGS = {
+    "data": {"batch_size": 6, "tgt_len": 24, "max_query_len": 6, "doc_stride": 8},
+    "eval": {"batch_size": 8, "jit_compile": False, "max_answer_len": 8},
+    "model": {"dropout": 0.1, "dropatt": 0.1},
+    "train": {
+        "train_steps": 6,
+        "learning_rate": 5e-3,
+        "steps_per_loop": 3,
+        "log_steps": 2,
+        "save_steps": 2,
+        "eval_steps": 3,
+        "jit_compile": False,
+        "warmup_steps": 0,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A pretrained model_dir, a file for training and one for evaluation."""
+    folder = tmp_path_factory.mktemp("answering")
+    write_model_dir(folder / "pretrained", with_prefix(XLNetVocabulary), dtype="float64", n_layer=1)
+    train_file = squad_files.write(folder / "train.json", 40, seed=1)
+    return str(folder / "pretrained"), train_file, squad_files.write(folder / "dev.json", 12, seed=2)
+
+
+def tuner(files, strategy, **changes):
+    settings = {group: values | changes.get(group, {}) for group, values in SETTINGS.items()}
+    return Finetuner(files[0], "answering", *files[1:], settings=settings, strategy=strategy)
+
+
+@pytest.fixture(scope="module")
+def whole(files, tmp_path_factory):
+    """(folder, result) of a run of all steps on two replicas."""
+    import replicas
+
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, tuner(files, replicas.two_replicas()).run(str(folder))
+
+
+def test_a_run_reports_squad_s_scores(whole, files):
+    result = whole[1]
+    assert (result["task"], result["split"], result["total"]) == ("answering", "dev", 12)
+    assert result["examples"] > 12  # windows
+    assert result["has_ans_total"] + result["no_ans_total"] == 12
+    assert 0 <= result["exact"] <= result["best_exact"] <= result["best_f1"] <= 100
+    assert np.isfinite([result["best_exact_threshold"], result["best_f1_threshold"], result["loss"]]).all()
+    assert result["f1"] <= result["best_f1"]
+
+
+def test_interrupted_on_one_device_it_is_the_run_on_two_replicas(whole, files, tmp_path, one_device):
+    """The loop is the common one; this holds the features and the objective to its promise."""
+
+    def kill(progress):
+        raise KilledError
+
+    own = tuner(files, one_device)
+    with pytest.raises(KilledError):
+        train(own.config, own.corpus, str(tmp_path), one_device, lambda model: kill)
+    own.run(str(tmp_path))
+    for line, other in zip(lines(tmp_path), lines(whole[0]), strict=True):
+        np.testing.assert_allclose(line["loss"], other["loss"], rtol=1e-9)
+        np.testing.assert_allclose(line["grad_norm"], other["grad_norm"], rtol=1e-9)
+    for line, other in zip(lines(tmp_path, "evaluations.jsonl"), lines(whole[0], "evaluations.jsonl"), strict=True):
+        assert line["metrics"] == pytest.approx(other["metrics"])
+
+
+def test_a_trained_model_gives_the_same_outputs_for_windows_cut_to_their_length(whole, files, one_device):
+    own = tuner(files, one_device)
+    model = load_trained(str(whole[0])).model
+    cut = TaskEvaluator(own.config, model, own.corpus.dev, one_device).outputs()
+    assert len(cut["start"]) == len(own.corpus.dev)
+    found = own.corpus.dev.answered(cut)
+    assert [one.id for one in found] == [reading.question.id for reading in own.corpus.dev.readings()]
+
+
+def test_it_learns(files, tmp_path, one_device):
+    """The answers to its own training file."""
+    steps = {"train_steps": 300, "steps_per_loop": 100, "log_steps": 100, "eval_steps": 300, "save_steps": 300}
+    own = (files[0], files[1], files[1])
+    result = tuner(own, one_device, train=steps, model={"dropout": 0.0, "dropatt": 0.0}).run(str(tmp_path))
+    assert result["exact"] > 95 and result["best_f1"] >= result["f1"] >= result["exact"]
+
+
+def test_answers_that_are_misplaced_are_said_and_not_learned(files, tmp_path, one_device, capsys):
+    with open(files[1]) as file:
+        content = json.load(file)
+    first = content["data"][0]["paragraphs"][1]
+    for asked in first["qas"]:
+        asked["answers"][0]["answer_start"] += 1
+    (tmp_path / "train.json").write_text(json.dumps(content))
+    own = tuner((files[0], str(tmp_path / "train.json"), files[2]), one_device)
+    learned = own.corpus.train.features["learned"]
+    readings = own.corpus.train.readings()
+    assert not learned.all()
+    lost = {reading.question.id for reading in readings if reading.answer is None and reading.question.answers}
+    assert lost == {asked["id"] for asked in first["qas"]}
+    assert (~learned).sum() == sum(len(reading.windows) for reading in readings if reading.question.id in lost)
+    assert own.corpus.train.remarks[0].startswith(
+        "2 answers do not stand where the file says so, such as data[0].parag"
+    )
+
+
+def test_shards_hold_the_same_examples(files, tmp_path, one_device, monkeypatch):
+    monkeypatch.setattr("txl_tf.data.tasks.examples.SMALL", 5)
+    settings = SETTINGS | {"train": SETTINGS["train"]}
+    made = [
+        Finetuner(files[0], "answering", *files[1:], settings=settings, strategy=one_device, examples_dir=folder).corpus
+        for folder in (None, str(tmp_path), str(tmp_path))
+    ]
+    assert (tmp_path / "train" / "manifest.json").exists()
+    assert made[0].fingerprint == made[1].fingerprint == made[2].fingerprint
+    assert [one.question.id for one in made[2].dev.readings()] == [one.question.id for one in made[0].dev.readings()]
+
+
+def test_a_vocabulary_of_bytes_has_no_separator(files, tmp_path, one_device):
+    from txl_tf.data.vocabularies import ByteVocabulary
+
+    write_model_dir(tmp_path / "bytes", ByteVocabulary())
+    with pytest.raises(InputError, match="has no separator token"):
+        Finetuner(str(tmp_path / "bytes"), "answering", *files[1:], strategy=one_device)

@@ -1,0 +1,114 @@
+"""From the likely starts and ends in windows to the answers to questions, and files of them in SQuAD's formats."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import typing
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.data.tasks.windows import Reading
+from txl_tf.files import write_atomically
+
+PREDICTIONS, N_BEST, NULL_ODDS = "predictions.json", "nbest_predictions.json", "null_odds.json"
+
+
+class Candidate(typing.NamedTuple):
+    """A likely answer.
+
+    text: the paragraph's characters begin to end.
+    log_prob: of its start and its end in its window, in nats.
+    probability: of this candidate among all those of the question that are kept.
+    """
+
+    text: str
+    begin: int
+    end: int
+    log_prob: float
+    probability: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Answered:
+    """What a model says to a question.
+
+    Attributes:
+        id: the question's.
+        null_score: the logit that there is no answer: the lowest of all windows.
+        candidates: the likely answers with different texts, best first; may be empty.
+    """
+
+    id: str
+    null_score: float
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def text(self) -> str:
+        """The best answer, no matter whether there is one; "" if there are no candidates."""
+        return self.candidates[0].text if self.candidates else ""
+
+    def answer(self, threshold: float | None) -> str:
+        """The answer, "" if the null_score is above the threshold; None: there always is an answer."""
+        return "" if threshold is not None and self.null_score > threshold else self.text
+
+
+def decode(reading: Reading, found: Mapping[str, np.ndarray], max_answer_len: int = 64, n_best: int = 5) -> Answered:
+    """The answers to a question.
+
+    A candidate starts and ends in one window's part of the paragraph, ends at or after its start, has at most
+    `max_answer_len` tokens, and starts at a token that has the most context in this window (see `windows.owners`). The
+    official code also demands that an answer does not end in the column before the last of the paragraph's part, which
+    looks like a slip; it is not repeated.
+
+    Args:
+        reading: the question and its W windows.
+        found: by name, arrays [W, ..]: the most likely answers in the windows, as `models.heads.BestAnswers` has them.
+        max_answer_len: in tokens.
+        n_best: how many candidates are kept.
+    """
+    firsts = np.array([window.first for window in reading.windows])[:, None, None]
+    sizes = np.array([window.size for window in reading.windows])[:, None, None]
+    starts, ends = np.broadcast_arrays(found["start"][:, :, None], found["end"])
+    own = np.arange(len(firsts))[:, None, None] == reading.owners[np.minimum(firsts + starts, len(reading.owners) - 1)]
+    possible = (ends < sizes) & (starts <= ends) & (ends < starts + max_answer_len) & own
+    log_probs = found["start_log_prob"][:, :, None] + found["end_log_prob"]
+    kept: dict[str, tuple[int, int, float]] = {}
+    places = np.argwhere(possible)
+    for place in places[np.argsort(-log_probs[possible], kind="stable")]:
+        w, s, e = place
+        begin = int(reading.pieces.begin[reading.windows[w].first + starts[w, s, e]])
+        end = int(reading.pieces.end[reading.windows[w].first + ends[w, s, e]])
+        text = reading.text[begin:end].rstrip()  # the last token may be a space
+        if text and text not in kept:
+            kept[text] = begin, begin + len(text), float(log_probs[w, s, e])
+        if len(kept) == n_best:
+            break
+    odds = np.exp([log_prob - max(row[2] for row in kept.values()) for *_, log_prob in kept.values()])
+    candidates = [
+        Candidate(text, *row, float(odd / odds.sum())) for (text, row), odd in zip(kept.items(), odds, strict=True)
+    ]
+    return Answered(reading.question.id, float(np.min(found["impossible"])), tuple(candidates))
+
+
+def write_answers(answered: Iterable[Answered], directory: str, threshold: float | None) -> None:
+    """Writes three files: SQuAD's predictions.json, {id: answer}; nbest_predictions.json, {id: candidates}; and
+    null_odds.json, {id: null_score}, which SQuAD's evaluation takes as --na-prob-file.
+
+    Args:
+        answered: by question.
+        directory: is made.
+        threshold: see `Answered.answer`.
+    """
+    answered = list(answered)
+    tf.io.gfile.makedirs(directory)
+    files = {
+        PREDICTIONS: {one.id: one.answer(threshold) for one in answered},
+        N_BEST: {one.id: [candidate._asdict() for candidate in one.candidates] for one in answered},
+        NULL_ODDS: {one.id: one.null_score for one in answered},
+    }
+    for name, content in files.items():
+        text = json.dumps(content, ensure_ascii=False, indent=1)
+        write_atomically(tf.io.gfile.join(directory, name), text + "\n")

@@ -1,0 +1,103 @@
+"""Questions in SQuAD's format as a set of examples, and a model's outputs for them as answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from txl_tf.data.records import smallest_dtype
+from txl_tf.data.tasks.answers import Answered, decode
+from txl_tf.data.tasks.examples import Chunk, ExampleSet, make_examples
+from txl_tf.data.tasks.squad import read_squad
+from txl_tf.data.tasks.windows import Layout, Reading, examples, read_windows
+from txl_tf.data.vocabularies import SubwordVocabulary
+from txl_tf.files import digest
+
+TIMED = ("tokens", "segments", "padding", "allowed")
+_AT_ONCE = 1024  # questions that are laid out in one call
+_TARGETS = ("start", "end", "impossible", "learned")
+
+
+@dataclasses.dataclass(frozen=True)
+class QuestionExamples(ExampleSet):
+    """The windows of questions; see `windows.examples` for the features.
+
+    Attributes:
+        readings: gives the questions with their windows, in the order of the examples.
+        max_answer_len, n_best: see `answers.decode`.
+    """
+
+    readings: Callable[[], Sequence[Reading]] = list
+    max_answer_len: int = 64
+    n_best: int = 5
+
+    def answered(self, outputs: Mapping[str, np.ndarray]) -> list[Answered]:
+        """The answers to the questions, in order.
+
+        Args:
+            outputs: by name, arrays [n, ..]; see `answers.decode`.
+        """
+        readings = self.readings()
+        limits = np.cumsum([0, *(len(reading.windows) for reading in readings)])
+        return [
+            decode(
+                reading,
+                {name: array[first:last] for name, array in outputs.items()},
+                self.max_answer_len,
+                self.n_best,
+            )
+            for reading, (first, last) in zip(readings, itertools.pairwise(limits), strict=True)
+        ]
+
+
+def squad_examples(
+    path: str,
+    vocabulary: SubwordVocabulary,
+    layout: Layout,
+    origin: dict[str, Any],
+    directory: str | None = None,
+    labelled: bool = True,
+    **about: Any,
+) -> QuestionExamples:
+    """The questions of a file in SQuAD's format as examples.
+
+    Args:
+        path: of the file.
+        vocabulary: with SEP and CLS.
+        layout: how paragraphs are cut into windows.
+        origin: what identifies the vocabulary; the file and the layout are added.
+        directory: as for `make_examples`.
+        labelled: whether the answers are known; otherwise the features that say where they are do not exist.
+        about: further attributes of the QuestionExamples.
+
+    Raises:
+        InputError: see `read_squad`.
+    """
+    squad = read_squad(path, labelled)
+
+    @functools.cache
+    def readings() -> Sequence[Reading]:
+        return tuple(read_windows(squad.paragraphs, vocabulary, layout))
+
+    def chunks() -> Iterator[Chunk]:
+        found = iter(read_windows(squad.paragraphs, vocabulary, layout))
+        while group := list(itertools.islice(found, _AT_ONCE)):
+            features = examples(group, vocabulary, layout.t_len)
+            features["tokens"] = features["tokens"].astype(smallest_dtype(vocabulary.vocab_size))
+            yield {name: array for name, array in features.items() if labelled or name not in _TARGETS}, ()
+
+    origin = origin | {"sha256": digest(path), "layout": dataclasses.asdict(layout), "labelled": labelled}
+    count = len(squad.questions)
+    made = make_examples(chunks, count, origin, directory, timed=TIMED, padded="right")
+    remarks: tuple[str, ...] = ()
+    if squad.misplaced:
+        remarks = (
+            f"{len(squad.misplaced):,} answers do not stand where the file says so, such as {squad.misplaced[0]}: a "
+            "question without any other answer is not learned",
+        )
+    return QuestionExamples(**vars(made) | about | {"readings": readings, "remarks": remarks})

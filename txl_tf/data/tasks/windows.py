@@ -1,0 +1,170 @@
+"""Paragraphs of any length as examples of T tokens: overlapping windows, each with the question.
+
+An example is P SEP Q SEP CLS, padded on the right, as in the official code: P is a window of the paragraph, Q the
+question. Token i of P is column i of the example.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import typing
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from txl_tf.data.tasks.squad import Paragraph, Question
+from txl_tf.data.vocabularies import SubwordVocabulary
+from txl_tf.data.vocabularies.traced_text import Pieces
+
+PARAGRAPH, QUESTION, CLS, PADDING = 0, 1, 2, 3
+"""Segment ids of P and its SEP, of Q and its SEP, of CLS, and of padding. They differ from those of other tasks."""
+
+_AT_ONCE = 256  # paragraphs that are encoded in one call
+
+
+class Window(typing.NamedTuple):
+    """The tokens first to first + size of a paragraph."""
+
+    first: int
+    size: int
+
+
+class Span(typing.NamedTuple):
+    """The tokens first to last of a paragraph, both included."""
+
+    first: int
+    last: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """How paragraphs are cut into windows.
+
+    Attributes:
+        t_len: tokens of an example, T, at least max_query_len + 4.
+        max_query_len: a question is cut to so many tokens.
+        doc_stride: tokens from the start of one window to that of the next.
+    """
+
+    t_len: int
+    max_query_len: int = 64
+    doc_stride: int = 128
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """A question, and the windows of its paragraph.
+
+    Attributes:
+        question: the question.
+        text: its paragraph.
+        pieces: the paragraph's tokens.
+        query: the question's tokens, cut, int32 [m].
+        windows: cover all tokens.
+        answer: the tokens that overlap the first of the right answers whose place is known; None: there is none.
+    """
+
+    question: Question
+    text: str
+    pieces: Pieces
+    query: np.ndarray
+    windows: tuple[Window, ...]
+    answer: Span | None
+
+    @functools.cached_property
+    def owners(self) -> np.ndarray:
+        """See `owners`."""
+        return owners(self.windows)
+
+
+def cut_windows(n: int, size: int, stride: int) -> tuple[Window, ...]:
+    """The windows of n tokens: of `size` tokens each, except for the last; each starts `stride` after the one before,
+    or where that ends, if that is earlier."""
+    step = min(size, stride)
+    # A window is needed if those before it, which end at first + size - step, do not reach the end.
+    firsts = range(0, max(n - size + step, 1), step)
+    return tuple(Window(first, min(size, n - first)) for first in firsts)
+
+
+def owners(windows: Sequence[Window]) -> np.ndarray:
+    """For each token the window, int [n], in which it has the most context: the number of tokens on its shorter side,
+    plus 0.01 for each token of the window; the first of equal ones. It is the official code's "max context"."""
+    n = windows[-1].first + windows[-1].size
+    context = np.full([len(windows), n], -1.0)
+    for row, (first, size) in zip(context, windows, strict=True):
+        left = np.arange(size)
+        row[first : first + size] = np.minimum(left, size - 1 - left) + 0.01 * size
+    return context.argmax(axis=0)
+
+
+def read_windows(paragraphs: Iterable[Paragraph], vocabulary: SubwordVocabulary, layout: Layout) -> Iterator[Reading]:
+    """The readings of all questions, in order."""
+    rest = iter(paragraphs)
+    while group := list(itertools.islice(rest, _AT_ONCE)):
+        texts = vocabulary.encode_with_places([paragraph.text for paragraph in group])
+        queries = iter(vocabulary.encode_with_places([one.text for paragraph in group for one in paragraph.questions]))
+        for paragraph, pieces in zip(group, texts, strict=True):
+            for question in paragraph.questions:
+                query = next(queries).ids[: layout.max_query_len]
+                size = layout.t_len - len(query) - 3
+                windows = cut_windows(len(pieces.ids), size, layout.doc_stride)
+                yield Reading(question, paragraph.text, pieces, query, windows, answer_span(question, pieces))
+
+
+def answer_span(question: Question, pieces: Pieces) -> Span | None:
+    """See `Reading.answer`."""
+    for answer in question.answers:
+        if answer.start is not None:
+            stop = answer.start + len(answer.text)
+            inside = (pieces.end > answer.start) & (pieces.begin < stop) & (pieces.begin < pieces.end)
+            places = np.flatnonzero(inside)
+            if len(places):
+                return Span(int(places[0]), int(places[-1]))
+    return None
+
+
+def examples(readings: Iterable[Reading], vocabulary: SubwordVocabulary, t_len: int) -> dict[str, np.ndarray]:
+    """The windows of readings as features of examples, in order.
+
+    Returns:
+        tokens: int32 [n, T]; padding has token 0.
+        segments: int8 [n, T].
+        padding: bool [n, T], true where there is no token.
+        allowed: bool [n, T], where an answer may start and end: P, and CLS for no answer.
+        cls_index: int32 [n], the column of CLS.
+        start, end: int32 [n], the columns where the answer starts and ends, both included; CLS if it is not all in the
+            window.
+        impossible: bool [n], whether it is not.
+        learned: bool [n], false where the question has an answer, but nobody knows where.
+    """
+    sep, cls = vocabulary.special_token("sep"), vocabulary.special_token("cls")
+    placed = [(reading, window) for reading in readings for window in reading.windows]
+    n = len(placed)
+    tokens, segments = np.zeros([n, t_len], np.int32), np.full([n, t_len], PADDING, np.int8)
+    padding, allowed = np.ones([n, t_len], bool), np.zeros([n, t_len], bool)
+    cls_index, start, end = np.zeros([3, n], np.int32)
+    for row, (reading, (first, size)) in enumerate(placed):
+        stop = size + len(reading.query) + 2  # where CLS is
+        tokens[row, :size] = reading.pieces.ids[first : first + size]
+        tokens[row, size + 1 : stop - 1] = reading.query
+        tokens[row, [size, stop - 1, stop]] = sep, sep, cls
+        segments[row, : size + 1], segments[row, size + 1 : stop], segments[row, stop] = PARAGRAPH, QUESTION, CLS
+        padding[row, : stop + 1] = False
+        allowed[row, :size] = allowed[row, stop] = True
+        cls_index[row] = start[row] = end[row] = stop
+        answer = reading.answer
+        if answer is not None and first <= answer.first and answer.last < first + size:
+            start[row], end[row] = answer.first - first, answer.last - first
+    return {
+        "tokens": tokens,
+        "segments": segments,
+        "padding": padding,
+        "allowed": allowed,
+        "cls_index": cls_index,
+        "start": start,
+        "end": end,
+        "impossible": start == cls_index,
+        "learned": np.array([reading.answer is not None or not reading.question.answers for reading, _ in placed]),
+    }

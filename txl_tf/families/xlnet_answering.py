@@ -1,0 +1,116 @@
+"""XLNets that answer questions about texts.
+
+TensorFlow is imported when a function is called, so that importing this module does not load it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from txl_tf import answer_metrics
+from txl_tf.errors import InputError
+from txl_tf.families.base import FineTuning, TrainingData
+from txl_tf.families.xlnet_heads import cut_lengths, fit_to_pretrained, training_examples
+from txl_tf.models.xlnet.head_config import XLNetAnsweringConfig
+
+if TYPE_CHECKING:
+    import keras
+    import numpy as np
+
+    from txl_tf.data.tasks.corpus import TaskCorpus
+    from txl_tf.data.tasks.questions import QuestionExamples
+    from txl_tf.data.tasks.tables import Columns
+    from txl_tf.data.vocabularies import Vocabulary
+    from txl_tf.objectives.base import TaskObjective
+
+
+def _model(config: Any) -> keras.Model:
+    from txl_tf.models.xlnet.with_head import XLNetWithAnswers
+
+    return XLNetWithAnswers(config)
+
+
+def _objective(model: Any, config: XLNetAnsweringConfig) -> TaskObjective:
+    from txl_tf.objectives.answering import Answering
+
+    return Answering(model)
+
+
+def _training_data(corpus: TaskCorpus, config: XLNetAnsweringConfig) -> TrainingData:
+    return training_examples(corpus, config, corpus.train.features["learned"])
+
+
+def _batch_spec(config: XLNetAnsweringConfig, lanes: int, training: bool) -> Any:
+    import tensorflow as tf
+
+    integers, columns = tf.TensorSpec([lanes], tf.int32), [lanes, config.data.tgt_len]
+    return {
+        "tokens": tf.TensorSpec(columns, tf.int32),
+        "segments": tf.TensorSpec(columns, tf.int32),
+        "padding": tf.TensorSpec(columns, tf.bool),
+        "allowed": tf.TensorSpec(columns, tf.bool),
+        "cls_index": integers,
+        "start": integers,
+        "end": integers,
+        "impossible": tf.TensorSpec([lanes], tf.bool),
+        "learned": tf.TensorSpec([lanes], tf.bool),
+        "weight": tf.TensorSpec([lanes], tf.float32),
+    }
+
+
+def _examples(
+    path: str,
+    config: XLNetAnsweringConfig,
+    vocabulary: Vocabulary,
+    *,
+    origin: dict[str, Any],
+    columns: Columns,
+    labels: tuple[str, ...] | None,
+    directory: str | None,
+    labelled: bool = True,
+) -> QuestionExamples:
+    from txl_tf.data.tasks.questions import squad_examples
+    from txl_tf.data.tasks.windows import Layout
+    from txl_tf.data.vocabularies import SubwordVocabulary
+
+    if not isinstance(vocabulary, SubwordVocabulary):
+        raise InputError(f"answering needs a vocabulary of subwords, and this one is of {vocabulary.unit}s")
+    layout = Layout(config.data.tgt_len, config.data.max_query_len, config.data.doc_stride)
+    decoding = {"max_answer_len": config.eval.max_answer_len, "n_best": config.eval.n_best}
+    return squad_examples(path, vocabulary, layout, origin, directory, labelled, **decoding)
+
+
+def _measure(outputs: Mapping[str, np.ndarray], examples: Any) -> dict[str, float]:
+    answered = examples.answered(outputs)
+    return answer_metrics.answer_scores(
+        [reading.question for reading in examples.readings()],
+        {one.id: one.text for one in answered},
+        {one.id: one.null_score for one in answered},
+    )
+
+
+def _collapse(outputs: Mapping[str, np.ndarray], examples: Any) -> str | None:
+    starts = outputs["start"][:, 0]
+    if len(starts) > 1 and (starts == examples.features["cls_index"]).all():
+        return f"in all {len(starts):,} windows of dev the most likely start is that of no answer"
+    if len(starts) > 1 and (starts == starts[0]).all():
+        return f"in all {len(starts):,} windows of dev the most likely start is token {starts[0]:,}"
+    return None
+
+
+ANSWERING = FineTuning(
+    config=XLNetAnsweringConfig,
+    model=_model,
+    objective=_objective,
+    training_data=_training_data,
+    batch_spec=_batch_spec,
+    head="xlnet_with_answers/head/",
+    examples=_examples,
+    fit=fit_to_pretrained,
+    lengths=cut_lengths,
+    measure=_measure,
+    criterion="best_f1",
+    collapse=_collapse,
+)
+"""Metrics are SQuAD's, in percent, with a threshold of 0 for no answer, and with the best threshold."""

@@ -1,0 +1,76 @@
+"""Answering questions: where the answer starts and ends in a text, and whether there is one."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from txl_tf.layers.dropout import Seeds
+from txl_tf.models.heads import AnswerLogits
+from txl_tf.models.xlnet.with_head import XLNetWithAnswers
+from txl_tf.objectives.base import FiniteWatch, Loss
+
+Examples = dict[str, tf.Tensor]
+"""tokens, segments, padding, allowed [b, T]; cls_index, weight [b]; start, end, impossible [b], where they are known.
+See data.tasks.windows.examples."""
+
+
+class Answering:
+    """The objective of XLNet's official code for SQuAD 2.0.
+
+    The loss of an example is (CE(start) + CE(end)) / 2 + BCE(impossible) / 2: the cross entropies of the columns where
+    the answer starts, and where it ends given the true start, and of whether there is no answer. If the answer is not
+    in the example, start and end are the column of CLS.
+
+    Files in which every question has an answer (SQuAD 1.1) are learned in the same way: examples without the answer are
+    the windows that do not hold it. "impossible" then says that it is in another window.
+
+    Args:
+        model: an XLNetWithAnswers.
+    """
+
+    def __init__(self, model: XLNetWithAnswers):
+        self.model = model
+        self.activations = (*model.activations, "loss")
+
+    def initial_state(self, lanes: int) -> tuple[()]:
+        """Nothing is carried from batch to batch."""
+        return ()
+
+    def __call__(self, batch: Examples, state: tuple[()], seed: Seeds | None, training: bool) -> Loss:
+        """The loss of a batch; see Objective. The weight is the sum of the examples' weights."""
+        watch = FiniteWatch()
+        logits = self.model(
+            batch["tokens"],
+            batch["allowed"],
+            batch["cls_index"],
+            batch["start"],
+            segments=batch["segments"],
+            padding=batch["padding"],
+            seed=seed,
+            training=training,
+            watch=watch,
+        )
+        losses = answer_losses(logits, batch)
+        weight = tf.cast(batch["weight"], losses.dtype)
+        total = tf.reduce_sum(tf.math.multiply_no_nan(losses, weight))
+        watch("loss", total)
+        return Loss(total, tf.reduce_sum(weight), state, watch.stacked(self.activations))
+
+    def outputs(self, batch: Examples) -> dict[str, tf.Tensor]:
+        """The fields of BestAnswers by name; see TaskObjective."""
+        hidden = self.model.hidden(batch["tokens"], batch["segments"], batch["padding"], Seeds(None, None), False)
+        given = hidden, batch["allowed"], batch["cls_index"]
+        found = self.model.head.best(*given, self.model.config.start_n_top, self.model.config.end_n_top)._asdict()
+        if "start" in batch:
+            found["loss"] = answer_losses(self.model.head(*given, batch["start"]), batch)
+        return found
+
+
+def answer_losses(logits: AnswerLogits, batch: Examples) -> tf.Tensor:
+    """The loss of each example, [b], in nats; see `Answering`."""
+    start, end = (
+        tf.nn.sparse_softmax_cross_entropy_with_logits(batch[name], getattr(logits, name)) for name in ("start", "end")
+    )
+    target = tf.cast(batch["impossible"], logits.impossible.dtype)
+    impossible = tf.nn.sigmoid_cross_entropy_with_logits(target, logits.impossible)
+    return (start + end + impossible) / 2
