@@ -147,19 +147,28 @@ def tf_keras_steps(loss, variables, clip, state):
 
 def report(step_flops, tokens, measured):
     """The JSON line of what `side_by_side.measure` returns."""
-    median = {
-        name: statistics.median(one["seconds"] for one in rounds) / STEPS_PER_ROUND
-        for name, rounds in measured["train"].items()
+    rounds = dict(measured["train"])
+    peak = {name: median_seconds(rounds.pop(name)) for name in PEAKS}
+    of_peak = {
+        name: peak["matmul_bfloat16" if name.endswith("_bfloat16") else "matmul"] / median_seconds(taken)
+        for name, taken in rounds.items()
     }
-    matmul = {name: median.pop(name) for name in PEAKS}
-    share = {
-        name: matmul["matmul_bfloat16" if name.endswith("_bfloat16") else "matmul"] / value
-        for name, value in median.items()
+    flops = STEPS_PER_ROUND * step_flops()
+    return speeds(rounds, STEPS_PER_ROUND * tokens) | {
+        "matmul_gflops": {name: round(flops / value / 1e9) for name, value in peak.items()},
+        "share_of_matmul": {name: round(value, 3) for name, value in of_peak.items()},
     }
+
+
+def speeds(rounds, tokens):
+    """Tokens per second and ratios of {name: list of rounds}, each round with this many tokens."""
+    seconds = {name: median_seconds(taken) for name, taken in rounds.items()}
     return {
-        "tokens_per_sec": {name: round(tokens / value) for name, value in median.items()},
-        "ours_over": {name: round(value / median["ours"], 2) for name, value in median.items()},
-        "ours_bfloat16_over": {name: round(value / median["ours_bfloat16"], 2) for name, value in median.items()},
-        "matmul_gflops": {name: round(step_flops() / value / 1e9) for name, value in matmul.items()},
-        "share_of_matmul": {name: round(value, 3) for name, value in share.items()},
+        "tokens_per_sec": {name: round(tokens / value) for name, value in seconds.items()},
+        "ours_over": {name: round(value / seconds["ours"], 2) for name, value in seconds.items()},
+        "ours_bfloat16_over": {name: round(value / seconds["ours_bfloat16"], 2) for name, value in seconds.items()},
     }
+
+
+def median_seconds(rounds):
+    return statistics.median(one["seconds"] for one in rounds)

@@ -60,6 +60,7 @@ def attend(
         [B, H, T, d].
     """
     t_len, k_len = query.shape[2], key.shape[2]
+    segment_len = t_len if places is None or position is None else position.shape[-2] - k_len + 1
     if oldest is not None:
         mask = tf.roll(mask, oldest, axis=-1)
         if position is not None and t_len > 1:
@@ -68,6 +69,7 @@ def attend(
     for first in range(0, t_len, TILE):
         last = min(first + TILE, t_len)
         seen = k_len - t_len + last if causal and oldest is None else k_len
+        block_places = None if places is None else places[:, first:last]
         if position is not None:
             block_query = _cut(position_query, -2, first, last)
             fewest = min(k_len, FEWEST_TILES * TILE)
@@ -75,7 +77,6 @@ def attend(
                 seen = max(seen, fewest)
         score = tf.einsum("bhtd,bhkd->bhtk", _cut(query, -2, first, last), _cut(key, -2, 0, seen))
         if position is not None:
-            block_places = None if places is None else places[:, first:last]
             block_position = _cut(position, -2, 0 if places is not None else t_len - last, position.shape[-2])
             position_score = position_scores(block_query, block_position, seen, block_places)
             if oldest is not None and t_len == 1:  # one row of scores is shorter than the positions
@@ -89,7 +90,7 @@ def attend(
         if places is None or seed is None:
             keep = functools.partial(keep_mask, rate=rate, seed=None if seed is None else tf.add(seed, [0, first]))
         else:
-            keep = functools.partial(_kept_at, block_places, position.shape[-2] - k_len + 1, rate, seed)
+            keep = functools.partial(_kept_at, block_places, segment_len, rate, seed)
         outputs.append(weighted_values(score, _cut(value, -2, 0, seen), block_mask, rate, keep))
     return outputs[0] if len(outputs) == 1 else tf.concat(outputs, axis=2)
 
