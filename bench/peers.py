@@ -1,4 +1,4 @@
-"""What the training and the inference benchmark share of tensorflow/models' TransformerXL. Not a script.
+"""What the benchmarks use of tensorflow/models' TransformerXL and XLNet. Not a script.
 
 It runs in the Python of that peer, so nothing is imported before it is called.
 """
@@ -38,3 +38,19 @@ def tf_models_inputs(batch_size, tgt_len, mem_len, d_model):
     positions = tf.concat([tf.sin(angles), tf.cos(angles)], -1)[None]
     mask = tf.linalg.band_part(tf.ones([tgt_len, mem_len + tgt_len]), -1, mem_len)[None, None]
     return tf.tile(positions, [batch_size, 1, 1]), tf.tile(mask, [batch_size, 1, 1, 1])
+
+
+def tf_models_xlnet(**settings):
+    """The embedding and the layers of tensorflow/models' XLNet, with GELU as in the official code."""
+    os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    import tf_keras
+    from official.modeling import activations  # noqa: F401
+    from official.nlp.modeling.networks import XLNetBase
+
+    return XLNetBase(
+        attention_type="bi",
+        initializer=tf_keras.initializers.RandomNormal(stddev=0.02),
+        tie_attention_biases=False,
+        inner_activation="gelu",
+        **settings,
+    )

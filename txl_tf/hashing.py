@@ -47,6 +47,16 @@ def random_bits(shape: tf.Tensor | Sequence[int], seed: tf.Tensor) -> tf.Tensor:
     return _mix(spread, second)
 
 
+def bits_at(index: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Some of the numbers that `random_bits` makes: those of the elements with these indices, uint32.
+
+    Args:
+        index: int32 [..], an element's index within its lane, or in all of the shape if that has one seed.
+        seed: int32 [.., 2], broadcast to the indices.
+    """
+    return _mix(tf.cast(index, tf.uint32) * _SPREAD + tf.bitcast(seed[..., 0], tf.uint32), seed[..., 1])
+
+
 def numbered_seeds(seed: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
     """Seeds int32 [.., 2], one for each of the numbers, int [..], derived from a seed int32 [2] or [.., 2]."""
     first, second = seed[..., :1], seed[..., 1:]

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from txl_tf.layers import attention_core, platform
-from txl_tf.layers.attention_core import TILE, attend, position_scores
+from txl_tf.layers.attention_core import TILE, attend, position_scores, rows_at
 from txl_tf.layers.dropout import keep_mask
 from txl_tf.layers.masks import visible_keys
 from txl_tf.layers.relative import relative_shift
@@ -101,3 +101,44 @@ def test_a_row_that_sees_nothing_is_finite(rng):
         tape.watch(query)
         output = attend(query, key, value, tf.zeros([2, 2], bool))
     assert np.isfinite(output).all() and np.isfinite(tape.gradient(output, query)).all()
+
+
+@pytest.mark.parametrize("t_len, m_len", [(5, 3), (TILE + 2, 4)])
+@pytest.mark.parametrize("lane_seeds", [True, False])
+def test_some_rows_are_those_of_all_rows_with_dropout(rng, t_len, m_len, lane_seeds):
+    """Any number of rows at any places, one of them twice: output and gradients, bit for bit the same dropout."""
+    k_len = m_len + t_len
+    places = tf.constant([[0, t_len - 1, 2, 2, t_len // 2], [1, 0, t_len - 2, 3, t_len - 1]])
+    shapes = [[B, H, t_len, D], [B, H, k_len, D], [B, H, k_len, D], [B, H, t_len, D], [B, H, k_len + t_len - 1, D]]
+    shapes += [[B, H, t_len, 2], [B, k_len, 2]]
+    inputs = [tf.constant(rng.normal(size=shape)) for shape in shapes]
+    mask = tf.constant(rng.random([1, 1, t_len, k_len]) < 0.6)
+    direction = rng.normal(size=[B, H, places.shape[1], D])
+    seed = tf.constant([[5, 6], [7, 8]]) if lane_seeds else SEED
+    results = []
+    for some in (True, False):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            query, key, value, position_query, position, segment_query, segment = inputs
+            if some:
+                query, position_query, segment_query = (
+                    rows_at(x, places) for x in (query, position_query, segment_query)
+                )
+            output = attend(
+                query,
+                key,
+                value,
+                rows_at(mask, places) if some else mask,
+                position_query,
+                position,
+                0.4,
+                seed,
+                causal=False,
+                segment_query=segment_query,
+                segment=segment,
+                places=places if some else None,
+            )
+            output = output if some else tf.gather(output, places, axis=2, batch_dims=1)
+        results.append([output, *tape.gradient(output, inputs, direction)])
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)

@@ -10,8 +10,10 @@ import xlnet_models
 
 from txl_tf.config import PairsConfig
 from txl_tf.errors import InputError
+from txl_tf.layers import platform
 from txl_tf.layers.dropout import Seeds
 from txl_tf.layers.segment_attention import SegmentAttention
+from txl_tf.models.memory import Mems
 from txl_tf.models.xlnet.config import XLNetConfig, XLNetRunConfig
 from txl_tf.models.xlnet.model import XLNet
 from txl_tf.models.xlnet.presets import PRESETS
@@ -279,6 +281,25 @@ def test_dropout_belongs_to_the_lane(rng):
     assert np.abs(whole[1] - call(model, step)[1]).max() > 1e-2
     streams_differ = call(model, step, seed=Seeds(shared, lanes), training=True, targets=tf.constant([[1, 1]] * B))[1]
     assert np.abs(streams_differ[:, 0] - streams_differ[:, 1]).max() > 1e-2
+
+
+def test_a_tpu_s_formulation_is_the_same_function(rng, monkeypatch):
+    """Queries moved to their tokens' rows, and directions as a sign, with the same dropout: loss and all gradients."""
+    model = xlnet_models.make_model(small_weights(rng), dropout=0.3, dropatt=0.3, mem_len=M)
+    step, lanes, results = inputs(rng), tf.constant([[1, 2], [5, 6]]), []
+    mems = Mems(tuple(tf.constant(rng.normal(size=[B, M, D])) for _ in model.decoder_layers), tf.constant([M, M]))
+    step |= {"targets": np.array([[0, 2, 5, 1], [4, 1, 3, NO_PLACE]])}
+
+    def loss():
+        content, query, _ = call(model, step, mems=mems, seed=Seeds(tf.constant([3, 4]), lanes), training=True)
+        return tf.reduce_sum(model.nll(tf.concat([content, query], 1), tf.ones([B, T + 4], tf.int32)))
+
+    for on_tpu in (False, True):
+        monkeypatch.setattr(platform, "on_tpu", lambda on_tpu=on_tpu: on_tpu)
+        value, gradients = gradients_of(model, loss)
+        results.append([value, *gradients])
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -5,13 +5,15 @@ Shapes: B batch, H heads, T queries, K keys, d = d_head.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import tensorflow as tf
 
+from txl_tf.hashing import bits_at
 from txl_tf.layers import platform, scopes
 from txl_tf.layers.dropout import keep_mask
-from txl_tf.layers.relative import relative_shift
+from txl_tf.layers.relative import columns_from, relative_shift
 
 MASKED = -1e30  # added to scores of keys that may not be seen; finite, so that no row can become NaN
 TILE = 128  # queries in a block; the columns of a TPU's vector registers, the rows and columns of its matrix units
@@ -31,6 +33,7 @@ def attend(
     causal: bool = True,
     segment_query: tf.Tensor | None = None,
     segment: tf.Tensor | None = None,
+    places: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """softmax(query . key + position_query . position + mask), with dropout, times value.
 
@@ -40,20 +43,24 @@ def attend(
         query: [B, H, T, d].
         key, value: [B, H, K, d].
         mask: bool, true where a query may see a key: [T, K] or broadcastable to [B, H, T, K].
-        position_query, position: [B, H, T, d'] and [H, C, d'], farthest distance first. The score of query i and key j
-            gets the term position_query[i] . position[j + T-1-i], if that row exists: C = K rows for distances
-            K-1, .., 0, or K + T-1 rows for K-1, .., -(T-1). None: no such term.
+        position_query, position: [B, H, T, d'] and [H, C, d'] or [B, H, C, d'], farthest distance first. The score of
+            query i and key j gets the term position_query[i] . position[j + T-1-i], if that row exists: C = K rows for
+            distances K-1, .., 0, or K + T-1 rows for K-1, .., -(T-1). None: no such term.
         rate, seed: of the dropout of the probabilities; as for `dropout`.
         oldest: None: the last T keys are those of the queries' tokens. Otherwise keys are a ring, and `oldest`, an int
             scalar, is the slot of its oldest key; positions and mask still go from the oldest key to the newest.
         causal: whether the mask hides every key in a query's future, so that such keys need not be computed.
         segment_query, segment: [B, H, T, S] and [B, K, S], whose product is added to the scores; None: nothing. Not
             columns more of query and key: a TPU would then copy scores and their gradients to other layouts.
+        places: int [B, P], given if the queries are not the segment's T, but P of them, [B, H, P, ..]: the numbers of
+            their tokens in the segment. The mask then has P rows, and C is K + T-1. The result, dropout included, is
+            what these rows would be among all T. None: query i is at place i.
 
     Returns:
         [B, H, T, d].
     """
     t_len, k_len = query.shape[2], key.shape[2]
+    segment_len = t_len if places is None or position is None else position.shape[-2] - k_len + 1
     if oldest is not None:
         mask = tf.roll(mask, oldest, axis=-1)
         if position is not None and t_len > 1:
@@ -62,6 +69,7 @@ def attend(
     for first in range(0, t_len, TILE):
         last = min(first + TILE, t_len)
         seen = k_len - t_len + last if causal and oldest is None else k_len
+        block_places = None if places is None else places[:, first:last]
         if position is not None:
             block_query = _cut(position_query, -2, first, last)
             fewest = min(k_len, FEWEST_TILES * TILE)
@@ -69,8 +77,8 @@ def attend(
                 seen = max(seen, fewest)
         score = tf.einsum("bhtd,bhkd->bhtk", _cut(query, -2, first, last), _cut(key, -2, 0, seen))
         if position is not None:
-            block_position = _cut(position, -2, t_len - last, position.shape[-2])
-            position_score = position_scores(block_query, block_position, seen)
+            block_position = _cut(position, -2, 0 if places is not None else t_len - last, position.shape[-2])
+            position_score = position_scores(block_query, block_position, seen, block_places)
             if oldest is not None and t_len == 1:  # one row of scores is shorter than the positions
                 position_score = tf.roll(position_score, oldest, axis=-1)
             score += position_score
@@ -79,8 +87,11 @@ def attend(
             score += tf.einsum("bhts,bks->bhtk", *block_segment)
         block_mask = mask if mask.shape[-2] == 1 else _cut(mask, -2, first, last)
         block_mask = block_mask if mask.shape[-1] == 1 else _cut(block_mask, -1, 0, seen)
-        block_seed = None if seed is None else tf.add(seed, [0, first])
-        outputs.append(weighted_values(score, _cut(value, -2, 0, seen), block_mask, rate, block_seed))
+        if places is None or seed is None:
+            keep = functools.partial(keep_mask, rate=rate, seed=None if seed is None else tf.add(seed, [0, first]))
+        else:
+            keep = functools.partial(_kept_at, block_places, segment_len, rate, seed)
+        outputs.append(weighted_values(score, _cut(value, -2, 0, seen), block_mask, rate, keep))
     return outputs[0] if len(outputs) == 1 else tf.concat(outputs, axis=2)
 
 
@@ -100,7 +111,40 @@ def _as_ring(position: tf.Tensor, oldest: tf.Tensor, extra: int) -> tf.Tensor:
     return tf.concat([position, position[:, :extra]], axis=1)
 
 
-def position_scores(query: tf.Tensor, position: tf.Tensor, k_len: int) -> tf.Tensor:
+def _kept_at(places: tf.Tensor, t_len: int, rate: float, seed: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
+    """The rows at these places, int [B, P], of the dropout masks that `attend` draws for T queries: bool [B, H, P, K].
+
+    Args:
+        places, t_len: the numbers of the rows, and T.
+        rate, seed: as for `attend`.
+        shape: int32 [4], of the result.
+    """
+    batch, heads, _, k_len = tf.unstack(shape)
+    first = places // TILE * TILE  # of the row's block
+    rows = tf.minimum(t_len - first, TILE)  # in the block
+    head = tf.range(heads)[:, None, None]
+    if len(seed.shape) == 1:
+        head += tf.range(batch)[:, None, None, None] * heads
+    index = (head * rows[:, None, :, None] + (places - first)[:, None, :, None]) * k_len + tf.range(k_len)
+    first = tf.stack([tf.zeros_like(first), first], axis=-1)[:, None, :, None]
+    return bits_at(index, tf.reshape(seed, [-1, 1, 1, 1, 2]) + first) >= int(rate * 2**32)
+
+
+def rows_at(x: tf.Tensor, places: tf.Tensor | None) -> tf.Tensor:
+    """The rows of x at these places of axis -2, int [B, P]; x itself if places is None, or if it has one row for all.
+
+    x is [T, n], or [.., T, n] with a first axis of B or 1.
+    """
+    if places is None or x.shape[-2] == 1:
+        return x
+    if x.shape.rank == 2:
+        return tf.gather(x, places)[:, None]
+    if x.shape[0] == 1:
+        x = tf.broadcast_to(x, tf.concat([tf.shape(places)[:1], tf.shape(x)[1:]], 0))
+    return tf.gather(x, places, axis=x.shape.rank - 2, batch_dims=1)
+
+
+def position_scores(query: tf.Tensor, position: tf.Tensor, k_len: int, places: tf.Tensor | None = None) -> tf.Tensor:
     """The position term of the scores, by key: score[i, j] = query[i] . position[j + T-1-i].
 
     A TPU in bfloat16 uses another method. There a shift by a different number of columns in each row costs as much as
@@ -108,15 +152,19 @@ def position_scores(query: tf.Tensor, position: tf.Tensor, k_len: int) -> tf.Ten
 
     Args:
         query: [B, H, T, d].
-        position: [H, K or more, d], farthest distance first. Scores that would need rows after the last are undefined.
+        position: [H, K or more, d] or [B, H, K or more, d], farthest distance first. Scores that would need rows after
+            the last are undefined.
         k_len: K.
+        places: as for `attend`.
 
     Returns:
         [B, H, T, K].
     """
     if _is_rotated(query, k_len):
         return _rotated_scores(query, position, k_len)
-    score = tf.einsum("bhtd,hkd->bhtk", query, position)
+    score = tf.einsum("bhtd,hkd->bhtk" if position.shape.rank == 3 else "bhtd,bhkd->bhtk", query, position)
+    if places is not None:
+        return columns_from(score, position.shape[-2] - k_len - places, k_len)
     return relative_shift(score, k_len) if query.shape[2] > 1 else _cut(score, -1, 0, k_len)
 
 
@@ -148,7 +196,7 @@ def _rotated_scores(query: tf.Tensor, position: tf.Tensor, k_len: int) -> tf.Ten
 
 
 def weighted_values(
-    score: tf.Tensor, value: tf.Tensor, mask: tf.Tensor, rate: float = 0.0, seed: tf.Tensor | None = None
+    score: tf.Tensor, value: tf.Tensor, mask: tf.Tensor, rate: float, keep: Callable[[tf.Tensor], tf.Tensor]
 ) -> tf.Tensor:
     """softmax(score + mask), with dropout, times value: [B, H, T, d]; softmax in float32 at least.
 
@@ -160,7 +208,8 @@ def weighted_values(
         score: [B, H, T, K].
         value: [B, H, K, d].
         mask: bool, broadcastable to `score`.
-        rate, seed: as for `dropout`.
+        rate: of dropout.
+        keep: function of the score's shape, which returns m.
     """
     accurate = tf.float64 if score.dtype == tf.float64 else tf.float32
 
@@ -171,7 +220,7 @@ def weighted_values(
         weight = tf.exp(masked - tf.reduce_max(masked, axis=-1, keepdims=True))
         scale = 1 / ((1 - rate) * tf.reduce_sum(weight, axis=-1, keepdims=True))
         weight = tf.cast(weight, score.dtype)
-        kept = keep_mask(tf.shape(weight), rate, seed) if rate else None
+        kept = keep(tf.shape(weight)) if rate else None
 
         def dropped(x: tf.Tensor) -> tf.Tensor:
             return tf.where(kept, x, tf.zeros([], x.dtype)) if rate else x

@@ -7,6 +7,8 @@ itself, positive into the past, negative into the future.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 
@@ -77,3 +79,35 @@ def relative_shift(scores: tf.Tensor, k_len: int | None = None) -> tf.Tensor:
     flat = tf.slice(flat, [0] * len(lead) + [first], [-1] * len(lead) + [t_len * (columns - 1)])
     shifted = tf.reshape(flat, [*lead, t_len, columns - 1])
     return shifted if k_len == columns - 1 else shifted[..., :k_len]
+
+
+def columns_from(scores: tf.Tensor, first: tf.Tensor, k_len: int) -> tf.Tensor:
+    """K neighbouring columns of each row, from a column on that depends on lane and row: the shift of single rows.
+
+    The gradient moves the columns back. TensorFlow's would add up single numbers, which takes compilers far longer.
+
+    Args:
+        scores: [B, H, P, C].
+        first: int32 [B, P], in 0, .., C - K.
+        k_len: K.
+
+    Returns:
+        [B, H, P, K], where [b, h, p, j] is scores[b, h, p, first[b, p] + j].
+    """
+
+    def taken(x: tf.Tensor, column: tf.Tensor) -> tf.Tensor:
+        """[B, H, P, n]: the numbers of x [B, H, P, m] in these columns [B, 1, P, n]."""
+        *lead, columns = tf.unstack(tf.shape(x))
+        row = tf.reshape(tf.range(tf.reduce_prod(lead)), [*lead, 1])
+        return tf.gather(tf.reshape(x, [-1]), row * columns + column)
+
+    @tf.custom_gradient
+    def run(scores: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        def gradient(d_taken: tf.Tensor) -> tf.Tensor:
+            column = tf.range(scores.shape[-1]) - first[:, None, :, None]
+            inside = (column >= 0) & (column < k_len)
+            return tf.where(inside, taken(d_taken, tf.clip_by_value(column, 0, k_len - 1)), tf.zeros([], scores.dtype))
+
+        return taken(scores, first[:, None, :, None] + tf.range(k_len)), gradient
+
+    return run(scores)

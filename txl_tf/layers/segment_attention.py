@@ -9,8 +9,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from txl_tf.layers import platform
 from txl_tf.layers.attention import RelMultiHeadAttention
-from txl_tf.layers.attention_core import attend
+from txl_tf.layers.attention_core import attend, rows_at
 from txl_tf.layers.memory_attention import Biases, HiddenShape
 
 Look = Callable[[tf.Tensor], None]
@@ -19,13 +20,13 @@ Look = Callable[[tf.Tensor], None]
 
 @dataclasses.dataclass(frozen=True)
 class Streams:
-    """The `positions` of `SegmentAttention`: distances, segments and targets of its rows, all in the compute dtype.
+    """The `positions` of `SegmentAttention`: distances, segments and targets of its rows.
 
     encoding: [K + T-1, D], sinusoids of the distances K-1, .., -(T-1).
     backward: bool [B], the lanes whose text runs backward, so that distances have the opposite sign; None: no lane.
     segments: [B, K, S], each key's segment as a one-hot row, S of any size; None: there is one segment.
-    targets: [B, P, T], one-hot rows: the token of the segment that each prediction is for. For an unused prediction the
-        row is zero, and so is the result. None: there is no query stream.
+    targets: int [B, P], the token of the segment that each prediction is for; -1: an unused prediction, whose result is
+        zero. None: there is no query stream.
     query_mask: bool [T, K] or broadcastable to [B, H, T, K]: which keys the query stream sees from each token; None:
         all.
     query_only: whether the result has no rows of the content stream.
@@ -57,9 +58,12 @@ class SegmentAttention(RelMultiHeadAttention):
     concatenated in time. Keys, values and positions come from the content stream and the memory only.
 
     Text that runs backward: let a be W_kR R computed from the sines only, and b from the cosines only. A distance's
-    vector is a + b, and that of the negative distance is b - a. So q . r is q . b + q . a or q . b - q . a: one
-    projection is enough for both directions. The direction is a sign in the lane's queries, which are twice as wide
-    (with d = 64 as wide as a TPU's registers).
+    vector is a + b, and that of the negative distance is b - a: one projection is enough for both directions. On a TPU
+    the direction is a sign in the lane's queries, since q . r is q . b + q . a or q . b - q . a. The queries are twice
+    as wide, with d = 64 as wide as a TPU's registers. Elsewhere each lane has vectors of its own direction.
+
+    Rows of the query stream stand at P of the segment's T tokens, which depend on the data. On a TPU all T rows are
+    computed, since such shifts would be slow; elsewhere the P.
 
     Shapes: hidden [B, T + P, D], mems [B, M, D], K = M + T, result [B, T + P, D], or [B, P, D] with `query_only`;
     `positions` are Streams, by default with sinusoids only.
@@ -129,32 +133,43 @@ class SegmentAttention(RelMultiHeadAttention):
         position = self._project_distances(streams)
         rate = self.dropatt if training else 0.0
 
-        def attended(query: tf.Tensor, mask: tf.Tensor | None, first: int, look: Look | None = None) -> tf.Tensor:
-            mask = self._checked_mask(mask, t_len, k_len)
-            content_query, position_query, segment_query = self._queries(query, streams, biases)
+        def attended(
+            query: tf.Tensor,
+            mask: tf.Tensor | None,
+            first: int,
+            look: Look | None = None,
+            places: tf.Tensor | None = None,
+        ) -> tf.Tensor:
+            mask = rows_at(self._checked_mask(mask, t_len, k_len), places)
+            own = None if streams.segments is None else rows_at(streams.segments[:, -t_len:], places)
+            content_query, position_query, segment_query = self._queries(query, streams.backward, own, biases)
             segments = {"segment_query": segment_query, "segment": streams.segments}
             if look is not None:
                 look(self._probabilities(content_query, key, position_query, position, mask, **segments))
             own_seed = None if seed is None else tf.add(seed, [0, first])
             parts = (content_query, key, value, mask, position_query, position)
-            return attend(*parts, rate, own_seed, causal=False, **segments)
+            return attend(*parts, rate, own_seed, causal=False, places=places, **segments)
 
         query = self.project_query(hidden[:, t_len:] if streams.query_only else hidden, kernels)
         outputs = []
         if not streams.query_only:
             outputs.append(attended(query[:, :, :t_len], attention_mask, 0, look))
             query = query[:, :, t_len:]
-        if streams.targets is not None:
+        if streams.targets is not None and platform.on_tpu():
             # Each query is moved to its token's row among the T, where distances, masks and segments are those of the
             # content stream, and its result is moved back. This computes T rows for P queries, but all shapes and
-            # shifts are static. A product with one-hot rows is exact.
-            placed = tf.einsum("bhpd,bpt->bhtd", query, streams.targets)
-            placed = attended(placed, streams.query_mask, t_len)
-            outputs.append(tf.einsum("bhtd,bpt->bhpd", placed, streams.targets))
+            # shifts are static. A product with one-hot rows is exact; that of an unused prediction is zero.
+            moves = tf.one_hot(streams.targets, t_len, dtype=query.dtype)
+            placed = attended(tf.einsum("bhpd,bpt->bhtd", query, moves), streams.query_mask, t_len)
+            outputs.append(tf.einsum("bhtd,bpt->bhpd", placed, moves))
+        elif streams.targets is not None:
+            used = (streams.targets >= 0)[:, None, :, None]
+            weighted = attended(query, streams.query_mask, t_len, places=tf.maximum(streams.targets, 0))
+            outputs.append(tf.where(used, weighted, tf.zeros([], query.dtype)))
         return self.combine(outputs[0] if len(outputs) == 1 else tf.concat(outputs, axis=2), kernels)
 
     def _project_distances(self, streams: Streams) -> tf.Tensor:
-        """Projected positions: a + b [H, C, d], or [b, a] [H, C, 2d] if some lanes run backward."""
+        """Projected positions: a + b [H, C, d]; if some lanes run backward, [b, a] [H, C, 2d] or [B, H, C, d]."""
         if streams.backward is None:
             return self.project_positions(streams.encoding)
         sine, cosine = (
@@ -165,23 +180,31 @@ class SegmentAttention(RelMultiHeadAttention):
                 strict=True,
             )
         )
-        return tf.concat([cosine, sine], axis=-1)
+        if platform.on_tpu():
+            return tf.concat([cosine, sine], axis=-1)
+        return tf.where(streams.backward[:, None, None, None], cosine - sine, cosine + sine)
 
     def _queries(
-        self, query: tf.Tensor, streams: Streams, biases: Biases | None
+        self, query: tf.Tensor, backward: tf.Tensor | None, segments: tf.Tensor | None, biases: Biases | None
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
-        """From queries [B, H, T, d]: what is multiplied with the keys, with the positions, and with the segments."""
+        """What is multiplied with the keys, with the positions, and with the segments.
+
+        Args:
+            query: [B, H, T, d].
+            backward: as in Streams.
+            segments: [B, T, S], the queries' own segments as one-hot rows.
+            biases: as for `call`.
+        """
         shared = None if biases is None else biases[:2]
         content_query, position_query = self.content_query(query, shared), self.position_query(query, shared)
         segment_query = None
-        if streams.segments is not None:
+        if segments is not None:
             segment_bias = self.segment_bias if self.own_biases or biases is None else biases[2]
             table = tf.convert_to_tensor(self.segment_table)
             biased = query + self._scaled(segment_bias, query)[:, None]
             differs = tf.einsum("bhtd,hd->bht", biased, table[1] - table[0])
-            others = 1 - streams.segments[:, None, -query.shape[2] :]
-            segment_query = differs[..., None] * others
-        if streams.backward is not None:
-            sign = tf.where(streams.backward, tf.constant(-1, query.dtype), tf.constant(1, query.dtype))
+            segment_query = differs[..., None] * (1 - segments[:, None])
+        if backward is not None and platform.on_tpu():
+            sign = tf.where(backward, tf.constant(-1, query.dtype), tf.constant(1, query.dtype))
             position_query = tf.concat([position_query, position_query * sign[:, None, None, None]], axis=-1)
         return content_query, position_query, segment_query

@@ -191,8 +191,6 @@ class XLNet(keras.Model):
         if segments is not None:
             segments = tf.concat([tf.zeros([batch_size, m_len], segments.dtype), segments], axis=1)
             segments = tf.one_hot(segments, SEGMENTS, dtype=hidden.dtype)
-        if targets is not None:
-            targets = tf.one_hot(targets, t_len, dtype=hidden.dtype)
         streams = Streams(encoding, backward, segments, targets, query_mask)
         remembered = min(config.reuse_len, t_len) or t_len
         memory = HiddenMemory(mems.hidden, remembered)

@@ -1,0 +1,174 @@
+"""What the benchmarks of training share. Not a script.
+
+Nothing is imported before it is called, since peers run in environments of their own.
+"""
+
+import functools
+import os
+import statistics
+
+import side_by_side
+
+STEPS_PER_ROUND = 6
+RATE = 2.5e-4  # of the peers' Adam; ours has the same by default
+
+
+def run(doc, ours, peers, step_flops, tokens):
+    """Runs a benchmark of training from the command line.
+
+    Args:
+        doc: the script's docstring.
+        ours: function of a Keras dtype policy that returns a function of n, which trains n steps.
+        peers: {name: function that returns a function of n, which trains n steps}, as for `side_by_side.run`.
+        step_flops: function that returns the multiplications and additions of one step's matmuls.
+        tokens: of a step.
+    """
+    own = {"ours": ours, "ours_bfloat16": functools.partial(ours, "mixed_bfloat16")}
+    own |= {name: functools.partial(matmul, dtype, step_flops) for name, dtype in PEAKS.items()}
+    own, peers = ({name: in_rounds(make) for name, make in group.items()} for group in (own, peers))
+    return side_by_side.run(doc, own, peers, functools.partial(report, step_flops, tokens))
+
+
+PEAKS = {"matmul": "float32", "matmul_bfloat16": "bfloat16"}
+"""Names and dtypes of the matmul peaks that are measured in the same rounds."""
+
+
+def in_rounds(make):
+    """The task of an implementation, as `side_by_side` takes it: a round of steps."""
+
+    def tasks():
+        run = make()
+        return {"train": lambda: run(STEPS_PER_ROUND)}
+
+    return tasks
+
+
+def our_steps(objective, train, batch):
+    """A function of n, which trains n steps with this repository's host loop.
+
+    Args:
+        objective: function that returns an Objective with a new model.
+        train: a TrainConfig.
+        batch: the nest of tensors [B, ..] that every step reads.
+    """
+    import tensorflow as tf
+
+    from txl_tf import distribute
+    from txl_tf.training.optimizer import make_optimizer
+    from txl_tf.training.step import Sums, make_host_loop
+
+    strategy = distribute.make_strategy("one_device")
+    with strategy.scope():
+        objective = objective()
+        optimizer = make_optimizer(train, objective.model.trainable_variables)
+    iterator = iter(tf.data.Dataset.from_tensors(batch).repeat())
+    loop = make_host_loop(strategy, objective, optimizer, train, compute_dtype=objective.model.compute_dtype)
+    state = distribute.initial_state(strategy, objective.initial_state, tf.nest.flatten(batch)[0].shape[0])
+
+    def run(steps):
+        nonlocal state
+        state, sums, _ = loop(iterator, state, Sums().stacked(), tf.constant(steps))
+        sums.numpy()
+
+    return run
+
+
+def matmul(dtype, step_flops):
+    """The machine's matmul peak: a 'step' has the FLOPs of a training step."""
+    import tensorflow as tf
+
+    a, b = (tf.cast(tf.random.normal([2048, 2048]), dtype) for _ in range(2))
+    product = tf.function(lambda: tf.reduce_sum(a @ b))
+
+    def run(steps):
+        for _ in range(round(steps * step_flops() / (2 * 2048**3))):
+            product().numpy()
+
+    return run
+
+
+def torch_steps(model, clip, loss):
+    """A function of n, which trains n steps of a torch model with Adam and clipping by the global norm.
+
+    Args:
+        model: a torch module.
+        clip: the largest global norm.
+        loss: function of the module, which runs it on a batch and returns the loss.
+    """
+    import torch
+
+    torch.set_num_threads(os.cpu_count())
+    model.train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
+
+    def run(steps):
+        for _ in range(steps):
+            optimizer.zero_grad()
+            loss(model).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+            optimizer.step()
+
+    return run
+
+
+def tf_keras_steps(loss, variables, clip, state):
+    """A function of n, which trains n steps with tf_keras' Adam and clipping by the global norm.
+
+    Args:
+        loss: function of the state, which returns the loss on a batch and the new state.
+        variables: function that returns the trainable variables, once `loss` was called. Those without a gradient are
+            left out.
+        clip: the largest global norm.
+        state: a nest of tensors, before the first step.
+    """
+    import tensorflow as tf
+    import tf_keras
+
+    optimizer = tf_keras.optimizers.Adam(RATE)
+
+    @tf.function
+    def step(state):
+        with tf.GradientTape() as tape:
+            value, new_state = loss(state)
+        pairs = zip(tape.gradient(value, variables()), variables(), strict=True)
+        pairs = [(tf.convert_to_tensor(gradient), variable) for gradient, variable in pairs if gradient is not None]
+        gradients, _ = tf.clip_by_global_norm([gradient for gradient, _ in pairs], clip)
+        optimizer.apply_gradients(zip(gradients, [variable for _, variable in pairs], strict=True))
+        return value, new_state
+
+    def run(steps):
+        nonlocal state
+        for _ in range(steps):
+            value, state = step(state)
+        value.numpy()
+
+    return run
+
+
+def report(step_flops, tokens, measured):
+    """The JSON line of what `side_by_side.measure` returns."""
+    rounds = dict(measured["train"])
+    peak = {name: median_seconds(rounds.pop(name)) for name in PEAKS}
+    of_peak = {
+        name: peak["matmul_bfloat16" if name.endswith("_bfloat16") else "matmul"] / median_seconds(taken)
+        for name, taken in rounds.items()
+    }
+    flops = STEPS_PER_ROUND * step_flops()
+    return speeds(rounds, STEPS_PER_ROUND * tokens) | {
+        "matmul_gflops": {name: round(flops / value / 1e9) for name, value in peak.items()},
+        "share_of_matmul": {name: round(value, 3) for name, value in of_peak.items()},
+    }
+
+
+def speeds(rounds, tokens):
+    """Tokens per second and ratios of {name: list of rounds}, each round with this many tokens."""
+    seconds = {name: median_seconds(taken) for name, taken in rounds.items()}
+    return {
+        "tokens_per_sec": {name: round(tokens / value) for name, value in seconds.items()},
+        "ours_over": {name: round(value / seconds["ours"], 2) for name, value in seconds.items()},
+        "ours_bfloat16_over": {name: round(value / seconds["ours_bfloat16"], 2) for name, value in seconds.items()},
+    }
+
+
+def median_seconds(rounds):
+    return statistics.median(one["seconds"] for one in rounds)
