@@ -118,7 +118,7 @@ class SegmentAttention(RelMultiHeadAttention):
             positions: Streams.
             attention_mask: of the content stream.
             biases, seed, training: as for `call`.
-            look: called with the attention probabilities of the content stream.
+            look: called with the attention probabilities [B, H, T + P, K], whose rows are those of `hidden`.
         """
         t_len = hidden.shape[1] - (positions.predictions if positions is not None else 0)
         content = hidden[:, :t_len]
@@ -129,12 +129,14 @@ class SegmentAttention(RelMultiHeadAttention):
         position = self._project_distances(streams)
         rate = self.dropatt if training else 0.0
 
-        def attended(query: tf.Tensor, mask: tf.Tensor | None, first: int, look: Look | None = None) -> tf.Tensor:
+        looked: list[tf.Tensor] = []
+
+        def attended(query: tf.Tensor, mask: tf.Tensor | None, first: int) -> tf.Tensor:
             mask = self._checked_mask(mask, t_len, k_len)
             content_query, position_query, segment_query = self._queries(query, streams, biases)
             segments = {"segment_query": segment_query, "segment": streams.segments}
             if look is not None:
-                look(self._probabilities(content_query, key, position_query, position, mask, **segments))
+                looked.append(self._probabilities(content_query, key, position_query, position, mask, **segments))
             own_seed = None if seed is None else tf.add(seed, [0, first])
             parts = (content_query, key, value, mask, position_query, position)
             return attend(*parts, rate, own_seed, causal=False, **segments)
@@ -142,7 +144,7 @@ class SegmentAttention(RelMultiHeadAttention):
         query = self.project_query(hidden[:, t_len:] if streams.query_only else hidden, kernels)
         outputs = []
         if not streams.query_only:
-            outputs.append(attended(query[:, :, :t_len], attention_mask, 0, look))
+            outputs.append(attended(query[:, :, :t_len], attention_mask, 0))
             query = query[:, :, t_len:]
         if streams.targets is not None:
             # Each query is moved to its token's row among the T, where distances, masks and segments are those of the
@@ -151,6 +153,10 @@ class SegmentAttention(RelMultiHeadAttention):
             placed = tf.einsum("bhpd,bpt->bhtd", query, streams.targets)
             placed = attended(placed, streams.query_mask, t_len)
             outputs.append(tf.einsum("bhtd,bpt->bhpd", placed, streams.targets))
+            if look is not None:
+                looked.append(tf.einsum("bhtk,bpt->bhpk", looked.pop(), tf.cast(streams.targets, self.variable_dtype)))
+        if look is not None:
+            look(tf.concat(looked, axis=2))
         return self.combine(outputs[0] if len(outputs) == 1 else tf.concat(outputs, axis=2), kernels)
 
     def _project_distances(self, streams: Streams) -> tf.Tensor:

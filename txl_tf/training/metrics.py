@@ -14,6 +14,7 @@ from txl_tf.config import Config
 from txl_tf.models.parameters import parameter_table
 from txl_tf.training.board import Board, setting_values
 from txl_tf.training.json_log import JsonLog
+from txl_tf.training.pictures import bins_picture
 
 CURVES = {
     "optimizer": ("lr", "grad_norm", "param_norm", "update_ratio", "skipped"),
@@ -108,10 +109,17 @@ class Metrics:
         self.board.scalars("train", step, curves)
 
     def evaluation(self, step: int, split: str, result: dict[str, Any]) -> None:
-        """Reports one evaluation during training; `result` is what `inference.evaluate.evaluate` returns."""
+        """Reports one evaluation during training; `result` is what `inference.evaluate.Evaluator` returns."""
         name, measure = bits_or_perplexity(result["loss"], self.unit)
         print(f"step {step:>7,} | {split}: loss {result['loss']:.4f} | {name} {measure:.4f}", flush=True)
-        self.board.scalars(split, step, {"loss/nats_per_token": result["loss"], f"loss/{name}": measure})
+        curves = {"loss/nats_per_token": result["loss"], f"loss/{name}": measure}
+        for about, parts in result.get("loss_by", {}).items():
+            curves |= {
+                f"loss_by_{about}/{label}": loss for label, loss in zip(parts["bins"], parts["loss"], strict=True)
+            }
+            title = f"Loss by {about} on {split}, step {step:,}"
+            self.board.picture(step, f"loss/by_{about}", bins_picture(parts["bins"], parts["loss"], about, title))
+        self.board.scalars(split, step, curves)
 
 
 def config_table(config: Config) -> str:
