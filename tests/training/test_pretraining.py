@@ -125,13 +125,8 @@ def test_evaluation_is_always_the_same(whole, pieces, one_device, two_replicas):
         assert all(mine == theirs or math.isclose(mine, theirs, rel_tol=1e-5) for mine, theirs in pairs)
     other = evaluate(change(CONFIG, eval={"seed": 2}), trained.model, pieces, one_device)
     assert other["seed"] == 2 and abs(other["loss"] - first["loss"]) > 1e-4
-
-
-def test_other_lanes_draw_other_targets_and_give_nearly_the_same_loss(whole, pieces, one_device):
-    model = load_trained(str(whole[0])).model
-    four, two = (evaluate(change(CONFIG, eval={"batch_size": lanes}), model, pieces, one_device) for lanes in (4, 2))
-    assert two["targets"] != four["targets"] and two["loss"] != four["loss"]
-    assert two["loss"] == pytest.approx(four["loss"], rel=0.05)
+    other = evaluate(change(CONFIG, eval={"batch_size": 2}), trained.model, pieces, one_device)
+    assert other["targets"] != first["targets"] and other["loss"] == pytest.approx(first["loss"], rel=0.05)
 
 
 def test_evaluations_during_training_are_shown_in_parts(whole):
@@ -171,19 +166,6 @@ def test_the_command_evaluates_as_python_does(whole, pieces, one_device):
     expected = evaluate(config, trained.model, pieces, one_device)
     assert found.pop("tokens_per_sec") and found == expected | {"step": trained.step, "weights": "last"}
     assert (found["mem_len"], found["mem_init"], found["num_predict"]) == (5, "empty", 9)
-    assert abs(found["loss"] - evaluate(config, whole[1], pieces, one_device)["loss"]) > 1e-4  # its mem_init is zeros
-
-
-@pytest.mark.parametrize(
-    ("flag", "message"),
-    [
-        ("--per_token_out=tokens.tsv", "error: --per_token_out: this objective's targets are drawn at random"),
-        ("--same_length", "error: --same_length is a setting of Transformer-XL, and this is XLNet: leave it away"),
-    ],
-)
-def test_flags_that_an_evaluation_does_not_take_are_one_line(whole, pieces, flag, message):
-    done = run_evaluation(whole[0], pieces, flag)
-    assert done.returncode == 1 and message in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
 
 
 def test_it_learns(pieces, tmp_path, one_device):
@@ -222,6 +204,8 @@ def test_what_an_xlnet_does_not_do_is_one_line(whole, pieces, one_device):
     model = load_trained(str(whole[0])).model
     with pytest.raises(InputError, match="--sliding_window: not for an XLNet"):
         evaluate(CONFIG, model, pieces, one_device, sliding_window=5)
+    with pytest.raises(InputError, match="--per_token_out: this objective's targets are drawn at random"):
+        Evaluator(CONFIG, model, pieces, "test", one_device)(record=lambda ids, log_probs: None)
 
 
 def test_a_run_without_bi_data(pieces, tmp_path, one_device):
