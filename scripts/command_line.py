@@ -247,8 +247,10 @@ def refuse_foreign_flags(config, groups=None, prefixes=GROUP_PREFIXES):
     def names(config_class):
         for group, kind in config_class.groups().items():
             if groups is None or group in groups:
-                own = field_types(kind) if groups is None or groups[group] is None else groups[group]
-                yield from (prefixes.get(group, "") + name for name in own)
+                only = None if groups is None else groups[group]
+                yield from (
+                    prefixes.get(group, "") + name for name in field_types(kind) if only is None or name in only
+                )
 
     own = set(names(type(config)))
     for other in families.run_configs():

@@ -44,7 +44,11 @@ flags.mark_flags_as_required(["model_dir", "data_dir"])
 define_strategy_flags(ONE_PROCESS_STRATEGIES)
 define_checkpoint_flag()
 define_weights_flag()
-OVERRIDES = {"eval": None, "model": ("mem_init",)}
+OVERRIDES = {
+    "eval": None,
+    "model": ("mem_init",),
+    "objective": ("num_predict", "perm_size", "mask_alpha", "mask_beta", "max_span"),
+}
 """The settings of a run that can be changed for evaluation, by group; None: all settings of the group."""
 for run_config in families.run_configs():
     for group, names in OVERRIDES.items():
@@ -60,22 +64,24 @@ def main(argv):
 
     strategy = make_strategy(FLAGS.strategy, FLAGS.tpu)
     with strategy.scope():
-        trained = load_trained(FLAGS.model_dir, FLAGS.weights, FLAGS.checkpoint)
+        trained = load_trained(FLAGS.model_dir, FLAGS.weights, FLAGS.checkpoint, with_given_flags)
     corpus = load_corpus(FLAGS.data_dir)
     if vocabulary_identity(corpus) != trained.vocabulary_identity:
         raise InputError(
             f"{FLAGS.model_dir} was trained with another vocabulary than that of {FLAGS.data_dir}: give its corpus"
         )
-    refuse_foreign_flags(trained.config, OVERRIDES, prefixes={})
-    groups = trained.config.groups()
-    config = trained.config.replace(
-        **{group: given_flags(groups[group], only=only) for group, only in OVERRIDES.items()}
-    )
     options = {"sliding_window": FLAGS.sliding_window} if FLAGS.sliding_window else {}
-    evaluator = Evaluator(config, trained.model, corpus, FLAGS.split, strategy, **options)
+    evaluator = Evaluator(trained.config, trained.model, corpus, FLAGS.split, strategy, **options)
     record = functools.partial(write_tokens, trained.vocabulary) if FLAGS.per_token_out else None
     result = evaluator(show_progress, record)
     print(json.dumps(result | {"step": trained.step, "weights": trained.weights}))
+
+
+def with_given_flags(config):
+    """The settings of a run with those of OVERRIDES that were given as flags."""
+    refuse_foreign_flags(config, OVERRIDES, prefixes={})
+    groups = config.groups()
+    return config.replace(**{group: given_flags(groups[group], only=only) for group, only in OVERRIDES.items()})
 
 
 def write_tokens(vocabulary, ids, log_probs):

@@ -84,6 +84,7 @@ class NextToken:
 
 class BigramScorer(NextToken):
     settings = {"order": 2}  # noqa: RUF012
+    breakdowns = {}  # noqa: RUF012
 
     def refresh(self):
         pass

@@ -19,6 +19,7 @@ import json
 import math
 import os
 import re
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import keras
@@ -144,13 +145,20 @@ def vocabulary_identity(corpus: LearnedCorpus) -> dict[str, Any]:
     return {"spec": corpus.vocabulary_spec, "sha256": corpus.files}
 
 
-def load_trained(model_dir: str, weights: str | None = None, checkpoint: str = "latest") -> TrainedModel:
+def load_trained(
+    model_dir: str,
+    weights: str | None = None,
+    checkpoint: str = "latest",
+    change: Callable[[Config], Config] | None = None,
+) -> TrainedModel:
     """The model of a model_dir with the weights of one of its checkpoints: a TrainedModel.
 
     Args:
         model_dir: local or gs://.
         weights: "last", or "average" by the run's ema_decay or average_from_step; None: the average if there is one.
         checkpoint: "latest", or "best" by the loss on valid during training.
+        change: called with the settings; returns those to use, with other values of settings on which no weight
+            depends, such as those of memory.
 
     Raises:
         InputError: there is no such model_dir, no checkpoint in it, no average, or no evaluation to choose the best
@@ -159,6 +167,7 @@ def load_trained(model_dir: str, weights: str | None = None, checkpoint: str = "
     config = read_config(model_dir)
     if config is None:
         raise InputError(f"{model_dir} has no {CONFIG_FILE}: give a directory that scripts/train.py wrote")
+    config = change(config) if change else config
     if weights == "average" and not config.train.averages_weights:
         raise InputError(f"{model_dir} has no averaged weights: its run had neither ema_decay nor average_from_step")
     weights = weights or ("average" if config.train.averages_weights else "last")

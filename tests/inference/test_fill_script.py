@@ -55,6 +55,11 @@ def test_fillings_and_scores_are_printed(model_dir, tmp_path):
         ("generate", ["--prompt=a"], "holds an XLNet, which does not continue texts: use scripts/fill.py"),
         ("score", [f"--input={ROOT}/LICENSE"], "holds an XLNet, which does not continue texts: use scripts/fill.py"),
         ("export_savedmodel", ["--mem_len=5", "--export_dir=/nowhere"], "--mem_len: an XLNet is exported without"),
+        (
+            "evaluate",
+            ["--same_length", "--data_dir=/nowhere"],
+            "error: --same_length is a setting of Transformer-XL, and",
+        ),
     ],
 )
 def test_wrong_requests_get_one_line(model_dir, script, flags, reason):

@@ -7,10 +7,18 @@ import reference_xlnet as reference
 import tensorflow as tf
 import xlnet_models
 
-from txl_tf.config import CONTEXT, FUNCTIONAL, TARGET, PermutationLMConfig, TrainConfig
-from txl_tf.models.xlnet.config import XLNetConfig
+from txl_tf.config import CONTEXT, FUNCTIONAL, TARGET, PairsConfig, PermutationLMConfig, TrainConfig
+from txl_tf.models.xlnet.config import XLNetConfig, XLNetEvalConfig
 from txl_tf.models.xlnet.model import XLNet
-from txl_tf.objectives.permutation_lm import PermutationBatch, PermutationLM, PermutationScorer, target_positions
+from txl_tf.objectives.permutation_lm import (
+    PermutationBatch,
+    PermutationLM,
+    PermutationScorer,
+    attention_view,
+    target_positions,
+    target_ranks,
+    target_runs,
+)
 from txl_tf.training.step import loss_and_gradients
 
 B, T, P, M, R, V, D = 4, 8, 3, 5, 4, 11, 8
@@ -34,6 +42,10 @@ def make_objective(rng, **settings):
     return weights, PermutationLM(model, CONFIG)
 
 
+def scorer_of(objective, config=CONFIG, **evaluation):
+    return PermutationScorer(objective.model, config, PairsConfig(B, T), XLNetEvalConfig(**evaluation))
+
+
 def test_the_loss_is_the_reference_s_over_two_steps(rng):
     weights, objective = make_objective(rng)
     state = objective.initial_state(B)
@@ -41,7 +53,7 @@ def test_the_loss_is_the_reference_s_over_two_steps(rng):
     for _ in range(2):
         batch = draw_batch(rng)
         loss = objective(batch, state, None, training=False)
-        targets, nll, scored = PermutationScorer(objective.model, CONFIG)(batch, state)
+        targets, nll, scored, _ = scorer_of(objective)(batch, state)
         total = count = 0
         for b in range(B):
             tokens, segments, rank, kind = (part[b].numpy() for part in batch[:4])
@@ -73,6 +85,86 @@ def test_the_loss_is_the_reference_s_over_two_steps(rng):
 def test_which_positions_are_predicted():
     is_target = tf.constant([[0, 1, 0, 1, 1], [0, 0, 0, 0, 1], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]]) == 1
     assert target_positions(is_target, 2).numpy().tolist() == [[1, 3], [4, -1], [-1, -1], [0, 1]]
+
+
+def test_ranks_and_runs_are_counted_one_by_one(rng):
+    for batch in (draw_batch(rng) for _ in range(5)):
+        kind = rng.choice([CONTEXT, FUNCTIONAL, TARGET, TARGET, TARGET], [B, T])
+        ranks = target_ranks(batch.rank, tf.constant(kind == TARGET), R).numpy()
+        runs = target_runs(tf.constant(kind == TARGET), R).numpy()
+        for b, i in np.argwhere(kind == TARGET):
+            seen = reference.permutation_visible(batch.rank[b].numpy(), kind[b], R)[i]
+            part = slice(0, R) if i < R else slice(R, T)
+            assert ranks[b, i] == np.count_nonzero((seen & (kind[b] == TARGET))[part])
+            letters = "".join("x" if other == TARGET else "." for other in kind[b])
+            before, after = letters[part][: i - part.start], letters[part][i - part.start :]
+            assert runs[b, i] == len(before) - len(before.rstrip("x")) + len(after) - len(after.lstrip("x"))
+
+
+def test_a_score_comes_with_the_bins_of_its_target(rng):
+    """With more ranks than bins, and more adjacent targets than the longest span."""
+    _, objective = make_objective(rng)
+    batch = draw_batch(rng)
+    kind = np.full([B, T], TARGET)
+    kind[0, 1] = CONTEXT
+    batch = batch._replace(kind=tf.constant(kind, tf.int32))
+    config = PermutationLMConfig(num_predict=T - 1, perm_size=4, max_span=3)
+    scorer = scorer_of(objective, config)
+    assert scorer.breakdowns == {"rank": ("0", "1", "2", "3"), "span": ("1", "2", "3+")}
+    scores = scorer(batch, scorer.initial_state(B))
+    ranks, spans = (bins.numpy() for bins in scores.bins)
+    want = [
+        np.argsort(np.argsort(part[kind_part == TARGET]))
+        for part, kind_part in ((batch.rank[0, :R].numpy(), kind[0, :R]), (batch.rank[0, R:].numpy(), kind[0, R:]))
+    ]
+    np.testing.assert_array_equal(ranks[0], np.concatenate(want))
+    np.testing.assert_array_equal(spans[0], [0, 1, 1, 2, 2, 2, 2])
+    np.testing.assert_array_equal(spans[1:], np.full([B - 1, T - 1], 2))
+    many = scorer_of(objective, PermutationLMConfig(num_predict=21, perm_size=4)).breakdowns["rank"]
+    assert many == ("0-1", "2", "3-4", "5", "6", "7-8", "9", "10")
+
+
+@pytest.mark.parametrize("mem_len", [0, 9])
+def test_memory_of_another_length_in_evaluation_is_as_of_a_model_with_that_length(mem_len, rng):
+    weights, objective = make_objective(rng)
+    other = PermutationLM(xlnet_models.make_model(weights, mem_len=mem_len, reuse_len=R), CONFIG)
+    scorers = scorer_of(objective, mem_len=mem_len), scorer_of(other), scorer_of(objective)
+    assert [scorer.settings["mem_len"] for scorer in scorers] == [mem_len, mem_len, M]
+    states = [scorer.initial_state(B) for scorer in scorers]
+    for _ in range(3):
+        batch = draw_batch(rng)
+        scores = [scorer(batch, state) for scorer, state in zip(scorers, states, strict=True)]
+        states = [score.state for score in scores]
+    np.testing.assert_array_equal(scores[0].nll, scores[1].nll)
+    assert np.abs(scores[0].nll - scores[2].nll).max() > 1e-3
+
+
+def test_the_view_of_attention_shows_both_streams_after_the_segments_before(rng):
+    _, objective = make_objective(rng)
+    model, batches = objective.model, [draw_batch(rng) for _ in range(3)]
+    one_lane = [tf.nest.map_structure(lambda part: part[:1], batch) for batch in batches]
+    segments = tf.nest.map_structure(lambda *parts: tf.stack(parts), *one_lane)
+    view = attention_view(model, CONFIG, T, segments)
+    found = tf.function(view.probabilities)(segments)
+    assert view.queries["content"].tolist() == list(range(T)) and view.queries["query"].tolist() == [0, 2, 5]
+    rank, kind = batches[-1].rank[0].numpy(), batches[-1].kind[0].numpy()
+    visible = reference.permutation_visible(rank, kind, R)
+    for stream, hidden in (("content", ~(visible | np.eye(T, dtype=bool))), ("query", ~visible[[0, 2, 5]])):
+        probabilities = found[stream].numpy()
+        assert probabilities.shape == (2, 2, len(hidden), M + T)
+        np.testing.assert_allclose(probabilities.sum(-1), 1, rtol=1e-9)
+        assert not probabilities[..., M:][..., hidden].any()
+        assert (probabilities[..., M:][..., ~hidden] > 0).all() and (probabilities[..., :M] > 0).all()
+
+    mems = objective.initial_state(1)
+    for batch in one_lane[:2]:
+        mems = objective.scores(batch._replace(backward=tf.constant([False])), mems).state
+    layers = []
+    with_look = {"look": lambda _, probabilities: layers.append(probabilities[0]), "segments": one_lane[-1].segments}
+    model(one_lane[-1].tokens, mems, visible=tf.constant(visible[None]), targets=tf.constant([[0, 2, 5]]), **with_look)
+    for layer, probabilities in enumerate(layers):
+        np.testing.assert_allclose(found["content"][layer], probabilities[:, :T], atol=1e-12)
+        np.testing.assert_allclose(found["query"][layer], probabilities[:, T:], atol=1e-12)
 
 
 def test_a_fresh_model_knows_nothing(rng):

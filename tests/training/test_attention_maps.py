@@ -69,7 +69,7 @@ def test_maps_of_valid(mem_len, corpus, one_device):
     config = dataclasses.replace(reference.SMALL, vocab_size=corpus.vocab_size, mem_len=mem_len, dtype="mixed_bfloat16")
     model = TransformerXL(config)
     maps = AttentionMaps(one_device, attention_view(model, corpus, tgt_len=8))
-    probabilities = maps.probabilities()
+    probabilities = maps.probabilities()[""]
     t_len = min(8, mem_len or 8)
     assert probabilities.shape == (2, 2, t_len, mem_len + t_len)
     np.testing.assert_allclose(probabilities.sum(-1), 1, rtol=1e-5)
@@ -82,11 +82,14 @@ def test_maps_of_valid(mem_len, corpus, one_device):
 def test_attention_by_distance():
     """Two queries, four keys: the first query's distances are 2, 1, 0, -1, the second's 3, 2, 1, 0."""
     probabilities = np.array([[0.5, 0.2, 0.3, 0.0], [0.1, 0.2, 0.3, 0.4]])
+    distances = np.array([[2, 1, 0, -1], [3, 2, 1, 0]])
     bounds = octaves(4)
     assert bounds == [0, 1, 2, 4]
     expected = [(0.3 + 0.4) / 2, (0.2 + 0.3) / 2, (0.5 + 0.1 + 0.2) / 2]
-    np.testing.assert_allclose(by_distance(probabilities, bounds), expected)
+    np.testing.assert_allclose(by_distance(probabilities, distances, bounds), expected)
+    np.testing.assert_allclose(by_distance(probabilities, -distances, octaves(2, 3))[::-1], [0, *expected])
     assert octaves(9) == [0, 1, 2, 4, 8, 9]
+    assert octaves(9, 5) == [-5, -3, -1, 0, 1, 2, 4, 8, 9]
 
 
 def test_pictures_show_their_values():

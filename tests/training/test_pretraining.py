@@ -1,11 +1,16 @@
 """Pretraining an XLNet in the ordinary loop: replicas, resuming, evaluation."""
 
 import dataclasses
+import json
 import math
+import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pair_corpus
 import pytest
+import tensorflow as tf
 from small_run import KilledError, change, lines
 
 from txl_tf import families
@@ -17,6 +22,7 @@ from txl_tf.model_dir import load_trained
 from txl_tf.models.xlnet.config import XLNetConfig, XLNetEvalConfig, XLNetRunConfig
 from txl_tf.training.loop import train
 
+ROOT = pathlib.Path(__file__).parents[2]
 CONFIG = XLNetRunConfig(
     XLNetConfig(
         *(312, 2, 16, 2, 8, 32),
@@ -55,8 +61,9 @@ def whole(pieces, tmp_path_factory):
     """(folder, model) of a run of all steps on two replicas."""
     import replicas
 
-    folder = tmp_path_factory.mktemp("whole")
-    return folder, train(CONFIG, pieces, str(folder), replicas.two_replicas())
+    folder, strategy = tmp_path_factory.mktemp("whole"), replicas.two_replicas()
+    evaluator = lambda model: Evaluator(CONFIG, model, pieces, "valid", strategy)  # noqa: E731
+    return folder, train(CONFIG, pieces, str(folder), strategy, evaluator)
 
 
 def test_resumed_equals_uninterrupted(whole, pieces, tmp_path, two_replicas):
@@ -100,13 +107,65 @@ def test_evaluation_is_always_the_same(whole, pieces, one_device, two_replicas):
     assert first["targets"] == first["tokens"] and first["tokens_dropped"] == 0
     steps = ((180 // 2) - 21) // 16
     assert 4 * steps * (7 - 2) < first["targets"] <= 4 * steps * 7
-    assert (first["num_predict"], first["mem_len"], first["reuse_len"], first["seed"]) == (7, 24, 16, 1)
+    settings = {"tgt_len": 40, "mem_len": 24, "reuse_len": 16, "clamp_len": -1, "mem_init": "zeros", "bi_data": True}
+    settings |= {"num_predict": 7, "perm_size": 16, "mask_alpha": 6, "mask_beta": 1, "max_span": 5, "seed": 1}
+    assert {name: first[name] for name in settings} == settings
+    assert first["loss_by"]["rank"]["bins"] == ["0", "1", "2", "3"]
+    for parts in first["loss_by"].values():
+        assert sum(parts["targets"]) == first["targets"]
+        total = sum(loss * count for loss, count in zip(parts["loss"], parts["targets"], strict=True) if count)
+        assert math.isclose(total / first["targets"], first["loss"], rel_tol=1e-9)
     with two_replicas.scope():
         mirrored = load_trained(str(whole[0])).model
     second = evaluate(CONFIG, mirrored, pieces, two_replicas)
     assert math.isclose(second["loss"], first["loss"], rel_tol=1e-5) and second["targets"] == first["targets"]
+    for name, parts in first["loss_by"].items():
+        assert second["loss_by"][name]["targets"] == parts["targets"]
+        pairs = zip(second["loss_by"][name]["loss"], parts["loss"], strict=True)
+        assert all(mine == theirs or math.isclose(mine, theirs, rel_tol=1e-5) for mine, theirs in pairs)
     other = evaluate(change(CONFIG, eval={"seed": 2}), trained.model, pieces, one_device)
     assert other["seed"] == 2 and abs(other["loss"] - first["loss"]) > 1e-4
+    other = evaluate(change(CONFIG, eval={"batch_size": 2}), trained.model, pieces, one_device)
+    assert other["targets"] != first["targets"] and other["loss"] == pytest.approx(first["loss"], rel=0.05)
+
+
+def test_evaluations_during_training_are_shown_in_parts(whole):
+    """In evaluations.jsonl, by which the best checkpoint is chosen and runs end early, and in TensorBoard."""
+    from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
+
+    evaluations = lines(whole[0], "evaluations.jsonl")
+    assert [line["step"] for line in evaluations] == [3, 6]
+    best = min(evaluations, key=lambda line: line["loss"])
+    assert load_trained(str(whole[0]), checkpoint="best").step == best["step"]
+    pictures = EventAccumulator(str(whole[0] / "tensorboard")).Reload().Tags()["tensors"]
+    wanted = {"loss/by_rank", "loss/by_span"}
+    wanted |= {f"attention_{stream}/{name}" for stream in ("content", "query") for name in ("by_distance", "layer_01")}
+    assert wanted <= set(pictures)
+    curves = EventAccumulator(str(whole[0] / "tensorboard" / "valid")).Reload()
+    for name, parts in evaluations[-1]["loss_by"].items():
+        for label, loss in zip(parts["bins"], parts["loss"], strict=True):
+            if loss is not None:
+                shown = curves.Tensors(f"loss_by_{name}/{label}")[-1]
+                assert shown.step == 6 and tf.make_ndarray(shown.tensor_proto) == pytest.approx(loss, rel=1e-6)
+
+
+def run_evaluation(model_dir, corpus, *flags):
+    """The finished process of scripts/evaluate.py."""
+    flags = [f"--model_dir={model_dir}", f"--data_dir={corpus.data_dir}", "--strategy=one_device", *flags]
+    return subprocess.run([sys.executable, "scripts/evaluate.py", *flags], cwd=ROOT, capture_output=True, text=True)
+
+
+def test_the_command_evaluates_as_python_does(whole, pieces, one_device):
+    flags = {"mem_len": 5, "batch_size": 2, "seed": 3}, {"mem_init": "empty"}, {"num_predict": 9, "max_span": 2}
+    config = change(CONFIG, **dict(zip(("eval", "model", "objective"), flags, strict=True)))
+    given = [f"--{name}={value}" for group in flags for name, value in group.items()]
+    done = run_evaluation(whole[0], pieces, "--split=test", "--checkpoint=best", *given)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    trained = load_trained(str(whole[0]), checkpoint="best", change=lambda _: config)
+    expected = evaluate(config, trained.model, pieces, one_device)
+    assert found.pop("tokens_per_sec") and found == expected | {"step": trained.step, "weights": "last"}
+    assert (found["mem_len"], found["mem_init"], found["num_predict"]) == (5, "empty", 9)
 
 
 def test_it_learns(pieces, tmp_path, one_device):
@@ -145,6 +204,8 @@ def test_what_an_xlnet_does_not_do_is_one_line(whole, pieces, one_device):
     model = load_trained(str(whole[0])).model
     with pytest.raises(InputError, match="--sliding_window: not for an XLNet"):
         evaluate(CONFIG, model, pieces, one_device, sliding_window=5)
+    with pytest.raises(InputError, match="--per_token_out: this objective's targets are drawn at random"):
+        Evaluator(CONFIG, model, pieces, "test", one_device)(record=lambda ids, log_probs: None)
 
 
 def test_a_run_without_bi_data(pieces, tmp_path, one_device):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import keras
 
     from txl_tf.data.manifest import Corpus
-    from txl_tf.objectives.base import Objective, Scorer
+    from txl_tf.objectives.base import AttentionView, Objective, Scorer
 
 
 def _xlnet(config: Any) -> keras.Model:
@@ -47,7 +47,7 @@ def _permutation_scorer(model: Any, config: XLNetRunConfig, **options: Any) -> S
 
     if options:
         raise InputError(f"{', '.join(f'--{name}' for name in options)}: not for an XLNet; leave it away")
-    return PermutationScorer(model, config.objective, config.data.bi_data, config.eval.seed)
+    return PermutationScorer(model, config.objective, config.data, config.eval)
 
 
 def _evaluation_pairs(corpus: Corpus, split: str, config: XLNetRunConfig) -> EvaluationData:
@@ -56,6 +56,18 @@ def _evaluation_pairs(corpus: Corpus, split: str, config: XLNetRunConfig) -> Eva
     data = dataclasses.replace(config.data, batch_size=config.eval.batch_size)
     pairs = TrainingPairs(corpus, split, data, config.model.reuse_len, config.objective, (config.eval.seed, 2))
     return EvaluationPairs(pairs, data.batch_size)
+
+
+def _permutation_attention(model: Any, corpus: Corpus, config: XLNetRunConfig) -> AttentionView:
+    import tensorflow as tf
+
+    from txl_tf.objectives.permutation_lm import attention_view
+
+    one_lane = config.replace(data={"bi_data": False}, eval={"batch_size": 1})
+    count = -(-config.model.mem_len // config.model.reuse_len) + 1  # the last is read with a full memory
+    batches = _evaluation_pairs(corpus, "valid", one_lane).batches(host=0, num_hosts=1, replicas_per_host=1).take(count)
+    segments = tf.nest.map_structure(lambda *parts: tf.stack(parts), *batches)
+    return attention_view(model, config.objective, config.data.tgt_len, segments)
 
 
 def _pair_spec(config: XLNetRunConfig, lanes: int, training: bool) -> Any:
@@ -90,6 +102,7 @@ XLNET = Family(
             batch_spec=_pair_spec,
             fit_to_corpus=_fit_special_tokens,
             operations=_xlnet_operations,
+            attention=_permutation_attention,
         ),
         **HEADS,
         "answering": ANSWERING,

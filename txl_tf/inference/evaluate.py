@@ -15,6 +15,7 @@ from txl_tf import distribute, families
 from txl_tf.config import Config
 from txl_tf.data.lanes import named_read_errors
 from txl_tf.data.manifest import Corpus
+from txl_tf.errors import InputError
 from txl_tf.objectives.base import Batch, Scorer, Scores, State
 
 STEPS_PER_CALL = 50  # between progress reports
@@ -71,18 +72,32 @@ class Evaluator:
         Returns:
             dict: loss in nats per token, ppl, bpc, tokens scored, tokens_per_sec, and the settings of the evaluation.
             Also tokens_dropped, the targets of the split that were not scored (0); or targets, their number, where
-            targets are drawn at random.
+            targets are drawn at random. If the scorer has breakdowns, loss_by: a dict with {"bins": labels, "loss":
+            mean of each bin, None if it is empty, "targets": their numbers} for each of them.
+
+        Raises:
+            InputError: `record` where targets are drawn at random.
         """
+        if record and self._data.targets is None:
+            raise InputError(
+                "--per_token_out: this objective's targets are drawn at random, so there is no list of a text's "
+                "tokens in order; leave it away"
+            )
         with self._strategy.scope():
             self._scorer.refresh()
         iterator, state, texts, scores = iter(self._batches), self._initial_state(), [], []
         total, tokens, done = 0.0, 0, 0
+        sums = {name: np.zeros([2, len(labels)]) for name, labels in self._scorer.breakdowns.items()}
         timed_tokens, start = 0, 0.0
         while done < self._data.steps:
             n = min(STEPS_PER_CALL, self._data.steps - done) if done else 1  # the first step compiles: it is not timed
             with named_read_errors(self._corpus):
-                targets, nll, state = self._score_steps(iterator, state, tf.constant(n))
-            count = int(np.count_nonzero(targets >= 0))
+                targets, nll, state, bins = self._score_steps(iterator, state, tf.constant(n))
+            scored = targets >= 0
+            count = int(np.count_nonzero(scored))
+            for sum_and_count, places in zip(sums.values(), bins, strict=True):
+                for part, weights in zip(sum_and_count, (nll[scored], None), strict=True):
+                    part += np.bincount(places[scored], weights, len(part))
             total, tokens, done = total + float(np.sum(nll, dtype=np.float64)), tokens + count, done + n
             if record:
                 texts.append(targets)
@@ -107,6 +122,18 @@ class Evaluator:
             **self._found(tokens),
             **self._settings,
             "tokens_per_sec": round(timed_tokens / seconds, 1) if timed_tokens else None,
+            **({"loss_by": self._loss_by(sums)} if sums else {}),
+        }
+
+    def _loss_by(self, sums: dict[str, np.ndarray]) -> dict[str, dict[str, list]]:
+        """Means and counts of the bins of each breakdown, from its sums and counts [2, bins]."""
+        return {
+            name: {
+                "bins": list(self._scorer.breakdowns[name]),
+                "loss": [total / count if count else None for total, count in parts.T.tolist()],
+                "targets": [int(count) for count in parts[1]],
+            }
+            for name, parts in sums.items()
         }
 
     def _found(self, scored: int) -> dict[str, int]:
@@ -117,7 +144,7 @@ class Evaluator:
 
 def make_score_steps(
     strategy: tf.distribute.Strategy, scorer: Scorer, jit_compile: bool, compute_dtype: str
-) -> Callable[[Any, State, tf.Tensor], tuple[np.ndarray, np.ndarray, State]]:
+) -> Callable[[Any, State, tf.Tensor], Scores]:
     """A function that scores n batches in one call.
 
     Args:
@@ -127,8 +154,8 @@ def make_score_steps(
         compute_dtype: of the model.
 
     Returns:
-        score_steps(iterator, state, n) -> (targets [n, B, T], their negative log-likelihoods [n, B, T], state), the
-        first two as arrays; where a target is -1 there was nothing to score.
+        score_steps(iterator, state, n) -> the Scores of all steps, with targets, their negative log-likelihoods and
+        bins as arrays [n, B, ..]; where a target is -1 there was nothing to score.
     """
 
     def score(batch: Batch, state: State) -> Scores:
@@ -138,17 +165,18 @@ def make_score_steps(
         score = tf.function(score, jit_compile=True)
 
     @tf.function
-    def run(iterator: Any, state: State, n: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, State]:
-        all_targets = tf.TensorArray(tf.int32, n)
-        all_nll = tf.TensorArray(tf.float32, n)
+    def run(iterator: Any, state: State, n: tf.Tensor) -> tuple[list[tf.Tensor], State]:
+        integers = 1 + len(scorer.breakdowns)
+        arrays = [tf.TensorArray(dtype, n) for dtype in (tf.float32, *[tf.int32] * integers)]
         for i in tf.range(n):
-            targets, nll, state = strategy.run(score, args=(next(iterator), state))
-            all_targets = all_targets.write(i, strategy.gather(targets, axis=0))
-            all_nll = all_nll.write(i, tf.cast(strategy.gather(nll, axis=0), tf.float32))
-        return all_targets.stack(), all_nll.stack(), state
+            scores = strategy.run(score, args=(next(iterator), state))
+            state = scores.state
+            found = [strategy.gather(tensor, axis=0) for tensor in (scores.nll, scores.targets, *scores.bins)]
+            arrays = [array.write(i, tf.cast(new, array.dtype)) for array, new in zip(arrays, found, strict=True)]
+        return [array.stack() for array in arrays], state
 
-    def score_steps(iterator: Any, state: State, n: tf.Tensor) -> tuple[np.ndarray, np.ndarray, State]:
-        targets, nll, state = run(iterator, state, n)
-        return targets.numpy(), nll.numpy(), state
+    def score_steps(iterator: Any, state: State, n: tf.Tensor) -> Scores:
+        (nll, targets, *bins), state = run(iterator, state, n)
+        return Scores(targets.numpy(), nll.numpy(), state, tuple(part.numpy() for part in bins))
 
     return score_steps

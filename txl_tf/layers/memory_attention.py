@@ -215,8 +215,9 @@ class MemoryAttention(keras.layers.Layer):
         mask: tf.Tensor,
         segment_query: tf.Tensor | None = None,
         segment: tf.Tensor | None = None,
+        places: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """[B, H, T, K], in the dtype of the weights."""
+        """[B, H, T, K], in the dtype of the weights; arguments as for `attend`."""
         content_query, key, position_query, position, segment_query, segment = (
             None if part is None else tf.cast(part, self.variable_dtype)
             for part in (content_query, key, position_query, position, segment_query, segment)
@@ -233,6 +234,7 @@ class MemoryAttention(keras.layers.Layer):
             causal=not self.bidirectional,
             segment_query=segment_query,
             segment=segment,
+            places=places,
         )
 
     def _checked_mask(self, mask: tf.Tensor | None, t_len: int, k_len: int) -> tf.Tensor:

@@ -122,7 +122,7 @@ class SegmentAttention(RelMultiHeadAttention):
             positions: Streams.
             attention_mask: of the content stream.
             biases, seed, training: as for `call`.
-            look: called with the attention probabilities of the content stream.
+            look: called with the attention probabilities [B, H, T + P, K], whose rows are those of `hidden`.
         """
         t_len = hidden.shape[1] - (positions.predictions if positions is not None else 0)
         content = hidden[:, :t_len]
@@ -133,27 +133,25 @@ class SegmentAttention(RelMultiHeadAttention):
         position = self._project_distances(streams)
         rate = self.dropatt if training else 0.0
 
+        looked: list[tf.Tensor] = []
+
         def attended(
-            query: tf.Tensor,
-            mask: tf.Tensor | None,
-            first: int,
-            look: Look | None = None,
-            places: tf.Tensor | None = None,
+            query: tf.Tensor, mask: tf.Tensor | None, first: int, places: tf.Tensor | None = None
         ) -> tf.Tensor:
             mask = rows_at(self._checked_mask(mask, t_len, k_len), places)
             own = None if streams.segments is None else rows_at(streams.segments[:, -t_len:], places)
             content_query, position_query, segment_query = self._queries(query, streams.backward, own, biases)
-            segments = {"segment_query": segment_query, "segment": streams.segments}
+            rest = {"places": places, "segment_query": segment_query, "segment": streams.segments}
             if look is not None:
-                look(self._probabilities(content_query, key, position_query, position, mask, **segments))
+                looked.append(self._probabilities(content_query, key, position_query, position, mask, **rest))
             own_seed = None if seed is None else tf.add(seed, [0, first])
             parts = (content_query, key, value, mask, position_query, position)
-            return attend(*parts, rate, own_seed, causal=False, places=places, **segments)
+            return attend(*parts, rate, own_seed, causal=False, **rest)
 
         query = self.project_query(hidden[:, t_len:] if streams.query_only else hidden, kernels)
         outputs = []
         if not streams.query_only:
-            outputs.append(attended(query[:, :, :t_len], attention_mask, 0, look))
+            outputs.append(attended(query[:, :, :t_len], attention_mask, 0))
             query = query[:, :, t_len:]
         if streams.targets is not None and platform.on_tpu():
             # Each query is moved to its token's row among the T, where distances, masks and segments are those of the
@@ -162,10 +160,16 @@ class SegmentAttention(RelMultiHeadAttention):
             moves = tf.one_hot(streams.targets, t_len, dtype=query.dtype)
             placed = attended(tf.einsum("bhpd,bpt->bhtd", query, moves), streams.query_mask, t_len)
             outputs.append(tf.einsum("bhtd,bpt->bhpd", placed, moves))
+            if look is not None:
+                looked.append(tf.einsum("bhtk,bpt->bhpk", looked.pop(), tf.cast(moves, self.variable_dtype)))
         elif streams.targets is not None:
             used = (streams.targets >= 0)[:, None, :, None]
             weighted = attended(query, streams.query_mask, t_len, places=tf.maximum(streams.targets, 0))
             outputs.append(tf.where(used, weighted, tf.zeros([], query.dtype)))
+            if look is not None:
+                looked.append(tf.where(used, looked.pop(), tf.zeros([], self.variable_dtype)))
+        if look is not None:
+            look(tf.concat(looked, axis=2))
         return self.combine(outputs[0] if len(outputs) == 1 else tf.concat(outputs, axis=2), kernels)
 
     def _project_distances(self, streams: Streams) -> tf.Tensor:

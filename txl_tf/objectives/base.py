@@ -14,6 +14,7 @@ import typing
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import numpy as np
 import tensorflow as tf
 
 from txl_tf.layers.dropout import Seeds
@@ -59,11 +60,13 @@ class Scores(typing.NamedTuple):
     targets: int32 [b, n]; -1: no target.
     nll: [b, n], the targets' negative log-likelihoods in nats.
     state: the state after the batch.
+    bins: int32 [b, n] for each of the scorer's `breakdowns`, in their order: each target's bin.
     """
 
     targets: tf.Tensor
     nll: tf.Tensor
     state: State
+    bins: tuple[tf.Tensor, ...] = ()
 
 
 class Scorer(Protocol):
@@ -71,9 +74,11 @@ class Scorer(Protocol):
 
     Attributes:
         settings: the settings that the result depends on, by name, for the line that reports it.
+        breakdowns: properties of targets by which the loss is also reported: {name: labels of its bins}.
     """
 
     settings: dict[str, Any]
+    breakdowns: dict[str, tuple[str, ...]]
 
     def initial_state(self, lanes: int) -> State:
         """The state before the first batch."""
@@ -107,12 +112,14 @@ class AttentionView(typing.NamedTuple):
     """Attention to be shown in TensorBoard.
 
     batches: nest of tensors [n, 1, ..], batches of one lane of valid, in order; the last one is shown.
-    probabilities: (batches) -> [N, H, T, K] of the last batch, with the model's current weights.
+    probabilities: (batches) -> {stream: [N, H, Q, K]} of the last batch, with the model's current weights.
+    queries: {stream: [Q]}, the queries' positions in the segment, ascending. The name of a model's only stream is "".
     m_len: how many of the K keys are memory.
     """
 
     batches: Batch
-    probabilities: Callable[[Batch], tf.Tensor]
+    probabilities: Callable[[Batch], dict[str, tf.Tensor]]
+    queries: dict[str, np.ndarray]
     m_len: int
 
 

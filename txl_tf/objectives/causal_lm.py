@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from txl_tf.config import CausalLMConfig
@@ -86,6 +87,7 @@ class CausalScorer:
             "mem_len": 0 if sliding_window else reach.mem_len,
             "sliding_window": sliding_window,
         }
+        self.breakdowns: dict[str, tuple[str, ...]] = {}
 
     def _initial_mems(self, lanes: int) -> Mems:
         return self.model.initial_mems(lanes, self.reach)
@@ -120,11 +122,11 @@ def attention_view(model: TransformerXL, corpus: Corpus, tgt_len: int) -> Attent
     batches = evaluation_batches(corpus, "valid", 1, t_len).take(-(-m_len // t_len) + 1)
     tokens = tf.stack([inputs for inputs, _ in batches])
 
-    def probabilities(tokens: tf.Tensor) -> tf.Tensor:
+    def probabilities(tokens: tf.Tensor) -> dict[str, tf.Tensor]:
         def read(mems: Mems, segment: tf.Tensor) -> Mems:
             return model(segment, mems, reach=reach)[1]
 
         mems = tf.foldl(read, tokens[:-1], initializer=model.initial_mems(1, reach))
-        return model.attention_probabilities(tokens[-1], mems, reach)[0]
+        return {"": model.attention_probabilities(tokens[-1], mems, reach)[0]}
 
-    return AttentionView(tokens, probabilities, m_len)
+    return AttentionView(tokens, probabilities, {"": np.arange(t_len)}, m_len)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from txl_tf.config import CONTEXT, TARGET, PermutationLMConfig
+from txl_tf.config import CONTEXT, TARGET, PairsConfig, PermutationLMConfig
 from txl_tf.data.pairs import PermutationBatch
 from txl_tf.layers.dropout import Seeds
 from txl_tf.layers.masks import permutation_visible
 from txl_tf.models.memory import Mems
 from txl_tf.models.stack import Watch
+from txl_tf.models.xlnet.config import XLNetEvalConfig
 from txl_tf.models.xlnet.model import XLNet
-from txl_tf.objectives.base import FiniteWatch, Loss, Scores
+from txl_tf.objectives.base import AttentionView, FiniteWatch, Loss, Scores
+
+RANK_BINS = 8
+"""In how many bins targets are divided by rank, if there are as many ranks."""
 
 
 def target_positions(is_target: tf.Tensor, count: int) -> tf.Tensor:
@@ -79,7 +86,7 @@ class PermutationLM:
     def __call__(self, batch: PermutationBatch, state: Mems, seed: Seeds | None, training: bool) -> Loss:
         """The loss of a segment; see Objective."""
         watch = FiniteWatch()
-        targets, nll, state = self.scores(batch, state, seed, training, watch)
+        targets, nll, state, _ = self.scores(batch, state, seed, training, watch)
         watch("loss", nll)
         weight = tf.reduce_sum(tf.cast(targets >= 0, nll.dtype))
         return Loss(tf.reduce_sum(nll), weight, state, watch.stacked(self.activations))
@@ -88,26 +95,108 @@ class PermutationLM:
 class PermutationScorer:
     """Evaluates an XLNet on its pretraining objective: see Scorer.
 
+    The loss is also reported by rank and by span. A target's rank is the number of targets of its part that come before
+    it in the order: it sees these in addition to the context. Its span is the run of adjacent targets in which it lies.
+
     Args:
-        model, config, bi_data: as for `PermutationLM`.
-        seed: the seed from which the batches' pairs, spans and orders are drawn, for the line that reports the result.
+        model, config: as for `PermutationLM`.
+        data: a PairsConfig, of the batches.
+        evaluation: an XLNetEvalConfig, for memory and seed.
     """
 
-    def __init__(self, model: XLNet, config: PermutationLMConfig, bi_data: bool = True, seed: int = 0):
-        self.objective = PermutationLM(model, config, bi_data)
-        self.initial_state = self.objective.initial_state
+    def __init__(self, model: XLNet, config: PermutationLMConfig, data: PairsConfig, evaluation: XLNetEvalConfig):
+        self.objective = PermutationLM(model, config, data.bi_data)
+        self._mem_len = evaluation.memory_length(model.config)
         self.settings: dict[str, Any] = {
-            "num_predict": config.num_predict,
-            "mem_len": model.config.mem_len,
-            "reuse_len": model.config.reuse_len,
-            "mem_init": model.config.mem_init,
-            "bi_data": bi_data,
-            "seed": seed,
+            "tgt_len": data.tgt_len,
+            "mem_len": self._mem_len,
+            **{name: getattr(model.config, name) for name in ("reuse_len", "clamp_len", "mem_init")},
+            **dataclasses.asdict(config),
+            "bi_data": data.bi_data,
+            "seed": evaluation.seed,
         }
+        self._ranks = -(-config.num_predict // 2)  # in the part with more targets
+        self._rank_bins = min(self._ranks, RANK_BINS)
+        bounds = [-(-i * self._ranks // self._rank_bins) for i in range(self._rank_bins + 1)]
+        self.breakdowns: dict[str, tuple[str, ...]] = {
+            "rank": tuple(
+                f"{first}" if end - first == 1 else f"{first}-{end - 1}" for first, end in itertools.pairwise(bounds)
+            ),
+            "span": (*(str(size) for size in range(1, config.max_span)), f"{config.max_span}+"),
+        }
+
+    def initial_state(self, lanes: int) -> Mems:
+        """The memory before any text."""
+        return self.objective.model.initial_mems(lanes, self._mem_len)
 
     def refresh(self) -> None:
         """Does nothing: the weights are read for every batch."""
 
     def __call__(self, batch: PermutationBatch, state: Mems) -> Scores:
         """The scores of a segment."""
-        return self.objective.scores(batch, state)
+        is_target, config = batch.kind == TARGET, self.objective.config
+        reuse_len = self.objective.model.config.reuse_len
+        rank_bins = target_ranks(batch.rank, is_target, reuse_len) * self._rank_bins // self._ranks
+        span_bins = tf.minimum(target_runs(is_target, reuse_len), config.max_span) - 1
+        positions = tf.maximum(target_positions(is_target, config.num_predict), 0)
+        bins = tuple(tf.gather(values, positions, batch_dims=1) for values in (rank_bins, span_bins))
+        return self.objective.scores(batch, state)._replace(bins=bins)
+
+
+def target_ranks(rank: tf.Tensor, is_target: tf.Tensor, reuse_len: int) -> tf.Tensor:
+    """How many targets of its part come before each token in the order: int32 [B, T].
+
+    Args:
+        rank: int [B, T], as for `permutation_visible`.
+        is_target: bool [B, T].
+        reuse_len: R, the length of the first part.
+    """
+    part = tf.range(rank.shape[1]) >= reuse_len
+    before = (rank[:, None] < rank[:, :, None]) & (part[:, None] == part)
+    return tf.reduce_sum(tf.cast(before & is_target[:, None], tf.int32), axis=2)
+
+
+def target_runs(is_target: tf.Tensor, reuse_len: int) -> tf.Tensor:
+    """The length of the run of adjacent targets in which each target lies: int32 [B, T]; without meaning elsewhere.
+
+    Args:
+        is_target: bool [B, T].
+        reuse_len: R; no run goes on into the second part.
+    """
+    # Tokens that are not targets, and the second part, begin a new run.
+    run = tf.cumsum(tf.cast(~is_target, tf.int32), axis=1) + tf.cast(
+        tf.range(is_target.shape[1]) >= reuse_len, tf.int32
+    )
+    return tf.reduce_sum(tf.cast((run[:, :, None] == run[:, None]) & is_target[:, None], tf.int32), axis=2)
+
+
+def attention_view(model: XLNet, config: PermutationLMConfig, t_len: int, segments: PermutationBatch) -> AttentionView:
+    """Attention of both streams in the last of some segments, which are read one after the other.
+
+    The queries of the content stream are all tokens, those of the query stream the targets.
+
+    Args:
+        model: an XLNet.
+        config: a PermutationLMConfig, for num_predict.
+        t_len: T.
+        segments: [n, 1, ..], of text that runs forward.
+    """
+    positions = target_positions(segments.kind[-1] == TARGET, config.num_predict)[0].numpy()
+    positions = positions[positions >= 0]
+
+    def probabilities(segments: PermutationBatch) -> dict[str, tf.Tensor]:
+        def read(mems: Mems, segment: PermutationBatch, **options: Any) -> Mems:
+            kinds = segment.kind == CONTEXT, segment.kind == TARGET
+            visible = permutation_visible(segment.rank, *kinds, model.config.reuse_len)
+            return model(segment.tokens, mems, segments=segment.segments, visible=visible, **options)[2]
+
+        earlier = tf.nest.map_structure(lambda part: part[:-1], segments)
+        last = tf.nest.map_structure(lambda part: part[-1], segments)
+        mems = tf.foldl(read, earlier, initializer=model.initial_mems(1))
+        layers: list[tf.Tensor] = []
+        read(mems, last, targets=positions[None], look=lambda _, probabilities: layers.append(probabilities[0]))
+        both = tf.stack(layers)
+        return {"content": both[:, :, :t_len], "query": both[:, :, t_len:]}
+
+    queries = {"content": np.arange(t_len), "query": positions}
+    return AttentionView(segments, probabilities, queries, model.config.mem_len)

@@ -1,6 +1,6 @@
 """Pictures of attention probabilities of one segment of valid.
 
-Shapes: T queries of a segment, M memory slots, K = M + T keys, H heads, N layers.
+Shapes: Q queries of a segment of T tokens, M memory slots, K = M + T keys, H heads, N layers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.objectives.base import AttentionView
+from txl_tf.objectives.base import AttentionView, Batch
 from txl_tf.training.pictures import attention_picture, distance_picture
 
 QUERIES = 64
@@ -28,39 +28,56 @@ class AttentionMaps:
 
     def __init__(self, strategy: tf.distribute.Strategy, view: AttentionView):
         self.batches, self.m_len = view.batches, view.m_len
+        self.queries = {stream: positions[-QUERIES:] for stream, positions in view.queries.items()}
 
-        def replica(batches: tf.Tensor) -> tf.Tensor:
-            return view.probabilities(batches)[:, :, -QUERIES:]
+        def replica(batches: Batch) -> dict[str, tf.Tensor]:
+            return {stream: maps[:, :, -QUERIES:] for stream, maps in view.probabilities(batches).items()}
 
         @tf.function
-        def probabilities(batches: tf.Tensor) -> tf.Tensor:
-            return strategy.experimental_local_results(strategy.run(replica, args=(batches,)))[0]
+        def probabilities(batches: Batch) -> dict[str, tf.Tensor]:
+            on_replicas = strategy.run(replica, args=(batches,))
+            return {stream: strategy.experimental_local_results(maps)[0] for stream, maps in on_replicas.items()}
 
         self._probabilities = probabilities
 
-    def probabilities(self) -> np.ndarray:
-        """[N, H, Q, K] with the model's current weights, for the segment's last Q queries, Q at most QUERIES."""
-        return self._probabilities(self.batches).numpy()
+    def probabilities(self) -> dict[str, np.ndarray]:
+        """{stream: [N, H, Q, K]} with the model's current weights, for the last queries, at most QUERIES of them."""
+        return {stream: maps.numpy() for stream, maps in self._probabilities(self.batches).items()}
 
     def pictures(self, step: int, all_heads: bool = True) -> Iterator[tuple[str, np.ndarray]]:
-        """Yields (name, pixels): attention by distance, then, with `all_heads`, the heads of each layer."""
-        probabilities = self.probabilities()
-        bounds = octaves(probabilities.shape[-1])
-        shares = by_distance(probabilities, bounds).mean(1)
-        yield "attention/by_distance", distance_picture(shares, bounds, f"Attention by distance, step {step:,}")
-        for layer, heads in enumerate(probabilities if all_heads else ()):
-            title = f"Attention of layer {layer}, step {step:,}"
-            yield f"attention/layer_{layer:02d}", attention_picture(heads, self.m_len, title)
+        """Yields (name, pixels) for each stream: attention by distance, then, with `all_heads`, each layer's heads."""
+        for stream, probabilities in self.probabilities().items():
+            positions = self.queries[stream]
+            group, of_stream = ("attention", "") if not stream else (f"attention_{stream}", f" of the {stream} stream")
+            k_len = probabilities.shape[-1]
+            distances = self.m_len + positions[:, None] - np.arange(k_len)
+            bounds = octaves(k_len, -distances.min() if (probabilities * (distances < 0)).any() else 0)
+            shares = by_distance(probabilities, distances, bounds).mean(1)
+            title = f"Attention{of_stream} by distance, step {step:,}"
+            yield f"{group}/by_distance", distance_picture(shares, bounds, title)
+            for layer, heads in enumerate(probabilities if all_heads else ()):
+                title = f"Attention{of_stream} in layer {layer}, step {step:,}"
+                yield f"{group}/layer_{layer:02d}", attention_picture(heads, positions, self.m_len, title)
 
 
-def octaves(k_len: int) -> list[int]:
-    """Bounds of bins over K distances: [0, 1, 2, 4, 8, .., K]."""
-    return [0, *itertools.takewhile(lambda bound: bound < k_len, (2**i for i in itertools.count())), k_len]
+def octaves(k_len: int, ahead: int = 0) -> list[int]:
+    """Bounds of bins over K distances: [0, 1, 2, 4, 8, .., K].
+
+    If the farthest key after a query is `ahead` > 0 tokens away, [-ahead, .., -7, -3, -1] come before these: the bins
+    of negative distances mirror the others.
+    """
+
+    def powers(end: int) -> list[int]:
+        return [*itertools.takewhile(lambda bound: bound < end, (2**i for i in itertools.count())), end]
+
+    later = [1 - bound for bound in powers(ahead + 1)[:0:-1]] if ahead else []
+    return [*later, 0, *powers(k_len)]
 
 
-def by_distance(probabilities: np.ndarray, bounds: Sequence[int]) -> np.ndarray:
-    """[.., bins]: attention [.., Q, K] of a segment's last Q queries, summed in bins of distances, mean of queries."""
-    *_, queries, keys = probabilities.shape
-    distance = keys - queries + np.arange(queries)[:, None] - np.arange(keys)
-    bins = [(first <= distance) & (distance < end) for first, end in itertools.pairwise(bounds)]
-    return np.stack([(probabilities * inside).sum((-2, -1)) for inside in bins], -1) / queries
+def by_distance(probabilities: np.ndarray, distances: np.ndarray, bounds: Sequence[int]) -> np.ndarray:
+    """[.., bins]: attention [.., Q, K] of Q queries, summed in bins of distances [Q, K], mean of queries.
+
+    A distance is how many tokens a key comes before the query; it is negative for a key after it.
+    """
+    bins = [(first <= distances) & (distances < end) for first, end in itertools.pairwise(bounds)]
+    return np.stack([(probabilities * inside).sum((-2, -1)) for inside in bins], -1) / len(distances)

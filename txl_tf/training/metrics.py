@@ -14,6 +14,7 @@ from txl_tf.config import Config
 from txl_tf.models.parameters import parameter_table
 from txl_tf.training.board import Board, setting_values
 from txl_tf.training.json_log import JsonLog
+from txl_tf.training.pictures import bins_picture
 
 CURVES = {
     "optimizer": ("lr", "grad_norm", "param_norm", "update_ratio", "skipped"),
@@ -121,8 +122,14 @@ class Metrics:
         measured = result.get("metrics", {})
         texts = [self._loss_text(result["loss"]), *(f"{name} {value:.4f}" for name, value in measured.items())]
         print(f"step {step:>7,} | {split}: {' | '.join(texts)}", flush=True)
-        curves = {f"metrics/{name}": value for name, value in measured.items()}
-        self.board.scalars(split, step, self._loss_curves(result["loss"]) | curves)
+        curves = self._loss_curves(result["loss"]) | {f"metrics/{name}": value for name, value in measured.items()}
+        for about, parts in result.get("loss_by", {}).items():
+            curves |= {
+                f"loss_by_{about}/{label}": loss for label, loss in zip(parts["bins"], parts["loss"], strict=True)
+            }
+            title = f"Loss by {about} on {split}, step {step:,}"
+            self.board.picture(step, f"loss/by_{about}", bins_picture(parts["bins"], parts["loss"], about, title))
+        self.board.scalars(split, step, curves)
 
     def _loss_text(self, loss: float) -> str:
         if self.unit is None:

@@ -58,13 +58,18 @@ class XLNetConfig(Group):
 
 @dataclasses.dataclass(frozen=True)
 class XLNetEvalConfig(Group):
-    """How the permutation objective is evaluated; lengths and numbers of predictions are the same as in training."""
+    """How the permutation objective is evaluated; segments and the rule for targets are the same as in training."""
 
     owner: ClassVar[str] = "evaluation's "
 
     batch_size: int = setting(8, "lanes the split is cut into", at_least=1)
+    mem_len: int = setting(-1, "memory slots per layer, M; -1: as in training", at_least=-1)
     seed: int = setting(1, "of the pairs of texts, spans and orders that are evaluated")
     jit_compile: bool = setting(True, "compile evaluation with XLA on one CPU or GPU (a TPU always compiles)")
+
+    def memory_length(self, model: XLNetConfig) -> int:
+        """M in evaluation."""
+        return model.mem_len if self.mem_len < 0 else self.mem_len
 
 
 @dataclasses.dataclass(frozen=True)

@@ -152,7 +152,7 @@ class XLNet(keras.Model):
                 have one mask for all lanes; in the official code each lane has its own.
             training: whether to apply dropout.
             watch, look: as for `run_stack`; watch is also called with the embedded segment. The tensors have T + P
-                rows; attention probabilities are those of the content stream.
+                rows, the content stream's and the query stream's.
 
         Returns:
             The content stream [B, T, D], or None with `query_only`; the query stream [B, P, D], or None without
