@@ -14,6 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
+import os
+import sys
 import threading
 import uuid
 import zlib
@@ -23,6 +26,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import tensorflow as tf
+from absl import logging as absl_logging
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineState
@@ -129,7 +133,7 @@ class _Runner:
             | "write rows" >> beam.Map(_write_group, folder)
         )
         try:
-            with self._progress(name, job.work_dir):
+            with _own_words(), self._progress(name, job.work_dir):
                 _finish(pipeline)
         except Exception as error:
             raise input_error(job.work_dir) or InputError(
@@ -154,6 +158,30 @@ class _Runner:
             ended.set()
             thread.join()
             progress.close()
+
+
+@contextlib.contextmanager
+def _own_words() -> Iterator[None]:
+    """Hides what Beam and its local workers write to stderr, unless -v=1 was given; sys.stderr stays visible."""
+    if absl_logging.get_verbosity() >= absl_logging.INFO:
+        yield
+        return
+    sys.stderr.flush()
+    terminal, nothing, stderr = os.dup(2), os.open(os.devnull, os.O_WRONLY), sys.stderr
+    level = logging.getLogger("apache_beam").level
+    try:
+        with os.fdopen(os.dup(terminal), "w") as visible:
+            logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+            os.dup2(nothing, 2)
+            if stderr.fileno() == 2:
+                sys.stderr = visible
+            yield
+    finally:
+        sys.stderr = stderr
+        logging.getLogger("apache_beam").setLevel(level)
+        os.dup2(terminal, 2)
+        os.close(terminal)
+        os.close(nothing)
 
 
 def _finish(pipeline: beam.Pipeline) -> None:
