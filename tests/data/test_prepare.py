@@ -252,6 +252,14 @@ def test_settings_that_do_not_fit(tmp_path, arguments, match):
     assert "\n" not in str(error.value)
 
 
+def test_without_apache_beam(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    monkeypatch.delitem(sys.modules, "txl_tf.data.large.pipelines", raising=False)
+    (tmp_path / "text.txt").write_text("the cat\n" * 50)
+    with pytest.raises(InputError, match=r"needs Apache Beam: pip install -r requirements-beam\.txt$"):
+        prepare("text", str(tmp_path / "a"), source=str(tmp_path / "text.txt"), beam_args=[])
+
+
 def test_sources_that_are_not_the_corpus(tmp_path):
     (tmp_path / "text.txt").write_text("the cat\n")
     (tmp_path / "cut.zip").write_bytes(b"PK\3\4 and no more")

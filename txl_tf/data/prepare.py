@@ -14,7 +14,7 @@ import tensorflow as tf
 from absl import logging
 
 from txl_tf.data import encoders, encoding, manifest, records, sources
-from txl_tf.data.settings import Settings
+from txl_tf.data.request import Settings
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError, one_line
 from txl_tf.files import digest

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from txl_tf.data import records
 from txl_tf.data.blocks import Piece, PieceBlocks, Reading, block_count
-from txl_tf.data.settings import Settings
+from txl_tf.data.request import Settings
 from txl_tf.data.sources import waiting_size
 from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
 from txl_tf.errors import InputError
