@@ -65,8 +65,11 @@ def write(
     Raises:
         InputError: the text cannot be read, or Beam fails.
     """
+    work_root = tf.io.gfile.join(data_dir, ".txl_tf_work")
+    if "://" in data_dir and tf.io.gfile.exists(work_root):  # left by a preparation that was killed
+        tf.io.gfile.rmtree(work_root)
     job = Job(
-        work_dir=tf.io.gfile.join(data_dir, f".txl_tf_work/{uuid.uuid4().hex}"),
+        work_dir=tf.io.gfile.join(work_root, uuid.uuid4().hex),
         data_dir=data_dir,
         settings=settings,
         pieces=tuple(
@@ -157,7 +160,7 @@ class _Runner:
         finally:
             ended.set()
             thread.join()
-            progress.close()
+        progress.close()
 
 
 @contextlib.contextmanager
@@ -173,7 +176,7 @@ def _own_words() -> Iterator[None]:
         with os.fdopen(os.dup(terminal), "w") as visible:
             logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
             os.dup2(nothing, 2)
-            if stderr.fileno() == 2:
+            if stderr is sys.__stderr__:
                 sys.stderr = visible
             yield
     finally:
