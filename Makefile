@@ -6,7 +6,7 @@ DEMO_FLAGS ?=
 # Two processes, each with whole test files: TensorFlow leaves one core idle while it traces and compiles.
 TEST_FLAGS ?= --numprocesses=2 --dist=loadfile
 
-.PHONY: demo demo-xlnet test test-tpu test-full-size lint clean
+.PHONY: demo demo-xlnet test test-tpu test-beam test-full-size lint clean
 
 demo: .venv/installed
 	.venv/bin/python scripts/demo.py --dir=$(DEMO_DIR) $(DEMO_FLAGS)
@@ -21,6 +21,10 @@ test: .venv/installed-dev
 test-tpu: .venv-tpu/installed
 	TPU_LOAD_LIBRARY=0 TPU_SKIP_MDS_QUERY=1 .venv-tpu/bin/python -m pytest $(TEST_FLAGS)
 
+# The tests that need Apache Beam, which has a .venv of its own.
+test-beam: .venv-beam/installed
+	.venv-beam/bin/python -m pytest tests/data/test_large.py
+
 test-full-size: .venv/installed-dev
 	.venv/bin/python -m pytest -s tests/published/full_size.py
 
@@ -31,7 +35,7 @@ lint: .venv/installed-dev
 	.venv/bin/shellcheck --external-sources --source-path=SCRIPTDIR .ci/run tpu/*.sh
 
 clean:
-	rm -rf .venv .venv-tpu demo demo-xlnet build *.egg-info
+	rm -rf .venv .venv-tpu .venv-beam demo demo-xlnet build *.egg-info
 
 .venv/installed: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || \
@@ -50,6 +54,13 @@ clean:
 	.venv-tpu/bin/python -m pip install --quiet --disable-pip-version-check -r tpu/requirements.txt \
 	  -r examples/requirements.txt 'pytest>=8,<10' 'pytest-xdist>=3,<4'
 	.venv-tpu/bin/python -m pip install --quiet --disable-pip-version-check --no-deps tensorflow-text==2.20.1 --editable .
+	touch $@
+
+.venv-beam/installed: requirements.txt requirements-beam.txt pyproject.toml
+	$(PYTHON) -m venv .venv-beam
+	.venv-beam/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt \
+	  -r requirements-beam.txt 'pytest>=8,<10'
+	.venv-beam/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $@
 
 .venv/installed-dev: .venv/installed requirements-dev.txt tpu/requirements-aot.txt examples/requirements.txt

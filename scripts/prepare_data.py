@@ -7,10 +7,13 @@ python scripts/prepare_data.py --dataset=text --source='books/*.txt' --vocab=sen
     --data_dir=/tmp/books
 """
 
+import shlex
+
 from absl import flags
 from command_line import run
 
 from txl_tf import choices
+from txl_tf.errors import InputError
 
 DATASET = flags.DEFINE_enum("dataset", None, choices.DATASETS, "which corpus; text: your own files", required=True)
 DATA_DIR = flags.DEFINE_string("data_dir", None, "where to write; local or gs://", required=True)
@@ -32,11 +35,22 @@ PASSES = flags.DEFINE_integer(
 )
 SEED = flags.DEFINE_integer("seed", 0, "of the shuffling")
 OVERWRITE = flags.DEFINE_bool("overwrite", False, "replace the corpus that is in data_dir")
+RUNNER = flags.DEFINE_enum(
+    "runner", "local", choices.RUNNERS, "local: this process; beam: Apache Beam, which needs requirements-beam.txt"
+)
+BEAM_ARGS = flags.DEFINE_string(
+    "beam_args",
+    "",
+    "flags of Apache Beam in one string, such as '--runner=DataflowRunner --project=P' or "
+    "'--direct_running_mode=multi_processing --direct_num_workers=4'",
+)
 DOWNLOAD_DIR = flags.DEFINE_string("download_dir", None, "where archives are kept [data_dir/downloads]")
 
 
 def main(argv):
     del argv
+    if BEAM_ARGS.value and RUNNER.value != "beam":
+        raise InputError("--beam_args is for --runner=beam")
     from txl_tf.data.prepare import prepare  # here, so that --help and wrong flags are answered at once
 
     corpus = prepare(
@@ -52,6 +66,7 @@ def main(argv):
         seed=SEED.value,
         overwrite=OVERWRITE.value,
         download_dir=DOWNLOAD_DIR.value,
+        beam_args=shlex.split(BEAM_ARGS.value) if RUNNER.value == "beam" else None,
     )
     print(f"{corpus.data_dir}: {corpus.dataset}, {corpus.vocab_size:,} {corpus.unit}s")
     for name, split in corpus.splits.items():

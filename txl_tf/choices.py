@@ -24,6 +24,9 @@ VOCABULARIES = ("bytes", "chars", "words", "sentencepiece", "xlnet")
 DOCUMENTS = ("file", "blank_line")
 """What separates the documents of the user's own text."""
 
+RUNNERS = ("local", "beam")
+"""What prepares a corpus: this process, or Apache Beam on many machines."""
+
 IMPORT_FORMATS = ("official_tf", "official_pytorch", "huggingface", "official_xlnet")
 """Whose checkpoints can be read."""
 

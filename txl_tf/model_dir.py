@@ -31,7 +31,7 @@ from txl_tf.data.manifest import Corpus
 from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
 from txl_tf.errors import InputError, one_line
-from txl_tf.files import read_record, read_records, read_text, write_atomically
+from txl_tf.files import read_json, read_record, read_records, read_text, write_atomically
 from txl_tf.strict_json import NUMBER, Fields, check_record
 
 CONFIG_FILE = "config.json"
@@ -131,7 +131,10 @@ def write_description(model_dir: str, config: Config, corpus: LearnedCorpus) -> 
 def read_labels(model_dir: str) -> tuple[str, ...]:
     """The names of a model_dir's classes, in the order of their numbers; () if it has none."""
     path = tf.io.gfile.join(model_dir, LABELS_FILE)
-    return tuple(read_json(path, "restore it")) if tf.io.gfile.exists(path) else ()
+    labels = read_json(path, _INCOMPLETE) if tf.io.gfile.exists(path) else []
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise InputError(f"{path} must be a JSON list of texts: {_INCOMPLETE}")
+    return tuple(labels)
 
 
 def trained_on(model_dir: str) -> str | None:

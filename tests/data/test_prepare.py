@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from txl_tf.data import encoding, lanes, manifest, sources
+from txl_tf.data import blocks, encoding, lanes, manifest, sources
 from txl_tf.data.describe import describe
 from txl_tf.data.prepare import prepare
 from txl_tf.errors import InputError
@@ -43,7 +43,7 @@ def random_lines(rng, count, words):
 @pytest.fixture
 def word_files(tmp_path, rng, monkeypatch):
     """A folder of word files, with blocks small enough for many to be under way. Returns (folder, {split: text})."""
-    monkeypatch.setattr(sources, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 2000)
     monkeypatch.setattr(encoding, "_SHUFFLE_TOKENS", 500)
     words = [f"Word{i}" for i in range(150)] + ["<unk>", "naïve", "incomprehensibilities"]
     texts = {split: random_lines(rng, count, words) for split, count in (("train", 700), ("valid", 90), ("test", 90))}
@@ -100,7 +100,7 @@ def test_from_the_published_archive(word_files):
 
 
 def test_lm1b_marks_both_ends_and_shuffles_in_each_pass(tmp_path, rng, monkeypatch):
-    monkeypatch.setattr(sources, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 2000)
     monkeypatch.setattr(encoding, "_SHUFFLE_TOKENS", 500)
     lines = {}
     with tarfile.open(tmp_path / "lm1b.tar.gz", "w:gz") as file:
@@ -138,7 +138,7 @@ def test_lm1b_marks_both_ends_and_shuffles_in_each_pass(tmp_path, rng, monkeypat
 
 
 def test_enwik8_as_the_official_code_has_it(tmp_path, rng, monkeypatch):
-    monkeypatch.setattr(sources, "BLOCK_BYTES", 700)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 700)
     data = rng.choice(np.frombuffer(b"etaoin \n\n\xc3\xa9Z", np.uint8), 20_000).tobytes() + b"QX"
     with zipfile.ZipFile(tmp_path / "enwik8.zip", "w") as file:
         file.writestr("enwik8", data)
@@ -155,7 +155,7 @@ def test_enwik8_as_the_official_code_has_it(tmp_path, rng, monkeypatch):
 
 
 def test_text8_as_the_official_code_has_it(tmp_path, rng, monkeypatch):
-    monkeypatch.setattr(sources, "BLOCK_BYTES", 700)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 700)
     text = " " + "".join(rng.choice(list("abcdefg   "), 20_000 - 2)) + " "
     (tmp_path / "text8").write_text(text)
     corpus = prepare("text8", str(tmp_path / "a"), source=str(tmp_path / "text8"))
@@ -250,6 +250,14 @@ def test_settings_that_do_not_fit(tmp_path, arguments, match):
     with pytest.raises(InputError, match=match) as error:
         prepare(data_dir=str(tmp_path / "a"), **arguments)
     assert "\n" not in str(error.value)
+
+
+def test_without_apache_beam(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    monkeypatch.delitem(sys.modules, "txl_tf.data.large.pipelines", raising=False)
+    (tmp_path / "text.txt").write_text("the cat\n" * 50)
+    with pytest.raises(InputError, match=r"needs Apache Beam: pip install -r requirements-beam\.txt$"):
+        prepare("text", str(tmp_path / "a"), source=str(tmp_path / "text.txt"), beam_args=[])
 
 
 def test_sources_that_are_not_the_corpus(tmp_path):

@@ -2,7 +2,7 @@ import sysconfig
 
 import pytest
 
-from txl_tf.data import sources
+from txl_tf.data import blocks, sources
 from txl_tf.errors import InputError
 
 
@@ -15,7 +15,7 @@ def texts(source, **options):
 
 @pytest.fixture(params=[7, 64, 1 << 20])
 def block_bytes(request, monkeypatch):
-    monkeypatch.setattr(sources, "BLOCK_BYTES", request.param)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", request.param)
 
 
 def test_the_standard_library():
@@ -36,9 +36,9 @@ def test_blocks_hold_every_byte_in_order(tmp_path, block_bytes):
     content = ("line one\nline two, which is rather long\n\n" * 20 + "x" * 300 + "日本語é" * 30).encode()
     (tmp_path / "a").write_bytes(content)
     source = sources.TextSource((sources.Piece("train", str(tmp_path / "a")),))
-    blocks = [block for _, block in source.blocks()]
-    assert b"".join(blocks) == content
-    for block in blocks:
+    found = [block for _, block in source.blocks()]
+    assert b"".join(found) == content
+    for block in found:
         block.decode()  # no character is cut
     assert texts(source, end_lines=True)["train"] == content + b"\n"
 

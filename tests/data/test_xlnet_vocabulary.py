@@ -148,8 +148,9 @@ def test_a_corpus_has_its_documents_marked(tmp_path):
     own = corpus.vocabulary
     parts = [own.encode("the River\n1,000, naïve"), [7], own.encode("the fine"), [7]]
     assert corpus.splits["train"].tokens == sum(map(len, parts))
-    assert own.encode_documents("the River\n1,000, naïve\n \nthe fine\n\n").tolist() == np.concatenate(parts).tolist()
-    assert own.encode_documents("").tolist() == []
+    documents = ["the River\n1,000, naïve\n \n".encode(), b"the fine\n\n", b""]
+    assert own.encode_documents(documents).tolist() == np.concatenate(parts).tolist()
+    assert own.encode_documents([b""]).tolist() == []
     with pytest.raises(InputError, match=r"--vocab=xlnet needs --vocab_file: the spiece\.model"):
         prepare("text", str(tmp_path / "other"), source=str(tmp_path / "*.txt"), vocab="xlnet")
 

@@ -22,7 +22,7 @@ from collections.abc import Callable
 import tensorflow as tf
 from absl import logging
 
-from txl_tf.data import archives, encoding, sources
+from txl_tf.data import archives, encoders, sources
 from txl_tf.data.download import PublishedFile, fetch
 from txl_tf.errors import InputError
 
@@ -34,20 +34,22 @@ class PublishedCorpus:
     Attributes:
         published: the archive.
         members: regular expression for file names, by split; {"all": ..} for one file that is cut 90/5/5 by bytes.
-        encode: a function of encoding.py with its options bound; None: words, with the options in `words`.
-        words: options of encoding.seen_words.
+        encoder: the Encoder, but for its vocab_file; None: words, with the options in `words`.
+        words: options of encoders.Words.
         cutoffs: of the adaptive softmax.
         vocab_size: of the published files.
         passes: copies of the training text, each shuffled.
+        articles: whether the text is articles, each with a title as WikiText has them.
     """
 
     published: PublishedFile
     members: dict[str, str]
-    encode: Callable | None = None
+    encoder: Callable[..., encoders.Encoder] | None = None
     words: dict | None = None
     cutoffs: tuple[int, ...] = ()
     vocab_size: int = 0
     passes: int = 1
+    articles: bool = False
 
     def text(
         self, name: str, source: str | None, download_dir: str, work_dir: str, at_lines: bool = False
@@ -103,7 +105,7 @@ class PublishedCorpus:
             if not paths:
                 raise InputError(f"{source} has no {split} text of {name}: no file is named {self.members[split]}")
         pieces = [sources.Piece(split, path) for split in sources.SPLITS for path in files[split]]
-        return sources.TextSource(tuple(pieces))
+        return sources.TextSource(tuple(pieces), inner="article" if self.articles else "")
 
 
 def _copied(path: str, directory: str) -> str:
@@ -123,7 +125,7 @@ CORPORA = {
             "sha256:547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc",
         ),
         {"all": "enwik8"},
-        encoding.seen_bytes,
+        encoders.SeenBytes,
         vocab_size=204,
     ),
     "text8": PublishedCorpus(
@@ -133,7 +135,7 @@ CORPORA = {
             "sha256:a6640522afe85d1963ad56c05b0ede0a0c000dddc9671758a6cc09b7a38e5232",
         ),
         {"all": "text8"},
-        functools.partial(encoding.seen_chars, trim=True),
+        functools.partial(encoders.SeenChars, trim=True),
         vocab_size=27,
     ),
     "wt103": PublishedCorpus(
@@ -146,6 +148,7 @@ CORPORA = {
         words={"counted": ("train",)},
         cutoffs=(20_000, 40_000, 200_000),
         vocab_size=267_735,
+        articles=True,
     ),
     "wt2": PublishedCorpus(
         PublishedFile(
@@ -156,6 +159,7 @@ CORPORA = {
         _WIKI_MEMBERS,
         words={"counted": sources.SPLITS},
         vocab_size=33_278,
+        articles=True,
     ),
     "ptb": PublishedCorpus(
         PublishedFile(

@@ -12,12 +12,20 @@ from txl_tf.data.manifest import Corpus
 
 _ENDS = 12  # entries of the vocabulary shown at either end
 _SAMPLE_TOKENS = 1 << 22
+_DOCUMENT_ENDS = {
+    "": "not marked",
+    "file": "a token at the end of each file",
+    "blank_line": "a token at blank lines",
+    "article": "a token at the end of each article",
+}
 
 
 def describe(corpus: Corpus, example_tokens: int = 64) -> Iterator[str]:
     """Lines of text about a Corpus."""
     yield f"{corpus.dataset} in {corpus.data_dir}, fingerprint {corpus.fingerprint}"
     yield f"tokens are {corpus.unit}s, {corpus.dtype} in {len(corpus.shards())} shards"
+    if corpus.document_ends is not None:
+        yield f"ends of documents: {_DOCUMENT_ENDS[corpus.document_ends]}"
     for name, split in corpus.splits.items():
         passes = f" in each of {len(split.passes)} passes" if len(split.passes) > 1 else ""
         yield f"{name:>6} {split.tokens:15,} tokens{passes}"

@@ -34,6 +34,10 @@ class Shard:
     sha256: str
 
 
+Streams = dict[str, tuple[Shard, ...]]
+"""The shards of each stream: of a split, or "train-1", "train-2", .. for further passes over the training text."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Split:
     """A stream of tokens, in one or more passes.
@@ -63,6 +67,9 @@ class Corpus:
         splits: by name.
         files: sha256 of the vocabulary's files, by name.
         request: the settings it was prepared with.
+        document_ends: "file", "blank_line" or "article", if an end-of-document token stands at the end of each file, at
+            blank lines, or at the end of each article; "": the ends of documents are not marked; None: a corpus of an
+            earlier version, which does not say.
     """
 
     data_dir: str
@@ -77,6 +84,7 @@ class Corpus:
     splits: dict[str, Split]
     files: dict[str, str]
     request: dict[str, Any]
+    document_ends: str | None = None
 
     @functools.cached_property
     def vocabulary(self) -> Vocabulary:
@@ -184,7 +192,11 @@ def _from_json(data_dir: str, manifest: dict[str, Any]) -> Corpus:
         if any(sum(shard.tokens for shard in shards) != split["tokens"] for shards in passes):
             raise ValueError(f"the shards of {name} do not add up to its tokens")
         splits[name] = Split(tokens=split["tokens"], passes=passes)
-    names = {field.name for field in dataclasses.fields(Corpus)} - {"data_dir", "splits", "cutoffs"}
+    names = {field.name for field in dataclasses.fields(Corpus)} - {"data_dir", "splits", "cutoffs", "document_ends"}
     return Corpus(
-        data_dir=data_dir, splits=splits, cutoffs=tuple(manifest["cutoffs"]), **{name: manifest[name] for name in names}
+        data_dir=data_dir,
+        splits=splits,
+        cutoffs=tuple(manifest["cutoffs"]),
+        document_ends=manifest.get("document_ends"),
+        **{name: manifest[name] for name in names},
     )

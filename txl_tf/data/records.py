@@ -25,7 +25,7 @@ def smallest_dtype(vocab_size: int) -> str:
 
 
 class ShardWriter:
-    """Cuts a stream of tokens into shards `{name}-00000.tfrecord`, ...
+    """Cuts a stream of tokens into shards, see `shard_name`.
 
     Call `add` with arrays of any length in order, then `close`. Tests use smaller sizes.
     """
@@ -69,16 +69,19 @@ class ShardWriter:
         return tuple(self._shards)
 
     def _write(self, tokens: np.ndarray) -> None:
-        file = f"{self._name}-{len(self._shards):05d}.tfrecord"
+        file = shard_name(self._name, len(self._shards))
         path = tf.io.gfile.join(self._data_dir, file)
-        with tf.io.TFRecordWriter(path) as writer:
-            for start in range(0, len(tokens), self._record_tokens):
-                writer.write(tokens[start : start + self._record_tokens].tobytes())
-        self._shards.append(
-            manifest.Shard(
-                file=file,
-                tokens=len(tokens),
-                bytes=tf.io.gfile.stat(path).length,
-                sha256=digest(path),
-            )
-        )
+        self._shards.append(write_shard(path, file, tokens, self._record_tokens))
+
+
+def shard_name(stream: str, number: int) -> str:
+    """The name of a shard's file."""
+    return f"{stream}-{number:05d}.tfrecord"
+
+
+def write_shard(path: str, file: str, tokens: np.ndarray, record_tokens: int = RECORD_TOKENS) -> manifest.Shard:
+    """Writes the tokens [n] of a shard to `path`; returns its Shard, in which it has the name `file`."""
+    with tf.io.TFRecordWriter(path) as writer:
+        for start in range(0, len(tokens), record_tokens):
+            writer.write(tokens[start : start + record_tokens].tobytes())
+    return manifest.Shard(file, len(tokens), tf.io.gfile.stat(path).length, digest(path))

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
-import hashlib
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import tensorflow as tf
 
+from txl_tf.data import blocks
+from txl_tf.data.blocks import DOCUMENT_MARK, Piece, PieceBlocks, Reading, drawn_split
 from txl_tf.data.progress import Progress
 from txl_tf.errors import InputError
 
 SPLITS = ("train", "valid", "test")
-BLOCK_BYTES = 1 << 20
-DOCUMENT_END = b"\n\n"
 
 # Folders of tests, and folders that do not belong to the standard library.
 _NOT_LIBRARY = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
 
-
-@dataclasses.dataclass(frozen=True)
-class Piece:
-    """Bytes from start up to stop of a file, which belong to one split; stop None: to the end of the file."""
-
-    split: str
-    path: str
-    start: int = 0
-    stop: int | None = None
+Item = TypeVar("Item")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,68 +29,78 @@ class TextSource:
 
     Attributes:
         pieces: in the order of their text in the splits.
-        documents: "joined": pieces are joined without change; "file": each is a document; "blank_line": blank lines
-            separate documents, whose splits are drawn one by one, and the splits of the pieces are ignored.
+        documents, inner: what ends documents, see Reading.
     """
 
     pieces: tuple[Piece, ...]
     documents: str = "joined"
+    inner: str = ""
 
-    def blocks(self, utf8: bool = True, end_lines: bool = False) -> Iterator[tuple[str, bytes]]:
+    @property
+    def document_ends(self) -> str:
+        """What ends documents: "file", "blank_line" or "article"; "": the text has no known documents."""
+        return self.inner or (self.documents if self.documents != "joined" else "")
+
+    def reading(self, utf8: bool = True, end_lines: bool = False, marked: bool = False) -> Reading:
+        """The Reading of this text with these options."""
+        return Reading(self.documents, self.inner, utf8, end_lines, marked)
+
+    def blocks(self, utf8: bool = True, end_lines: bool = False, marked: bool = False) -> Iterator[tuple[str, bytes]]:
         """Yields (split, bytes) of about BLOCK_BYTES, cut at ends of lines; the blocks of a split are in order.
 
-        Every document ends in a blank line, which replaces newlines at its end.
-
-        Args:
-            utf8: whether to raise InputError, with file and position, for text that is not UTF-8.
-            end_lines: whether the last line of a file gets a newline if it has none.
+        Arguments and errors are those of Reading.
         """
         progress, done = Progress("reading", self.size(), "B"), 0
-        for split, block in self._joined(utf8, end_lines) if self.documents == "joined" else self._collected(utf8):
+        texts = self._texts(self.reading(utf8, end_lines, marked))
+        if self.documents != "joined":  # documents can be short, and their splits alternate
+            groups = grouped((split, waiting_size(text), text) for split, text in texts)
+            texts = ((split, b"".join(group)) for split, group in groups)
+        for split, block in texts:
             yield split, block
             done += len(block)
             progress.update(done)
         progress.close()
 
-    def _joined(self, utf8: bool, end_lines: bool) -> Iterator[tuple[str, bytes]]:
+    def _texts(self, reading: Reading) -> Iterator[tuple[str, bytes]]:
         for piece in self.pieces:
-            block = b"\n"
-            for block in _read_blocks(piece, utf8):
-                yield piece.split, block
-            if end_lines and not block.endswith(b"\n"):
-                yield piece.split, b"\n"
-
-    def _collected(self, utf8: bool) -> Iterator[tuple[str, bytes]]:
-        """Joins documents, which can be short and whose splits alternate, to blocks."""
-        waiting: dict[str, bytearray] = {}
-        for split, block in self._documents(utf8):
-            text = waiting.setdefault(split, bytearray())
-            text += block
-            if len(text) >= BLOCK_BYTES:
-                yield split, bytes(waiting.pop(split))
-        for split, text in waiting.items():
-            yield split, bytes(text)
+            with PieceBlocks(piece, reading) as reader:
+                documents = 0
+                for index in range(reader.count):
+                    texts, number = reader.texts(index, documents)
+                    yield from texts
+                    documents += number
 
     def size(self) -> int:
         """Bytes of all pieces."""
-        return sum((tf.io.gfile.stat(p.path).length if p.stop is None else p.stop) - p.start for p in self.pieces)
-
-    def _documents(self, utf8: bool) -> Iterator[tuple[str, bytes]]:
-        for piece in self.pieces:
-            blocks = _read_blocks(piece, utf8)
-            if self.documents == "file":
-                for block in _end_document(blocks):
-                    yield piece.split, block
-            else:
-                file = piece.path.rsplit("/", 1)[-1]
-                for index, document in enumerate(_blank_line_documents(blocks)):
-                    yield drawn_split(f"{file}#{index}"), document
+        return sum(sizes(self.pieces))
 
 
-def drawn_split(name: str) -> str:
-    """The split of a document, drawn from a hash of its name: 90% train, 5% valid, 5% test."""
-    draw = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "little") % 100
-    return "valid" if draw < 5 else "test" if draw < 10 else "train"
+def sizes(pieces: Iterable[Piece]) -> list[int]:
+    """Bytes of each piece."""
+
+    def size(piece: Piece) -> int:
+        return (tf.io.gfile.stat(piece.path).length if piece.stop is None else piece.stop) - piece.start
+
+    with concurrent.futures.ThreadPoolExecutor(32) as pool:  # a request to a bucket is slow
+        return list(pool.map(size, pieces))
+
+
+def waiting_size(text: bytes) -> int:
+    """The size of a text for `grouped`. What is cut within a line is not joined with what follows."""
+    return len(text) if text.endswith((b"\n", DOCUMENT_MARK)) else blocks.BLOCK_BYTES
+
+
+def grouped(items: Iterable[tuple[str, int, Item]]) -> Iterator[tuple[str, list[Item]]]:
+    """Groups the (split, size, item) of each split to BLOCK_BYTES or more; yields (split, items)."""
+    waiting: dict[str, list[Item]] = {}
+    totals = dict.fromkeys(SPLITS, 0)
+    for split, size, item in items:
+        waiting.setdefault(split, []).append(item)
+        totals[split] += size
+        if totals[split] >= blocks.BLOCK_BYTES:
+            yield split, waiting.pop(split)
+            totals[split] = 0
+    yield from waiting.items()
 
 
 def standard_library() -> TextSource:
@@ -130,21 +133,23 @@ def text_files(source: str, documents: str = "file") -> TextSource:
     - at least 40 files: drawn for each file
     - else the last 5% of the bytes are test and the 5% before them valid
 
+    A file is a document, except where it is a whole split or the only file: then blank lines end documents, as in
+    XLNet's text files.
+
     Raises:
         InputError: there is no file.
     """
     paths = find_files(source)
     if documents == "blank_line":
-        return TextSource(tuple(Piece("train", path) for path in paths), documents)
+        return TextSource(tuple(Piece(None, path) for path in paths), documents)
     named = [next((split for split in SPLITS if path.rsplit("/", 1)[-1].startswith(split)), None) for path in paths]
     if None not in named and set(named) == set(SPLITS):
-        return TextSource(
-            tuple(Piece(split, path) for split, path in zip(named, paths, strict=True) if split), documents
-        )
+        pieces = [Piece(split, path) for split, path in zip(named, paths, strict=True)]
+        return TextSource(tuple(pieces), documents, "blank_line")
     if len(paths) >= 40:
         root = paths[0][: min(_common(paths[0], path) for path in paths)]
         return TextSource(tuple(Piece(drawn_split(path[len(root) :]), path) for path in paths), documents)
-    return TextSource(tuple(cut_by_bytes(paths, at_lines=True)), documents)
+    return TextSource(tuple(cut_by_bytes(paths, at_lines=True)), documents, "blank_line" if len(paths) == 1 else "")
 
 
 def find_files(source: str) -> list[str]:
@@ -166,11 +171,11 @@ def cut_by_bytes(paths: Sequence[str], at_lines: bool) -> list[Piece]:
         paths: of the files.
         at_lines: whether splits begin at the start of a line, or of a character in very long lines.
     """
-    sizes = [tf.io.gfile.stat(path).length for path in paths]
-    total, pieces, position = sum(sizes), [], 0
+    lengths = sizes([Piece(None, path) for path in paths])
+    total, pieces, position = sum(lengths), [], 0
     held_out = round(total * 0.05)
     cuts = [0, total - 2 * held_out, total - held_out, total]
-    for path, size in zip(paths, sizes, strict=True):
+    for path, size in zip(paths, lengths, strict=True):
         inside = [min(max(cut - position, 0), size) for cut in cuts]
         if at_lines:
             inside = [_line_start(path, cut) if 0 < cut < size else cut for cut in inside]
@@ -188,74 +193,6 @@ def _line_start(path: str, position: int) -> int:
         near = file.read(1 << 16)
     character = next((i for i in range(1, len(near)) if near[i] & 0xC0 != 0x80), len(near))
     return position - 1 + (near.find(b"\n") + 1 or character)
-
-
-def _read_blocks(piece: Piece, utf8: bool) -> Iterator[bytes]:
-    """Yields the bytes of a piece, cut at ends of lines; without lines at spaces, else between characters."""
-    position, rest = piece.start, b""
-    with tf.io.gfile.GFile(piece.path, "rb") as file:
-        file.seek(piece.start)
-        while True:
-            left = BLOCK_BYTES if piece.stop is None else min(BLOCK_BYTES, piece.stop - position)
-            block = file.read(left)
-            position += len(block)
-            if not block:
-                break
-            block = rest + block
-            cut = block.rfind(b"\n") + 1 or block.rfind(b" ") + 1 or _character_end(block)
-            block, rest = block[:cut], block[cut:]
-            if utf8:
-                _check_utf8(block, piece.path, position - len(rest) - len(block))
-            if block:
-                yield block
-    if piece.stop is not None and position != piece.stop:
-        raise InputError(f"{piece.path} ends at byte {position:,} but was expected to reach {piece.stop:,}")
-    if rest:
-        if utf8:
-            _check_utf8(rest, piece.path, position - len(rest))
-        yield rest
-
-
-def _check_utf8(block: bytes, path: str, start: int) -> None:
-    try:
-        block.decode()
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path} is not UTF-8 at byte {start + error.start:,}: convert it, or use --vocab=bytes"
-        ) from None
-
-
-def _character_end(block: bytes) -> int:
-    """The end of the last complete UTF-8 character of a block; the block's length if it is not UTF-8."""
-    for cut in range(len(block), max(len(block) - 4, 0), -1):
-        if block[cut - 1] & 0xC0 != 0x80:  # the first byte of a character gives its length
-            first = block[cut - 1]
-            length = 1 if first < 0x80 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4
-            return len(block) if cut - 1 + length == len(block) else cut - 1
-    return len(block)
-
-
-def _end_document(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """The blocks of a document with DOCUMENT_END in place of newlines at its end; nothing if it is empty."""
-    newlines, empty = b"", True
-    for block in blocks:
-        text = block.rstrip(b"\r\n")
-        if text:
-            yield newlines + text
-            newlines, empty = b"", False
-        newlines += block[len(text) :]
-    if not empty:
-        yield DOCUMENT_END
-
-
-def _blank_line_documents(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """The documents between blank lines, each with DOCUMENT_END at its end."""
-    rest = b""
-    for block in blocks:
-        *documents, rest = (rest + block).replace(b"\r\n", b"\n").split(b"\n\n")
-        yield from (document.strip(b"\n") + DOCUMENT_END for document in documents if document.strip())
-    if rest.strip():
-        yield rest.strip(b"\n") + DOCUMENT_END
 
 
 def _common(first: str, second: str) -> int:

@@ -160,6 +160,29 @@ class WordNumbers:
             hashes, values, slots = hashes[lost], values[lost], (slots[lost] + 1) & (len(keys) - 1)
 
 
+class Counts:
+    """How often each number occurs in each split."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, np.ndarray] = {}
+
+    def add(self, split: str, numbers: np.ndarray) -> None:
+        """Counts numbers [n] of a split."""
+        here = np.bincount(numbers)
+        counts = self._counts.get(split, np.zeros(0, np.int64))
+        if len(counts) < len(here):
+            counts = np.concatenate([counts, np.zeros(len(here) * 3 // 2 - len(counts), np.int64)])
+        counts[: len(here)] += here
+        self._counts[split] = counts
+
+    def total(self, splits: Iterable[str], size: int) -> np.ndarray:
+        """Counts of numbers below `size`, in all these splits."""
+        total = np.zeros(size, np.int64)
+        for counts in (self._counts[split] for split in splits if split in self._counts):
+            total[: len(counts)] += counts[:size]
+        return total
+
+
 def in_order(function: Callable[[Item], Result], items: Iterable[Item], workers: int | None = None) -> Iterator[Result]:
     """map(function, items) in threads, with results in order and only a few items in memory."""
     workers = workers or min(os.cpu_count() or 1, 8)

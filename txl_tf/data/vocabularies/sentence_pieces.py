@@ -104,9 +104,28 @@ class SubwordVocabulary(Vocabulary):
 
     def encode(self, text: str | bytes) -> np.ndarray:
         """See Vocabulary. Encodes line by line, because SentencePiece takes more than linear time."""
-        data = text.encode() if isinstance(text, str) else text
-        lines = data.splitlines(keepends=True)
-        return self._tokenizer.tokenize(lines).flat_values.numpy() if lines else np.zeros(0, np.int32)
+        data = text.encode("utf-8", "replace") if isinstance(text, str) else text
+        lines = self._lines(data)
+        return self._encode_lines(tf.constant(lines)).flat_values.numpy() if lines else np.zeros(0, np.int32)
+
+    def encode_documents(self, parts: Sequence[bytes]) -> np.ndarray:
+        """Parts of a text -> int32 ids [n], with an end-of-document token after each part but the last."""
+        rows = [self._lines(part) or [b""] for part in parts]
+        ids = self._encode_lines(tf.constant([line for row in rows for line in row]))
+        ends = np.zeros(ids.nrows(), np.int64)
+        ends[np.cumsum([len(row) for row in rows])[:-1] - 1] = 1
+        tokens = (
+            tf.fill([ends.sum()], self.special_token("end_of_document")) if len(parts) > 1 else tf.zeros([0], tf.int32)
+        )
+        return tf.concat([ids, tf.RaggedTensor.from_row_lengths(tokens, ends)], axis=1).flat_values.numpy()
+
+    def _lines(self, text: bytes) -> list[bytes]:
+        """The parts of a text that are encoded separately."""
+        return text.splitlines(keepends=True)
+
+    def _encode_lines(self, lines: tf.Tensor) -> tf.RaggedTensor:
+        """Strings [n] -> ids [n, None]."""
+        return self._tokenizer.tokenize(lines)
 
     def encode_with_places(self, texts: Sequence[str]) -> list[Pieces]:
         """The tokens of texts, those of `encode`, with their places in the texts."""

@@ -54,24 +54,6 @@ class XLNetVocabulary(SubwordVocabulary):
         """See Vocabulary."""
         return {"kind": self.kind, "file": self.FILE, **dataclasses.asdict(self._clean_up)}
 
-    def encode(self, text: str | bytes) -> np.ndarray:
-        """See Vocabulary and the class."""
-        data = text.encode("utf-8", "replace") if isinstance(text, str) else text
-        return self._encode_lines(tf.constant(data.split(b"\n"))).flat_values.numpy()
-
-    def encode_documents(self, text: str | bytes) -> np.ndarray:
-        """Whole lines -> int32 ids [n], where each blank line is an end-of-document token, as in XLNet's text files."""
-        data = text.encode("utf-8", "replace") if isinstance(text, str) else text
-        lines = data.removesuffix(b"\n").split(b"\n")
-        if not data:
-            return np.zeros(0, np.int32)
-        ids = self._encode_lines(tf.constant(lines))
-        blank = np.array([not line.decode("utf-8", "replace").strip() for line in lines])
-        ends = tf.RaggedTensor.from_row_lengths(
-            tf.fill([blank.sum()], self.special.end_of_document), blank.astype(np.int64)
-        )
-        return tf.concat([ids, ends], axis=1).flat_values.numpy()
-
     def decode(self, ids: Iterable[int]) -> str:
         """See Vocabulary; without the space in front of the first word."""
         return super().decode(ids).removeprefix(" ")
@@ -84,6 +66,10 @@ class XLNetVocabulary(SubwordVocabulary):
     def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
         """See Vocabulary; without the space in front of the first word."""
         return tf.strings.regex_replace(super().decode_tensor(ids), "^ ", "")
+
+    def _lines(self, text: bytes) -> list[bytes]:
+        """The lines of a text without newlines."""
+        return text.split(b"\n")
 
     def _encode_lines(self, lines: tf.Tensor) -> tf.RaggedTensor:
         """Strings [n] without newlines -> ids [n, None]."""

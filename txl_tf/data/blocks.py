@@ -1,0 +1,261 @@
+"""Reads text in blocks, each block by itself: where a block begins and ends follows from the bytes around it.
+
+So one process can read all blocks in order, and many machines can read them in any order, with the same result.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+
+import tensorflow as tf
+
+from txl_tf.errors import InputError
+
+BLOCK_BYTES = 1 << 20
+DOCUMENT_END = b"\n\n"
+DOCUMENT_MARK = b"\xff"
+"""Stands where a document ends, for vocabularies with a token for that. No UTF-8 text has this byte."""
+
+# A document inside a file begins with the line after a match. (A line of a file in WikiText begins with a space.)
+_ENDS = {
+    "blank_line": re.compile(rb"(?<=\n)[^\S\n]*\n(?=[^\S\n]*[^\s])"),
+    "article": re.compile(rb"(?<=\n)[^\S\n]*\n(?= = [^=\n]+ =[^\S\n]*\n)"),
+}
+_LONGEST_BLANK_LINE = 256
+_EMPTY_LINE = re.compile(rb"(?<=\n)\r?\n")
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """Bytes from start up to stop of a file; stop None: to the end of the file.
+
+    Attributes:
+        split: to which they belong; None: the split of each document is drawn.
+        path, start, stop: where they are.
+    """
+
+    split: str | None
+    path: str
+    start: int = 0
+    stop: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """How text is read.
+
+    Attributes:
+        documents: what becomes of the ends of documents. "joined": nothing. "file": a piece is a document and ends in a
+            blank line, which replaces newlines at its end. "blank_line": blank lines separate documents; every document
+            ends in one.
+        inner: what ends documents inside a piece, "blank_line" or "article"; "": nothing. They do not change the text,
+            but they are marked.
+        utf8: whether to raise InputError, with file and position, for text that is not UTF-8.
+        end_lines: whether the last line of a piece gets a newline if it has none.
+        marked: whether DOCUMENT_MARK follows the end of each document.
+    """
+
+    documents: str = "joined"
+    inner: str = ""
+    utf8: bool = True
+    end_lines: bool = False
+    marked: bool = False
+
+    @property
+    def mark(self) -> bytes:
+        """What follows a document's end."""
+        return DOCUMENT_MARK if self.marked else b""
+
+
+def drawn_split(name: str) -> str:
+    """The split of a document, drawn from a hash of its name: 90% train, 5% valid, 5% test."""
+    draw = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "little") % 100
+    return "valid" if draw < 5 else "test" if draw < 10 else "train"
+
+
+class PieceBlocks:
+    """The blocks of a Piece, each of about BLOCK_BYTES; a block can be empty.
+
+    They are cut at ends of lines, without lines at spaces, and without spaces between characters.
+
+    Args:
+        piece: Piece.
+        reading: Reading.
+
+    Attributes:
+        count: number of blocks.
+    """
+
+    def __init__(self, piece: Piece, reading: Reading):
+        self._piece, self._reading = piece, reading
+        self._start = piece.start
+        self._stop = tf.io.gfile.stat(piece.path).length if piece.stop is None else piece.stop
+        self._file = tf.io.gfile.GFile(piece.path, "rb")
+        self.count = block_count(self._stop - self._start)
+        self._known = (0, self._start)  # a block, and where it begins
+
+    def __enter__(self) -> PieceBlocks:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def texts(self, index: int, first_document: int = 0) -> tuple[list[tuple[str, bytes]], int]:
+        """The text of a block by split, and its number of documents if their splits are drawn.
+
+        Args:
+            index: of the block.
+            first_document: number of documents of this piece in the blocks before; splits are drawn by it.
+
+        Returns:
+            ([(split, text)], documents). A text that is empty is left out.
+        """
+        if self._reading.documents != "blank_line":
+            text = self._text(index)
+            return [(str(self._piece.split), text)] if text else [], 0
+        texts: dict[str, bytearray] = {}
+        file, documents = self._piece.path.rsplit("/", 1)[-1], self.documents(index)
+        for number, document in enumerate(documents, start=first_document):
+            split = self._piece.split or drawn_split(f"{file}#{number}")
+            texts.setdefault(split, bytearray()).extend(document + DOCUMENT_END + self._reading.mark)
+        return [(split, bytes(text)) for split, text in texts.items()], len(documents)
+
+    def documents(self, index: int) -> list[bytes]:
+        """The documents between blank lines that begin in block `index`."""
+        text = self._read(self._first_document(index), self._first_document(index + 1))
+        texts = text.replace(b"\r\n", b"\n").split(b"\n\n")
+        return [document.strip(b"\n") for document in texts if document.strip()]
+
+    def _text(self, index: int) -> bytes:
+        """A block, with ends of documents where they are wanted."""
+        reading, start = self._reading, self._block_start(index)
+        block = self._block(index)
+        after = start + len(block)
+        if reading.marked and reading.inner:
+            block = self._with_inner_marks(block, start)
+        if reading.documents == "file":
+            if self._only_newlines(after):
+                block = block.rstrip(b"\r\n")
+                block = block and block + DOCUMENT_END + reading.mark
+        elif block and after == self._stop:
+            if reading.end_lines and not block.endswith(b"\n"):
+                block += b"\n"
+            block += reading.mark if reading.inner else b""
+        return block
+
+    def _with_inner_marks(self, block: bytes, start: int) -> bytes:
+        """Marks the ends of documents that are followed by a document which begins in this block."""
+        before = self._read(max(start - _LONGEST_BLANK_LINE, self._start), start, check=False)
+        text, cuts = before + block, []
+        for match in _ENDS[self._reading.inner].finditer(text):
+            place = match.end()
+            if len(before) <= place < len(text) and text[: match.start()].strip():
+                cuts.append(place - len(before))
+        return DOCUMENT_MARK.join(block[a:b] for a, b in zip([0, *cuts], [*cuts, len(block)], strict=True))
+
+    def _block(self, index: int) -> bytes:
+        start = self._block_start(index)
+        block = self._read(start, self._window_end(index))
+        if index < self.count - 1:
+            block = block[: _cut(block)]
+            self._known = (index + 1, start + len(block))
+        if self._reading.utf8:
+            _check_utf8(block, self._piece.path, start)
+        return block
+
+    def _window_end(self, index: int) -> int:
+        """The byte up to which one must read to know where block `index` ends."""
+        return min(self._start + (index + 1) * BLOCK_BYTES, self._stop)
+
+    def _block_start(self, index: int) -> int:
+        known, start = self._known
+        if known != index:
+            known, start = index, -1
+            while known and (start := self._cut_in_window(known - 1)) < 0:
+                known -= 1
+            start = start if known else self._start
+            while known < index:
+                start += _cut(self._read(start, self._window_end(known), check=False))
+                known += 1
+            self._known = (index, start)
+        return start
+
+    def _cut_in_window(self, index: int) -> int:
+        """Where block `index` ends, if the BLOCK_BYTES that are read for it show this; else -1."""
+        low, high = self._start + index * BLOCK_BYTES, self._window_end(index)
+        near = max(high - 4096, low)  # nearly always enough
+        for begin in (near, low):
+            text = self._read(begin, high, check=False)
+            if b"\n" in text:
+                return begin + text.rindex(b"\n") + 1
+        return low + text.rindex(b" ") + 1 if b" " in text else -1
+
+    def _first_document(self, index: int) -> int:
+        """Where the first document begins that does not begin before block `index`."""
+        if index == 0:
+            return self._start
+        if index == self.count:
+            return self._stop
+        start = self._block_start(index)
+        low, size = max(start - 3, self._start), 1 << 16
+        while True:
+            text = self._read(low, min(low + size, self._stop), check=False)
+            for match in _EMPTY_LINE.finditer(text):
+                if low + match.end() >= start:
+                    return low + match.end()
+            if low + size >= self._stop:
+                return self._stop
+            size *= 4
+
+    def _only_newlines(self, position: int) -> bool:
+        """Whether nothing but newlines follows."""
+        while position < self._stop:
+            text = self._read(position, min(position + 4096, self._stop), check=False)
+            if text.strip(b"\r\n"):
+                return False
+            position += len(text)
+        return True
+
+    def _read(self, start: int, stop: int, check: bool = True) -> bytes:
+        if start >= stop:
+            return b""
+        self._file.seek(start)
+        text = self._file.read(stop - start)
+        if len(text) != stop - start:
+            raise InputError(
+                f"{self._piece.path} ends at byte {start + len(text):,} but was expected to reach {stop:,}"
+            )
+        if check and self._reading.utf8 and self._reading.documents == "blank_line":
+            _check_utf8(text, self._piece.path, start)
+        return text
+
+
+def block_count(size: int) -> int:
+    """Number of blocks of `size` bytes: those that are cut, and what is left after the last cut."""
+    return -(-size // BLOCK_BYTES) + 1
+
+
+def _cut(text: bytes) -> int:
+    """Where a block that begins with `text` is cut."""
+    return text.rfind(b"\n") + 1 or text.rfind(b" ") + 1 or _character_end(text)
+
+
+def _character_end(block: bytes) -> int:
+    """The end of the last complete UTF-8 character of a block; the block's length if it is not UTF-8."""
+    for cut in range(len(block), max(len(block) - 4, 0), -1):
+        if block[cut - 1] & 0xC0 != 0x80:  # the first byte of a character gives its length
+            first = block[cut - 1]
+            length = 1 if first < 0x80 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4
+            return len(block) if cut - 1 + length == len(block) else cut - 1
+    return len(block)
+
+
+def _check_utf8(block: bytes, path: str, start: int) -> None:
+    try:
+        block.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path} is not UTF-8 at byte {start + error.start:,}: convert it, or use --vocab=bytes"
+        ) from None

@@ -1,0 +1,265 @@
+"""What each kind of token asks of a text: how it is read, counted and encoded, block by block.
+
+encoding.py runs an encoder over a text in one process, beam.py on many machines.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from txl_tf.data import words
+from txl_tf.data.blocks import DOCUMENT_MARK
+from txl_tf.data.sources import SPLITS, TextSource
+from txl_tf.data.vocabularies import (
+    ByteVocabulary,
+    CharVocabulary,
+    SubwordVocabulary,
+    Vocabulary,
+    WordVocabulary,
+    XLNetVocabulary,
+    load_vocabulary,
+)
+from txl_tf.data.vocabularies.subword_training import train
+
+_TRAINING_WORDS = 40_000_000
+
+
+class Encoder(abc.ABC):
+    """A kind of token.
+
+    Attributes:
+        counted: the splits whose symbols must be counted to know the vocabulary; (): none.
+        min_count: symbols that are rarer in these splits are not in the vocabulary.
+        reading: how text is read: arguments of `TextSource.reading`.
+        trim: whether white space at both ends of a split is left out.
+    """
+
+    counted: tuple[str, ...] = ()
+    min_count: int = 1
+    reading: dict[str, bool] = {}  # noqa: RUF012 (never changed)
+    trim: bool = False
+
+    def count(self, block: bytes) -> tuple[list[Any], np.ndarray]:
+        """The symbols of a block in the order of their first appearance, and how often each occurs, int64 [n]."""
+        raise NotImplementedError(f"the vocabulary of {type(self).__name__} does not depend on counts")
+
+    @abc.abstractmethod
+    def vocabulary(self, text: TextSource, seen: Sequence[Any], totals: np.ndarray) -> Vocabulary:
+        """The vocabulary.
+
+        Args:
+            text: TextSource.
+            seen: symbols in the order of their first appearance in `text.blocks()`.
+            totals: int64 [n], how often each occurs in the splits that are counted; fewer than 1: only in others.
+        """
+
+    def encode(self, vocabulary: Vocabulary, block: bytes) -> np.ndarray:
+        """int32 ids [n] of a block."""
+        return vocabulary.encode(block)
+
+
+class AllBytes(Encoder):
+    """All 256 bytes, each its own id."""
+
+    reading = {"utf8": False}  # noqa: RUF012
+
+    def vocabulary(self, text: TextSource, seen: Sequence[Any], totals: np.ndarray) -> ByteVocabulary:
+        """See Encoder."""
+        return ByteVocabulary()
+
+
+class SeenBytes(Encoder):
+    """The bytes that occur, without newlines, by decreasing frequency: the official vocabulary of enwik8.
+
+    (The official code writes bytes as numbers between spaces but newlines as themselves, and splits at white space.)
+
+    Args:
+        vocab_file: a file that `ByteVocabulary.save` wrote; None: order by frequency.
+    """
+
+    reading = {"utf8": False}  # noqa: RUF012
+
+    def __init__(self, vocab_file: str | None = None):
+        self._vocab_file = vocab_file
+        self.counted = () if vocab_file else SPLITS
+
+    def count(self, block: bytes) -> tuple[list[int], np.ndarray]:
+        """See Encoder."""
+        return _count(np.frombuffer(block, np.uint8))
+
+    def vocabulary(self, text: TextSource, seen: Sequence[int], totals: np.ndarray) -> Vocabulary:
+        """See Encoder."""
+        if self._vocab_file:
+            return load_vocabulary("", {"kind": "bytes", "file": self._vocab_file, "dropped": [ord("\n")]})
+        order = np.array(seen)[most_common(totals)]
+        return ByteVocabulary(order[order != ord("\n")], dropped=[ord("\n")])
+
+
+class SeenChars(Encoder):
+    """The characters that occur, by decreasing frequency.
+
+    Args:
+        trim: whether to strip white space at both ends of each split, as the official code does for text8.
+        vocab_file: a file that `CharVocabulary.save` wrote; None: order by frequency.
+    """
+
+    def __init__(self, trim: bool = False, vocab_file: str | None = None):
+        self.trim, self._vocab_file = trim, vocab_file
+        self.counted = () if vocab_file else SPLITS
+
+    def count(self, block: bytes) -> tuple[list[int], np.ndarray]:
+        """See Encoder."""
+        return _count(np.frombuffer(block.decode().encode("utf-32-le"), np.int32))
+
+    def vocabulary(self, text: TextSource, seen: Sequence[int], totals: np.ndarray) -> Vocabulary:
+        """See Encoder."""
+        if self._vocab_file:
+            return load_vocabulary("", {"kind": "chars", "file": self._vocab_file})
+        return CharVocabulary([chr(seen[number]) for number in most_common(totals)])
+
+
+class Words(Encoder):
+    """The words that occur, by decreasing frequency; equally frequent ones in the order of their first appearance.
+
+    Args:
+        counted: the splits whose words enter the vocabulary; other words are unknown.
+        min_count: rarer words are unknown.
+        word_list: the vocabulary, in the order of ids, in place of the words that occur.
+        first: words at the start of the vocabulary, including the line's end.
+        **options: of WordVocabulary.
+    """
+
+    reading = {"end_lines": True}  # noqa: RUF012
+
+    def __init__(
+        self,
+        counted: Sequence[str] = ("train",),
+        min_count: int = 1,
+        word_list: list[str] | None = None,
+        first: Sequence[str] = ("<eos>",),
+        **options: Any,
+    ):
+        self.counted, self.min_count = () if word_list else tuple(counted), min_count
+        self._word_list, self._first = word_list, first
+        self._options = {"line_end": "<eos>", "both_ends": False, "unknown": "<unk>", "lower_case": False, **options}
+
+    def cleaned(self, block: bytes) -> bytes:
+        """The block, in lower case if so wished."""
+        return block.decode().lower().encode() if self._options["lower_case"] else block
+
+    def count(self, block: bytes) -> tuple[list[bytes], np.ndarray]:
+        """See Encoder."""
+        seen, numbered = self._numbered(block)
+        return seen, np.bincount(numbered, minlength=len(seen))
+
+    def vocabulary(self, text: TextSource, seen: Sequence[bytes], totals: np.ndarray) -> WordVocabulary:
+        """See Encoder."""
+        word_list = self._word_list
+        if word_list is None:
+            names = (seen[number].decode() for number in most_common(totals, self.min_count) if seen[number] != b"\n")
+            word_list = list(dict.fromkeys([*self._first, *names]))
+            if self._options["unknown"] not in word_list:
+                word_list.append(self._options["unknown"])
+        return WordVocabulary(word_list, **self._options)
+
+    def encode(self, vocabulary: Vocabulary, block: bytes) -> np.ndarray:
+        """See Encoder."""
+        seen, numbered = self._numbered(block)
+        return self.tokens(numbered, *self.ids_of(vocabulary, seen))
+
+    def ids_of(self, vocabulary: Vocabulary, seen: Sequence[bytes]) -> tuple[np.ndarray, int]:
+        """Ids of numbered words, int32 [n], and the number of the newline (-1: there is none)."""
+        assert isinstance(vocabulary, WordVocabulary)
+        id_of = vocabulary.ids([word.decode() for word in seen])
+        newline = seen.index(b"\n") if b"\n" in seen else -1
+        if newline >= 0:
+            id_of[newline] = vocabulary.start_token
+        return id_of, newline
+
+    def tokens(self, numbered: np.ndarray, id_of: np.ndarray, newline: int) -> np.ndarray:
+        """Numbers of words [n] -> ids, with the tokens at the ends of lines."""
+        tokens = id_of[numbered]
+        return _mark_both_ends(tokens, numbered == newline) if self._options["both_ends"] else tokens
+
+    def _numbered(self, block: bytes) -> tuple[list[bytes], np.ndarray]:
+        """The different words of a block, and the number of each of its words, int32 [n]."""
+        numbers = words.WordNumbers()
+        found = words.split_words(self.cleaned(block))
+        numbered = numbers.number(*found, numbers.look_up(found[3]))
+        return numbers.words, numbered
+
+
+class Subwords(Encoder):
+    """SentencePiece pieces. The ends of documents become <eod>, if the model has this piece.
+
+    Models trained here keep spaces and newlines; a given model may not.
+
+    Args:
+        vocab_size: of the model to train, on the first 40 million words of the training text.
+        model: a serialised model to use in place of a trained one.
+        xlnet: use it with XLNet's clean-up, as XLNet's spiece.model is meant.
+    """
+
+    def __init__(self, vocab_size: int | None = None, model: bytes | None = None, xlnet: bool = False):
+        self._vocab_size, self._given = vocab_size, None
+        if model is not None:
+            self._given = XLNetVocabulary(model) if xlnet else SubwordVocabulary(model)
+        marked = self._given is None or self._given.special.end_of_document is not None
+        self.reading = {"marked": marked}
+
+    def vocabulary(self, text: TextSource, seen: Sequence[Any], totals: np.ndarray) -> SubwordVocabulary:
+        """See Encoder."""
+        if self._given:
+            return self._given
+        if self._vocab_size is None:
+            raise ValueError("give either the model or its vocab_size")
+        numbers, counts, size = words.WordNumbers(), words.Counts(), 0
+        training = (item for item in text.blocks() if item[0] == "train")
+        for split, ids in words.number_blocks(training, numbers):
+            counts.add(split, ids)
+            size += len(ids)
+            if size > _TRAINING_WORDS:
+                break
+        counted = counts.total(["train"], len(numbers.words))
+        return SubwordVocabulary(
+            train(
+                {word.decode(): int(count) for word, count in zip(numbers.words, counted, strict=True)},
+                self._vocab_size,
+            )
+        )
+
+    def encode(self, vocabulary: Vocabulary, block: bytes) -> np.ndarray:
+        """See Encoder."""
+        assert isinstance(vocabulary, SubwordVocabulary)
+        return vocabulary.encode_documents(block.split(DOCUMENT_MARK))
+
+
+def most_common(totals: np.ndarray, min_count: int = 1) -> np.ndarray:
+    """Indices of counts [n] by decreasing count; equal ones in order. Those below `min_count` are left out."""
+    order = np.argsort(-totals, kind="stable")
+    return order[totals[order] >= min_count]
+
+
+def _count(symbols: np.ndarray) -> tuple[list[int], np.ndarray]:
+    """The values in an array in the order of their first appearance, and their counts."""
+    values, first, counts = np.unique(symbols, return_index=True, return_counts=True)
+    order = np.argsort(first)
+    return values[order].tolist(), counts[order]
+
+
+def _mark_both_ends(tokens: np.ndarray, is_end: np.ndarray) -> np.ndarray:
+    """Adds the line end at the start of each line: [a b / c /] -> [/ a b / / c /]."""
+    return np.roll(np.repeat(tokens, np.where(is_end, 2, 1)), 1)
+
+
+def added_counts(blocks: Iterable[tuple[list[Any], np.ndarray]]) -> tuple[list[Any], np.ndarray]:
+    """The symbols of all blocks and their counts, as `Encoder.count` gives them for each."""
+    totals: dict[Any, int] = {}
+    for symbols, counts in blocks:
+        for symbol, count in zip(symbols, counts.tolist(), strict=True):
+            totals[symbol] = totals.get(symbol, 0) + count
+    return list(totals), np.fromiter(totals.values(), np.int64, len(totals))

@@ -1,0 +1,1 @@
+"""Preparing a corpus on many machines with Apache Beam."""

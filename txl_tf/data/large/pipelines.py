@@ -1,0 +1,379 @@
+"""Prepares a corpus with Apache Beam: the same shards as in one process, written by many machines.
+
+Three pipelines run, the first two only if they are needed:
+
+1. documents: how many documents begin in each unit, because the split of a document is drawn by its number
+2. symbols: how often each symbol occurs, and where it occurs first; the vocabulary follows from it
+3. shards: units to ids, and ids to shards. The place of a unit's ids in its split is the sum of the lengths before it.
+
+Between them this process sees a number for each unit, the symbols of the vocabulary and the list of shards, as rows of
+JSON in the job's work_dir. A subword vocabulary is trained here, on the sample that one process would take, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import sys
+import threading
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import tensorflow as tf
+from absl import logging as absl_logging
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.runner import PipelineState
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
+
+from txl_tf.data import manifest, records
+from txl_tf.data.encoders import Encoder
+from txl_tf.data.large.job import Job, bytes_done, input_error, read_rows, worker_of, write_rows
+from txl_tf.data.progress import Progress
+from txl_tf.data.request import Settings
+from txl_tf.data.sources import SPLITS, TextSource, grouped, sizes
+from txl_tf.data.vocabularies import Vocabulary
+from txl_tf.errors import InputError, one_line
+
+_NOWHERE = 1 << 62
+_FILES = 64  # files of rows
+_MOST_SYMBOLS = 1_000_000  # that a worker adds up before it hands them on
+
+
+def write(
+    settings: Settings, encoder: Encoder, text: TextSource, data_dir: str, beam_args: Sequence[str]
+) -> tuple[Vocabulary, manifest.Streams]:
+    """Writes the vocabulary and the shards of a corpus.
+
+    Args:
+        settings: Settings.
+        encoder: its Encoder.
+        text: TextSource; all workers must be able to read its files.
+        data_dir: a folder that all workers can write; local or gs://.
+        beam_args: flags of Apache Beam. Without --runner: Beam's runner for one machine.
+
+    Returns:
+        (vocabulary, streams).
+
+    Raises:
+        InputError: the text cannot be read, or Beam fails.
+    """
+    work_root = tf.io.gfile.join(data_dir, ".txl_tf_work")
+    if "://" in data_dir and tf.io.gfile.exists(work_root):  # left by a preparation that was killed
+        tf.io.gfile.rmtree(work_root)
+    job = Job(
+        work_dir=tf.io.gfile.join(work_root, uuid.uuid4().hex),
+        data_dir=data_dir,
+        settings=settings,
+        pieces=tuple(
+            dataclasses.replace(piece, stop=piece.start + size)
+            for piece, size in zip(text.pieces, sizes(text.pieces), strict=True)
+        ),
+        reading=text.reading(**encoder.reading),
+    )
+    tf.io.gfile.makedirs(tf.io.gfile.join(job.work_dir, "progress"))
+    runner = _Runner(beam_args, text.size())
+    try:
+        if text.documents == "blank_line":
+            rows = runner(job, "documents", _documents)
+            before, first = job.first_units, np.cumsum([0, *(count for _, count in rows)])[:-1]
+            piece_of = np.searchsorted(before, np.arange(job.units), side="right") - 1
+            numbers = first - first[before[piece_of]]
+            job = dataclasses.replace(job, first_documents=tuple(numbers.tolist()))
+        seen, totals = _symbols_in_order(job, runner) if encoder.counted else ([], np.zeros(0, np.int64))
+        vocabulary = encoder.vocabulary(text, seen, totals)
+        vocabulary.save(data_dir)
+        job = dataclasses.replace(job, vocabulary=vocabulary.spec)
+        streams: dict[str, list[manifest.Shard]] = {}
+        for split, number, shard in runner(job, "shards", _shards):
+            if number != len(streams.setdefault(split, [])):
+                raise RuntimeError(f"shard {len(streams[split])} of {split} is missing")
+            streams[split].append(manifest.Shard(**shard))
+        return vocabulary, {split: tuple(shards) for split, shards in streams.items()}
+    finally:
+        tf.io.gfile.rmtree(job.work_dir)
+        for path in tf.io.gfile.glob(tf.io.gfile.join(data_dir, "*.tfrecord.partial-*")):
+            tf.io.gfile.remove(path)
+
+
+class _Runner:
+    """Runs a pipeline to its end, shows its progress, and gives the rows that it wrote.
+
+    Args:
+        beam_args: flags of Apache Beam.
+        size: bytes that a pipeline reads.
+    """
+
+    def __init__(self, beam_args: Sequence[str], size: int):
+        self._args, self._size = list(beam_args), size
+
+    def __call__(self, job: Job, name: str, build: Callable[[beam.PCollection, str], beam.PCollection]) -> list[Any]:
+        job_path = job.save(name)
+        folder = tf.io.gfile.join(job.work_dir, f"{name}-rows")
+        tf.io.gfile.makedirs(folder)
+        options = PipelineOptions(self._args)
+        own = options.view_as(StandardOptions).runner
+        # The default of Beam's DirectRunner is a program that it downloads. This is the one within the package.
+        pipeline = beam.Pipeline(runner=FnApiRunner() if own in (None, "DirectRunner") else own, options=options)
+        units = (
+            pipeline
+            | "ranges" >> beam.Create(range(0, job.units, 1000))
+            | "units" >> beam.FlatMap(_numbers, job.units)
+            | "to all workers" >> beam.Reshuffle()
+        )
+        rows = build(units, job_path)
+        _ = (
+            rows
+            | "number rows" >> beam.Map(_with_file)
+            | "group rows" >> beam.GroupByKey()
+            | "write rows" >> beam.Map(_write_group, folder)
+        )
+        try:
+            with _own_words(), self._progress(name, job.work_dir):
+                _finish(pipeline)
+        except Exception as error:
+            raise input_error(job.work_dir) or InputError(
+                f"Apache Beam could not finish ({one_line(error)[-300:]}): -v=1 shows everything"
+            ) from error
+        return read_rows(folder)
+
+    @contextlib.contextmanager
+    def _progress(self, name: str, work_dir: str) -> Iterator[None]:
+        progress, ended, before = Progress(name, self._size, "B"), threading.Event(), bytes_done(work_dir)
+
+        def watch() -> None:
+            while not ended.wait(1 if "://" not in work_dir else 10):
+                with contextlib.suppress(tf.errors.OpError, InputError):
+                    progress.update(bytes_done(work_dir) - before)
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+        progress.close()
+
+
+@contextlib.contextmanager
+def _own_words() -> Iterator[None]:
+    """Hides what Beam and its local workers write to stderr, unless -v=1 was given; sys.stderr stays visible."""
+    if absl_logging.get_verbosity() >= absl_logging.INFO:
+        yield
+        return
+    sys.stderr.flush()
+    terminal, nothing, stderr = os.dup(2), os.open(os.devnull, os.O_WRONLY), sys.stderr
+    level = logging.getLogger("apache_beam").level
+    try:
+        with os.fdopen(os.dup(terminal), "w") as visible:
+            logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+            os.dup2(nothing, 2)
+            if stderr is sys.__stderr__:
+                sys.stderr = visible
+            yield
+    finally:
+        sys.stderr = stderr
+        logging.getLogger("apache_beam").setLevel(level)
+        os.dup2(terminal, 2)
+        os.close(terminal)
+        os.close(nothing)
+
+
+def _finish(pipeline: beam.Pipeline) -> None:
+    """Runs a pipeline to its end; one that is interrupted is cancelled."""
+    result = pipeline.run()
+    try:
+        state = result.wait_until_finish()
+    except KeyboardInterrupt:
+        result.cancel()
+        raise
+    if state != PipelineState.DONE:
+        raise RuntimeError(f"the job ended as {state}")
+
+
+def _numbers(start: int, units: int) -> range:
+    return range(start, min(start + 1000, units))
+
+
+def _with_file(row: Any) -> tuple[int, Any]:
+    return zlib.crc32(repr(row).encode()) % _FILES, row
+
+
+def _write_group(group: tuple[int, Iterable[Any]], folder: str) -> None:
+    write_rows(folder, group[1])
+
+
+def _documents(units: beam.PCollection, job: str) -> beam.PCollection:
+    """Rows (unit, documents that begin in it)."""
+    return units | "count documents" >> beam.Map(_document_row, job)
+
+
+def _document_row(unit: int, job: str) -> tuple[int, int]:
+    return unit, worker_of(job).documents(unit)
+
+
+def _symbols(units: beam.PCollection, job: str) -> beam.PCollection:
+    """Rows ("symbol", symbol, count, first places by split) and, where texts are grouped, ("size", unit, ..)."""
+    counted = units | "count" >> beam.ParDo(_CountSymbols(job)).with_outputs("sizes", main="symbols")
+    symbols = (
+        counted.symbols
+        | "add up" >> beam.CombinePerKey(_added)
+        | "frequent" >> beam.Filter(_is_frequent, job)
+        | "symbol rows" >> beam.Map(_symbol_row)
+    )
+    return (symbols, counted.sizes) | "all rows" >> beam.Flatten()
+
+
+class _CountSymbols(beam.DoFn):
+    """Counts the symbols of units, and adds up those of a bundle.
+
+    The value of a symbol is its count, followed by the place where it occurs first in each split.
+    """
+
+    def __init__(self, job: str):
+        self._job = job
+
+    def start_bundle(self) -> None:
+        self._totals: dict[Any, list[int]] = {}
+
+    def process(self, unit: int) -> Iterator[Any]:
+        worker = worker_of(self._job)
+        for order, (split, symbols, counts, size) in enumerate(worker.count(unit)):
+            if worker.job.reading.documents != "joined":
+                yield beam.pvalue.TaggedOutput("sizes", ("size", unit, order, split, size))
+            index, here = SPLITS.index(split), unit << 32
+            if split not in worker.encoder.counted:
+                counts = np.zeros_like(counts)
+            for rank, (symbol, count) in enumerate(zip(symbols, counts.tolist(), strict=True)):
+                value = self._totals.get(symbol)
+                if value is None:
+                    value = self._totals[symbol] = [0, _NOWHERE, _NOWHERE, _NOWHERE]
+                value[0] += count
+                value[1 + index] = min(value[1 + index], here + rank)
+        if len(self._totals) > _MOST_SYMBOLS:
+            for symbol, value in self._totals.items():
+                yield symbol, tuple(value)
+            self._totals = {}
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        for symbol, value in self._totals.items():
+            yield WindowedValue((symbol, tuple(value)), GlobalWindow().max_timestamp(), [GlobalWindow()])
+
+
+def _added(values: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    """The sum of the counts, and the first of the places."""
+    total = [0, _NOWHERE, _NOWHERE, _NOWHERE]
+    for value in values:
+        total = [total[0] + value[0], *map(min, total[1:], value[1:])]
+    return tuple(total)
+
+
+def _is_frequent(item: tuple[Any, tuple[int, ...]], job: str) -> bool:
+    return item[1][0] >= worker_of(job).encoder.min_count
+
+
+def _symbol_row(item: tuple[Any, tuple[int, ...]]) -> tuple[Any, ...]:
+    symbol, value = item
+    return "symbol", symbol.decode() if isinstance(symbol, bytes) else symbol, *value
+
+
+def _symbols_in_order(job: Job, runner: _Runner) -> tuple[list[Any], np.ndarray]:
+    """The symbols in the order of their first appearance in `TextSource.blocks`, and their counts."""
+    rows = runner(job, "symbols", _symbols)
+    order = {split: np.arange(job.units) for split in SPLITS}
+    if job.reading.documents != "joined":
+        items = [row[1:] for row in rows if row[0] == "size"]
+        for place, (split, units) in enumerate(grouped((split, size, unit) for unit, _, split, size in items)):
+            order[split][units] = place
+    found = []
+    for symbol, count, *places in (row[1:] for row in rows if row[0] == "symbol"):
+        by_split = [(split, place) for split, place in zip(SPLITS, places, strict=True) if place != _NOWHERE]
+        first = min((int(order[split][place >> 32]), place) for split, place in by_split)
+        found.append((first, symbol.encode() if isinstance(symbol, str) else symbol, count))
+    found.sort(key=lambda item: item[0])
+    return [symbol for _, symbol, _ in found], np.array([count for _, _, count in found], np.int64)
+
+
+def _shards(units: beam.PCollection, job: str) -> beam.PCollection:
+    """Rows (split, number of the shard, Shard)."""
+    # What is shuffled is kept: a unit is encoded once, although its ids are needed twice.
+    ids = units | "encode" >> beam.FlatMap(_encoded, job) | "keep ids" >> beam.Reshuffle()
+    layout = beam.pvalue.AsSingleton(
+        ids | "lengths" >> beam.Map(_length, job) | "places" >> beam.CombineGlobally(_Places())
+    )
+    return (
+        ids
+        | "cut" >> beam.FlatMap(_cut, job, layout)
+        | "group shards" >> beam.GroupByKey()
+        | "write shards" >> beam.Map(_write_shard, job, layout)
+    )
+
+
+def _encoded(unit: int, job: str) -> Iterator[tuple[tuple[str, int], bytes]]:
+    for split, ids in worker_of(job).encode(unit):
+        yield (split, unit), ids
+
+
+def _length(item: tuple[tuple[str, int], bytes], job: str) -> tuple[str, int, int]:
+    (split, unit), ids = item
+    return split, unit, len(ids) // worker_of(job).dtype.itemsize
+
+
+class _Places(beam.CombineFn):
+    """(split, unit, tokens) of all units -> {split: (units [n], where each begins in the split [n + 1])}."""
+
+    def create_accumulator(self) -> list:
+        return []
+
+    def add_input(self, found: list, item: tuple[str, int, int]) -> list:
+        found.append(item)
+        return found
+
+    def merge_accumulators(self, parts: Iterable[list]) -> list:
+        return [item for part in parts for item in part]
+
+    def extract_output(self, found: list) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        places = {}
+        for split in SPLITS:
+            rows = np.array(sorted(row[1:] for row in found if row[0] == split), np.int64).reshape(-1, 2)
+            places[split] = rows[:, 0], np.cumsum([0, *rows[:, 1]])
+        return places
+
+
+_Layout = dict[str, tuple[np.ndarray, np.ndarray]]
+_SHARD_TOKENS = records.RECORD_TOKENS * records.SHARD_RECORDS
+
+
+def _cut(
+    item: tuple[tuple[str, int], bytes], job: str, layout: _Layout
+) -> Iterator[tuple[tuple[str, int], tuple[int, bytes]]]:
+    """The parts of a unit's ids that belong to each shard: ((split, shard), (place in the shard, ids))."""
+    (split, unit), ids = item
+    width = worker_of(job).dtype.itemsize
+    units, places = layout[split]
+    place, used, total = int(places[np.searchsorted(units, unit)]), 0, len(ids) // width
+    while used < total:
+        shard, inside = divmod(place + used, _SHARD_TOKENS)
+        size = min(_SHARD_TOKENS - inside, total - used)
+        yield (split, shard), (inside, ids[used * width : (used + size) * width])
+        used += size
+
+
+def _write_shard(
+    group: tuple[tuple[str, int], Iterable[tuple[int, bytes]]], job: str, layout: _Layout
+) -> tuple[str, int, dict[str, Any]]:
+    (split, number), parts = group
+    ids = b"".join(part for _, part in sorted(parts))
+    worker, total = worker_of(job), int(layout[split][1][-1])
+    expected = min(_SHARD_TOKENS, total - number * _SHARD_TOKENS) * worker.dtype.itemsize
+    if len(ids) != expected:
+        raise RuntimeError(f"shard {number} of {split} has {len(ids):,} bytes of ids, not {expected:,}")
+    return split, number, worker.write_shard(split, number, ids)

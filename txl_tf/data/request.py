@@ -1,0 +1,109 @@
+"""What a user asks of a preparation: which text, which kind of token; and what follows from it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from txl_tf.choices import DATASETS, VOCABULARIES
+from txl_tf.data import encoders, sources
+from txl_tf.data.corpora import CORPORA, PublishedCorpus
+from txl_tf.errors import InputError
+from txl_tf.files import read_bytes, read_lines
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What to prepare and how.
+
+    Attributes:
+        dataset: one of DATASETS.
+        source: the published archive or its files; for dataset "text" a file, directory or glob. None: download.
+        vocab: one of VOCABULARIES; None: the corpus's own, or bytes.
+        vocab_size: of a SentencePiece model to train.
+        vocab_file: a word list, one a line, a SentencePiece model (XLNet's spiece.model for "xlnet"), or for enwik8 and
+            text8 their symbols as a model_dir has them: to use as it is.
+        min_count: rarer words become the unknown token; None: the corpus's own rule.
+        documents: "file" or "blank_line": what separates documents in dataset "text".
+        passes: shuffled copies of the training text; None: the corpus's own number.
+        seed: of the shuffling.
+    """
+
+    dataset: str
+    source: str | None = None
+    vocab: str | None = None
+    vocab_size: int | None = None
+    vocab_file: str | None = None
+    min_count: int | None = None
+    documents: str = "file"
+    passes: int | None = None
+    seed: int = 0
+
+    @property
+    def corpus(self) -> PublishedCorpus | None:
+        """The PublishedCorpus, or None."""
+        return CORPORA.get(self.dataset)
+
+    def check(self) -> None:
+        """Raises InputError if a setting is missing or would be ignored."""
+        own_words = self.vocab is None and self.corpus is not None and self.corpus.words is not None
+        words = self.vocab == "words" or own_words
+        if self.dataset not in DATASETS or self.vocab not in (None, *VOCABULARIES):
+            raise InputError(f"--dataset is one of {', '.join(DATASETS)} and --vocab of {', '.join(VOCABULARIES)}")
+        if self.dataset == "text" and not self.source:
+            raise InputError("--dataset=text needs --source: a file, a directory or a quoted glob")
+        if self.dataset == "python_stdlib" and self.source:
+            raise InputError("--dataset=python_stdlib reads this interpreter's own library: leave --source away")
+        if self.vocab == "sentencepiece" and (self.vocab_size is None) == (self.vocab_file is None):
+            raise InputError("--vocab=sentencepiece needs either --vocab_size, to train a model, or --vocab_file")
+        if self.vocab == "xlnet" and self.vocab_file is None:
+            raise InputError("--vocab=xlnet needs --vocab_file: the spiece.model that comes with XLNet's checkpoints")
+        if self.vocab_size is not None and self.vocab != "sentencepiece":
+            raise InputError("--vocab_size is for --vocab=sentencepiece: other vocabularies have the size they have")
+        own_symbols = self.vocab is None and self.corpus is not None and self.corpus.encoder is not None
+        if self.vocab_file is not None and not (words or own_symbols or self.vocab in ("sentencepiece", "xlnet")):
+            raise InputError("--vocab_file is for words (a list), sentencepiece and xlnet (a model), enwik8 and text8")
+        if (self.min_count is not None or self.passes is not None) and not words:
+            raise InputError("--min_count and --passes are for vocabularies of words")
+        if self.documents != "file" and self.dataset != "text":
+            raise InputError("--documents is for --dataset=text")
+
+    def encoder(self) -> encoders.Encoder:
+        """The Encoder of this kind of token."""
+        corpus, vocab = self.corpus, self.vocab
+        if vocab is None and corpus and corpus.encoder:
+            return corpus.encoder(vocab_file=self.vocab_file)
+        if vocab in ("sentencepiece", "xlnet"):
+            model = read_bytes(self.vocab_file) if self.vocab_file else None
+            return encoders.Subwords(self.vocab_size, model, xlnet=vocab == "xlnet")
+        if vocab == "chars":
+            return encoders.SeenChars()
+        if vocab == "words" or (vocab is None and corpus):
+            options = dict(corpus.words if corpus and corpus.words else {})
+            if self.min_count is not None:
+                options["min_count"] = self.min_count
+            if self.vocab_file:
+                lines = read_lines(self.vocab_file)
+                options["word_list"] = [line.split()[0] for line in lines if line.strip()]
+            return encoders.Words(**options)
+        return encoders.AllBytes()
+
+    def text(self, download_dir: str, work_dir: str) -> sources.TextSource:
+        """The TextSource of the corpus.
+
+        Args:
+            download_dir: local directory for archives.
+            work_dir: local directory for files extracted from them.
+        """
+        if self.dataset == "python_stdlib":
+            return sources.standard_library()
+        corpus = self.corpus
+        if corpus is None:
+            return sources.text_files(self.source or "", self.documents)
+        at_lines = self.vocab not in (None, "bytes")
+        return corpus.text(self.dataset, self.source, download_dir, work_dir, at_lines)
+
+    @property
+    def written_passes(self) -> int:
+        """How many copies of the training text are written."""
+        words = self.vocab == "words" or (self.vocab is None and self.corpus is not None)
+        return (self.passes or (self.corpus.passes if self.corpus else 1)) if words else 1
