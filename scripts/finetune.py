@@ -48,7 +48,7 @@ define_strategy_flags()
 FIXED = {
     "model": {
         *("vocab_size", "n_layer", "d_model", "n_head", "d_head", "d_inner", "untie_r", "activation"),
-        *("layer_norm_epsilon", "init_std", "n_class"),
+        *("layer_norm_epsilon", "init_std", "n_class", "mem_init", "reuse_len"),
     },
     "train": {"warm_start", "seed"},
 }

@@ -162,15 +162,25 @@ def padded_set(tuner):
     return tuner.corpus.dev
 
 
-@pytest.mark.parametrize("summary_type", ["last", "attn", "mean", "first"])
-def test_sorted_and_cut_evaluation_is_the_padded_one(summary_type, padded_set, one_device):
-    """Batches sorted by length and cut give each example what one batch of T tokens gives it."""
+@pytest.mark.parametrize(
+    ("summary_type", "max_segments", "lengths"),
+    [
+        ("last", 1, (2, 4, 6, 8, 12, 16)),
+        ("attn", 1, (2, 4, 6, 8, 12, 16)),
+        ("mean", 1, (16,)),
+        ("first", 1, (16,)),
+        ("last", 2, (1, 2, 3, 4, 6, 8, 16)),
+    ],
+)
+def test_sorted_and_cut_evaluation_is_the_padded_one(summary_type, max_segments, lengths, padded_set, one_device):
+    """Batches sorted by length and cut give each example what one batch of all columns gives it."""
     config = XLNetClassificationConfig().replace(
         model=dataclasses.asdict(random_xlnet.CONFIG) | {"vocab_size": 300, "dtype": "float64"},
-        data=SETTINGS["data"],
+        data={"batch_size": 4, "tgt_len": 16 // max_segments, "max_segments": max_segments},
         eval={"batch_size": 4, "jit_compile": False},
     )
-    config = change(config, model={"summary_type": summary_type, "n_class": 2})
+    memory = {"mem_len": 5, "reuse_len": 0, "mem_init": "empty"}
+    config = change(config, model={"summary_type": summary_type, "n_class": 2} | memory)
     model = families.make_model(config)
     for variable in model.trainable_variables:
         variable.assign(np.random.default_rng(1).normal(size=variable.shape) * 0.3)
@@ -183,8 +193,7 @@ def test_sorted_and_cut_evaluation_is_the_padded_one(summary_type, padded_set, o
     for name in ("log_probs", "loss"):
         np.testing.assert_allclose(found[name][order], wanted[name], atol=1e-12)
     assert np.ptp(found["log_probs"][:, 0]) > 1e-3
-    lengths = families.fine_tuning_of(config).lengths(config)
-    assert lengths == ((16,) if summary_type in ("mean", "first") else (2, 4, 6, 8, 12, 16))
+    assert families.fine_tuning_of(config).lengths(config) == lengths
 
 
 def test_averages_are_evaluated_and_kept(init, tables, tmp_path, one_device):
@@ -241,7 +250,10 @@ def test_layer_decay(of, tuner):
 
 
 def test_several_seeds_have_mean_and_spread(init, tables, tmp_path, one_device, capsys):
-    tuner = make_tuner("classification", init, tables, one_device, train={"train_steps": 2})
+    """Of runs that read texts in up to two segments."""
+    data, steps = {"tgt_len": 8, "max_segments": 2}, {"train_steps": 2}
+    tuner = make_tuner("classification", init, tables, one_device, train=steps, data=data)
+    assert (tuner.config.model.reuse_len, tuner.config.model.mem_init, tuner.corpus.dev.t_len) == (0, "empty", 16)
     result = tuner.run(str(tmp_path), seeds=(1, 2))
     runs = result["runs"]
     assert [run["seed"] for run in runs] == [1, 2] and (tmp_path / "seed-2" / "labels.json").exists()
@@ -278,6 +290,8 @@ def test_what_cannot_be_fine_tuned_is_one_line(init, tables, tmp_path, whole, on
         Finetuner(init, "naming", "a", "b", strategy=one_device)
     with pytest.raises(InputError, match="batch_size=0 must be at least 1"):
         make(data={"batch_size": 0})
+    with pytest.raises(InputError, match="max_segments=2 needs memory: set mem_len above 0"):
+        make(data={"max_segments": 2}, model={"mem_len": 0})
     one = tables / "one.tsv"
     one.write_text("text\tlabel\nthe\tyes\n")
     with pytest.raises(InputError, match="has only the label 'yes': there is nothing to tell apart"):

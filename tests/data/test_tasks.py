@@ -67,6 +67,18 @@ def test_the_longer_text_is_cut_and_the_second_of_equals(rng):
         assert (a, b) == (official_pair(*pair, t_len - 3) if pair[1] else (pair[0][: t_len - 2], []))
 
 
+def test_the_second_text_of_a_long_pair_is_in_the_last_segment(vocabulary):
+    ids = vocabulary.encode("the River " * 8).tolist()
+    first, second = "the River " * 8, "the River " * 4
+    t_len, segments = 8, 3
+    rows = pad_left(
+        *lay_out(vocabulary, tf.constant([first]), tf.constant([second]), t_len, segments), t_len * segments
+    )
+    found = rows.segments[0].numpy().tolist()
+    assert found[-t_len:] == [0] + [1] * (t_len - 2) + [2]  # A's SEP is the first
+    assert found.count(1) == t_len - 2 and found.count(0) == min(len(ids), 2 * t_len) + 1
+
+
 def write(path, text):
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
     return str(path)

@@ -37,13 +37,13 @@ def _with_logits(config: Any) -> keras.Model:
 def _classification(model: Any, config: Any) -> TaskObjective:
     from txl_tf.objectives.classification import Classification
 
-    return Classification(model)
+    return Classification(model, config.data.tgt_len)
 
 
 def _regression(model: Any, config: Any) -> TaskObjective:
     from txl_tf.objectives.regression import Regression
 
-    return Regression(model)
+    return Regression(model, config.data.tgt_len)
 
 
 def _multiple_choice(model: Any, config: Any) -> TaskObjective:
@@ -69,18 +69,28 @@ def _balanced_examples(corpus: TaskCorpus, config: head_config.XLNetClassificati
 
 
 def fit_to_pretrained(config: Any, pretrained: Config, train: ExampleSet) -> Any:
-    """The config with the pretrained model's sizes and settings, and as many classes as there are labels."""
+    """The config with the pretrained model's sizes and settings, and as many classes as there are labels.
+
+    If texts may have several segments, all their tokens are remembered, and empty slots of memory are masked.
+    """
     names = {field.name for field in dataclasses.fields(config.model)} - {"n_class"}
     shared = {name: value for name, value in vars(pretrained.model).items() if name in names}
-    return config.replace(model=shared | ({"n_class": len(train.labels)} if train.labels else {}))
+    memory = {"reuse_len": 0, "mem_init": "empty"} if _max_segments(config) > 1 else {}
+    return config.replace(model=shared | memory | ({"n_class": len(train.labels)} if train.labels else {}))
+
+
+def _max_segments(config: Any) -> int:
+    return getattr(config.data, "max_segments", 1)
 
 
 def cut_lengths(config: Any) -> tuple[int, ...]:
     """The lengths that evaluation may cut batches to; only T if the model's output depends on padding."""
     from txl_tf.data.tasks.batches import bucket_lengths
 
+    t_len = config.data.tgt_len
     sees_padding = getattr(config.model, "summary_type", None) in ("mean", "first")
-    return (config.data.tgt_len,) if sees_padding else bucket_lengths(config.data.tgt_len)
+    whole = tuple(range(2 * t_len, (_max_segments(config) + 1) * t_len, t_len))
+    return ((t_len,) if sees_padding else bucket_lengths(t_len)) + whole
 
 
 def _table(
@@ -95,14 +105,17 @@ def _table(
 ) -> ExampleSet:
     from txl_tf.data.tasks import tables
 
-    rows = tables.read_table(path, columns)
+    rows, t_len, segments = tables.read_table(path, columns), config.data.tgt_len, config.data.max_segments
     if config.task == "regression":
-        return tables.table_examples(rows, vocabulary, config.data.tgt_len, tables.scores(rows), origin, directory)
+        label = tables.scores(rows)
+        return tables.table_examples(rows, vocabulary, t_len, label, origin, directory, max_segments=segments)
     labels = tables.label_names(rows) if labels is None else labels
     if len(labels) < 2:
         raise InputError(f"{path} has only the label {labels[0]!r}: there is nothing to tell apart")
     numbers = tables.class_numbers(rows, labels)
-    return tables.table_examples(rows, vocabulary, config.data.tgt_len, numbers, origin, directory, labels=labels)
+    return tables.table_examples(
+        rows, vocabulary, t_len, numbers, origin, directory, max_segments=segments, labels=labels
+    )
 
 
 def _race(
@@ -123,7 +136,7 @@ def _race(
 def _sequence_spec(config: Any, lanes: int, label: str, choices: int | None = None) -> Any:
     import tensorflow as tf
 
-    shape = [lanes, *([choices] if choices else []), config.data.tgt_len]
+    shape = [lanes, *([choices] if choices else []), config.data.tgt_len * _max_segments(config)]
     return {
         "tokens": tf.TensorSpec(shape, tf.int32),
         "segments": tf.TensorSpec(shape, tf.int32),

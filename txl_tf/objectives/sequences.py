@@ -20,10 +20,12 @@ class SequenceObjective(abc.ABC):
 
     Args:
         model: an XLNetWithLogits.
+        segment_len: longer texts are read in segments of this many tokens; None: texts are read as they are.
     """
 
-    def __init__(self, model: XLNetWithLogits):
+    def __init__(self, model: XLNetWithLogits, segment_len: int | None = None):
         self.model = model
+        self.segment_len = segment_len
         self.activations = (*model.activations, "loss")
 
     @abc.abstractmethod
@@ -63,4 +65,5 @@ class SequenceObjective(abc.ABC):
             seed=seed,
             training=training,
             watch=watch,
+            segment_len=self.segment_len,
         )

@@ -30,21 +30,27 @@ class Rows(typing.NamedTuple):
 
 
 def lay_out(
-    vocabulary: Vocabulary, texts: tf.Tensor, second: tf.Tensor, t_len: int | None = None
+    vocabulary: Vocabulary, texts: tf.Tensor, second: tf.Tensor, t_len: int | None = None, max_segments: int = 1
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     """Encodes texts and pairs of texts, and cuts them as `cut_longer` does.
+
+    If a text may have several segments of T tokens, the second text of a pair is cut so that it fits into the last one:
+    memory counts as the first text.
 
     Args:
         vocabulary: a Vocabulary with SEP and CLS.
         texts: strings [n].
         second: strings [n], the second text of each pair; "" where there is none.
-        t_len: the largest length, T; None: nothing is cut.
+        t_len: T; None: nothing is cut.
+        max_segments: the largest length is so many times T.
 
     Returns:
         Ids and segments, int32 RaggedTensors [n, None].
     """
-    sides = encode(vocabulary, texts), encode(vocabulary, second)
-    return join(vocabulary, *(sides if t_len is None else cut_longer(*sides, t_len)))
+    first, other = encode(vocabulary, texts), encode(vocabulary, second)
+    if t_len is not None:
+        first, other = cut_longer(first, other[:, : t_len - 3], t_len * max_segments)
+    return join(vocabulary, first, other)
 
 
 def encode(vocabulary: Vocabulary, texts: tf.Tensor) -> tf.RaggedTensor:

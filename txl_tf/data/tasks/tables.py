@@ -160,9 +160,10 @@ def table_examples(
     label: np.ndarray | None,
     origin: dict[str, Any],
     directory: str | None = None,
+    max_segments: int = 1,
     **about: Any,
 ) -> ExampleSet:
-    """Texts and pairs as examples: features tokens, segments, padding [n, T] and, if there is one, label [n].
+    """Texts and pairs as examples: features tokens, segments, padding [n, S T] and, if there is one, label [n].
 
     Args:
         rows: of `read_table`.
@@ -171,6 +172,7 @@ def table_examples(
         label: [n] or None.
         origin: what identifies the vocabulary; the texts, labels and T are added.
         directory: as for `make_examples`.
+        max_segments: S.
         about: further attributes of the ExampleSet.
     """
 
@@ -178,13 +180,14 @@ def table_examples(
         for start in range(0, len(rows), CHUNK):
             some = rows[start : start + CHUNK]
             texts, second = (tf.constant([getattr(row, name) for row in some]) for name in ("text", "text_b"))
-            features = pad_left(*lay_out(vocabulary, texts, second, t_len), t_len)._asdict()
+            ids, segments = lay_out(vocabulary, texts, second, t_len, max_segments)
+            features = pad_left(ids, segments, t_len * max_segments)._asdict()
             arrays = {name: feature.numpy() for name, feature in features.items()}
             arrays["tokens"] = arrays["tokens"].astype(smallest_dtype(vocabulary.vocab_size))
             arrays["segments"] = arrays["segments"].astype(np.uint8)
             yield arrays | ({} if label is None else {"label": label[start : start + CHUNK]}), ()
 
-    origin = origin | {"rows": digest_of(rows, label), "tgt_len": t_len}
+    origin = origin | {"rows": digest_of(rows, label), "tgt_len": t_len, "max_segments": max_segments}
     return make_examples(chunks, len(rows), origin, directory, **about)
 
 

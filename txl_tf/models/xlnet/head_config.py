@@ -42,6 +42,18 @@ class ExamplesConfig(Group):
 
 
 @dataclasses.dataclass(frozen=True)
+class TextsConfig(ExamplesConfig):
+    """The batches of texts and pairs of texts."""
+
+    max_segments: int = setting(
+        1,
+        "a text of up to this many times tgt_len tokens is read in segments of tgt_len, each with the memory (mem_len) "
+        "of those before it; the head reads the last, and its gradient ends there",
+        at_least=1,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
 class ExamplesEvalConfig(Group):
     """How a model with a head is evaluated and used."""
 
@@ -106,7 +118,7 @@ def _fine_tuning() -> TrainConfig:
 
 @dataclasses.dataclass(frozen=True)
 class XLNetHeadRunConfig(Config):
-    """All settings of a run with a head; subclasses name the task and the model's settings."""
+    """All settings of a run with a head; subclasses name the task, the model's settings and those of its data."""
 
     family: ClassVar[str] = "xlnet"
 
@@ -114,6 +126,14 @@ class XLNetHeadRunConfig(Config):
     train: TrainConfig = dataclasses.field(default_factory=_fine_tuning)
     eval: ExamplesEvalConfig = dataclasses.field(default_factory=ExamplesEvalConfig)
     objective: Any = dataclasses.field(default_factory=NoSettings)
+
+    def __post_init__(self) -> None:
+        """Checks that texts of several segments are remembered."""
+        segments = getattr(self.data, "max_segments", 1)
+        require(
+            segments == 1 or self.model.mem_len,
+            f"max_segments={segments} needs memory: set mem_len above 0",
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +143,7 @@ class XLNetClassificationConfig(XLNetHeadRunConfig):
     task: ClassVar[str] = "classification"
 
     model: XLNetLogitsConfig = dataclasses.field(default_factory=XLNetLogitsConfig)
+    data: TextsConfig = dataclasses.field(default_factory=TextsConfig)
     objective: ClassificationConfig = dataclasses.field(default_factory=ClassificationConfig)
 
 
@@ -135,6 +156,7 @@ class _XLNetScoreConfig(XLNetHeadRunConfig):
 
     def __post_init__(self) -> None:
         """Checks that there is only one output."""
+        super().__post_init__()
         require(self.model.n_class == 1, f"n_class={self.model.n_class} must be 1 for {self.task}")
 
 
@@ -143,6 +165,8 @@ class XLNetRegressionConfig(_XLNetScoreConfig):
     """A sequence has a score, such as the similarity of two texts."""
 
     task: ClassVar[str] = "regression"
+
+    data: TextsConfig = dataclasses.field(default_factory=TextsConfig)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""XLNets with a head other than the language model's: one stream, no memory, all tokens see each other."""
+"""XLNets with a head other than the language model's: one stream, and all tokens of a segment see each other.
+
+There is no memory, unless a text is longer than a segment.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import tensorflow as tf
 
 from txl_tf.layers.dropout import Seeds, split_seed
 from txl_tf.models.heads import AnswerLogits, AnswerSpan, BestAnswers, SummaryLogits
+from txl_tf.models.memory import Mems
 from txl_tf.models.stack import Watch
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.models.xlnet.head_config import XLNetAnswersConfig, XLNetLogitsConfig
@@ -49,6 +53,68 @@ class _XLNetWithHead(keras.Model):
         """The body's last hidden states, [B, T, D]; arguments as for `XLNet.call`."""
         hidden, _, _ = self.body(tokens, segments=segments, padding=padding, seed=seed, training=training, watch=watch)
         return hidden
+
+    def hidden_of_last(
+        self,
+        tokens: tf.Tensor,
+        segments: tf.Tensor,
+        padding: tf.Tensor,
+        seed: Seeds,
+        training: bool,
+        watch: Watch | None,
+        segment_len: int,
+    ) -> tf.Tensor:
+        """The body's last hidden states of the last T tokens of texts, [B, T, D]; no gradient flows further back.
+
+        The tokens are read in S segments of T, each with the memory of those before it. Padding must be on the left:
+        so the newest slots of memory are those of real tokens, and the others are masked. A text of at most T tokens
+        has the same hidden states as without memory.
+
+        Args:
+            tokens, segments, padding: as for `XLNet.call`, [B, S T]; memory is of segment 0, so tokens of other
+                segments should all be among the last T.
+            seed, training, watch: as for `XLNet.call`; `watch` sees the last segment.
+            segment_len: T.
+
+        Raises:
+            ValueError: the length is no multiple of T, or the model does not remember all tokens or not mask empty
+                slots.
+        """
+        count, rest = divmod(tokens.shape[1], segment_len)
+        if rest or self.config.reuse_len or self.config.mem_init != "empty":
+            raise ValueError(
+                f"texts of {tokens.shape[1]} tokens are no segments of {segment_len}, or reuse_len="
+                f"{self.config.reuse_len} is not 0, or mem_init={self.config.mem_init!r} not 'empty'"
+            )
+        batch_size = tf.shape(tokens)[0]
+        shared, lanes = ([None] * count if each is None else tf.stack(split_seed(each, count)) for each in seed)
+
+        def read(i: int | tf.Tensor, mems: Mems, watch: Watch | None = None) -> tuple[tf.Tensor, Mems]:
+            def cut(tensor: tf.Tensor) -> tf.Tensor:
+                return tf.gather(tf.reshape(tensor, [-1, count, segment_len]), i, axis=1)
+
+            there = ~cut(padding)
+            hidden, _, new = self.body(
+                cut(tokens),
+                mems,
+                segments=cut(segments),
+                padding=~there,
+                seed=Seeds(None if shared[0] is None else shared[i], None if lanes[0] is None else lanes[i]),
+                training=training,
+                watch=watch,
+            )
+            known = mems.length + tf.reduce_sum(tf.cast(there, tf.int32), axis=1)
+            return hidden, Mems(new.hidden, tf.minimum(known, mems.hidden[0].shape[1]))
+
+        m_len = min(self.config.mem_len, (count - 1) * segment_len)
+        mems = self.body.initial_mems(batch_size, m_len)
+        _, mems = tf.while_loop(
+            lambda i, _: i < count - 1,
+            lambda i, mems: (i + 1, read(i, mems)[1]),
+            (0, mems),
+            maximum_iterations=count - 1,
+        )
+        return read(count - 1, tf.nest.map_structure(tf.stop_gradient, mems), watch)[0]
 
     @property
     def activations(self) -> tuple[str, ...]:
@@ -100,6 +166,7 @@ class XLNetWithLogits(_XLNetWithHead):
         seed: Seeds | tf.Tensor | None = None,
         training: bool = False,
         watch: Watch | None = None,
+        segment_len: int | None = None,
     ) -> tf.Tensor:
         """The outputs for sequences, in the dtype of the weights.
 
@@ -109,13 +176,15 @@ class XLNetWithLogits(_XLNetWithHead):
             seed: as for `XLNet.call`; the lanes are examples.
             training: whether to apply dropout.
             watch: as for `XLNet.call`.
+            segment_len: texts [B, T] longer than this are read in segments of this many tokens: see `hidden_of_last`;
+                then segments and padding must be given. None: texts are read as they are.
 
         Returns:
             [B, C], or [B, n, C].
         """
         seeds = Seeds.of(seed)
         if len(tokens.shape) == 2:
-            return self._logits(tokens, segments, padding, seeds, training, watch)
+            return self._logits(tokens, segments, padding, seeds, training, watch, segment_len)
         n, t_len = tokens.shape[1:]
         tokens = tf.reshape(tokens, [-1, t_len])
         segments = None if segments is None else tf.reshape(segments, [-1, t_len])
@@ -133,9 +202,14 @@ class XLNetWithLogits(_XLNetWithHead):
         seeds: Seeds,
         training: bool,
         watch: Watch | None,
+        segment_len: int | None = None,
     ) -> tf.Tensor:
         body_seeds, head_seeds = seeds.split(2)
-        hidden = self.hidden(tokens, segments, padding, body_seeds, training, watch)
+        if segment_len is None or tokens.shape[1] <= segment_len:
+            hidden = self.hidden(tokens, segments, padding, body_seeds, training, watch)
+        else:
+            hidden = self.hidden_of_last(tokens, segments, padding, body_seeds, training, watch, segment_len)
+            padding = padding[:, -segment_len:]
         return self.head(hidden, padding, seed=head_seeds.lanes, training=training)
 
 
