@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 
 import bigram
 import numpy as np
@@ -98,3 +100,9 @@ def test_presets_have_names_of_their_own(registered):
     twin = families.Family("twin", "twin", bigram.Bigram, {}, {"demo": families.presets()["demo"]})
     with pytest.raises(ValueError, match=r"preset names \['demo'\] are taken"):
         families.register(twin)
+
+
+def test_looking_families_up_does_not_load_tensorflow():
+    """So that --help answers at once."""
+    code = "import sys, txl_tf.families; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

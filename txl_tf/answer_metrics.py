@@ -12,11 +12,14 @@ import collections
 import re
 import string
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from txl_tf.data.tasks.squad import Question
 from txl_tf.errors import InputError
+
+if TYPE_CHECKING:  # the module that reads questions loads TensorFlow
+    from txl_tf.data.tasks.squad import Question
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 

@@ -97,7 +97,9 @@ class Finetuner:
                 directory=examples_dir and tf.io.gfile.join(examples_dir, name),
             )
 
-        train_set = examples(train_file, "train", model_dirs.read_labels(init) or None)
+        train_set, known = examples(train_file, "train", None), model_dirs.read_labels(init)
+        if train_set.labels and set(train_set.labels) <= set(known) and known != train_set.labels:
+            train_set = examples(train_file, "train", known)  # the pretrained head keeps its classes
         dev_set = examples(dev_file, "dev", train_set.labels or None)
         self.corpus = TaskCorpus(
             train_set, dev_set, vocabulary, identity["spec"], identity["sha256"], data_dir=os.path.dirname(train_file)
@@ -139,9 +141,8 @@ class Finetuner:
             raise InputError(f"{model_dir} holds a run with the labels {', '.join(known)}: give another --model_dir")
         config = self.config.replace(train={"seed": seed})
         train(config, self.corpus, model_dir, self.strategy, self._evaluator(config))
-        step = model_dirs.best_step(model_dir)
-        lines = model_dirs.read_json_lines(tf.io.gfile.join(model_dir, model_dirs.EVALUATIONS_FILE))
-        result = next(line for line in lines if line["step"] == step)
+        lines = model_dirs.read_log(tf.io.gfile.join(model_dir, model_dirs.EVALUATIONS_FILE), model_dirs.EVALUATION)
+        result = min(lines, key=model_dirs.score)
         if result["collapsed"]:
             print(
                 f"{model_dir}: this run has collapsed: {result['collapsed']}; try another seed, a lower learning_rate, "

@@ -208,6 +208,8 @@ class XLNetWithLogits(_XLNetWithHead):
         if segment_len is None or tokens.shape[1] <= segment_len:
             hidden = self.hidden(tokens, segments, padding, body_seeds, training, watch)
         else:
+            if segments is None or padding is None:
+                raise ValueError("texts that are read in segments need their segment ids and their padding")
             hidden = self.hidden_of_last(tokens, segments, padding, body_seeds, training, watch, segment_len)
             padding = padding[:, -segment_len:]
         return self.head(hidden, padding, seed=head_seeds.lanes, training=training)
