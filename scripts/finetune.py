@@ -5,7 +5,8 @@
     python scripts/finetune.py .. --seeds=1,2,3 --model_dir=runs/three   # runs/three/seed-1 and so on
 
 Classification and regression read tables (.tsv, .csv, .jsonl, also with .gz): a text or a pair of texts, and a label.
-Multiple choice reads RACE's folders, or JSON lines. The vocabulary and the sizes are those of --init, which is a
+Multiple choice reads RACE's folders, or JSON lines; answering files of SQuAD 1.1 or 2.0 (.json, .json.gz), whose texts
+it reads in windows of --tgt_len tokens, 512 if not given. The vocabulary and the sizes are those of --init, which is a
 model_dir of ours or an imported one. --preset names a published recipe; any flag overrides it. If the number of steps
 is not given, there are 3 epochs, a tenth of them for warmup, with an evaluation on dev after each epoch.
 The best checkpoint on dev by the task's main metric is kept beside the newest. The last line is JSON: the standard

@@ -97,6 +97,14 @@ def test_few_starts_and_ends(rng):
     assert (nothing.text, nothing.candidates, nothing.answer(None)) == ("", (), "")
 
 
+def test_a_text_without_tokens_has_no_answer(rng):
+    paragraph = Paragraph("\u0301", (Question("a", "the fine?"),))
+    [reading] = read_windows([paragraph], readings()[1], Layout(T, 6, 5))
+    assert len(reading.pieces.ids) == 0 and reading.windows == ((0, 0),)
+    assert examples([reading], readings()[1], T)["allowed"].sum() == 1
+    assert decode(reading, best(*random_logits(rng, reading), T, T)).candidates == ()
+
+
 def test_the_true_spans_are_decoded_to_the_right_answers(rng):
     """A model that is sure of an example's start and end gives the answer's characters, whatever window has them."""
     own, vocabulary = readings()

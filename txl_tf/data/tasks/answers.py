@@ -72,7 +72,8 @@ def decode(reading: Reading, found: Mapping[str, np.ndarray], max_answer_len: in
     firsts = np.array([window.first for window in reading.windows])[:, None, None]
     sizes = np.array([window.size for window in reading.windows])[:, None, None]
     starts, ends = np.broadcast_arrays(found["start"][:, :, None], found["end"])
-    own = np.arange(len(firsts))[:, None, None] == reading.owners[np.minimum(firsts + starts, len(reading.owners) - 1)]
+    owners = np.append(reading.owners, -1)  # behind the paragraph there is none
+    own = np.arange(len(firsts))[:, None, None] == owners[np.minimum(firsts + starts, len(reading.owners))]
     possible = (ends < sizes) & (starts <= ends) & (ends < starts + max_answer_len) & own
     log_probs = found["start_log_prob"][:, :, None] + found["end_log_prob"]
     kept: dict[str, tuple[int, int, float]] = {}
@@ -110,5 +111,5 @@ def write_answers(answered: Iterable[Answered], directory: str, threshold: float
         NULL_ODDS: {one.id: one.null_score for one in answered},
     }
     for name, content in files.items():
-        text = json.dumps(content, ensure_ascii=False, indent=1)
+        text = json.dumps(content, indent=1)  # in ASCII: a text may hold a lone surrogate, which UTF-8 has not
         write_atomically(tf.io.gfile.join(directory, name), text + "\n")
