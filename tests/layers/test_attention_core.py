@@ -9,6 +9,7 @@ from txl_tf.layers.attention_core import TILE, attend, position_scores, rows_at
 from txl_tf.layers.dropout import keep_mask
 from txl_tf.layers.masks import visible_keys
 from txl_tf.layers.relative import relative_shift
+from txl_tf.layers.rotated_scores import rotated_scores
 
 B, H, D = 2, 3, 4
 SEED = tf.constant([5, 6])
@@ -68,12 +69,12 @@ def test_turning_tiles_by_matmul_is_the_relative_shift(monkeypatch, rng, t_len, 
             tape.watch([q, p])
             score = position_scores(q, p, k_len)
             slope = tf.reduce_sum(tf.cast(score, tf.float32) * direction)
-        results.append([tf.where(exists, score, tf.zeros([], dtype)), *tape.gradient(slope, [q, p])])
+        results.append([tf.where(exists, score, tf.zeros([], score.dtype)), *tape.gradient(slope, [q, p])])
     for turned, shifted in zip(*results, strict=True):
         np.testing.assert_allclose(tf.cast(turned, tf.float64), shifted, rtol=2**-7, atol=0)
     all_pairs = tf.einsum("bhtd,hkd->bhtk", query, position)
     looked_up = tf.experimental.numpy.take_along_axis(all_pairs, np.where(exists, index, 0)[None, None], axis=3)
-    np.testing.assert_array_equal(results[0][0], tf.where(exists, looked_up, tf.zeros([], tf.bfloat16)))
+    np.testing.assert_array_equal(results[0][0], tf.where(exists, tf.cast(looked_up, tf.float32), 0))
 
 
 def test_blocks_with_few_keys_see_more_of_them_on_a_tpu_to_no_effect(monkeypatch, rng):
@@ -110,7 +111,7 @@ def test_some_rows_are_those_of_all_rows_with_dropout(rng, t_len, m_len, lane_se
     k_len = m_len + t_len
     places = tf.constant([[0, t_len - 1, 2, 2, t_len // 2], [1, 0, t_len - 2, 3, t_len - 1]])
     shapes = [[B, H, t_len, D], [B, H, k_len, D], [B, H, k_len, D], [B, H, t_len, D], [B, H, k_len + t_len - 1, D]]
-    shapes += [[B, H, t_len, 2], [B, k_len, 2]]
+    shapes += [[B, H, t_len, k_len]]
     inputs = [tf.constant(rng.normal(size=shape)) for shape in shapes]
     mask = tf.constant(rng.random([1, 1, t_len, k_len]) < 0.6)
     direction = rng.normal(size=[B, H, places.shape[1], D])
@@ -119,11 +120,13 @@ def test_some_rows_are_those_of_all_rows_with_dropout(rng, t_len, m_len, lane_se
     for some in (True, False):
         with tf.GradientTape() as tape:
             tape.watch(inputs)
-            query, key, value, position_query, position, segment_query, segment = inputs
+            query, key, value, position_query, position, added = inputs
             if some:
-                query, position_query, segment_query = (
-                    rows_at(x, places) for x in (query, position_query, segment_query)
-                )
+                query, position_query, added = (rows_at(x, places) for x in (query, position_query, added))
+
+            def extra(first, last, seen, added=added):
+                return added[:, :, first:last, :seen]
+
             output = attend(
                 query,
                 key,
@@ -134,11 +137,53 @@ def test_some_rows_are_those_of_all_rows_with_dropout(rng, t_len, m_len, lane_se
                 0.4,
                 seed,
                 causal=False,
-                segment_query=segment_query,
-                segment=segment,
+                extra=extra,
                 places=places if some else None,
             )
             output = output if some else tf.gather(output, places, axis=2, batch_dims=1)
         results.append([output, *tape.gradient(output, inputs, direction)])
     for one, other in zip(*results, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("t_len", [TILE, 3 * TILE + 5])
+def test_rotated_rows_at_any_places_are_the_shift_of_single_rows(rng, t_len):
+    """A TPU's way, for rows that move by several tiles, in float64, and its gradient."""
+    k_len = 4 * TILE
+    places = tf.constant(rng.integers(0, t_len, size=[B, 7]), tf.int32)
+    inputs = [tf.constant(rng.normal(size=shape)) for shape in ([B, H, 7, D], [H, k_len + t_len - 1, D])]
+    direction = rng.normal(size=[B, H, 7, k_len])
+    results = []
+    for method in (rotated_scores, plain_rows):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            score = method(*inputs, k_len, places, t_len)
+        results.append([score, *tape.gradient(score, inputs, direction)])
+    for rotated, shifted in zip(*results, strict=True):
+        np.testing.assert_allclose(rotated, shifted, rtol=0, atol=1e-12)
+
+
+def plain_rows(query, position, k_len, places, t_len):
+    """Each query times its own K positions, looked up."""
+    index = np.arange(k_len) + t_len - 1 - places.numpy()[..., None]
+    return tf.einsum("bhpd,hbpkd->bhpk", query, tf.gather(position, index, axis=1))
+
+
+def test_keys_that_the_first_part_does_not_see_can_be_left_out(rng):
+    """Output and gradients are the same, whether a block ends inside the first part or not."""
+    t_len, m_len, first_part = 2 * TILE + 9, 5, TILE + 3
+    k_len = m_len + t_len
+    shapes = [[B, H, t_len, D], [B, H, k_len, D], [B, H, k_len, D], [B, H, t_len, D], [H, k_len + t_len - 1, D]]
+    inputs = [tf.constant(rng.normal(size=shape)) for shape in shapes]
+    second = np.arange(t_len) >= first_part
+    mask = tf.constant(np.pad(second[:, None] | ~second, [[0, 0], [m_len, 0]], constant_values=True))
+    direction = rng.normal(size=shapes[0])
+    results = []
+    for known in (first_part, 0):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            query, key, value, position_query, position = inputs
+            output = attend(query, key, value, mask, position_query, position, causal=False, first_part=known)
+        results.append([output, *tape.gradient(output, inputs, direction)])
+    for less, all_keys in zip(*results, strict=True):
+        np.testing.assert_allclose(less, all_keys, rtol=0, atol=1e-12)

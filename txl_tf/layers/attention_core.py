@@ -11,12 +11,12 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from txl_tf.hashing import bits_at
-from txl_tf.layers import platform, scopes
+from txl_tf.layers import scopes
 from txl_tf.layers.dropout import keep_mask
 from txl_tf.layers.relative import columns_from, relative_shift
+from txl_tf.layers.rotated_scores import TILE, is_rotated, rotated_scores, wide_product
 
 MASKED = -1e30  # added to scores of keys that may not be seen; finite, so that no row can become NaN
-TILE = 128  # queries in a block; the columns of a TPU's vector registers, the rows and columns of its matrix units
 FEWEST_TILES = 5  # with fewer tiles of keys a TPU gives the rotated scores another layout, which costs a copy
 
 
@@ -31,9 +31,9 @@ def attend(
     seed: tf.Tensor | None = None,
     oldest: tf.Tensor | None = None,
     causal: bool = True,
-    segment_query: tf.Tensor | None = None,
-    segment: tf.Tensor | None = None,
+    extra: Callable[[int, int, int], tf.Tensor] | None = None,
     places: tf.Tensor | None = None,
+    first_part: int = 0,
 ) -> tf.Tensor:
     """softmax(query . key + position_query . position + mask), with dropout, times value.
 
@@ -50,11 +50,13 @@ def attend(
         oldest: None: the last T keys are those of the queries' tokens. Otherwise keys are a ring, and `oldest`, an int
             scalar, is the slot of its oldest key; positions and mask still go from the oldest key to the newest.
         causal: whether the mask hides every key in a query's future, so that such keys need not be computed.
-        segment_query, segment: [B, H, T, S] and [B, K, S], whose product is added to the scores; None: nothing. Not
-            columns more of query and key: a TPU would then copy scores and their gradients to other layouts.
+        extra: (first, last, seen) -> what is added to the scores of the queries first, .., last - 1 and the first
+            `seen` keys, [B, H, last - first, seen]; None: nothing.
         places: int [B, P], given if the queries are not the segment's T, but P of them, [B, H, P, ..]: the numbers of
             their tokens in the segment. The mask then has P rows, and C is K + T-1. The result, dropout included, is
             what these rows would be among all T. None: query i is at place i.
+        first_part: the mask hides all tokens of the segment from this one on from the first `first_part` queries, so
+            that these keys need not be computed; 0: not known.
 
     Returns:
         [B, H, T, d].
@@ -70,21 +72,22 @@ def attend(
         last = min(first + TILE, t_len)
         seen = k_len - t_len + last if causal and oldest is None else k_len
         block_places = None if places is None else places[:, first:last]
+        if last <= first_part:
+            seen = min(seen, k_len - t_len + first_part)
         if position is not None:
             block_query = _cut(position_query, -2, first, last)
             fewest = min(k_len, FEWEST_TILES * TILE)
-            if _is_rotated(block_query, fewest):
+            if is_rotated(block_query, fewest):
                 seen = max(seen, fewest)
-        score = tf.einsum("bhtd,bhkd->bhtk", _cut(query, -2, first, last), _cut(key, -2, 0, seen))
+        score = wide_product("bhtd,bhkd->bhtk", _cut(query, -2, first, last), _cut(key, -2, 0, seen))
         if position is not None:
             block_position = _cut(position, -2, 0 if places is not None else t_len - last, position.shape[-2])
             position_score = position_scores(block_query, block_position, seen, block_places)
             if oldest is not None and t_len == 1:  # one row of scores is shorter than the positions
                 position_score = tf.roll(position_score, oldest, axis=-1)
             score += position_score
-        if segment is not None:
-            block_segment = _cut(segment_query, -2, first, last), _cut(segment, -2, 0, seen)
-            score += tf.einsum("bhts,bks->bhtk", *block_segment)
+        if extra is not None:
+            score += tf.cast(extra(first, last, seen), score.dtype)
         block_mask = mask if mask.shape[-2] == 1 else _cut(mask, -2, first, last)
         block_mask = block_mask if mask.shape[-1] == 1 else _cut(block_mask, -1, 0, seen)
         if places is None or seed is None:
@@ -160,39 +163,12 @@ def position_scores(query: tf.Tensor, position: tf.Tensor, k_len: int, places: t
     Returns:
         [B, H, T, K].
     """
-    if _is_rotated(query, k_len):
-        return _rotated_scores(query, position, k_len)
-    score = tf.einsum("bhtd,hkd->bhtk" if position.shape.rank == 3 else "bhtd,bhkd->bhtk", query, position)
+    if is_rotated(query, k_len):
+        return rotated_scores(query, position, k_len, places, position.shape[-2] - k_len + 1)
+    score = wide_product("bhtd,hkd->bhtk" if position.shape.rank == 3 else "bhtd,bhkd->bhtk", query, position)
     if places is not None:
         return columns_from(score, position.shape[-2] - k_len - places, k_len)
     return relative_shift(score, k_len) if query.shape[2] > 1 else _cut(score, -1, 0, k_len)
-
-
-def _is_rotated(query: tf.Tensor, k_len: int) -> bool:
-    """Whether `position_scores` uses the method for TPUs."""
-    on_tpu = platform.on_tpu() and query.dtype == tf.bfloat16
-    return on_tpu and 1 < query.shape[2] <= TILE and k_len % TILE == 0
-
-
-def _rotated_scores(query: tf.Tensor, position: tf.Tensor, k_len: int) -> tf.Tensor:
-    """`position_scores` by matmuls and a selection.
-
-    Row i moves left by s = T-1-i. In tiles of 128 columns, column j of a tile takes the value in column (j + s) mod 128
-    of the same tile, or of the next tile where j + s >= 128. The steps are: one product with the positions, and one
-    with the positions from row 128 on; for each column c of a tile, take the first product if c >= s, else the second;
-    then rotate each row of a tile by its s.
-    """
-    t_len = query.shape[2]
-    position = tf.pad(position, [[0, 0], [0, max(0, k_len + TILE - position.shape[1])], [0, 0]])
-    same_tile, next_tile = (
-        tf.einsum("bhtd,hkd->bhtk", query, position[:, start : start + k_len]) for start in (0, TILE)
-    )
-    shift_T = t_len - 1 - tf.range(t_len)
-    score = tf.where(tf.range(k_len) % TILE >= shift_T[:, None], same_tile, next_tile)
-    column = tf.range(TILE)
-    rotation_TxCxJ = tf.cast((column + shift_T[:, None, None]) % TILE == column[:, None], score.dtype)
-    tiles = tf.reshape(score, [-1, score.shape[1], t_len, k_len // TILE, TILE])
-    return tf.reshape(tf.einsum("bhtnc,tcj->bhtnj", tiles, rotation_TxCxJ), [-1, score.shape[1], t_len, k_len])
 
 
 def weighted_values(
@@ -225,7 +201,7 @@ def weighted_values(
         def dropped(x: tf.Tensor) -> tf.Tensor:
             return tf.where(kept, x, tf.zeros([], x.dtype)) if rate else x
 
-        output = tf.einsum("bhtk,bhkd->bhtd", dropped(weight), value)
+        output = wide_product("bhtk,bhkd->bhtd", tf.cast(dropped(weight), value.dtype), value)
         output = tf.cast(tf.cast(output, accurate) * scale, value.dtype)
 
         def gradient(d_output: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -233,9 +209,10 @@ def weighted_values(
                 d_scaled = tf.cast(d_output, accurate) * scale
                 d_sum = (1 - rate) * tf.reduce_sum(d_scaled * tf.cast(output, accurate), axis=-1, keepdims=True)
                 d_scaled = tf.cast(d_scaled, value.dtype)
-                d_weight = dropped(tf.einsum("bhtd,bhkd->bhtk", d_scaled, value))
+                d_weight = dropped(wide_product("bhtd,bhkd->bhtk", d_scaled, value))
                 d_score = tf.cast(weight, accurate) * (tf.cast(d_weight, accurate) - d_sum)
-                return tf.cast(d_score, score.dtype), tf.einsum("bhtk,bhtd->bhkd", dropped(weight), d_scaled)
+                d_value = tf.einsum("bhtk,bhtd->bhkd", tf.cast(dropped(weight), value.dtype), d_scaled)
+                return tf.cast(d_score, score.dtype), d_value
 
         return output, gradient
 

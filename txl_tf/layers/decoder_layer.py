@@ -13,6 +13,7 @@ from txl_tf.layers.attention import RelMultiHeadAttention
 from txl_tf.layers.dropout import TIME, dropout, split_seed
 from txl_tf.layers.feed_forward import FeedForward
 from txl_tf.layers.key_value_ring import KeyValueRing
+from txl_tf.layers.layer_norm import LayerNorm
 from txl_tf.layers.memory_attention import Biases, HiddenShape, Kernels, MemoryAttention
 from txl_tf.layers.segment_attention import SegmentAttention
 from txl_tf.layers.shaw_attention import ShawAttention
@@ -101,7 +102,7 @@ class DecoderLayer(keras.layers.Layer):
         self.attention = kind(
             n_head, d_head, dropatt=dropatt, init_std=init_std, dtype=policy, name="attention", **options
         )
-        self.attention_norm = keras.layers.LayerNormalization(
+        self.attention_norm = LayerNorm(
             epsilon=layer_norm_epsilon, dtype=policy, name="attention_norm"
         )
         self.feed_forward = FeedForward(
@@ -113,7 +114,7 @@ class DecoderLayer(keras.layers.Layer):
             dtype=policy,
             name="feed_forward",
         )
-        self.feed_forward_norm = keras.layers.LayerNormalization(
+        self.feed_forward_norm = LayerNorm(
             epsilon=layer_norm_epsilon, dtype=policy, name="feed_forward_norm"
         )
 

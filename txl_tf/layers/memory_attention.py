@@ -213,14 +213,13 @@ class MemoryAttention(keras.layers.Layer):
         position_query: tf.Tensor | None,
         position: tf.Tensor | None,
         mask: tf.Tensor,
-        segment_query: tf.Tensor | None = None,
-        segment: tf.Tensor | None = None,
         places: tf.Tensor | None = None,
+        extra: Callable[[int, int, int], tf.Tensor] | None = None,
     ) -> tf.Tensor:
         """[B, H, T, K], in the dtype of the weights; arguments as for `attend`."""
-        content_query, key, position_query, position, segment_query, segment = (
+        content_query, key, position_query, position = (
             None if part is None else tf.cast(part, self.variable_dtype)
-            for part in (content_query, key, position_query, position, segment_query, segment)
+            for part in (content_query, key, position_query, position)
         )
         # With each key's number, one-hot, as its value, the weighted values are the probabilities.
         numbers = tf.broadcast_to(tf.eye(key.shape[2], dtype=key.dtype), [*tf.unstack(tf.shape(key)[:3]), key.shape[2]])
@@ -232,9 +231,8 @@ class MemoryAttention(keras.layers.Layer):
             position_query,
             position,
             causal=not self.bidirectional,
-            segment_query=segment_query,
-            segment=segment,
             places=places,
+            extra=extra,
         )
 
     def _checked_mask(self, mask: tf.Tensor | None, t_len: int, k_len: int) -> tf.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,9 @@ from txl_tf.layers.attention import RelMultiHeadAttention
 from txl_tf.layers.attention_core import attend, rows_at
 from txl_tf.layers.memory_attention import Biases, HiddenShape
 
+SEGMENTS = 8
+"""Segment ids are below this. It is a multiple of eight, which suits the matrix units of GPUs."""
+
 Look = Callable[[tf.Tensor], None]
 """A function that is called with attention probabilities [B, H, T, K]."""
 
@@ -24,12 +28,13 @@ class Streams:
 
     encoding: [K + T-1, D], sinusoids of the distances K-1, .., -(T-1).
     backward: bool [B], the lanes whose text runs backward, so that distances have the opposite sign; None: no lane.
-    segments: [B, K, S], each key's segment as a one-hot row, S of any size; None: there is one segment.
+    segments: int [B, K], each key's segment, below SEGMENTS; None: there is one segment.
     targets: int [B, P], the token of the segment that each prediction is for; -1: an unused prediction, whose result is
         zero. None: there is no query stream.
     query_mask: bool [T, K] or broadcastable to [B, H, T, K]: which keys the query stream sees from each token; None:
         all.
     query_only: whether the result has no rows of the content stream.
+    first_part: as for `attend`, in the content stream.
     """
 
     encoding: tf.Tensor
@@ -38,6 +43,7 @@ class Streams:
     targets: tf.Tensor | None = None
     query_mask: tf.Tensor | None = None
     query_only: bool = False
+    first_part: int = 0
 
     @property
     def predictions(self) -> int:
@@ -51,8 +57,7 @@ class SegmentAttention(RelMultiHeadAttention):
 
     Segments: where query i and key j are of different segments, a score has one more term. In the official code it is
     (q_i + w) . s[0] in the same segment and (q_i + w) . s[1] in different ones; terms that both have in common cancel
-    in the softmax. The term is computed as a product with S columns: the key's one-hot segment times a row that is
-    (q_i + w) . (s[1] - s[0]) in all columns except that of the query's own segment, where it is 0.
+    in the softmax, so here it is (q_i + w) . (s[1] - s[0]) where the segments differ, and else 0.
 
     Two streams: the first rows are the content stream h [B, T, D], the following rows the query stream g [B, P, D],
     concatenated in time. Keys, values and positions come from the content stream and the memory only.
@@ -61,9 +66,6 @@ class SegmentAttention(RelMultiHeadAttention):
     vector is a + b, and that of the negative distance is b - a: one projection is enough for both directions. On a TPU
     the direction is a sign in the lane's queries, since q . r is q . b + q . a or q . b - q . a. The queries are twice
     as wide, with d = 64 as wide as a TPU's registers. Elsewhere each lane has vectors of its own direction.
-
-    Rows of the query stream stand at P of the segment's T tokens, which depend on the data. On a TPU all T rows are
-    computed, since such shifts would be slow; elsewhere the P.
 
     Shapes: hidden [B, T + P, D], mems [B, M, D], K = M + T, result [B, T + P, D], or [B, P, D] with `query_only`;
     `positions` are Streams, by default with sinusoids only.
@@ -139,30 +141,20 @@ class SegmentAttention(RelMultiHeadAttention):
             query: tf.Tensor, mask: tf.Tensor | None, first: int, places: tf.Tensor | None = None
         ) -> tf.Tensor:
             mask = rows_at(self._checked_mask(mask, t_len, k_len), places)
-            own = None if streams.segments is None else rows_at(streams.segments[:, -t_len:], places)
-            content_query, position_query, segment_query = self._queries(query, streams.backward, own, biases)
-            rest = {"places": places, "segment_query": segment_query, "segment": streams.segments}
+            content_query, position_query = self._queries(query, streams.backward, biases)
+            rest = {"places": places, "extra": self._segment_scores(query, streams.segments, t_len, places, biases)}
             if look is not None:
                 looked.append(self._probabilities(content_query, key, position_query, position, mask, **rest))
             own_seed = None if seed is None else tf.add(seed, [0, first])
-            parts = (content_query, key, value, mask, position_query, position)
-            return attend(*parts, rate, own_seed, causal=False, **rest)
+            parts = (content_query, key, value, mask, position_query, position, rate, own_seed)
+            return attend(*parts, causal=False, first_part=streams.first_part if places is None else 0, **rest)
 
         query = self.project_query(hidden[:, t_len:] if streams.query_only else hidden, kernels)
         outputs = []
         if not streams.query_only:
             outputs.append(attended(query[:, :, :t_len], attention_mask, 0))
             query = query[:, :, t_len:]
-        if streams.targets is not None and platform.on_tpu():
-            # Each query is moved to its token's row among the T, where distances, masks and segments are those of the
-            # content stream, and its result is moved back. This computes T rows for P queries, but all shapes and
-            # shifts are static. A product with one-hot rows is exact; that of an unused prediction is zero.
-            moves = tf.one_hot(streams.targets, t_len, dtype=query.dtype)
-            placed = attended(tf.einsum("bhpd,bpt->bhtd", query, moves), streams.query_mask, t_len)
-            outputs.append(tf.einsum("bhtd,bpt->bhpd", placed, moves))
-            if look is not None:
-                looked.append(tf.einsum("bhtk,bpt->bhpk", looked.pop(), tf.cast(moves, self.variable_dtype)))
-        elif streams.targets is not None:
+        if streams.targets is not None:
             used = (streams.targets >= 0)[:, None, :, None]
             weighted = attended(query, streams.query_mask, t_len, places=tf.maximum(streams.targets, 0))
             outputs.append(tf.where(used, weighted, tf.zeros([], query.dtype)))
@@ -189,26 +181,61 @@ class SegmentAttention(RelMultiHeadAttention):
         return tf.where(streams.backward[:, None, None, None], cosine - sine, cosine + sine)
 
     def _queries(
-        self, query: tf.Tensor, backward: tf.Tensor | None, segments: tf.Tensor | None, biases: Biases | None
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
-        """What is multiplied with the keys, with the positions, and with the segments.
+        self, query: tf.Tensor, backward: tf.Tensor | None, biases: Biases | None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """What is multiplied with the keys, and with the positions.
 
         Args:
             query: [B, H, T, d].
             backward: as in Streams.
-            segments: [B, T, S], the queries' own segments as one-hot rows.
             biases: as for `call`.
         """
         shared = None if biases is None else biases[:2]
         content_query, position_query = self.content_query(query, shared), self.position_query(query, shared)
-        segment_query = None
-        if segments is not None:
-            segment_bias = self.segment_bias if self.own_biases or biases is None else biases[2]
-            table = tf.convert_to_tensor(self.segment_table)
-            biased = query + self._scaled(segment_bias, query)[:, None]
-            differs = tf.einsum("bhtd,hd->bht", biased, table[1] - table[0])
-            segment_query = differs[..., None] * (1 - segments[:, None])
         if backward is not None and platform.on_tpu():
             sign = tf.where(backward, tf.constant(-1, query.dtype), tf.constant(1, query.dtype))
             position_query = tf.concat([position_query, position_query * sign[:, None, None, None]], axis=-1)
-        return content_query, position_query, segment_query
+        return content_query, position_query
+
+    def _segment_scores(
+        self,
+        query: tf.Tensor,
+        segments: tf.Tensor | None,
+        t_len: int,
+        places: tf.Tensor | None,
+        biases: Biases | None,
+    ) -> Callable[[int, int, int], tf.Tensor] | None:
+        """The term of the scores where query and key are of different segments, as `extra` for `attend`.
+
+        Args:
+            query: [B, H, T, d].
+            segments: as in Streams.
+            t_len: T.
+            places: as for `attend`.
+            biases: as for `call`.
+        """
+        if segments is None:
+            return None
+        bias = self.segment_bias if self.own_biases or biases is None else biases[2]
+        table = tf.convert_to_tensor(self.segment_table)
+        differs = tf.einsum("bhtd,hd->bht", query + self._scaled(bias, query)[:, None], table[1] - table[0])
+        own = segments[:, -t_len:]
+        if places is not None:
+            own = tf.gather(own, places, batch_dims=1)
+        return functools.partial(_different_segments, differs, own, segments)
+
+
+def _different_segments(
+    differs: tf.Tensor, own: tf.Tensor, segments: tf.Tensor, first: int, last: int, seen: int
+) -> tf.Tensor:
+    """differs [B, H, T] where the query's segment, own [B, T], is not the key's, segments [B, K]; elsewhere 0.
+
+    A TPU compares numbers within the operation that adds the term to the scores. Elsewhere this is a product with the
+    keys' one-hot segments of a row that is `differs` in all columns except that of the query's own segment.
+    """
+    differs, own, segments = differs[:, :, first:last, None], own[:, first:last], segments[:, :seen]
+    if platform.on_tpu():
+        differs = tf.cast(differs, tf.float64 if differs.dtype == tf.float64 else tf.float32)
+        return tf.where(own[:, None, :, None] != segments[:, None, None], differs, tf.zeros([], differs.dtype))
+    own, segments = (tf.one_hot(ids, SEGMENTS, dtype=differs.dtype) for ids in (own, segments))
+    return tf.einsum("bhts,bks->bhtk", differs * (1 - own[:, None]), segments)

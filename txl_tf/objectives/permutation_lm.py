@@ -76,6 +76,7 @@ class PermutationLM:
             visible=visible,
             targets=positions,
             query_only=True,
+            first_part=self.model.config.reuse_len,
             backward=batch.backward if self.bi_data else None,
             seed=seed,
             training=training,

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from txl_tf.layers import platform
 from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.dropout import Seeds, dropout, split_seed
 from txl_tf.layers.embedding import AdaptiveEmbedding
@@ -20,8 +21,8 @@ from txl_tf.models.stack import HiddenMemory, Look, Watch, run_stack
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.settings import from_dict
 
-SEGMENTS = 8
-"""Segment ids are below this. It is a multiple of eight, which suits the matrix units of GPUs."""
+ROWS = 16
+"""The rows of a TPU's vector register that holds bfloat16 numbers."""
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -128,6 +129,7 @@ class XLNet(keras.Model):
         padding: tf.Tensor | None = None,
         targets: tf.Tensor | None = None,
         query_only: bool = False,
+        first_part: int = 0,
         backward: tf.Tensor | None = None,
         seed: Seeds | tf.Tensor | None = None,
         training: bool = False,
@@ -147,6 +149,8 @@ class XLNet(keras.Model):
             targets: int [B, P], P static: the tokens that the query stream predicts; -1: an unused prediction, which
                 has no effect. None: there is no query stream.
             query_only: do not compute the content stream's own result.
+            first_part: a number of tokens at the segment's start that, by `visible`, see no later token; the content
+                stream then does not compute their scores with later tokens. 0: not known.
             backward: bool [B], in which lanes the text runs backward; None: in none.
             seed: Seeds or int32 [2], of this call's dropout; None: drawn from TensorFlow's global generator. Positions
                 have one mask for all lanes; in the official code each lane has its own.
@@ -178,7 +182,11 @@ class XLNet(keras.Model):
         hidden = self.embedding(tokens)
         drop = PositionDropout(rate, position_seed)
         (encoding,) = self.attention.layer_positions(1, hidden, m_len, config.clamp_len, drop)
+        predictions = 0
         if targets is not None:
+            predictions = targets.shape[1]
+            if platform.on_tpu():  # lanes begin with whole registers, or every reshape of all rows would copy them
+                targets = tf.pad(targets, [[0, 0], [0, -(t_len + predictions) % ROWS]], constant_values=-1)
             query = tf.cast(tf.convert_to_tensor(self.mask_embedding), hidden.dtype)
             query = tf.broadcast_to(query, [batch_size, targets.shape[1], config.d_model])
             hidden = tf.concat([hidden, query], axis=1)
@@ -190,8 +198,7 @@ class XLNet(keras.Model):
         query_mask, content_mask = stream_masks(t_len, m_len, visible, padding, valid)
         if segments is not None:
             segments = tf.concat([tf.zeros([batch_size, m_len], segments.dtype), segments], axis=1)
-            segments = tf.one_hot(segments, SEGMENTS, dtype=hidden.dtype)
-        streams = Streams(encoding, backward, segments, targets, query_mask)
+        streams = Streams(encoding, backward, segments, targets, query_mask, first_part=first_part)
         remembered = min(config.reuse_len, t_len) or t_len
         memory = HiddenMemory(mems.hidden, remembered)
         hidden = run_stack(
@@ -212,8 +219,8 @@ class XLNet(keras.Model):
         if targets is None:
             return hidden, None, new_mems
         if query_only:
-            return None, hidden, new_mems
-        return hidden[:, :t_len], hidden[:, t_len:], new_mems
+            return None, hidden[:, :predictions], new_mems
+        return hidden[:, :t_len], hidden[:, t_len : t_len + predictions], new_mems
 
     def nll(self, hidden: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         """Negative log-likelihood of tokens [B, P] given hidden [B, P, D]: float32 [B, P], in nats.

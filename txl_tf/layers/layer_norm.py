@@ -1,0 +1,27 @@
+"""Layer norm."""
+
+from __future__ import annotations
+
+import keras
+import tensorflow as tf
+
+from txl_tf.layers import platform
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class LayerNorm(keras.layers.LayerNormalization):
+    """Keras's layer norm of the last axis, with the same weights; on a TPU with one pass over the input fewer.
+
+    There the variance is E[x^2] - E[x]^2, in float32 at least. Both sums are computed by the operation that makes x,
+    while E[(x - E[x])^2] needs x once more. The relative error of the variance is about 1e-7 (1 + mean^2 / variance).
+    """
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """The normalised input, [.., D]."""
+        if not platform.on_tpu():
+            return super().call(inputs)
+        x = tf.cast(inputs, tf.float64 if inputs.dtype == tf.float64 else tf.float32)
+        mean = tf.reduce_mean(x, axis=-1, keepdims=True)
+        variance = tf.maximum(tf.reduce_mean(x * x, axis=-1, keepdims=True) - mean * mean, 0)
+        scale = tf.math.rsqrt(variance + self.epsilon) * tf.cast(self.gamma, x.dtype)
+        return tf.cast(x * scale + (tf.cast(self.beta, x.dtype) - mean * scale), self.compute_dtype)

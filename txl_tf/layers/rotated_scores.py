@@ -1,0 +1,98 @@
+"""The position term of attention's scores on a TPU: shifts of rows by products with permutation matrices.
+
+Shapes: B batch, H heads, T queries, K keys, C positions, d = d_head.
+
+A TPU multiplies bfloat16 matrices, and its vector units compute in float32. Writing scores in bfloat16 costs about four
+times as much as writing them in float32, while a matmul that reads float32 converts its inputs at almost no cost.
+So all products here are float32, and the inputs of the next product are rounded to bfloat16 by the compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from txl_tf.layers import platform
+
+TILE = 128  # the columns of a TPU's vector registers, the rows and columns of its matrix units
+
+
+def wide_product(equation: str, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    """tf.einsum; on a TPU the product of two bfloat16 tensors is float32, as the matrix units compute it."""
+    if platform.on_tpu():
+        x, y = (tf.cast(part, tf.float32) if part.dtype == tf.bfloat16 else part for part in (x, y))
+    return tf.einsum(equation, x, y)
+
+
+def is_rotated(query: tf.Tensor, k_len: int) -> bool:
+    """Whether `rotated_scores` is the method for queries [B, H, T, d] and K keys: on a TPU, in bfloat16, whole tiles."""
+    on_tpu = platform.on_tpu() and query.dtype == tf.bfloat16
+    return on_tpu and 1 < query.shape[2] <= TILE and k_len % TILE == 0
+
+
+def rotated_scores(
+    query: tf.Tensor, position: tf.Tensor, k_len: int, places: tf.Tensor | None = None, t_len: int | None = None
+) -> tf.Tensor:
+    """The position term by matmuls and a selection: score[i, j] = query[i] . position[j + s], where s = T-1-i.
+
+    Row i moves left by s = 128 n + r columns, r < 128. In tiles of 128 columns, column j of a tile takes the value in
+    column (j + r) mod 128 of the tile that is n further, or n + 1 further where j + r >= 128. The steps are: products
+    with the positions from row 0, 128, .. on; for each column c of a tile, the product that is n tiles further if
+    c >= r, else the next one; then a rotation of each row of a tile by its r.
+
+    Args:
+        query: [B, H, T, d], or [B, H, P, d] with places; at most 128 queries.
+        position: [H, K or more, d], farthest distance first. Scores that would need rows after the last are undefined.
+        k_len: K, a multiple of 128.
+        places: int [B, P]; query i is the token places[i] of T, so that s = T-1-places[i]. None: of query i, i.
+        t_len: T, given with places.
+
+    Returns:
+        [B, H, T, K] or [B, H, P, K], in float32 at least.
+    """
+    heads, rows = query.shape[1:3]
+    if places is None:
+        shift, tiles = rows - 1 - tf.range(rows), 1
+    else:
+        assert t_len is not None
+        shift, tiles = (t_len - 1 - places)[:, None], -(-t_len // TILE)
+    # The gradient of positions is a sum over slices, for which float32 costs less than bfloat16.
+    position = tf.cast(position, tf.float64 if position.dtype == tf.float64 else tf.float32)
+    missing = k_len + tiles * TILE - position.shape[1]
+    position = tf.pad(position, [[0, 0], [0, max(0, missing)], [0, 0]])
+    rest = shift % TILE
+    column = tf.range(TILE)
+    further = shift[..., None] // TILE + tf.cast(column < rest[..., None], tf.int32)
+    further = tf.tile(further, [1] * (len(further.shape) - 1) + [k_len // TILE])
+    products = [
+        wide_product("bhtd,hkd->bhtk", query, position[:, n * TILE : n * TILE + k_len]) for n in range(tiles + 1)
+    ]
+    score = _selected(products, further, query.dtype)
+    rotation = tf.cast((column + rest[..., None, None]) % TILE == column[:, None], query.dtype)
+    score = tf.reshape(score, [-1, heads, rows, k_len // TILE, TILE])
+    if places is None:
+        score = wide_product("bhtnc,tcj->bhtnj", score, rotation)
+    else:
+        score = wide_product("bhtnc,btcj->bhtnj", score, rotation[:, 0])
+    return tf.reshape(score, [-1, heads, rows, k_len])
+
+
+def _selected(products: list[tf.Tensor], index: tf.Tensor, narrow: tf.DType) -> tf.Tensor:
+    """products[index], number by number; the gradients are rounded to the dtype `narrow`, as the next matmuls need.
+
+    By multiplications: if it were a selection, the compiler would round all products to bfloat16 first.
+    """
+
+    @tf.custom_gradient
+    def run(*products: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], list[tf.Tensor]]]:
+        chosen = [index == n for n in range(len(products))]
+
+        def gradient(d_selected: tf.Tensor) -> list[tf.Tensor]:
+            d_narrow, zero = tf.cast(d_selected, narrow), tf.zeros([], narrow)
+            return [tf.cast(tf.where(one, d_narrow, zero), d_selected.dtype) for one in chosen]
+
+        parts = [product * tf.cast(one, product.dtype) for product, one in zip(products, chosen, strict=True)]
+        return tf.add_n(parts), gradient
+
+    return run(*products)
