@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging as python_logging
 import os
 import re
 import shutil
@@ -109,12 +110,15 @@ def _write_with_beam(
         raise InputError(f"--runner=beam does not know the vocabulary of {settings.dataset}: leave --runner away")
     if any(piece.path.startswith(work_dir) for piece in text.pieces):
         raise InputError("--runner=beam reads files where they are: unpack the archive and give --source=FOLDER")
+    python_logging.disable(python_logging.WARNING)  # Beam warns of what it lacks for other clouds, at import
     try:
         from txl_tf.data.large import pipelines
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "apache_beam":
             raise
         raise InputError("--runner=beam needs Apache Beam: pip install -r requirements-beam.txt") from error
+    finally:
+        python_logging.disable(python_logging.NOTSET)
     return pipelines.write(settings, encoder, text, data_dir, beam_args)
 
 

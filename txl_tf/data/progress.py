@@ -38,7 +38,7 @@ class Progress:
 
     def _show(self, done: int, now: float) -> None:
         speed = (done - (self._first or 0)) / max(now - self._start, 1e-3)
-        left = f", {(self._total - done) / speed:.0f} s left" if speed > 0 else ""
+        left = f", {max(self._total - done, 0) / speed:.0f} s left" if speed > 0 else ""
         share = min(done / self._total, 1)
         bar = "#" * round(30 * share) + "." * (30 - round(30 * share))
         text = f"{self._title} [{bar}] {share:4.0%} {done / 1e6:,.1f} M{self._unit}, {speed / 1e6:.1f} M/s{left}"
