@@ -12,9 +12,10 @@ import pathlib
 import random
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
+
+import processes
 
 ROOT = pathlib.Path(__file__).parents[1]
 SIZES = (
@@ -40,15 +41,8 @@ WITHOUT = ("tokens_per_sec", "mfu")
 
 def script(name, *flags):
     """Runs scripts/NAME.py in a process of its own and returns what it printed."""
-    command = [sys.executable, f"scripts/{name}.py", *flags]
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": "-1"},
-    )
+    command = [f"scripts/{name}.py", *flags]
+    done = processes.run(command, cwd=ROOT)
     assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 

@@ -1,15 +1,16 @@
 """The README's commands, run as a user would run them, and what the scripts say to bad input."""
 
 import json
-import os
 import pathlib
 import re
+import runpy
 import shlex
 import signal
 import subprocess
 import sys
 
 import numpy as np
+import processes
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -22,10 +23,7 @@ SHORT = [*TINY, *shlex.split("--train_steps=6 --warmup_steps=1 --log_steps=2 --s
 
 
 def run(*command, check=True):
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1"}
-    done = subprocess.run(
-        [sys.executable, *command], cwd=ROOT, capture_output=True, text=True, timeout=600, env=environment
-    )
+    done = processes.run(command, cwd=ROOT)
     if check:
         assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}\n{done.stderr}"
     return done
@@ -161,11 +159,10 @@ def test_effective_context_lengths_of_a_group(model):
 def test_training_stops_at_a_signal_and_started_again_continues(results, folder):
     (data_dir,) = (folder / "data").iterdir()
     flags = ["--preset=enwik8_base", f"--data_dir={data_dir}", f"--model_dir={folder}/stopped", *SHORT]
-    command = [sys.executable, "scripts/train.py", *flags, "--train_steps=1000000", "--steps_per_loop=2"]
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1"}
+    command = ["scripts/train.py", *flags, "--train_steps=1000000", "--steps_per_loop=2"]
     lines = []
     for number in (signal.SIGTERM, signal.SIGINT):
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        with processes.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
             while not lines or not lines[-1].startswith("step "):
                 lines.append(process.stdout.readline())
                 assert lines[-1], "it ended by itself"
@@ -177,10 +174,19 @@ def test_training_stops_at_a_signal_and_started_again_continues(results, folder)
     assert any(line.startswith(f"continuing at step {saved} of") for line in lines)
 
 
-def test_demo(tmp_path):
+def test_demo(tmp_path, monkeypatch, capsys):
     """`make demo` with a model that learns nothing: every step, the SavedModel in a fresh process, the summary."""
     flags = [flag for flag in SHORT if not flag.startswith("--eval_steps")]
-    output = run("scripts/demo.py", f"--dir={tmp_path}", *flags, "--eval_steps=0").stdout
+    processes.server()  # which takes subprocess to start
+
+    def start(command, stdout, **text):
+        assert command[0] == sys.executable
+        return processes.Popen(command[1:], stdout=stdout)
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    monkeypatch.setattr(sys, "argv", ["demo.py", f"--dir={tmp_path}", *flags, "--eval_steps=0"])
+    runpy.run_path(str(ROOT / "scripts" / "demo.py"), run_name="__main__")
+    output = capsys.readouterr().out
     summary = output.split("done in ")[1]
     assert "bpc over" in summary and "tensorboard.main" in summary and "SavedModel" in summary
     pieces = re.split(r"^\$ python .*\n", output, flags=re.MULTILINE)

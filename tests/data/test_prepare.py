@@ -5,14 +5,13 @@ import dataclasses
 import io
 import os
 import signal
-import subprocess
-import sys
 import tarfile
 import time
 import zipfile
 from pathlib import Path
 
 import numpy as np
+import processes
 import pytest
 
 from txl_tf.data import blocks, encoding, lanes, manifest, sources
@@ -21,7 +20,7 @@ from txl_tf.data.prepare import prepare
 from txl_tf.errors import InputError
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = [sys.executable, str(ROOT / "scripts" / "prepare_data.py")]
+SCRIPT = [ROOT / "scripts" / "prepare_data.py"]
 
 
 def ids_of(corpus, split, index=0):
@@ -278,8 +277,8 @@ def test_a_killed_run_leaves_no_corpus_and_the_next_one_is_whole(tmp_path):
     (tmp_path / "text.txt").write_text("the cat sat on the mat\n" * 2_000_000)
     data_dir = tmp_path / "a"
     command = [*SCRIPT, "--dataset=text", f"--source={tmp_path / 'text.txt'}", f"--data_dir={data_dir}"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    environment = {"PYTHONPATH": str(ROOT)}
+    process = processes.Popen(command, env=environment)
     deadline = time.monotonic() + 60
     while not (data_dir / "train-00002.tfrecord").exists() and time.monotonic() < deadline:
         assert process.poll() is None
@@ -289,7 +288,7 @@ def test_a_killed_run_leaves_no_corpus_and_the_next_one_is_whole(tmp_path):
     with pytest.raises(InputError, match=r"manifest.json not found"):
         manifest.load_corpus(str(data_dir))
     (data_dir / "train-00099.tfrecord").write_text("of an older, longer text")
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    done = processes.run(command, env=environment, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "tokens" in done.stdout
     corpus = manifest.load_corpus(str(data_dir))
@@ -298,12 +297,10 @@ def test_a_killed_run_leaves_no_corpus_and_the_next_one_is_whole(tmp_path):
 
 
 def test_the_scripts_say_in_one_line_what_is_wrong(tmp_path):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    describe_script = [sys.executable, str(ROOT / "scripts" / "describe_data.py")]
+    environment = {"PYTHONPATH": str(ROOT)}
+    describe_script = [ROOT / "scripts" / "describe_data.py"]
     for command in ([*SCRIPT, "--dataset=text", "--source=/nowhere"], describe_script):
-        done = subprocess.run(
-            [*command, f"--data_dir={tmp_path}"], env=environment, capture_output=True, text=True, timeout=120
-        )
+        done = processes.run([*command, f"--data_dir={tmp_path}"], env=environment, timeout=120)
         assert done.returncode == 1
         errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
         assert len(errors) == 1

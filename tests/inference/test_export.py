@@ -2,10 +2,9 @@
 
 import dataclasses
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
 from random_model import CONFIG, random_model
@@ -86,8 +85,8 @@ def export_dir(byte_model, tmp_path_factory):
 def served(export_dir, tmp_path_factory):
     """What the client found, and what saved_model_cli printed ("shown")."""
     folder = tmp_path_factory.mktemp("client")
-    command = [sys.executable, "-c", CLIENT, export_dir, str(folder / "results.npz"), *PROMPTS]
-    done = subprocess.run(command, check=True, cwd=folder, capture_output=True, text=True)
+    done = processes.run(["-c", CLIENT, export_dir, folder / "results.npz", *PROMPTS], cwd=folder)
+    assert done.returncode == 0, done.stderr
     return dict(np.load(folder / "results.npz", allow_pickle=True)) | {"shown": done.stdout}
 
 

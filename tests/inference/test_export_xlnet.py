@@ -1,10 +1,9 @@
 """An XLNet's SavedModel in a fresh process that cannot import this package."""
 
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
 from random_xlnet import random_xlnet, with_prefix
@@ -59,8 +58,8 @@ def served(export_dir, tmp_path_factory):
     """What the client found."""
     folder = tmp_path_factory.mktemp("client")
     texts = [*TEXTS, *(a for a, _ in PAIRS), *(b for _, b in PAIRS)]
-    command = [sys.executable, "-c", CLIENT, export_dir, str(folder / "results.npz"), *texts]
-    subprocess.run(command, check=True, cwd=folder, capture_output=True, text=True)
+    done = processes.run(["-c", CLIENT, export_dir, folder / "results.npz", *texts], cwd=folder)
+    assert done.returncode == 0, done.stderr
     return dict(np.load(folder / "results.npz", allow_pickle=True))
 
 

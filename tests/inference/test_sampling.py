@@ -1,5 +1,6 @@
 """Drawing tokens, and every transform against NumPy that asks of each token alone whether it stays."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -29,6 +30,12 @@ def distribution(log_prob, temperature, top_k, top_p):
     return weight / weight.sum()
 
 
+@functools.cache
+def compiled(jit_compile):
+    """`sample` in a graph, one for all settings."""
+    return tf.function(sample, jit_compile=jit_compile)
+
+
 def draw(log_prob, random, **settings):
     """One token for each row, of a text that has none yet."""
     seen = tf.zeros(tf.shape(log_prob), tf.bool)
@@ -44,7 +51,7 @@ def test_evenly_spaced_numbers_draw_each_token_as_often_as_it_should(rng, temper
     log_prob = np.log(rng.dirichlet(np.full(V, 0.5))).astype(np.float32)
     evenly = (np.arange(DRAWS, dtype=np.float32) + 0.5) / DRAWS
     settings = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
-    drawn = tf.function(sample, jit_compile=jit_compile)(
+    drawn = compiled(jit_compile)(
         tf.tile(log_prob[None], [DRAWS, 1]), tf.zeros([DRAWS, V], tf.bool), evenly, settings.tensors()
     )
     found = np.bincount(drawn, minlength=V) / DRAWS

@@ -148,6 +148,7 @@ def test_gradients_are_those_of_finite_differences(rng, untie_r):
     step = inputs(rng)
     _, _, mems = call(model, inputs(rng), mems=model.initial_mems(B))
 
+    @tf.function
     def loss():
         return loss_of(model, step, mems=mems)
 

@@ -3,13 +3,11 @@
 import collections
 import dataclasses
 import json
-import os
 import pathlib
-import subprocess
-import sys
 import zipfile
 
 import numpy as np
+import processes
 import published_files as files
 import pytest
 import reference_xlnet as reference
@@ -39,8 +37,7 @@ ANSWERS |= {"impossible/inner": "answer_class.dense_0", "impossible/outer": "ans
 
 
 def run(*command, status=0):
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1"}
-    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, env=environment)
+    done = processes.run(command, cwd=ROOT)
     assert done.returncode == status, done.stderr
     return done.stdout if status == 0 else done.stderr
 

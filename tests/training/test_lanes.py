@@ -2,11 +2,10 @@
 
 import os
 import pathlib
-import subprocess
-import sys
 
 import lane_runs
 import numpy as np
+import processes
 import pytest
 
 from txl_tf.layers.dropout import Seeds, random_bits, step_seeds
@@ -38,8 +37,8 @@ def test_two_replicas_each_with_groups(one_replica, two_replicas):
 
 def test_four_replicas(one_replica, tmp_path):
     path = tmp_path / "four.npz"
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1", "PYTHONPATH": f"{TESTS.parent}{os.pathsep}{TESTS}"}
-    subprocess.run([sys.executable, str(TESTS / "lane_runs.py"), str(path)], env=environment, check=True, timeout=600)
+    done = processes.run([TESTS / "lane_runs.py", path], env={"PYTHONPATH": f"{TESTS.parent}{os.pathsep}{TESTS}"})
+    assert done.returncode == 0, done.stderr
     with np.load(path) as four:
         assert_same(one_replica, dict(four))
 

@@ -3,10 +3,9 @@
 import os
 import pathlib
 import signal
-import subprocess
-import sys
 
 import numpy as np
+import processes
 import pytest
 from small_run import CONFIG, KilledError, change, evaluator, lines
 
@@ -19,9 +18,9 @@ TESTS = pathlib.Path(__file__).parents[1]
 
 def test_kill_9_anywhere_changes_no_line(corpus, tmp_path):
     """Real kills, in the middle of a save, of a line and of an evaluation too: every line as uninterrupted."""
-    driver = [sys.executable, str(TESTS / "killed_runs.py"), corpus.data_dir, str(tmp_path)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS.parent), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(driver, capture_output=True, text=True, timeout=600, env=environment)
+    driver = [TESTS / "killed_runs.py", corpus.data_dir, tmp_path]
+    environment = {"PYTHONPATH": os.pathsep.join([str(TESTS.parent), os.environ.get("PYTHONPATH", "")])}
+    done = processes.run(driver, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("damaged") == 2 and "ckpt-4 is damaged: it has no index; set aside as" in done.stdout
     for file in ("metrics.jsonl", "evaluations.jsonl"):
