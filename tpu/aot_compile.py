@@ -1,12 +1,13 @@
-"""Compiles a training or evaluation step with the TPU compiler, without a TPU, and prints what it costs.
+"""Compiles a step of training, evaluation, fine-tuning or prediction with the TPU compiler, without a TPU.
 
     pip install -r tpu/requirements-aot.txt
     python tpu/aot_compile.py --preset=enwik8_large --topology=v5e:1x1 --batch_size_per_core=4
 
 Any setting of the preset can be overridden by its flag; with --mode=eval, --tgt_len, --mem_len, --clamp_len and
---same_length set evaluation's values. Ends with one JSON line with the costs of one core. The cycles are estimates of
-the compiler, not timings, but the same on every machine, so that two formulations can be compared exactly. They do
-not include what the line lists under without_estimate.
+--same_length set evaluation's values. --mode=finetune and --mode=predict are those of a classifier of two classes with
+the preset's model. Prints what the step costs, and ends with one JSON line with the costs of one core. The cycles are
+estimates of the compiler, not timings, but the same on every machine, so that two formulations can be compared exactly.
+They do not include what the line lists under without_estimate.
 """
 
 import json
@@ -19,10 +20,16 @@ from absl import flags
 from command_line import define_preset_flags, given_flags, override, run
 
 from txl_tf import families
+from txl_tf.errors import InputError
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("topology", "v5e:1x1", "generation and arrangement of the chips: v5e:1x1 one core, v5e:2x2 four")
-flags.DEFINE_enum("mode", "train", ["train", "eval"], "the step of scripts/train.py or that of scripts/evaluate.py")
+flags.DEFINE_enum(
+    "mode",
+    "train",
+    ["train", "eval", "finetune", "predict"],
+    "the step of scripts/train.py, evaluate.py, or of a classifier in finetune.py or predict.py",
+)
 flags.DEFINE_integer(
     "batch_size_per_core", None, "lanes of one core [the batch size over the number of cores]", lower_bound=1
 )
@@ -46,7 +53,7 @@ def main(argv):
 
     config = configure()
     devices = compiler.devices_of(FLAGS.topology)
-    lanes = config.data.batch_size if FLAGS.mode == "train" else config.eval.batch_size
+    lanes = config.data.batch_size if FLAGS.mode in ("train", "finetune") else config.eval.batch_size
     batch_size = FLAGS.batch_size_per_core or max(lanes // len(devices), 1)
     if not FLAGS.fit:
         result = compile_step(config, devices, batch_size)
@@ -66,9 +73,18 @@ def main(argv):
 def configure():
     """The preset's Config with every flag that was given; in --mode=eval, how far to reach is how far to evaluate."""
     config = override(families.presets()[FLAGS.preset].config)
-    if FLAGS.mode == "train":
-        return config
-    return config.replace(eval=given_flags(config.groups()["eval"], only=REACH))
+    if FLAGS.mode == "eval":
+        return config.replace(eval=given_flags(config.groups()["eval"], only=REACH))
+    return config if FLAGS.mode == "train" else classifier(config)
+
+
+def classifier(config):
+    """The Config of fine-tuning the model of a pretraining run as a classifier, with sequences of the same length."""
+    tuned = families.tuned_configs()["classification"]
+    if tuned.family != config.family:
+        raise InputError(f"--mode={FLAGS.mode} needs a model that is fine-tuned: --preset={FLAGS.preset} is not")
+    data = {"tgt_len": config.data.tgt_len, "batch_size": config.data.batch_size}
+    return tuned().replace(model=vars(config.model), data=data, eval={"batch_size": config.eval.batch_size})
 
 
 def compile_step(config, devices, batch_size):
@@ -76,7 +92,8 @@ def compile_step(config, devices, batch_size):
     from aot import compiler, report, steps
     from aot.program import Program
 
-    lower = {"train": steps.train, "eval": steps.evaluate}[FLAGS.mode]
+    modes = {"train": steps.train, "eval": steps.evaluate, "finetune": steps.train, "predict": steps.predict}
+    lower = modes[FLAGS.mode]
     step = lower(config, batch_size, len(devices))
     module = compiler.to_stablehlo(step.hlo)
     if FLAGS.stablehlo_out:

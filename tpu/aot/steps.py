@@ -66,6 +66,22 @@ def evaluate(config: Config, batch_size: int, replicas: int = 1) -> Step:
     return _lower(scorer, batch, _specs(scorer.initial_state, batch_size), named)
 
 
+def predict(config: Config, batch_size: int, replicas: int = 1) -> Step:
+    """The Step of a fine-tuned model's outputs for one batch of `batch_size` examples without labels.
+
+    Replicas have nothing to do with each other in it.
+    """
+    del replicas
+    task = families.fine_tuning_of(config)
+    with _weightless():
+        model = families.make_model(config)
+        objective = task.objective(model, config)
+    named = {id(variable.value.handle): variable.path for variable in model.variables}
+    known_later = ("label", "weight")
+    batch = {name: spec for name, spec in task.batch_spec(config, batch_size, False).items() if name not in known_later}
+    return _lower(lambda batch, state: (objective.outputs(batch), state), batch, (), named)
+
+
 class _Replica(NamedTuple):
     """What `train_step` asks of its replica context, in the operations that TPUStrategy's becomes in HLO."""
 

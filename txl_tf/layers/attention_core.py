@@ -14,7 +14,14 @@ from txl_tf.hashing import bits_at
 from txl_tf.layers import scopes
 from txl_tf.layers.dropout import keep_mask
 from txl_tf.layers.relative import columns_from, relative_shift
-from txl_tf.layers.rotated_scores import TILE, is_rotated, rotated_scores, wide_product
+from txl_tf.layers.rotated_scores import (
+    TILE,
+    computed_once,
+    is_rotated,
+    rotated_scores,
+    wide_product,
+    widened,
+)
 
 MASKED = -1e30  # added to scores of keys that may not be seen; finite, so that no row can become NaN
 FEWEST_TILES = 5  # with fewer tiles of keys a TPU gives the rotated scores another layout, which costs a copy
@@ -67,6 +74,8 @@ def attend(
         mask = tf.roll(mask, oldest, axis=-1)
         if position is not None and t_len > 1:
             position = _as_ring(position, oldest, t_len - 1)
+    if position is not None:
+        position = widened(position)  # the gradient is a sum over blocks, for which float32 costs less than bfloat16
     outputs = []
     for first in range(0, t_len, TILE):
         last = min(first + TILE, t_len)
@@ -195,7 +204,7 @@ def weighted_values(
         masked = tf.cast(score, accurate) + hide
         weight = tf.exp(masked - tf.reduce_max(masked, axis=-1, keepdims=True))
         scale = 1 / ((1 - rate) * tf.reduce_sum(weight, axis=-1, keepdims=True))
-        weight = tf.cast(weight, score.dtype)
+        weight = computed_once(tf.cast(weight, score.dtype))
         kept = keep(tf.shape(weight)) if rate else None
 
         def dropped(x: tf.Tensor) -> tf.Tensor:

@@ -102,9 +102,7 @@ class DecoderLayer(keras.layers.Layer):
         self.attention = kind(
             n_head, d_head, dropatt=dropatt, init_std=init_std, dtype=policy, name="attention", **options
         )
-        self.attention_norm = LayerNorm(
-            epsilon=layer_norm_epsilon, dtype=policy, name="attention_norm"
-        )
+        self.attention_norm = LayerNorm(epsilon=layer_norm_epsilon, dtype=policy, name="attention_norm")
         self.feed_forward = FeedForward(
             d_inner,
             activation=activation,
@@ -114,9 +112,7 @@ class DecoderLayer(keras.layers.Layer):
             dtype=policy,
             name="feed_forward",
         )
-        self.feed_forward_norm = LayerNorm(
-            epsilon=layer_norm_epsilon, dtype=policy, name="feed_forward_norm"
-        )
+        self.feed_forward_norm = LayerNorm(epsilon=layer_norm_epsilon, dtype=policy, name="feed_forward_norm")
 
     def build(self, hidden_shape: HiddenShape, mems_shape: HiddenShape | None = None) -> None:
         """Builds the sublayers for inputs [B, T, D]."""

@@ -12,21 +12,31 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from txl_tf.layers import platform
 
 TILE = 128  # the columns of a TPU's vector registers, the rows and columns of its matrix units
 
 
+def widened(x: tf.Tensor) -> tf.Tensor:
+    """On a TPU a bfloat16 tensor in float32; x itself otherwise."""
+    return tf.cast(x, tf.float32) if platform.on_tpu() and x.dtype == tf.bfloat16 else x
+
+
 def wide_product(equation: str, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """tf.einsum; on a TPU the product of two bfloat16 tensors is float32, as the matrix units compute it."""
-    if platform.on_tpu():
-        x, y = (tf.cast(part, tf.float32) if part.dtype == tf.bfloat16 else part for part in (x, y))
-    return tf.einsum(equation, x, y)
+    """tf.einsum; on a TPU the product of bfloat16 tensors is float32, as the matrix units compute it."""
+    return tf.einsum(equation, widened(x), widened(y))
+
+
+def computed_once(x: tf.Tensor) -> tf.Tensor:
+    """x; a TPU's compiler then stores it instead of computing it again in each operation that uses it."""
+    traced = platform.on_tpu() and tf.inside_function()
+    return gen_xla_ops.xla_optimization_barrier([x])[0] if traced else x
 
 
 def is_rotated(query: tf.Tensor, k_len: int) -> bool:
-    """Whether `rotated_scores` is the method for queries [B, H, T, d] and K keys: on a TPU, in bfloat16, whole tiles."""
+    """Whether `rotated_scores` is used for queries [B, H, T, d]: on a TPU, in bfloat16, for whole tiles of keys."""
     on_tpu = platform.on_tpu() and query.dtype == tf.bfloat16
     return on_tpu and 1 < query.shape[2] <= TILE and k_len % TILE == 0
 
@@ -57,8 +67,6 @@ def rotated_scores(
     else:
         assert t_len is not None
         shift, tiles = (t_len - 1 - places)[:, None], -(-t_len // TILE)
-    # The gradient of positions is a sum over slices, for which float32 costs less than bfloat16.
-    position = tf.cast(position, tf.float64 if position.dtype == tf.float64 else tf.float32)
     missing = k_len + tiles * TILE - position.shape[1]
     position = tf.pad(position, [[0, 0], [0, max(0, missing)], [0, 0]])
     rest = shift % TILE
