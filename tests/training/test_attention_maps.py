@@ -10,7 +10,7 @@ from txl_tf.models.memory import Mems
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.objectives.causal_lm import attention_view
 from txl_tf.training.attention_maps import AttentionMaps, by_distance, octaves
-from txl_tf.training.pictures import COLOURS, colour, distance_picture, stretch
+from txl_tf.training.pictures import COLOURS, CURVE, bins_picture, colour, distance_picture, stretch
 
 B, T = 2, 4
 
@@ -100,3 +100,13 @@ def test_pictures_show_their_values():
     pixels = distance_picture(np.array([[0.0, 1.0], [0.5, 0.5]]), [0, 1, 2], "title")
     found = {tuple(pixel) for pixel in pixels.reshape(-1, 3)}
     assert {tuple(colour(np.array(share))) for share in (0.0, 0.5, 1.0)} <= found
+
+
+def test_a_curve_over_bins_falls_where_its_values_fall_and_has_gaps():
+    pixels = bins_picture(["0-1", "2", "3", "4"], [2.0, 1.0, None, 3.0], "rank", "title")
+    rows, columns = np.nonzero((pixels == CURVE).all(-1))
+    cell = columns - columns.min()
+    first, second, last = (rows[inside].mean() for inside in (cell < 8, abs(cell - 70) < 4, cell > 200))
+    assert last < first < second  # rows are counted from the top
+    assert not ((cell > 80) & (cell < 200)).any()
+    assert not (bins_picture(["0"], [None], "rank", "title") == CURVE).all(-1).any()

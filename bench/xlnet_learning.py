@@ -1,0 +1,209 @@
+"""Trains small XLNets and compares what they learn: with and without memory, one token in six predicted or all.
+
+    python bench/xlnet_learning.py --data_dir=corpus --out=runs/learning --plot=docs/xlnet_learning.svg
+
+The runs follow one another, each in a process of its own, and a run that was interrupted continues. All are evaluated
+on the same targets, one token in six. The learning rate is constant after the warmup, so that no run is favoured by
+where it ends. Time is processor time of training alone, user and system, since other programs may run on the machine.
+Prints a line for each evaluation on test.
+"""
+
+import itertools
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "scripts"))
+
+from absl import flags
+from command_line import run
+
+from txl_tf import families
+
+BATCH, LENGTH, STEPS_BETWEEN = 8, 128, 200
+RUNS = {
+    "memory": {"model": {"mem_len": 128}, "train": {"train_steps": 2_000}},
+    "predict_all": {
+        "model": {"mem_len": 128},
+        "train": {"train_steps": 1_000},
+        "objective": {"num_predict": 127},
+    },
+    "no_memory": {"model": {"mem_len": 0}, "train": {"train_steps": 2_000}},
+}
+"""Settings of each run. With 127 of 128 tokens to be predicted all are: SEP, SEP and CLS never are."""
+TESTS = {
+    "memory": ("memory", ()),
+    "memory, evaluated without": ("memory", ("--mem_len=0",)),
+    "predict_all, evaluated on all tokens": ("predict_all", ()),
+    "predict_all": ("predict_all", ("--num_predict=21",)),
+    "no_memory": ("no_memory", ()),
+}
+"""Evaluations on test: run and flags."""
+COLOURS = ("#c33", "#36a", "#2a2")
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("data_dir", None, "the corpus, with SEP and CLS in its vocabulary", required=True)
+flags.DEFINE_string("out", None, "where a model_dir for each run, and test.json, are written", required=True)
+flags.DEFINE_list("runs", list(RUNS), f"which of {', '.join(RUNS)} to train")
+flags.DEFINE_string("run", None, "the run that this process trains; without it, all of --runs")
+flags.DEFINE_bool("train", True, "train; if not, evaluate and draw what was trained")
+flags.DEFINE_string("plot", None, "an SVG file for the curves")
+
+
+def main(argv):
+    del argv
+    if FLAGS.run:
+        return train_one(FLAGS.run)
+    for name in FLAGS.runs if FLAGS.train else ():
+        subprocess.run([sys.executable, *sys.argv, f"--run={name}"], check=True)
+    results = evaluated()
+    for name, result in results.items():
+        print(json.dumps({"evaluation": name} | result))
+    if FLAGS.plot:
+        pathlib.Path(FLAGS.plot).write_text(drawing(results))
+    return 0
+
+
+def train_one(name):
+    """Trains a run; each line of its evaluations.jsonl has the processor time of training so far."""
+    from txl_tf.data.manifest import load_corpus
+    from txl_tf.distribute import make_strategy
+    from txl_tf.inference.evaluate import Evaluator
+    from txl_tf.training.loop import train
+
+    strategy, corpus = make_strategy("auto", None), load_corpus(FLAGS.data_dir)
+    preset = families.presets()["xlnet_demo"].config
+    base = (
+        families.task_of(preset)
+        .fit_to_corpus(preset, corpus, frozenset())
+        .replace(
+            model={"n_layer": 2, "init_std": 0.06},
+            data={"batch_size": BATCH, "tgt_len": LENGTH},
+            train={
+                "learning_rate": 1e-3,
+                "min_lr_ratio": 1.0,
+                "eval_steps": STEPS_BETWEEN,
+                "save_steps": STEPS_BETWEEN,
+            },
+            eval={"batch_size": BATCH},
+        )
+    )
+    config = base.replace(**RUNS[name])
+    shared = config.replace(objective={"num_predict": base.objective.num_predict})
+    evaluating = 0.0
+
+    def evaluator(model):
+        evaluate = Evaluator(shared, model, corpus, "valid", strategy)
+
+        def timed(progress):
+            nonlocal evaluating
+            start = time.process_time()
+            result = evaluate(progress) | {"cpu_seconds": start - evaluating}
+            evaluating += time.process_time() - start
+            return result
+
+        return timed
+
+    train(config, corpus, os.path.join(FLAGS.out, name), strategy, evaluator)
+    return 0
+
+
+def evaluated():
+    """The results of TESTS, {name: result}; those in test.json are not computed again."""
+    path = pathlib.Path(FLAGS.out) / "test.json"
+    results = json.loads(path.read_text()) if path.exists() else {}
+    for name, (model, more) in TESTS.items():
+        model_dir = os.path.join(FLAGS.out, model)
+        if name not in results and os.path.exists(os.path.join(model_dir, "config.json")):
+            command = [sys.executable, str(pathlib.Path(__file__).parents[1] / "scripts" / "evaluate.py")]
+            command += [f"--model_dir={model_dir}", f"--data_dir={FLAGS.data_dir}", "--split=test", *more]
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+            results[name] = json.loads(done.stdout.splitlines()[-1])
+            path.write_text(json.dumps(results, indent=1))
+    return results
+
+
+def curve(name):
+    """A run's evaluations on valid: (step, processor seconds of training, loss) of each.
+
+    A second of a step is the median between two evaluations, so the time to compile is not counted.
+    """
+    lines = [json.loads(line) for line in (pathlib.Path(FLAGS.out) / name / "evaluations.jsonl").open()]
+    steady = statistics.median(
+        (late["cpu_seconds"] - early["cpu_seconds"]) / (late["step"] - early["step"])
+        for early, late in itertools.pairwise(lines)
+    )
+    return [(line["step"], line["step"] * steady, line["loss"]) for line in lines]
+
+
+def drawing(results):
+    """An SVG text with a panel for each question."""
+    ranks = {
+        title: [(i, loss) for i, loss in enumerate(results[name]["loss_by"]["rank"]["loss"])]
+        for title, name in (
+            ("one token in six is predicted", "memory"),
+            ("all are predicted", "predict_all, evaluated on all tokens"),
+        )
+    }
+    curves = {name: curve(name) for name in RUNS}
+    steps = {
+        title: [(step, loss) for step, _, loss in curves[name]]
+        for title, name in (("memory of 128 tokens", "memory"), ("no memory", "no_memory"))
+    }
+    seconds = {
+        title: [(second, loss) for _, second, loss in curves[name]]
+        for title, name in (("one token in six", "memory"), ("all tokens", "predict_all"))
+    }
+    end = min(points[-1][0] for points in seconds.values())
+    seconds = {title: [point for point in points if point[0] <= end * 1.02] for title, points in seconds.items()}
+    panels = [
+        panel("Loss by rank, test", "eighth of the ranks, lowest first", ranks),
+        panel("Memory: loss on valid", "updates", steps),
+        panel("Predicted tokens: loss on valid", "processor seconds", seconds),
+    ]
+    body = "\n".join(f'<g transform="translate({i * 330},0)">{part}</g>' for i, part in enumerate(panels))
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" width="990" height="300" font-family="sans-serif" font-size="13">\n'
+        f'<rect width="100%" height="100%" fill="white"/>\n{body}\n</svg>\n'
+    )
+
+
+def panel(title, axis, series):
+    """The SVG text of one panel, 330 by 300: a curve for each of {name: [(x, loss)]}."""
+    left, top, width, height = 45, 40, 265, 200
+    points = [point for curve in series.values() for point in curve]
+    low_x, high_x = min(x for x, _ in points), max(x for x, _ in points)
+    low, high = min(y for _, y in points), max(y for _, y in points)
+    step = next(step for step in (0.05, 0.1, 0.2, 0.25, 0.5, 1.0, 2.0) if (high - low) / step <= 6)
+    low, high = step * (low // step), step * -(-high // step)
+
+    def place(x, y):
+        return left + width * (x - low_x) / (high_x - low_x), top + height * (high - y) / (high - low)
+
+    def text(x, y, words, anchor="middle", colour="#333", size=11):
+        return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}" font-size="{size}">{words}</text>'
+
+    parts = [text(left + width / 2, 20, title, size=14), text(left + width / 2, top + height + 36, axis)]
+    for i in range(round((high - low) / step) + 1):
+        _, y = place(low_x, low + i * step)
+        parts.append(f'<path d="M{left},{y:.1f}h{width}" stroke="#ddd"/>')
+        parts.append(text(left - 6, y + 4, f"{low + i * step:.4g}", "end"))
+    for i in range(5):
+        x = low_x + (high_x - low_x) * i / 4
+        label = f"{x + 1:.3g}" if axis.startswith("eighth") else f"{x:,.0f}"
+        parts.append(text(place(x, low)[0], top + height + 18, label))
+    for i, (name, curve) in enumerate(series.items()):
+        shown = [place(*point) for point in curve]
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in shown)
+        parts.append(f'<polyline points="{line}" fill="none" stroke="{COLOURS[i]}" stroke-width="2"/>')
+        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{COLOURS[i]}"/>' for x, y in shown]
+        parts.append(text(left + width - 4, top + 14 + 16 * i, name, "end", COLOURS[i], 12))
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    run(main)
