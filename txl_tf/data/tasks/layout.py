@@ -88,19 +88,28 @@ def join(
         Ids and segments, int32 RaggedTensors [n, None].
     """
     sep, cls = vocabulary.special_token("sep"), vocabulary.special_token("cls")
-    one = tf.ones_like(first.row_lengths())
+    lengths = [tf.cast(side.row_lengths(), tf.int32) for side in (first, second)]
+    one, paired = tf.ones_like(lengths[0]), tf.cast(lengths[1] > 0, tf.int32)
 
-    def mark(token: int, count: tf.Tensor) -> tf.RaggedTensor:
-        return tf.RaggedTensor.from_row_lengths(tf.fill([tf.reduce_sum(count)], token), count)
+    def mark(token: int, count: tf.Tensor) -> tf.Tensor:
+        return tf.fill([tf.reduce_sum(count)], token)
 
-    sides = {
-        FIRST: [first, mark(sep, one)],
-        SECOND: [second, mark(sep, tf.cast(second.row_lengths() > 0, tf.int64))],
-        CLS: [mark(cls, one)],
-    }
-    parts = {segment: tf.concat(side, axis=1) for segment, side in sides.items()}
-    segments = [part.with_flat_values(tf.fill(tf.shape(part.flat_values), i)) for i, part in parts.items()]
-    return tf.concat(list(parts.values()), axis=1), tf.concat(segments, axis=1)
+    parts = [  # the parts of all rows: ids, how many of them each row has, segment
+        (first.flat_values, lengths[0], FIRST),
+        (mark(sep, one), one, FIRST),
+        (second.flat_values, lengths[1], SECOND),
+        (mark(sep, paired), paired, SECOND),
+        (mark(cls, one), one, CLS),
+    ]
+    total = tf.add_n([count for _, count, _ in parts])
+    begin, places = tf.cumsum(total, exclusive=True), []
+    for ids, count, _ in parts:
+        shift = tf.repeat(begin - tf.cumsum(count, exclusive=True), count)
+        places.append(tf.range(tf.size(ids)) + shift)
+        begin += count
+    segments = [tf.fill(tf.shape(ids), segment) for ids, _, segment in parts]
+    joined = [tf.dynamic_stitch(places, values) for values in ([ids for ids, _, _ in parts], segments)]
+    return tuple(tf.RaggedTensor.from_row_lengths(values, tf.cast(total, tf.int64)) for values in joined)
 
 
 def pad_left(ids: tf.RaggedTensor, segments: tf.RaggedTensor, t_len: int) -> Rows:
