@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from xlnet_tokens import generated_lines, small_model
 
-from txl_tf.data.tasks.answers import decode, write_answers
+from txl_tf.data.tasks.answers import decode, write_squad_files
 from txl_tf.data.tasks.questions import QuestionExamples
 from txl_tf.data.tasks.squad import Answer, Paragraph, Question
 from txl_tf.data.tasks.windows import Layout, examples, read_windows
@@ -136,16 +136,22 @@ def test_the_true_spans_are_decoded_to_the_right_answers(rng):
     assert found_again > 5
 
 
-def test_files(tmp_path, rng):
-    own = readings()[0][:3]
-    answered = [decode(one, best(*random_logits(rng, one), 5, 5)) for one in own]
-    threshold = float(np.median([one.null_score for one in answered]))
-    write_answers(answered, str(tmp_path / "new"), threshold)
+def test_the_threshold_decides_whether_there_is_an_answer(rng):
+    found = decode(readings()[0][0], best(*random_logits(rng, readings()[0][0]), 5, 5))
+    assert found.text and found.answer(None) == found.answer(found.null_score) == found.text
+    assert found.answer(found.null_score - 1e-6) == ""
+
+
+def test_files(tmp_path):
+    candidates = [{"text": "caf\u00e9 \ud800", "begin": 3}, {"text": "x", "begin": 0}]
+    predictions = [
+        {"id": "a", "answer": "caf\u00e9 \ud800", "no_answer_probability": 0.25, "candidates": candidates},
+        {"id": "b", "answer": "", "no_answer_probability": 0.75, "candidates": []},
+    ]
+    write_squad_files(iter(predictions), str(tmp_path / "new"))
     read = {path.name: json.loads(path.read_text()) for path in (tmp_path / "new").iterdir()}
-    assert set(read) == {"predictions.json", "nbest_predictions.json", "null_odds.json"}
-    assert read["null_odds.json"] == {one.id: one.null_score for one in answered}
-    for one in answered:
-        assert read["predictions.json"][one.id] == ("" if one.null_score > threshold else one.text)
-        assert [row["text"] for row in read["nbest_predictions.json"][one.id]] == [row.text for row in one.candidates]
-    write_answers(answered, str(tmp_path / "all"), None)
-    assert json.loads((tmp_path / "all/predictions.json").read_text()) == {one.id: one.text for one in answered}
+    assert read == {
+        "predictions.json": {"a": "caf\u00e9 \ud800", "b": ""},
+        "null_odds.json": {"a": 0.25, "b": 0.75},
+        "nbest_predictions.json": {"a": candidates, "b": []},
+    }

@@ -6,14 +6,13 @@ import dataclasses
 import json
 import typing
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from txl_tf.data.tasks.windows import Reading
 from txl_tf.files import write_atomically
-
-PREDICTIONS, N_BEST, NULL_ODDS = "predictions.json", "nbest_predictions.json", "null_odds.json"
 
 
 class Candidate(typing.NamedTuple):
@@ -94,22 +93,23 @@ def decode(reading: Reading, found: Mapping[str, np.ndarray], max_answer_len: in
     return Answered(reading.question.id, float(np.min(found["impossible"])), tuple(candidates))
 
 
-def write_answers(answered: Iterable[Answered], directory: str, threshold: float | None) -> None:
-    """Writes three files: SQuAD's predictions.json, {id: answer}; nbest_predictions.json, {id: candidates}; and
-    null_odds.json, {id: null_score}, which SQuAD's evaluation takes as --na-prob-file.
+def write_squad_files(predictions: Iterable[Mapping[str, Any]], directory: str) -> None:
+    """Writes what SQuAD's own evaluation reads, and the candidates beside it.
+
+    The files are predictions.json, {id: answer}; null_odds.json, {id: probability that there is no answer}, for its
+    --na-prob-file; and nbest_predictions.json, {id: candidates}.
 
     Args:
-        answered: by question.
+        predictions: for each question id, answer ("": there is none), no_answer_probability and candidates.
         directory: is made.
-        threshold: see `Answered.answer`.
     """
-    answered = list(answered)
+    predictions = list(predictions)
     tf.io.gfile.makedirs(directory)
-    files = {
-        PREDICTIONS: {one.id: one.answer(threshold) for one in answered},
-        N_BEST: {one.id: [candidate._asdict() for candidate in one.candidates] for one in answered},
-        NULL_ODDS: {one.id: one.null_score for one in answered},
-    }
-    for name, content in files.items():
+    for name, field in (
+        ("predictions", "answer"),
+        ("null_odds", "no_answer_probability"),
+        ("nbest_predictions", "candidates"),
+    ):
+        content = {prediction["id"]: prediction[field] for prediction in predictions}
         text = json.dumps(content, indent=1)  # in ASCII: a text may hold a lone surrogate, which UTF-8 has not
-        write_atomically(tf.io.gfile.join(directory, name), text + "\n")
+        write_atomically(tf.io.gfile.join(directory, f"{name}.json"), text + "\n")
