@@ -26,7 +26,9 @@ from txl_tf.choices import ONE_PROCESS_STRATEGIES
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/finetune.py wrote")
-flags.DEFINE_string("input", None, "a table (.tsv, .csv, .jsonl, also with .gz), RACE's folder or .jsonl, SQuAD's .json; or gs://")
+flags.DEFINE_string(
+    "input", None, "a table (.tsv, .csv, .jsonl, also with .gz), RACE's folder or .jsonl, or SQuAD's .json"
+)
 flags.DEFINE_string("output", None, "the file to write, local or gs:// [stdout]")
 flags.DEFINE_bool("metrics", False, "compare with the labels of the input")
 flags.DEFINE_string("text_column", "text", "the table's column of the text, or of the first text of a pair")

@@ -22,7 +22,8 @@ TEXTS = ["the River", ("so", "a dash"), "the", "one so a dash " * 9, ("the River
 QUESTIONS = [
     {"article": "the River " * n, "question": "which _ is one", "options": ["so", "a dash", "the"]} for n in (1, 9, 2)
 ]
-TASKS = {"classification": LABELS, "regression": (), "multiple_choice": ()}
+ASKED = [{"question": "the River", "context": text} for text in ("so one", "one  so a dash River " * 6)]
+TASKS = {"classification": LABELS, "regression": (), "multiple_choice": (), "answering": ()}
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +91,37 @@ def test_scores_and_choices_are_those_of_each_text_alone(predictors):
         np.testing.assert_allclose(prediction["probabilities"], wanted, atol=1e-6)
         assert prediction["choice"] == np.argmax(prediction["probabilities"])
         assert prediction["option"] == question["options"][prediction["choice"]]
+
+
+def test_answers_stand_in_their_contexts(predictors, tmp_path):
+    """In one window the answer is the likeliest of all starts and ends by the model itself; and files say the same."""
+    predictor = predictors["answering"]
+    found = predictor.predict(ASKED)
+    for asked, line in zip(ASKED, found, strict=True):
+        assert line["answer"] in ("", line["candidates"][0]["text"])
+        for one in line["candidates"]:
+            assert asked["context"][one["begin"] : one["end"]] == one["text"] != ""
+    vocabulary, model = predictor.trained.vocabulary, predictor.trained.model
+    first, second = vocabulary.encode("so one").tolist(), vocabulary.encode("the River").tolist()
+    sep, cls = (vocabulary.special_token(name) for name in ("sep", "cls"))
+    tokens = tf.constant([[*first, sep, *second, sep, cls]])
+    segments = tf.constant([[0] * (len(first) + 1) + [1] * (len(second) + 1) + [2]])
+    allowed = tf.constant([[True] * len(first) + [False] * (len(second) + 2) + [True]])
+    best, n = -1.0, tokens.shape[1]
+    for start in range(len(first)):
+        logits = model(tokens, allowed, tf.constant([n - 1]), tf.constant([start]), segments=segments)
+        starts, ends = softmax(logits.start[0]), softmax(logits.end[0])
+        best = max(best, *(starts[start] * ends[end] for end in range(start, len(first))))
+    assert found[0]["candidates"][0]["probability"] == pytest.approx(best, rel=1e-4)
+    none = 1 / (1 + np.exp(-float(logits.impossible[0])))
+    assert found[0]["no_answer_probability"] == pytest.approx(none, rel=1e-4)
+    assert (found[0]["answer"] == "") == (none > 0.5)
+    questions = [
+        {"context": asked["context"], "qas": [{"id": str(i), "question": asked["question"]}]}
+        for i, asked in enumerate(ASKED, 1)
+    ]
+    (tmp_path / "q.json").write_text(json.dumps({"data": [{"paragraphs": questions}]}))
+    assert predictor.predict_file(str(tmp_path / "q.json"))[0] == found
 
 
 def test_padding_is_not_computed(predictors, monkeypatch):
@@ -162,6 +194,8 @@ def test_labels_are_ignored_unless_they_are_compared(predictors, tmp_path):
 def test_wrong_inputs_are_one_line(predictors, tmp_path):
     with pytest.raises(InputError, match="text 2 must be a text or a pair of texts, and not empty; it is '3'"):
         predictors["regression"].predict(["a", 3])
+    with pytest.raises(InputError, match="question 1 must be a dict with the texts question and context"):
+        predictors["answering"].predict([{"question": "a"}])
     with pytest.raises(InputError, match="question 1 has no list of two or more texts as 'options'"):
         predictors["multiple_choice"].predict([{"article": "a", "question": "b"}])
     (tmp_path / "t.tsv").write_text("text\tlabel\nthe\tmany\n")

@@ -108,9 +108,11 @@ def asked(values: Sequence[Mapping[str, str]]) -> Squad:
     """
     paragraphs = []
     for i, value in enumerate(values, 1):
-        question, context = (value.get(name) if isinstance(value, Mapping) else None for name in ("question", "context"))
+        question, context = (
+            value.get(name) if isinstance(value, Mapping) else None for name in ("question", "context")
+        )
         if not isinstance(question, str) or not isinstance(context, str) or not context.strip():
-            raise InputError(f"question {i} must be a dict with the texts question and context, which must not be empty")
+            raise InputError(f"question {i} must be a dict with the texts question and context, and not empty")
         paragraphs.append(Paragraph(context, (Question(str(i), question),)))
     return Squad(tuple(paragraphs))
 
