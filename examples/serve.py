@@ -21,6 +21,7 @@ A fine-tuned XLNet has the route of its task; all inputs of a request are comput
 
     curl localhost:8080/classify -d '{"texts": ["A fine film.", "A dull one."]}'     # "second": texts of pairs
     curl localhost:8080/regress -d '{"texts": ["A man sings."], "second": ["A man is singing."]}'
+    curl localhost:8080/answer -d '{"questions": ["Where does it rain?"], "contexts": ["It rains in Spain."]}'
     curl localhost:8080/choose -d '{"articles": ["It rains."], "questions": ["It is _ ."], "options": [["wet", "dry"]]}'
 
 A session keeps the cache of the text so far, so the cost of a token does not grow with the text. A wrong request or an
@@ -65,6 +66,7 @@ KINDS = {
     "classify": ("an XLNet for classification", ("/classify",)),
     "regress": ("an XLNet for regression", ("/regress",)),
     "choose": ("an XLNet for multiple choice", ("/choose",)),
+    "answer": ("an XLNet that answers questions", ("/answer",)),
 }
 """By a signature that no other kind of model has: what the model is, and the routes for it."""
 
@@ -235,6 +237,20 @@ class Service:
         out = await self.run("choose", options=tf.constant(options), **texts)
         return {"choices": out["choice"].numpy().tolist(), "probabilities": out["probabilities"].numpy().tolist()}
 
+    async def answer(self, request):
+        """The most likely answer to each of request["questions"], in the text of request["contexts"]."""
+        self._check_fields(request, "questions", "contexts")
+        texts = {name: tf.constant(strings(request, name)) for name in ("questions", "contexts")}
+        out = {name: values.numpy().tolist() for name, values in (await self.run("answer", **texts)).items()}
+        names = ("begin", "end", "probability", "no_answer_probability")
+        rows = zip(*(out[name] for name in names), strict=True)
+        return {
+            "answers": [
+                {"text": text.decode()} | dict(zip(names, row, strict=True))
+                for text, row in zip(out["answers"], rows, strict=True)
+            ]
+        }
+
     async def open_session(self, request):
         """A new session's id."""
         self._check_fields(request)
@@ -367,6 +383,7 @@ def make_app(service):
             web.post("/classify", post(service.classify)),
             web.post("/regress", post(service.regress)),
             web.post("/choose", post(service.choose)),
+            web.post("/answer", post(service.answer)),
             web.post("/sessions", post(service.open_session)),
             web.post("/sessions/{session}", step),
             web.delete("/sessions/{session}", close),

@@ -23,7 +23,19 @@ PAIRS = [("the River", ""), ("so", "a dash"), ("one so a dash " * 9, ""), ("the 
 QUESTIONS = [
     {"article": "the River " * n, "question": "which _ is _", "options": ["so", "a \\1 dash"]} for n in (1, 20)
 ]
-TASKS = {"classification": LABELS, "regression": (), "multiple_choice": ()}
+ASKED = [
+    {"question": "the River", "context": "so one"},
+    {
+        "question": "one so a dash " * 5,
+        "context": "the na\N{LATIN SMALL LETTER I WITH DIAERESIS}ve  1,000, \n River " * 7,
+    },
+    {"question": "a", "context": "\N{SNOWMAN}"},
+    *(
+        {"question": "so", "context": " ".join(f"{'dash so one'.split()[i % s]} {i * s}" for i in range(12))}
+        for s in (1, 2, 3)
+    ),
+]
+TASKS = {"classification": LABELS, "regression": (), "multiple_choice": (), "answering": ()}
 
 CLIENT = """
 import sys
@@ -69,6 +81,8 @@ def served(exports, tmp_path_factory):
         ("regression", "regress", pairs),
         ("multiple_choice", "choose", questions | {"options": [question["options"] for question in QUESTIONS]}),
     ]
+    asked = {f"{name}s": [one[name] for one in ASKED] for name in ("question", "context")}
+    requests.append(("answering", "answer", asked))
     command = [sys.executable, "-c", CLIENT, str(exports), str(results), *map(json.dumps, requests)]
     subprocess.run(command, check=True, cwd=results.parent, capture_output=True, text=True)
     return dict(np.load(results, allow_pickle=True))
@@ -94,6 +108,19 @@ def test_scores_and_choices_equal_the_predictors(predictors, served):
     assert [text.decode() for text in served["multiple_choice/option"]] == [line["option"] for line in expected]
 
 
+def test_answers_equal_the_predictors(predictors, served):
+    expected = predictors["answering"].predict(ASKED)
+    best = [line["candidates"][0] if line["candidates"] else None for line in expected]
+    assert any(one["begin"] > 20 for one in best if one)  # in a later window
+    wanted = [(one["text"], one["begin"], one["end"]) if one else ("", -1, -1) for one in best]
+    found = [served[f"answering/{name}"].tolist() for name in ("answers", "begin", "end")]
+    assert [(text.decode(), *place) for text, *place in zip(*found, strict=True)] == wanted
+    probabilities = [one["probability"] if one else 0 for one in best]
+    np.testing.assert_allclose(served["answering/probability"], probabilities, atol=1e-5)
+    nothing = [line["no_answer_probability"] for line in expected]
+    np.testing.assert_allclose(served["answering/no_answer_probability"], nothing, atol=1e-5)
+
+
 def test_options_stand_in_their_places():
     questions = ["which _ is _", "none", "_", "", "a_"]
     options = ["x_", "\\0", "", "y", "$1"]
@@ -105,7 +132,7 @@ def test_the_readme_names_all_inputs_and_outputs(predictors, exports):
     for task in TASKS:
         readme = (pathlib.Path(exports) / task / "README.md").read_text()
         (function,) = tf.saved_model.load(str(exports / task)).signatures.values()
-        assert readme.startswith(f"# An XLNet for {task.replace('_', ' ')}") and "has 24 tokens" in readme
+        assert readme.startswith(f"# An XLNet for {task.replace('_', ' ')}") and " 24 tokens" in readme
         assert f'load("{task}")' in readme
         names = {*function.structured_input_signature[1], *function.structured_outputs}
         assert all(f"{name}: " in readme for name in names)
@@ -115,7 +142,7 @@ def test_the_readme_names_all_inputs_and_outputs(predictors, exports):
         export_trained(predictors["regression"].trained, "/nowhere", mem_len=3)
 
 
-@pytest.mark.parametrize("task", ["classification", "multiple_choice"])
+@pytest.mark.parametrize("task", ["classification", "multiple_choice", "answering"])
 def test_the_server_answers(task, predictors, exports):
     with server.running(str(exports / task)) as address:
         call = functools.partial(server.call, address)
@@ -132,6 +159,17 @@ def test_the_server_answers(task, predictors, exports):
                 ("/classify", {"texts": "a"}, 400, "texts must be a list of strings"),
                 ("/classify", {"texts": ["a"], "top": 3}, 400, "'top' is not a field of this request"),
                 ("/fill", {}, 404, "/fill is for an XLNet: the model that is served has /classify"),
+            ]
+        elif task == "answering":
+            request = {f"{name}s": [one[name] for one in ASKED[:2]] for name in ("question", "context")}
+            status, answer = call("/answer", request)
+            expected = [line["candidates"][0] for line in predictors[task].predict(ASKED[:2])]
+            assert (status, [one["text"] for one in answer["answers"]]) == (200, [one["text"] for one in expected])
+            for one, line in zip(answer["answers"], expected, strict=True):
+                assert {name: one[name] for name in line} == line | {"probability": pytest.approx(line["probability"])}
+            wrong = [
+                ("/answer", {"questions": ["a"], "contexts": ["b", "c"]}, 400, "give a context for each question"),
+                ("/classify", {}, 404, "/classify is for an XLNet for classification"),
             ]
         else:
             request = {f"{name}s": [question[name] for question in QUESTIONS] for name in ("article", "question")}

@@ -1,8 +1,8 @@
 """A fine-tuned XLNet as a SavedModel that plain TensorFlow loads and serves, without this package.
 
-Its one signature takes strings and gives what `Predictor` gives, by task: classify, regress, choose. The vocabulary is
-inside. Texts are laid out and cut as in training, by the same code. The model is traced for a few lengths; a batch uses
-the smallest of them that is not below its longest example.
+Its one signature takes strings and gives what `Predictor` gives, by task: classify, regress, choose, answer. The
+vocabulary is inside. Texts are laid out and cut as in training. The model is traced for a few lengths; a batch uses the
+smallest of them that is not below its longest example.
 
 Shapes: B inputs, C classes, n options.
 """
@@ -19,9 +19,12 @@ import tensorflow as tf
 from txl_tf import families
 from txl_tf.data.tasks.layout import encode, join, lay_out, pad_left
 from txl_tf.data.tasks.race import MAX_QA, cut_article
+from txl_tf.data.tasks.windows import Layout
 from txl_tf.distribute import has_xla
+from txl_tf.inference import answer_graph
 from txl_tf.inference.saved_model import ConcreteFunction, by_length, require_new, signatures_of, write_saved_model
 from txl_tf.model_dir import TrainedModel
+from txl_tf.models.heads import BestAnswers
 
 TEXTS, ROWS = tf.TensorSpec([None], tf.string), tf.TensorSpec([None, None], tf.string)
 
@@ -50,11 +53,11 @@ class ServedTask(tf.Module):
 
     def __init__(self, trained: TrainedModel, jit_compile: bool = True, lengths: Sequence[int] | None = None):
         super().__init__(name="served_task")
-        config = trained.config
-        task = families.fine_tuning_of(config)
+        config: Any = trained.config
+        task, self.config = families.fine_tuning_of(config), config
         self.vocabulary, self.labels = trained.vocabulary, trained.class_names()
         self.lengths = tuple(lengths or task.lengths(config))
-        self.t_len = config.data.tgt_len  # type: ignore[attr-defined]
+        self.t_len = config.data.tgt_len
         self.objective = task.objective(trained.model, config)
         self._compile = jit_compile and has_xla()
         self._functions = functools.cache(self._function)
@@ -66,6 +69,7 @@ class ServedTask(tf.Module):
             "classification": (self.classify, pairs),
             "regression": (self.regress, pairs),
             "multiple_choice": (self.choose, {"articles": TEXTS, "questions": TEXTS, "options": ROWS}),
+            "answering": (self.answer, {"questions": TEXTS, "contexts": TEXTS}),
         }
         return signatures_of(dict([inputs[task]]))
 
@@ -105,6 +109,28 @@ class ServedTask(tf.Module):
             "probabilities": probabilities,
         }
 
+    def answer(self, questions: tf.Tensor, contexts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The signature `answer`: the likeliest answer to each question; see README."""
+        same = tf.debugging.assert_equal(tf.size(questions), tf.size(contexts), "give a context for each question")
+        with tf.control_dependencies([same]):
+            questions = tf.identity(questions)
+        data = self.config.data
+        layout = Layout(data.tgt_len, data.max_query_len, data.doc_stride)
+        windows = answer_graph.windows(self.vocabulary, questions, contexts, layout)
+        found = by_length(
+            tf.reduce_max(windows.lengths()),
+            self.lengths,
+            lambda t_len: self._functions(t_len)(answer_graph.features(windows, self.vocabulary, t_len)),
+        )
+        best = answer_graph.best_answers(windows, BestAnswers(**found), contexts, self.config.eval.max_answer_len)
+        return {
+            "answers": best.text,
+            "begin": best.begin,
+            "end": best.end,
+            "probability": tf.cast(tf.exp(best.log_prob), tf.float32),
+            "no_answer_probability": tf.cast(tf.sigmoid(best.null_score), tf.float32),
+        }
+
     def _of_texts(self, texts: tf.Tensor, second: tf.Tensor) -> dict[str, tf.Tensor]:
         same = tf.debugging.assert_equal(tf.size(texts), tf.size(second), 'give a second text, or "", for each text')
         with tf.control_dependencies([same]):
@@ -117,7 +143,7 @@ class ServedTask(tf.Module):
         """The objective's predictions for rows, or for rows that are `count` sequences of each example."""
 
         def padded(t_len: int) -> tf.Tensor:
-            return self._functions(t_len)(*pad_left(ids, segments, t_len))
+            return self._functions(t_len)(pad_left(ids, segments, t_len)._asdict())
 
         logits = by_length(tf.reduce_max(ids.row_lengths()), self.lengths, padded)
         if count is not None:
@@ -125,13 +151,19 @@ class ServedTask(tf.Module):
         return {name: tf.cast(found, tf.float32) for name, found in self.objective.predictions(logits).items()}
 
     def _function(self, t_len: int) -> Any:
-        """The model on rows of a length: tokens, segments, padding -> logits."""
+        """The model on rows of a length, dicts of features: logits, or what the objective makes of windows."""
+        rows = {"tokens": tf.int32, "segments": tf.int32, "padding": tf.bool}
+        if self.config.task == "answering":
+            run, rows = self.objective.outputs, rows | {"allowed": tf.bool}
+        else:
+            run = self._logits
+        signature = {name: tf.TensorSpec([None, t_len], dtype) for name, dtype in rows.items()}
+        if "allowed" in rows:
+            signature["cls_index"] = tf.TensorSpec([None], tf.int32)
+        return tf.function(run, input_signature=[signature], jit_compile=self._compile, autograph=False)
 
-        def logits(tokens: tf.Tensor, segments: tf.Tensor, padding: tf.Tensor) -> tf.Tensor:
-            return self.objective.model(tokens, segments=segments, padding=padding)
-
-        signature = [tf.TensorSpec([None, t_len], dtype) for dtype in (tf.int32, tf.int32, tf.bool)]
-        return tf.function(logits, input_signature=signature, jit_compile=self._compile, autograph=False)
+    def _logits(self, rows: dict[str, tf.Tensor]) -> tf.Tensor:
+        return self.objective.model(rows["tokens"], segments=rows["segments"], padding=rows["padding"])
 
 
 def with_options(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
@@ -167,6 +199,15 @@ _ABOUT = {
         f"An example has {{t_len}} tokens, with <sep> and <cls>. As in training, of a question with an option the last "
         f"{MAX_QA} tokens are read, and of the article as many of the first as fit.",
     ),
+    "answering": (
+        '"answer"](\n        questions=tf.constant(["Where?"]), contexts=tf.constant(["A text."]))["answers"]',
+        "answer: questions: strings [B]. contexts: strings [B] -> answers: strings [B], the most likely answer in each "
+        'context, whether there is one or not; "" if none is possible. begin: int32 [B]. end: int32 [B]: its place in '
+        "the context, in characters; -1 if there is none. probability: float [B], of its start times that of its end, "
+        "in one window. no_answer_probability: float [B], that the context has no answer.\n",
+        "A window of a context and its question has at most {t_len} tokens, with <sep> and <cls>. As in training, "
+        "longer contexts are read in overlapping windows, and a question is cut to {max_query_len} tokens.",
+    ),
 }
 """For the README, by task: the call, what the signature takes and gives, and what becomes of long texts."""
 
@@ -194,6 +235,6 @@ def export(
         call=call,
         about=about.replace("{labels}", json.dumps(served.labels[:10], ensure_ascii=False)),
         sizes=json.dumps(sizes),
-        cut=cut.format(t_len=served.t_len),
+        cut=cut.format(**vars(served.config.data), t_len=served.t_len),
     )
     write_saved_model(export_dir, served.signatures(task), trained.model, trained.vocabulary, readme)

@@ -83,22 +83,14 @@ def confusion_picture(labels: Sequence[str], counts: np.ndarray, title: str) -> 
 
 
 def reliability_picture(confidence: np.ndarray, right: np.ndarray, title: str) -> np.ndarray:
-    """A reliability diagram (Guo et al. 2017, arXiv 1706.04599): accuracy against confidence, in bins of equal width.
-
-    Under it is how many examples each bin has. The expected calibration error is the mean over the examples of the
-    distance between their bin's accuracy and its mean confidence.
+    """A reliability diagram: accuracy against confidence, in bins; under it how many examples each bin has.
 
     Args:
         confidence: [n], probabilities of the predictions.
         right: bool [n], whether they are right.
         title: of the picture.
     """
-    place = np.minimum((confidence * BINS).astype(int), BINS - 1)
-    counts = np.bincount(place, minlength=BINS)
-    accuracy, mean = (
-        np.bincount(place, weights=values, minlength=BINS) / np.maximum(counts, 1) for values in (right, confidence)
-    )
-    error = np.sum(counts * np.abs(accuracy - mean)) / max(len(confidence), 1)
+    counts, accuracy, mean, error = reliability_bins(confidence, right)
     side, left, top, low = 300, 64, 78, 70
     canvas = Canvas(left + side + 40, top + side + low + 84)
     canvas.text((12, 8), title, size=17)
@@ -121,6 +113,24 @@ def reliability_picture(confidence: np.ndarray, right: np.ndarray, title: str) -
     canvas.text((left - 8, base - low), f"{counts.max():,}", anchor="rm", size=11)
     canvas.text((left + side / 2, base + 8), "probability of the prediction; grey: examples in the bin", "mt", size=11)
     return canvas.pixels()
+
+
+def reliability_bins(confidence: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """Examples in BINS bins of equal width by the probability of their predictions (Guo et al. 2017, arXiv 1706.04599).
+
+    Args:
+        confidence, right: as for `reliability_picture`.
+
+    Returns:
+        Of each bin the number of its examples, their accuracy and their mean confidence (0 if there are none); and the
+        expected calibration error: the mean over all examples of the distance between the two in their bin.
+    """
+    place = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    counts = np.bincount(place, minlength=BINS)
+    accuracy, mean = (
+        np.bincount(place, weights=values, minlength=BINS) / np.maximum(counts, 1) for values in (right, confidence)
+    )
+    return counts, accuracy, mean, float(np.sum(counts * np.abs(accuracy - mean)) / max(len(confidence), 1))
 
 
 def _short(name: str) -> str:
