@@ -31,7 +31,7 @@ ASKED = [
     },
     {"question": "a", "context": "\N{SNOWMAN}"},
     *(
-        {"question": "so", "context": " ".join(f"{'dash so one'.split()[i % s]} {i * s}" for i in range(12))}
+        {"question": "so", "context": " ".join(f"{['dash', 'so', 'one'][i % s]} {i * s}" for i in range(12))}
         for s in (1, 2, 3)
     ),
 ]

@@ -48,7 +48,8 @@ class ServedTask(tf.Module):
     Args:
         trained: a TrainedModel of a task for which models are fine-tuned.
         jit_compile: whether the model is compiled by XLA where it runs.
-        lengths: row lengths in tokens, ascending, the last of them T; None: those of the model's evaluation.
+        lengths: row lengths in tokens, ascending, the last of them that of the longest texts that the model reads;
+            None: those of the model's evaluation.
     """
 
     def __init__(self, trained: TrainedModel, jit_compile: bool = True, lengths: Sequence[int] | None = None):
@@ -135,7 +136,8 @@ class ServedTask(tf.Module):
         same = tf.debugging.assert_equal(tf.size(texts), tf.size(second), 'give a second text, or "", for each text')
         with tf.control_dependencies([same]):
             texts = tf.identity(texts)
-        return self._outputs(*lay_out(self.vocabulary, texts, second, self.t_len))
+        segments = self.config.data.max_segments
+        return self._outputs(*lay_out(self.vocabulary, texts, second, self.t_len, segments))
 
     def _outputs(
         self, ids: tf.RaggedTensor, segments: tf.RaggedTensor, count: tf.Tensor | None = None
@@ -163,7 +165,9 @@ class ServedTask(tf.Module):
         return tf.function(run, input_signature=[signature], jit_compile=self._compile, autograph=False)
 
     def _logits(self, rows: dict[str, tf.Tensor]) -> tf.Tensor:
-        return self.objective.model(rows["tokens"], segments=rows["segments"], padding=rows["padding"])
+        objective = self.objective
+        given = {name: rows[name] for name in ("segments", "padding")}
+        return objective.model(rows["tokens"], **given, segment_len=objective.segment_len)
 
 
 def with_options(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
@@ -181,6 +185,11 @@ _CALL = '(texts=tf.constant(["A text.", "A question?"]), second=tf.constant(["",
 _CUT = (
     "An example has {t_len} tokens, with <sep> and <cls>. As in training, a pair that does not fit loses tokens from "
     "the end of its longer text until it does; of a single text the first tokens are read."
+)
+_LONG = (
+    " As in training, a longer text is read in up to {max_segments} segments of so many tokens, each with the memory "
+    "of those before it; and what is said of {t_len} tokens is true of all segments together, but the second text of a "
+    "pair must fit into the last."
 )
 _ABOUT = {
     "classification": (
@@ -228,13 +237,13 @@ def export(
     require_new(export_dir)
     served, task = ServedTask(trained, jit_compile, lengths), trained.config.task
     call, about, cut = _ABOUT[task]
-    config = trained.model.config
+    config, data = trained.model.config, served.config.data
     sizes = {"vocabulary": config.vocab_size, "unit": trained.unit, "layers": config.n_layer, "width": config.d_model}
     readme = README.format(
         task=task.replace("_", " "),
         call=call,
         about=about.replace("{labels}", json.dumps(served.labels[:10], ensure_ascii=False)),
         sizes=json.dumps(sizes),
-        cut=cut.format(**vars(served.config.data), t_len=served.t_len),
+        cut=(cut + (_LONG if getattr(data, "max_segments", 1) > 1 else "")).format(**vars(data), t_len=served.t_len),
     )
     write_saved_model(export_dir, served.signatures(task), trained.model, trained.vocabulary, readme)
