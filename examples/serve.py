@@ -17,6 +17,13 @@ An exported XLNet is served with other routes; /score is of both:
     curl localhost:8080/fill -d '{"texts": ["The capital of France is ____ ."], "top": 3, "order": "confident"}'
     curl localhost:8080/encode -d '{"texts": ["A question?"], "second": ["A passage."], "pool": "mean"}'
 
+A fine-tuned XLNet has the route of its task; all inputs of a request are computed together:
+
+    curl localhost:8080/classify -d '{"texts": ["A fine film.", "A dull one."]}'     # "second": texts of pairs
+    curl localhost:8080/regress -d '{"texts": ["A man sings."], "second": ["A man is singing."]}'
+    curl localhost:8080/answer -d '{"questions": ["Where does it rain?"], "contexts": ["It rains in Spain."]}'
+    curl localhost:8080/choose -d '{"articles": ["It rains."], "questions": ["It is _ ."], "options": [["wet", "dry"]]}'
+
 A session keeps the cache of the text so far, so the cost of a token does not grow with the text. A wrong request or an
 unknown field is answered with status 4xx and {"error": reason}. The settings of sampling (temperature, top_k, ..) are
 those that the export wrote into sampling.json; each has a default.
@@ -52,6 +59,16 @@ DEFAULT_TOKENS, MAX_TOKENS = 100, 10_000
 STREAM_TOKENS = 16  # so many between two pieces of streamed text
 DEFAULT_BEAM, DEFAULT_TOP, MAX_BEAM = 8, 5, 64
 POOLS = {"last": "pooled", "first": "first", "mean": "mean"}  # the outputs of the signature encode
+
+KINDS = {
+    "generate": ("a Transformer-XL", ("/sampling", "/generate", "/stream", "/sessions", "/score")),
+    "fill": ("an XLNet", ("/fill", "/encode", "/score")),
+    "classify": ("an XLNet for classification", ("/classify",)),
+    "regress": ("an XLNet for regression", ("/regress",)),
+    "choose": ("an XLNet for multiple choice", ("/choose",)),
+    "answer": ("an XLNet that answers questions", ("/answer",)),
+}
+"""By a signature that no other kind of model has: what the model is, and the routes for it."""
 
 
 class RequestError(Exception):
@@ -89,8 +106,8 @@ class Service:
             with tf.io.gfile.GFile(tf.io.gfile.join(export_dir, "sampling.json")) as file:
                 self.settings = json.load(file)
             self.vocab_size = self.signatures["step"].structured_outputs["log_probs"].shape[-1]
-        elif "fill" not in self.signatures:
-            raise ValueError("it has neither a signature generate nor a signature fill")
+        elif not any(name in self.signatures for name in KINDS):
+            raise ValueError(f"it has none of the signatures {', '.join(KINDS)}")
         self.max_sessions = max_sessions
         self.session_seconds = session_seconds
         self.clock = clock
@@ -181,19 +198,58 @@ class Service:
 
     async def encode(self, request):
         """Vectors of request["texts"], or of pairs of them and request["second"]; with "per_token" of each token."""
-        self._check_fields(request, "texts", "second", "pool", "per_token")
-        texts = strings(request, "texts")
-        second = strings(request, "second", at_least=0) or [""] * len(texts)
+        pairs = self._pairs(request, "pool", "per_token")
         pool = string(request, "pool", "last")
         if pool not in POOLS:
             raise RequestError(400, f"pool must be one of {', '.join(POOLS)}")
-        out = await self.run("encode", texts=tf.constant(texts), second=tf.constant(second))
+        out = await self.run("encode", **pairs)
         lengths = out["lengths"].numpy()
         answer = {"pooled": out[POOLS[pool]].numpy().tolist()}
         answer["tokens"] = [row[:n].tolist() for row, n in zip(out["tokens"].numpy(), lengths, strict=True)]
         if request.get("per_token", False):
             answer["hidden"] = [row[:n].tolist() for row, n in zip(out["hidden"].numpy(), lengths, strict=True)]
         return answer
+
+    async def classify(self, request):
+        """The most likely class of each of request["texts"], or of pairs of them and request["second"]."""
+        out = await self.run("classify", **self._pairs(request))
+        classes = [name.decode() for name in out["classes"].numpy()]
+        rows = out["probabilities"].numpy().tolist()
+        return {
+            "labels": [label.decode() for label in out["labels"].numpy()],
+            "probabilities": [dict(zip(classes, row, strict=True)) for row in rows],
+        }
+
+    async def regress(self, request):
+        """The score of each of request["texts"], or of pairs of them and request["second"]."""
+        return {"scores": (await self.run("regress", **self._pairs(request)))["scores"].numpy().tolist()}
+
+    async def choose(self, request):
+        """The most likely of request["options"], a list for each of request["questions"] on request["articles"]."""
+        self._check_fields(request, "articles", "questions", "options")
+        options = request.get("options")
+        if not isinstance(options, list) or not options:
+            raise RequestError(400, "options must be a list of lists of strings, at least 1")
+        options = [strings({"options": row}, "options", at_least=2) for row in options]
+        if len({len(row) for row in options}) > 1:
+            raise RequestError(400, "all questions of a request must have the same number of options")
+        texts = {name: tf.constant(strings(request, name)) for name in ("articles", "questions")}
+        out = await self.run("choose", options=tf.constant(options), **texts)
+        return {"choices": out["choice"].numpy().tolist(), "probabilities": out["probabilities"].numpy().tolist()}
+
+    async def answer(self, request):
+        """The most likely answer to each of request["questions"], in the text of request["contexts"]."""
+        self._check_fields(request, "questions", "contexts")
+        texts = {name: tf.constant(strings(request, name)) for name in ("questions", "contexts")}
+        out = {name: values.numpy().tolist() for name, values in (await self.run("answer", **texts)).items()}
+        names = ("begin", "end", "probability", "no_answer_probability")
+        rows = zip(*(out[name] for name in names), strict=True)
+        return {
+            "answers": [
+                {"text": text.decode()} | dict(zip(names, row, strict=True))
+                for text, row in zip(out["answers"], rows, strict=True)
+            ]
+        }
 
     async def open_session(self, request):
         """A new session's id."""
@@ -228,6 +284,13 @@ class Service:
         self._session(name)
         del self.sessions[name]
         return {}
+
+    def _pairs(self, request, *further):
+        """request["texts"], and request["second"] or empty texts, as tensors; `further` fields may be given."""
+        self._check_fields(request, "texts", "second", *further)
+        texts = strings(request, "texts")
+        second = strings(request, "second", at_least=0) or [""] * len(texts)
+        return {"texts": tf.constant(texts), "second": tf.constant(second)}
 
     def _sampling_fields(self):
         return ["max_tokens", *(setting["name"] for setting in self.settings)]
@@ -267,20 +330,19 @@ class Service:
 
 def make_app(service):
     """The aiohttp application of a Service."""
-    kind = "generate" if "generate" in service.signatures else "fill"
-    routes_of = {"generate": ("/sampling", "/generate", "/stream", "/sessions"), "fill": ("/fill", "/encode")}
-    other = {"generate": "an XLNet", "fill": "a Transformer-XL"}[kind]
+    kind = next(name for name in KINDS if name in service.signatures)
+    routes_of = {route: title for title, routes in reversed(KINDS.values()) for route in routes}
+    available = KINDS[kind][1]
 
     @web.middleware
     async def only_what_the_model_can(request, handler):
         route = "/" + request.path.split("/")[1]
-        if any(route in routes for name, routes in routes_of.items() if name != kind):
-            raise RequestError(404, f"{route} is for {other}: the model that is served has {', '.join(available)}")
+        if route in routes_of and route not in available:
+            known = ", ".join(available)
+            raise RequestError(404, f"{route} is for {routes_of[route]}: the model that is served has {known}")
         if route == "/encode" and "encode" not in service.signatures:
             raise RequestError(404, "the model that is served has no encode: its vocabulary has no <sep> and <cls>")
         return await handler(request)
-
-    available = (*routes_of[kind], "/score")
 
     def post(answer):
         async def handler(request):
@@ -318,6 +380,10 @@ def make_app(service):
             web.post("/score", post(service.score)),
             web.post("/fill", post(service.fill)),
             web.post("/encode", post(service.encode)),
+            web.post("/classify", post(service.classify)),
+            web.post("/regress", post(service.regress)),
+            web.post("/choose", post(service.choose)),
+            web.post("/answer", post(service.answer)),
             web.post("/sessions", post(service.open_session)),
             web.post("/sessions/{session}", step),
             web.delete("/sessions/{session}", close),

@@ -25,11 +25,12 @@ ALLOWED = {name: {"errors"} for name in BASE} | {
     "config": BASE,
     "task_metrics": BASE,
     "answer_metrics": {*BASE, "data"},
+    "task_panels": {*BASE, "answer_metrics", "data", "task_metrics"},
     "layers": BASE,
     "data": {*BASE, "config", "files"},
     "models": {*BASE, "config", "layers"},
     "objectives": {*BASE, "config", "data", "layers", "models"},
-    "families": {*BASE, "config", "data", "models", "objectives", "answer_metrics", "task_metrics"},
+    "families": {*BASE, "config", "data", "models", "objectives", "answer_metrics", "task_metrics", "task_panels"},
     "distribute": BASE,
     "model_dir": {*BASE, "config", "data", "families", "files"},
     "training": {
@@ -43,6 +44,7 @@ ALLOWED = {name: {"errors"} for name in BASE} | {
         "model_dir",
         "models",
         "objectives",
+        "task_panels",
     },
     "inference": {
         *BASE,

@@ -88,11 +88,10 @@ class Finetuner:
 
         def examples(path: str, name: str, labels: tuple[str, ...] | None) -> Any:
             return fine_tuning.examples(
-                path,
+                fine_tuning.read(path, columns or Columns(), True),
                 config,
                 vocabulary,
                 origin={"vocabulary": identity, "task": task},
-                columns=columns or Columns(),
                 labels=labels,
                 directory=examples_dir and tf.io.gfile.join(examples_dir, name),
             )
@@ -153,7 +152,7 @@ class Finetuner:
 
     def _evaluator(self, config: Config) -> Any:
         def make(model: keras.Model) -> TaskEvaluator:
-            return TaskEvaluator(config, model, self.corpus.dev, self.strategy)
+            return TaskEvaluator(config, model, self.corpus.dev, self.strategy, self.corpus.vocabulary)
 
         return make
 

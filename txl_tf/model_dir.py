@@ -68,6 +68,10 @@ class TrainedModel:
     step: int
     labels: tuple[str, ...] = ()
 
+    def class_names(self) -> tuple[str, ...]:
+        """The labels; of an imported classifier, which has none, the numbers of its classes."""
+        return self.labels or tuple(map(str, range(getattr(self.config.model, "n_class", 0))))  # type: ignore[attr-defined]
+
 
 def read_config(model_dir: str) -> Config | None:
     """The Config of a model_dir, or None if there is none yet."""

@@ -136,3 +136,31 @@ def test_a_seed_that_is_set_later_does_no_harm():
     tf.random.set_seed(1)
     assert own.encode("the River").tolist() == own.encode_with_places(["the River"])[0].ids.tolist() == wanted
     assert in_graph(tf.constant(["the River"])).to_list() == [wanted]
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        XLNetVocabulary(model()),
+        XLNetVocabulary(model(), keep_accents=True, remove_space=False),
+        SubwordVocabulary(model()),
+    ],
+    ids=["cased", "unchanged", "sentencepiece"],
+)
+def test_places_in_the_graph_are_the_same(own):
+    function = tf.function(own.encode_with_places_tensor, input_signature=[tf.TensorSpec([None], tf.string)])
+    found = function(tf.constant([text.encode("utf-8", "replace") for text in texts()]))
+    for text, pieces, *parts in zip(
+        texts(), own.encode_with_places(texts()), *(part.to_list() for part in found), strict=True
+    ):
+        assert parts == [part.tolist() for part in pieces], repr(text)
+    nothing = function(tf.constant(["", " "]))
+    assert [part.to_list() for part in nothing] == [[[], []]] * 3 or isinstance(own, SubwordVocabulary)
+
+
+def test_lower_case_in_the_graph():
+    own = XLNetVocabulary(model(), lower_case=True)
+    given = ["The RIVER 1,000, \u00c5ngstr\u00f6m", "``So''"]
+    found = own.encode_with_places_tensor(tf.constant(given))
+    for pieces, *parts in zip(own.encode_with_places(given), *(part.to_list() for part in found), strict=True):
+        assert parts == [part.tolist() for part in pieces]

@@ -3,7 +3,9 @@
     python -m venv hf && hf/bin/pip install torch transformers==4.35.2 'numpy<2' safetensors
     hf/bin/python tests/published/huggingface_xlnet.py FOLDER
 
-Needs PyTorch and transformers 4, and nothing of this project. Every case becomes a folder of its own:
+Needs PyTorch and transformers 4, and nothing of this project. With --compare, FOLDER is what `tuned_xlnet.py` writes:
+a model that was fine-tuned and exported here; prints the largest difference of what Hugging Face's class predicts, and
+the exit status is 1 if it is above 1e-5. Without, every case becomes a folder of its own:
     config.json, model.safetensors, pytorch_model.bin    as save_pretrained writes them, float32
     case.json                                             class, settings of the case, number of steps
     step-I.npz                                            inputs by argument, and outputs as out/NAME, batch-major
@@ -227,5 +229,47 @@ def main(folder):
         write(folder / name, kind, seed, settings, [head_inputs(name, draw) | labels], zero_mems=False)
 
 
+def compare(folder):
+    """The largest difference between our predictions and those of the exported model; None if it cannot be loaded."""
+    (kind,) = json.loads((folder / "config.json").read_text())["architectures"]
+    model, loading = getattr(transformers, kind).from_pretrained(folder, output_loading_info=True)
+    if any(loading.values()):
+        print(f"{folder}: not loaded as it is: {loading}")
+        return None
+    arrays = dict(np.load(folder / "predicted.npz"))
+    given = {name: value for name, value in arrays.items() if not name.startswith("out/")}
+    with torch.no_grad():
+        result = model.eval()(**tensors(given), return_dict=True)
+    if "logits" in result:
+        logits = result["logits"].numpy()
+        found = {"score": logits[:, 0]} if "out/score" in arrays else {"log_probs": log_softmax(logits)}
+    else:
+        n_starts = arrays["out/start"].shape[1]
+        found = {"start": result["start_top_index"], "start_log_prob": np.log(result["start_top_log_probs"].numpy())}
+        # Theirs are probabilities, by ends, then starts.
+        ends = {"end": result["end_top_index"], "end_log_prob": np.log(result["end_top_log_probs"].numpy())}
+        found |= {
+            name: np.reshape(value, [len(value), -1, n_starts]).transpose(0, 2, 1) for name, value in ends.items()
+        }
+        found["impossible"] = result["cls_logits"].numpy()
+    worst = 0.0
+    for name, value in found.items():
+        ours, theirs = arrays[f"out/{name}"], np.asarray(value)
+        # Places that are not allowed have no probability worth speaking of, and their order is arbitrary.
+        chance = arrays.get(f"out/{name.removesuffix('_log_prob')}_log_prob", np.zeros(ours.shape))
+        worst = max(worst, np.abs(ours - theirs)[chance > -50].max())
+    print(f"{folder}: {kind}, {len(given['input_ids'])} examples, largest difference {worst:.2e}")
+    return worst
+
+
+def log_softmax(logits):
+    """Of the last axis."""
+    logits = logits - logits.max(-1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == "--compare":
+        differences = [compare(pathlib.Path(folder)) for folder in sys.argv[2:]]
+        sys.exit(any(difference is None or difference > 1e-5 for difference in differences))
     main(pathlib.Path(sys.argv[1]))

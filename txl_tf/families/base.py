@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from txl_tf.config import Config
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from txl_tf.data.tasks.tables import Columns
     from txl_tf.data.vocabularies import Vocabulary
     from txl_tf.objectives.base import AttentionView, Objective, Scorer, TaskObjective
+    from txl_tf.task_panels import Panel
 
 
 class TrainingData(Protocol):
@@ -107,6 +108,8 @@ class FineTuning(Training):
 
     Attributes:
         objective: (model, config) -> TaskObjective.
+        read: (path, Columns, whether every row must have a label) -> the rows of a file.
+        rows: (Python values, as `Predictor.predict` takes them) -> such rows, without labels.
         examples: see `MakeExamples`.
         fit: (config, config of the pretrained model, ExampleSet for training) -> config, with the settings that follow
             from these.
@@ -115,44 +118,51 @@ class FineTuning(Training):
             standard metrics.
         criterion: the metric by which the best checkpoint is chosen; more is better.
         collapse: (outputs, ExampleSet) -> how the model has collapsed, as the end of a sentence, or None.
+        predictions: (outputs, ExampleSet, rows, the model's metrics on dev if they are known) -> what is predicted for
+            each row, as JSON values.
+        panels: (outputs, ExampleSet, Vocabulary) -> what TensorBoard shows of an evaluation.
     """
 
     objective: Callable[[keras.Model, Any], TaskObjective]
+    read: Callable[[str, Columns, bool], Any]
+    rows: Callable[[Sequence[Any]], Any]
     examples: MakeExamples
     fit: Callable[[Any, Config, ExampleSet], Any]
     lengths: Callable[[Any], tuple[int, ...]]
     measure: Callable[[Mapping[str, np.ndarray], ExampleSet], dict[str, float]]
     criterion: str
     collapse: Callable[[Mapping[str, np.ndarray], ExampleSet], str | None]
+    predictions: Callable[..., list[dict[str, Any]]]
+    panels: Callable[[Mapping[str, np.ndarray], ExampleSet, Vocabulary], list[Panel]]
 
 
 class MakeExamples(Protocol):
-    """The examples of a file."""
+    """The examples of rows."""
 
     def __call__(
         self,
-        path: str,
+        rows: Any,
         config: Any,
         vocabulary: Vocabulary,
         *,
-        origin: dict[str, Any],
-        columns: Columns,
-        labels: tuple[str, ...] | None,
-        directory: str | None,
+        origin: Mapping[str, Any] = ...,
+        labels: tuple[str, ...] | None = None,
+        directory: str | None = None,
+        labelled: bool = True,
     ) -> ExampleSet:
-        """Reads and encodes a file.
+        """Encodes rows.
 
         Args:
-            path: of the file.
+            rows: of `FineTuning.read` or `FineTuning.rows`.
             config: a Config, for its group "data".
-            vocabulary: of the pretrained model.
+            vocabulary: of the model.
             origin: what identifies the vocabulary.
-            columns: the names of a table's columns.
-            labels: the names of the classes; None: those that occur in the file.
+            labels: the names of the classes; None: those that occur in the rows.
             directory: for shards; None: examples stay in memory.
+            labelled: whether the examples have labels; if not, those of the rows are ignored.
 
         Raises:
-            InputError: the file cannot be read, a row is malformed, or has another label.
+            InputError: a row has a label that is not among `labels`, or is no number.
         """
 
 

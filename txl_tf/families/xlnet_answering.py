@@ -5,10 +5,12 @@ TensorFlow is imported when a function is called, so that importing this module 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from txl_tf import answer_metrics
+from txl_tf import answer_metrics, task_panels
 from txl_tf.errors import InputError
 from txl_tf.families.base import FineTuning, TrainingData
 from txl_tf.families.xlnet_heads import cut_lengths, fit_to_pretrained, training_examples
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from txl_tf.data.tasks.corpus import TaskCorpus
     from txl_tf.data.tasks.questions import QuestionExamples
+    from txl_tf.data.tasks.squad import Squad
     from txl_tf.data.tasks.tables import Columns
     from txl_tf.data.vocabularies import Vocabulary
     from txl_tf.objectives.base import TaskObjective
@@ -59,15 +62,26 @@ def _batch_spec(config: XLNetAnsweringConfig, lanes: int, training: bool) -> Any
     }
 
 
+def _read(path: str, columns: Columns, labelled: bool) -> Squad:
+    from txl_tf.data.tasks.squad import read_squad
+
+    return read_squad(path, labelled)
+
+
+def _asked(values: Sequence[Any]) -> Squad:
+    from txl_tf.data.tasks.squad import asked
+
+    return asked(values)
+
+
 def _examples(
-    path: str,
+    rows: Squad,
     config: XLNetAnsweringConfig,
     vocabulary: Vocabulary,
     *,
-    origin: dict[str, Any],
-    columns: Columns,
-    labels: tuple[str, ...] | None,
-    directory: str | None,
+    origin: Mapping[str, Any] = MappingProxyType({}),
+    labels: tuple[str, ...] | None = None,
+    directory: str | None = None,
     labelled: bool = True,
 ) -> QuestionExamples:
     from txl_tf.data.tasks.questions import squad_examples
@@ -78,7 +92,7 @@ def _examples(
         raise InputError(f"answering needs a vocabulary of subwords, and this one is of {vocabulary.unit}s")
     layout = Layout(config.data.tgt_len, config.data.max_query_len, config.data.doc_stride)
     decoding = {"max_answer_len": config.eval.max_answer_len, "n_best": config.eval.n_best}
-    return squad_examples(path, vocabulary, layout, origin, directory, labelled, **decoding)
+    return squad_examples(rows, vocabulary, layout, dict(origin), directory, labelled, **decoding)
 
 
 def _measure(outputs: Mapping[str, np.ndarray], examples: Any) -> dict[str, float]:
@@ -99,6 +113,24 @@ def _collapse(outputs: Mapping[str, np.ndarray], examples: Any) -> str | None:
     return None
 
 
+def _predictions(
+    outputs: Mapping[str, np.ndarray], examples: Any, rows: Squad, dev: Mapping[str, float]
+) -> list[dict[str, Any]]:
+    """The threshold for no answer is the best on dev; 0 if it is not known; none if on dev all questions have one."""
+    threshold = dev.get("best_f1_threshold") if dev else 0.0
+    found = []
+    for one in examples.answered(outputs):
+        candidates = [
+            {"text": text, "probability": math.exp(log_prob), "begin": begin, "end": end}
+            for text, begin, end, log_prob, _ in one.candidates
+        ]
+        none = {"text": "", "probability": answer_metrics.probability(one.null_score), "begin": None, "end": None}
+        chosen = dict(candidates[0] if one.answer(threshold) else none)
+        about = {"id": one.id, "answer": chosen.pop("text")} | chosen
+        found.append(about | {"no_answer_probability": none["probability"], "candidates": candidates})
+    return found
+
+
 ANSWERING = FineTuning(
     config=XLNetAnsweringConfig,
     model=_model,
@@ -106,11 +138,15 @@ ANSWERING = FineTuning(
     training_data=_training_data,
     batch_spec=_batch_spec,
     head="xlnet_with_answers/head/",
+    read=_read,
+    rows=_asked,
     examples=_examples,
     fit=fit_to_pretrained,
     lengths=cut_lengths,
     measure=_measure,
     criterion="best_f1",
     collapse=_collapse,
+    predictions=_predictions,
+    panels=task_panels.answering,
 )
 """Metrics are SQuAD's, in percent, with a threshold of 0 for no answer, and with the best threshold."""

@@ -6,14 +6,16 @@ TensorFlow is imported when a function is called, so that importing this module 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from txl_tf import task_metrics
+from txl_tf import task_metrics, task_panels
 from txl_tf.config import Config
 from txl_tf.errors import InputError
 from txl_tf.families.base import FineTuning, TrainingData
 from txl_tf.models.xlnet import head_config
+from txl_tf.task_metrics import Outputs
 
 if TYPE_CHECKING:
     import keras
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 
     from txl_tf.data.tasks.corpus import TaskCorpus
     from txl_tf.data.tasks.examples import ExampleSet
-    from txl_tf.data.tasks.tables import Columns
+    from txl_tf.data.tasks.race import Question
+    from txl_tf.data.tasks.tables import Columns, Row
     from txl_tf.data.vocabularies import Vocabulary
     from txl_tf.objectives.base import TaskObjective
 
@@ -93,44 +96,68 @@ def cut_lengths(config: Any) -> tuple[int, ...]:
     return ((t_len,) if sees_padding else bucket_lengths(t_len)) + whole
 
 
-def _table(
-    path: str,
+def _read_table(path: str, columns: Columns, labelled: bool) -> Sequence[Row]:
+    from txl_tf.data.tasks.tables import read_table
+
+    return read_table(path, columns, labelled)
+
+
+def _text_rows(texts: Sequence[Any]) -> Sequence[Row]:
+    from txl_tf.data.tasks.tables import text_rows
+
+    return text_rows(texts)
+
+
+def _table_examples(
+    rows: Sequence[Row],
     config: Any,
     vocabulary: Vocabulary,
     *,
-    origin: dict[str, Any],
-    columns: Columns,
-    labels: tuple[str, ...] | None,
-    directory: str | None,
+    origin: Mapping[str, Any] = MappingProxyType({}),
+    labels: tuple[str, ...] | None = None,
+    directory: str | None = None,
+    labelled: bool = True,
 ) -> ExampleSet:
     from txl_tf.data.tasks import tables
 
-    rows, t_len, segments = tables.read_table(path, columns), config.data.tgt_len, config.data.max_segments
-    if config.task == "regression":
+    label, about = None, {"max_segments": config.data.max_segments}
+    if config.task == "classification":
+        labels = tables.label_names(rows) if labels is None else labels
+        if len(labels) < 2:
+            path, _, _ = rows[0].where.rpartition(", line ")
+            raise InputError(f"{path} has only the label {labels[0]!r}: there is nothing to tell apart")
+        about["labels"] = labels
+        label = tables.class_numbers(rows, labels) if labelled else None
+    elif labelled:
         label = tables.scores(rows)
-        return tables.table_examples(rows, vocabulary, t_len, label, origin, directory, max_segments=segments)
-    labels = tables.label_names(rows) if labels is None else labels
-    if len(labels) < 2:
-        raise InputError(f"{path} has only the label {labels[0]!r}: there is nothing to tell apart")
-    numbers = tables.class_numbers(rows, labels)
-    return tables.table_examples(
-        rows, vocabulary, t_len, numbers, origin, directory, max_segments=segments, labels=labels
-    )
+    return tables.table_examples(rows, vocabulary, config.data.tgt_len, label, dict(origin), directory, **about)
 
 
-def _race(
-    path: str,
+def _read_race(path: str, columns: Columns, labelled: bool) -> Sequence[Question]:
+    from txl_tf.data.tasks.race import read_race
+
+    return read_race(path, labelled)
+
+
+def _question_rows(values: Sequence[Any]) -> Sequence[Question]:
+    from txl_tf.data.tasks.race import question_rows
+
+    return question_rows(values)
+
+
+def _race_examples(
+    rows: Sequence[Question],
     config: Any,
     vocabulary: Vocabulary,
     *,
-    origin: dict[str, Any],
-    columns: Columns,
-    labels: tuple[str, ...] | None,
-    directory: str | None,
+    origin: Mapping[str, Any] = MappingProxyType({}),
+    labels: tuple[str, ...] | None = None,
+    directory: str | None = None,
+    labelled: bool = True,
 ) -> ExampleSet:
-    from txl_tf.data.tasks.race import question_examples, read_race
+    from txl_tf.data.tasks.race import question_examples
 
-    return question_examples(read_race(path), vocabulary, config.data.tgt_len, origin, directory)
+    return question_examples(rows, vocabulary, config.data.tgt_len, dict(origin), directory, labelled)
 
 
 def _sequence_spec(config: Any, lanes: int, label: str, choices: int | None = None) -> Any:
@@ -146,7 +173,40 @@ def _sequence_spec(config: Any, lanes: int, label: str, choices: int | None = No
     }
 
 
-def _by_label(function: Callable[[Mapping[str, np.ndarray], np.ndarray], Any]) -> Callable[..., Any]:
+def _classes(
+    outputs: Outputs, examples: ExampleSet, rows: Sequence[Row], dev: Mapping[str, float]
+) -> list[dict[str, Any]]:
+    import numpy as np
+
+    found = []
+    for row in np.exp(outputs["log_probs"]):
+        probabilities = dict(zip(examples.labels, row.tolist(), strict=True))
+        label = examples.labels[row.argmax()]
+        found.append({"label": label, "probability": probabilities[label], "probabilities": probabilities})
+    return found
+
+
+def _scores(
+    outputs: Outputs, examples: ExampleSet, rows: Sequence[Row], dev: Mapping[str, float]
+) -> list[dict[str, Any]]:
+    return [{"score": score} for score in outputs["score"].tolist()]
+
+
+def _choices(
+    outputs: Outputs, examples: ExampleSet, rows: Sequence[Question], dev: Mapping[str, float]
+) -> list[dict[str, Any]]:
+    import numpy as np
+
+    found = []
+    for question, row in zip(rows, np.exp(outputs["log_probs"]), strict=True):
+        best = int(row.argmax())
+        probabilities = row.tolist()
+        about = {"choice": best, "option": question.options[best]}
+        found.append(about | {"probability": probabilities[best], "probabilities": probabilities})
+    return found
+
+
+def _by_label(function: Callable[[Outputs, np.ndarray], Any]) -> Callable[..., Any]:
     """A function of outputs and labels as one of outputs and an ExampleSet."""
     return lambda outputs, examples: function(outputs, examples.features["label"])
 
@@ -159,12 +219,16 @@ HEADS: dict[str, FineTuning] = {
         training_data=_balanced_examples,
         batch_spec=lambda config, lanes, training: _sequence_spec(config, lanes, "int32"),
         head=HEAD,
-        examples=_table,
+        read=_read_table,
+        rows=_text_rows,
+        examples=_table_examples,
         fit=fit_to_pretrained,
         lengths=cut_lengths,
         measure=_by_label(task_metrics.classification),
         criterion="accuracy",
         collapse=_by_label(task_metrics.collapse_of_classes),
+        predictions=_classes,
+        panels=task_panels.classification,
     ),
     "regression": FineTuning(
         config=head_config.XLNetRegressionConfig,
@@ -173,12 +237,16 @@ HEADS: dict[str, FineTuning] = {
         training_data=training_examples,
         batch_spec=lambda config, lanes, training: _sequence_spec(config, lanes, "float32"),
         head=HEAD,
-        examples=_table,
+        read=_read_table,
+        rows=_text_rows,
+        examples=_table_examples,
         fit=fit_to_pretrained,
         lengths=cut_lengths,
         measure=_by_label(task_metrics.regression),
         criterion="pearson",
         collapse=_by_label(task_metrics.collapse_of_scores),
+        predictions=_scores,
+        panels=task_panels.regression,
     ),
     "multiple_choice": FineTuning(
         config=head_config.XLNetMultipleChoiceConfig,
@@ -187,12 +255,16 @@ HEADS: dict[str, FineTuning] = {
         training_data=training_examples,
         batch_spec=lambda config, lanes, training: _sequence_spec(config, lanes, "int32", choices=4),
         head=HEAD,
-        examples=_race,
+        read=_read_race,
+        rows=_question_rows,
+        examples=_race_examples,
         fit=fit_to_pretrained,
         lengths=cut_lengths,
         measure=_by_label(task_metrics.multiple_choice),
         criterion="accuracy",
         collapse=_by_label(task_metrics.collapse_of_classes),
+        predictions=_choices,
+        panels=task_panels.multiple_choice,
     ),
 }
 """What XLNets with a head are used for, by the name of the task."""

@@ -20,11 +20,10 @@ import tensorflow as tf
 
 from txl_tf.data.tasks.layout import lay_out
 from txl_tf.data.vocabularies import Vocabulary
-from txl_tf.errors import InputError
-from txl_tf.files import write_atomically
 from txl_tf.inference.blanks import MARKER, PADDING, encode_parts, split_at_blanks
 from txl_tf.inference.encoder import Encoder
 from txl_tf.inference.fill import FillIn
+from txl_tf.inference.saved_model import ConcreteFunction, by_length, require_new, signatures_of, write_saved_model
 from txl_tf.models.xlnet.model import XLNet
 
 LENGTHS = (64, 128, 256, 512)
@@ -101,7 +100,7 @@ class ServedXLNet(tf.Module):
         known = vocabulary.special.sep is not None and vocabulary.special.cls is not None
         self.encoder = Encoder(model, vocabulary, jit_compile) if known else None
 
-    def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
+    def signatures(self) -> dict[str, ConcreteFunction]:
         """The functions by name, as `tf.saved_model.save` takes them."""
         texts, tokens = tf.TensorSpec([None], tf.string), tf.TensorSpec([None, None], tf.int32)
         text, number, flag = (tf.TensorSpec([], dtype) for dtype in (tf.string, tf.int32, tf.bool))
@@ -114,12 +113,7 @@ class ServedXLNet(tf.Module):
         }
         if self.encoder is not None:
             inputs[self.encode] = {"texts": texts, "second": texts}
-        return {
-            function.__name__: tf.function(function, autograph=False).get_concrete_function(
-                **{name: tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in specs.items()}
-            )
-            for function, specs in inputs.items()
-        }
+        return signatures_of(inputs)
 
     def encode(self, texts: tf.Tensor, second: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `encode`; see README."""
@@ -198,17 +192,11 @@ class ServedXLNet(tf.Module):
 
     def _by_length(self, function: Callable[..., Any], *rows: tf.RaggedTensor) -> Any:
         """Calls function(rows padded to one of `lengths`)."""
-        longest, most = tf.reduce_max(rows[0].row_lengths()), self.lengths[-1]
-        fits = tf.debugging.assert_less_equal(
-            longest, tf.constant(most, tf.int64), f"a text has more tokens than the {most} it may have"
-        )
-        with tf.control_dependencies([fits]):
-            branch = tf.reduce_sum(tf.cast(longest > tf.constant(self.lengths, tf.int64), tf.int32))
 
-        def padded(t_len: int) -> Callable[[], Any]:
-            return lambda: function(*(tf.cast(r.to_tensor(PADDING, shape=[None, t_len]), tf.int32) for r in rows))
+        def padded(t_len: int) -> Any:
+            return function(*(tf.cast(r.to_tensor(PADDING, shape=[None, t_len]), tf.int32) for r in rows))
 
-        return tf.switch_case(branch, [padded(t_len) for t_len in self.lengths])
+        return by_length(tf.reduce_max(rows[0].row_lengths()), self.lengths, padded)
 
     def _encode_context(self, context: tf.Tensor) -> tf.Tensor:
         end = self.fill_in.document_end
@@ -250,19 +238,13 @@ def export(
     Raises:
         InputError: export_dir is not empty.
     """
-    if tf.io.gfile.exists(export_dir) and tf.io.gfile.listdir(export_dir):
-        raise InputError(f"{export_dir} is not empty: give a new --export_dir")
+    require_new(export_dir)
     served = ServedXLNet(model, vocabulary, jit_compile=jit_compile, lengths=lengths)
     signatures = served.signatures()
-    root = tf.Module()
-    # Saves only what the functions use. Keras layers would be saved together with their Python configuration.
-    root.weights = [variable.value for variable in model.variables]
-    root.vocabulary = vocabulary
-    tf.saved_model.save(root, export_dir, signatures=signatures)
     config = model.config
     sizes = {"vocabulary": config.vocab_size, "unit": unit, "layers": config.n_layer, "width": config.d_model}
     readme = README.format(
-        name=export_dir.rstrip("/").rpartition("/")[2],
+        name="{name}",
         marker=served.fill_in.marker,
         sizes=json.dumps(sizes),
         longest=served.lengths[-1],
@@ -271,4 +253,4 @@ def export(
         if served.encoder is not None
         else "# There is no encode: the vocabulary has no <sep> and <cls>.",
     )
-    write_atomically(tf.io.gfile.join(export_dir, "README.md"), readme)
+    write_saved_model(export_dir, signatures, model, vocabulary, readme)

@@ -1,4 +1,4 @@
-"""Chooses the export function for a trained model's family."""
+"""Chooses the export function for a trained model's family and task."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ def export_trained(trained: TrainedModel, export_dir: str, jit_compile: bool = T
         reach: as for `LanguageModel.load`; only for models that continue texts.
 
     Raises:
-        InputError: export_dir is not empty; `reach` is given but does not apply to this model; or the model has no
-            export.
+        InputError: export_dir is not empty, or `reach` is given but does not apply to this model.
     """
     title = families.family_of(trained.config).title
     if families.family_of(trained.config).generates:
@@ -31,11 +30,14 @@ def export_trained(trained: TrainedModel, export_dir: str, jit_compile: bool = T
         _, evaluated_with = trained.config.for_evaluation(**reach)  # type: ignore[attr-defined]
         generator = Generator(trained.model, evaluated_with, jit_compile=jit_compile)
         export(generator, trained.vocabulary, export_dir, trained.unit)
-    elif isinstance(trained.model, XLNet):
-        if reach:
-            raise InputError(f"{', '.join(f'--{name}' for name in reach)}: an {title} is exported without memory")
+        return
+    if reach:
+        raise InputError(f"{', '.join(f'--{name}' for name in reach)}: an {title} is exported without memory")
+    if isinstance(trained.model, XLNet):
         from txl_tf.inference import export_xlnet
 
         export_xlnet.export(trained.model, trained.vocabulary, export_dir, trained.unit, jit_compile=jit_compile)
     else:
-        raise InputError(f"a model of family {title} and task {trained.config.task} cannot be exported")
+        from txl_tf.inference import export_task
+
+        export_task.export(trained, export_dir, jit_compile=jit_compile)

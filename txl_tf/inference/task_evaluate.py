@@ -13,68 +13,63 @@ from txl_tf import distribute, families
 from txl_tf.config import Config
 from txl_tf.data.tasks.batches import EvaluationExamples
 from txl_tf.data.tasks.examples import ExampleSet
+from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.objectives.base import Batch
 
+Progress = Callable[[int, int], None]
 
-class TaskEvaluator:
-    """Runs a model over examples, sorted by length. It can be called again after the weights change.
+
+class TaskReader:
+    """Runs a model over any sets of examples, sorted by length. The model's weights may change between calls.
 
     Args:
         config: a Config of a task for which models are fine-tuned.
         model: the model, made in the strategy's scope.
-        examples: an ExampleSet.
         strategy: where to run.
 
     Raises:
         InputError: the batch cannot be divided among the replicas.
     """
 
-    def __init__(self, config: Config, model: keras.Model, examples: ExampleSet, strategy: tf.distribute.Strategy):
-        self._task = families.fine_tuning_of(config)
-        self._examples, self._strategy = examples, strategy
-        distribute.lanes_per_replica(strategy, config.eval.batch_size)
-        self._data = EvaluationExamples(examples, config.eval.batch_size, self._task.lengths(config))
+    def __init__(self, config: Config, model: keras.Model, strategy: tf.distribute.Strategy):
+        self._strategy, self._batch_size = strategy, config.eval.batch_size
+        distribute.lanes_per_replica(strategy, self._batch_size)
+        task = families.fine_tuning_of(config)
+        self._lengths = task.lengths(config)
         with strategy.scope():
-            self._objective = self._task.objective(model, config)
+            self._objective = task.objective(model, config)
         self._read = self._make_read(config.eval.jit_compile and distribute.compiles(strategy, model.compute_dtype))
-        self._reads: dict[int, Callable[[Batch], dict[str, tf.Tensor]]] = {}
+        self._reads: dict[tuple[Any, ...], Callable[[Batch], dict[str, tf.Tensor]]] = {}
 
-    def __call__(self, progress: Callable[..., None] | None = None) -> dict[str, Any]:
-        """Evaluates with the model's current weights.
+    def arranged(self, examples: ExampleSet) -> EvaluationExamples:
+        """The batches of a set: few examples make small batches, sizes being powers of two times the replicas."""
+        replicas = self._strategy.num_replicas_in_sync
+        needed = replicas << (-(-len(examples) // replicas) - 1).bit_length()
+        return EvaluationExamples(examples, min(self._batch_size, needed), self._lengths)
+
+    def outputs(self, data: EvaluationExamples, progress: Progress | None = None) -> dict[str, np.ndarray]:
+        """The objective's `outputs` for all examples, by name, arrays [n, ..] in the order of the ExampleSet.
 
         Args:
-            progress: called before each batch; may raise to end the evaluation.
-
-        Returns:
-            dict: loss, the mean over the examples; metrics, those of the task by name; error, 1 - its main metric;
-            examples, their number; and collapsed, how the model has collapsed, or None.
+            data: of `arranged`.
+            progress: called before each batch with the number of batches that are done and that of all; may raise.
         """
-        outputs = self.outputs(progress)
-        metrics = self._task.measure(outputs, self._examples)
-        return {
-            "loss": float(np.mean(outputs["loss"], dtype=np.float64)),
-            "metrics": metrics,
-            "error": 1 - metrics[self._task.criterion],
-            "examples": len(self._examples),
-            "collapsed": self._task.collapse(outputs, self._examples),
-        }
-
-    def outputs(self, progress: Callable[..., None] | None = None) -> dict[str, np.ndarray]:
-        """The objective's `outputs` for all examples, by name, arrays [n, ..] in the order of the ExampleSet."""
         parts: dict[str, list[np.ndarray]] = {}
-        rows = np.concatenate([rows.ravel() for rows in self._data.groups.values()])
-        for length in self._data.groups:
+        rows = np.concatenate([rows.ravel() for rows in data.groups.values()])
+        done, steps = 0, sum(len(group) for group in data.groups.values())
+        for length, group in data.groups.items():
             batches = distribute.distribute_batches(
-                self._strategy, lambda length=length, **hosts: self._data.batches(length, **hosts)
+                self._strategy, lambda length=length, **hosts: data.batches(length, **hosts)
             )
             iterator = iter(batches)
-            for _ in self._data.groups[length]:
+            for _ in group:
                 if progress:
-                    progress()
-                batch = next(iterator)
-                if length not in self._reads:
-                    self._reads[length] = self._read.get_concrete_function(batch)
-                for name, tensor in self._reads[length](batch).items():
+                    progress(done, steps)
+                batch, done = next(iterator), done + 1
+                key = (length, group.shape[1], *sorted(batch))
+                if key not in self._reads:
+                    self._reads[key] = self._read.get_concrete_function(batch)
+                for name, tensor in self._reads[key](batch).items():
                     parts.setdefault(name, []).append(tensor.numpy())
         order = np.argsort(rows, kind="stable")[np.count_nonzero(rows < 0) :]
         return {name: np.concatenate(arrays)[order] for name, arrays in parts.items()}
@@ -94,3 +89,62 @@ class TaskEvaluator:
             return {name: self._strategy.gather(tensor, axis=0) for name, tensor in found.items()}
 
         return read
+
+
+class TaskEvaluator:
+    """Evaluates a model on a set of examples. It can be called again after the weights change.
+
+    Args:
+        config, model, strategy: as for `TaskReader`.
+        examples: an ExampleSet.
+        vocabulary: to show texts in TensorBoard; None: the result has no panels.
+
+    Raises:
+        InputError: the batch cannot be divided among the replicas.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        model: keras.Model,
+        examples: ExampleSet,
+        strategy: tf.distribute.Strategy,
+        vocabulary: Vocabulary | None = None,
+    ):
+        self._task = families.fine_tuning_of(config)
+        self._examples, self._vocabulary = examples, vocabulary
+        self._reader = TaskReader(config, model, strategy)
+        self._data = self._reader.arranged(examples)
+
+    def __call__(self, progress: Progress | None = None) -> dict[str, Any]:
+        """Evaluates with the model's current weights.
+
+        Args:
+            progress: as for `TaskReader.outputs`.
+
+        Returns:
+            dict: loss, the mean over the examples; metrics, those of the task by name; error, 1 - its main metric;
+            examples, their number; collapsed, how the model has collapsed, or None; and, with a vocabulary, panels,
+            what TensorBoard shows.
+        """
+        outputs = self.outputs(progress)
+        result = task_result(self._task, outputs, self._examples)
+        if self._vocabulary is not None:
+            result["panels"] = self._task.panels(outputs, self._examples, self._vocabulary)
+        return result
+
+    def outputs(self, progress: Progress | None = None) -> dict[str, np.ndarray]:
+        """As `TaskReader.outputs`."""
+        return self._reader.outputs(self._data, progress)
+
+
+def task_result(task: families.FineTuning, outputs: dict[str, np.ndarray], examples: ExampleSet) -> dict[str, Any]:
+    """The numbers that report an evaluation; see `TaskEvaluator.__call__`."""
+    metrics = task.measure(outputs, examples)
+    return {
+        "loss": float(np.mean(outputs["loss"], dtype=np.float64)),
+        "metrics": metrics,
+        "error": 1 - metrics[task.criterion],
+        "examples": len(examples),
+        "collapsed": task.collapse(outputs, examples),
+    }

@@ -13,7 +13,9 @@ def _transformer_xl(trained: TrainedModel, export_dir: str) -> list[str]:
 
 
 def _xlnet(trained: TrainedModel, export_dir: str) -> list[str]:
-    return huggingface_xlnet.export(trained.model, trained.vocabulary, trained.config.task, export_dir)
+    return huggingface_xlnet.export(
+        trained.model, trained.vocabulary, trained.config.task, export_dir, trained.class_names()
+    )
 
 
 FORMATS: dict[str, dict[str, Callable[[TrainedModel, str], list[str]]]] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -190,7 +190,9 @@ def layout(config: XLNetConfig, weights: Collection[str], prefix: str = "transfo
     return found
 
 
-def export(model: keras.Model, vocabulary: Vocabulary, task: str, export_dir: str) -> list[str]:
+def export(
+    model: keras.Model, vocabulary: Vocabulary, task: str, export_dir: str, labels: Sequence[str] = ()
+) -> list[str]:
     """Writes config.json, model.safetensors and, for an XLNet vocabulary, spiece.model and tokenizer_config.json.
 
     Args:
@@ -198,6 +200,7 @@ def export(model: keras.Model, vocabulary: Vocabulary, task: str, export_dir: st
         vocabulary: its Vocabulary.
         task: the model's task, as in its config.json.
         export_dir: local or gs://.
+        labels: the names of a classifier's classes; (): they get names by their numbers.
 
     Returns:
         list of texts: what Hugging Face's code will do differently from txl_tf.
@@ -233,7 +236,7 @@ def export(model: keras.Model, vocabulary: Vocabulary, task: str, export_dir: st
         about["pad_token_id"] = special.pad
     if hasattr(config, "n_class"):
         about |= {theirs: getattr(config, ours) for theirs, ours in _LOGITS.items()}
-        labels = [f"LABEL_{i}" for i in range(config.n_class)]
+        labels = labels if task == "classification" and labels else [f"LABEL_{i}" for i in range(config.n_class)]
         if task != "multiple_choice":
             about |= {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}
     if task == "answering":

@@ -27,6 +27,7 @@ from txl_tf.training.json_log import JsonLog
 from txl_tf.training.metrics import Metrics
 from txl_tf.training.norms import make_norms
 from txl_tf.training.optimizer import make_optimizer
+from txl_tf.training.panels import show_panels
 from txl_tf.training.peak import peak_tflops
 from txl_tf.training.profiler import Profiler
 from txl_tf.training.schedules import make_schedule
@@ -63,8 +64,9 @@ def train(
         model_dir: where all files are written; local or gs://.
         strategy: from `distribute.make_strategy`.
         make_evaluator: called once with the model; returns evaluate(progress), which is called every eval_steps and at
-            the end. It returns the result for `Metrics.evaluation`, and calls progress, with any arguments, from time
-            to time. If the run keeps averaged weights, the model has them during the evaluation.
+            the end. It returns the result for `Metrics.evaluation` and, as "panels", what else TensorBoard shows. It
+            calls progress, with any arguments, from time to time. If the run keeps averaged weights, the model has them
+            during the evaluation.
         make_sampler: called once with the model; returns the `sampler` of `Gallery`, for text samples at evaluations.
 
     Returns:
@@ -256,7 +258,9 @@ class Run:
                 result = evaluate(check)
         except EvaluationAbandonedError:
             return
+        panels = result.pop("panels", ())
         self.metrics.evaluation(self.step, "valid", result)
+        show_panels(self.metrics.board, self.step, panels)
         best = min(map(model_dirs.score, self.evaluations.lines), default=math.inf)
         self.evaluations.append({"step": self.step} | result)
         if model_dirs.score(result) < best:

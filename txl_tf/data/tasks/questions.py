@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,10 +14,9 @@ import numpy as np
 from txl_tf.data.records import smallest_dtype
 from txl_tf.data.tasks.answers import Answered, decode
 from txl_tf.data.tasks.examples import Chunk, ExampleSet, make_examples
-from txl_tf.data.tasks.squad import read_squad
+from txl_tf.data.tasks.squad import Squad
 from txl_tf.data.tasks.windows import Layout, Reading, examples, read_windows
 from txl_tf.data.vocabularies import SubwordVocabulary
-from txl_tf.files import digest
 
 TIMED = ("tokens", "segments", "padding", "allowed")
 _AT_ONCE = 1024  # questions that are laid out in one call
@@ -56,7 +56,7 @@ class QuestionExamples(ExampleSet):
 
 
 def squad_examples(
-    path: str,
+    squad: Squad,
     vocabulary: SubwordVocabulary,
     layout: Layout,
     origin: dict[str, Any],
@@ -64,21 +64,17 @@ def squad_examples(
     labelled: bool = True,
     **about: Any,
 ) -> QuestionExamples:
-    """The questions of a file in SQuAD's format as examples.
+    """Questions about texts as examples.
 
     Args:
-        path: of the file.
+        squad: the questions.
         vocabulary: with SEP and CLS.
         layout: how paragraphs are cut into windows.
-        origin: what identifies the vocabulary; the file and the layout are added.
+        origin: what identifies the vocabulary; the questions and the layout are added.
         directory: as for `make_examples`.
         labelled: whether the answers are known; otherwise the features that say where they are do not exist.
         about: further attributes of the QuestionExamples.
-
-    Raises:
-        InputError: see `read_squad`.
     """
-    squad = read_squad(path, labelled)
 
     @functools.cache
     def readings() -> Sequence[Reading]:
@@ -91,7 +87,8 @@ def squad_examples(
             features["tokens"] = features["tokens"].astype(smallest_dtype(vocabulary.vocab_size))
             yield {name: array for name, array in features.items() if labelled or name not in _TARGETS}, ()
 
-    origin = origin | {"sha256": digest(path), "layout": dataclasses.asdict(layout), "labelled": labelled}
+    content = hashlib.sha256(repr(squad).encode("utf-8", "replace")).hexdigest()
+    origin = origin | {"sha256": content, "layout": dataclasses.asdict(layout), "labelled": labelled}
     count = len(squad.questions)
     made = make_examples(chunks, count, origin, directory, timed=TIMED, padded="right")
     remarks: tuple[str, ...] = ()

@@ -60,6 +60,24 @@ def read_race(path: str, answered: bool = True) -> list[Question]:
     found = list(_folder(path, answered) if tf.io.gfile.isdir(path) else _json_lines(path, answered))
     if not found:
         raise InputError(f"{path} has no questions: give RACE's folder (train, dev, test) or JSON lines")
+    return _with_equal_options(found)
+
+
+def question_rows(values: Sequence[dict[str, Any]]) -> list[Question]:
+    """Questions as dicts with article, question and options, without answers.
+
+    Raises:
+        InputError: one of them lacks something, or the numbers of options differ.
+    """
+    found = []
+    for i, value in enumerate(values, 1):
+        if not isinstance(value, dict):
+            raise InputError(f"question {i} is not a dict with article, question and options")
+        found.append(_question(value, f"question {i}", False))
+    return _with_equal_options(found)
+
+
+def _with_equal_options(found: list[Question]) -> list[Question]:
     for question in found:
         if len(question.options) != len(found[0].options):
             raise InputError(
@@ -75,8 +93,9 @@ def question_examples(
     t_len: int,
     origin: dict[str, Any],
     directory: str | None = None,
+    labelled: bool = True,
 ) -> ExampleSet:
-    """Questions as examples: features tokens, segments, padding [n, C, T] and label [n] (-1: not known).
+    """Questions as examples: features tokens, segments, padding [n, C, T] and, if `labelled`, label [n].
 
     Args:
         questions: of `read_race`, with C options each.
@@ -84,6 +103,7 @@ def question_examples(
         t_len: T.
         origin: what identifies the vocabulary; the questions and T are added.
         directory: as for `make_examples`.
+        labelled: whether there are labels; then all answers must be known.
     """
     label = np.array([question.answer for question in questions], np.int32)
     count = len(questions[0].options)
@@ -98,9 +118,9 @@ def question_examples(
             arrays = {name: feature.numpy().reshape(len(some), count, t_len) for name, feature in features.items()}
             arrays["tokens"] = arrays["tokens"].astype(smallest_dtype(vocabulary.vocab_size))
             arrays["segments"] = arrays["segments"].astype(np.uint8)
-            yield arrays | {"label": label[start : start + CHUNK]}, ()
+            yield arrays | ({"label": label[start : start + CHUNK]} if labelled else {}), ()
 
-    origin = origin | {"rows": digest_of(questions, label), "tgt_len": t_len}
+    origin = origin | {"rows": digest_of(questions, label), "tgt_len": t_len, "labelled": labelled}
     return make_examples(chunks, len(questions), origin, directory)
 
 

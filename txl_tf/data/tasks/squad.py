@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import typing
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from txl_tf.data.tasks.tables import read_file_text
@@ -97,6 +98,23 @@ def read_squad(path: str, labelled: bool = True) -> Squad:
     if not places:
         raise InputError(f"{path}: there are no questions: give a file in SQuAD's format")
     return Squad(tuple(paragraphs), tuple(misplaced))
+
+
+def asked(values: Sequence[Mapping[str, str]]) -> Squad:
+    """Questions as dicts with question and context; their ids are their numbers from 1 on.
+
+    Raises:
+        InputError: one of them lacks something.
+    """
+    paragraphs = []
+    for i, value in enumerate(values, 1):
+        question, context = (
+            value.get(name) if isinstance(value, Mapping) else None for name in ("question", "context")
+        )
+        if not isinstance(question, str) or not isinstance(context, str) or not context.strip():
+            raise InputError(f"question {i} must be a dict with the texts question and context, and not empty")
+        paragraphs.append(Paragraph(context, (Question(str(i), question),)))
+    return Squad(tuple(paragraphs))
 
 
 class _Node:

@@ -79,6 +79,21 @@ def read_table(path: str, columns: Columns, labelled: bool = True) -> list[Row]:
     return rows
 
 
+def text_rows(texts: Sequence[str | tuple[str, str]]) -> list[Row]:
+    """Texts and pairs of texts as rows without labels.
+
+    Raises:
+        InputError: something else than these, or a text that is empty.
+    """
+    rows = []
+    for i, text in enumerate(texts, 1):
+        pair = (text, "") if isinstance(text, str) else tuple(text) if isinstance(text, (tuple, list)) else ()
+        if len(pair) != 2 or not all(isinstance(side, str) for side in pair) or not pair[0].strip():
+            raise InputError(f"text {i} must be a text or a pair of texts, and not empty; it is {str(text)[:40]!r}")
+        rows.append(Row(*pair, "", f"text {i}"))
+    return rows
+
+
 def read_file_text(path: str) -> str:
     """The text of a UTF-8 file, which is unpacked if its name ends in .gz.
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.data.vocabularies import traced_tensor
 from txl_tf.data.vocabularies.base import WHITESPACE, SpecialTokens, Vocabulary
 from txl_tf.data.vocabularies.registry import register
 from txl_tf.data.vocabularies.traced_text import Pieces, TracedText, source_places
@@ -141,6 +142,27 @@ class SubwordVocabulary(Vocabulary):
         return [
             self._finished(Pieces(*(part[first:last] for part in pieces))) for first, last in itertools.pairwise(limits)
         ]
+
+    def encode_with_places_tensor(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+        """As `encode_with_places`, in TensorFlow ops: strings [n] -> ids, begin and end, int32 [n, None]."""
+        traced, counts = self._traced_tensor(texts)
+        total = tf.reduce_sum(counts)
+        rows = tf.RaggedTensor.from_value_rowids(traced.text, traced.line, total)
+        lines = tf.strings.reduce_join(rows, axis=1)
+        ids, begin, end = self._tokenizer.tokenize_with_offsets(lines)
+        places = traced_tensor.source_places(traced, lines, begin, end)
+        per_text = tf.RaggedTensor.from_row_lengths(ids, counts).merge_dims(1, 2)
+        return self._finished_tensor(per_text, *(per_text.with_flat_values(tf.cast(p, tf.int32)) for p in places))
+
+    def _traced_tensor(self, texts: tf.Tensor) -> tuple[traced_tensor.TracedTensor, tf.Tensor]:
+        """The lines of texts as the tokenizer gets them, and how many lines each text has."""
+        return traced_tensor.traced_lines(texts, keep_ends=True)
+
+    def _finished_tensor(
+        self, ids: tf.RaggedTensor, begin: tf.RaggedTensor, end: tf.RaggedTensor
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+        """The tokenizer's pieces of texts -> those of `encode`."""
+        return ids, begin, end
 
     def _traced_lines(self, text: str) -> list[TracedText]:
         """The lines of a text as the tokenizer gets them."""

@@ -64,7 +64,7 @@ class TracedText(typing.NamedTuple):
 
 
 # White space, and what SentencePiece's own normalisation turns into a space.
-_BLANK = np.array(
+BLANK = np.array(
     [
         code
         for code in range(0x10000)
@@ -96,7 +96,7 @@ def source_places(
     begin, end = before[begin + bytes_before], before[end + bytes_before]
     # Without blanks at both ends.
     place = np.arange(size + 1)
-    visible = np.append(~np.isin(codes, _BLANK), True)
+    visible = np.append(~np.isin(codes, BLANK), True)
     next_visible = np.minimum.accumulate(np.where(visible, place, size)[::-1])[::-1]
     last_visible = np.concatenate([[0], np.maximum.accumulate(np.where(visible, place + 1, 0))[:-1]])
     begin = np.minimum(next_visible[begin], end)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.data.vocabularies import traced_tensor
 from txl_tf.data.vocabularies.registry import register
 from txl_tf.data.vocabularies.sentence_pieces import SPACE, SPECIAL_PIECES, SubwordVocabulary
 from txl_tf.data.vocabularies.traced_text import Pieces, TracedText
@@ -105,6 +106,49 @@ class XLNetVocabulary(SubwordVocabulary):
                 end[place] = pieces.begin[i] + np.cumsum(lengths)
                 begin[place] = end[place] - lengths
         return Pieces(ids, begin, end)
+
+    def _traced_tensor(self, texts: tf.Tensor) -> tuple[traced_tensor.TracedTensor, tf.Tensor]:
+        """See SubwordVocabulary."""
+        traced, counts = traced_tensor.traced_lines(texts, keep_ends=False)
+        return self._clean_up.traced_tensor(traced), counts
+
+    def _finished_tensor(
+        self, ids: tf.RaggedTensor, begin: tf.RaggedTensor, end: tf.RaggedTensor
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+        """As `_finished`."""
+        letters, first, last = self._comma_places()
+        rows = [
+            tf.gather(tf.RaggedTensor.from_row_limits(part, self._replacement_ends, validate=False), ids.flat_values)
+            for part in (self._replacements, first, last)
+        ]
+        found = ids.with_flat_values(rows[0]).merge_dims(1, 2)
+        token = rows[0].value_rowids()
+        split = tf.gather(tf.equal(end.flat_values - begin.flat_values, tf.gather(letters, ids.flat_values)), token)
+        begins, ends = (tf.gather(part.flat_values, token) for part in (begin, end))
+        return (
+            found,
+            found.with_flat_values(tf.where(split, begins + rows[1].flat_values, begins)),
+            found.with_flat_values(tf.where(split, begins + rows[2].flat_values, ends)),
+        )
+
+    def _comma_places(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """For `_finished_tensor`: int32 [V], how many letters a piece must stand for so that its replacements have
+        places of their own, -1 if they never do; and of each replacement begin and end within these letters."""
+        letters = np.full(self.vocab_size, -1, np.int32)
+        first, last = np.zeros([2, len(self._replacements)], np.int32)
+        for token in np.flatnonzero(self._replacement_counts > 1):
+            place = slice(
+                self._replacement_ends[token] - self._replacement_counts[token], self._replacement_ends[token]
+            )
+            parts = self._replacements[place]
+            unknown = parts == self.special.unknown
+            if unknown.sum() <= 1:
+                letters[token] = len(self._names[token].replace(SPACE, ""))
+                lengths = np.array([len(self._names[part].replace(SPACE, "")) for part in parts])
+                lengths[unknown] = letters[token] - lengths[~unknown].sum()
+                last[place] = np.cumsum(lengths)
+                first[place] = last[place] - lengths
+        return letters, first, last
 
     def _comma_rule(self) -> tuple[np.ndarray, np.ndarray]:
         """The ids that replace each id, as (ids, end of each id's row). Most ids are replaced by themselves."""

@@ -17,6 +17,13 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.data.vocabularies.base import WHITESPACE
+from txl_tf.data.vocabularies.traced_tensor import (
+    TracedTensor,
+    mapped,
+    with_marks_joined,
+    with_plain_quotes,
+    without_spare_space,
+)
 from txl_tf.data.vocabularies.traced_text import TracedText
 
 
@@ -54,6 +61,19 @@ class CleanUp:
         if not self.keep_accents:
             text = text.substitute(_accented(), _without_accents)
         return _traced_lower_case(text) if self.lower_case else text
+
+    def traced_tensor(self, traced: TracedTensor) -> TracedTensor:
+        """As `traced`, in TensorFlow ops. Letters are lowered one by one: a final sigma becomes an ordinary one."""
+        import tensorflow_text  # here, because it is slow to load
+
+        if self.remove_space:
+            traced = without_spare_space(traced)
+        traced = with_plain_quotes(traced)
+        if not self.keep_accents:
+            traced = with_marks_joined(traced, combining_marks())
+            decomposed = tensorflow_text.normalize_utf8(traced.text, "NFKD")
+            traced = mapped(traced, tf.strings.regex_replace(decomposed, combining_marks(), ""))
+        return mapped(traced, lower_case(traced.text)) if self.lower_case else traced
 
 
 def remove_space(strings: tf.Tensor) -> tf.Tensor:

@@ -1,0 +1,82 @@
+"""Predicts with a fine-tuned model: a line of JSON for each input, in the order of the file.
+
+    python scripts/predict.py --model_dir=runs/sentiment --checkpoint=best --input=reviews.tsv > predictions.jsonl
+    python scripts/predict.py --model_dir=runs/race --input=RACE/test --output=predictions.jsonl --metrics
+
+The input has the form that the task is trained on; labels may be missing. A line has, by task,
+
+    classification    label, probability, and probabilities of all labels
+    regression        score
+    multiple_choice   choice (the option's number, from 0 on), option, probability, and probabilities of all options
+    answering         id, answer ("": there is none), probability, begin and end in characters of the context (null if
+                      there is none), no_answer_probability, candidates (likely answers with the same fields)
+
+With --metrics the inputs must have labels; the last line on stderr is then JSON with the task's standard metrics.
+"""
+
+import dataclasses
+import json
+import math
+import sys
+
+from absl import flags
+from command_line import define_checkpoint_flag, define_strategy_flags, define_weights_flag, run
+
+from txl_tf.choices import ONE_PROCESS_STRATEGIES
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("model_dir", None, "a directory that scripts/finetune.py wrote")
+flags.DEFINE_string(
+    "input", None, "a table (.tsv, .csv, .jsonl, also with .gz), RACE's folder or .jsonl, or SQuAD's .json"
+)
+flags.DEFINE_string("output", None, "the file to write, local or gs:// [stdout]")
+flags.DEFINE_bool("metrics", False, "compare with the labels of the input")
+flags.DEFINE_string("text_column", "text", "the table's column of the text, or of the first text of a pair")
+flags.DEFINE_string("text_b_column", "text_b", "its column of the second text; without it texts are no pairs")
+flags.DEFINE_string("label_column", "label", "its column of the label, for --metrics")
+flags.DEFINE_integer("batch_size", None, "inputs at once [as in the run's evaluation]", lower_bound=1)
+flags.DEFINE_bool("jit_compile", False, "compile the model with XLA: worth its time for many inputs")
+flags.mark_flags_as_required(["model_dir", "input"])
+define_strategy_flags(ONE_PROCESS_STRATEGIES)
+define_checkpoint_flag()
+define_weights_flag()
+
+
+def main(argv):
+    del argv
+    from txl_tf.data.tasks.tables import Columns  # after the flags are parsed: TensorFlow takes seconds to load
+    from txl_tf.distribute import make_strategy
+    from txl_tf.files import write_atomically
+    from txl_tf.inference.predict import Predictor
+
+    predictor = Predictor.load(
+        FLAGS.model_dir,
+        FLAGS.checkpoint,
+        FLAGS.weights,
+        make_strategy(FLAGS.strategy, FLAGS.tpu),
+        batch_size=FLAGS.batch_size,
+        jit_compile=FLAGS.jit_compile,
+    )
+    columns = Columns(**{field.name: FLAGS[field.name].value for field in dataclasses.fields(Columns)})
+    predictions, result = predictor.predict_file(FLAGS.input, columns, labelled=FLAGS.metrics, progress=show_progress)
+    print(file=sys.stderr)
+    lines = (json.dumps(prediction, ensure_ascii=False) + "\n" for prediction in predictions)
+    if FLAGS.output:
+        write_atomically(FLAGS.output, "".join(lines))
+    else:
+        sys.stdout.writelines(lines)
+        sys.stdout.flush()
+    if result:
+        about = {"task": predictor.config.task, "step": predictor.trained.step, "weights": predictor.trained.weights}
+        numbers = {"examples": result["examples"], "loss": result["loss"], **result["metrics"]}
+        numbers = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
+        print(json.dumps(about | numbers), file=sys.stderr)
+
+
+def show_progress(done, steps):
+    print(f"\r{done + 1:,}/{steps:,} batches", end="", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.stdout.reconfigure(errors="replace")
+    run(main)

@@ -1,0 +1,190 @@
+"""SavedModels of fine-tuned XLNets in a fresh process that cannot import this package, and the example server."""
+
+import functools
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import replicas
+import server
+import tensorflow as tf
+import tuned_models
+
+from txl_tf.errors import InputError
+from txl_tf.inference.export_task import export, with_options
+from txl_tf.inference.exporting import export_trained
+from txl_tf.inference.predict import Predictor
+
+LABELS = ("bad", "gut \N{LATIN SMALL LETTER U WITH DIAERESIS}ber", "mixed")
+PAIRS = [("the River", ""), ("so", "a dash"), ("one so a dash " * 9, ""), ("the so " * 9, "River " * 9)]
+QUESTIONS = [
+    {"article": "the River " * n, "question": "which _ is _", "options": ["so", "a \\1 dash"]} for n in (1, 20)
+]
+ASKED = [
+    {"question": "the River", "context": "so one"},
+    {
+        "question": "one so a dash " * 5,
+        "context": "the na\N{LATIN SMALL LETTER I WITH DIAERESIS}ve  1,000, \n River " * 7,
+    },
+    {"question": "a", "context": "\N{SNOWMAN}"},
+    *(
+        {"question": "so", "context": " ".join(f"{['dash', 'so', 'one'][i % s]} {i * s}" for i in range(12))}
+        for s in (1, 2, 3)
+    ),
+]
+TASKS = {"classification": LABELS, "regression": (), "multiple_choice": (), "answering": ()}
+
+CLIENT = """
+import sys
+sys.modules["txl_tf"] = None  # importing it would fail
+import json, numpy as np, tensorflow as tf, tensorflow_text
+folder, results, *requests = sys.argv[1:]
+found = {}
+for line in requests:
+    task, signature, inputs = json.loads(line)
+    model = tf.saved_model.load(f"{folder}/{task}").signatures
+    assert list(model) == [signature]
+    out = model[signature](**{name: tf.constant(value) for name, value in inputs.items()})
+    found |= {f"{task}/{name}": value for name, value in out.items()}
+np.savez(results, **found)
+"""
+
+
+@pytest.fixture(scope="module")
+def predictors(tmp_path_factory):
+    folder, strategy = tmp_path_factory.mktemp("tuned"), replicas.one_device()
+    for task, labels in TASKS.items():
+        tuned_models.write_model_dir(folder / task, task, labels)
+    return {task: Predictor.load(str(folder / task), strategy=strategy) for task in TASKS}
+
+
+@pytest.fixture(scope="module")
+def exports(predictors, tmp_path_factory):
+    """The folder of the exports, by task."""
+    folder = tmp_path_factory.mktemp("exports")
+    for task, predictor in predictors.items():
+        export(predictor.trained, str(folder / task), lengths=(12, 24), jit_compile=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(exports, tmp_path_factory):
+    """What the client found, by task and output."""
+    results = tmp_path_factory.mktemp("client") / "results.npz"
+    pairs = dict(zip(("texts", "second"), map(list, zip(*PAIRS, strict=True)), strict=True))
+    questions = {f"{name}s": [question[name] for question in QUESTIONS] for name in ("article", "question")}
+    requests = [
+        ("classification", "classify", pairs),
+        ("regression", "regress", pairs),
+        ("multiple_choice", "choose", questions | {"options": [question["options"] for question in QUESTIONS]}),
+    ]
+    asked = {f"{name}s": [one[name] for one in ASKED] for name in ("question", "context")}
+    requests.append(("answering", "answer", asked))
+    command = [sys.executable, "-c", CLIENT, str(exports), str(results), *map(json.dumps, requests)]
+    subprocess.run(command, check=True, cwd=results.parent, capture_output=True, text=True)
+    return dict(np.load(results, allow_pickle=True))
+
+
+def test_classes_equal_the_predictors(predictors, served):
+    expected = predictors["classification"].predict(list(PAIRS))
+    assert [name.decode() for name in served["classification/classes"]] == list(LABELS)
+    assert [name.decode() for name in served["classification/labels"]] == [line["label"] for line in expected]
+    wanted = [list(line["probabilities"].values()) for line in expected]
+    np.testing.assert_allclose(served["classification/probabilities"], wanted, atol=1e-5)
+    np.testing.assert_allclose(served["classification/probability"], np.max(wanted, axis=1), atol=1e-5)
+
+
+def test_scores_and_choices_equal_the_predictors(predictors, served):
+    expected = [line["score"] for line in predictors["regression"].predict(list(PAIRS))]
+    np.testing.assert_allclose(served["regression/scores"], expected, atol=1e-5)
+    expected = predictors["multiple_choice"].predict(QUESTIONS)
+    wanted = [line["probabilities"] for line in expected]
+    np.testing.assert_allclose(served["multiple_choice/probabilities"], wanted, atol=1e-5)
+    assert np.ptp(wanted) > 1e-3
+    assert served["multiple_choice/choice"].tolist() == [line["choice"] for line in expected]
+    assert [text.decode() for text in served["multiple_choice/option"]] == [line["option"] for line in expected]
+
+
+def test_answers_equal_the_predictors(predictors, served):
+    expected = predictors["answering"].predict(ASKED)
+    best = [line["candidates"][0] if line["candidates"] else None for line in expected]
+    assert any(one["begin"] > 20 for one in best if one)  # in a later window
+    wanted = [(one["text"], one["begin"], one["end"]) if one else ("", -1, -1) for one in best]
+    found = [served[f"answering/{name}"].tolist() for name in ("answers", "begin", "end")]
+    assert [(text.decode(), *place) for text, *place in zip(*found, strict=True)] == wanted
+    probabilities = [one["probability"] if one else 0 for one in best]
+    np.testing.assert_allclose(served["answering/probability"], probabilities, atol=1e-5)
+    nothing = [line["no_answer_probability"] for line in expected]
+    np.testing.assert_allclose(served["answering/no_answer_probability"], nothing, atol=1e-5)
+
+
+def test_options_stand_in_their_places():
+    questions = ["which _ is _", "none", "_", "", "a_"]
+    options = ["x_", "\\0", "", "y", "$1"]
+    found = [text.decode() for text in with_options(tf.constant(questions), tf.constant(options)).numpy()]
+    assert found == [q.replace("_", o) if "_" in q else f"{q} {o}" for q, o in zip(questions, options, strict=True)]
+
+
+def test_the_readme_names_all_inputs_and_outputs(predictors, exports):
+    for task in TASKS:
+        readme = (pathlib.Path(exports) / task / "README.md").read_text()
+        (function,) = tf.saved_model.load(str(exports / task)).signatures.values()
+        assert readme.startswith(f"# An XLNet for {task.replace('_', ' ')}") and " 24 tokens" in readme
+        assert f'load("{task}")' in readme
+        names = {*function.structured_input_signature[1], *function.structured_outputs}
+        assert all(f"{name}: " in readme for name in names)
+    with pytest.raises(InputError, match="not empty"):
+        export_trained(predictors["regression"].trained, str(exports / "regression"))
+    with pytest.raises(InputError, match="--mem_len: an XLNet is exported without memory"):
+        export_trained(predictors["regression"].trained, "/nowhere", mem_len=3)
+
+
+@pytest.mark.parametrize("task", ["classification", "multiple_choice", "answering"])
+def test_the_server_answers(task, predictors, exports):
+    with server.running(str(exports / task)) as address:
+        call = functools.partial(server.call, address)
+        if task == "classification":
+            request = {"texts": [a for a, _ in PAIRS], "second": [b for _, b in PAIRS]}
+            status, answer = call("/classify", request)
+            expected = predictors[task].predict(list(PAIRS))
+            assert (status, answer["labels"]) == (200, [line["label"] for line in expected])
+            for row, line in zip(answer["probabilities"], expected, strict=True):
+                assert row == pytest.approx(line["probabilities"], abs=1e-5)
+            assert call("/classify", {"texts": ["the"]})[1]["labels"] == [predictors[task].predict("the")["label"]]
+            wrong = [
+                ("/classify", {"texts": ["a"], "second": ["b", "c"]}, 400, "give a second text"),
+                ("/classify", {"texts": "a"}, 400, "texts must be a list of strings"),
+                ("/classify", {"texts": ["a"], "top": 3}, 400, "'top' is not a field of this request"),
+                ("/fill", {}, 404, "/fill is for an XLNet: the model that is served has /classify"),
+            ]
+        elif task == "answering":
+            request = {f"{name}s": [one[name] for one in ASKED[:2]] for name in ("question", "context")}
+            status, answer = call("/answer", request)
+            expected = [line["candidates"][0] for line in predictors[task].predict(ASKED[:2])]
+            assert (status, [one["text"] for one in answer["answers"]]) == (200, [one["text"] for one in expected])
+            for one, line in zip(answer["answers"], expected, strict=True):
+                assert {name: one[name] for name in line} == line | {"probability": pytest.approx(line["probability"])}
+            wrong = [
+                ("/answer", {"questions": ["a"], "contexts": ["b", "c"]}, 400, "give a context for each question"),
+                ("/classify", {}, 404, "/classify is for an XLNet for classification"),
+            ]
+        else:
+            request = {f"{name}s": [question[name] for question in QUESTIONS] for name in ("article", "question")}
+            options = [question["options"] for question in QUESTIONS]
+            status, answer = call("/choose", request | {"options": options})
+            expected = predictors[task].predict(QUESTIONS)
+            assert (status, answer["choices"]) == (200, [line["choice"] for line in expected])
+            np.testing.assert_allclose(answer["probabilities"], [line["probabilities"] for line in expected], atol=1e-5)
+            wrong = [
+                ("/choose", request | {"options": [["a", "b"], ["c"]]}, 400, "options must be a list of strings"),
+                ("/choose", request | {"options": [["a", "b"], ["c", "d", "e"]]}, 400, "the same number of options"),
+                ("/choose", request | {"options": [["a", "b"]]}, 400, "give an article and options for each"),
+                ("/choose", request, 400, "options must be a list of lists"),
+                ("/score", {}, 404, "/score is for a Transformer-XL"),
+            ]
+        for path, sent, status, reason in wrong:
+            found, answer = call(path, sent)
+            assert found == status and reason in answer["error"]

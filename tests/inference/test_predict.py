@@ -1,0 +1,206 @@
+"""Predictor and scripts/predict.py: what they say is what the model says of each input alone, without padding."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import replicas
+import tensorflow as tf
+import tuned_models
+
+from txl_tf import families, task_metrics
+from txl_tf.data.tasks.layout import lay_out
+from txl_tf.errors import InputError
+from txl_tf.inference.predict import Predictor
+
+ROOT = pathlib.Path(__file__).parents[2]
+LABELS = ("bad", "good", "mixed")
+TEXTS = ["the River", ("so", "a dash"), "the", "one so a dash " * 9, ("the River one", "the so " * 9), "a"]
+QUESTIONS = [
+    {"article": "the River " * n, "question": "which _ is one", "options": ["so", "a dash", "the"]} for n in (1, 9, 2)
+]
+ASKED = [{"question": "the River", "context": text} for text in ("so one", "one  so a dash River " * 6)]
+TASKS = {"classification": LABELS, "regression": (), "multiple_choice": (), "answering": ()}
+
+
+@pytest.fixture(scope="module")
+def model_dirs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tuned")
+    for task, labels in TASKS.items():
+        tuned_models.write_model_dir(folder / task, task, labels)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def predictors(model_dirs):
+    strategy = replicas.one_device()
+    return {task: Predictor.load(str(model_dirs / task), strategy=strategy) for task in TASKS}
+
+
+def logits(predictor, first, second):
+    """The model's outputs for one text or pair, in a batch of its own, without padding."""
+    t_len = predictor.config.data.tgt_len
+    ids, segments = lay_out(predictor.trained.vocabulary, tf.constant([first]), tf.constant([second]), t_len)
+    return predictor.trained.model(ids.to_tensor(), segments=segments.to_tensor()).numpy()[0]
+
+
+def choice_logit(predictor, article, text):
+    """The model's output for an article and a question with one option; the article is cut to fit."""
+    vocabulary, t_len = predictor.trained.vocabulary, predictor.config.data.tgt_len
+    second = vocabulary.encode(text).tolist()
+    first = vocabulary.encode(article).tolist()[: t_len - 3 - len(second)]
+    sep, cls = (vocabulary.special_token(name) for name in ("sep", "cls"))
+    segments = [0] * (len(first) + 1) + [1] * (len(second) + 1) + [2]
+    tokens = tf.constant([[*first, sep, *second, sep, cls]])
+    return predictor.trained.model(tokens, segments=tf.constant([segments])).numpy()[0, 0]
+
+
+def softmax(values):
+    exponents = np.exp(np.asarray(values, np.float64) - np.max(values))
+    return exponents / exponents.sum()
+
+
+def pair(text):
+    return (text, "") if isinstance(text, str) else text
+
+
+def test_classes_are_those_of_each_text_alone(predictors):
+    predictor = predictors["classification"]
+    found = predictor.predict(TEXTS)
+    for text, prediction in zip(TEXTS, found, strict=True):
+        wanted = softmax(logits(predictor, *pair(text)))
+        assert list(prediction["probabilities"]) == list(LABELS)
+        np.testing.assert_allclose(list(prediction["probabilities"].values()), wanted, atol=1e-6)
+        assert prediction["label"] == LABELS[wanted.argmax()]
+        assert prediction["probability"] == pytest.approx(wanted.max(), abs=1e-6)
+    assert len({prediction["label"] for prediction in found}) > 1
+    assert predictor.predict(TEXTS[1])["label"] == found[1]["label"] and predictor.predict([]) == []
+
+
+def test_scores_and_choices_are_those_of_each_text_alone(predictors):
+    predictor = predictors["regression"]
+    for text, prediction in zip(TEXTS, predictor.predict(TEXTS), strict=True):
+        assert prediction == {"score": pytest.approx(float(logits(predictor, *pair(text))[0]), abs=1e-5)}
+    predictor = predictors["multiple_choice"]
+    for question, prediction in zip(QUESTIONS, predictor.predict(QUESTIONS), strict=True):
+        texts = [question["question"].replace("_", option) for option in question["options"]]
+        wanted = softmax([choice_logit(predictor, question["article"], text) for text in texts])
+        np.testing.assert_allclose(prediction["probabilities"], wanted, atol=1e-6)
+        assert prediction["choice"] == np.argmax(prediction["probabilities"])
+        assert prediction["option"] == question["options"][prediction["choice"]]
+
+
+def test_answers_stand_in_their_contexts(predictors, tmp_path):
+    """In one window the answer is the likeliest of all starts and ends by the model itself; and files say the same."""
+    predictor = predictors["answering"]
+    found = predictor.predict(ASKED)
+    for asked, line in zip(ASKED, found, strict=True):
+        assert line["answer"] in ("", line["candidates"][0]["text"])
+        for one in line["candidates"]:
+            assert asked["context"][one["begin"] : one["end"]] == one["text"] != ""
+    vocabulary, model = predictor.trained.vocabulary, predictor.trained.model
+    first, second = vocabulary.encode("so one").tolist(), vocabulary.encode("the River").tolist()
+    sep, cls = (vocabulary.special_token(name) for name in ("sep", "cls"))
+    tokens = tf.constant([[*first, sep, *second, sep, cls]])
+    segments = tf.constant([[0] * (len(first) + 1) + [1] * (len(second) + 1) + [2]])
+    allowed = tf.constant([[True] * len(first) + [False] * (len(second) + 2) + [True]])
+    best, n = -1.0, tokens.shape[1]
+    for start in range(len(first)):
+        logits = model(tokens, allowed, tf.constant([n - 1]), tf.constant([start]), segments=segments)
+        starts, ends = softmax(logits.start[0]), softmax(logits.end[0])
+        best = max(best, *(starts[start] * ends[end] for end in range(start, len(first))))
+    assert found[0]["candidates"][0]["probability"] == pytest.approx(best, rel=1e-4)
+    none = 1 / (1 + np.exp(-float(logits.impossible[0])))
+    assert found[0]["no_answer_probability"] == pytest.approx(none, rel=1e-4)
+    assert (found[0]["answer"] == "") == (none > 0.5)
+    questions = [
+        {"context": asked["context"], "qas": [{"id": str(i), "question": asked["question"]}]}
+        for i, asked in enumerate(ASKED, 1)
+    ]
+    (tmp_path / "q.json").write_text(json.dumps({"data": [{"paragraphs": questions}]}))
+    assert predictor.predict_file(str(tmp_path / "q.json"))[0] == found
+
+
+def test_padding_is_not_computed(predictors, monkeypatch):
+    """Each batch is about as long as its longest text, and few inputs make small batches."""
+    predictor, sizes = predictors["classification"], []
+    read = predictor._reader.arranged
+
+    def watched(examples):
+        data = read(examples)
+        sizes.extend((length, len(rows), rows.shape[1]) for length, rows in data.groups.items())
+        return data
+
+    monkeypatch.setattr(predictor._reader, "arranged", watched)
+    predictor.predict(["the"] * 4 + ["the " * 40] * 4)
+    predictor.predict(["the"])
+    assert sizes == [(3, 1, 4), (24, 1, 4), (3, 1, 1)]
+    assert families.fine_tuning_of(predictor.config).lengths(predictor.config) == (3, 6, 9, 12, 18, 24)
+
+
+def run(*flags):
+    command = [sys.executable, "scripts/predict.py", *flags]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def test_the_script_writes_a_line_an_input_and_metrics(predictors, model_dirs, tmp_path):
+    table = tmp_path / "table.tsv"
+    labels = [LABELS[i % 3] for i in range(len(TEXTS))]
+    rows = ["\t".join((*pair(text), label)) for text, label in zip(TEXTS, labels, strict=True)]
+    table.write_text("\n".join(["text\ttext_b\tlabel", *rows]) + "\n")
+    flags = [f"--model_dir={model_dirs}/classification", f"--input={table}"]
+    done = run(*flags, "--metrics", "--batch_size=3")
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    wanted = predictors["classification"].predict(TEXTS)
+    for line, prediction in zip(lines, wanted, strict=True):
+        assert line["label"] == prediction["label"]
+        assert line["probabilities"] == pytest.approx(prediction["probabilities"], abs=1e-6)
+    *progress, last = done.stderr.splitlines()
+    assert progress[-1].endswith("2/2 batches")
+    result = json.loads(last)
+    right = np.array([LABELS.index(label) for label in labels])
+    log_probs = np.log([[*line["probabilities"].values()] for line in lines])
+    assert result | {"loss": 0} == {
+        "task": "classification",
+        "step": 0,
+        "weights": "last",
+        "examples": 6,
+        "loss": 0,
+        **task_metrics.classification({"log_probs": log_probs}, right),
+    }
+    assert result["loss"] == pytest.approx(-log_probs[range(6), right].mean(), abs=1e-6)
+
+
+def test_labels_are_ignored_unless_they_are_compared(predictors, tmp_path):
+    (tmp_path / "t.jsonl").write_text('{"text": "the", "label": "new"}\n{"text": "so"}\n')
+    predictor, path = predictors["classification"], str(tmp_path / "t.jsonl")
+    assert [line["label"] for line in predictor.predict_file(path)[0]] == [
+        line["label"] for line in predictor.predict(["the", "so"])
+    ]
+    with pytest.raises(InputError, match="line 2 has no column 'label'"):
+        predictor.predict_file(path, labelled=True)
+    questions = tmp_path / "q.jsonl"
+    questions.write_text("".join(json.dumps(question | {"answer": "B"}) + "\n" for question in QUESTIONS))
+    predictor = predictors["multiple_choice"]
+    predictions, result = predictor.predict_file(str(questions), labelled=True)
+    assert predictions == predictor.predict(QUESTIONS)
+    assert result["metrics"]["accuracy"] == np.mean([one["choice"] == 1 for one in predictions])
+
+
+def test_wrong_inputs_are_one_line(predictors, tmp_path):
+    with pytest.raises(InputError, match="text 2 must be a text or a pair of texts, and not empty; it is '3'"):
+        predictors["regression"].predict(["a", 3])
+    with pytest.raises(InputError, match="question 1 must be a dict with the texts question and context"):
+        predictors["answering"].predict([{"question": "a"}])
+    with pytest.raises(InputError, match="question 1 has no list of two or more texts as 'options'"):
+        predictors["multiple_choice"].predict([{"article": "a", "question": "b"}])
+    (tmp_path / "t.tsv").write_text("text\tlabel\nthe\tmany\n")
+    with pytest.raises(InputError, match=r"t\.tsv, line 2 has the label 'many', which is not a finite number"):
+        predictors["regression"].predict_file(str(tmp_path / "t.tsv"), labelled=True)
+    other = ROOT / "tests" / "model_dir_ce09e14" / "plain"
+    with pytest.raises(InputError, match=r"holds a model that is not fine-tuned .its task is causal_lm.*finetune\.py"):
+        Predictor.load(str(other))

@@ -1,0 +1,99 @@
+"""What TensorBoard shows of an evaluation of a fine-tuned model."""
+
+import numpy as np
+import pytest
+import random_xlnet
+import tensorflow as tf
+from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
+
+from txl_tf import task_panels
+from txl_tf.data.tasks.race import question_examples, question_rows
+from txl_tf.data.tasks.tables import table_examples, text_rows
+from txl_tf.training.board import Board
+from txl_tf.training.panels import confusion_picture, reliability_bins, reliability_picture, show_panels
+from txl_tf.training.pictures import colour
+
+LABELS = ("no", "yes", "so")
+PROBABILITIES = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.1, 0.6], [0.05, 0.9, 0.05]])
+LABEL = np.array([0, 2, 0, 0])
+
+
+@pytest.fixture(scope="module")
+def vocabulary():
+    return random_xlnet.with_prefix()
+
+
+def outputs():
+    loss = -np.log(PROBABILITIES[range(4), LABEL])
+    return {"log_probs": np.log(PROBABILITIES), "loss": loss}
+
+
+def test_panels_of_classes(vocabulary):
+    rows = text_rows(["the River", ("one", "a dash"), "so", "the one"])
+    examples = table_examples(rows, vocabulary, 16, LABEL, {}, labels=LABELS)
+    confusion, reliability, worst = task_panels.classification(outputs(), examples, vocabulary)
+    assert confusion.labels == LABELS and confusion.counts.tolist() == [[1, 1, 1], [0, 0, 0], [0, 1, 0]]
+    np.testing.assert_allclose(reliability.confidence, [0.7, 0.8, 0.6, 0.9])
+    assert reliability.right.tolist() == [True, False, False, False]
+    headings, texts = zip(*worst.rows, strict=True)
+    assert headings[0] == f"yes (90.0%) instead of no, loss {-np.log(0.05):.3f}"
+    assert texts == ("the one", "one\n\na dash", "so")  # by their losses; the right one is not shown
+
+
+def test_panels_of_scores_and_choices(vocabulary):
+    rows = text_rows(["the River", "so"])
+    examples = table_examples(rows, vocabulary, 16, np.array([1.0, 3.0], np.float32), {})
+    found = {"score": np.array([1.5, 1.0]), "loss": np.array([0.25, 4.0])}
+    (worst,) = task_panels.regression(found, examples, vocabulary)
+    assert worst.rows == (("1 instead of 3", "so"), ("1.5 instead of 1", "the River"))
+    values = [{"article": "the River", "question": "_ is", "options": ["one", "so", "a"]}] * 4
+    questions = [vars(row) | {"answer": int(label)} for row, label in zip(question_rows(values), LABEL, strict=True)]
+    rows = [type(question_rows(values)[0])(**question) for question in questions]
+    examples = question_examples(rows, vocabulary, 24, {})
+    reliability, worst = task_panels.multiple_choice(outputs(), examples, vocabulary)
+    assert reliability.right.tolist() == [True, False, False, False]
+    assert worst.rows[0][1] == "chosen: so is\nright:  one is\n\nthe River"
+
+
+def test_a_confusion_matrix_has_shares_of_rows_as_colours():
+    pixels = confusion_picture(("a", "b"), np.array([[3, 1], [0, 4]]), "title")
+    # Cells of 64 by 34 pixels; near a corner, where no number is.
+    cells = pixels[92 + 3 :: 34, 150 + 3 :: 64][:2, :2]
+    np.testing.assert_array_equal(cells, colour(np.array([[0.75, 0.25], [0.0, 1.0]])))
+    many = confusion_picture([str(i) for i in range(60)], np.eye(60, dtype=int), "title")
+    assert many.shape[0] == 92 + 40 * 22 + 46
+
+
+def test_reliability_is_accuracy_by_confidence(rng):
+    confidence, right = rng.uniform(0.3, 1, 500), rng.random(500) < 0.5
+    counts, accuracy, mean, error = reliability_bins(confidence, right)
+    total = 0.0
+    for i in range(10):
+        inside = (confidence >= i / 10) & (confidence < (i + 1) / 10)
+        assert counts[i] == inside.sum()
+        if counts[i]:
+            assert accuracy[i] == pytest.approx(right[inside].mean())
+            assert mean[i] == pytest.approx(confidence[inside].mean())
+            total += abs(right[inside].sum() - confidence[inside].sum()) / 500
+    assert error == pytest.approx(total)
+    assert reliability_bins(np.array([1.0]), np.array([True]))[0].tolist() == [0] * 9 + [1]
+    pixels = reliability_picture(np.full(4, 0.75), np.array([True, False, False, False]), "title")
+    bar = pixels[78 + 150 : 78 + 300, 64 + 7 * 30 + 15]  # the lower half of the bin's column
+    blue = (bar == [70, 110, 160]).all(-1)
+    assert blue[-73:-1].all() and not blue[:73].any()  # accuracy 0.25 of 300 pixels
+
+
+def test_panels_are_written(tmp_path):
+    board = Board(str(tmp_path), 0)
+    panels = [
+        task_panels.Confusion(LABELS, np.eye(3, dtype=int)),
+        task_panels.Reliability(np.array([0.5]), np.array([True])),
+        task_panels.Worst((("bad | **heading**", "a\nb" + "x" * 2000),)),
+    ]
+    show_panels(board, 7, panels)
+    show_panels(board, 8, [task_panels.Worst(())])
+    events = EventAccumulator(board.folder).Reload()
+    assert {"dev/confusion", "dev/reliability", "dev/worst"} <= set(events.Tags()["tensors"])
+    first, second = (tf.make_ndarray(event.tensor_proto)[()] for event in events.Tensors("dev/worst"))
+    assert first.decode().startswith("**1. bad | **heading****\n\n    a\n    bxx") and len(first) < 1100
+    assert second == b"No example of dev is predicted wrongly."

@@ -1,0 +1,33 @@
+"""model_dirs of XLNets with heads and random weights, large enough to matter, for tests of inference."""
+
+import numpy as np
+import random_xlnet
+import tensorflow as tf
+
+from txl_tf import families, model_dir
+from txl_tf.data.tasks.corpus import TaskCorpus
+from txl_tf.data.tasks.examples import ExampleSet
+from txl_tf.data.vocabularies import XLNetVocabulary
+
+SIZES = {"n_layer": 2, "d_model": 16, "n_head": 2, "d_head": 8, "d_inner": 32, "mem_len": 0, "reuse_len": 0}
+
+
+def write_model_dir(path, task, labels=(), t_len=24, **model):
+    """Writes a model_dir for a task; its Config."""
+    vocabulary = random_xlnet.with_prefix(XLNetVocabulary)
+    classes = {"n_class": len(labels)} if labels else {}
+    config = families.tuned_configs()[task].from_groups({}, "test")
+    config = config.replace(
+        model=SIZES | {"vocab_size": vocabulary.vocab_size} | classes | model,
+        data={"tgt_len": t_len} | ({"max_query_len": 6, "doc_stride": 5} if task == "answering" else {}),
+        eval={"batch_size": 4},
+    )
+    network, draw = families.make_model(config), np.random.default_rng(0)
+    for variable in network.trainable_variables:
+        centre = 1.0 if "gamma" in variable.path else 0.0
+        variable.assign(draw.normal(centre, 0.1 if len(variable.shape) == 1 else 0.5, variable.shape))
+    nothing = ExampleSet({}, {}, labels=tuple(labels))
+    model_dir.write_description(str(path), config, TaskCorpus(nothing, nothing, vocabulary, vocabulary.spec, {}))
+    weights = tf.train.Checkpoint(model=model_dir.variables_by_path(network))
+    weights.write(model_dir.checkpoint_path(str(path), 0))
+    return config

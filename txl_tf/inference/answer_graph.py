@@ -1,0 +1,161 @@
+"""Answers to questions about texts in TensorFlow ops, for SavedModels: windows, and the likeliest answer of them all.
+
+The same rules as data/tasks/windows.py and data/tasks/answers.py have in NumPy.
+Shapes: B questions, W windows of all of them, T tokens of a window; S starts and E ends of likely answers.
+"""
+
+from __future__ import annotations
+
+import typing
+
+import tensorflow as tf
+
+from txl_tf.data.tasks.windows import CLS, PADDING, PARAGRAPH, QUESTION, Layout
+from txl_tf.data.vocabularies import SubwordVocabulary
+from txl_tf.data.vocabularies.base import WHITESPACE
+from txl_tf.models.heads import BestAnswers
+
+
+class Windows(typing.NamedTuple):
+    """The windows of B contexts; see `windows.cut_windows`.
+
+    pieces, begin, end: int32 RaggedTensors [B, None], the contexts' tokens and their places in characters.
+    queries: int32 RaggedTensor [B, None], the questions' tokens.
+    row, first, size: int64 [W], the question of each window, its first token in the context and how many it has.
+    """
+
+    pieces: tf.RaggedTensor
+    begin: tf.RaggedTensor
+    end: tf.RaggedTensor
+    queries: tf.RaggedTensor
+    row: tf.Tensor
+    first: tf.Tensor
+    size: tf.Tensor
+
+    def lengths(self) -> tf.Tensor:
+        """How many tokens each window has with its question and marks, int64 [W]."""
+        return self.size + tf.gather(self.queries.row_lengths(), self.row) + 3
+
+    def token(self, column: tf.Tensor) -> tf.Tensor:
+        """The number among all contexts' tokens of a column, int [W, ..], of each window; it is not below 0."""
+        shape = [-1] + [1] * (column.shape.rank - 1)
+        start = tf.gather(self.pieces.row_starts(), self.row) + self.first
+        place = tf.reshape(start, shape) + tf.cast(column, tf.int64)
+        return tf.clip_by_value(place, 0, tf.maximum(tf.size(self.pieces.flat_values, tf.int64) - 1, 0))
+
+
+def windows(vocabulary: SubwordVocabulary, questions: tf.Tensor, contexts: tf.Tensor, layout: Layout) -> Windows:
+    """The windows of contexts, strings [B], for questions, strings [B]."""
+    queries, _, _ = vocabulary.encode_with_places_tensor(questions)
+    queries = queries[:, : layout.max_query_len]
+    pieces, begin, end = vocabulary.encode_with_places_tensor(contexts)
+    count = pieces.row_lengths()
+    size = layout.t_len - queries.row_lengths() - 3
+    step = tf.minimum(size, layout.doc_stride)
+    needed = -(-tf.maximum(count - size + step, 1) // step)
+    row = tf.repeat(tf.range(tf.size(count)), needed)
+    first = tf.ragged.range(needed).flat_values * tf.gather(step, row)
+    return Windows(
+        pieces, begin, end, queries, row, first, tf.minimum(tf.gather(size, row), tf.gather(count, row) - first)
+    )
+
+
+def features(windows: Windows, vocabulary: SubwordVocabulary, t_len: int) -> dict[str, tf.Tensor]:
+    """The windows as examples of T tokens, none of them longer; see `windows.examples`."""
+    column = tf.range(t_len, dtype=tf.int64)[None]
+    size, stop = windows.size[:, None], windows.lengths()[:, None] - 1  # where the paragraph's SEP and CLS are
+    query = tf.gather(windows.queries.row_starts(), windows.row)[:, None] + column - size - 1
+    query = tf.clip_by_value(query, 0, tf.maximum(tf.size(windows.queries.flat_values, tf.int64) - 1, 0))
+    column = tf.broadcast_to(column, tf.shape(query))
+    sep, cls = (tf.constant(vocabulary.special_token(name)) for name in ("sep", "cls"))
+    nothing = tf.zeros([1], tf.int32)  # so that there is something to gather where there are no tokens
+    pieces, queries = (tf.concat([part.flat_values, nothing], axis=0) for part in (windows.pieces, windows.queries))
+
+    def by_part(paragraph: tf.Tensor, mark: tf.Tensor, query: tf.Tensor, cls: tf.Tensor, fill: int) -> tf.Tensor:
+        found = tf.where(column < stop - 1, query, mark[1])
+        found = tf.where(column < size, paragraph, tf.where(tf.equal(column, size), mark[0], found))
+        return tf.where(column < stop, found, tf.where(tf.equal(column, stop), cls, fill))
+
+    segments = by_part(PARAGRAPH, [PARAGRAPH, QUESTION], QUESTION, CLS, PADDING)
+    tokens = by_part(tf.gather(pieces, windows.token(column)), [sep, sep], tf.gather(queries, query), cls, 0)
+    return {
+        "tokens": tf.ensure_shape(tokens, [None, t_len]),
+        "segments": tf.ensure_shape(segments, [None, t_len]),
+        "padding": column > stop,
+        "allowed": (column < size) | tf.equal(column, stop),
+        "cls_index": tf.cast(stop[:, 0], tf.int32),
+    }
+
+
+class Answers(typing.NamedTuple):
+    """What is answered, whether or not there is an answer.
+
+    text: strings [B], "" if no answer is possible.
+    begin, end: int32 [B], its place in the context in characters; -1 if there is none.
+    log_prob: [B], of its start and its end in its window.
+    null_score: [B], the logit that there is no answer.
+    """
+
+    text: tf.Tensor
+    begin: tf.Tensor
+    end: tf.Tensor
+    log_prob: tf.Tensor
+    null_score: tf.Tensor
+
+
+def best_answers(windows: Windows, found: BestAnswers, contexts: tf.Tensor, max_answer_len: int) -> Answers:
+    """The likeliest answer of each question; see `answers.decode`.
+
+    Args:
+        windows: the windows.
+        found: the model's results for them.
+        contexts: strings [B].
+        max_answer_len: in tokens.
+    """
+    starts = tf.cast(found.start, tf.int64)[:, :, None]
+    ends = tf.cast(found.end, tf.int64)
+    starts = tf.broadcast_to(starts, tf.shape(ends))
+    size = windows.size[:, None, None]
+    possible = (ends < size) & (starts <= ends) & (ends < starts + max_answer_len)
+    possible &= _owned(windows, tf.cast(found.start, tf.int64))[:, :, None]
+    nothing = tf.zeros([1], tf.int32)
+    begin, end = (
+        tf.gather(tf.concat([places.flat_values, nothing], axis=0), windows.token(columns))
+        for places, columns in ((windows.begin, starts), (windows.end, ends))
+    )
+    row = tf.broadcast_to(windows.row[:, None, None], tf.shape(ends))
+    begin, end, row, possible, log_prob = (
+        tf.reshape(part, [-1])
+        for part in (begin, end, row, possible, found.start_log_prob[:, :, None] + found.end_log_prob)
+    )
+    length = tf.where(possible, tf.maximum(end - begin, 0), 0)
+    texts = tf.strings.substr(tf.gather(contexts, row), tf.where(possible, begin, 0), length, unit="UTF8_CHAR")
+    texts = tf.strings.regex_replace(texts, WHITESPACE + "+$", "")  # the last token may be a space
+    possible &= tf.not_equal(texts, "")
+    log_prob = tf.where(possible, log_prob, -float("inf"))
+    questions = windows.pieces.nrows()
+    highest = tf.math.unsorted_segment_max(log_prob, row, questions)
+    place = tf.range(tf.size(log_prob))
+    is_best = possible & tf.equal(log_prob, tf.gather(highest, row))
+    best = tf.math.unsorted_segment_min(tf.where(is_best, place, tf.size(place)), row, questions)
+    exists = best < tf.size(place)
+    best = tf.where(exists, best, 0)
+    text = tf.where(exists, tf.gather(texts, best), "")
+    begin = tf.where(exists, tf.gather(begin, best), -1)
+    end = tf.where(exists, begin + tf.strings.length(text, unit="UTF8_CHAR"), -1)
+    null_score = tf.math.unsorted_segment_min(found.impossible, windows.row, questions)
+    return Answers(text, begin, end, tf.where(exists, highest, -float("inf")), null_score)
+
+
+def _owned(windows: Windows, start: tf.Tensor) -> tf.Tensor:
+    """Bool [W, S]: whether the tokens at `start`, [W, S], have the most context in their window; see `owners`."""
+    token = windows.first[:, None] + start  # in the context
+    left = token[:, :, None] - windows.first  # [W, S, W]: its place in each window
+    shorter = tf.minimum(left, windows.size - 1 - left)
+    context = tf.cast(shorter, tf.float64) + 0.01 * tf.cast(windows.size, tf.float64)
+    same = tf.equal(windows.row[:, None], windows.row)[:, None] & (shorter >= 0)
+    context = tf.where(same, context, tf.constant(-1.0, tf.float64))
+    number = tf.range(tf.size(windows.row))
+    most = tf.equal(context, tf.reduce_max(context, axis=2, keepdims=True))
+    first = tf.reduce_min(tf.where(most, number, tf.size(number)), axis=2)
+    return tf.equal(first, number[:, None])

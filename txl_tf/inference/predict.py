@@ -1,0 +1,140 @@
+"""A fine-tuned model at work, for use from Python.
+
+>>> predictor = Predictor.load("runs/sentiment")
+>>> predictor.predict(["A fine film.", ("A question?", "A passage.")])
+[{"label": "good", "probability": 0.98, "probabilities": {"bad": 0.02, "good": 0.98}}, ..]
+
+What it takes and gives, by task:
+
+classification   a text, or a pair of texts -> label, probability, probabilities by label
+regression       the same -> score
+multiple_choice  {"article": .., "question": .., "options": [..]} -> choice, the option's number from 0 on; option, its
+                 text; probability, and the probabilities of all options
+answering        {"question": .., "context": ..} -> answer, "" if there is none; probability; begin and end, its place
+                 in the context in characters; no_answer_probability; candidates, likely answers, the best first
+
+The probability of an answer is that of its start times that of its end, in one window of the context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from txl_tf import families
+from txl_tf import model_dir as model_dirs
+from txl_tf.data.tasks.tables import Columns
+from txl_tf.distribute import make_strategy
+from txl_tf.errors import InputError
+from txl_tf.inference.task_evaluate import Progress, TaskReader, task_result
+
+Prediction = dict[str, Any]
+
+
+class Predictor:
+    """Predicts with a fine-tuned model. Batches are sorted by length, so that little padding is computed.
+
+    Args:
+        trained: a TrainedModel, made in the strategy's scope.
+        dev: its metrics on dev, if they are known.
+        strategy: where to run; None: the default.
+        batch_size: examples at once; does not change the results. None: as in the model's evaluation.
+        jit_compile: whether the model is compiled by XLA, once for each of a few lengths.
+
+    Raises:
+        InputError: the model is not of a task for which models are fine-tuned.
+    """
+
+    def __init__(
+        self,
+        trained: model_dirs.TrainedModel,
+        dev: dict[str, float] | None = None,
+        *,
+        strategy: tf.distribute.Strategy | None = None,
+        batch_size: int | None = None,
+        jit_compile: bool = False,
+    ):
+        self.trained = trained
+        self._dev = dev or {}
+        sizes = {} if batch_size is None else {"batch_size": batch_size}
+        self.config = trained.config.replace(eval={"jit_compile": jit_compile} | sizes)
+        self._task = families.fine_tuning_of(self.config)
+        self._reader = TaskReader(self.config, trained.model, strategy or make_strategy())
+
+    @classmethod
+    def load(
+        cls,
+        model_dir: str,
+        checkpoint: str = "latest",
+        weights: str | None = None,
+        strategy: tf.distribute.Strategy | None = None,
+        **options: Any,
+    ) -> Predictor:
+        """The model of a directory that fine-tuning or an import wrote.
+
+        Args:
+            model_dir: local or gs://.
+            checkpoint, weights: as for `load_trained`.
+            strategy, options: as for the class.
+
+        Raises:
+            InputError: there is no fine-tuned model.
+        """
+        config = model_dirs.read_config(model_dir)
+        if config is not None and config.task not in families.tuned_configs():
+            raise InputError(
+                f"{model_dir} holds a model that is not fine-tuned (its task is {config.task}): give the model_dir of "
+                "scripts/finetune.py"
+            )
+        strategy = strategy or make_strategy()
+        with strategy.scope():
+            trained = model_dirs.load_trained(model_dir, weights, checkpoint)
+        lines = model_dirs.read_log(tf.io.gfile.join(model_dir, model_dirs.EVALUATIONS_FILE), model_dirs.EVALUATION)
+        dev = next((line.get("metrics") for line in lines if line["step"] == trained.step), None)
+        return cls(trained, dev, strategy=strategy, **options)
+
+    def predict(self, inputs: Any) -> Any:
+        """What the model predicts for each input; see the module. For one input that is not in a list, one prediction.
+
+        Raises:
+            InputError: an input is not what the task needs.
+        """
+        if not isinstance(inputs, list):
+            return self.predict([inputs])[0]
+        return self._predict(self._task.rows(inputs), False, None)[0] if inputs else []
+
+    def predict_file(
+        self,
+        path: str,
+        columns: Columns | None = None,
+        *,
+        labelled: bool = False,
+        progress: Progress | None = None,
+    ) -> tuple[list[Prediction], dict[str, Any]]:
+        """What the model predicts for the inputs in a file, in its order.
+
+        Args:
+            path: a file in the form that the task is trained on; local or gs://.
+            columns: the names of a table's columns.
+            labelled: whether the inputs have labels to compare with; if not, they are ignored.
+            progress: as for `TaskReader.outputs`.
+
+        Returns:
+            The predictions; and, if `labelled`, the metrics as `TaskEvaluator` has them, otherwise {}.
+
+        Raises:
+            InputError: the file cannot be read, a row is malformed, or it has a label that the model does not know.
+        """
+        return self._predict(self._task.read(path, columns or Columns(), labelled), labelled, progress)
+
+    def _predict(
+        self, rows: Sequence[Any], labelled: bool, progress: Progress | None
+    ) -> tuple[list[Prediction], dict[str, Any]]:
+        examples = self._task.examples(
+            rows, self.config, self.trained.vocabulary, labels=self.trained.class_names(), labelled=labelled
+        )
+        outputs = self._reader.outputs(self._reader.arranged(examples), progress)
+        predictions = self._task.predictions(outputs, examples, rows, self._dev)
+        return predictions, task_result(self._task, outputs, examples) if labelled else {}

@@ -1,0 +1,68 @@
+"""What the SavedModels of XLNets have in common: a few row lengths, signatures, and how they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from txl_tf.data.vocabularies import Vocabulary
+from txl_tf.errors import InputError
+from txl_tf.files import write_atomically
+
+ConcreteFunction = tf.types.experimental.ConcreteFunction
+
+
+def by_length(longest: tf.Tensor, lengths: Sequence[int], function: Callable[[int], Any]) -> Any:
+    """function(n) for the smallest n of `lengths`, ascending, that is not below `longest`; all are in the graph.
+
+    An InvalidArgumentError at run time if `longest`, int64, is above all of them.
+    """
+    fits = tf.debugging.assert_less_equal(
+        longest, tf.constant(lengths[-1], tf.int64), f"a text has more tokens than the {lengths[-1]} it may have"
+    )
+    with tf.control_dependencies([fits]):
+        branch = tf.reduce_sum(tf.cast(longest > tf.constant(lengths, tf.int64), tf.int32))
+    return tf.switch_case(branch, [lambda n=n: function(n) for n in lengths])
+
+
+def signatures_of(inputs: Mapping[Callable[..., Any], Mapping[str, tf.TensorSpec]]) -> dict[str, ConcreteFunction]:
+    """Functions with the specs of their arguments -> signatures by the functions' names."""
+    return {
+        function.__name__: tf.function(function, autograph=False).get_concrete_function(
+            **{name: tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in specs.items()}
+        )
+        for function, specs in inputs.items()
+    }
+
+
+def require_new(export_dir: str) -> None:
+    """Raises InputError if there is something in a directory."""
+    if tf.io.gfile.exists(export_dir) and tf.io.gfile.listdir(export_dir):
+        raise InputError(f"{export_dir} is not empty: give a new --export_dir")
+
+
+def write_saved_model(
+    export_dir: str,
+    signatures: Mapping[str, ConcreteFunction],
+    model: keras.Model,
+    vocabulary: Vocabulary,
+    readme: str,
+) -> None:
+    """Writes a SavedModel and its README.md.
+
+    Args:
+        export_dir: local or gs://.
+        signatures: of `signatures_of`.
+        model, vocabulary: what they use.
+        readme: in which {name} is the directory's name.
+    """
+    root = tf.Module()
+    # Saves only what the functions use. Keras layers would be saved together with their Python configuration.
+    root.weights = [variable.value for variable in model.variables]
+    root.vocabulary = vocabulary
+    tf.saved_model.save(root, export_dir, signatures=dict(signatures))
+    readme = readme.replace("{name}", export_dir.rstrip("/").rpartition("/")[2])
+    write_atomically(tf.io.gfile.join(export_dir, "README.md"), readme)
