@@ -5,6 +5,7 @@ import dataclasses
 import io
 import os
 import signal
+import sys
 import tarfile
 import time
 import zipfile
