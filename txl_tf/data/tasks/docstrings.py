@@ -139,7 +139,7 @@ def write_task(task: str, directory: str, source: TextSource | None = None) -> d
     by_split: dict[str, list[list[Function]]] = {split: [] for split in SPLITS}
     for piece in (source or standard_library()).pieces:
         text = read_bytes(piece.path).decode("utf-8", "replace").replace("\r\n", "\n")
-        by_split[piece.split].append(list(functions(text)))
+        by_split[str(piece.split)].append(list(functions(text)))
     counts = {}
     for split, found in by_split.items():
         path = tf.io.gfile.join(directory, split)
