@@ -213,6 +213,18 @@ def test_demo(tmp_path, monkeypatch, capsys):
         ("export_savedmodel.py --model_dir=/nowhere --export_dir=/tmp/x", "/nowhere has no config.json"),
         ("prepare_data.py --dataset=text --data_dir=/tmp/x", "needs --source"),
         ("continue_savedmodel.py --export_dir=/nowhere --prompt=a", "is not an exported model"),
+        (
+            "finetune.py --init=/nowhere --task=classification --train=a.tsv --dev=b.tsv --model_dir=/tmp/x",
+            "--init=/nowhere has no config.json: give the directory of a pretrained model",
+        ),
+        (
+            "finetune.py --init=a --preset=race --task=regression --train=b --dev=c --model_dir=d",
+            "--preset=race is for multiple_choice, not for --task=regression",
+        ),
+        (
+            "finetune.py --init=a --task=regression --balance_classes --train=b --dev=c --model_dir=d",
+            "--balance_classes is no setting of regression",
+        ),
         ("bench/eval_speed.py --attn_lens=many", "must be integers separated by commas"),
         ("bench/data.py", "give --data_dir to read a corpus"),
     ],

@@ -264,6 +264,7 @@ def test_several_seeds_have_mean_and_spread(init, tables, tmp_path, one_device, 
     assert result["loss_std"] > 0
     printed = capsys.readouterr().out
     assert "train: 2 classes: no 50.0%, yes 50.0%; the largest is 1.0 times the smallest" in printed
+    assert f"2 seeds: accuracy {result['accuracy']:.4f}, standard deviation {result['accuracy_std']:.4f}" in printed
     collapsed = [run["collapsed"] for run in runs]
     assert printed.count("this run has collapsed") == sum(one is not None for one in collapsed)
     with pytest.raises(InputError, match="names a seed twice"):
@@ -300,3 +301,5 @@ def test_what_cannot_be_fine_tuned_is_one_line(init, tables, tmp_path, whole, on
         Finetuner(init, "classification", str(tables / "classes.tsv"), str(tables / "scores.tsv"), strategy=one_device)
     with pytest.raises(InputError, match="holds a run with other settings: batch_size=2"):
         make(data={"batch_size": 2}).run(str(whole[0]))
+    with pytest.raises(InputError, match="holds a run on other examples: give the same --train and --dev, or another"):
+        make(data={"tgt_len": 12}).run(str(whole[0]))

@@ -11,6 +11,7 @@ import sklearn.metrics
 from txl_tf import task_metrics
 
 
+@pytest.mark.filterwarnings("ignore:A single label was found")
 @pytest.mark.parametrize("classes", [2, 3, 20])
 def test_metrics_of_classes(rng, classes):
     for n in (1, 2, 5, 300):

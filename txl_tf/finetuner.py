@@ -21,7 +21,7 @@ from txl_tf.config import Config
 from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.data.tasks.tables import Columns, imbalance
 from txl_tf.data.vocabularies import load_vocabulary
-from txl_tf.distribute import make_strategy
+from txl_tf.distribute import is_chief, make_strategy
 from txl_tf.errors import InputError
 from txl_tf.files import read_json
 from txl_tf.inference.task_evaluate import TaskEvaluator
@@ -93,7 +93,7 @@ class Finetuner:
                 vocabulary,
                 origin={"vocabulary": identity, "task": task},
                 labels=labels,
-                directory=examples_dir and tf.io.gfile.join(examples_dir, name),
+                directory=tf.io.gfile.join(examples_dir, name) if examples_dir and is_chief(self.strategy) else None,
             )
 
         train_set, known = examples(train_file, "train", None), model_dirs.read_labels(init)
@@ -131,13 +131,20 @@ class Finetuner:
             if len(seeds) > 1:
                 print(f"seed {seed}: {folder}", flush=True)
             results.append(self._run_one(folder, seed))
-        return summary(self.config, results)
+        line = summary(self.config, results)
+        if len(seeds) > 1:
+            name = families.fine_tuning_of(self.config).criterion
+            mean, spread = (math.nan if line[key] is None else line[key] for key in (name, f"{name}_std"))
+            print(f"{len(seeds)} seeds: {name} {mean:.4f}, standard deviation {spread:.4f}", flush=True)
+        return line
 
     def _run_one(self, model_dir: str, seed: int) -> dict[str, Any]:
         """Trains one run; its evaluation on dev with the smallest error."""
-        known = model_dirs.read_labels(model_dir)
-        if known and known != self.corpus.labels:
-            raise InputError(f"{model_dir} holds a run with the labels {', '.join(known)}: give another --model_dir")
+        path = tf.io.gfile.join(model_dir, model_dirs.CORPUS_FILE)
+        if tf.io.gfile.exists(path) and read_json(path).get("fingerprint") != self.corpus.fingerprint:
+            raise InputError(
+                f"{model_dir} holds a run on other examples: give the same --train and --dev, or another --model_dir"
+            )
         config = self.config.replace(train={"seed": seed})
         train(config, self.corpus, model_dir, self.strategy, self._evaluator(config))
         lines = model_dirs.read_log(tf.io.gfile.join(model_dir, model_dirs.EVALUATIONS_FILE), model_dirs.EVALUATION)

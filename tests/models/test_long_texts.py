@@ -93,7 +93,6 @@ def test_dropout_follows_from_the_seed_of_a_text(texts):
     model = make_model(dropout=0.3, dropatt=0.3, summary_dropout=0.3)
     tokens, segments, padding = map(tf.constant, texts)
 
-    @tf.function
     def read(first, count):
         rows = slice(first, first + count)
         seeds = step_seeds(tf.constant([1, 0]), tf.constant(2), first + tf.range(count))

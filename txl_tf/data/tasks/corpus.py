@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 from typing import Any
 
@@ -41,7 +42,7 @@ class TaskCorpus:
         """The names of the classes; () if there are none."""
         return self.train.labels
 
-    @property
+    @functools.cached_property
     def fingerprint(self) -> str:
         """A short hash of all examples."""
         prints = self.train.fingerprint() + self.dev.fingerprint()
