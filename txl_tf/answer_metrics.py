@@ -44,11 +44,6 @@ def word_f1(answer: str, right: str) -> float:
     return 2 * common / (len(words) + len(right_words))
 
 
-def probability(null_score: float) -> float:
-    """The probability of a logit."""
-    return float(np.exp(-np.logaddexp(0, -null_score)))
-
-
 def right_answers(question: Question) -> list[str]:
     """The texts to compare with: without those of which normalisation leaves nothing; [""] if there are none."""
     return [answer.text for answer in question.answers if normalised(answer.text)] or [""]

@@ -11,7 +11,7 @@ import typing
 
 import numpy as np
 
-from txl_tf.answer_metrics import probability, right_answers, word_f1
+from txl_tf.answer_metrics import right_answers, word_f1
 from txl_tf.task_metrics import Outputs, confusion
 
 if typing.TYPE_CHECKING:
@@ -101,7 +101,7 @@ def answering(outputs: Outputs, examples: QuestionExamples, vocabulary: Vocabula
     found, wrong = np.zeros([2, 2], int), []
     for reading, one in zip(examples.readings(), examples.answered(outputs), strict=True):
         given, right = one.answer(0.0), right_answers(reading.question)
-        none = probability(one.null_score)
+        none = one.null_probability
         found[int(not reading.question.answers), int(not given)] += 1
         if not max(word_f1(given, text) for text in right):
             sure = float(np.exp(one.candidates[0].log_prob)) if given else none

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from xlnet_tokens import generated_lines, small_model
 
-from txl_tf.data.tasks.answers import decode, write_squad_files
+from txl_tf.data.tasks.answers import Answered, Candidate, decode, write_answers
 from txl_tf.data.tasks.questions import QuestionExamples
 from txl_tf.data.tasks.squad import Answer, Paragraph, Question
 from txl_tf.data.tasks.windows import Layout, examples, read_windows
@@ -143,15 +143,13 @@ def test_the_threshold_decides_whether_there_is_an_answer(rng):
 
 
 def test_files(tmp_path):
-    candidates = [{"text": "caf\u00e9 \ud800", "begin": 3}, {"text": "x", "begin": 0}]
-    predictions = [
-        {"id": "a", "answer": "caf\u00e9 \ud800", "no_answer_probability": 0.25, "candidates": candidates},
-        {"id": "b", "answer": "", "no_answer_probability": 0.75, "candidates": []},
-    ]
-    write_squad_files(iter(predictions), str(tmp_path / "new"))
+    candidate = Candidate("caf\u00e9 \ud800", 3, 9, -1.5, 1.0)
+    answered = [Answered("a", -np.log(3), (candidate,)), Answered("b", np.log(3), (candidate,)), Answered("c", -9, ())]
+    write_answers(answered, str(tmp_path / "new"), 0.0)
     read = {path.name: json.loads(path.read_text()) for path in (tmp_path / "new").iterdir()}
-    assert read == {
-        "predictions.json": {"a": "caf\u00e9 \ud800", "b": ""},
-        "null_odds.json": {"a": 0.25, "b": 0.75},
-        "nbest_predictions.json": {"a": candidates, "b": []},
-    }
+    assert set(read) == {"predictions.json", "null_odds.json", "nbest_predictions.json"}
+    assert read["predictions.json"] == {"a": candidate.text, "b": "", "c": ""}
+    assert read["null_odds.json"] == pytest.approx({"a": 0.25, "b": 0.75, "c": 1 / (1 + np.exp(9))})
+    assert read["nbest_predictions.json"] == {"a": [candidate._asdict()], "b": [candidate._asdict()], "c": []}
+    write_answers(answered, str(tmp_path / "all"), None)
+    assert json.loads((tmp_path / "all/predictions.json").read_text())["b"] == candidate.text

@@ -44,28 +44,29 @@ def test_answers_may_be_unknown(read):
     content = copy.deepcopy(FILE)
     del content["data"][0]["paragraphs"][0]["qas"][0]["answers"]
     assert read(content, labelled=False).questions[0].answers == ()
-    with pytest.raises(InputError, match=r"data\[0\]\.paragraphs\[0\]\.qas\[0\]\.answers is missing"):
+    with pytest.raises(InputError, match=r"data\[0\]\.paragraphs\[0\]\.qas\[0\] has no 'answers'"):
         read(content)
+
+
+QUESTION = ("data", 0, "paragraphs", 0, "qas", 1)
+ANSWER = ("data", 0, "paragraphs", 0, "qas", 0, "answers", 0)
 
 
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        ((), [], "the whole must be an object"),
-        (("data",), None, "data must be a list"),
-        (("data", 0), "x", r"data\[0\] must be an object"),
+        ((), [], r"squad\.json must be a JSON object"),
+        (("data",), None, "'data' must be a list"),
+        (("data", 0), "x", r"data\[0\] must be a JSON object"),
         (("data", 0, "paragraphs", 0, "context"), " ", r"data\[0\]\.paragraphs\[0\]\.context must not be empty"),
-        (("data", 0, "paragraphs", 0, "qas", 1, "id"), 7, r"paragraphs\[0\]\.qas\[1\]\.id must be a string"),
-        (("data", 0, "paragraphs", 0, "qas", 1, "id"), "a", r"qas\[1\]\.id is 'a', as is data\[0\].*own"),
-        (("data", 0, "paragraphs", 0, "qas", 1, "is_impossible"), 1, r"qas\[1\]\.is_impossible must be true or false"),
-        (("data", 0, "paragraphs", 0, "qas", 1, "is_impossible"), False, r"qas\[1\]\.answers must not be empty"),
-        (("data", 0, "paragraphs", 0, "qas", 0, "is_impossible"), True, r"qas\[0\]\.answers must be empty"),
-        (
-            ("data", 0, "paragraphs", 0, "qas", 0, "answers", 0, "answer_start"),
-            "13",
-            r"answers\[0\]\.answer_start must be",
-        ),
-        (("data", 0, "paragraphs", 0, "qas", 0, "answers", 0, "answer_start"), True, r"answer_start must be a whole"),
+        ((*QUESTION, "id"), 7, r"data\[0\]\.paragraphs\[0\]\.qas\[1\]: 'id' must be a text, not 7"),
+        ((*QUESTION, "id"), "a", r"qas\[1\]\.id is 'a', as is data\[0\]\.paragraphs\[0\]\.qas\[0\]\.id"),
+        ((*QUESTION, "is_impossible"), 1, r"qas\[1\]: 'is_impossible' must be true or false"),
+        ((*QUESTION, "is_impossible"), False, r"qas\[1\]\.answers must not be empty"),
+        ((*ANSWER[:-2], "is_impossible"), True, r"qas\[0\]\.answers must be empty"),
+        ((*ANSWER, "answer_start"), "13", r"answers\[0\]: 'answer_start' must be an integer"),
+        ((*ANSWER, "answer_start"), True, r"'answer_start' must be an integer"),
+        ((*ANSWER, "text"), " ", r"answers\[0\]\.text must not be empty"),
         (("data", 0, "paragraphs", 0, "qas"), [], "there are no questions"),
     ],
 )
@@ -78,7 +79,7 @@ def test_what_is_wrong_is_named(read, place, value, message):
         node[place[-1]] = value
     else:
         content = value
-    with pytest.raises(InputError, match=r"squad\.json: .*" + message):
+    with pytest.raises(InputError, match=rf"{message}.*: give a file in SQuAD's format"):
         read(content)
 
 

@@ -124,7 +124,7 @@ def _predictions(
             {"text": text, "probability": math.exp(log_prob), "begin": begin, "end": end}
             for text, begin, end, log_prob, _ in one.candidates
         ]
-        none = {"text": "", "probability": answer_metrics.probability(one.null_score), "begin": None, "end": None}
+        none = {"text": "", "probability": one.null_probability, "begin": None, "end": None}
         chosen = dict(candidates[0] if one.answer(threshold) else none)
         about = {"id": one.id, "answer": chosen.pop("text")} | chosen
         found.append(about | {"no_answer_probability": none["probability"], "candidates": candidates})

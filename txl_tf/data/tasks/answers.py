@@ -6,7 +6,6 @@ import dataclasses
 import json
 import typing
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -48,6 +47,11 @@ class Answered:
     def text(self) -> str:
         """The best answer, no matter whether there is one; "" if there are no candidates."""
         return self.candidates[0].text if self.candidates else ""
+
+    @property
+    def null_probability(self) -> float:
+        """The probability that there is no answer."""
+        return float(np.exp(-np.logaddexp(0, -self.null_score)))
 
     def answer(self, threshold: float | None) -> str:
         """The answer, "" if the null_score is above the threshold; None: there always is an answer."""
@@ -93,23 +97,24 @@ def decode(reading: Reading, found: Mapping[str, np.ndarray], max_answer_len: in
     return Answered(reading.question.id, float(np.min(found["impossible"])), tuple(candidates))
 
 
-def write_squad_files(predictions: Iterable[Mapping[str, Any]], directory: str) -> None:
+def write_answers(answered: Iterable[Answered], directory: str, threshold: float | None) -> None:
     """Writes what SQuAD's own evaluation reads, and the candidates beside it.
 
     The files are predictions.json, {id: answer}; null_odds.json, {id: probability that there is no answer}, for its
     --na-prob-file; and nbest_predictions.json, {id: candidates}.
 
     Args:
-        predictions: for each question id, answer ("": there is none), no_answer_probability and candidates.
+        answered: by question.
         directory: is made.
+        threshold: see `Answered.answer`.
     """
-    predictions = list(predictions)
+    answered = list(answered)
     tf.io.gfile.makedirs(directory)
-    for name, field in (
-        ("predictions", "answer"),
-        ("null_odds", "no_answer_probability"),
-        ("nbest_predictions", "candidates"),
-    ):
-        content = {prediction["id"]: prediction[field] for prediction in predictions}
+    files = {
+        "predictions": {one.id: one.answer(threshold) for one in answered},
+        "null_odds": {one.id: one.null_probability for one in answered},
+        "nbest_predictions": {one.id: [candidate._asdict() for candidate in one.candidates] for one in answered},
+    }
+    for name, content in files.items():
         text = json.dumps(content, indent=1)  # in ASCII: a text may hold a lone surrogate, which UTF-8 has not
         write_atomically(tf.io.gfile.join(directory, f"{name}.json"), text + "\n")

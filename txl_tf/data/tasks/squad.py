@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from txl_tf.data.tasks.tables import read_file_text
 from txl_tf.errors import InputError
+from txl_tf.strict_json import Fields, check_record, parse_json
 
-_KINDS = {str: "a string", list: "a list", dict: "an object", int: "a whole number", bool: "true or false"}
-_REQUIRED: Any = object()
+_REMEDY = "give a file in SQuAD's format"
 
 
 class Answer(typing.NamedTuple):
@@ -83,21 +82,16 @@ def read_squad(path: str, labelled: bool = True) -> Squad:
     Raises:
         InputError: not JSON, or not of this format; names the place in the file.
     """
-    try:
-        value = json.loads(read_file_text(path))
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path} is not JSON ({error}): give a file in SQuAD's format") from error
-    top = _Node(value, path, "")
-    places: dict[str, str] = {}
-    misplaced: list[str] = []
+    reader = _Reader(path, labelled)
+    top = reader.record(parse_json(read_file_text(path), path, _REMEDY), "", {"data": list})
     paragraphs = [
-        _paragraph(paragraph, labelled, places, misplaced)
-        for article in top.nodes("data")
-        for paragraph in article.nodes("paragraphs")
+        reader.paragraph(paragraph, place)
+        for article, place in reader.records(top, "data", "", {"paragraphs": list})
+        for paragraph, place in reader.records(article, "paragraphs", f"{place}.", {"context": str, "qas": list})
     ]
-    if not places:
-        raise InputError(f"{path}: there are no questions: give a file in SQuAD's format")
-    return Squad(tuple(paragraphs), tuple(misplaced))
+    if not reader.places:
+        raise InputError(f"{path}: there are no questions: {_REMEDY}")
+    return Squad(tuple(paragraphs), tuple(reader.misplaced))
 
 
 def asked(values: Sequence[Mapping[str, str]]) -> Squad:
@@ -117,66 +111,60 @@ def asked(values: Sequence[Mapping[str, str]]) -> Squad:
     return Squad(tuple(paragraphs))
 
 
-class _Node:
-    """An object in a JSON file, which knows its place."""
+class _Reader:
+    """Reads the objects of a file. A place is where an object stands, such as "data[3].paragraphs[2]".
 
-    def __init__(self, value: Any, path: str, place: str):
-        self.path, self.place = path, place
-        if not isinstance(value, dict):
-            raise self.error(f"must be {_KINDS[dict]}")
-        self.value = value
+    Attributes:
+        places: of the questions, by their ids.
+        misplaced: the places of answers that do not stand where the file says so.
+    """
 
-    def get(self, key: str, kind: type, default: Any = _REQUIRED) -> Any:
-        """The value of a key, of a type among _KINDS."""
-        value = self.value.get(key, default)
-        if value is _REQUIRED:
-            raise self.error("is missing", key)
-        if type(value) is not kind:
-            raise self.error(f"must be {_KINDS[kind]}", key)
-        return value
+    def __init__(self, path: str, labelled: bool):
+        self._path, self._labelled = path, labelled
+        self.places: dict[str, str] = {}
+        self.misplaced: list[str] = []
 
-    def nodes(self, key: str, default: Any = _REQUIRED) -> list[_Node]:
-        """The objects in a key's list."""
-        items = self.get(key, list, default)
-        return [_Node(item, self.path, f"{self._at(key)}[{i}]") for i, item in enumerate(items)]
+    def record(self, value: Any, place: str, fields: Fields) -> dict[str, Any]:
+        """`value`, checked to be an object with these fields."""
+        return check_record(value, f"{self._path}: {place}" if place else self._path, fields, _REMEDY)
 
-    def error(self, what: str, key: str = "") -> InputError:
-        """InputError that names this place, or a key's."""
-        return InputError(f"{self.path}: {self._at(key) or 'the whole'} {what}: it is not a file in SQuAD's format")
+    def records(
+        self, record: dict[str, Any], name: str, place: str, fields: Fields
+    ) -> Iterator[tuple[dict[str, Any], str]]:
+        """The objects in a field, a list, and their places; `place` is what their places begin with."""
+        for i, value in enumerate(record[name]):
+            own = f"{place}{name}[{i}]"
+            yield self.record(value, own, fields), own
 
-    def _at(self, key: str) -> str:
-        return f"{self.place}.{key}".strip(".")
+    def paragraph(self, record: dict[str, Any], place: str) -> Paragraph:
+        """One paragraph and its questions."""
+        text = record["context"]
+        if not text.strip():
+            raise self._error(f"{place}.context must not be empty")
+        questions = self.records(record, "qas", f"{place}.", {"id": str, "question": str})
+        return Paragraph(text, tuple(self._question(own, where, text) for own, where in questions))
 
+    def _question(self, record: dict[str, Any], place: str, text: str) -> Question:
+        name = record["id"]
+        if name in self.places:
+            raise self._error(f"{place}.id is {name!r}, as is {self.places[name]}.id")
+        self.places[name] = place
+        known = {"answers": []} | record if not self._labelled or record.get("is_impossible") is True else record
+        known = self.record({"is_impossible": False} | known, place, {"is_impossible": bool, "answers": list})
+        impossible, answers = known["is_impossible"], []
+        for answer, own in self.records(known, "answers", f"{place}.", {"text": str, "answer_start": int}):
+            start = answer["answer_start"]
+            if not answer["text"].strip():
+                raise self._error(f"{own}.text must not be empty")
+            if start < 0 or not text.startswith(answer["text"], start):
+                start = None
+                self.misplaced.append(own)
+            answers.append(Answer(answer["text"], start))
+        if impossible and answers:
+            raise self._error(f"{place}.answers must be empty, since is_impossible is true")
+        if self._labelled and not impossible and not answers:
+            raise self._error(f"{place}.answers must not be empty, since is_impossible is not true")
+        return Question(name, record["question"], tuple(answers), impossible)
 
-def _paragraph(node: _Node, labelled: bool, places: dict[str, str], misplaced: list[str]) -> Paragraph:
-    """One paragraph; adds the places of its questions by their ids, and of its misplaced answers."""
-    text = node.get("context", str)
-    if not text.strip():
-        raise node.error("must not be empty", "context")
-    questions = []
-    for own in node.nodes("qas"):
-        question = _question(own, text, labelled)
-        if question.id in places:
-            raise InputError(
-                f"{own.path}: {own.place}.id is {question.id!r}, as is {places[question.id]}.id: each question must "
-                "have an id of its own"
-            )
-        places[question.id] = own.place
-        misplaced += [f"{own.place}.answers[{i}]" for i, answer in enumerate(question.answers) if answer.start is None]
-        questions.append(question)
-    return Paragraph(text, tuple(questions))
-
-
-def _question(node: _Node, text: str, labelled: bool) -> Question:
-    impossible = node.get("is_impossible", bool, False)
-    answers = []
-    for own in node.nodes("answers", _REQUIRED if labelled and not impossible else []):
-        answer, start = own.get("text", str), own.get("answer_start", int)
-        if not answer.strip():
-            raise own.error("must not be empty", "text")
-        answers.append(Answer(answer, start if start >= 0 and text.startswith(answer, start) else None))
-    if impossible and answers:
-        raise node.error("must be empty, since is_impossible is true", "answers")
-    if labelled and not impossible and not answers:
-        raise node.error("must not be empty, since is_impossible is not true", "answers")
-    return Question(node.get("id", str), node.get("question", str), tuple(answers), impossible)
+    def _error(self, what: str) -> InputError:
+        return InputError(f"{self._path}: {what}: {_REMEDY}")
