@@ -230,7 +230,8 @@ def main(folder):
 
 
 def compare(folder):
-    """The largest difference between our predictions and those of the exported model; None if it cannot be loaded."""
+    """The largest difference between our predictions and those of the exported model, relative for numbers above 1; None
+    if it cannot be loaded."""
     (kind,) = json.loads((folder / "config.json").read_text())["architectures"]
     model, loading = getattr(transformers, kind).from_pretrained(folder, output_loading_info=True)
     if any(loading.values()):
@@ -249,7 +250,7 @@ def compare(folder):
         # Theirs are probabilities, by ends, then starts.
         ends = {"end": result["end_top_index"], "end_log_prob": np.log(result["end_top_log_probs"].numpy())}
         found |= {
-            name: np.reshape(value, [len(value), -1, n_starts]).transpose(0, 2, 1) for name, value in ends.items()
+            name: np.asarray(value).reshape(len(value), -1, n_starts).transpose(0, 2, 1) for name, value in ends.items()
         }
         found["impossible"] = result["cls_logits"].numpy()
     worst = 0.0
@@ -257,7 +258,7 @@ def compare(folder):
         ours, theirs = arrays[f"out/{name}"], np.asarray(value)
         # Places that are not allowed have no probability worth speaking of, and their order is arbitrary.
         chance = arrays.get(f"out/{name.removesuffix('_log_prob')}_log_prob", np.zeros(ours.shape))
-        worst = max(worst, np.abs(ours - theirs)[chance > -50].max())
+        worst = max(worst, (np.abs(ours - theirs) / np.maximum(1, np.abs(ours)))[chance > -50].max())
     print(f"{folder}: {kind}, {len(given['input_ids'])} examples, largest difference {worst:.2e}")
     return worst
 
