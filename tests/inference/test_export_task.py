@@ -3,10 +3,9 @@
 import functools
 import json
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
+import processes
 import pytest
 import replicas
 import server
@@ -85,8 +84,9 @@ def served(exports, tmp_path_factory):
     ]
     asked = {f"{name}s": [one[name] for one in ASKED] for name in ("question", "context")}
     requests.append(("answering", "answer", asked))
-    command = [sys.executable, "-c", CLIENT, str(exports), str(results), *map(json.dumps, requests)]
-    subprocess.run(command, check=True, cwd=results.parent, capture_output=True, text=True)
+    command = ["-c", CLIENT, exports, results, *map(json.dumps, requests)]
+    done = processes.run(command, cwd=results.parent)
+    assert done.returncode == 0, done.stderr
     return dict(np.load(results, allow_pickle=True))
 
 

@@ -2,10 +2,9 @@
 
 import json
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
+import processes
 import pytest
 import replicas
 import tensorflow as tf
@@ -153,8 +152,7 @@ def test_padding_is_not_computed(predictors, monkeypatch):
 
 
 def run(*flags):
-    command = [sys.executable, "scripts/predict.py", *flags]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    return processes.run(["scripts/predict.py", *flags], cwd=ROOT)
 
 
 def test_the_script_writes_a_line_an_input_and_metrics(predictors, model_dirs, tmp_path):
