@@ -11,6 +11,8 @@ The input has the form that the task is trained on; labels may be missing. A lin
     answering         id, answer ("": there is none), probability, begin and end in characters of the context (null if
                       there is none), no_answer_probability, candidates (likely answers with the same fields)
 
+For answering, --squad_dir also writes the files that SQuAD's official evaluation reads. Whether a question has no
+answer is decided by the threshold of the best F1 on dev, if this checkpoint was evaluated, and otherwise by even odds.
 With --metrics the inputs must have labels; the last line on stderr is then JSON with the task's standard metrics.
 """
 
@@ -23,6 +25,8 @@ from absl import flags
 from command_line import define_checkpoint_flag, define_strategy_flags, define_weights_flag, run
 
 from txl_tf.choices import ONE_PROCESS_STRATEGIES
+from txl_tf.errors import InputError
+from txl_tf.families.xlnet_answering import no_answer_threshold
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/finetune.py wrote")
@@ -30,6 +34,9 @@ flags.DEFINE_string(
     "input", None, "a table (.tsv, .csv, .jsonl, also with .gz), RACE's folder or .jsonl, or SQuAD's .json"
 )
 flags.DEFINE_string("output", None, "the file to write, local or gs:// [stdout]")
+flags.DEFINE_string(
+    "squad_dir", None, "for answering: a directory for predictions.json, nbest_predictions.json and null_odds.json"
+)
 flags.DEFINE_bool("metrics", False, "compare with the labels of the input")
 flags.DEFINE_string("text_column", "text", "the table's column of the text, or of the first text of a pair")
 flags.DEFINE_string("text_b_column", "text_b", "its column of the second text; without it texts are no pairs")
@@ -44,6 +51,7 @@ define_weights_flag()
 
 def main(argv):
     del argv
+    from txl_tf.data.tasks.answers import write_answers
     from txl_tf.data.tasks.tables import Columns  # after the flags are parsed: TensorFlow takes seconds to load
     from txl_tf.distribute import make_strategy
     from txl_tf.files import write_atomically
@@ -58,15 +66,22 @@ def main(argv):
         jit_compile=FLAGS.jit_compile,
     )
     columns = Columns(**{field.name: FLAGS[field.name].value for field in dataclasses.fields(Columns)})
-    predictions, result = predictor.predict_file(FLAGS.input, columns, labelled=FLAGS.metrics, progress=show_progress)
+    if FLAGS.squad_dir and predictor.config.task != "answering":
+        raise InputError(
+            f"--squad_dir is for answering, and --model_dir={FLAGS.model_dir} is for {predictor.config.task}"
+        )
+    found = predictor.predict_file(FLAGS.input, columns, labelled=FLAGS.metrics, progress=show_progress)
     print(file=sys.stderr)
-    lines = (json.dumps(prediction, ensure_ascii=False) + "\n" for prediction in predictions)
+    lines = (json.dumps(prediction, ensure_ascii=False) + "\n" for prediction in found.predictions)
     if FLAGS.output:
         write_atomically(FLAGS.output, "".join(lines))
     else:
         sys.stdout.writelines(lines)
         sys.stdout.flush()
-    if result:
+    if FLAGS.squad_dir:
+        answered = found.examples.answered(found.outputs)
+        write_answers(answered, FLAGS.squad_dir, no_answer_threshold(predictor.dev))
+    if result := found.metrics:
         about = {"task": predictor.config.task, "step": predictor.trained.step, "weights": predictor.trained.weights}
         numbers = {"examples": result["examples"], "loss": result["loss"], **result["metrics"]}
         numbers = {name: value if math.isfinite(value) else None for name, value in numbers.items()}

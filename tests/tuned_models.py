@@ -12,14 +12,18 @@ from txl_tf.data.vocabularies import XLNetVocabulary
 SIZES = {"n_layer": 2, "d_model": 16, "n_head": 2, "d_head": 8, "d_inner": 32, "mem_len": 0, "reuse_len": 0}
 
 
-def write_model_dir(path, task, labels=(), t_len=24, **model):
-    """Writes a model_dir for a task; its Config."""
+def write_model_dir(path, task, labels=(), max_segments=1, **model):
+    """Writes a model_dir for a task, T = 24; its Config."""
     vocabulary = random_xlnet.with_prefix(XLNetVocabulary)
     classes = {"n_class": len(labels)} if labels else {}
+    data = {"max_query_len": 6, "doc_stride": 5} if task == "answering" else {}
+    if max_segments > 1:
+        data["max_segments"] = max_segments
+        model |= {"mem_len": 24 * (max_segments - 1), "mem_init": "empty"}
     config = families.tuned_configs()[task].from_groups({}, "test")
     config = config.replace(
         model=SIZES | {"vocab_size": vocabulary.vocab_size} | classes | model,
-        data={"tgt_len": t_len} | ({"max_query_len": 6, "doc_stride": 5} if task == "answering" else {}),
+        data={"tgt_len": 24} | data,
         eval={"batch_size": 4},
     )
     network, draw = families.make_model(config), np.random.default_rng(0)

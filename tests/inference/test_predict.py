@@ -2,10 +2,9 @@
 
 import json
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
+import processes
 import pytest
 import replicas
 import tensorflow as tf
@@ -121,7 +120,18 @@ def test_answers_stand_in_their_contexts(predictors, tmp_path):
         for i, asked in enumerate(ASKED, 1)
     ]
     (tmp_path / "q.json").write_text(json.dumps({"data": [{"paragraphs": questions}]}))
-    assert predictor.predict_file(str(tmp_path / "q.json"))[0] == found
+    assert predictor.predict_file(str(tmp_path / "q.json")).predictions == found
+    # The threshold is that of dev, if it is known.
+    for dev, all_answered, none_answered in (
+        ({"f1": 1.0}, True, False),
+        ({"best_f1_threshold": -1e9}, False, True),
+        ({"best_f1_threshold": 1e9}, True, False),
+    ):
+        lines = Predictor(predictor.trained, dev, strategy=replicas.one_device()).predict(ASKED)
+        assert [all(line["answer"] for line in lines), not any(line["answer"] for line in lines)] == [
+            all_answered,
+            none_answered,
+        ]
 
 
 def test_padding_is_not_computed(predictors, monkeypatch):
@@ -142,8 +152,7 @@ def test_padding_is_not_computed(predictors, monkeypatch):
 
 
 def run(*flags):
-    command = [sys.executable, "scripts/predict.py", *flags]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    return processes.run(["scripts/predict.py", *flags], cwd=ROOT)
 
 
 def test_the_script_writes_a_line_an_input_and_metrics(predictors, model_dirs, tmp_path):
@@ -178,7 +187,7 @@ def test_the_script_writes_a_line_an_input_and_metrics(predictors, model_dirs, t
 def test_labels_are_ignored_unless_they_are_compared(predictors, tmp_path):
     (tmp_path / "t.jsonl").write_text('{"text": "the", "label": "new"}\n{"text": "so"}\n')
     predictor, path = predictors["classification"], str(tmp_path / "t.jsonl")
-    assert [line["label"] for line in predictor.predict_file(path)[0]] == [
+    assert [line["label"] for line in predictor.predict_file(path).predictions] == [
         line["label"] for line in predictor.predict(["the", "so"])
     ]
     with pytest.raises(InputError, match="line 2 has no column 'label'"):
@@ -186,9 +195,9 @@ def test_labels_are_ignored_unless_they_are_compared(predictors, tmp_path):
     questions = tmp_path / "q.jsonl"
     questions.write_text("".join(json.dumps(question | {"answer": "B"}) + "\n" for question in QUESTIONS))
     predictor = predictors["multiple_choice"]
-    predictions, result = predictor.predict_file(str(questions), labelled=True)
-    assert predictions == predictor.predict(QUESTIONS)
-    assert result["metrics"]["accuracy"] == np.mean([one["choice"] == 1 for one in predictions])
+    found = predictor.predict_file(str(questions), labelled=True)
+    assert found.predictions == predictor.predict(QUESTIONS)
+    assert found.metrics["metrics"]["accuracy"] == np.mean([one["choice"] == 1 for one in found.predictions])
 
 
 def test_wrong_inputs_are_one_line(predictors, tmp_path):

@@ -230,7 +230,10 @@ def main(folder):
 
 
 def compare(folder):
-    """The largest difference between our predictions and those of the exported model; None if it cannot be loaded."""
+    """The largest difference between our predictions and the exported model's: of probabilities, scores and positions.
+
+    None if the model cannot be loaded as it is.
+    """
     (kind,) = json.loads((folder / "config.json").read_text())["architectures"]
     model, loading = getattr(transformers, kind).from_pretrained(folder, output_loading_info=True)
     if any(loading.values()):
@@ -238,34 +241,27 @@ def compare(folder):
         return None
     arrays = dict(np.load(folder / "predicted.npz"))
     given = {name: value for name, value in arrays.items() if not name.startswith("out/")}
+    ours = {name.removeprefix("out/"): value for name, value in arrays.items() if name.startswith("out/")}
+    ours = {name: np.exp(value) if "log_prob" in name else value for name, value in ours.items()}
     with torch.no_grad():
         result = model.eval()(**tensors(given), return_dict=True)
-    if "logits" in result:
-        logits = result["logits"].numpy()
-        found = {"score": logits[:, 0]} if "out/score" in arrays else {"log_probs": log_softmax(logits)}
-    else:
-        n_starts = arrays["out/start"].shape[1]
-        found = {"start": result["start_top_index"], "start_log_prob": np.log(result["start_top_log_probs"].numpy())}
-        # Theirs are probabilities, by ends, then starts.
-        ends = {"end": result["end_top_index"], "end_log_prob": np.log(result["end_top_log_probs"].numpy())}
-        found |= {
-            name: np.reshape(value, [len(value), -1, n_starts]).transpose(0, 2, 1) for name, value in ends.items()
-        }
-        found["impossible"] = result["cls_logits"].numpy()
+    if "score" in ours:
+        theirs = {"score": result["logits"][:, 0]}
+    elif "log_probs" in ours:
+        theirs = {"log_probs": result["logits"].softmax(-1)}
+    else:  # theirs are probabilities, by ends, then starts
+        shape = [len(ours["start"]), -1, ours["start"].shape[1]]
+        ends = [result[f"end_top_{name}"].reshape(shape).transpose(1, 2) for name in ("index", "log_probs")]
+        theirs = {"start": result["start_top_index"], "start_log_prob": result["start_top_log_probs"]}
+        theirs |= {"end": ends[0], "end_log_prob": ends[1], "impossible": result["cls_logits"].sigmoid()}
+        ours["impossible"] = 1 / (1 + np.exp(-ours["impossible"]))
     worst = 0.0
-    for name, value in found.items():
-        ours, theirs = arrays[f"out/{name}"], np.asarray(value)
-        # Places that are not allowed have no probability worth speaking of, and their order is arbitrary.
-        chance = arrays.get(f"out/{name.removesuffix('_log_prob')}_log_prob", np.zeros(ours.shape))
-        worst = max(worst, np.abs(ours - theirs)[chance > -50].max())
+    for name, value in theirs.items():
+        # The order of positions that are not allowed is arbitrary.
+        possible = ours.get(f"{name}_log_prob", np.ones(ours[name].shape)) > 0
+        worst = max(worst, np.abs(ours[name] - value.numpy())[possible].max())
     print(f"{folder}: {kind}, {len(given['input_ids'])} examples, largest difference {worst:.2e}")
     return worst
-
-
-def log_softmax(logits):
-    """Of the last axis."""
-    logits = logits - logits.max(-1, keepdims=True)
-    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
 
 if __name__ == "__main__":

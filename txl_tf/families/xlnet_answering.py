@@ -113,11 +113,16 @@ def _collapse(outputs: Mapping[str, np.ndarray], examples: Any) -> str | None:
     return None
 
 
+def no_answer_threshold(dev: Mapping[str, float]) -> float | None:
+    """The null_score above which a question is said to have no answer: that of the best F1 on dev; 0 if dev, the
+    metrics, are not known; None, always an answer, if all questions of dev have one."""
+    return dev.get("best_f1_threshold") if dev else 0.0
+
+
 def _predictions(
     outputs: Mapping[str, np.ndarray], examples: Any, rows: Squad, dev: Mapping[str, float]
 ) -> list[dict[str, Any]]:
-    """The threshold for no answer is the best on dev; 0 if it is not known; none if on dev all questions have one."""
-    threshold = dev.get("best_f1_threshold") if dev else 0.0
+    threshold = no_answer_threshold(dev)
     found = []
     for one in examples.answered(outputs):
         candidates = [

@@ -18,19 +18,34 @@ The probability of an answer is that of its start times that of its end, in one 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import typing
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from txl_tf import families
 from txl_tf import model_dir as model_dirs
+from txl_tf.data.tasks.examples import ExampleSet
 from txl_tf.data.tasks.tables import Columns
 from txl_tf.distribute import make_strategy
 from txl_tf.errors import InputError
 from txl_tf.inference.task_evaluate import Progress, TaskReader, task_result
 
-Prediction = dict[str, Any]
+
+class Predicted(typing.NamedTuple):
+    """What a model predicts for n inputs.
+
+    predictions: for each a dict, see the module.
+    metrics: as `TaskEvaluator` has them, if the inputs have labels; otherwise {}.
+    examples: the inputs' ExampleSet.
+    outputs: by name, arrays [n, ..], what the predictions are made from.
+    """
+
+    predictions: list[dict[str, Any]]
+    metrics: dict[str, Any]
+    examples: ExampleSet
+    outputs: dict[str, np.ndarray]
 
 
 class Predictor:
@@ -38,7 +53,7 @@ class Predictor:
 
     Args:
         trained: a TrainedModel, made in the strategy's scope.
-        dev: its metrics on dev, if they are known.
+        dev: its metrics on dev, if they are known; an attribute, too.
         strategy: where to run; None: the default.
         batch_size: examples at once; does not change the results. None: as in the model's evaluation.
         jit_compile: whether the model is compiled by XLA, once for each of a few lengths.
@@ -57,7 +72,7 @@ class Predictor:
         jit_compile: bool = False,
     ):
         self.trained = trained
-        self._dev = dev or {}
+        self.dev = dev or {}
         sizes = {} if batch_size is None else {"batch_size": batch_size}
         self.config = trained.config.replace(eval={"jit_compile": jit_compile} | sizes)
         self._task = families.fine_tuning_of(self.config)
@@ -103,7 +118,7 @@ class Predictor:
         """
         if not isinstance(inputs, list):
             return self.predict([inputs])[0]
-        return self._predict(self._task.rows(inputs), False, None)[0] if inputs else []
+        return self._predict(self._task.rows(inputs), False, None).predictions if inputs else []
 
     def predict_file(
         self,
@@ -112,7 +127,7 @@ class Predictor:
         *,
         labelled: bool = False,
         progress: Progress | None = None,
-    ) -> tuple[list[Prediction], dict[str, Any]]:
+    ) -> Predicted:
         """What the model predicts for the inputs in a file, in its order.
 
         Args:
@@ -121,20 +136,16 @@ class Predictor:
             labelled: whether the inputs have labels to compare with; if not, they are ignored.
             progress: as for `TaskReader.outputs`.
 
-        Returns:
-            The predictions; and, if `labelled`, the metrics as `TaskEvaluator` has them, otherwise {}.
-
         Raises:
             InputError: the file cannot be read, a row is malformed, or it has a label that the model does not know.
         """
         return self._predict(self._task.read(path, columns or Columns(), labelled), labelled, progress)
 
-    def _predict(
-        self, rows: Sequence[Any], labelled: bool, progress: Progress | None
-    ) -> tuple[list[Prediction], dict[str, Any]]:
+    def _predict(self, rows: Any, labelled: bool, progress: Progress | None) -> Predicted:
         examples = self._task.examples(
             rows, self.config, self.trained.vocabulary, labels=self.trained.class_names(), labelled=labelled
         )
         outputs = self._reader.outputs(self._reader.arranged(examples), progress)
-        predictions = self._task.predictions(outputs, examples, rows, self._dev)
-        return predictions, task_result(self._task, outputs, examples) if labelled else {}
+        predictions = self._task.predictions(outputs, examples, rows, self.dev)
+        metrics = task_result(self._task, outputs, examples) if labelled else {}
+        return Predicted(predictions, metrics, examples, outputs)

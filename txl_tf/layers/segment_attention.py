@@ -142,7 +142,10 @@ class SegmentAttention(RelMultiHeadAttention):
         ) -> tf.Tensor:
             mask = rows_at(self._checked_mask(mask, t_len, k_len), places)
             content_query, position_query = self._queries(query, streams.backward, biases)
-            rest: dict[str, Any] = {"places": places, "extra": self._segment_scores(query, streams.segments, t_len, places, biases)}
+            rest: dict[str, Any] = {
+                "places": places,
+                "extra": self._segment_scores(query, streams.segments, t_len, places, biases),
+            }
             if look is not None:
                 looked.append(self._probabilities(content_query, key, position_query, position, mask, **rest))
             own_seed = None if seed is None else tf.add(seed, [0, first])

@@ -13,9 +13,12 @@ def _transformer_xl(trained: TrainedModel, export_dir: str) -> list[str]:
 
 
 def _xlnet(trained: TrainedModel, export_dir: str) -> list[str]:
-    return huggingface_xlnet.export(
+    found = huggingface_xlnet.export(
         trained.model, trained.vocabulary, trained.config.task, export_dir, trained.class_names()
     )
+    if (segments := getattr(trained.config.data, "max_segments", 1)) > 1:  # type: ignore[attr-defined]
+        found.append(f"it reads a text at once, not in up to {segments} segments with memory")
+    return found
 
 
 FORMATS: dict[str, dict[str, Callable[[TrainedModel, str], list[str]]]] = {
