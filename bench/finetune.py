@@ -8,7 +8,8 @@ dropatt 0.1, Adam and clipping by the global norm. `ours_bfloat16` is the same i
 
 bench/train.py tells how to create the environment of the peer and how turns are taken. One JSON line has, for each of
 the tasks train_128, train_512, predict_128 and predict_512, tokens per second, padding included, and their ratios.
-Hugging Face draws a dropout mask of the positions for each lane, ours has one for all lanes.
+Hugging Face draws a dropout mask of the positions for each lane, ours has one for all lanes. In the last layer ours
+computes only the token that the head reads; of 12 layers that would be a smaller part than of 2.
 """
 
 import functools

@@ -233,6 +233,27 @@ def test_the_last_layer_can_be_spared_the_content_stream(rng, remat):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
+def test_the_last_layer_can_be_spared_all_tokens_but_the_last(rng):
+    """With the same dropout of attention, and all gradients; also beside a query stream."""
+    model = xlnet_models.make_model(small_weights(rng), dropatt=0.3, mem_len=M)
+    step, results = inputs(rng), []
+    mems = Mems(tuple(tf.constant(rng.normal(size=[B, M, D])) for _ in model.decoder_layers), tf.constant([M, M]))
+
+    def loss(last_only):
+        content, query, _ = call(
+            model, step, mems=mems, last_only=last_only, seed=tf.constant([[1, 2], [5, 6]]), training=True
+        )
+        assert content.shape[1] == (1 if last_only else T)
+        rows = tf.concat([content[:, -1:], query], 1)
+        return tf.reduce_sum(model.nll(rows, tf.ones([B, 1 + P], tf.int32)))
+
+    for last_only in (True, False):
+        value, gradients = gradients_of(model, lambda last_only=last_only: loss(last_only))
+        results.append([value, *gradients])
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-10)
+
+
 def test_text_that_runs_backward_is_read_as_the_text_itself(rng):
     model, step = xlnet_models.make_model(small_weights(rng)), inputs(rng)
     turned = {name: step[name][:, ::-1] for name in ("tokens", "segments", "real")}

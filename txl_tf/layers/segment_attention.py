@@ -34,6 +34,7 @@ class Streams:
     query_mask: bool [T, K] or broadcastable to [B, H, T, K]: which keys the query stream sees from each token; None:
         all.
     query_only: whether the result has no rows of the content stream.
+    last_only: whether the result's only row of the content stream is that of the last token.
     first_part: as for `attend`, in the content stream.
     """
 
@@ -43,6 +44,7 @@ class Streams:
     targets: tf.Tensor | None = None
     query_mask: tf.Tensor | None = None
     query_only: bool = False
+    last_only: bool = False
     first_part: int = 0
 
     @property
@@ -67,7 +69,8 @@ class SegmentAttention(RelMultiHeadAttention):
     the direction is a sign in the lane's queries, since q . r is q . b + q . a or q . b - q . a. The queries are twice
     as wide, with d = 64 as wide as a TPU's registers. Elsewhere each lane has vectors of its own direction.
 
-    Shapes: hidden [B, T + P, D], mems [B, M, D], K = M + T, result [B, T + P, D], or [B, P, D] with `query_only`;
+    Shapes: hidden [B, T + P, D], mems [B, M, D], K = M + T, result [B, T + P, D], [B, P, D] with `query_only`,
+    [B, 1 + P, D] with `last_only`;
     `positions` are Streams, by default with sinusoids only.
 
     Args:
@@ -152,11 +155,13 @@ class SegmentAttention(RelMultiHeadAttention):
             parts = (content_query, key, value, mask, position_query, position, rate, own_seed)
             return attend(*parts, causal=False, first_part=streams.first_part if places is None else 0, **rest)
 
-        query = self.project_query(hidden[:, t_len:] if streams.query_only else hidden, kernels)
+        rows = 0 if streams.query_only else 1 if streams.last_only else t_len
+        query = self.project_query(hidden[:, t_len - rows :], kernels)
         outputs = []
-        if not streams.query_only:
-            outputs.append(attended(query[:, :, :t_len], attention_mask, 0))
-            query = query[:, :, t_len:]
+        if rows:
+            places = tf.fill([tf.shape(hidden)[0], 1], t_len - 1) if streams.last_only else None
+            outputs.append(attended(query[:, :, :rows], attention_mask, 0, places))
+            query = query[:, :, rows:]
         if streams.targets is not None:
             used = (streams.targets >= 0)[:, None, :, None]
             weighted = attended(query, streams.query_mask, t_len, places=tf.maximum(streams.targets, 0))

@@ -129,6 +129,7 @@ class XLNet(keras.Model):
         padding: tf.Tensor | None = None,
         targets: tf.Tensor | None = None,
         query_only: bool = False,
+        last_only: bool = False,
         first_part: int = 0,
         backward: tf.Tensor | None = None,
         seed: Seeds | tf.Tensor | None = None,
@@ -149,6 +150,7 @@ class XLNet(keras.Model):
             targets: int [B, P], P static: the tokens that the query stream predicts; -1: an unused prediction, which
                 has no effect. None: there is no query stream.
             query_only: do not compute the content stream's own result.
+            last_only: compute the content stream's result for the last token alone.
             first_part: a number of tokens at the segment's start that, by `visible`, see no later token; the content
                 stream then does not compute their scores with later tokens. 0: not known.
             backward: bool [B], in which lanes the text runs backward; None: in none.
@@ -159,8 +161,9 @@ class XLNet(keras.Model):
                 rows, the content stream's and the query stream's.
 
         Returns:
-            The content stream [B, T, D], or None with `query_only`; the query stream [B, P, D], or None without
-            targets; and the new Mems, which remember the first `reuse_len` tokens. No gradient flows into either Mems.
+            The content stream [B, T, D], [B, 1, D] with `last_only`, or None with `query_only`; the query stream
+            [B, P, D], or None without targets; and the new Mems, which remember the first `reuse_len` tokens. No
+            gradient flows into either Mems.
 
         Raises:
             ValueError: tokens or mems of another shape, or `query_only` without targets or with `look`.
@@ -205,7 +208,8 @@ class XLNet(keras.Model):
             self.decoder_layers,
             hidden,
             memory,
-            positions=[streams] * (config.n_layer - 1) + [dataclasses.replace(streams, query_only=query_only)],
+            positions=[streams] * (config.n_layer - 1)
+            + [dataclasses.replace(streams, query_only=query_only, last_only=last_only)],
             seeds=layer_seeds,
             remat=config.remat and training,
             watch=watch,
@@ -220,7 +224,8 @@ class XLNet(keras.Model):
             return hidden, None, new_mems
         if query_only:
             return None, hidden[:, :predictions], new_mems
-        return hidden[:, :t_len], hidden[:, t_len : t_len + predictions], new_mems
+        rows = 1 if last_only else t_len
+        return hidden[:, :rows], hidden[:, rows : rows + predictions], new_mems
 
     def nll(self, hidden: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         """Negative log-likelihood of tokens [B, P] given hidden [B, P, D]: float32 [B, P], in nats.

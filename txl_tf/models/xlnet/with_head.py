@@ -49,9 +49,11 @@ class _XLNetWithHead(keras.Model):
         seed: Seeds,
         training: bool,
         watch: Watch | None = None,
+        last_only: bool = False,
     ) -> tf.Tensor:
-        """The body's last hidden states, [B, T, D]; arguments as for `XLNet.call`."""
-        hidden, _, _ = self.body(tokens, segments=segments, padding=padding, seed=seed, training=training, watch=watch)
+        """The body's last hidden states, [B, T, D], or [B, 1, D] with `last_only`; arguments as for `XLNet.call`."""
+        inputs = {"segments": segments, "padding": padding, "last_only": last_only}
+        hidden, _, _ = self.body(tokens, **inputs, seed=seed, training=training, watch=watch)
         return hidden
 
     def hidden_of_last(
@@ -206,7 +208,8 @@ class XLNetWithLogits(_XLNetWithHead):
     ) -> tf.Tensor:
         body_seeds, head_seeds = seeds.split(2)
         if segment_len is None or tokens.shape[1] <= segment_len:
-            hidden = self.hidden(tokens, segments, padding, body_seeds, training, watch)
+            last_only = self.config.summary_type == "last"
+            hidden = self.hidden(tokens, segments, padding, body_seeds, training, watch, last_only)
         else:
             if segments is None or padding is None:
                 raise ValueError("texts that are read in segments need their segment ids and their padding")
