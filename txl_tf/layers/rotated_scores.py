@@ -63,44 +63,68 @@ def rotated_scores(
     """
     heads, rows = query.shape[1:3]
     if places is None:
-        shift, tiles = rows - 1 - tf.range(rows), 1
+        tiles = 1
+        plan = _shared(
+            f"rotation {rows} {k_len} {query.dtype.name}",
+            lambda: _plan(rows - 1 - tf.range(rows), k_len, tiles, query),
+        )
     else:
         assert t_len is not None
-        shift, tiles = (t_len - 1 - places)[:, None], -(-t_len // TILE)
+        tiles = -(-t_len // TILE)
+        plan = _plan((t_len - 1 - places)[:, None], k_len, tiles, query)
+    rotation, chosen, kept = plan[0], plan[1 : tiles + 2], plan[tiles + 2 :]
     missing = k_len + tiles * TILE - position.shape[1]
     position = tf.pad(position, [[0, 0], [0, max(0, missing)], [0, 0]])
-    rest = shift % TILE
-    column = tf.range(TILE)
-    further = shift[..., None] // TILE + tf.cast(column < rest[..., None], tf.int32)
-    further = tf.tile(further, [1] * (len(further.shape) - 1) + [k_len // TILE])
     products = [
         wide_product("bhtd,hkd->bhtk", query, position[:, n * TILE : n * TILE + k_len]) for n in range(tiles + 1)
     ]
-    score = _selected(products, further, query.dtype)
-    rotation = tf.cast((column + rest[..., None, None]) % TILE == column[:, None], query.dtype)
-    score = tf.reshape(score, [-1, heads, rows, k_len // TILE, TILE])
-    if places is None:
-        score = wide_product("bhtnc,tcj->bhtnj", score, rotation)
-    else:
-        score = wide_product("bhtnc,btcj->bhtnj", score, rotation[:, 0])
-    return tf.reshape(score, [-1, heads, rows, k_len])
+    score = tf.reshape(_selected(products, chosen, kept, query.dtype), [-1, heads, rows, k_len // TILE, TILE])
+    equation = "bhtnc,tcj->bhtnj" if places is None else "bhtnc,btcj->bhtnj"
+    return tf.reshape(wide_product(equation, score, rotation), [-1, heads, rows, k_len])
 
 
-def _selected(products: list[tf.Tensor], index: tf.Tensor, narrow: tf.DType) -> tf.Tensor:
-    """products[index], number by number; the gradients are rounded to the dtype `narrow`, as the next matmuls need.
+def _plan(shift: tf.Tensor, k_len: int, tiles: int, query: tf.Tensor) -> list[tf.Tensor]:
+    """How rows of scores move by `shift`, int [T] or [B, 1, T].
 
-    By multiplications: if it were a selection, the compiler would round all products to bfloat16 first.
+    Returns:
+        The rotations, [T, 128, 128] or [B, T, 128, 128]; bool [T, K] or [B, 1, T, K] for n = 0, .., tiles: the columns
+        whose value is n tiles further; and the same as ones and zeros in the dtype of scores.
+    """
+    whole, rest = shift[..., None] // TILE, shift[..., None] % TILE
+    column = tf.range(TILE)
+    further = tf.tile(whole + tf.cast(column < rest, tf.int32), [1] * len(shift.shape) + [k_len // TILE])
+    rest = rest if len(shift.shape) == 1 else rest[:, 0]
+    rotation = tf.cast((column + rest[..., None]) % TILE == column[:, None], query.dtype)
+    chosen = [further == n for n in range(tiles + 1)]
+    return [rotation, *chosen, *(tf.cast(one, widened(rotation).dtype) for one in chosen)]
+
+
+def _shared(name: str, make: Callable[[], list[tf.Tensor]]) -> list[tf.Tensor]:
+    """The result of `make`, which is called once for all layers.
+
+    It is constant, but TensorFlow may not see that: it would put a constant of 8 MB into the program for each product.
+    """
+    if tf.executing_eagerly():
+        return make()
+    found = tf.compat.v1.get_default_graph().get_collection_ref(f"txl_tf {name}")
+    if not found:
+        found.extend(computed_once(part) for part in make())
+    return found
+
+
+def _selected(products: list[tf.Tensor], chosen: list[tf.Tensor], kept: list[tf.Tensor], narrow: tf.DType) -> tf.Tensor:
+    """Number by number the one of the products that is chosen; `kept` is `chosen` as ones and zeros.
+
+    The gradients are rounded to the dtype `narrow`, which the next matmuls need. By multiplications: if it were a
+    selection, the compiler would round all products to bfloat16 first.
     """
 
     @tf.custom_gradient
     def run(*products: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], list[tf.Tensor]]]:
-        chosen = [index == n for n in range(len(products))]
-
         def gradient(d_selected: tf.Tensor) -> list[tf.Tensor]:
             d_narrow, zero = tf.cast(d_selected, narrow), tf.zeros([], narrow)
             return [tf.cast(tf.where(one, d_narrow, zero), d_selected.dtype) for one in chosen]
 
-        parts = [product * tf.cast(one, product.dtype) for product, one in zip(products, chosen, strict=True)]
-        return tf.add_n(parts), gradient
+        return tf.add_n([product * one for product, one in zip(products, kept, strict=True)]), gradient
 
     return run(*products)
