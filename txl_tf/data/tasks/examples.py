@@ -106,7 +106,7 @@ def make_examples(
                 parts[name].append(array)
         return ExampleSet({name: np.concatenate(arrays) for name, arrays in parts.items()}, origin, meta=meta, **about)
     found = read_examples(directory)
-    if found is None or found.origin != origin:
+    if found is None or found.origin != json.loads(json.dumps(origin)):
         write_examples(chunks(), origin, directory, **about)
         found = read_examples(directory)
         assert found is not None

@@ -153,7 +153,7 @@ def scores(rows: Sequence[Row]) -> np.ndarray:
 
 
 def imbalance(labels: tuple[str, ...], numbers: np.ndarray) -> str:
-    """How often each class occurs, in one line, the largest and the smallest first if there are many."""
+    """How often each class occurs, in one line; of many classes the three largest and the two smallest."""
     counts = np.bincount(numbers, minlength=len(labels))
     order = np.argsort(-counts, kind="stable")
     shown = [f"{labels[i]} {counts[i] / len(numbers):.1%}" for i in order]
