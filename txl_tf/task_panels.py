@@ -16,7 +16,6 @@ from txl_tf.task_metrics import Outputs, confusion
 
 if typing.TYPE_CHECKING:
     from txl_tf.data.tasks.examples import ExampleSet
-    from txl_tf.data.tasks.questions import QuestionExamples
     from txl_tf.data.vocabularies import Vocabulary
 
 WORST = 20
@@ -95,9 +94,9 @@ def multiple_choice(outputs: Outputs, examples: ExampleSet, vocabulary: Vocabula
     return [Reliability(confidence, label == predicted), Worst(tuple(rows))]
 
 
-def answering(outputs: Outputs, examples: QuestionExamples, vocabulary: Vocabulary) -> list[Panel]:
+def answering(outputs: Outputs, examples: typing.Any, vocabulary: Vocabulary) -> list[Panel]:
     """How often an answer is found where there is one, with a threshold of 0; and the surest of the answers without a
-    right word."""
+    right word. `examples` is a QuestionExamples."""
     found, wrong = np.zeros([2, 2], int), []
     for reading, one in zip(examples.readings(), examples.answered(outputs), strict=True):
         given, right = one.answer(0.0), right_answers(reading.question)
