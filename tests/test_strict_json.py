@@ -46,7 +46,7 @@ def test_every_reader_refuses_hostile_json(name, kind, tmp_path):
     assert "\n" not in str(raised.value) and len(str(raised.value)) < 600
 
 
-@pytest.mark.parametrize("kind", set(HOSTILE) - {"record of a list"})
+@pytest.mark.parametrize("kind", [kind for kind in HOSTILE if kind != "record of a list"])
 def test_config_of_hugging_face(kind, tmp_path):
     (tmp_path / "config.json").write_bytes(HOSTILE[kind])
     with pytest.raises(InputError, match=r"config\.json"):
