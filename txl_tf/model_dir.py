@@ -70,7 +70,7 @@ class TrainedModel:
 
     def class_names(self) -> tuple[str, ...]:
         """The labels; of an imported classifier, which has none, the numbers of its classes."""
-        return self.labels or tuple(map(str, range(getattr(self.config.model, "n_class", 0))))  # type: ignore[attr-defined]
+        return self.labels or tuple(map(str, range(getattr(self.config.model, "n_class", 0))))
 
 
 def read_config(model_dir: str) -> Config | None:

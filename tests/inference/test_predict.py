@@ -92,7 +92,7 @@ def test_scores_and_choices_are_those_of_each_text_alone(predictors):
         assert prediction["option"] == question["options"][prediction["choice"]]
 
 
-def test_answers_stand_in_their_contexts(predictors, tmp_path):
+def test_answers_stand_in_their_contexts(predictors, model_dirs, tmp_path):
     """In one window the answer is the likeliest of all starts and ends by the model itself; and files say the same."""
     predictor = predictors["answering"]
     found = predictor.predict(ASKED)
@@ -121,6 +121,17 @@ def test_answers_stand_in_their_contexts(predictors, tmp_path):
     ]
     (tmp_path / "q.json").write_text(json.dumps({"data": [{"paragraphs": questions}]}))
     assert predictor.predict_file(str(tmp_path / "q.json")).predictions == found
+    done = run(
+        f"--model_dir={model_dirs}/answering",
+        f"--input={tmp_path}/q.json",
+        f"--squad_dir={tmp_path}",
+        f"--output={tmp_path}/o",
+    )
+    assert done.returncode == 0 and done.stdout == "", done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "o").read_text().splitlines()]
+    answers = {line["id"]: line["answer"] for line in found}
+    assert {line["id"]: line["answer"] for line in lines} == answers
+    assert json.loads((tmp_path / "predictions.json").read_text()) == answers
     # The threshold is that of dev, if it is known.
     for dev, all_answered, none_answered in (
         ({"f1": 1.0}, True, False),

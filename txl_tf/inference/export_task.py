@@ -22,11 +22,14 @@ from txl_tf.data.tasks.race import MAX_QA, cut_article
 from txl_tf.data.tasks.windows import Layout
 from txl_tf.distribute import has_xla
 from txl_tf.inference import answer_graph
-from txl_tf.inference.saved_model import ConcreteFunction, by_length, require_new, signatures_of, write_saved_model
+from txl_tf.inference.saved_model import by_length, in_groups, require_new, signatures_of, write_saved_model
 from txl_tf.model_dir import TrainedModel
 from txl_tf.models.heads import BestAnswers
 
 TEXTS, ROWS = tf.TensorSpec([None], tf.string), tf.TensorSpec([None, None], tf.string)
+
+AT_ONCE = 16
+"""So many windows are computed at once."""
 
 README = """\
 # An XLNet for {task}, exported by txl_tf
@@ -59,11 +62,11 @@ class ServedTask(tf.Module):
         self.vocabulary, self.labels = trained.vocabulary, trained.class_names()
         self.lengths = tuple(lengths or task.lengths(config))
         self.t_len = config.data.tgt_len
-        self.objective = task.objective(trained.model, config)
+        self.objective: Any = task.objective(trained.model, config)
         self._compile = jit_compile and has_xla()
         self._functions = functools.cache(self._function)
 
-    def signatures(self, task: str) -> dict[str, ConcreteFunction]:
+    def signatures(self, task: str) -> dict[str, tf.types.experimental.ConcreteFunction]:
         """The function for a task by its name, as `tf.saved_model.save` takes it."""
         pairs = {"texts": TEXTS, "second": TEXTS}
         inputs: dict[str, tuple[Callable[..., Any], dict[str, tf.TensorSpec]]] = {
@@ -121,7 +124,9 @@ class ServedTask(tf.Module):
         found = by_length(
             tf.reduce_max(windows.lengths()),
             self.lengths,
-            lambda t_len: self._functions(t_len)(answer_graph.features(windows, self.vocabulary, t_len)),
+            lambda t_len: in_groups(
+                self._functions(t_len), answer_graph.features(windows, self.vocabulary, t_len), AT_ONCE
+            ),
         )
         best = answer_graph.best_answers(windows, BestAnswers(**found), contexts, self.config.eval.max_answer_len)
         return {

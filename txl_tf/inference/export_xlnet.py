@@ -23,7 +23,7 @@ from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.inference.blanks import MARKER, PADDING, encode_parts, split_at_blanks
 from txl_tf.inference.encoder import Encoder
 from txl_tf.inference.fill import FillIn
-from txl_tf.inference.saved_model import ConcreteFunction, by_length, require_new, signatures_of, write_saved_model
+from txl_tf.inference.saved_model import by_length, require_new, signatures_of, write_saved_model
 from txl_tf.models.xlnet.model import XLNet
 
 LENGTHS = (64, 128, 256, 512)
@@ -100,7 +100,7 @@ class ServedXLNet(tf.Module):
         known = vocabulary.special.sep is not None and vocabulary.special.cls is not None
         self.encoder = Encoder(model, vocabulary, jit_compile) if known else None
 
-    def signatures(self) -> dict[str, ConcreteFunction]:
+    def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
         """The functions by name, as `tf.saved_model.save` takes them."""
         texts, tokens = tf.TensorSpec([None], tf.string), tf.TensorSpec([None, None], tf.int32)
         text, number, flag = (tf.TensorSpec([], dtype) for dtype in (tf.string, tf.int32, tf.bool))

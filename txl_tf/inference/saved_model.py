@@ -12,8 +12,6 @@ from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.files import write_atomically
 
-ConcreteFunction = tf.types.experimental.ConcreteFunction
-
 
 def by_length(longest: tf.Tensor, lengths: Sequence[int], function: Callable[[int], Any]) -> Any:
     """function(n) for the smallest n of `lengths`, ascending, that is not below `longest`; all are in the graph.
@@ -28,7 +26,38 @@ def by_length(longest: tf.Tensor, lengths: Sequence[int], function: Callable[[in
     return tf.switch_case(branch, [lambda n=n: function(n) for n in lengths])
 
 
-def signatures_of(inputs: Mapping[Callable[..., Any], Mapping[str, tf.TensorSpec]]) -> dict[str, ConcreteFunction]:
+def in_groups(
+    function: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]], rows: dict[str, tf.Tensor], size: int
+) -> dict[str, tf.Tensor]:
+    """function(rows) for at most `size` rows at a time, so that memory does not grow with their number.
+
+    Args:
+        function: a tf.function with an input signature.
+        rows: by name, [n, ..].
+        size: of a group.
+
+    Returns:
+        By name, [n, ..].
+    """
+    count = tf.shape(next(iter(rows.values())))[0]
+    steps = tf.maximum((count + size - 1) // size, 1)
+    specs = function.get_concrete_function().structured_outputs  # type: ignore[attr-defined]
+    arrays = {
+        name: tf.TensorArray(spec.dtype, steps, infer_shape=False, element_shape=spec.shape)
+        for name, spec in specs.items()
+    }
+
+    def step(i: tf.Tensor, arrays: dict[str, tf.TensorArray]) -> tuple[tf.Tensor, dict[str, tf.TensorArray]]:
+        found = function({name: tensor[i * size : (i + 1) * size] for name, tensor in rows.items()})
+        return i + 1, {name: array.write(i, found[name]) for name, array in arrays.items()}
+
+    _, arrays = tf.while_loop(lambda i, _: i < steps, step, (0, arrays), parallel_iterations=1)
+    return {name: array.concat() for name, array in arrays.items()}
+
+
+def signatures_of(
+    inputs: Mapping[Callable[..., Any], Mapping[str, tf.TensorSpec]],
+) -> dict[str, tf.types.experimental.ConcreteFunction]:
     """Functions with the specs of their arguments -> signatures by the functions' names."""
     return {
         function.__name__: tf.function(function, autograph=False).get_concrete_function(
@@ -46,7 +75,7 @@ def require_new(export_dir: str) -> None:
 
 def write_saved_model(
     export_dir: str,
-    signatures: Mapping[str, ConcreteFunction],
+    signatures: Mapping[str, tf.types.experimental.ConcreteFunction],
     model: keras.Model,
     vocabulary: Vocabulary,
     readme: str,

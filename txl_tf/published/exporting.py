@@ -16,7 +16,7 @@ def _xlnet(trained: TrainedModel, export_dir: str) -> list[str]:
     found = huggingface_xlnet.export(
         trained.model, trained.vocabulary, trained.config.task, export_dir, trained.class_names()
     )
-    if (segments := getattr(trained.config.data, "max_segments", 1)) > 1:  # type: ignore[attr-defined]
+    if (segments := getattr(trained.config.data, "max_segments", 1)) > 1:
         found.append(f"it reads a text at once, not in up to {segments} segments with memory")
     return found
 
