@@ -23,14 +23,12 @@ BASE = {"errors", "choices", "hashing", "settings", "strict_json"}
 ALLOWED = {name: {"errors"} for name in BASE} | {
     "files": BASE,
     "config": BASE,
-    "task_metrics": BASE,
-    "answer_metrics": {*BASE, "data"},
-    "task_panels": {*BASE, "answer_metrics", "data", "task_metrics"},
+    "metrics": {*BASE, "data"},
     "layers": BASE,
     "data": {*BASE, "config", "files"},
     "models": {*BASE, "config", "layers"},
     "objectives": {*BASE, "config", "data", "layers", "models"},
-    "families": {*BASE, "config", "data", "models", "objectives", "answer_metrics", "task_metrics", "task_panels"},
+    "families": {*BASE, "config", "data", "models", "objectives", "metrics"},
     "distribute": BASE,
     "model_dir": {*BASE, "config", "data", "families", "files"},
     "training": {
@@ -44,7 +42,7 @@ ALLOWED = {name: {"errors"} for name in BASE} | {
         "model_dir",
         "models",
         "objectives",
-        "task_panels",
+        "metrics",
     },
     "inference": {
         *BASE,

@@ -10,10 +10,11 @@ import replicas
 import tensorflow as tf
 import tuned_models
 
-from txl_tf import families, task_metrics
+from txl_tf import families
 from txl_tf.data.tasks.layout import lay_out
 from txl_tf.errors import InputError
 from txl_tf.inference.predict import Predictor
+from txl_tf.metrics import labelling
 
 ROOT = pathlib.Path(__file__).parents[2]
 LABELS = ("bad", "good", "mixed")
@@ -190,7 +191,7 @@ def test_the_script_writes_a_line_an_input_and_metrics(predictors, model_dirs, t
         "weights": "last",
         "examples": 6,
         "loss": 0,
-        **task_metrics.classification({"log_probs": log_probs}, right),
+        **labelling.classification({"log_probs": log_probs}, right),
     }
     assert result["loss"] == pytest.approx(-log_probs[range(6), right].mean(), abs=1e-6)
 

@@ -6,9 +6,9 @@ import random_xlnet
 import tensorflow as tf
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 
-from txl_tf import task_panels
 from txl_tf.data.tasks.race import question_examples, question_rows
 from txl_tf.data.tasks.tables import table_examples, text_rows
+from txl_tf.metrics import panels
 from txl_tf.training.board import Board
 from txl_tf.training.panels import confusion_picture, reliability_bins, reliability_picture, show_panels
 from txl_tf.training.pictures import colour
@@ -31,7 +31,7 @@ def outputs():
 def test_panels_of_classes(vocabulary):
     rows = text_rows(["the River", ("one", "a dash"), "so", "the one"])
     examples = table_examples(rows, vocabulary, 16, LABEL, {}, labels=LABELS)
-    confusion, reliability, worst = task_panels.classification(outputs(), examples, vocabulary)
+    confusion, reliability, worst = panels.classification(outputs(), examples, vocabulary)
     assert confusion.labels == LABELS and confusion.counts.tolist() == [[1, 1, 1], [0, 0, 0], [0, 1, 0]]
     np.testing.assert_allclose(reliability.confidence, [0.7, 0.8, 0.6, 0.9])
     assert reliability.right.tolist() == [True, False, False, False]
@@ -44,13 +44,13 @@ def test_panels_of_scores_and_choices(vocabulary):
     rows = text_rows(["the River", "so"])
     examples = table_examples(rows, vocabulary, 16, np.array([1.0, 3.0], np.float32), {})
     found = {"score": np.array([1.5, 1.0]), "loss": np.array([0.25, 4.0])}
-    (worst,) = task_panels.regression(found, examples, vocabulary)
+    (worst,) = panels.regression(found, examples, vocabulary)
     assert worst.rows == (("1 instead of 3", "so"), ("1.5 instead of 1", "the River"))
     values = [{"article": "the River", "question": "_ is", "options": ["one", "so", "a"]}] * 4
     questions = [vars(row) | {"answer": int(label)} for row, label in zip(question_rows(values), LABEL, strict=True)]
     rows = [type(question_rows(values)[0])(**question) for question in questions]
     examples = question_examples(rows, vocabulary, 24, {})
-    reliability, worst = task_panels.multiple_choice(outputs(), examples, vocabulary)
+    reliability, worst = panels.multiple_choice(outputs(), examples, vocabulary)
     assert reliability.right.tolist() == [True, False, False, False]
     assert worst.rows[0][1] == "chosen: so is\nright:  one is\n\nthe River"
 
@@ -85,13 +85,13 @@ def test_reliability_is_accuracy_by_confidence(rng):
 
 def test_panels_are_written(tmp_path):
     board = Board(str(tmp_path), 0)
-    panels = [
-        task_panels.Confusion(LABELS, np.eye(3, dtype=int)),
-        task_panels.Reliability(np.array([0.5]), np.array([True])),
-        task_panels.Worst((("bad | **heading**", "a\nb" + "x" * 2000),)),
+    shown = [
+        panels.Confusion(LABELS, np.eye(3, dtype=int)),
+        panels.Reliability(np.array([0.5]), np.array([True])),
+        panels.Worst((("bad | **heading**", "a\nb" + "x" * 2000),)),
     ]
-    show_panels(board, 7, panels)
-    show_panels(board, 8, [task_panels.Worst(())])
+    show_panels(board, 7, shown)
+    show_panels(board, 8, [panels.Worst(())])
     events = EventAccumulator(board.folder).Reload()
     assert {"dev/confusion", "dev/reliability", "dev/worst"} <= set(events.Tags()["tensors"])
     first, second = (tf.make_ndarray(event.tensor_proto)[()] for event in events.Tensors("dev/worst"))

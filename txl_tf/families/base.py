@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from txl_tf.data.tasks.examples import ExampleSet
     from txl_tf.data.tasks.tables import Columns
     from txl_tf.data.vocabularies import Vocabulary
+    from txl_tf.metrics.panels import Panel
     from txl_tf.objectives.base import AttentionView, Objective, Scorer, TaskObjective
-    from txl_tf.task_panels import Panel
 
 
 class TrainingData(Protocol):

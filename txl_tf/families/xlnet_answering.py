@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from txl_tf import answer_metrics, task_panels
 from txl_tf.errors import InputError
 from txl_tf.families.base import FineTuning, TrainingData
 from txl_tf.families.xlnet_heads import cut_lengths, fit_to_pretrained, training_examples
+from txl_tf.metrics import answers, panels
 from txl_tf.models.xlnet.head_config import XLNetAnsweringConfig
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _examples(
 
 def _measure(outputs: Mapping[str, np.ndarray], examples: Any) -> dict[str, float]:
     answered = examples.answered(outputs)
-    return answer_metrics.answer_scores(
+    return answers.answer_scores(
         [reading.question for reading in examples.readings()],
         {one.id: one.text for one in answered},
         {one.id: one.null_score for one in answered},
@@ -152,6 +152,6 @@ ANSWERING = FineTuning(
     criterion="best_f1",
     collapse=_collapse,
     predictions=_predictions,
-    panels=task_panels.answering,
+    panels=panels.answering,
 )
 """Metrics are SQuAD's, in percent, with a threshold of 0 for no answer, and with the best threshold."""

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from txl_tf import task_metrics, task_panels
 from txl_tf.config import Config
 from txl_tf.errors import InputError
 from txl_tf.families.base import FineTuning, TrainingData
+from txl_tf.metrics import labelling, panels
+from txl_tf.metrics.labelling import Outputs
 from txl_tf.models.xlnet import head_config
-from txl_tf.task_metrics import Outputs
 
 if TYPE_CHECKING:
     import keras
@@ -224,11 +224,11 @@ HEADS: dict[str, FineTuning] = {
         examples=_table_examples,
         fit=fit_to_pretrained,
         lengths=cut_lengths,
-        measure=_by_label(task_metrics.classification),
+        measure=_by_label(labelling.classification),
         criterion="accuracy",
-        collapse=_by_label(task_metrics.collapse_of_classes),
+        collapse=_by_label(labelling.collapse_of_classes),
         predictions=_classes,
-        panels=task_panels.classification,
+        panels=panels.classification,
     ),
     "regression": FineTuning(
         config=head_config.XLNetRegressionConfig,
@@ -242,11 +242,11 @@ HEADS: dict[str, FineTuning] = {
         examples=_table_examples,
         fit=fit_to_pretrained,
         lengths=cut_lengths,
-        measure=_by_label(task_metrics.regression),
+        measure=_by_label(labelling.regression),
         criterion="pearson",
-        collapse=_by_label(task_metrics.collapse_of_scores),
+        collapse=_by_label(labelling.collapse_of_scores),
         predictions=_scores,
-        panels=task_panels.regression,
+        panels=panels.regression,
     ),
     "multiple_choice": FineTuning(
         config=head_config.XLNetMultipleChoiceConfig,
@@ -260,11 +260,11 @@ HEADS: dict[str, FineTuning] = {
         examples=_race_examples,
         fit=fit_to_pretrained,
         lengths=cut_lengths,
-        measure=_by_label(task_metrics.multiple_choice),
+        measure=_by_label(labelling.multiple_choice),
         criterion="accuracy",
-        collapse=_by_label(task_metrics.collapse_of_classes),
+        collapse=_by_label(labelling.collapse_of_classes),
         predictions=_choices,
-        panels=task_panels.multiple_choice,
+        panels=panels.multiple_choice,
     ),
 }
 """What XLNets with a head are used for, by the name of the task."""

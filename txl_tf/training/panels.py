@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from txl_tf.task_panels import Confusion, Panel, Reliability, Worst
+from txl_tf.metrics.panels import Confusion, Panel, Reliability, Worst
 from txl_tf.training.board import Board
 from txl_tf.training.gallery import as_it_is
 from txl_tf.training.pictures import GRID, INK, Canvas, stretch

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from txl_tf.answer_metrics import answer_scores, exact_match, normalised, word_f1
 from txl_tf.data.tasks.squad import Answer, Question
 from txl_tf.errors import InputError
+from txl_tf.metrics.answers import answer_scores, exact_match, normalised, word_f1
 
 
 def question(name, *answers):

@@ -11,8 +11,8 @@ import typing
 
 import numpy as np
 
-from txl_tf.answer_metrics import right_answers, word_f1
-from txl_tf.task_metrics import Outputs, confusion
+from txl_tf.metrics.answers import right_answers, word_f1
+from txl_tf.metrics.labelling import Outputs, confusion
 
 if typing.TYPE_CHECKING:
     from txl_tf.data.tasks.examples import ExampleSet

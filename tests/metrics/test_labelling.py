@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 
-from txl_tf import task_metrics
+from txl_tf.metrics import labelling
 
 
 @pytest.mark.filterwarnings("ignore:A single label was found")
@@ -23,10 +23,10 @@ def test_metrics_of_classes(rng, classes):
                 "macro_f1": sklearn.metrics.f1_score(label, predicted, average="macro"),
                 "matthews": sklearn.metrics.matthews_corrcoef(label, predicted),
             }
-            found = task_metrics.classification({"log_probs": np.eye(classes)[predicted]}, label)
+            found = labelling.classification({"log_probs": np.eye(classes)[predicted]}, label)
             assert found == pytest.approx(wanted, abs=1e-12)
             table = sklearn.metrics.confusion_matrix(label, predicted, labels=range(classes))
-            np.testing.assert_array_equal(task_metrics.confusion(label, predicted, classes), table)
+            np.testing.assert_array_equal(labelling.confusion(label, predicted, classes), table)
 
 
 def test_metrics_of_scores(rng):
@@ -36,22 +36,22 @@ def test_metrics_of_scores(rng):
             score = score.astype(np.float32)
             if np.ptp(score) == 0:
                 continue
-            found = task_metrics.regression({"score": score}, label)
+            found = labelling.regression({"score": score}, label)
             wanted = scipy.stats.pearsonr(label.astype(float), score.astype(float)).statistic
             assert found["pearson"] == pytest.approx(wanted, abs=1e-9)
             assert found["spearman"] == pytest.approx(scipy.stats.spearmanr(label, score).statistic, abs=1e-9)
     values = rng.integers(0, 6, 40)
-    np.testing.assert_array_equal(task_metrics.ranks(values), scipy.stats.rankdata(values))
+    np.testing.assert_array_equal(labelling.ranks(values), scipy.stats.rankdata(values))
 
 
 def test_where_definitions_divide_by_zero():
     constant, rising = np.full(5, 0.1), np.arange(5.0)
-    assert math.isnan(task_metrics.pearson(rising, constant)) and math.isnan(task_metrics.spearman(constant, rising))
+    assert math.isnan(labelling.pearson(rising, constant)) and math.isnan(labelling.spearman(constant, rising))
     ones = np.ones(4, int)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert task_metrics.matthews(ones, ones) == sklearn.metrics.matthews_corrcoef(ones, ones) == 0
-    assert task_metrics.macro_f1(ones, ones) == 1  # class 0 does not occur
+        assert labelling.matthews(ones, ones) == sklearn.metrics.matthews_corrcoef(ones, ones) == 0
+    assert labelling.macro_f1(ones, ones) == 1  # class 0 does not occur
 
 
 def log_probs(confidence, predicted):
@@ -67,22 +67,22 @@ def outputs(confidence, predicted, label):
 
 def test_a_collapsed_run_is_told_from_one_that_is_too_sure():
     label = np.array([0, 1] * 10)
-    constant = task_metrics.collapse_of_classes(outputs(0.6, np.zeros(20, int), label), label)
+    constant = labelling.collapse_of_classes(outputs(0.6, np.zeros(20, int), label), label)
     assert constant == "all 20 examples of dev are predicted to be of one class"
     guessing = np.array([0, 1, 1, 0] * 5)
-    found = task_metrics.collapse_of_classes(outputs(0.6, guessing, label), label)
+    found = labelling.collapse_of_classes(outputs(0.6, guessing, label), label)
     assert found.startswith("on dev it is no better than always predicting the largest class (loss 0.7")
     assert found.endswith("there 0.6931)")
     right = label.copy()
     right[:5] = 1 - right[:5]
     too_sure = outputs(0.999, right, label)
-    assert too_sure["loss"].mean() > 1 and task_metrics.collapse_of_classes(too_sure, label) is None
-    assert task_metrics.entropy(np.array([0, 3, 9])) == pytest.approx(scipy.stats.entropy([0.25, 0.75]))
+    assert too_sure["loss"].mean() > 1 and labelling.collapse_of_classes(too_sure, label) is None
+    assert labelling.entropy(np.array([0, 3, 9])) == pytest.approx(scipy.stats.entropy([0.25, 0.75]))
 
     scores = np.linspace(-1, 1, 20)
     near = {"score": scores + 0.1, "loss": np.full(20, 0.01)}
-    assert task_metrics.collapse_of_scores(near, scores) is None
+    assert labelling.collapse_of_scores(near, scores) is None
     flat = {"score": np.full(20, 0.3), "loss": (scores - 0.3) ** 2}
-    assert "nearly the same score" in task_metrics.collapse_of_scores(flat, scores)
+    assert "nearly the same score" in labelling.collapse_of_scores(flat, scores)
     wrong = {"score": -scores, "loss": 4 * scores**2}
-    assert "that of always predicting the mean" in task_metrics.collapse_of_scores(wrong, scores)
+    assert "that of always predicting the mean" in labelling.collapse_of_scores(wrong, scores)

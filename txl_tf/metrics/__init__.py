@@ -1,0 +1,1 @@
+"""Measures of predictions on labelled data, in NumPy."""
