@@ -10,6 +10,7 @@ Prints a line for each evaluation on test.
 
 import itertools
 import json
+import math
 import os
 import pathlib
 import statistics
@@ -43,7 +44,7 @@ TESTS = {
     "no_memory": ("no_memory", ()),
 }
 """Evaluations on test: run and flags."""
-COLOURS = ("#c33", "#36a", "#2a2")
+COLOURS = ("#36a", "#c33", "#282")
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("data_dir", None, "the corpus, with SEP and CLS in its vocabulary", required=True)
@@ -142,28 +143,23 @@ def curve(name):
 
 def drawing(results):
     """An SVG text with a panel for each question."""
-    ranks = {
-        title: [(i, loss) for i, loss in enumerate(results[name]["loss_by"]["rank"]["loss"])]
-        for title, name in (
-            ("one token in six is predicted", "memory"),
-            ("all are predicted", "predict_all, evaluated on all tokens"),
-        )
-    }
-    curves = {name: curve(name) for name in RUNS}
-    steps = {
-        title: [(step, loss) for step, _, loss in curves[name]]
-        for title, name in (("memory of 128 tokens", "memory"), ("no memory", "no_memory"))
-    }
+
+    def by_rank(**names):
+        losses = {title: results[name]["loss_by"]["rank"]["loss"] for title, name in names.items()}
+        return {title.replace("_", " "): list(enumerate(column, 1)) for title, column in losses.items()}
+
     seconds = {
-        title: [(second, loss) for _, second, loss in curves[name]]
-        for title, name in (("one token in six", "memory"), ("all tokens", "predict_all"))
+        title: [(second, loss) for _, second, loss in curve(name)]
+        for title, name in (("all tokens", "predict_all"), ("one token in six", "memory"))
     }
     end = min(points[-1][0] for points in seconds.values())
     seconds = {title: [point for point in points if point[0] <= end * 1.02] for title, points in seconds.items()}
+    ranks = by_rank(all_tokens="predict_all, evaluated on all tokens", one_token_in_six="memory")
+    memory = by_rank(trained_without="no_memory", taken_away="memory, evaluated without", with_memory="memory")
     panels = [
-        panel("Loss by rank, test", "eighth of the ranks, lowest first", ranks),
-        panel("Memory: loss on valid", "updates", steps),
-        panel("Predicted tokens: loss on valid", "processor seconds", seconds),
+        panel("What is predicted: loss by rank", "eighth of the ranks", ranks, 1),
+        panel("Memory: loss by rank", "eighth of the ranks", memory, 1),
+        panel("What is predicted: loss on valid", "processor seconds", seconds, 0),
     ]
     body = "\n".join(f'<g transform="translate({i * 330},0)">{part}</g>' for i, part in enumerate(panels))
     return (
@@ -172,14 +168,13 @@ def drawing(results):
     )
 
 
-def panel(title, axis, series):
-    """The SVG text of one panel, 330 by 300: a curve for each of {name: [(x, loss)]}."""
+def panel(title, axis, series, low_x):
+    """The SVG text of one panel, 330 by 300: a curve for each of {name: [(x, loss)]}; its x-axis begins at low_x."""
     left, top, width, height = 45, 40, 265, 200
     points = [point for curve in series.values() for point in curve]
-    low_x, high_x = min(x for x, _ in points), max(x for x, _ in points)
-    low, high = min(y for _, y in points), max(y for _, y in points)
-    step = next(step for step in (0.05, 0.1, 0.2, 0.25, 0.5, 1.0, 2.0) if (high - low) / step <= 6)
-    low, high = step * (low // step), step * -(-high // step)
+    high_x, high = (max(column) for column in zip(*points, strict=True))
+    losses = ticks(min(loss for _, loss in points), high)
+    low, high = losses[0], losses[-1]
 
     def place(x, y):
         return left + width * (x - low_x) / (high_x - low_x), top + height * (high - y) / (high - low)
@@ -188,14 +183,13 @@ def panel(title, axis, series):
         return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}" font-size="{size}">{words}</text>'
 
     parts = [text(left + width / 2, 20, title, size=14), text(left + width / 2, top + height + 36, axis)]
-    for i in range(round((high - low) / step) + 1):
-        _, y = place(low_x, low + i * step)
+    for loss in losses:
+        y = place(low_x, loss)[1]
         parts.append(f'<path d="M{left},{y:.1f}h{width}" stroke="#ddd"/>')
-        parts.append(text(left - 6, y + 4, f"{low + i * step:.4g}", "end"))
-    for i in range(5):
-        x = low_x + (high_x - low_x) * i / 4
-        label = f"{x + 1:.3g}" if axis.startswith("eighth") else f"{x:,.0f}"
-        parts.append(text(place(x, low)[0], top + height + 18, label))
+        parts.append(text(left - 6, y + 4, f"{loss:.4g}", "end"))
+    for x in ticks(low_x, high_x):
+        if low_x <= x <= high_x:
+            parts.append(text(place(x, low)[0], top + height + 18, f"{x:,g}"))
     for i, (name, curve) in enumerate(series.items()):
         shown = [place(*point) for point in curve]
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in shown)
@@ -203,6 +197,13 @@ def panel(title, axis, series):
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{COLOURS[i]}"/>' for x, y in shown]
         parts.append(text(left + width - 4, top + 14 + 16 * i, name, "end", COLOURS[i], 12))
     return "\n".join(parts)
+
+
+def ticks(low, high):
+    """At most eight equally spaced round numbers, the first not above `low`, the last not below `high`."""
+    steps = (base * 10.0**power for power in range(-3, 6) for base in (1, 2, 5))
+    step = next(step for step in steps if math.ceil(high / step) - math.floor(low / step) < 8)
+    return [i * step for i in range(math.floor(low / step), math.ceil(high / step) + 1)]
 
 
 if __name__ == "__main__":
