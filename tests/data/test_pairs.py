@@ -1,5 +1,6 @@
 """XLNet's segments: token by token the published rule, from any step on, for any hosts and replicas."""
 
+import functools
 import itertools
 import os
 
@@ -25,14 +26,29 @@ RULE = PermutationLMConfig(num_predict=11, perm_size=R)
 SEED = (7, 1)
 
 
-@pytest.fixture(autouse=True)
-def short_blocks(monkeypatch):
-    monkeypatch.setattr(pairs, "_BLOCK_TOKENS", STEPS_OF_BLOCK * R)
+@pytest.fixture(autouse=True, scope="module")
+def short_blocks():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pairs, "_BLOCK_TOKENS", STEPS_OF_BLOCK * R)
+        yield
 
 
-@pytest.fixture
-def made(tmp_path):
-    return pair_corpus.write(str(tmp_path), passes=2)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return pair_corpus.write(str(tmp_path_factory.mktemp("pairs")), passes=2)
+
+
+@pytest.fixture(scope="module")
+def course(made):
+    """The batches of six lanes from step 0 on: an epoch, and a part of the next."""
+    lanes = make_lanes(made[0])
+    return take(lanes.batches(0), lanes.epoch_steps + 12)
+
+
+@pytest.fixture(scope="module")
+def of_one_host(made):
+    """Nine batches of twelve lanes from step 3 on, for one host with one replica."""
+    return take(make_lanes(made[0], 12).batches(3), 9)
 
 
 def make_lanes(corpus, batch_size=6, bi_data=True, **changes):
@@ -49,6 +65,16 @@ def assert_same(batches, others):
     for batch, other in zip(batches, others, strict=True):
         for part, same in zip(batch, other, strict=True):
             np.testing.assert_array_equal(part, same)
+
+
+@functools.partial(tf.function, autograph=False)
+def drawn_spans(starts, goal, seed):
+    return sample_spans(starts, goal, RULE, seed)
+
+
+@functools.partial(tf.function, autograph=False)
+def drawn_ranks(t_len, seed):
+    return permutation_ranks(t_len, R, seed)
 
 
 class Rule:
@@ -99,21 +125,23 @@ class Rule:
         for part, goal, span_seed in ((slice(R), 6, part_seeds[2]), (slice(R, T), 5, part_seeds[3])):
             turn = slice(None, None, -1) if backward else slice(None)
             starts = self.starts[tokens[part]][turn]
-            drawn = sample_spans(tf.constant(starts[None]), goal, RULE, span_seed).numpy()[0]
+            drawn = drawn_spans(tf.constant(starts[None]), goal, span_seed).numpy()[0]
             kind[part][drawn[turn]] = TARGET
         kind[[R + len(a), T - 2, T - 1]] = FUNCTIONAL
-        ranks = [permutation_ranks(n, R, s).numpy()[0] for n, s in ((R, part_seeds[0]), (T - R, part_seeds[1]))]
+        ranks = [drawn_ranks(n, s).numpy()[0] for n, s in ((R, part_seeds[0]), (T - R, part_seeds[1]))]
         return tokens, segments, np.concatenate(ranks), kind, backward, follows
 
 
 @pytest.mark.parametrize(("batch_size", "bi_data"), [(6, True), (2, False)])
-def test_segments_are_those_of_the_rule_token_by_token(made, batch_size, bi_data):
+def test_segments_are_those_of_the_rule_token_by_token(made, course, batch_size, bi_data):
     corpus, arrays = made
     lanes, rule = make_lanes(corpus, batch_size, bi_data), Rule(corpus, arrays["train"], batch_size, bi_data)
     assert lanes.epoch_steps == rule.steps and lanes.epoch_steps % STEPS_OF_BLOCK  # an epoch ends within a block
     follow = []
-    first = lanes.epoch_steps - 6
-    for step, batch in enumerate(take(lanes.batches(first), 14), start=first):  # two passes, and blocks, meet
+    first = lanes.epoch_steps - 6  # two passes, and blocks, meet
+    batches = course[first:][:14] if batch_size == 6 else take(lanes.batches(first), 14)
+    assert len(batches) == 14
+    for step, batch in enumerate(batches, start=first):
         for lane in range(batch_size):
             *parts, follows = rule(step, lane)
             for part, own in zip(batch, parts, strict=True):
@@ -123,28 +151,27 @@ def test_segments_are_those_of_the_rule_token_by_token(made, batch_size, bi_data
     assert batch.backward.tolist() == [lane >= batch_size // 2 and bi_data for lane in range(batch_size)]
 
 
-def test_a_step_advances_so_far_that_the_memory_is_followed(made):
+def test_a_step_advances_so_far_that_the_memory_is_followed(made, course):
     """The first R tokens of a step follow those of the step before; backward lanes read the same text from its end."""
     corpus, arrays = made
     lanes = make_lanes(corpus)
-    text = np.concatenate([batch.tokens[:, :R] for batch in take(lanes.batches(0), lanes.epoch_steps)], axis=1)
+    text = np.concatenate([batch.tokens[:, :R] for batch in course[: lanes.epoch_steps]], axis=1)
     stretches = arrays["train"][0][: 3 * (len(arrays["train"][0]) // 3)].reshape(3, -1)
     np.testing.assert_array_equal(text[:3], stretches[:, : text.shape[1]])
     np.testing.assert_array_equal(text[3:], stretches[:, ::-1][:, : text.shape[1]])
     assert lanes.unused == 5003 - 3 * text.shape[1] and lanes.step_tokens == 6 * T
 
 
-def test_any_step_is_found_by_arithmetic(made):
+def test_any_step_is_found_by_arithmetic(made, course):
     corpus, _ = made
     lanes = make_lanes(corpus)
-    batches = take(lanes.batches(0), lanes.epoch_steps + 12)
     for step in (3, 5, lanes.epoch_steps - 1, lanes.epoch_steps, lanes.epoch_steps + 7):
-        assert_same(take(lanes.batches(step), 4), batches[step : step + 4])
-    assert not np.array_equal(take(make_lanes(corpus, seed=(8, 1)).batches(0), 1)[0].kind, batches[0].kind)
+        assert_same(take(lanes.batches(step), 4), course[step : step + 4])
+    assert not np.array_equal(take(make_lanes(corpus, seed=(8, 1)).batches(0), 1)[0].kind, course[0].kind)
 
 
 @pytest.mark.parametrize(("hosts", "replicas"), [(1, 2), (2, 3), (3, 1)])
-def test_hosts_and_replicas_side_by_side_are_one_batch(made, hosts, replicas):
+def test_hosts_and_replicas_side_by_side_are_one_batch(made, of_one_host, hosts, replicas):
     corpus, _ = made
     lanes, layout = make_lanes(corpus, 12), {"num_hosts": hosts, "replicas_per_host": replicas}
     per_host = [take(lanes.batches(3, host=host, **layout), 9 * replicas) for host in range(hosts)]
@@ -152,7 +179,7 @@ def test_hosts_and_replicas_side_by_side_are_one_batch(made, hosts, replicas):
     for step in range(9):
         rows = [batch for host in per_host for batch in host[step * replicas : (step + 1) * replicas]]
         together.append(pairs.PermutationBatch(*(np.concatenate(parts) for parts in zip(*rows, strict=True))))
-    assert_same(together, take(lanes.batches(3), 9))
+    assert_same(together, of_one_host)
 
 
 def test_evaluation_is_one_pass_and_always_the_same(made):
@@ -247,8 +274,8 @@ def test_what_cannot_be_read_is_one_line(made, corpus):
         PairsConfig(5)
 
 
-def test_a_host_reads_only_its_own_stretches(made):
-    corpus, _ = made
+def test_a_host_reads_only_its_own_stretches(tmp_path):
+    corpus, _ = pair_corpus.write(str(tmp_path), passes=2)
     expected = take(make_lanes(corpus, 4, bi_data=False).batches(0), 8)
     for shard in corpus.splits["train"].passes[0][:7]:  # of 15: the first lanes' tokens
         os.remove(corpus.path(shard.file))

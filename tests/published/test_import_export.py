@@ -5,6 +5,8 @@ import pathlib
 import pickle
 import re
 import shlex
+import subprocess
+import sys
 
 import numpy as np
 import processes
@@ -31,10 +33,16 @@ SIZES = Sizes(vocab_size=len(WORDS), cutoffs=(5, 9, 17), div_val=2, untie_r=True
 BASE = {"n_layer": 2, "d_model": 8, "d_embed": 8, "n_head": 2, "d_head": 4, "d_inner": 12, "mem_len": 6}
 
 
-def run(*command, status=0):
+def run(*command):
     done = processes.run(command, cwd=ROOT)
-    assert done.returncode == status, done.stderr
+    assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def known_flags(script):
+    done = subprocess.run([sys.executable, script, "--help"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    return set(re.findall(r"--(?:\[no\])?(\w+)", done.stdout))
 
 
 @pytest.fixture(scope="module")
@@ -195,9 +203,7 @@ def test_the_commands_of_the_page_have_these_flags():
     text = (ROOT / "docs" / "reproduce.md").read_text().replace("\\\n", " ")
     commands = [shlex.split(line) for line in text.splitlines() if line.startswith("python ")]
     assert len(commands) == 20
-    flags = {
-        script: set(re.findall(r"--(?:\[no\])?(\w+)", run(script, "--help", status=1))) for _, script, *_ in commands
-    }
+    flags = {script: known_flags(script) for _, script, *_ in commands}
     for _, script, *arguments in commands:
         given = dict(argument.removeprefix("--").split("=", 1) for argument in arguments)
         assert set(given) <= flags[script], script

@@ -4,11 +4,10 @@ import dataclasses
 import json
 import math
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pair_corpus
+import processes
 import pytest
 import tensorflow as tf
 from small_run import KilledError, change, lines
@@ -152,7 +151,7 @@ def test_evaluations_during_training_are_shown_in_parts(whole):
 def run_evaluation(model_dir, corpus, *flags):
     """The finished process of scripts/evaluate.py."""
     flags = [f"--model_dir={model_dir}", f"--data_dir={corpus.data_dir}", "--strategy=one_device", *flags]
-    return subprocess.run([sys.executable, "scripts/evaluate.py", *flags], cwd=ROOT, capture_output=True, text=True)
+    return processes.run(["scripts/evaluate.py", *flags], cwd=ROOT)
 
 
 def test_the_command_evaluates_as_python_does(whole, pieces, one_device):

@@ -72,7 +72,8 @@ def test_one_step_equals_the_numpy_reference(batches, one_device):
     """Golden step: loss by the reference, gradients by its finite differences, then the clip and Adam by hand."""
     inputs, targets = batches[0]
     train = dataclasses.replace(TRAIN, warmup_steps=0)
-    untrained = run_steps(one_device, batches[:1], train_config=dataclasses.replace(train, learning_rate=1e-30))[2]
+    untrained, _, begin = training(one_device, MODEL, train)
+    begin()
     weights = reference.model_weights(untrained)
     memory = [np.zeros([MODEL.mem_len, MODEL.d_model])] * MODEL.n_layer
 
