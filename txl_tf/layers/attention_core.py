@@ -18,6 +18,7 @@ from txl_tf.layers.rotated_scores import (
     TILE,
     computed_once,
     is_rotated,
+    is_wide,
     rotated_scores,
     wide_product,
     widened,
@@ -88,13 +89,15 @@ def attend(
             fewest = min(k_len, FEWEST_TILES * TILE)
             if is_rotated(block_query, fewest):
                 seen = max(seen, fewest)
-        score = wide_product("bhtd,bhkd->bhtk", _cut(query, -2, first, last), _cut(key, -2, 0, seen))
+        block = _cut(query, -2, first, last)
+        wide = is_wide(block, seen)
+        score = wide_product("bhtd,bhkd->bhtk", block, _cut(key, -2, 0, seen), wide)
         if position is not None:
             block_position = _cut(position, -2, 0 if places is not None else t_len - last, position.shape[-2])
-            position_score = position_scores(block_query, block_position, seen, block_places)
+            position_score = position_scores(block_query, block_position, seen, block_places, wide)
             if oldest is not None and t_len == 1:  # one row of scores is shorter than the positions
                 position_score = tf.roll(position_score, oldest, axis=-1)
-            score += position_score
+            score += tf.cast(position_score, score.dtype)
         if extra is not None:
             score += tf.cast(extra(first, last, seen), score.dtype)
         block_mask = mask if mask.shape[-2] == 1 else _cut(mask, -2, first, last)
@@ -156,7 +159,9 @@ def rows_at(x: tf.Tensor, places: tf.Tensor | None) -> tf.Tensor:
     return tf.gather(x, places, axis=x.shape.rank - 2, batch_dims=1)
 
 
-def position_scores(query: tf.Tensor, position: tf.Tensor, k_len: int, places: tf.Tensor | None = None) -> tf.Tensor:
+def position_scores(
+    query: tf.Tensor, position: tf.Tensor, k_len: int, places: tf.Tensor | None = None, wide: bool = True
+) -> tf.Tensor:
     """The position term of the scores, by key: score[i, j] = query[i] . position[j + T-1-i].
 
     A TPU in bfloat16 uses another method. There a shift by a different number of columns in each row costs as much as
@@ -168,12 +173,13 @@ def position_scores(query: tf.Tensor, position: tf.Tensor, k_len: int, places: t
             the last are undefined.
         k_len: K.
         places: as for `attend`.
+        wide: as for `rotated_scores`.
 
     Returns:
         [B, H, T, K].
     """
     if is_rotated(query, k_len):
-        return rotated_scores(query, position, k_len, places, position.shape[-2] - k_len + 1)
+        return rotated_scores(query, position, k_len, places, position.shape[-2] - k_len + 1, wide)
     score = wide_product("bhtd,hkd->bhtk" if position.shape.rank == 3 else "bhtd,bhkd->bhtk", query, position)
     if places is not None:
         return columns_from(score, position.shape[-2] - k_len - places, k_len)
@@ -187,7 +193,7 @@ def weighted_values(
 
     With e = exp(score - max) of a row, Z the sum of e and m the dropout mask, the result is
     (m e) . value / ((1 - rate) Z). The division comes last, where there are fewer numbers. Of the tensors [B, H, T, K]
-    only e is kept for the gradient, in the inputs' dtype; m is computed again.
+    only e is kept for the gradient, in the scores' dtype; m is computed again.
 
     Args:
         score: [B, H, T, K].
@@ -204,7 +210,8 @@ def weighted_values(
         masked = tf.cast(score, accurate) + hide
         weight = tf.exp(masked - tf.reduce_max(masked, axis=-1, keepdims=True))
         scale = 1 / ((1 - rate) * tf.reduce_sum(weight, axis=-1, keepdims=True))
-        weight = computed_once(tf.cast(weight, score.dtype))
+        weight = tf.cast(weight, score.dtype)
+        weight = weight if weight.dtype == tf.bfloat16 else computed_once(weight)
         kept = keep(tf.shape(weight)) if rate else None
 
         def dropped(x: tf.Tensor) -> tf.Tensor:
@@ -218,7 +225,7 @@ def weighted_values(
                 d_scaled = tf.cast(d_output, accurate) * scale
                 d_sum = (1 - rate) * tf.reduce_sum(d_scaled * tf.cast(output, accurate), axis=-1, keepdims=True)
                 d_scaled = tf.cast(d_scaled, value.dtype)
-                d_weight = dropped(wide_product("bhtd,bhkd->bhtk", d_scaled, value))
+                d_weight = dropped(wide_product("bhtd,bhkd->bhtk", d_scaled, value, score.dtype != tf.bfloat16))
                 d_score = tf.cast(weight, accurate) * (tf.cast(d_weight, accurate) - d_sum)
                 d_value = tf.einsum("bhtk,bhtd->bhkd", tf.cast(dropped(weight), value.dtype), d_scaled)
                 return tf.cast(d_score, score.dtype), d_value

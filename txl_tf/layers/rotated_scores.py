@@ -16,6 +16,7 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from txl_tf.layers import platform
 
+WIDEST = 1 << 23  # scores of a block: 32 MB of float32
 TILE = 128  # the columns of a TPU's vector registers, the rows and columns of its matrix units
 
 
@@ -24,9 +25,14 @@ def widened(x: tf.Tensor) -> tf.Tensor:
     return tf.cast(x, tf.float32) if platform.on_tpu() and x.dtype == tf.bfloat16 else x
 
 
-def wide_product(equation: str, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """tf.einsum; on a TPU the product of bfloat16 tensors is float32, as the matrix units compute it."""
-    return tf.einsum(equation, widened(x), widened(y))
+def wide_product(equation: str, x: tf.Tensor, y: tf.Tensor, wide: bool = True) -> tf.Tensor:
+    """tf.einsum; on a TPU, if `wide`, the product of bfloat16 tensors is float32, as the matrix units compute it."""
+    return tf.einsum(equation, widened(x), widened(y)) if wide else tf.einsum(equation, x, y)
+
+
+def is_wide(query: tf.Tensor, k_len: int) -> bool:
+    """Whether the scores of a block of queries [B, H, T, d] and K keys, in float32, stay in a TPU's fast memory."""
+    return None not in query.shape[:3] and query.shape[:3].num_elements() * k_len <= WIDEST
 
 
 def computed_once(x: tf.Tensor) -> tf.Tensor:
@@ -42,7 +48,12 @@ def is_rotated(query: tf.Tensor, k_len: int) -> bool:
 
 
 def rotated_scores(
-    query: tf.Tensor, position: tf.Tensor, k_len: int, places: tf.Tensor | None = None, t_len: int | None = None
+    query: tf.Tensor,
+    position: tf.Tensor,
+    k_len: int,
+    places: tf.Tensor | None = None,
+    t_len: int | None = None,
+    wide: bool = True,
 ) -> tf.Tensor:
     """The position term by matmuls and a selection: score[i, j] = query[i] . position[j + s], where s = T-1-i.
 
@@ -57,9 +68,10 @@ def rotated_scores(
         k_len: K, a multiple of 128.
         places: int [B, P]; query i is the token places[i] of T, so that s = T-1-places[i]. None: of query i, i.
         t_len: T, given with places.
+        wide: whether products are float32 at least.
 
     Returns:
-        [B, H, T, K] or [B, H, P, K], in float32 at least.
+        [B, H, T, K] or [B, H, P, K].
     """
     heads, rows = query.shape[1:3]
     if places is None:
@@ -73,14 +85,15 @@ def rotated_scores(
         tiles = -(-t_len // TILE)
         plan = _plan((t_len - 1 - places)[:, None], k_len, tiles, query)
     rotation, chosen, kept = plan[0], plan[1 : tiles + 2], plan[tiles + 2 :]
+    position = position if wide else tf.cast(position, query.dtype)
     missing = k_len + tiles * TILE - position.shape[1]
     position = tf.pad(position, [[0, 0], [0, max(0, missing)], [0, 0]])
     products = [
-        wide_product("bhtd,hkd->bhtk", query, position[:, n * TILE : n * TILE + k_len]) for n in range(tiles + 1)
+        wide_product("bhtd,hkd->bhtk", query, position[:, n * TILE : n * TILE + k_len], wide) for n in range(tiles + 1)
     ]
     score = tf.reshape(_selected(products, chosen, kept, query.dtype), [-1, heads, rows, k_len // TILE, TILE])
     equation = "bhtnc,tcj->bhtnj" if places is None else "bhtnc,btcj->bhtnj"
-    return tf.reshape(wide_product(equation, score, rotation), [-1, heads, rows, k_len])
+    return tf.reshape(wide_product(equation, score, rotation, wide), [-1, heads, rows, k_len])
 
 
 def _plan(shift: tf.Tensor, k_len: int, tiles: int, query: tf.Tensor) -> list[tf.Tensor]:
@@ -125,6 +138,11 @@ def _selected(products: list[tf.Tensor], chosen: list[tf.Tensor], kept: list[tf.
             d_narrow, zero = tf.cast(d_selected, narrow), tf.zeros([], narrow)
             return [tf.cast(tf.where(one, d_narrow, zero), d_selected.dtype) for one in chosen]
 
+        if products[0].dtype == narrow:
+            selected = products[0]
+            for one, product in zip(chosen[1:], products[1:], strict=True):
+                selected = tf.where(one, product, selected)
+            return selected, gradient
         return tf.add_n([product * one for product, one in zip(products, kept, strict=True)]), gradient
 
     return run(*products)
