@@ -14,6 +14,7 @@ from txl_tf.data.vocabularies.subword_training import train
 from txl_tf.errors import InputError
 from txl_tf.inference import samplers
 from txl_tf.inference.export import export
+from txl_tf.inference.generate import Generator
 from txl_tf.inference.language_model import LanguageModel
 
 LIMITS = {"top_k": 50, "top_p": 0.9, "repetition_penalty": 1.2, "min_p": 0.01, "typical_p": 0.95}
@@ -170,6 +171,7 @@ def test_words_and_subwords_are_inside_the_graph(kind, tmp_path):
         vocabulary = SubwordVocabulary(train(dict.fromkeys([*words, "\n"], 9), 283))
     model = random_model(dataclasses.replace(CONFIG, vocab_size=vocabulary.vocab_size))
     own = LanguageModel(model, vocabulary)
+    own.generator = Generator(model, model.config.reach, jit_compile=False)
     export(own.generator, vocabulary, str(tmp_path / "model"), kind)
     signatures = tf.saved_model.load(str(tmp_path / "model")).signatures
     prompts = ["a rose is", "", "the end\n a rôse"]

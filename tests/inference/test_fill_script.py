@@ -20,9 +20,9 @@ OTHER = ROOT / "tests" / "model_dir_ce09e14" / "plain"
 
 @pytest.fixture(scope="module")
 def model_dir(tmp_path_factory):
-    """A model_dir of an XLNet over letters."""
+    """A model_dir of an XLNet of one layer, over letters."""
     path = tmp_path_factory.mktemp("model_dir")
-    random_xlnet.write_model_dir(path, CharVocabulary("abcde .\n"))
+    random_xlnet.write_model_dir(path, CharVocabulary("abcde .\n"), n_layer=1)
     return path
 
 
