@@ -185,6 +185,7 @@ def test_demo(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(subprocess, "Popen", start)
     monkeypatch.setattr(sys, "argv", ["demo.py", f"--dir={tmp_path}", *flags, "--eval_steps=0"])
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))  # as for `python scripts/demo.py`
     runpy.run_path(str(ROOT / "scripts" / "demo.py"), run_name="__main__")
     output = capsys.readouterr().out
     summary = output.split("done in ")[1]

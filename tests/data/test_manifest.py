@@ -105,7 +105,7 @@ def test_a_manifest_cut_short_and_one_of_something_else(words):
         content = file.read()
     with open(path, "w") as file:
         file.write(content[:200])
-    refused(words, "manifest.json cannot be read")
+    refused(words, "manifest.json is not JSON")
     with open(path, "w") as file:
         file.write('{"name": "something else"}')
     refused(words, "is not the manifest of a txl_tf corpus")

@@ -96,13 +96,11 @@ def test_flops_of_an_xlnet_are_those_of_the_matmuls_that_xla_sees():
     seen = dot_flops(gradients.experimental_get_compiler_ir(tokens, model.initial_mems(B))(stage="hlo"))
     needed = xlnet_flops.training_flops(config, B, T, predictions)
     k_len, width, layers = config.mem_len + T, config.n_head * config.d_head, config.n_layer
-    # The query stream attends from all T places, and goes there and back by products with one-hot rows.
-    places = layers * 3 * 2 * B * (T - predictions) * k_len * 3 * width
-    placing = layers * 2 * 3 * 2 * B * predictions * T * width
-    # Distances are K + T - 1, of which a query meets K. Gradients of memory, sinusoids and one-hot rows are not used.
-    distances = (2 * layers - 1) * 3 * 2 * B * T * (T - 1) * width
+    # Distances are K + T - 1, of which a query meets K. Gradients of memory and sinusoids are not used.
+    rows = (layers - 1) * T + layers * predictions  # the last layer has only the query stream
+    distances = 3 * 2 * B * rows * (T - 1) * width
     unused = layers * (2 * B * config.mem_len * 2 + 2 * (k_len + T - 1)) * config.d_model * width
-    assert seen == needed + places + placing + distances + unused
+    assert seen == needed + distances + unused
 
 
 def test_flops_of_xlnet_base_by_hand():

@@ -35,7 +35,7 @@ def floats(*shape):
         (lambda: sinusoids(tf.range(3), 7), "even d_model.* got 7"),
         (lambda: TransformerXLConfig(attn_type="0"), "attn_type is '0'; choose from"),
         (lambda: TransformerXLConfig(max_klen=0), "max_klen=0 must be at least 1"),
-        (lambda: TransformerXLConfig(dropemb=1.0), r"dropemb=1.0 must be in \[0, 1\)"),
+        (lambda: TransformerXLConfig(dropemb=1.0), r"dropemb=1.0 must be at least 0 and below 1"),
     ],
 )
 def test_arguments(make, message):
