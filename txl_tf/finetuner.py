@@ -76,8 +76,7 @@ class Finetuner:
                 f"--init={init} holds an {families.family_of(pretrained).title}, which is not fine-tuned for {task}: "
                 f"give an {families.family_title(config_class)}"
             )
-        about = read_json(tf.io.gfile.join(init, model_dirs.CORPUS_FILE), "the model_dir is incomplete")
-        identity = about["vocabulary"]
+        identity = model_dirs.read_vocabulary_identity(init)
         vocabulary = load_vocabulary(init, identity["spec"])
         for name in ("sep", "cls"):
             vocabulary.special_token(name)

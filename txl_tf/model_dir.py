@@ -141,6 +141,22 @@ def read_labels(model_dir: str) -> tuple[str, ...]:
     return tuple(labels)
 
 
+def read_vocabulary_identity(model_dir: str) -> dict[str, Any]:
+    """The `vocabulary_identity` that corpus.json holds.
+
+    Raises:
+        InputError: corpus.json is missing, cannot be read or lacks it.
+    """
+    return _read_corpus_facts(model_dir)["vocabulary"]
+
+
+def _read_corpus_facts(model_dir: str) -> dict[str, Any]:
+    path = tf.io.gfile.join(model_dir, CORPUS_FILE)
+    facts = read_record(path, {"unit": str, "vocabulary": dict}, _INCOMPLETE)
+    check_record(facts["vocabulary"], f"{path}, vocabulary", {"spec": dict, "sha256": dict}, _INCOMPLETE)
+    return facts
+
+
 def trained_on(model_dir: str) -> str | None:
     """The directory of the corpus that training last read; None if a model_dir does not say it."""
     path = tf.io.gfile.join(model_dir, CORPUS_FILE)
@@ -187,9 +203,7 @@ def load_trained(
             f"{model_dir} has no evaluated checkpoint, so there is no best one: "
             "use --checkpoint=latest, or train with --eval_steps above 0"
         )
-    path = tf.io.gfile.join(model_dir, CORPUS_FILE)
-    about = read_record(path, {"unit": str, "vocabulary": dict}, _INCOMPLETE)
-    check_record(about["vocabulary"], f"{path}, vocabulary", {"spec": dict, "sha256": dict}, _INCOMPLETE)
+    facts = _read_corpus_facts(model_dir)
     model = families.make_model(config)
     averaged = {variable.path for variable in model.trainable_variables}
     parts: dict[str, dict[str, tf.Variable]] = {}
@@ -200,9 +214,9 @@ def load_trained(
         model=model,
         weights=weights,
         config=config,
-        vocabulary=load_vocabulary(model_dir, about["vocabulary"]["spec"]),
-        vocabulary_identity=about["vocabulary"],
-        unit=about["unit"],
+        vocabulary=load_vocabulary(model_dir, facts["vocabulary"]["spec"]),
+        vocabulary_identity=facts["vocabulary"],
+        unit=facts["unit"],
         step=step,
         labels=read_labels(model_dir),
     )

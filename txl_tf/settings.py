@@ -55,7 +55,7 @@ class Range:
     at_most: float | None = None
     below: float | None = None
 
-    def require(self, value: float, name: str) -> None:
+    def check(self, value: float, name: str) -> None:
         """Raises InputError, which begins with `name`, if a number is outside the range."""
         if isinstance(value, int) and abs(value) > INT32_MAX:
             raise InputError(f"{name} must be between -{INT32_MAX:,} and {INT32_MAX:,}")
@@ -92,7 +92,7 @@ class Group:
             shown = ",".join(map(str, value)) if isinstance(value, tuple) else value
             for number in value if isinstance(value, tuple) else (value,):
                 if isinstance(number, int | float) and not isinstance(number, bool):
-                    field.metadata["range"].require(number, f"{self.owner}{field.name}={shown}")
+                    field.metadata["range"].check(number, f"{self.owner}{field.name}={shown}")
 
 
 Settings = typing.TypeVar("Settings", bound=Group)

@@ -110,7 +110,7 @@ def test_the_three_forms_of_a_table_are_one(tmp_path):
         ("a.tsv", "text\tlabel\n", "a.tsv has no rows"),
         ("a.csv", 'text,label\n"a\nb",1\n"c" d,1\n', "a.csv, line 4 is not CSV"),
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text"', "a.jsonl, line 2 is not JSON"),
-        ("a.jsonl", "[1]\n", "a.jsonl, line 1 is not a JSON object"),
+        ("a.jsonl", "[1]\n", "a.jsonl, line 1 must be a JSON object"),
         (
             "a.jsonl",
             '{"text": ["a"], "label": 1}\n',

@@ -14,6 +14,7 @@ from tensorflow.python.eager.polymorphic_function import compiler_ir
 from txl_tf import families
 from txl_tf.config import Config
 from txl_tf.layers import platform
+from txl_tf.model_dir import variables_by_path
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.optimizer import make_optimizer
 from txl_tf.training.step import train_step
@@ -44,11 +45,11 @@ def train(config: Config, batch_size: int, replicas: int = 1) -> Step:
             objective, optimizer, config.train, tf.constant(seed), batch, state, average, _Replica(replicas)
         )
 
-    named = {id(variable.value.handle): variable.path for variable in model.variables}
-    named |= {id(value.handle): f"adam/{path}" for path, value in optimizer.by_path().items()}
-    named |= {id(value.handle): f"average/{path}" for path, value in average.by_path().items()}
+    variables = variables_by_path(model)
+    variables |= {f"adam/{path}": value for path, value in optimizer.by_path().items()}
+    variables |= {f"average/{path}": value for path, value in average.by_path().items()}
     batch = task.batch_spec(config, batch_size, True)
-    return _lower(step, batch, _specs(objective.initial_state, batch_size), named)
+    return _lower(step, batch, _specs(objective.initial_state, batch_size), variables)
 
 
 def evaluate(config: Config, batch_size: int, replicas: int = 1) -> Step:
@@ -61,9 +62,8 @@ def evaluate(config: Config, batch_size: int, replicas: int = 1) -> Step:
     with _weightless():
         model = families.make_model(config)
         scorer = task.scorer(model, config)
-    named = {id(variable.value.handle): variable.path for variable in model.variables}
     batch = task.batch_spec(config, batch_size, False)
-    return _lower(scorer, batch, _specs(scorer.initial_state, batch_size), named)
+    return _lower(scorer, batch, _specs(scorer.initial_state, batch_size), variables_by_path(model))
 
 
 def predict(config: Config, batch_size: int, replicas: int = 1) -> Step:
@@ -76,10 +76,9 @@ def predict(config: Config, batch_size: int, replicas: int = 1) -> Step:
     with _weightless():
         model = families.make_model(config)
         objective = task.objective(model, config)
-    named = {id(variable.value.handle): variable.path for variable in model.variables}
     known_later = ("label", "weight")
     batch = {name: spec for name, spec in task.batch_spec(config, batch_size, False).items() if name not in known_later}
-    return _lower(lambda batch, state: (objective.outputs(batch), state), batch, (), named)
+    return _lower(lambda batch, state: (objective.outputs(batch), state), batch, (), variables_by_path(model))
 
 
 class _Replica(NamedTuple):
@@ -107,7 +106,7 @@ def _specs(initial_state, batch_size):
     return tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), state)
 
 
-def _lower(step: Callable, batch: Any, state: Any, named: dict[int, str]) -> Step:
+def _lower(step: Callable, batch: Any, state: Any, variables: dict[str, tf.Variable]) -> Step:
     def call(batch, state):
         return step(batch, state)
 
@@ -117,7 +116,8 @@ def _lower(step: Callable, batch: Any, state: Any, named: dict[int, str]) -> Ste
     hlo = compiler_ir.from_concrete_function(traced, inputs)(stage="hlo_serialized")
     parts = {"batch": batch, "state": state}
     names = [f"{part}/{i}" for part, nest in parts.items() for i in range(len(tf.nest.flatten(nest)))]
-    names += [named.get(id(tensor), f"constant/{i}") for i, tensor in enumerate(traced.captured_inputs)]
+    captured = {id(variable.handle): name for name, variable in variables.items()}
+    names += [captured.get(id(tensor), f"constant/{i}") for i, tensor in enumerate(traced.captured_inputs)]
     return Step(hlo, names)
 
 

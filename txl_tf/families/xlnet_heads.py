@@ -6,6 +6,7 @@ TensorFlow is imported when a function is called, so that importing this module 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -211,55 +212,40 @@ def _by_label(function: Callable[[Outputs, np.ndarray], Any]) -> Callable[..., A
     return lambda outputs, examples: function(outputs, examples.features["label"])
 
 
+_of_sequences = functools.partial(FineTuning, model=_with_logits, head=HEAD, fit=fit_to_pretrained, lengths=cut_lengths)
+_of_tables = functools.partial(_of_sequences, read=_read_table, rows=_text_rows, examples=_table_examples)
+
 HEADS: dict[str, FineTuning] = {
-    "classification": FineTuning(
+    "classification": _of_tables(
         config=head_config.XLNetClassificationConfig,
-        model=_with_logits,
         objective=_classification,
         training_data=_balanced_examples,
         batch_spec=lambda config, lanes, training: _sequence_spec(config, lanes, "int32"),
-        head=HEAD,
-        read=_read_table,
-        rows=_text_rows,
-        examples=_table_examples,
-        fit=fit_to_pretrained,
-        lengths=cut_lengths,
         measure=_by_label(labelling.classification),
         criterion="accuracy",
         collapse=_by_label(labelling.collapse_of_classes),
         predictions=_classes,
         panels=panels.classification,
     ),
-    "regression": FineTuning(
+    "regression": _of_tables(
         config=head_config.XLNetRegressionConfig,
-        model=_with_logits,
         objective=_regression,
         training_data=training_examples,
         batch_spec=lambda config, lanes, training: _sequence_spec(config, lanes, "float32"),
-        head=HEAD,
-        read=_read_table,
-        rows=_text_rows,
-        examples=_table_examples,
-        fit=fit_to_pretrained,
-        lengths=cut_lengths,
         measure=_by_label(labelling.regression),
         criterion="pearson",
         collapse=_by_label(labelling.collapse_of_scores),
         predictions=_scores,
         panels=panels.regression,
     ),
-    "multiple_choice": FineTuning(
+    "multiple_choice": _of_sequences(
         config=head_config.XLNetMultipleChoiceConfig,
-        model=_with_logits,
         objective=_multiple_choice,
         training_data=training_examples,
         batch_spec=lambda config, lanes, training: _sequence_spec(config, lanes, "int32", choices=4),
-        head=HEAD,
         read=_read_race,
         rows=_question_rows,
         examples=_race_examples,
-        fit=fit_to_pretrained,
-        lengths=cut_lengths,
         measure=_by_label(labelling.multiple_choice),
         criterion="accuracy",
         collapse=_by_label(labelling.collapse_of_classes),

@@ -9,7 +9,6 @@ without its fault: there, where nothing is cut, the article of an option also ho
 from __future__ import annotations
 
 import dataclasses
-import json
 import string
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -20,9 +19,10 @@ import tensorflow as tf
 from txl_tf.data.records import smallest_dtype
 from txl_tf.data.tasks.examples import Chunk, ExampleSet, make_examples
 from txl_tf.data.tasks.layout import cut, encode, join, pad_left
-from txl_tf.data.tasks.tables import digest_of, read_file_text
+from txl_tf.data.tasks.tables import digest_of, json_lines, read_file_text
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
+from txl_tf.strict_json import check_record, parse_json
 
 MAX_QA = 128
 """Of a question with an option the last so many tokens are read, as in the official code."""
@@ -57,7 +57,11 @@ def read_race(path: str, answered: bool = True) -> list[Question]:
     Raises:
         InputError: nothing can be read, a question lacks something, or the numbers of options differ.
     """
-    found = list(_folder(path, answered) if tf.io.gfile.isdir(path) else _json_lines(path, answered))
+    if tf.io.gfile.isdir(path):
+        found = list(_folder(path, answered))
+    else:
+        lines = json_lines(path, read_file_text(path))
+        found = [_question(value, f"{path}, line {i}", answered) for i, value in lines]
     if not found:
         raise InputError(f"{path} has no questions: give RACE's folder (train, dev, test) or JSON lines")
     return _with_equal_options(found)
@@ -143,22 +147,19 @@ def _folder(path: str, answered: bool) -> Iterator[Question]:
             if not name.endswith((".txt", ".json")):
                 continue
             file = tf.io.gfile.join(folder, name)
-            try:
-                value = json.loads(read_file_text(file))
-            except json.JSONDecodeError as error:
-                raise InputError(f"{file} is not JSON ({error}): copy it again") from error
+            value = check_record(parse_json(read_file_text(file), file, "copy it again"), file, {}, "copy it again")
             for i, one in enumerate(_questions_of(value, file, answered), 1):
                 yield _question(one, f"{file}, question {i}", answered)
 
 
-def _questions_of(value: Any, file: str, answered: bool) -> list[dict[str, Any]]:
+def _questions_of(value: dict[str, Any], file: str, answered: bool) -> list[dict[str, Any]]:
     """The questions of one of RACE's files, in the form of a line of JSON."""
     columns = {"question": "questions", "options": "options", "answer": "answers"}
     if not answered:
         del columns["answer"]
     lists: dict[str, list[Any]] = {}
     for name, key in columns.items():
-        column = value.get(key) if isinstance(value, dict) else None
+        column = value.get(key)
         if not isinstance(column, list):
             raise InputError(f"{file} has no list {key!r}, as RACE's files have")
         lists[name] = column
@@ -173,20 +174,6 @@ def _numbered(name: str) -> tuple[int, str]:
     """RACE's files are named by numbers."""
     stem = name.rsplit(".", 1)[0]
     return (int(stem), name) if stem.isdigit() else (-1, name)
-
-
-def _json_lines(path: str, answered: bool) -> Iterator[Question]:
-    for i, line in enumerate(read_file_text(path).split("\n"), 1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {i}"
-        try:
-            value = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InputError(f"{where} is not JSON ({error}): correct the line") from error
-        if not isinstance(value, dict):
-            raise InputError(f"{where} is not a JSON object with article, question, options and answer")
-        yield _question(value, where, answered)
 
 
 def _question(value: dict[str, Any], where: str, answered: bool) -> Question:

@@ -27,6 +27,7 @@ from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.files import read_bytes
 from txl_tf.settings import Group, setting
+from txl_tf.strict_json import check_record, parse_json
 
 CHUNK = 1_000  # texts that are encoded at once
 
@@ -110,6 +111,18 @@ def read_file_text(path: str) -> str:
         raise InputError(
             f"{path}{f', line {line}' if line else ''} is not UTF-8 text ({error.reason}): convert the file to UTF-8"
         ) from error
+
+
+def json_lines(path: str, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a file of JSON lines with the numbers of their lines; lines without text are left out.
+
+    Raises:
+        InputError: a line is not a JSON object.
+    """
+    for i, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            where = f"{path}, line {i}"
+            yield i, check_record(parse_json(line, where, "correct the line"), where, {}, "correct the line")
 
 
 def label_names(rows: Sequence[Row]) -> tuple[str, ...]:
@@ -264,17 +277,4 @@ def _named(path: str, rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[i
         yield line, dict(zip(header, values, strict=True))
 
 
-def _json_lines(path: str, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    for i, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InputError(f"{path}, line {i} is not JSON ({error}): correct the row") from error
-        if not isinstance(value, dict):
-            raise InputError(f'{path}, line {i} is not a JSON object: a row is like {{"text": .., "label": ..}}')
-        yield i, value
-
-
-_READERS = {"tsv": _tsv, "csv": _csv, "jsonl": _json_lines}
+_READERS = {"tsv": _tsv, "csv": _csv, "jsonl": json_lines}
