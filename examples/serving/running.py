@@ -1,0 +1,115 @@
+"""A server from its sockets to its last answer."""
+
+import asyncio
+import os
+import signal
+import time
+
+from aiohttp import web
+
+from serving.routes import make_app
+from serving.terminal import LOGGER
+
+CLOSE_SECONDS = 0.5
+"""For connections to close after the last answers."""
+LINGER_SECONDS = 1.0
+"""For a client to read why its request was refused, while it still sends."""
+
+REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+class Running:
+    """A Service that answers at sockets, in the running event loop.
+
+    Args:
+        service: a Service.
+        sockets: bound ones.
+    """
+
+    def __init__(self, service, sockets):
+        self._service, self._sockets = service, sockets
+        limits = service.limits
+        self._runner = web.AppRunner(
+            make_app(service),
+            handler_cancellation=True,  # what is computed for a client that is gone ends
+            keepalive_timeout=limits.header_seconds,  # from the connection, or the last answer, to the next headers
+            lingering_time=LINGER_SECONDS,
+            shutdown_timeout=CLOSE_SECONDS,
+            access_log=None,
+        )
+        self._servers = []
+        self._warm_up = None
+
+    async def start(self, warm_up=True):
+        """Answers from now on; the model is warmed up meanwhile."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(_log)
+        await self._runner.setup()
+        self._servers = [await loop.create_server(self._connection, sock=socket) for socket in self._sockets]
+        if warm_up:
+            self._warm_up = asyncio.create_task(self._service.warm_up())
+            self._warm_up.add_done_callback(_log_failure)
+
+    async def stop(self):
+        """Takes no further connections; requests may finish within limits.stop_seconds, and then they are cut."""
+        service = self._service
+        service.stopping = True
+        for server in self._servers:
+            server.close()
+        end = time.monotonic() + service.limits.stop_seconds
+        while service.admission.inside and time.monotonic() < end:
+            await asyncio.sleep(0.02)
+        service.stop()
+        while service.admission.inside and time.monotonic() < end + CLOSE_SECONDS:
+            await asyncio.sleep(0.02)
+        await self._runner.cleanup()
+        service.turns.close()
+
+    def _connection(self):
+        """The protocol of a new connection."""
+        server = self._runner.server
+        return _Refusal() if len(server.connections) >= self._service.limits.connections else server()
+
+
+class _Refusal(asyncio.Protocol):
+    """Answers a connection that is one too many."""
+
+    def connection_made(self, transport):
+        transport.write(REFUSAL)
+        transport.close()
+
+
+def serve(service, sockets):
+    """Serves until SIGINT or SIGTERM; returns when the last answer was sent."""
+    asyncio.run(_serve(service, sockets))
+    if service.turns.busy:
+        # The call that runs, which nobody waits for, cannot be ended, such as a compilation. Python would wait for it.
+        os._exit(0)
+
+
+async def _serve(service, sockets):
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    running = Running(service, sockets)
+    await running.start()
+    addresses = ", ".join(map(_address, sockets))
+    print(f"serving {service.model.kind.title} at {addresses}: {', '.join(service.model.routes)}", flush=True)
+    await stopped.wait()
+    LOGGER.info({"message": "stopping"})
+    await running.stop()
+
+
+def _address(socket):
+    host, port = socket.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _log(loop, context):
+    del loop
+    LOGGER.error(context["message"], exc_info=context.get("exception"))
+
+
+def _log_failure(task):
+    if not task.cancelled() and (error := task.exception()) is not None:
+        LOGGER.error("the model could not be warmed up", exc_info=error)
