@@ -97,7 +97,7 @@ class Model:
             if name is None:
                 raise StartError(f"it has none of the signatures {', '.join(KINDS)}")
             self.kind = KINDS[name]
-            self.settings = _read_settings(export_dir) if name == "generate" else []
+            self.settings = read_settings(export_dir) if name == "generate" else []
             self._check_signatures()
             has_encode = "encode" in self.signatures
             self.routes = tuple(route for route in self.kind.routes if route != "/encode" or has_encode)
@@ -142,8 +142,8 @@ class Model:
                 )
 
 
-def _read_settings(export_dir):
-    """The settings of sampling that the export wrote into sampling.json."""
+def read_settings(export_dir):
+    """The settings of sampling that the export wrote into sampling.json, checked."""
     path = tf.io.gfile.join(export_dir, "sampling.json")
     try:
         with tf.io.gfile.GFile(path, "rb") as file:

@@ -42,10 +42,13 @@ class Running:
 
     async def start(self, warm_up=True):
         """Answers from now on; the model is warmed up meanwhile."""
-        loop = asyncio.get_running_loop()
+        loop, limits = asyncio.get_running_loop(), self._service.limits
         loop.set_exception_handler(_log)
         await self._runner.setup()
-        self._servers = [await loop.create_server(self._connection, sock=socket) for socket in self._sockets]
+        self._servers = [
+            await loop.create_server(lambda: _Entry(self._runner.server, limits.connections), sock=socket)
+            for socket in self._sockets
+        ]
         if warm_up:
             self._warm_up = asyncio.create_task(self._service.warm_up())
             self._warm_up.add_done_callback(_log_failure)
@@ -65,18 +68,21 @@ class Running:
         await self._runner.cleanup()
         service.turns.close()
 
-    def _connection(self):
-        """The protocol of a new connection."""
-        server = self._runner.server
-        return _Refusal() if len(server.connections) >= self._service.limits.connections else server()
 
+class _Entry(asyncio.Protocol):
+    """Hands a new connection to a server, unless it is one too many."""
 
-class _Refusal(asyncio.Protocol):
-    """Answers a connection that is one too many."""
+    def __init__(self, server, most):
+        self._server, self._most = server, most
 
     def connection_made(self, transport):
-        transport.write(REFUSAL)
-        transport.close()
+        if len(self._server.connections) >= self._most:
+            transport.write(REFUSAL)
+            transport.close()
+        else:
+            protocol = self._server()
+            transport.set_protocol(protocol)
+            protocol.connection_made(transport)
 
 
 def serve(service, sockets):

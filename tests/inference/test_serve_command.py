@@ -16,7 +16,7 @@ import server
 import tensorflow as tf
 from serving.errors import StartError
 from serving.limits import Limits
-from serving.model import Model
+from serving.model import Model, read_settings
 
 COMMAND = pathlib.Path(__file__).parents[2] / "examples" / "serve.py"
 
@@ -89,15 +89,6 @@ SETTING = {
         (cut("variables/variables.index"), ""),
         (lambda folder: (folder / "variables" / "variables.index").unlink(), ""),
         (lambda folder: (folder / "sampling.json").unlink(), "sampling.json"),
-        (write("sampling.json", b"[" * 100_000), "nested too deeply"),
-        (write("sampling.json", b"\xff\xfe\xfa"), "sampling.json is not JSON"),
-        (write("sampling.json", b"{"), "sampling.json is not JSON"),
-        (write("sampling.json", b'{"a": 1}'), "must be a list of objects"),
-        (write("sampling.json", b"[1]"), "must be a list of objects"),
-        (write("sampling.json", b"[{}]"), "has a wrong name, or none"),
-        (write("sampling.json", json.dumps([SETTING | {"default": "x"}]).encode()), "has a wrong default, or none"),
-        (write("sampling.json", json.dumps([SETTING | {"low": True}]).encode()), "has a wrong low, or none"),
-        (write("sampling.json", json.dumps([SETTING | {"type": "bool"}]).encode()), "neither int nor float"),
         (write("sampling.json", json.dumps([SETTING]).encode()), "the signature write takes"),
     ],
 )
@@ -110,6 +101,26 @@ def test_a_damaged_export_is_one_line(byte_export, tmp_path, damage, reason):
     message = str(raised.value)
     assert "is not an exported model: " in message and reason in message
     assert "\n" not in message and len(message) < 500
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"[" * 100_000, "nested too deeply"),
+        (b"\xff\xfe\xfa", "sampling.json is not JSON"),
+        (b"{", "sampling.json is not JSON"),
+        (b'{"a": 1}', "must be a list of objects"),
+        (b"[1]", "must be a list of objects"),
+        (b"[{}]", "has a wrong name, or none"),
+        (json.dumps([SETTING | {"default": "x"}]).encode(), "has a wrong default, or none"),
+        (json.dumps([SETTING | {"low": True}]).encode(), "has a wrong low, or none"),
+        (json.dumps([SETTING | {"type": "bool"}]).encode(), "neither int nor float"),
+    ],
+)
+def test_damaged_settings_are_one_line(tmp_path, data, reason):
+    (tmp_path / "sampling.json").write_bytes(data)
+    with pytest.raises(StartError, match=reason):
+        read_settings(str(tmp_path))
 
 
 def test_a_foreign_model_is_one_line(tmp_path):
