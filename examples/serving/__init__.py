@@ -6,6 +6,7 @@ limits      the bounds on requests, with their reasons
 fields      the fields of a request, checked
 model       a SavedModel: what kind it is, and its signatures
 turns       requests take turns at the model, in calls that several may share
+reading     long texts, segment by segment
 generation  /generate and /stream, a few tokens at a time
 sessions    caches that the server keeps
 texts       the routes that compute each text by itself

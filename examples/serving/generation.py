@@ -1,8 +1,9 @@
 """Generation: /generate and /stream, a few tokens at a time, so that requests take turns and can end at any token.
 
-A prompt is read in one call, by itself, exactly as the signature `generate` reads it. The texts of all requests with
-equal settings of sampling are then continued together, by the signature `write`. The same seed gives the same text
-as one call of `generate` for all tokens, whoever else is served at the time.
+A prompt is read by itself, exactly as the signature `generate` reads it: its whole segments first, but not its last
+token, and then token by token. The texts of all requests with equal settings of sampling are then continued together,
+by the signature `write`. The same seed gives the same text as one call of `generate` for all tokens, whoever else is
+served at the time.
 """
 
 import codecs
@@ -16,6 +17,7 @@ import tensorflow as tf
 from serving import fields
 from serving.errors import RequestError
 from serving.model import CACHE
+from serving.reading import read_segments
 
 DEFAULT_TOKENS = 100
 STREAM_TOKENS = 16
@@ -128,9 +130,7 @@ class Generation:
         tokens = await self._turns.run(self._encode, prompts)
         if record is not None:
             record.tokens += sum(map(len, tokens))
-        read = [
-            await self._turns.run(self._read, (row, seed, draft)) for row, seed in zip(tokens, draft.seeds, strict=True)
-        ]
+        read = [await self._read(row, seed, draft.options) for row, seed in zip(tokens, draft.seeds, strict=True)]
         draft.cache = {name: _stack([cache[name] for cache, _ in read]) for name in CACHE}
         draft.last = np.concatenate([made for _, made in read])
         draft.made, draft.left = [draft.last], draft.left - 1
@@ -157,18 +157,25 @@ class Generation:
         rows = zip(found["tokens"].numpy(), lengths, strict=True)
         return [[row[:n] if n else np.array([start], np.int32) for row, n in rows]]
 
-    def _read(self, items):
-        """The cache of one text after its prompt, and its first new token, int32 [1, 1]."""
-        ((tokens, seed, draft),) = items
-        cache = self._model("initial_cache", batch_size=tf.constant(1))
-        out = self._model(
-            "write",
-            tokens=tf.constant(tokens[None]),
-            max_tokens=tf.constant(1),
-            seeds=tf.constant([seed]),
-            **_tensors(draft.options),
-            **{name: cache[name] for name in CACHE},
+    async def _read(self, tokens, seed, options):
+        """The cache of one text after its prompt, int32 [n], and its first new token, int32 [1, 1]."""
+        model, size = self._model, self._model.segment
+        whole = (len(tokens) - 1) // size * size if size else 0
+        reading = await read_segments(
+            model, self._turns, tokens[:whole], np.full(whole, -1, np.int32), self._limits.slice_seconds
         )
+        cache, rest = reading.cache, tokens[whole:]
+        while len(rest):
+            count = self._pace if size else len(rest)  # an older export reads the segments here, and all at once
+            cache, made = await self._turns.run(self._begin, (cache, rest[:count], seed, options))
+            rest = rest[count:]
+        return cache, made
+
+    def _begin(self, items):
+        """The cache of one text after some tokens more, int32 [n], and the token that would follow, int32 [1, 1]."""
+        ((cache, tokens, seed, options),) = items
+        given = {"tokens": tokens[None], "max_tokens": 1, "seeds": [seed], **options}
+        out = self._model("write", **_tensors(given), **cache)
         return [({name: out[name] for name in CACHE}, out["made"].numpy())]
 
     def _continue(self, drafts):
@@ -178,10 +185,14 @@ class Generation:
         start = time.monotonic()
         out = self._model(
             "write",
-            tokens=tf.constant(_padded(np.concatenate([draft.last for draft in drafts]), size)),
-            max_tokens=tf.constant(count),
-            seeds=tf.constant(_padded(np.concatenate([draft.seeds for draft in drafts]), size)),
-            **_tensors(drafts[0].options),
+            **_tensors(
+                {
+                    "tokens": _padded(np.concatenate([draft.last for draft in drafts]), size),
+                    "max_tokens": count,
+                    "seeds": _padded(np.concatenate([draft.seeds for draft in drafts]), size),
+                    **drafts[0].options,
+                }
+            ),
             **{name: stack_rows([draft.cache[name] for draft in drafts], size) for name in CACHE},
         )
         made = out["made"].numpy()
@@ -233,8 +244,8 @@ def _padded(rows, size):
     return np.concatenate([rows, np.repeat(rows[:1], size - len(rows), axis=0)])
 
 
-def _tensors(options):
-    return {name: tf.constant(value) for name, value in options.items()}
+def _tensors(values):
+    return {name: tf.constant(value) for name, value in values.items()}
 
 
 def _end(text, stop):

@@ -82,7 +82,9 @@ class Model:
         routes: those of its kind that it can answer.
         settings: those of sampling, of sampling.json; without `generate` there are none.
         vocab_size: of the signature `step`, else 0.
+        empty_cache: the tensors of `CACHE` of a text of which nothing was read, by name; else nothing.
         cache_bytes: of the cache of one text, else 0.
+        segment: tokens that the signature `read` takes; 0: there is none, as in exports that are older than it.
 
     Raises:
         StartError: it is damaged, or no such model.
@@ -101,11 +103,14 @@ class Model:
             self._check_signatures()
             has_encode = "encode" in self.signatures
             self.routes = tuple(route for route in self.kind.routes if route != "/encode" or has_encode)
-            self.vocab_size = self.cache_bytes = 0
+            self.vocab_size, self.empty_cache, self.segment = 0, {}, 0
             if name == "generate":
                 self.vocab_size = int(self.signatures["step"].structured_outputs["log_probs"].shape[-1])
                 cache = self.signatures["initial_cache"](batch_size=tf.constant(1))
-                self.cache_bytes = sum(cache[name].dtype.size * math.prod(cache[name].shape) for name in CACHE)
+                self.empty_cache = {name: cache[name] for name in CACHE}
+                if "read" in self.signatures:
+                    self.segment = self.signatures["read"].structured_input_signature[1]["tokens"].shape[1]
+            self.cache_bytes = sum(value.dtype.size * math.prod(value.shape) for value in self.empty_cache.values())
         except Exception as error:  # a damaged SavedModel can raise anything
             raise StartError(f"{export_dir} is not an exported model: {one_line(error)}") from None
 

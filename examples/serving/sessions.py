@@ -24,7 +24,7 @@ class Session:
     """The cache of a text, which one request at a time uses, and the time of its last use."""
 
     used: float
-    cache: Any = None
+    cache: dict[str, Any]
     lock: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
 
 
@@ -59,12 +59,7 @@ class Sessions:
                 retry_seconds=max(1.0, self._limits.session_seconds - (self._clock() - oldest.used)),
             )
         name = uuid.uuid4().hex
-        session = self._sessions[name] = Session(self._clock())  # it has its place before the cache is there
-        try:
-            session.cache = await self._turns.run(self._initial_cache, None)
-        except BaseException:
-            self._sessions.pop(name, None)
-            raise
+        self._sessions[name] = Session(self._clock(), self._model.empty_cache)
         return {"session": name}
 
     async def step(self, name, request, record):
@@ -93,10 +88,6 @@ class Sessions:
         self._session(name)
         del self._sessions[name]
         return {}
-
-    def _initial_cache(self, items):
-        cache = self._model("initial_cache", batch_size=tf.constant(1))
-        return [{name: cache[name] for name in CACHE} for _ in items]
 
     def _step(self, items):
         """The new cache and the log-probabilities [V] of the next token, of texts that read equally many tokens."""

@@ -12,13 +12,14 @@ import tensorflow as tf
 from serving import fields
 from serving.errors import RequestError
 from serving.generation import padded_rows
+from serving.reading import read_segments
 
 DEFAULT_BEAM, DEFAULT_TOP, MAX_BEAM = 8, 5, 64
 MAX_OPTIONS = 16
 POOLS = {"last": "pooled", "first": "first", "mean": "mean"}
 """The outputs of the signature encode, by the field `pool`."""
-WHOLE = "classes"
-"""The output that has no row for each text."""
+WHOLE = ("classes", "start_token")
+"""The outputs that have no row for each text."""
 
 
 class Texts:
@@ -37,19 +38,45 @@ class Texts:
     async def score(self, request, record):
         """Log-probabilities of request["texts"]."""
         fields.check_known(request, ("texts",))
-        texts = {"texts": self._strings(request, "texts")}
+        texts = self._strings(request, "texts")
         if "encode" in self._model.kind.inputs:  # a Transformer-XL, which reads texts of any length
-            found = await self._compute("encode", texts, ("lengths",))
-            self._check_lengths(found["lengths"])
-        found = await self._compute("score", texts, ("tokens", "log_probs", "lengths", "total"))
-        lengths = found["lengths"]
-        record.tokens += int(sum(lengths))
-        rows = list(zip(found["tokens"], found["log_probs"], lengths, strict=True))
+            scores = await self._score_any_length(texts)
+        else:
+            scores = await self._score_short(texts)
+        record.tokens += sum(len(ids) for _, ids, _ in scores)
         return {
-            "total": [float(total) for total in found["total"]],
-            "tokens": [ids[:n].tolist() for ids, _, n in rows],
-            "log_probs": [values[:n].tolist() for _, values, n in rows],
+            "total": [float(total) for total, _, _ in scores],
+            "tokens": [ids.tolist() for _, ids, _ in scores],
+            "log_probs": [log_probs.tolist() for _, _, log_probs in scores],
         }
+
+    async def _score_short(self, texts):
+        """Of each text the sum of the log-probabilities, the tokens, and their log-probabilities, in shared calls."""
+        names = ("total", "tokens", "log_probs", "lengths")
+        found = await self._compute("score", {"texts": texts}, names)
+        rows = zip(*(found[name] for name in names), strict=True)
+        return [(total, ids[:n], log_probs[:n]) for total, ids, log_probs, n in rows]
+
+    async def _score_any_length(self, texts):
+        """The same, with texts of more than one segment each by itself, segment by segment."""
+        found = await self._compute("encode", {"texts": texts}, ("tokens", "lengths", "start_token"))
+        most, size = self._limits.text_tokens, self._model.segment
+        rows = [ids[:n] for ids, n in zip(found["tokens"], found["lengths"], strict=True)]
+        for i, row in enumerate(rows):
+            if len(row) > most:
+                raise RequestError(413, f"texts[{i}] has {len(row):,} tokens: it may have at most {most:,}")
+        short = [i for i, row in enumerate(rows) if not size or len(row) <= size]
+        scores = dict(zip(short, await self._score_short([texts[i] for i in short]) if short else (), strict=True))
+        for i, row in enumerate(rows):
+            if i in scores:
+                continue
+            targets = np.full(-(-len(row) // size) * size, -1, np.int32)
+            targets[: len(row)] = row
+            tokens = np.maximum(np.concatenate([found["start_token"][None], targets[:-1]]), 0)
+            reading = await read_segments(self._model, self._turns, tokens, targets, self._limits.slice_seconds)
+            log_probs = np.concatenate(reading.log_probs)[: len(row)]
+            scores[i] = (log_probs.sum(dtype=np.float64), row, log_probs)
+        return [scores[i] for i in range(len(rows))]
 
     async def fill(self, request, record):
         """The likeliest fillings of the blanks in request["texts"]: for each text a list, the likeliest first."""
@@ -106,8 +133,8 @@ class Texts:
     async def classify(self, request, record):
         """The most likely class of each of request["texts"], or of pairs of them and request["second"]."""
         del record
-        found = await self._compute("classify", self._pairs(request), ("labels", "probabilities", WHOLE))
-        classes = [name.decode() for name in found[WHOLE]]
+        found = await self._compute("classify", self._pairs(request), ("labels", "probabilities", "classes"))
+        classes = [name.decode() for name in found["classes"]]
         return {
             "labels": [label.decode() for label in found["labels"]],
             "probabilities": [dict(zip(classes, row.tolist(), strict=True)) for row in found["probabilities"]],
@@ -192,12 +219,6 @@ class Texts:
                 413, f"the texts have {tokens:,} tokens: with per_token a request may have at most {most:,}"
             )
 
-    def _check_lengths(self, lengths):
-        most = self._limits.text_tokens
-        for i, length in enumerate(lengths):
-            if length > most:
-                raise RequestError(413, f"texts[{i}] has {length:,} tokens: it may have at most {most:,}")
-
     async def _compute(self, signature, columns, names, settings=(), rows=None):
         """Outputs of a signature, a list of rows by name.
 
@@ -222,7 +243,7 @@ class Texts:
             call = functools.partial(self._call, signature, names, settings)
             found = await self._turns.run(call, part, key, rows=share)
             for name in names:
-                outputs[name] = found[name] if name == WHOLE else outputs[name] + found[name]
+                outputs[name] = found[name] if name in WHOLE else outputs[name] + found[name]
         return outputs
 
     def _call(self, signature, names, settings, parts):
@@ -238,7 +259,7 @@ class Texts:
         results, begin = [], 0
         for size in sizes:
             rows = slice(begin, begin + size)
-            results.append({name: list(array if name == WHOLE else array[rows]) for name, array in arrays.items()})
+            results.append({name: array if name in WHOLE else list(array[rows]) for name, array in arrays.items()})
             begin += size
         return results
 
