@@ -7,6 +7,7 @@ served at the time.
 """
 
 import codecs
+import collections
 import dataclasses
 import time
 from typing import Any
@@ -61,17 +62,19 @@ class Generation:
         turns: its Turns.
         admission: an Admission; its rows are the texts that memory can hold.
         limits: a Limits.
+        rows: texts in one call.
     """
 
-    def __init__(self, model, turns, admission, limits):
+    def __init__(self, model, turns, admission, limits, rows):
         self._model, self._turns, self._admission, self._limits = model, turns, admission, limits
         self._fields = ("max_tokens", *(setting["name"] for setting in model.settings))
-        self._pace = STREAM_TOKENS  # tokens in the next call
+        self._rows = rows
+        self._pace = collections.defaultdict(lambda: STREAM_TOKENS)  # tokens in the next call, by its rows
 
     async def generate(self, request, record):
         """Texts that continue request["prompts"]."""
         fields.check_known(request, ("prompts", "seeds", "stop", *self._fields))
-        prompts = fields.strings(request, "prompts", self._limits, at_most=self._admission.rows)
+        prompts = fields.strings(request, "prompts", self._limits, at_most=self._limits.prompts)
         rows = len(prompts)
         seeds = fields.integers(request, "seeds", range(-(2**31), 2**31), default=list(range(rows)))
         if len(seeds) != rows:
@@ -79,15 +82,18 @@ class Generation:
         stop = fields.strings(request, "stop", self._limits, at_least=0, at_most=self._limits.stop_strings)
         if b"" in stop:
             raise RequestError(400, "stop strings must not be empty")
-        async with self._admission.texts(rows):
-            draft = self._draft(request, seeds, MOST_TOKENS, wants_texts=bool(stop))
-            async for _ in self._write(draft, prompts, record):
-                if stop and all(_ends_early(text, stop) for text in draft.texts):
-                    break
-            if not stop:
-                draft.texts = await self._turns.run(self._decode, draft)
-        texts = [text[: _end(text, stop)] for text in draft.texts]
-        return {"texts": [text.decode("utf-8", "replace") for text in texts]}
+        texts = []
+        async with self._admission.texts(min(rows, self._rows)):
+            for begin in range(0, rows, self._rows):
+                part = slice(begin, begin + self._rows)
+                draft = self._draft(request, seeds[part], MOST_TOKENS, wants_texts=bool(stop))
+                async for _ in self._write(draft, prompts[part], record):
+                    if stop and all(_ends_early(text, stop) for text in draft.texts):
+                        break
+                if not stop:
+                    draft.texts = await self._turns.run(self._decode, draft)
+                texts += draft.texts
+        return {"texts": [text[: _end(text, stop)].decode("utf-8", "replace") for text in texts]}
 
     async def stream(self, request, record):
         """Pieces of the text that continues request["prompt"]."""
@@ -103,8 +109,9 @@ class Generation:
                 yield decoder.decode(text[sent:], final=not draft.left)
                 sent = len(text)
 
-    async def warm_up(self, rows):
+    async def warm_up(self):
         """Makes a token for 1, 2, 4, .. texts at a time, so that the first requests need not wait for compilation."""
+        rows = self._rows
         while rows:
             draft = self._draft({"max_tokens": 2}, [0] * rows, 1, wants_texts=False)
             async for _ in self._write(draft, [b""] * rows, None):
@@ -166,7 +173,7 @@ class Generation:
         )
         cache, rest = reading.cache, tokens[whole:]
         while len(rest):
-            count = self._pace if size else len(rest)  # an older export reads the segments here, and all at once
+            count = self._pace[1] if size else len(rest)  # an older export reads the segments here, and all at once
             cache, made = await self._turns.run(self._begin, (cache, rest[:count], seed, options))
             rest = rest[count:]
         return cache, made
@@ -180,8 +187,8 @@ class Generation:
 
     def _continue(self, drafts):
         """A few tokens more for the texts of drafts with equal options."""
-        count = min(self._pace, *(min(draft.left, draft.most) for draft in drafts))
         size = padded_rows(sum(len(draft.seeds) for draft in drafts))
+        count = min(self._pace[size], *(min(draft.left, draft.most) for draft in drafts))
         start = time.monotonic()
         out = self._model(
             "write",
@@ -197,10 +204,10 @@ class Generation:
         )
         made = out["made"].numpy()
         seconds = time.monotonic() - start
-        if seconds > self._limits.slice_seconds:
-            self._pace = max(1, count // 2)
-        elif seconds < self._limits.slice_seconds / 3:
-            self._pace = min(MOST_TOKENS, self._pace * 2)
+        if seconds > 4 * self._limits.slice_seconds:
+            self._pace[size] = max(1, count // 2)
+        elif seconds < self._limits.slice_seconds and count == self._pace[size]:
+            self._pace[size] = min(MOST_TOKENS, count * 2)
         begin = 0
         for draft in drafts:
             end = begin + len(draft.seeds)

@@ -5,6 +5,9 @@ import math
 
 from serving.errors import RequestError, StartError
 
+CALL_COPIES = 5
+"""So many copies of the caches in a call of the model are in memory at a time: stacked, padded, by layer, new ones."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
@@ -18,7 +21,8 @@ class Limits:
         body_bytes: of a request.
         text_bytes: of one text, prompt or string of a request.
         text_tokens: of one text that a Transformer-XL reads; its time grows with them.
-        texts: of one request; each is computed once, `batch_rows` at a time.
+        texts: of one request, `batch_rows` at a time.
+        prompts: of one request, likewise.
         stop_strings: of one request.
         max_tokens: that one text may be continued by.
         session_values: tokens of one step of a session, times the vocabulary: its log-probabilities are in memory.
@@ -28,7 +32,8 @@ class Limits:
         header_seconds, body_seconds: a client must have sent its headers, and then its body, within these.
         send_seconds: a client must take what it is sent within this time.
         wait_seconds: a request that could not begin by then is refused.
-        slice_seconds: about the longest time for which a text is continued before others have their turn.
+        slice_seconds: a text is read or continued for about so long, and for at most about four times as long, before
+            others have their turn.
         stop_seconds: after a signal, requests may finish within this time; then they are cut.
     """
 
@@ -40,11 +45,12 @@ class Limits:
     text_bytes: int = 1 << 16
     text_tokens: int = 8192
     texts: int = 1024
+    prompts: int = 64
     stop_strings: int = 16
     max_tokens: int = 10_000
     session_values: int = 1 << 24
     answer_values: int = 1 << 20
-    batch_rows: int = 16
+    batch_rows: int = 8
     connections: int = 512
     header_seconds: float = 10.0
     body_seconds: float = 20.0
@@ -60,8 +66,15 @@ class Limits:
                 raise StartError(f"--{field.name}={value} must be above 0, and below {2**31:,}")
 
     def rows(self, cache_bytes):
-        """Of texts that are generated at a time: caches, each also copied once in a call, in half of the memory."""
-        return max(1, min(256, (self.memory_mb << 20) // 4 // max(cache_bytes, 1)))
+        """Texts in one call of the model, and texts that are generated at a time, for caches of that size.
+
+        Half of the memory is theirs: a quarter for the caches between calls, and one for the copies in a call. Calls
+        have a power of two of rows, since a compiled model is compiled for each number of rows.
+        """
+        quarter, cache_bytes = (self.memory_mb << 20) // 4, max(cache_bytes, 1)
+        in_call = max(1, min(self.batch_rows, quarter // (CALL_COPIES * cache_bytes)))
+        in_call = 1 << (in_call.bit_length() - 1)
+        return in_call, max(in_call, min(self.max_requests * in_call, quarter // cache_bytes))
 
     def sessions(self, cache_bytes):
         """How many may be open."""

@@ -31,8 +31,7 @@ class Service:
         self.limits = limits = limits or Limits()
         self.ready = self.stopping = False
         self.model = model = Model(export_dir)
-        rows = limits.rows(model.cache_bytes)
-        batch = 1 << (min(limits.batch_rows, rows).bit_length() - 1)  # calls have a power of two of rows
+        batch, rows = limits.rows(model.cache_bytes)
         self.turns = turns = Turns(model.cancellable, batch, lambda *call: self.metrics.observe_call(*call))
         self.admission = Admission(limits.max_requests, rows, limits.wait_seconds)
         self.sessions = Sessions(model, turns, limits, clock)
@@ -41,14 +40,13 @@ class Service:
             waiting=lambda: turns.waiting,
             inside=lambda: self.admission.inside,
         )
-        self.generation = Generation(model, turns, self.admission, limits)
+        self.generation = Generation(model, turns, self.admission, limits, batch)
         self.texts = Texts(model, turns, limits, batch)
-        self._batch = batch
 
     async def warm_up(self):
         """Runs the model once, so that its first requests need not wait until it is compiled; then it is ready."""
         if self.model.cache_bytes:
-            await self.generation.warm_up(self._batch)
+            await self.generation.warm_up()
         else:
             await self.texts.warm_up()
         self.ready = True

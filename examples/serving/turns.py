@@ -166,7 +166,6 @@ class Admission:
     """
 
     def __init__(self, most, rows, wait_seconds):
-        self.rows = rows
         self._most, self._wait_seconds = most, wait_seconds
         self._inside, self._free = 0, rows
         self._waiting = collections.deque()  # (rows, future: whether it may begin)

@@ -133,10 +133,11 @@ def test_a_foreign_model_is_one_line(tmp_path):
 
 
 def test_limits_follow_the_memory_that_caches_need():
-    limits = Limits(memory_mb=64, max_sessions=10)
-    assert (limits.rows(1 << 20), limits.sessions(1 << 20)) == (16, 10)
-    assert (limits.rows(1 << 23), limits.sessions(1 << 23)) == (2, 4)
-    assert (limits.rows(1 << 40), limits.sessions(1 << 40)) == (1, 1)
+    limits = Limits(memory_mb=64, max_sessions=10, max_requests=3)
+    assert (limits.rows(1 << 10), limits.sessions(1 << 10)) == ((8, 24), 10)
+    assert (limits.rows(1 << 20), limits.sessions(1 << 20)) == ((2, 6), 10)
+    assert (limits.rows(1 << 22), limits.sessions(1 << 22)) == ((1, 3), 8)
+    assert (limits.rows(1 << 40), limits.sessions(1 << 40)) == ((1, 1), 1)
 
 
 def test_a_server_writes_nothing_but_its_own_lines_and_ends_at_once(byte_export, tmp_path):

@@ -11,6 +11,7 @@ import socket
 import time
 import urllib.request
 
+import numpy as np
 import pytest
 import server
 import tensorflow as tf
@@ -28,6 +29,7 @@ LIMITS = {
     "header_seconds": 0.4,
     "body_seconds": 0.4,
     "wait_seconds": 0.3,
+    "memory_mb": 1,
     "stop_seconds": 0.2,
 }
 
@@ -101,7 +103,7 @@ HALF = '"\\ud800"'
         ("/stream", {"prompt": "a", "temperature": "x" * 900}, 400, "must be of type float, not 'xxx"),
         ("/stream", {"prompt": "a" * 301}, 413, "a prompt has 301 tokens: it may have at most 300"),
         ("/stream", {"prompt": "a" * 1001}, 413, "prompt has 1,001 bytes: a text may have at most 1,000"),
-        ("/generate", {"prompts": ["a"] * 100_000}, 413, "prompts has 100,000 entries: at most 256"),
+        ("/generate", {"prompts": ["a"] * 100_000}, 413, "prompts has 100,000 entries: at most 64"),
         ("/generate", {"prompts": ["a"], "stop": ["a"] * 17}, 413, "stop has 17 entries: at most 16"),
         ("/score", {"texts": ["a"] * 41}, 413, "texts has 41 entries: at most 40"),
         ("/score", {"texts": ["a", "a" * 301]}, 413, "texts[1] has 301 tokens"),
@@ -139,10 +141,28 @@ def test_slices_give_the_text_of_one_call(call, whole, monkeypatch, most, max_to
         assert call("/generate", request | options) == (200, {"texts": whole(**request, **options)})
 
 
+def test_more_prompts_than_fit_into_a_call_give_the_texts_of_one_call(call, whole):
+    request = {"prompts": [chr(97 + i) * i for i in range(11)], "seeds": list(range(11)), "max_tokens": 20}
+    assert call("/generate", request) == (200, {"texts": whole(**request)})
+
+
+@pytest.mark.parametrize("segment", [64, 0], ids=["segments", "an export without read"])
+def test_long_texts_are_read_in_turns_with_the_same_results(served, call, whole, byte_model, monkeypatch, segment):
+    monkeypatch.setattr(served.service.model, "segment", segment)
+    texts = ["long " * 50, "a", "x" * 64, "y" * 65, ""]
+    answer = call("/score", {"texts": texts})[1]
+    for i, expected in enumerate(byte_model.score(texts)):
+        assert answer["tokens"][i] == expected.ids.tolist()
+        np.testing.assert_allclose(answer["log_probs"][i], expected.log_probs, rtol=0, atol=1e-4)
+        assert answer["total"][i] == pytest.approx(expected.total, abs=1e-3)
+    request = {"prompts": ["long " * 50, "x" * 64, "y" * 65], "seeds": [1, 2, 3], "max_tokens": 20}
+    assert call("/generate", request) == (200, {"texts": whole(**request)})
+
+
 def test_stop_strings_end_slices_where_they_end_one_call(call, whole):
     request = {"prompts": ["def f(", "ab"], "seeds": [1, 2], "max_tokens": 150}
     texts = whole(**request)
-    for begin, length in ((3, 1), (20, 2), (30, 1), (90, 3)):
+    for begin, length in ((3, 1), (90, 3)):
         part = texts[0][begin : begin + length]
         for stop in ([part], [part[0], texts[1][begin - 2 : begin + 30]], ["no such text"]):
             assert call("/generate", request | {"stop": stop})[1]["texts"] == whole(**request, stop=stop)
@@ -225,8 +245,11 @@ def test_requests_take_turns_and_the_queue_has_a_bound(served, call):
 
 def test_texts_wait_for_memory_and_only_so_long(served, call):
     assert idle(served)
-    texts = {"prompts": ["a"] * 255, "max_tokens": 10_000}
-    with server.send(served.address, "/generate", texts):
+    assert served.service.limits.rows(served.service.model.cache_bytes) == (8, 40)
+    with contextlib.ExitStack() as stack:
+        for _ in range(5):
+            texts = {"prompts": ["a"] * 8, "max_tokens": 10_000}
+            stack.enter_context(server.send(served.address, "/generate", texts))
         time.sleep(0.3)
         status, answer = call("/generate", {"prompts": ["a", "b"], "max_tokens": 2})
         assert status == 503 and "busy" in answer["error"]
