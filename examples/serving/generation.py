@@ -151,7 +151,7 @@ class Generation:
             yield
             if not draft.left:
                 return
-            await self._turns.run(self._continue, draft, key, rows=len(draft.seeds))
+            await self._turns.run(self._continue, draft, key, rows=len(draft.seeds), again=True)
 
     def _encode(self, items):
         """The tokens of each prompt: a list of int32 [n], n at least 1."""
@@ -174,7 +174,7 @@ class Generation:
         cache, rest = reading.cache, tokens[whole:]
         while len(rest):
             count = self._pace[1] if size else len(rest)  # an older export reads the segments here, and all at once
-            cache, made = await self._turns.run(self._begin, (cache, rest[:count], seed, options))
+            cache, made = await self._turns.run(self._begin, (cache, rest[:count], seed, options), again=True)
             rest = rest[count:]
         return cache, made
 

@@ -42,7 +42,7 @@ async def read_segments(model, turns, tokens, targets, seconds):
     """
     reading = Reading(tokens, targets, model.empty_cache)
     while len(reading.log_probs) * model.segment < len(tokens):
-        await turns.run(functools.partial(_read, model, seconds), reading)
+        await turns.run(functools.partial(_read, model, seconds), reading, again=True)
     return reading
 
 

@@ -241,7 +241,7 @@ class Texts:
             size = len(next(iter(part.values())))
             share = -(-self._rows // rows) * size  # of a batch
             call = functools.partial(self._call, signature, names, settings)
-            found = await self._turns.run(call, part, key, rows=share)
+            found = await self._turns.run(call, part, key, rows=share, again=begin > 0)
             for name in names:
                 outputs[name] = found[name] if name in WHOLE else outputs[name] + found[name]
         return outputs

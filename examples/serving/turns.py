@@ -1,8 +1,9 @@
 """Requests take turns at the model: one call at a time, in a thread, in the order in which they were asked for.
 
-A long request asks for one short call after another. Each of them stands at the end of the queue, so other requests get
-their calls in between. Calls with the same key that wait at the same time become one: a batch. When the client of a
-call is gone, the call leaves the queue; when all clients of the call that runs are gone, it is cancelled.
+A long request asks for one short call after another. Each of them stands at the end of the queue, so other requests
+get their calls in between. Every second call, if there is one, is the first of its request, so that a short request
+need not wait for all long ones. Calls with the same key that wait at the same time become one: a batch. When the
+client of a call is gone, the call leaves the queue; when all clients of the call that runs are gone, it is cancelled.
 """
 
 import asyncio
@@ -26,6 +27,7 @@ class Call:
         item: this call's.
         key: calls with equal keys can be computed by the function of any of them; None: this one stands alone.
         rows: texts of this item.
+        again: whether its request has had a call before.
         done: the future of its result.
     """
 
@@ -33,6 +35,7 @@ class Call:
     item: Any
     key: Hashable
     rows: int
+    again: bool
     done: asyncio.Future
 
 
@@ -53,6 +56,7 @@ class Turns:
         self._running = []
         self._cancel = None
         self._stopped = False
+        self._after = True  # what `again` was for the last call
         self._server = None
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "model")
 
@@ -66,11 +70,11 @@ class Turns:
         """Whether a call runs."""
         return bool(self._running)
 
-    async def run(self, function, item, key=None, rows=1):
-        """The result of function([item]), or of function([item, ..]) with other calls of the same key."""
+    async def run(self, function, item, key=None, rows=1, again=False):
+        """The result of function([item]), or of function([item, ..]) with other calls; arguments as in `Call`."""
         if self._stopped:
             raise stopping()
-        call = Call(function, item, key, rows, asyncio.get_running_loop().create_future())
+        call = Call(function, item, key, rows, again, asyncio.get_running_loop().create_future())
         self._waiting.append(call)
         if self._server is None or self._server.done():
             self._server = asyncio.create_task(self._serve())
@@ -120,18 +124,18 @@ class Turns:
 
     def _take(self):
         """The next call, with those that can be computed together with it."""
-        batch, rows, others = [], 0, collections.deque()
-        while self._waiting:
-            call = self._waiting.popleft()
-            if call.done.done():
-                continue
-            together = not batch or (call.key is not None and call.key == batch[0].key)
-            if together and (not batch or rows + call.rows <= self._batch_rows):
+        waiting = [call for call in self._waiting if not call.done.done()]
+        if not waiting:
+            self._waiting.clear()
+            return []
+        first = next((call for call in waiting if call.again != self._after), waiting[0])
+        self._after = first.again
+        batch, rows = [first], first.rows
+        for call in waiting if first.key is not None else ():
+            if call.key == first.key and call is not first and rows + call.rows <= self._batch_rows:
                 batch.append(call)
                 rows += call.rows
-            else:
-                others.append(call)
-        self._waiting = others
+        self._waiting = collections.deque(call for call in waiting if call not in batch)
         return batch
 
     def _compute(self, calls):

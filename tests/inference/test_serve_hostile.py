@@ -191,6 +191,21 @@ def test_requests_that_share_calls_get_the_answers_of_single_ones(served, call, 
     assert alone < metric(served, 'serve_call_rows_count{call="continue"}') - calls  # others were shared
 
 
+def test_every_second_call_is_the_first_of_its_request(served):
+    turns, order = served.service.turns, []
+
+    async def several():
+        first = asyncio.ensure_future(turns.run(lambda _: [time.sleep(0.05)], None))  # so that the others wait
+        await asyncio.sleep(0.01)
+        calls = [("long", True)] * 3 + [("new", False)] * 2
+        await asyncio.gather(
+            *(turns.run(lambda i: [order.extend(i)], name, again=again) for name, again in calls), first
+        )
+
+    served.run(several())
+    assert order == ["long", "new", "long", "new", "long"]
+
+
 def test_a_wrong_request_is_refused_without_those_that_share_its_call(served):
     turns = served.service.turns
 
