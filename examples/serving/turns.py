@@ -50,7 +50,7 @@ class Turns:
 
     def __init__(self, cancellable, batch_rows, observe=lambda *_: None):
         self._cancellable = cancellable
-        self._batch_rows = batch_rows
+        self.batch_rows = batch_rows
         self._observe = observe
         self._waiting = collections.deque()
         self._running = []
@@ -132,7 +132,7 @@ class Turns:
         self._after = first.again
         batch, rows = [first], first.rows
         for call in waiting if first.key is not None else ():
-            if call.key == first.key and call is not first and rows + call.rows <= self._batch_rows:
+            if call.key == first.key and call is not first and rows + call.rows <= self.batch_rows:
                 batch.append(call)
                 rows += call.rows
         self._waiting = collections.deque(call for call in waiting if call not in batch)
