@@ -174,35 +174,42 @@ class Generation:
         cache, rest = reading.cache, tokens[whole:]
         while len(rest):
             count = self._pace[1] if size else len(rest)  # an older export reads the segments here, and all at once
-            cache, made = await self._turns.run(self._begin, (cache, rest[:count], seed, options), again=True)
+            item = (cache, rest[None, :count], seed, options)
+            key = ("begin", item[1].size, *options.values()) if size else None
+            cache, made = await self._turns.run(self._begin, item, key, again=True)
             rest = rest[count:]
         return cache, made
 
     def _begin(self, items):
-        """The cache of one text after some tokens more, int32 [n], and the token that would follow, int32 [1, 1]."""
-        ((cache, tokens, seed, options),) = items
-        given = {"tokens": tokens[None], "max_tokens": 1, "seeds": [seed], **options}
-        out = self._model("write", **_tensors(given), **cache)
-        return [({name: out[name] for name in CACHE}, out["made"].numpy())]
+        """The caches of texts after some tokens more, int32 [1, n], and the tokens that would follow, int32 [1, 1]."""
+        caches, tokens, seeds, (options, *_) = zip(*items, strict=True)
+        cache, made = self._call(caches, tokens, [[seed] for seed in seeds], options, 1)
+        return [
+            ({name: split_rows(cache[name], i, i + 1) for name in CACHE}, made[i : i + 1]) for i in range(len(items))
+        ]
+
+    def _call(self, caches, tokens, seeds, options, count):
+        """The signature `write` for texts that are stacked: the new caches and the tokens made, stacked."""
+        size = padded_rows(sum(map(len, tokens)))
+        given = {
+            "tokens": stack_rows(tokens, size),
+            "seeds": stack_rows([np.array(some, np.int32) for some in seeds], size),
+            "max_tokens": count,
+        }
+        out = self._model(
+            "write",
+            **{name: tf.constant(value) for name, value in (given | options).items()},
+            **{name: stack_rows([cache[name] for cache in caches], size) for name in CACHE},
+        )
+        return out, out["made"].numpy()
 
     def _continue(self, drafts):
         """A few tokens more for the texts of drafts with equal options."""
         size = padded_rows(sum(len(draft.seeds) for draft in drafts))
         count = min(self._pace[size], *(min(draft.left, draft.most) for draft in drafts))
         start = time.monotonic()
-        out = self._model(
-            "write",
-            **_tensors(
-                {
-                    "tokens": _padded(np.concatenate([draft.last for draft in drafts]), size),
-                    "max_tokens": count,
-                    "seeds": _padded(np.concatenate([draft.seeds for draft in drafts]), size),
-                    **drafts[0].options,
-                }
-            ),
-            **{name: stack_rows([draft.cache[name] for draft in drafts], size) for name in CACHE},
-        )
-        made = out["made"].numpy()
+        columns = zip(*((draft.cache, draft.last, draft.seeds) for draft in drafts), strict=True)
+        out, made = self._call(*columns, drafts[0].options, count)
         seconds = time.monotonic() - start
         if seconds > 4 * self._limits.slice_seconds:
             self._pace[size] = max(1, count // 2)
@@ -245,14 +252,6 @@ def split_rows(tensor, begin, end):
 
 def _stack(tensors):
     return tensors[0] if len(tensors) == 1 else tf.concat(tensors, axis=0)
-
-
-def _padded(rows, size):
-    return np.concatenate([rows, np.repeat(rows[:1], size - len(rows), axis=0)])
-
-
-def _tensors(values):
-    return {name: tf.constant(value) for name, value in values.items()}
 
 
 def _end(text, stop):
