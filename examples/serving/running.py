@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 import time
 
 from aiohttp import web
@@ -10,7 +11,7 @@ from aiohttp import web
 from serving.routes import make_app
 from serving.terminal import LOGGER
 
-CLOSE_SECONDS = 0.5
+CLOSE_SECONDS = 0.3
 """For connections to close after the last answers."""
 LINGER_SECONDS = 1.0
 """For a client to read why its request was refused, while it still sends."""
@@ -50,8 +51,14 @@ class Running:
             for socket in self._sockets
         ]
         if warm_up:
-            self._warm_up = asyncio.create_task(self._service.warm_up())
-            self._warm_up.add_done_callback(_log_failure)
+            self._warm_up = asyncio.create_task(self._warm())
+
+    async def _warm(self):
+        try:
+            await self._service.warm_up()
+        except Exception:
+            if not self._service.stopping:
+                LOGGER.exception("the model could not be warmed up")
 
     async def stop(self):
         """Takes no further connections; requests may finish within limits.stop_seconds, and then they are cut."""
@@ -86,11 +93,12 @@ class _Entry(asyncio.Protocol):
 
 
 def serve(service, sockets):
-    """Serves until SIGINT or SIGTERM; returns when the last answer was sent."""
+    """Serves until SIGINT or SIGTERM; ends the process when the last answer was sent."""
     asyncio.run(_serve(service, sockets))
-    if service.turns.busy:
-        # The call that runs, which nobody waits for, cannot be ended, such as a compilation. Python would wait for it.
-        os._exit(0)
+    sys.stdout.flush(), sys.stderr.flush()
+    # An orderly end of Python would wait for a call that still runs, such as a compilation, and take TensorFlow down for
+    # seconds. There is nothing left to save.
+    os._exit(0)
 
 
 async def _serve(service, sockets):
@@ -114,8 +122,3 @@ def _address(socket):
 def _log(loop, context):
     del loop
     LOGGER.error(context["message"], exc_info=context.get("exception"))
-
-
-def _log_failure(task):
-    if not task.cancelled() and (error := task.exception()) is not None:
-        LOGGER.error("the model could not be warmed up", exc_info=error)

@@ -47,8 +47,7 @@ class Service:
         """Runs the model once, so that its first requests need not wait until it is compiled; then it is ready."""
         if self.model.cache_bytes:
             await self.generation.warm_up()
-        else:
-            await self.texts.warm_up()
+        await self.texts.warm_up()
         self.ready = True
 
     def stop(self):

@@ -190,11 +190,16 @@ class Texts:
 
     async def warm_up(self):
         """Computes one text, so that the first request need not wait for compilation."""
-        signature = next(iter(self._model.kind.inputs))
+        inputs = self._model.kind.inputs
+        signature = next(iter(inputs))
         if signature == "choose":
             await self._compute("choose", {"articles": [b"a"], "questions": [b"a"], "options": [[b"a", b"b"]]}, ())
-        elif signature not in ("fill", "score"):
-            await self._compute(signature, {name: [b"a"] for name in self._model.kind.inputs[signature]}, ())
+        elif signature == "fill":
+            await self._score_short([b"a"])
+        elif signature == "score":
+            await self._score_any_length([b"a"])
+        else:
+            await self._compute(signature, {name: [b"a"] for name in inputs[signature]}, ())
 
     def _strings(self, request, name):
         return fields.strings(request, name, self._limits)
