@@ -1,6 +1,7 @@
 """A server from its sockets to its last answer."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -95,9 +96,11 @@ class _Entry(asyncio.Protocol):
 def serve(service, sockets):
     """Serves until SIGINT or SIGTERM; ends the process when the last answer was sent."""
     asyncio.run(_serve(service, sockets))
-    sys.stdout.flush(), sys.stderr.flush()
-    # An orderly end of Python would wait for a call that still runs, such as a compilation, and take TensorFlow down for
-    # seconds. There is nothing left to save.
+    with contextlib.suppress(OSError):  # nobody may read them any more
+        sys.stdout.flush()
+        sys.stderr.flush()
+    # An orderly end of Python would wait for a call that still runs, such as a compilation, and take TensorFlow down
+    # for seconds. There is nothing left to save.
     os._exit(0)
 
 
