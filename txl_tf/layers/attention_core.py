@@ -218,7 +218,8 @@ def weighted_values(
         def dropped(x: tf.Tensor) -> tf.Tensor:
             return tf.where(kept, x, tf.zeros([], x.dtype)) if rate else x
 
-        output = wide_product("bhtk,bhkd->bhtd", tf.cast(dropped(weight), value.dtype), value)
+        wide = score.dtype != tf.bfloat16
+        output = wide_product("bhtk,bhkd->bhtd", tf.cast(dropped(weight), value.dtype), value, wide)
         output = tf.cast(tf.cast(output, accurate) * scale, value.dtype)
 
         def gradient(d_output: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -226,7 +227,7 @@ def weighted_values(
                 d_scaled = tf.cast(d_output, accurate) * scale
                 d_sum = (1 - rate) * tf.reduce_sum(d_scaled * tf.cast(output, accurate), axis=-1, keepdims=True)
                 d_scaled = tf.cast(d_scaled, value.dtype)
-                d_weight = dropped(wide_product("bhtd,bhkd->bhtk", d_scaled, value, score.dtype != tf.bfloat16))
+                d_weight = dropped(wide_product("bhtd,bhkd->bhtk", d_scaled, value, wide))
                 d_score = tf.cast(weight, accurate) * (tf.cast(d_weight, accurate) - d_sum)
                 d_value = tf.einsum("bhtk,bhtd->bhkd", tf.cast(dropped(weight), value.dtype), d_scaled)
                 return tf.cast(d_score, score.dtype), d_value
