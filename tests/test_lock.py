@@ -1,0 +1,122 @@
+"""Only one process writes to a directory, and the lock of a process that has ended is no hindrance."""
+
+import json
+import os
+import pathlib
+import signal
+import time
+
+import processes
+import pytest
+from small_run import CONFIG
+
+from txl_tf import lock
+from txl_tf.errors import InputError
+from txl_tf.lock import LOCK_FILE, STALE_SECONDS, Lock
+from txl_tf.training.loop import train
+
+HOLD = "import sys, time\nfrom txl_tf.lock import Lock\nwith Lock(sys.argv[1]):\n    time.sleep(600)\n"
+ENVIRONMENT = {"PYTHONPATH": str(pathlib.Path(__file__).parents[1])}
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that holds the lock of tmp_path."""
+    process = processes.Popen(["-c", HOLD, str(tmp_path)], env=ENVIRONMENT)
+    deadline = time.monotonic() + 120
+    while not (tmp_path / LOCK_FILE).exists() and time.monotonic() < deadline:
+        assert process.poll() is None
+        time.sleep(0.01)
+    yield process
+    process.send_signal(signal.SIGKILL)
+    process.wait(30)
+
+
+def refused(folder, match):
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(InputError, match=match) as error, Lock(str(folder)):
+        pass
+    assert "\n" not in str(error.value) and f"remove {folder}/{LOCK_FILE}" in str(error.value)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_second_run_is_refused_until_the_first_is_killed(tmp_path, holder, corpus, one_device):
+    with pytest.raises(InputError, match=f"is in use by process {holder.pid} on ") as error:
+        train(CONFIG, corpus, str(tmp_path), one_device)
+    assert "\n" not in str(error.value)
+    refused(tmp_path, f"is in use by process {holder.pid} on ")
+    assert os.listdir(tmp_path) == [LOCK_FILE]
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.wait(30)
+    with Lock(str(tmp_path)) as own:
+        own.check()
+        assert json.loads((tmp_path / LOCK_FILE).read_text())["process"] == os.getpid()
+        refused(tmp_path, f"is in use by process {os.getpid()} on ")
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "is_held"),
+    [
+        ({}, True),
+        ({"started": "1"}, False),  # the number is now another process's
+        ({"process": 1 << 30}, False),
+        ({"machine": "another", "time": -STALE_SECONDS / 2}, True),
+        ({"machine": "another", "time": -STALE_SECONDS * 2}, False),
+        ({"machine": "another", "process": 1 << 30}, True),
+        ({"machine": "another", "started": "1"}, True),
+    ],
+)
+def test_whose_lock_counts(tmp_path, change, is_held):
+    """On this machine whether the process runs; of another machine whether it was renewed."""
+    with Lock(str(tmp_path)):
+        record = json.loads((tmp_path / LOCK_FILE).read_text())
+    record |= change | {"time": time.time() + change.get("time", 0)}
+    (tmp_path / LOCK_FILE).write_text(json.dumps(record))
+    if is_held:
+        refused(tmp_path, "is in use by process")
+    else:
+        with Lock(str(tmp_path)):
+            pass
+        assert not os.listdir(tmp_path)
+
+
+def test_a_lock_is_renewed_and_its_loss_noticed(tmp_path):
+    path = tmp_path / LOCK_FILE
+    with Lock(str(tmp_path), renew_seconds=0.02) as own:
+        first = json.loads(path.read_text())
+        until(lambda: json.loads(path.read_text())["time"] > first["time"])
+        own.check()
+        other = first | {"id": "other", "host": "elsewhere", "process": 7}
+        path.write_text(json.dumps(other))
+
+        def is_noticed():
+            try:
+                own.check()
+            except InputError as error:
+                return "is in use by process 7 on elsewhere" in str(error)
+
+        until(is_noticed)
+    assert json.loads(path.read_text()) == other, "another's lock is left alone"
+
+
+def test_a_damaged_lock_says_what_to_remove(tmp_path):
+    (tmp_path / LOCK_FILE).write_text('{"id"')
+    refused(tmp_path, "is not JSON .*: if no process writes here")
+
+
+def test_processes_that_have_ended(monkeypatch):
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    until(lambda: lock._started(child) == "")  # although nobody has waited for it
+    os.waitpid(child, 0)
+    assert lock._started(child) == ""
+    assert lock._started(os.getpid())
+
+
+def until(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
