@@ -17,13 +17,14 @@ ROOT = pathlib.Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "txl_tf").rglob("*.py"))
 SCRIPTS = [path for folder in ("scripts", "bench", "tpu") for path in sorted((ROOT / folder).glob("*.py"))]
 PARTS_OF_SCRIPTS = sorted((ROOT / "tpu").glob("*/*.py"))
-RUNS = "config data distribute errors families files layers metrics model_dir models objectives"
+RUNS = "config data distribute errors families files host_memory layers metrics model_dir models objectives"
 """What training and inference may import: the same parts, but never each other."""
 
 ALLOWED = {
     "errors": "",
     "choices": "",
     "hashing": "",
+    "host_memory": "errors",
     "strict_json": "errors",
     "settings": "errors",
     "config": "errors settings strict_json",
@@ -31,7 +32,7 @@ ALLOWED = {
     "lock": "errors files strict_json",
     "distribute": "choices errors",
     "layers": "errors hashing",
-    "models": "config errors layers settings",
+    "models": "config errors host_memory layers settings",
     "data": "choices config errors files hashing lock settings strict_json",
     "objectives": "config data errors layers models",
     "metrics": "data errors",

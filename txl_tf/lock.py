@@ -21,13 +21,13 @@ import tensorflow as tf
 
 from txl_tf.errors import InputError
 from txl_tf.files import read_record, write_atomically
-from txl_tf.strict_json import NUMBER
+from txl_tf.strict_json import NUMBER, Fields
 
 LOCK_FILE = "lock.json"
 RENEW_SECONDS = 20.0
 STALE_SECONDS = 180.0
 
-_FIELDS = {"id": str, "host": str, "machine": str, "process": int, "started": str, "time": NUMBER}
+_FIELDS: Fields = {"id": str, "host": str, "machine": str, "process": int, "started": str, "time": NUMBER}
 
 
 class Lock:

@@ -27,6 +27,7 @@ from txl_tf.training.gallery import Gallery
 from txl_tf.training.interruption import StopRequest, TrainingStoppedError
 from txl_tf.training.json_log import JsonLog
 from txl_tf.training.metrics import Metrics
+from txl_tf.training.needs import require_memory
 from txl_tf.training.norms import make_norms
 from txl_tf.training.optimizer import make_optimizer
 from txl_tf.training.panels import show_panels
@@ -79,9 +80,10 @@ def train(
         the trained model, with its last weights.
 
     Raises:
-        InputError: model_dir holds another run or is in use, the data is too small for one batch, the weights to start
-            with do not fit, no checkpoint can be read, the last one could not be written, the run has no result since
-            steps were skipped to its end, or one of several workers is lost or does not see the others' checkpoints.
+        InputError: model_dir holds another run or is in use, there is too little memory, the data is too small for one
+            batch, the weights to start with do not fit, no checkpoint can be read, the last one could not be written,
+            the run has no result since steps were skipped to its end, or one of several workers is lost or does not see
+            the others' checkpoints.
         TrainingStoppedError: after a signal.
     """
     with contextlib.ExitStack() as stack:
@@ -115,6 +117,7 @@ class Run:
                 f"--vocab_size={config.model.vocab_size} is too small: the vocabulary of {corpus.data_dir} has "
                 f"{corpus.vocabulary.vocab_size:,} tokens; leave it away"
             )
+        require_memory(config, strategy)
         own_dir = distribute.own_dir(strategy, model_dir)
         self.was_format = model_dirs.config_format(model_dir)
         task = families.training_of(config)
