@@ -12,6 +12,7 @@ from small_run import CONFIG
 
 from txl_tf import lock
 from txl_tf.errors import InputError
+from txl_tf.files import write_atomically
 from txl_tf.lock import LOCK_FILE, STALE_SECONDS, Lock
 from txl_tf.training.loop import train
 
@@ -55,30 +56,52 @@ def test_a_second_run_is_refused_until_the_first_is_killed(tmp_path, holder, cor
     assert not os.listdir(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("change", "is_held"),
-    [
-        ({}, True),
-        ({"started": "1"}, False),  # the number is now another process's
-        ({"process": 1 << 30}, False),
-        ({"machine": "another", "time": -STALE_SECONDS / 2}, True),
-        ({"machine": "another", "time": -STALE_SECONDS * 2}, False),
-        ({"machine": "another", "process": 1 << 30}, True),
-        ({"machine": "another", "started": "1"}, True),
-    ],
-)
-def test_whose_lock_counts(tmp_path, change, is_held):
-    """On this machine whether the process runs; of another machine whether it was renewed."""
-    with Lock(str(tmp_path)):
-        record = json.loads((tmp_path / LOCK_FILE).read_text())
-    record |= change | {"time": time.time() + change.get("time", 0)}
-    (tmp_path / LOCK_FILE).write_text(json.dumps(record))
-    if is_held:
-        refused(tmp_path, "is in use by process")
-    else:
+def record_of(folder, **change):
+    """The lock of this process, with other fields, as a file."""
+    with Lock(str(folder)):
+        record = json.loads((folder / LOCK_FILE).read_text())
+    record |= {"time": time.time()} | change
+    (folder / LOCK_FILE).write_text(json.dumps(record))
+    return record
+
+
+def test_whose_lock_counts_on_this_machine(tmp_path):
+    """That of a process that runs, and is the same one: a process's number is given again."""
+    record_of(tmp_path)
+    refused(tmp_path, f"is in use by process {os.getpid()} on ")
+    for change in ({"started": "1"}, {"process": 1 << 30}):
+        record_of(tmp_path, **change)
         with Lock(str(tmp_path)):
             pass
         assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("age", [-1000.0, 0.0, 0.3, 1000.0])
+def test_the_lock_of_another_machine_counts_while_it_is_renewed(tmp_path, monkeypatch, age):
+    """Whatever its clock says, and although a process here has the same number."""
+    monkeypatch.setattr(lock, "STALE_SECONDS", 0.5)
+    began = time.monotonic()
+    record_of(tmp_path, machine="another", time=time.time() - age)
+    with Lock(str(tmp_path), renew_seconds=0.04):
+        assert time.monotonic() - began < 30
+    assert not os.listdir(tmp_path)
+
+
+def test_the_lock_of_another_machine_that_is_renewed(tmp_path, capsys):
+    record = record_of(tmp_path, machine="another", host="elsewhere")
+    read = Lock._read
+
+    def renewed(self):
+        found = read(self)
+        write_atomically(str(tmp_path / LOCK_FILE), json.dumps(record | {"time": time.time()}))
+        return found
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Lock, "_read", renewed)
+        with pytest.raises(InputError, match=r"is in use by process \d+ on elsewhere"), Lock(str(tmp_path), 0.02):
+            pass
+    (line,) = capsys.readouterr().out.splitlines()
+    assert f"on elsewhere: waiting for {STALE_SECONDS:.0f} s to see" in line
 
 
 def test_a_lock_is_renewed_and_its_loss_noticed(tmp_path):

@@ -1,9 +1,9 @@
 """A lock for a directory that only one process may write to: a file that names the process.
 
 The file holds host, process and time. The time is renewed while the process runs. The lock of a process that has ended
-is taken over: at once if it ran on this machine, else when it has not been renewed for STALE_SECONDS. On a bucket, and
-on a disk that machines share, two processes that start in the same instant may both get it; the one that wrote it first
-finds the other's at its next renewal, and `check` then ends it.
+is taken over: at once if it ran on this machine, else when it has not been renewed for STALE_SECONDS, for which the new
+process waits. On a bucket, and on a disk that machines share, two processes that start in the same instant may both get
+it; the one that wrote it first finds the other's at its next renewal, and `check` then ends it.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Lock:
 
     def __enter__(self) -> Lock:
         holder = self._read()
-        if holder is not None and _is_alive(holder):
-            raise self._refusal(holder)
+        if holder is not None:
+            self._wait_for_its_end(holder)
         self._write()
         holder = self._read()
         if holder is not None and holder["id"] != self._own["id"]:  # it started in the same instant
@@ -79,6 +79,28 @@ class Lock:
         """Raises InputError if another process has taken the lock."""
         if self._taken_by is not None:
             raise self._refusal(self._taken_by)
+
+    def _wait_for_its_end(self, holder: dict[str, Any]) -> None:
+        """Returns when the process that wrote a lock has surely ended; InputError if it runs."""
+        if holder["machine"] == _machine():
+            if _started(holder["process"]) == holder["started"]:
+                raise self._refusal(holder)
+            return
+        wait = min(holder["time"] + STALE_SECONDS - time.time(), STALE_SECONDS)
+        if wait > 0:
+            print(
+                f"{self._directory} was in use by process {holder['process']} on {holder['host']}: waiting for "
+                f"{wait:.0f} s to see whether it still runs",
+                flush=True,
+            )
+        end = time.monotonic() + wait
+        while time.monotonic() < end:
+            time.sleep(self._renew_seconds / 4)
+            found = self._read()
+            if found is None:
+                return
+            if found != holder:
+                raise self._refusal(found)
 
     def _keep(self) -> None:
         """Renews the lock until the context ends, or until another process has it."""
@@ -105,13 +127,6 @@ class Lock:
             f"{max(time.time() - holder['time'], 0):.0f} s ago: wait for its end, or if it no longer runs, "
             f"remove {self.path}"
         )
-
-
-def _is_alive(holder: dict[str, Any]) -> bool:
-    """Whether the process that wrote a lock still runs, as far as this machine can tell."""
-    if holder["machine"] == _machine():
-        return _started(holder["process"]) == holder["started"]
-    return time.time() - holder["time"] < STALE_SECONDS
 
 
 def _machine() -> str:
