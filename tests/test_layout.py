@@ -41,7 +41,7 @@ ALLOWED = {
     "training": f"{RUNS} lock strict_json",
     "inference": f"{RUNS} hashing",
     "finetuner": "config data distribute errors families files inference model_dir training",
-    "published": "config data errors families files model_dir models settings strict_json",
+    "published": "config data errors families files layers model_dir models settings strict_json",
 }
 """What each part of txl_tf may import, besides itself.
 
