@@ -69,6 +69,7 @@ def test_whose_lock_counts_on_this_machine(tmp_path):
     """That of a process that runs, and is the same one: a process's number is given again."""
     record_of(tmp_path)
     refused(tmp_path, f"is in use by process {os.getpid()} on ")
+    (tmp_path / LOCK_FILE).unlink()
     for change in ({"started": "1"}, {"process": 1 << 30}):
         record_of(tmp_path, **change)
         with Lock(str(tmp_path)):
