@@ -120,6 +120,7 @@ def test_a_manifest_cut_short_and_one_of_something_else(words):
         ({"cutoffs": [0]}, r"cutoffs \[0\] must rise"),
         ({"cutoffs": [2, 1000]}, r"cutoffs \[2, 1000\] must rise, from above 0 to below"),
         ({"folder": "../elsewhere"}, "folder is '../elsewhere'"),
+        ({"files": {"../vocab.txt": "0"}}, "'../vocab.txt' is no file of the corpus"),
         ({"cutoffs": [2]}, "its checksum differs"),
         ({"dataset": "enwik8"}, "its checksum differs"),
     ],

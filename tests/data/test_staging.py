@@ -1,5 +1,6 @@
 """A preparation that fails, or is killed anywhere, loses nothing; and files that are not its own stay as they are."""
 
+import json
 import os
 import shutil
 
@@ -172,3 +173,15 @@ def test_overwriting_again_and_again_leaves_one_corpus(tmp_path, texts):
 def test_two_preparations_of_one_directory(tmp_path, texts):
     with Lock(str(tmp_path)), pytest.raises(InputError, match="is in use by process"):
         prepare("text", str(tmp_path), **texts[0])
+
+
+@pytest.mark.parametrize("record", [{"folder": "..", "old": []}, {"folder": "", "old": ["../old.txt"]}, {"folder": 1}])
+def test_a_marker_removes_nothing_else(tmp_path, texts, record):
+    data_dir = tmp_path / "a"
+    prepare("text", str(data_dir), **texts[0])
+    before = content(tmp_path)
+    (data_dir / staging.MARKER).write_text(json.dumps(record))
+    with pytest.raises(InputError, match=staging.MARKER):
+        prepare("text", str(data_dir), **texts[0])
+    (data_dir / staging.MARKER).unlink()
+    assert content(tmp_path) == before

@@ -236,6 +236,10 @@ def _from_json(data_dir: str, manifest: dict[str, Any]) -> Corpus:
         raise ValueError(f"cutoffs {list(cutoffs)} must rise, from above 0 to below {manifest['vocab_size']}")
     if not re.fullmatch(FOLDER, folder):
         raise ValueError(f"folder is {folder!r}")
+    shards = (shard for split in splits.values() for shards in split.passes for shard in shards)
+    for name in (*(shard.file for shard in shards), *manifest["files"]):
+        if "/" in name or name in ("", ".", ".."):
+            raise ValueError(f"{name!r} is no file of the corpus")
     names = {field.name for field in dataclasses.fields(Corpus)}
     names -= {"data_dir", "splits", "cutoffs", "document_ends", "folder"}
     return Corpus(

@@ -70,6 +70,9 @@ def clean_up(data_dir: str) -> None:
     path = tf.io.gfile.join(data_dir, MARKER)
     record = read_record(path, {"folder": str, "old": list}, "remove it, and what else is not of the corpus")
     folder = record["folder"]
+    inside = re.compile(r"(corpus-\d+/)?[^/]+")  # nothing else is removed, whatever the record says
+    if not re.fullmatch(manifest.FOLDER, folder) or not all(inside.fullmatch(str(name)) for name in record["old"]):
+        raise InputError(f"{path} names files that are not in {data_dir}: remove it")
     if _folder_in_use(data_dir) == folder:
         names = record["old"]
     else:
