@@ -34,7 +34,9 @@ def run(main):
         try:
             if len(argv) > 1:
                 raise InputError(f"unexpected argument {argv[1]!r}: flags are written --name=value")
-            return main(argv)
+            status = main(argv)
+            sys.stdout.flush()  # if the disk is full, this fails, and the results are lost
+            return status
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             return 130
@@ -43,8 +45,18 @@ def run(main):
                 raise
             print(f"error: {one_line(error)}", file=sys.stderr)
             return 1
+        finally:
+            drop_unwritable_output()
 
     app.run(guarded)
+
+
+def drop_unwritable_output():
+    """Forgets what cannot be written to standard output, or the interpreter would fail once more when it ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def wants_details():

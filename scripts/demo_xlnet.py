@@ -50,6 +50,7 @@ def main():
         *(f"--dev={task}/valid.jsonl", f"--model_dir={classifier}", "--tgt_len=128", "--learning_rate=3e-4"),
     )
     predictions = folder / "predictions.jsonl"
+    predictions.unlink(missing_ok=True)  # of an earlier demo
     run("predict", f"--model_dir={classifier}", f"--input={task}/test.jsonl", f"--output={predictions}")
     if not export.exists():
         run("export_savedmodel", f"--model_dir={classifier}", f"--export_dir={export}")

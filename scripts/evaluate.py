@@ -38,7 +38,7 @@ flags.DEFINE_integer(
 flags.DEFINE_string(
     "per_token_out",
     None,
-    "file to write, one line per scored token: id, log-probability in nats and text, separated by tabs",
+    "a new file to write, one line per scored token: id, log-probability in nats and text, separated by tabs",
 )
 flags.mark_flags_as_required(["model_dir", "data_dir"])
 define_strategy_flags(ONE_PROCESS_STRATEGIES)
@@ -59,10 +59,13 @@ def main(argv):
     del argv
     from txl_tf.data.manifest import load_corpus  # after the flags are parsed: TensorFlow takes seconds to load
     from txl_tf.distribute import make_strategy
+    from txl_tf.files import require_new
     from txl_tf.inference.evaluate import Evaluator
     from txl_tf.model_dir import load_trained, vocabulary_identity
 
     strategy = make_strategy(FLAGS.strategy, FLAGS.tpu)
+    if FLAGS.per_token_out:
+        require_new(FLAGS.per_token_out, "per_token_out")
     with strategy.scope():
         trained = load_trained(FLAGS.model_dir, FLAGS.weights, FLAGS.checkpoint, with_given_flags)
     corpus = load_corpus(FLAGS.data_dir)

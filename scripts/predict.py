@@ -33,7 +33,7 @@ flags.DEFINE_string("model_dir", None, "a directory that scripts/finetune.py wro
 flags.DEFINE_string(
     "input", None, "a table (.tsv, .csv, .jsonl, also with .gz), RACE's folder or .jsonl, or SQuAD's .json"
 )
-flags.DEFINE_string("output", None, "the file to write, local or gs:// [stdout]")
+flags.DEFINE_string("output", None, "the file to write, a new one, local or gs:// [stdout]")
 flags.DEFINE_string(
     "squad_dir", None, "for answering: a directory for predictions.json, nbest_predictions.json and null_odds.json"
 )
@@ -51,12 +51,16 @@ define_weights_flag()
 
 def main(argv):
     del argv
-    from txl_tf.data.tasks.answers import write_answers
+    from txl_tf.data.tasks.answers import require_no_answers, write_answers
     from txl_tf.data.tasks.tables import Columns  # after the flags are parsed: TensorFlow takes seconds to load
     from txl_tf.distribute import make_strategy
-    from txl_tf.files import write_atomically
+    from txl_tf.files import require_new, write_atomically
     from txl_tf.inference.predict import Predictor
 
+    if FLAGS.output:
+        require_new(FLAGS.output, "output")
+    if FLAGS.squad_dir:
+        require_no_answers(FLAGS.squad_dir)
     predictor = Predictor.load(
         FLAGS.model_dir,
         FLAGS.checkpoint,

@@ -18,7 +18,7 @@ from command_line import define_checkpoint_flag, define_reach_flags, given_reach
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
 flags.DEFINE_string("input", None, "a UTF-8 text file, one text per line")
-flags.DEFINE_string("output", None, "file to write the JSON lines to; default: standard output")
+flags.DEFINE_string("output", None, "a new file to write the JSON lines to; default: standard output")
 flags.DEFINE_integer("batch_size", 16, "lines scored at once; changes no result", lower_bound=1)
 flags.DEFINE_bool("per_token", False, "also list ids and log_probs")
 flags.mark_flags_as_required(["model_dir", "input"])
@@ -30,9 +30,11 @@ def main(argv):
     del argv
     import tensorflow as tf  # after the flags are parsed: it takes seconds to load
 
-    from txl_tf.files import read_lines
+    from txl_tf.files import read_lines, require_new
     from txl_tf.inference.language_model import LanguageModel
 
+    if FLAGS.output:
+        require_new(FLAGS.output, "output")
     lines = read_lines(FLAGS.input)
     model = LanguageModel.load(FLAGS.model_dir, FLAGS.checkpoint, **given_reach())
     output = tf.io.gfile.GFile(FLAGS.output, "w") if FLAGS.output else sys.stdout

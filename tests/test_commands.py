@@ -149,6 +149,51 @@ def test_every_scored_token_is_written(model, folder):
     assert -total / len(rows) == pytest.approx(result["loss"], abs=1e-4)
 
 
+def test_results_that_cannot_be_written_are_an_error(model, folder):
+    """/dev/full is a disk without space. A file that another command wrote is not touched."""
+    (folder / "short.txt").write_text("line 1 of\n")
+    scored = ["scripts/score.py", model[0], f"--input={folder}/short.txt"]
+    evaluated = ["scripts/evaluate.py", *model, "--split=valid", "--nojit_compile"]
+    for command in ([*scored, "--output=/dev/full"], [*evaluated, "--per_token_out=/dev/full"]):
+        done = run(*command, check=False)
+        assert done.returncode == 1 and "o space left on device" in done.stderr.splitlines()[-1], done.stderr
+        assert "Traceback" not in done.stderr
+    with open("/dev/full", "w") as full, open(folder / "said.txt", "w+") as said:
+        process = processes.Popen(scored, stdout=full, stderr=said, cwd=ROOT)
+        assert process.wait(300) == 1
+        said.seek(0)
+        assert re.fullmatch(r"error: .*No space left on device\n", said.read())
+    done = run(*scored, f"--output={folder}/short.txt", check=False)
+    assert done.returncode == 1 and "short.txt exists and would be overwritten: remove it, or give" in done.stderr
+    assert (folder / "short.txt").read_text() == "line 1 of\n"
+
+
+def test_a_checkpoint_is_not_exported_over_a_run(model):
+    (model_dir,) = (pathlib.Path(flag.partition("=")[2]) for flag in model[:1])
+    before = (model_dir / "config.json").read_bytes()
+    for flag in ("export_checkpoint", "export_savedmodel"):
+        done = run(f"scripts/{flag}.py", f"--model_dir={model_dir}", f"--export_dir={model_dir}", check=False)
+        assert done.returncode == 1 and f"{model_dir} is not empty: give a new --export_dir" in done.stderr
+    assert (model_dir / "config.json").read_bytes() == before
+
+
+def test_memory_that_no_machine_has(model, folder):
+    """What needs it is named with its size and settings, before it is asked for."""
+    short = f"{folder}/short.txt"
+    pathlib.Path(short).write_text("line 1 of\n")
+    train = ["scripts/train.py", "--preset=enwik8_base", model[1], f"--model_dir={folder}/large", *SHORT]
+    for command, match in (
+        ([*train, "--d_inner=2000000000"], r"for weights, gradients and moments \(n_layer, d_model, d_inner"),
+        ([*train, "--mem_len=2000000000"], r"for mems \(batch_size, mem_len, d_model, n_layer\)"),
+        (["scripts/evaluate.py", *model, "--mem_len=2000000000"], "for keys and values of a text"),
+        (["scripts/score.py", model[0], f"--input={short}", "--mem_len=2000000000"], "for keys and values of a text"),
+    ):
+        done = run(*command, check=False)
+        assert done.returncode == 1, done.stderr
+        assert re.search(r"error: this needs at least [\d,.]+ GB of memory, and there are .* GB.*" + match, done.stderr)
+        assert "Traceback" not in done.stderr
+
+
 def test_effective_context_lengths_of_a_group(model):
     (model_dir,) = (flag.partition("=")[2] for flag in model[:1])
     flags = [f"--model_dirs={model_dir},{model_dir}", model[1], "--context_lengths=4,8,12", "--positions=30"]

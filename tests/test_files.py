@@ -1,8 +1,11 @@
 """Files that are written completely or not at all, and what is said of those that cannot be read."""
 
 import hashlib
+import os
+import stat
 
 import pytest
+import tensorflow as tf
 
 from txl_tf import files
 from txl_tf.errors import InputError
@@ -49,3 +52,30 @@ def test_what_cannot_be_read_gets_one_line(tmp_path, content, read, message):
     with pytest.raises(InputError, match=message) as raised:
         read(str(tmp_path / "file"), "copy it again")
     assert "\n" not in str(raised.value) and str(tmp_path / "file") in str(raised.value)
+
+
+def test_a_device_is_written_to_and_not_replaced(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    files.require_new(str(pipe), "output")
+    files.write_atomically(str(pipe), "a text")
+    assert os.read(reader, 100) == b"a text" and pipe.is_fifo()
+    os.close(reader)
+    files.require_new("/dev/full", "output")
+    with pytest.raises((OSError, tf.errors.OpError), match="No space left on device"):
+        files.write_atomically("/dev/full", "a text")
+    assert stat.S_ISCHR(os.stat("/dev/full").st_mode) and not os.path.exists("/dev/full.partial")
+
+
+def test_what_is_new(tmp_path):
+    """A missing file or directory, and an empty one."""
+    (tmp_path / "empty").touch()
+    (tmp_path / "folder").mkdir()
+    for name in ("missing", "empty", "folder"):
+        files.require_new(str(tmp_path / name), "output")
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match=r"file exists and would be overwritten: remove it, or give a new --output$"):
+        files.require_new(str(tmp_path / "file"), "output")
+    with pytest.raises(InputError, match=r" is not empty: give a new --export_dir$"):
+        files.require_new(str(tmp_path), "export_dir")

@@ -301,5 +301,11 @@ def test_what_cannot_be_fine_tuned_is_one_line(init, tables, tmp_path, whole, on
         Finetuner(init, "classification", str(tables / "classes.tsv"), str(tables / "scores.tsv"), strategy=one_device)
     with pytest.raises(InputError, match="holds a run with other settings: batch_size=2"):
         make(data={"batch_size": 2}).run(str(whole[0]))
-    with pytest.raises(InputError, match="holds a run on other examples: give the same --train and --dev, or another"):
+    with pytest.raises(InputError, match="holds a run with other settings: tgt_len=12"):
         make(data={"tgt_len": 12}).run(str(whole[0]))
+    tuner = make()
+    features = tuner.corpus.train.features
+    fewer = dataclasses.replace(tuner.corpus.train, features={name: array[1:] for name, array in features.items()})
+    other = dataclasses.replace(tuner.corpus, train=fewer)
+    with pytest.raises(InputError, match="holds a run on other data: give the data it began with, or another"):
+        train(tuner.config, other, str(whole[0]), one_device)

@@ -109,8 +109,12 @@ def compiles(strategy: tf.distribute.Strategy, compute_dtype: str) -> bool:
     """
     if not isinstance(strategy, tf.distribute.OneDeviceStrategy) or not has_xla():
         return False
-    on_cpu = "CPU" in strategy.extended.worker_devices[0]
-    return not (on_cpu and compute_dtype == "bfloat16" and _cpu_has_bfloat16())
+    return not (on_cpu(strategy) and compute_dtype == "bfloat16" and _cpu_has_bfloat16())
+
+
+def on_cpu(strategy: tf.distribute.Strategy) -> bool:
+    """Whether the replicas of this process are on its CPU, so that the machine's memory holds what they need."""
+    return "CPU" in strategy.extended.worker_devices[0]
 
 
 @functools.cache

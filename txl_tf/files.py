@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,8 +18,13 @@ from txl_tf.strict_json import Fields, check_record, parse_json
 def atomic_writer(path: str) -> Iterator[tf.io.gfile.GFile]:
     """A binary file to write to, which replaces `path` when the block ends without an error.
 
-    Until then the bytes are in PATH.partial, so that a reader never sees half a file.
+    Until then the bytes are in PATH.partial, so that a reader never sees half a file. A device or a pipe, such as
+    /dev/stdout, is not replaced but written to.
     """
+    if _is_device(path):
+        with tf.io.gfile.GFile(path, "wb") as file:
+            yield file
+        return
     with tf.io.gfile.GFile(path + ".partial", "wb") as file:
         yield file
     tf.io.gfile.rename(path + ".partial", path, overwrite=True)
@@ -28,6 +34,26 @@ def write_atomically(path: str, content: str | bytes) -> None:
     """Writes a file completely or not at all; text becomes UTF-8."""
     with atomic_writer(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
+
+
+def require_new(path: str, flag: str) -> None:
+    """Raises InputError if there is a file with content at `path`, or something in a directory of this name.
+
+    Args:
+        path: local or gs://; may be a device.
+        flag: the one that gave the path, for the message.
+    """
+    if not tf.io.gfile.exists(path) or _is_device(path):
+        return
+    if tf.io.gfile.isdir(path):
+        if tf.io.gfile.listdir(path):
+            raise InputError(f"{path} is not empty: give a new --{flag}")
+    elif tf.io.gfile.stat(path).length:
+        raise InputError(f"{path} exists and would be overwritten: remove it, or give a new --{flag}")
+
+
+def _is_device(path: str) -> bool:
+    return "://" not in path and os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
 
 
 def read_bytes(path: str, remedy: str = "") -> bytes:

@@ -20,10 +20,8 @@ from txl_tf import model_dir as model_dirs
 from txl_tf.config import Config
 from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.data.tasks.tables import Columns, imbalance
-from txl_tf.data.vocabularies import load_vocabulary
 from txl_tf.distribute import is_chief, make_strategy
 from txl_tf.errors import InputError
-from txl_tf.files import read_json
 from txl_tf.inference.task_evaluate import TaskEvaluator
 from txl_tf.training.loop import train
 
@@ -76,8 +74,7 @@ class Finetuner:
                 f"--init={init} holds an {families.family_of(pretrained).title}, which is not fine-tuned for {task}: "
                 f"give an {families.family_title(config_class)}"
             )
-        identity = model_dirs.read_vocabulary_identity(init)
-        vocabulary = load_vocabulary(init, identity["spec"])
+        vocabulary, identity = model_dirs.read_vocabulary(init)
         for name in ("sep", "cls"):
             vocabulary.special_token(name)
 
@@ -139,11 +136,6 @@ class Finetuner:
 
     def _run_one(self, model_dir: str, seed: int) -> dict[str, Any]:
         """Trains one run; its evaluation on dev with the smallest error."""
-        path = tf.io.gfile.join(model_dir, model_dirs.CORPUS_FILE)
-        if tf.io.gfile.exists(path) and read_json(path).get("fingerprint") != self.corpus.fingerprint:
-            raise InputError(
-                f"{model_dir} holds a run on other examples: give the same --train and --dev, or another --model_dir"
-            )
         config = self.config.replace(train={"seed": seed})
         train(config, self.corpus, model_dir, self.strategy, self._evaluator(config))
         lines = model_dirs.read_log(tf.io.gfile.join(model_dir, model_dirs.EVALUATIONS_FILE), model_dirs.EVALUATION)

@@ -9,6 +9,7 @@ damaged-ckpt-STEP.* checkpoints that could not be read when the run was continue
 metrics.jsonl       one line per log_steps
 evaluations.jsonl   one line per evaluation during training: step, and all that `evaluate` returns
 bad_steps.jsonl     one line per host loop with skipped steps: the first of them, and what was not finite in it
+lock.json           the process that trains, while it does
 tensorboard/        event files
 """
 
@@ -19,10 +20,11 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from txl_tf import families
@@ -31,12 +33,13 @@ from txl_tf.data.manifest import Corpus
 from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
 from txl_tf.errors import InputError, one_line
-from txl_tf.files import read_json, read_record, read_records, read_text, write_atomically
+from txl_tf.files import digest, read_json, read_record, read_records, read_text, write_atomically
 from txl_tf.strict_json import NUMBER, Fields, check_record
 
 CONFIG_FILE = "config.json"
 CORPUS_FILE = "corpus.json"
 LABELS_FILE = "labels.json"
+METRICS_FILE = "metrics.jsonl"
 EVALUATIONS_FILE = "evaluations.jsonl"
 BAD_STEPS_FILE = "bad_steps.jsonl"
 EVALUATION: Fields = {"loss": NUMBER}
@@ -141,18 +144,24 @@ def read_labels(model_dir: str) -> tuple[str, ...]:
     return tuple(labels)
 
 
-def read_vocabulary_identity(model_dir: str) -> dict[str, Any]:
-    """The `vocabulary_identity` that corpus.json holds.
+def read_vocabulary(model_dir: str) -> tuple[Vocabulary, dict[str, Any]]:
+    """The vocabulary of a model_dir, and the `vocabulary_identity` that corpus.json holds.
 
     Raises:
-        InputError: corpus.json is missing, cannot be read or lacks it.
+        InputError: a file is missing or cannot be read, or the vocabulary's file is not the one that training wrote.
     """
-    return _read_corpus_facts(model_dir)["vocabulary"]
+    identity = read_corpus_facts(model_dir)["vocabulary"]
+    return load_vocabulary(model_dir, identity["spec"], identity["sha256"], _INCOMPLETE), identity
 
 
-def _read_corpus_facts(model_dir: str) -> dict[str, Any]:
+def read_corpus_facts(model_dir: str) -> dict[str, Any]:
+    """What corpus.json holds: at least unit, fingerprint and vocabulary, the `vocabulary_identity`.
+
+    Raises:
+        InputError: it is missing, cannot be read or lacks one of these.
+    """
     path = tf.io.gfile.join(model_dir, CORPUS_FILE)
-    facts = read_record(path, {"unit": str, "vocabulary": dict}, _INCOMPLETE)
+    facts = read_record(path, {"unit": str, "fingerprint": str, "vocabulary": dict}, _INCOMPLETE)
     check_record(facts["vocabulary"], f"{path}, vocabulary", {"spec": dict, "sha256": dict}, _INCOMPLETE)
     return facts
 
@@ -185,7 +194,8 @@ def load_trained(
 
     Raises:
         InputError: there is no such model_dir, no checkpoint in it, no average, or no evaluation to choose the best
-            checkpoint by; or the checkpoint does not fit config.json.
+            checkpoint by; the checkpoint does not fit config.json, or a weight in it is not finite; or the vocabulary
+            is not the one of training.
     """
     config = read_config(model_dir)
     if config is None:
@@ -203,20 +213,21 @@ def load_trained(
             f"{model_dir} has no evaluated checkpoint, so there is no best one: "
             "use --checkpoint=latest, or train with --eval_steps above 0"
         )
-    facts = _read_corpus_facts(model_dir)
+    unit, (vocabulary, identity) = read_corpus_facts(model_dir)["unit"], read_vocabulary(model_dir)
     model = families.make_model(config)
     averaged = {variable.path for variable in model.trainable_variables}
     parts: dict[str, dict[str, tf.Variable]] = {}
     for name, variable in variables_by_path(model).items():  # those that are not trained have no average
         parts.setdefault(WEIGHT_PARTS[weights if name in averaged else "last"], {})[name] = variable
     read_checkpoint(checkpoint_path(model_dir, step), **parts)
+    refuse_not_finite(variables_by_path(model), checkpoint_path(model_dir, step))
     return TrainedModel(
         model=model,
         weights=weights,
         config=config,
-        vocabulary=load_vocabulary(model_dir, facts["vocabulary"]["spec"]),
-        vocabulary_identity=facts["vocabulary"],
-        unit=facts["unit"],
+        vocabulary=vocabulary,
+        vocabulary_identity=identity,
+        unit=unit,
         step=step,
         labels=read_labels(model_dir),
     )
@@ -281,7 +292,8 @@ def read_weights(source: str, model: keras.Model, head: str = "") -> list[str]:
         The paths of the weights that stayed as they were.
 
     Raises:
-        InputError: there is no checkpoint, it cannot be read, or it is of a model with other sizes.
+        InputError: there is no checkpoint, it cannot be read, it is of a model with other sizes, or a weight in it is
+            not finite.
     """
     path: str | None = source
     if tf.io.gfile.isdir(source):
@@ -291,7 +303,9 @@ def read_weights(source: str, model: keras.Model, head: str = "") -> list[str]:
         raise InputError(
             f"--warm_start={source} is not a checkpoint: give a model_dir, or a checkpoint such as runs/a/ckpt-400"
         )
-    return read_checkpoint(path, head, **{WEIGHT_PARTS["last"]: variables_by_path(model)})
+    fresh = read_checkpoint(path, head, **{WEIGHT_PARTS["last"]: variables_by_path(model)})
+    refuse_not_finite(variables_by_path(model), path)
+    return fresh
 
 
 def read_checkpoint(path: str, may_lack: str = "", /, **parts: dict[str, tf.Variable]) -> list[str]:
@@ -307,8 +321,9 @@ def read_checkpoint(path: str, may_lack: str = "", /, **parts: dict[str, tf.Vari
         The names of the variables that stayed as they were.
 
     Raises:
-        DamagedCheckpointError: it cannot be read, or a checksum is wrong; some variables may have been assigned.
-        InputError: it lacks variables, or has them in other shapes.
+        DamagedCheckpointError: a file is missing or too short, or a checksum is wrong; some variables may have been
+            assigned.
+        InputError: a file cannot be read; or it lacks variables, or has them in other shapes.
     """
     if not tf.io.gfile.exists(f"{path}.index"):
         raise DamagedCheckpointError(f"{path} is damaged: it has no index")
@@ -338,7 +353,30 @@ def read_checkpoint(path: str, may_lack: str = "", /, **parts: dict[str, tf.Vari
         # For a truncated file TensorFlow's reader raises OpError or IndexError; other errors are not caught.
         if type(error) not in _DAMAGE:
             raise
+        _read_to_the_end(path)
         raise DamagedCheckpointError(f"{path} is damaged: {one_line(error)}") from error
+
+
+def _read_to_the_end(path: str) -> None:
+    """Raises InputError if the system cannot read a file of a checkpoint: then nothing is known about its content."""
+    for file in tf.io.gfile.glob(f"{path}.*"):
+        try:
+            digest(file)
+        except (tf.errors.OpError, OSError) as error:
+            raise InputError(f"{file} cannot be read ({one_line(error)}): nothing was changed") from error
+
+
+def refuse_not_finite(variables: Mapping[str, tf.Variable | tf.Tensor], where: str) -> None:
+    """Raises InputError if a value of a variable is NaN or infinite.
+
+    Args:
+        variables: by name.
+        where: the weights' place, for the message.
+    """
+    bad = [name for name, variable in variables.items() if not np.isfinite(variable.numpy()).all()]
+    if bad:
+        listed = ", ".join(bad[:3]) + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
+        raise InputError(f"{where} has weights that are not finite ({listed}): use an earlier checkpoint")
 
 
 _DAMAGE = (IndexError, tf.errors.OpError, tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.OutOfRangeError)

@@ -7,6 +7,7 @@ import pytest
 
 from txl_tf.data.sources import Piece, TextSource
 from txl_tf.data.tasks.docstrings import functions, write_task
+from txl_tf.errors import InputError
 
 SOURCE = '''
 class Stack:
@@ -99,3 +100,15 @@ def test_answers_stand_where_they_are_said_to(source, tmp_path):
             assert context[start : start + len(answer["text"])] == answer["text"]
             assert answer["text"] == "Does job {} {}.".format(*name.split("_")[1:])
     assert 0.15 < sum(question["is_impossible"] for _, question in questions) / total < 0.55
+
+
+def test_only_the_same_files_are_written_again(source, tmp_path):
+    write_task("match", str(tmp_path), source)
+    before = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert write_task("match", str(tmp_path), source)["train"] == 90
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before
+    (tmp_path / "train.jsonl").write_text("the user's own")
+    (tmp_path / "test.jsonl").unlink()
+    with pytest.raises(InputError, match=r"train\.jsonl exists and would be overwritten"):
+        write_task("match", str(tmp_path), source)
+    assert (tmp_path / "train.jsonl").read_text() == "the user's own" and not (tmp_path / "test.jsonl").exists()

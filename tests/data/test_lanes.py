@@ -1,3 +1,5 @@
+import contextlib
+import dataclasses
 import itertools
 import os
 
@@ -6,7 +8,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
-from txl_tf.data import lanes
+from txl_tf.data import lanes, manifest, records, shards
 from txl_tf.errors import InputError
 
 TOKENS = 5003
@@ -184,3 +186,34 @@ def test_a_flipped_bit_is_named_with_its_file(make_corpus):
     with pytest.raises(InputError, match=rf"{path} is damaged") as error, lanes.named_read_errors(corpus):
         take(lanes.training_batches(corpus, 1, 50), 90)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("vocab_size", [250, 300, 70_000])
+def test_ids_beyond_the_vocabulary_are_named_with_their_file(make_corpus, vocab_size):
+    """In files whose checksums are right, since they were made with a larger vocabulary."""
+    corpus, arrays = make_corpus(TOKENS, vocab_size)
+    last = int(arrays["train"][0].max())
+    readers = (
+        lambda corpus: list(lanes.training_batches(corpus, 1, TOKENS - 1).take(1)),
+        lambda corpus: list(shards.Shards(corpus, "train").window(0, tf.constant(0, tf.int64), TOKENS)),
+        lambda corpus: corpus.check_content(),
+    )
+    for known in (last + 1, last):
+        read = dataclasses.replace(corpus, vocab_size=known, splits={"train": corpus.splits["train"]})
+        match = rf"train-0-\d+.tfrecord has the token id {last:,}, but the vocabulary has {last:,} tokens: prepare"
+        for reader in readers:
+            refusal = contextlib.nullcontext() if known > last else pytest.raises(InputError, match=match)
+            with refusal as error, lanes.named_read_errors(read):
+                reader(read)
+            assert known > last or "\n" not in str(error.value)
+
+
+def test_negative_ids_are_not_in_a_vocabulary(make_corpus):
+    corpus, _ = make_corpus(TOKENS, vocab_size=70_000)
+    (split,) = corpus.splits["train"].passes
+    written = records.write_shard(corpus.path(split[0].file), split[0].file, np.full(split[0].tokens, -1, np.int32), 50)
+    splits = corpus.splits | {"train": manifest.Split(corpus.splits["train"].tokens, ((written, *split[1:]),))}
+    manifest.write_manifest(dataclasses.replace(corpus, splits=splits))
+    read = manifest.load_corpus(corpus.data_dir)
+    with pytest.raises(InputError, match="has the token id -1,"), lanes.named_read_errors(read):
+        take(lanes.training_batches(read, 1, 50), 2)

@@ -73,7 +73,7 @@ def test_a_damaged_shard_of_the_right_length(words):
 def test_another_vocabulary(words):
     with open(words.path("vocab.txt"), "a") as file:
         file.write("zebra\n")
-    refused(words, "vocab.txt is not the vocabulary this corpus was prepared with")
+    refused(words, "vocab.txt is not the vocabulary that belongs here")
     os.remove(words.path("vocab.txt"))
     refused(words, "vocab.txt is missing")
 
@@ -109,3 +109,29 @@ def test_a_manifest_cut_short_and_one_of_something_else(words):
     with open(path, "w") as file:
         file.write('{"name": "something else"}')
     refused(words, "is not the manifest of a txl_tf corpus")
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"unit": "syllable"}, "unit is 'syllable', and its vocabulary is of words"),
+        ({"unit": "byte"}, "unit is 'byte', and its vocabulary is of words"),
+        ({"cutoffs": [4, 2]}, r"cutoffs \[4, 2\] must rise"),
+        ({"cutoffs": [0]}, r"cutoffs \[0\] must rise"),
+        ({"cutoffs": [2, 1000]}, r"cutoffs \[2, 1000\] must rise, from above 0 to below"),
+        ({"folder": "../elsewhere"}, "folder is '../elsewhere'"),
+        ({"files": {"../vocab.txt": "0"}}, "'../vocab.txt' is no file of the corpus"),
+        ({"cutoffs": [2]}, "its checksum differs"),
+        ({"dataset": "enwik8"}, "its checksum differs"),
+    ],
+)
+def test_what_the_fingerprint_does_not_cover(words, change, match):
+    edit(words, lambda content: content.update(change))
+    refused(words, match)
+
+
+def test_a_manifest_of_an_earlier_version_has_no_checksum(words):
+    edit(words, lambda content: [content.pop(name) for name in ("checksum", "folder", "document_ends")])
+    again = manifest.load_corpus(words.data_dir)
+    assert again.fingerprint == words.fingerprint and again.document_ends is None
+    again.check_content()

@@ -116,7 +116,7 @@ def test_python_takes_it(hugging_face, model_dir):
 def test_a_model_dir_is_not_overwritten(hugging_face, model_dir):
     source, _ = hugging_face
     vocabulary = read_vocabulary(f"{source}/vocab.pkl", "text")
-    with pytest.raises(InputError, match="holds a model already"):
+    with pytest.raises(InputError, match="is not empty: give a new --model_dir"):
         import_checkpoint(open_checkpoint("huggingface", str(source)), vocabulary, model_dir, dataset="text")
 
 

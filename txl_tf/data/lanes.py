@@ -235,11 +235,13 @@ class CheckedContent(Protocol):
 
 @contextlib.contextmanager
 def named_read_errors(corpus: CheckedContent) -> Iterator[None]:
-    """Within this context TensorFlow's error about a damaged shard becomes an InputError that names the file."""
+    """Within this context TensorFlow's error about a damaged or foreign shard becomes an InputError that names it."""
     try:
         yield
-    except (tf.errors.DataLossError, tf.errors.NotFoundError) as error:
+    except (tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
         corpus.check_content()
+        if isinstance(error, tf.errors.InvalidArgumentError):  # it was not about the data
+            raise
         raise InputError(f"{corpus.data_dir} cannot be read: {one_line(error)}") from error
 
 

@@ -1,7 +1,8 @@
 """`manifest.json`: the content of a prepared corpus, which is checked before anything is read.
 
 A prepared corpus is a directory of TFRecord shards, the vocabulary's files and the manifest. The manifest is written
-last, and atomically: where there is a manifest, all files it names are complete.
+last, and atomically: where there is a manifest, all files it names are complete. A corpus that has replaced another one
+has its shards and vocabulary in a sub-directory, which the manifest names (staging.py).
 """
 
 from __future__ import annotations
@@ -10,18 +11,23 @@ import concurrent.futures
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
+import re
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
+from txl_tf.data.vocabularies import Vocabulary, load_vocabulary, unit_of
 from txl_tf.errors import InputError
-from txl_tf.files import digest, read_json, write_atomically
+from txl_tf.files import digest, read_bytes, read_json, write_atomically
 
 FILE_NAME = "manifest.json"
 FORMAT = "txl_tf corpus"
 VERSION = 1
+FOLDER = r"(corpus-\d+)?"
+"""What the sub-directory of a corpus may be called, as a pattern."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +76,7 @@ class Corpus:
         document_ends: "file", "blank_line" or "article", if an end-of-document token stands at the end of each file, at
             blank lines, or at the end of each article; "": the ends of documents are not marked; None: a corpus of an
             earlier version, which does not say.
+        folder: the sub-directory with the shards and the vocabulary's files; "": they are in data_dir itself.
     """
 
     data_dir: str
@@ -85,17 +92,13 @@ class Corpus:
     files: dict[str, str]
     request: dict[str, Any]
     document_ends: str | None = None
+    folder: str = ""
 
     @functools.cached_property
     def vocabulary(self) -> Vocabulary:
         """The Vocabulary, read at first use. InputError if its file is missing or has changed."""
-        for name, sha256 in self.files.items():
-            path = self.path(name)
-            if not tf.io.gfile.exists(path):
-                raise InputError(f"{path} is missing: prepare the corpus again with prepare_data --overwrite")
-            if digest(path) != sha256:
-                raise InputError(f"{path} is not the vocabulary this corpus was prepared with (its sha256 differs)")
-        return load_vocabulary(self.data_dir, self.vocabulary_spec)
+        remedy = "copy the corpus again, or run prepare_data --overwrite"
+        return load_vocabulary(self.path(""), self.vocabulary_spec, self.files, remedy)
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -107,8 +110,8 @@ class Corpus:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def path(self, name: str) -> str:
-        """The path of a file of the corpus."""
-        return tf.io.gfile.join(self.data_dir, name)
+        """The path of a shard or of a vocabulary's file; "": of the directory that they are in."""
+        return tf.io.gfile.join(self.data_dir, *filter(None, (self.folder, name)))
 
     def split(self, name: str) -> Split:
         """The Split of this name; InputError lists those that exist."""
@@ -137,12 +140,25 @@ class Corpus:
             raise InputError(f"{path} has {size:,} bytes, not {shard.bytes:,}: copy it again, or run prepare_data")
 
     def check_content(self) -> None:
-        """Reads every file of the corpus; InputError names the first whose checksum differs from the manifest."""
+        """Reads every file of the corpus.
+
+        Raises:
+            InputError: names the first file whose checksum differs from the manifest, or that has a token id which the
+                vocabulary has not.
+        """
         self.check_sizes()
         for shard in self.shards():
             path = self.path(shard.file)
             if digest(path) != shard.sha256:
                 raise InputError(f"{path} is damaged (its sha256 differs): copy it again, or run prepare_data")
+            for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
+                ids = np.frombuffer(record, np.dtype(self.dtype).newbyteorder("<"))
+                wrong = ids[(ids < 0) | (ids >= self.vocab_size)]
+                if len(wrong):
+                    raise InputError(
+                        f"{path} has the token id {wrong[0]:,}, but the vocabulary has {self.vocab_size:,} tokens: "
+                        "prepare the corpus again"
+                    )
         _ = self.vocabulary
 
 
@@ -155,6 +171,13 @@ def load_corpus(data_dir: str) -> Corpus:
     Raises:
         InputError: there is no prepared corpus, its preparation was cut short, or it is damaged or of another version.
     """
+    corpus = read_manifest(data_dir)
+    corpus.check_sizes()
+    return corpus
+
+
+def read_manifest(data_dir: str) -> Corpus:
+    """`load_corpus` without a look at the shards."""
     path = tf.io.gfile.join(data_dir, FILE_NAME)
     if not tf.io.gfile.exists(path):
         raise InputError(f"{path} not found: prepare the corpus with scripts/prepare_data.py --data_dir={data_dir}")
@@ -173,16 +196,30 @@ def load_corpus(data_dir: str) -> Corpus:
         ) from error
     if corpus.fingerprint != manifest.get("fingerprint"):
         raise InputError(f"{path} is damaged: it does not match its own fingerprint; run prepare_data --overwrite")
-    corpus.check_sizes()
+    if "checksum" in manifest and manifest["checksum"] != _checksum(manifest):  # older manifests have none
+        raise InputError(f"{path} is damaged: its checksum differs; copy it again, or run prepare_data --overwrite")
     return corpus
 
 
+def is_manifest(path: str) -> bool:
+    """Whether a file is the manifest of a corpus, or what damage has left of one."""
+    content = read_bytes(path)
+    return not content or FORMAT.encode() in content[:1000]
+
+
 def write_manifest(corpus: Corpus) -> None:
-    """Writes manifest.json beside the shards, completely or not at all."""
+    """Writes manifest.json, completely or not at all."""
     manifest = {"format": FORMAT, "version": VERSION, "fingerprint": corpus.fingerprint}
     manifest.update(dataclasses.asdict(corpus))
     del manifest["data_dir"]  # so that a corpus can be copied anywhere
-    write_atomically(corpus.path(FILE_NAME), json.dumps(manifest, indent=1) + "\n")
+    manifest["checksum"] = _checksum(manifest)
+    write_atomically(tf.io.gfile.join(corpus.data_dir, FILE_NAME), json.dumps(manifest, indent=1) + "\n")
+
+
+def _checksum(manifest: dict[str, Any]) -> str:
+    """A short hash of all that a manifest says."""
+    said = {name: value for name, value in manifest.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _from_json(data_dir: str, manifest: dict[str, Any]) -> Corpus:
@@ -192,11 +229,24 @@ def _from_json(data_dir: str, manifest: dict[str, Any]) -> Corpus:
         if any(sum(shard.tokens for shard in shards) != split["tokens"] for shards in passes):
             raise ValueError(f"the shards of {name} do not add up to its tokens")
         splits[name] = Split(tokens=split["tokens"], passes=passes)
-    names = {field.name for field in dataclasses.fields(Corpus)} - {"data_dir", "splits", "cutoffs", "document_ends"}
+    unit, cutoffs, folder = manifest["unit"], tuple(manifest["cutoffs"]), manifest.get("folder", "")
+    if unit != unit_of(manifest["vocabulary_spec"]):
+        raise ValueError(f"unit is {unit!r}, and its vocabulary is of {unit_of(manifest['vocabulary_spec'])}s")
+    if not all(low < high for low, high in itertools.pairwise((0, *cutoffs, manifest["vocab_size"]))):
+        raise ValueError(f"cutoffs {list(cutoffs)} must rise, from above 0 to below {manifest['vocab_size']}")
+    if not re.fullmatch(FOLDER, folder):
+        raise ValueError(f"folder is {folder!r}")
+    shards = (shard for split in splits.values() for shards in split.passes for shard in shards)
+    for name in (*(shard.file for shard in shards), *manifest["files"]):
+        if "/" in name or name in ("", ".", ".."):
+            raise ValueError(f"{name!r} is no file of the corpus")
+    names = {field.name for field in dataclasses.fields(Corpus)}
+    names -= {"data_dir", "splits", "cutoffs", "document_ends", "folder"}
     return Corpus(
         data_dir=data_dir,
         splits=splits,
-        cutoffs=tuple(manifest["cutoffs"]),
+        cutoffs=cutoffs,
         document_ends=manifest.get("document_ends"),
+        folder=folder,
         **{name: manifest[name] for name in names},
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import logging as python_logging
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -14,13 +13,12 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from txl_tf.data import encoders, encoding, manifest, records, sources
+from txl_tf.data import encoders, encoding, manifest, records, sources, staging
 from txl_tf.data.request import Settings
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError, one_line
 from txl_tf.files import digest
-
-_WORK = ".txl_tf_work"
+from txl_tf.lock import Lock
 
 
 def prepare(
@@ -34,7 +32,8 @@ def prepare(
 ) -> manifest.Corpus:
     """Prepares a corpus in `data_dir`, unless it is there already.
 
-    The manifest is written last, so a preparation that is killed leaves no corpus. The next one reuses its downloads.
+    The manifest is written last: a preparation that fails or is killed leaves the corpus that was there before, or
+    none. The next one removes what a killed one has left, except its downloads, which it uses.
 
     Args:
         dataset: one of DATASETS.
@@ -48,7 +47,8 @@ def prepare(
         Corpus.
 
     Raises:
-        InputError: the source is missing or wrong, settings contradict each other, or `data_dir` holds another corpus.
+        InputError: the source is missing or wrong, settings contradict each other, or `data_dir` holds another corpus,
+            or files that are not of a corpus.
     """
     wanted = Settings(dataset, **settings)
     wanted.check()
@@ -58,40 +58,60 @@ def prepare(
         if differing := [name for name, value in request.items() if corpus.request.get(name) != value]:
             what = ", ".join(f"{name}={corpus.request.get(name)}" for name in differing)
             raise InputError(f"{data_dir} holds a corpus made with {what}: give another --data_dir, or --overwrite")
+        if staging.is_left(data_dir):
+            with Lock(data_dir):
+                staging.clean_up(data_dir)
         logging.info("%s is prepared already", data_dir)
         return corpus
     try:
         tf.io.gfile.makedirs(data_dir)
     except tf.errors.OpError as error:
         raise InputError(f"--data_dir={data_dir} cannot be made: {one_line(error)}") from error
-    _remove_old(data_dir)
     local = "://" not in data_dir
-    work_dir = os.path.join(data_dir, _WORK) if local else tempfile.mkdtemp()
     download_dir = download_dir or (os.path.join(data_dir, "downloads") if local else "~/.cache/txl_tf")
-    shutil.rmtree(work_dir, ignore_errors=True)  # left by a preparation that was killed
-    os.makedirs(work_dir)
-    try:
-        text = wanted.text(os.path.expanduser(download_dir), work_dir)
-        encoder = wanted.encoder()
-        document_ends = text.document_ends if encoder.reading.get("marked") else ""
-        if beam_args is None:
-            vocabulary, chunks = encoding.encode(encoder, text, work_dir, wanted.written_passes, wanted.seed)
-            streams = _write(data_dir, vocabulary, chunks)
-        else:
-            vocabulary, streams = _write_with_beam(wanted, encoder, text, data_dir, work_dir, beam_args)
-        return _finish(wanted, data_dir, vocabulary, streams, document_ends)
-    finally:
-        shutil.rmtree(work_dir)
+    with Lock(data_dir):
+        folder = staging.begin(data_dir)
+        work_dir = os.path.join(data_dir, staging.WORK) if local else tempfile.mkdtemp()
+        shutil.rmtree(work_dir, ignore_errors=True)  # of an earlier version that was killed
+        os.makedirs(work_dir)
+        try:
+            return _build(wanted, data_dir, folder, os.path.expanduser(download_dir), work_dir, beam_args)
+        finally:
+            shutil.rmtree(work_dir)
+            staging.clean_up(data_dir)
 
 
-def _write(data_dir: str, vocabulary: Vocabulary, chunks: encoding.Chunks) -> manifest.Streams:
+def _build(
+    settings: Settings,
+    data_dir: str,
+    folder: str,
+    download_dir: str,
+    work_dir: str,
+    beam_args: Sequence[str] | None,
+) -> manifest.Corpus:
+    """Writes a corpus into a folder of data_dir, "" for data_dir itself; then its manifest."""
+    place = tf.io.gfile.join(data_dir, folder) if folder else data_dir
+    text = settings.text(download_dir, work_dir)
+    encoder = settings.encoder()
+    document_ends = text.document_ends if encoder.reading.get("marked") else ""
+    if beam_args is None:
+        vocabulary, chunks = encoding.encode(encoder, text, work_dir, settings.written_passes, settings.seed)
+        streams = _write(place, vocabulary, chunks)
+    else:
+        vocabulary, streams = _write_with_beam(
+            settings, encoder, text, place, tf.io.gfile.join(data_dir, staging.WORK), work_dir, beam_args
+        )
+    return _finish(settings, data_dir, folder, vocabulary, streams, document_ends)
+
+
+def _write(place: str, vocabulary: Vocabulary, chunks: encoding.Chunks) -> manifest.Streams:
     """Writes the shards of each stream."""
     dtype, writers = records.smallest_dtype(vocabulary.vocab_size), {}
     for stream, ids in chunks:
         if stream not in writers:
-            writers[stream] = records.ShardWriter(data_dir, stream, dtype)
+            writers[stream] = records.ShardWriter(place, stream, dtype)
         writers[stream].add(ids)
-    vocabulary.save(data_dir)
+    vocabulary.save(place)
     return {stream: writer.close() for stream, writer in writers.items()}
 
 
@@ -99,7 +119,8 @@ def _write_with_beam(
     settings: Settings,
     encoder: encoders.Encoder,
     text: sources.TextSource,
-    data_dir: str,
+    place: str,
+    shared_dir: str,
     work_dir: str,
     beam_args: Sequence[str],
 ) -> tuple[Vocabulary, manifest.Streams]:
@@ -119,11 +140,16 @@ def _write_with_beam(
         raise InputError("--runner=beam needs Apache Beam: pip install -r requirements-beam.txt") from error
     finally:
         python_logging.disable(python_logging.NOTSET)
-    return pipelines.write(settings, encoder, text, data_dir, beam_args)
+    return pipelines.write(settings, encoder, text, place, shared_dir, beam_args)
 
 
 def _finish(
-    settings: Settings, data_dir: str, vocabulary: Vocabulary, streams: manifest.Streams, document_ends: str
+    settings: Settings,
+    data_dir: str,
+    folder: str,
+    vocabulary: Vocabulary,
+    streams: manifest.Streams,
+    document_ends: str,
 ) -> manifest.Corpus:
     """Writes the manifest of shards that are complete."""
     splits = {}
@@ -153,19 +179,10 @@ def _finish(
             record_tokens=records.RECORD_TOKENS,
             shard_records=records.SHARD_RECORDS,
             splits=splits,
-            files={name: digest(tf.io.gfile.join(data_dir, name)) for name in names},
+            files={name: digest(tf.io.gfile.join(data_dir, *filter(None, (folder, name)))) for name in names},
             request=dataclasses.asdict(settings),
             document_ends=document_ends,
+            folder=folder,
         )
     )
     return manifest.load_corpus(data_dir)
-
-
-def _remove_old(data_dir: str) -> None:
-    """Removes the files of an earlier preparation, the manifest first, since without it nothing else is read."""
-    path = tf.io.gfile.join(data_dir, manifest.FILE_NAME)
-    if tf.io.gfile.exists(path):
-        tf.io.gfile.remove(path)
-    for name in tf.io.gfile.listdir(data_dir):
-        if re.fullmatch(r"(train(-\d+)?|valid|test)-\d{5,}\.tfrecord(\.partial-.*)?", name):
-            tf.io.gfile.remove(tf.io.gfile.join(data_dir, name))

@@ -17,7 +17,7 @@ class Shards:
         passes = corpus.split(split).passes
         self.tokens = corpus.split(split).tokens
         self._files = np.array([[corpus.path(shard.file) for shard in shards] for shards in passes])
-        self._dtype = tf.as_dtype(corpus.dtype)
+        self._dtype, self._vocab_size = tf.as_dtype(corpus.dtype), corpus.vocab_size
         self._record_tokens, self._shard_records = corpus.record_tokens, corpus.shard_records
 
     def read(self, epoch: tf.Tensor, start: tf.Tensor, length: tf.Tensor, block: int) -> tf.data.Dataset:
@@ -38,7 +38,7 @@ class Shards:
 
         def cut(state: tuple[tf.Tensor, ...], record: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]]:
             carried, skip, left = state
-            tokens = tf.cast(tf.io.decode_raw(record, self._dtype), tf.int32)[skip : skip + left]
+            tokens = self._ids(record)[skip : skip + left]
             left -= tf.size(tokens, out_type=tf.int64)
             tokens = tf.concat([carried, tokens], 0)
             fill = tf.where(left > 0, 0, (1 - tf.size(tokens)) % block)
@@ -69,13 +69,27 @@ class Shards:
         first_record, last_record = low // self._record_tokens, (high - 1) // self._record_tokens
 
         def joined(records: tf.Tensor) -> tf.Tensor:
-            tokens = tf.reshape(tf.io.decode_raw(tf.strings.reduce_join(records), self._dtype), [-1])
+            tokens = tf.reshape(self._ids(tf.strings.reduce_join(records)), [-1])
             skip = low - first_record * self._record_tokens
-            tokens = tf.cast(tokens[skip : skip + high - low], tf.int32)
+            tokens = tokens[skip : skip + high - low]
             return tf.ensure_shape(tf.pad(tokens, [[low - start, start + length - high]]), [length])
 
         most = length // self._record_tokens + 2
         return self._records(epoch, first_record, last_record).batch(most).map(joined)
+
+    def _ids(self, record: tf.Tensor) -> tf.Tensor:
+        """The tokens of a record, int32 [n]. An InvalidArgumentError at run time if one is not in the vocabulary.
+
+        A model would not notice: on a TPU, and wherever XLA compiles, it reads NaN or another token's vector there.
+        """
+        tokens = tf.io.decode_raw(record, self._dtype)
+        if self._dtype.max < self._vocab_size:
+            return tf.cast(tokens, tf.int32)
+        unsigned = tf.bitcast(tokens, tf.uint32) if self._dtype == tf.int32 else tokens  # below 0 is then far above
+        largest = tf.cast(tf.reduce_max(unsigned), tf.int64)
+        known = tf.debugging.assert_less(largest, tf.constant(self._vocab_size, tf.int64), "a token id is too large")
+        with tf.control_dependencies([known]):
+            return tf.cast(tokens, tf.int32)
 
     def _records(self, epoch: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tf.data.Dataset:
         """The records from number `first` to number `last` of a pass."""

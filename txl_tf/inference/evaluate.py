@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from txl_tf import distribute, families
+from txl_tf import distribute, families, host_memory
 from txl_tf.config import Config
 from txl_tf.data.lanes import named_read_errors
 from txl_tf.data.manifest import Corpus
@@ -33,7 +34,8 @@ class Evaluator:
         options: further options of the task's scorer, such as sliding_window.
 
     Raises:
-        InputError: the batch is too large for the split or cannot be divided among the replicas.
+        InputError: the batch is too large for the split, cannot be divided among the replicas, or needs more memory
+            than there is.
     """
 
     def __init__(
@@ -52,6 +54,9 @@ class Evaluator:
         self._batches = distribute.distribute_batches(strategy, self._data.batches)
         with strategy.scope():
             self._scorer = task.scorer(model, config, **options)
+        if distribute.on_cpu(strategy):
+            lanes_state = functools.partial(self._scorer.initial_state, self._data.lanes)
+            host_memory.require({"mems (batch_size, mem_len, d_model, n_layer)": host_memory.bytes_of(lanes_state)})
         self._initial_state = distribute.on_replicas(strategy, self._scorer.initial_state, lanes)
         self._score_steps = make_score_steps(strategy, self._scorer, config.eval.jit_compile, model.compute_dtype)
         self._settings = {"batch_size": self._data.lanes, **self._scorer.settings}

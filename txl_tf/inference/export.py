@@ -27,8 +27,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from txl_tf.data.vocabularies import Vocabulary
-from txl_tf.errors import InputError
-from txl_tf.files import write_atomically
+from txl_tf.files import require_new, write_atomically
 from txl_tf.inference import samplers
 from txl_tf.inference.generate import Draft, Generator, mark
 from txl_tf.inference.sampling import Choice, value_specs
@@ -285,8 +284,7 @@ def export(generator: Generator, vocabulary: Vocabulary, export_dir: str, unit: 
     Raises:
         InputError: export_dir is not empty.
     """
-    if tf.io.gfile.exists(export_dir) and tf.io.gfile.listdir(export_dir):
-        raise InputError(f"{export_dir} is not empty: give a new --export_dir")
+    require_new(export_dir, "export_dir")
     served = ServedModel(generator, vocabulary)
     root = tf.Module()
     # Saves only what the functions use. Keras layers would be saved together with their Python configuration.

@@ -20,10 +20,11 @@ import tensorflow as tf
 
 from txl_tf.data.tasks.layout import lay_out
 from txl_tf.data.vocabularies import Vocabulary
+from txl_tf.files import require_new
 from txl_tf.inference.blanks import MARKER, PADDING, encode_parts, split_at_blanks
 from txl_tf.inference.encoder import Encoder
 from txl_tf.inference.fill import FillIn
-from txl_tf.inference.saved_model import by_length, require_new, signatures_of, write_saved_model
+from txl_tf.inference.saved_model import by_length, signatures_of, write_saved_model
 from txl_tf.models.xlnet.model import XLNet
 
 LENGTHS = (64, 128, 256, 512)
@@ -238,7 +239,7 @@ def export(
     Raises:
         InputError: export_dir is not empty.
     """
-    require_new(export_dir)
+    require_new(export_dir, "export_dir")
     served = ServedXLNet(model, vocabulary, jit_compile=jit_compile, lengths=lengths)
     signatures = served.signatures()
     config = model.config

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from txl_tf.data.lanes import evaluation_batches
+from txl_tf.data.lanes import evaluation_batches, named_read_errors
 from txl_tf.data.manifest import Corpus
 from txl_tf.errors import InputError
 from txl_tf.inference.generate import Generator
@@ -123,7 +123,9 @@ def draw_positions(
         InputError: the split is too short.
     """
     batches = evaluation_batches(corpus, split, 1, 4096)
-    inputs = np.concatenate([batch[0] for batch, _ in batches.as_numpy_iterator()])[: corpus.split(split).tokens - 1]
+    with named_read_errors(corpus):
+        rows = [batch[0] for batch, _ in batches.as_numpy_iterator()]
+    inputs = np.concatenate(rows)[: corpus.split(split).tokens - 1]
     if len(inputs) <= longest:
         raise InputError(
             f"{corpus.data_dir}: {split} has {len(inputs) + 1:,} tokens: too few for contexts of {longest}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from txl_tf.data.lanes import evaluation_batches
+from txl_tf.data.lanes import evaluation_batches, named_read_errors
 from txl_tf.data.manifest import Corpus
 from txl_tf.inference.generate import Generator
 from txl_tf.inference.sampling import Sampling
@@ -29,7 +29,8 @@ class Sampler:
     def __init__(self, model: TransformerXL, corpus: Corpus, reach: Reach, jit_compile: bool = True):
         self._model = model
         self._vocabulary = corpus.vocabulary
-        inputs, _ = next(iter(evaluation_batches(corpus, "valid", 1, PROMPT_TOKENS)))
+        with named_read_errors(corpus):
+            inputs, _ = next(iter(evaluation_batches(corpus, "valid", 1, PROMPT_TOKENS)))
         self._ids = inputs.numpy()
         with tf.device("CPU"):
             self._copy = TransformerXL(model.config)

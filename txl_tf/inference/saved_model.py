@@ -9,7 +9,6 @@ import keras
 import tensorflow as tf
 
 from txl_tf.data.vocabularies import Vocabulary
-from txl_tf.errors import InputError
 from txl_tf.files import write_atomically
 
 
@@ -65,12 +64,6 @@ def signatures_of(
         )
         for function, specs in inputs.items()
     }
-
-
-def require_new(export_dir: str) -> None:
-    """Raises InputError if there is something in a directory."""
-    if tf.io.gfile.exists(export_dir) and tf.io.gfile.listdir(export_dir):
-        raise InputError(f"{export_dir} is not empty: give a new --export_dir")
 
 
 def write_saved_model(

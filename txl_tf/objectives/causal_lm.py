@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.config import CausalLMConfig
-from txl_tf.data.lanes import evaluation_batches
+from txl_tf.data.lanes import evaluation_batches, named_read_errors
 from txl_tf.data.manifest import Corpus
 from txl_tf.layers.dropout import Seeds
 from txl_tf.models.memory import Mems
@@ -120,7 +120,8 @@ def attention_view(model: TransformerXL, corpus: Corpus, tgt_len: int) -> Attent
     m_len = reach.mem_len
     t_len = min(tgt_len, m_len or tgt_len)
     batches = evaluation_batches(corpus, "valid", 1, t_len).take(-(-m_len // t_len) + 1)
-    tokens = tf.stack([inputs for inputs, _ in batches])
+    with named_read_errors(corpus):
+        tokens = tf.stack([inputs for inputs, _ in batches])
 
     def probabilities(tokens: tf.Tensor) -> dict[str, tf.Tensor]:
         def read(mems: Mems, segment: tf.Tensor) -> Mems:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from txl_tf.files import require_new
 from txl_tf.model_dir import TrainedModel
 from txl_tf.published import huggingface, huggingface_xlnet
 
@@ -33,12 +34,13 @@ def export_checkpoint(trained: TrainedModel, format: str, export_dir: str) -> li
     Args:
         trained: the model.
         format: one of FORMATS.
-        export_dir: local or gs://.
+        export_dir: local or gs://. It must be empty or not exist.
 
     Returns:
         list of texts: what the other code will do differently from txl_tf.
 
     Raises:
-        InputError: the other code does not have this kind of model.
+        InputError: the other code does not have this kind of model, or export_dir is not empty.
     """
+    require_new(export_dir, "export_dir")
     return FORMATS[format][trained.config.family](trained, export_dir)

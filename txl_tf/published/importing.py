@@ -13,7 +13,7 @@ from txl_tf import model_dir as model_dirs
 from txl_tf.config import Config
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
-from txl_tf.files import digest
+from txl_tf.files import digest, require_new
 from txl_tf.models.preset import Preset
 from txl_tf.published import (
     huggingface,
@@ -89,7 +89,7 @@ def import_checkpoint(
     Args:
         checkpoint: a Checkpoint.
         vocabulary: its Vocabulary.
-        model_dir: where to write; local or gs://. It must not hold a model yet.
+        model_dir: where to write; local or gs://. It must be empty or not exist.
         dataset: the corpus it was trained on.
         preset: the Preset that the checkpoint must agree with, or None.
         model, evaluation: dicts of fields of the groups "model" and "eval" that the caller sets.
@@ -99,7 +99,7 @@ def import_checkpoint(
 
     Raises:
         InputError: checkpoint, preset, settings and vocabulary do not agree (the message lists the differences), or
-            model_dir already holds a model.
+            model_dir is not empty; or a weight of the checkpoint is not finite.
     """
     config = configure(checkpoint, preset, model or {}, evaluation or {})
     if vocabulary.vocab_size != config.model.vocab_size:
@@ -107,10 +107,10 @@ def import_checkpoint(
             f"the vocabulary has {vocabulary.vocab_size:,} entries, the checkpoint {config.model.vocab_size:,}: "
             "give the one that was published with it"
         )
-    if model_dirs.read_config(model_dir) is not None:
-        raise InputError(f"{model_dir} holds a model already: give another --model_dir")
+    require_new(model_dir, "model_dir")
     model_of_config = families.make_model(config)
     lacking = load(model_of_config, checkpoint)
+    model_dirs.refuse_not_finite(model_dirs.variables_by_path(model_of_config), checkpoint.file.path)
     tf.io.gfile.makedirs(model_dir)
     vocabulary.save(model_dir)
     names = [vocabulary.spec["file"]] if "file" in vocabulary.spec else []

@@ -82,11 +82,15 @@ class Checkpoints:
         First waits for the previous save. If that failed, for example because the disk is full, a message was printed
         and older checkpoints are unchanged. The run continues, since its state exists only in memory, and this save is
         the next attempt. Only a failure of the last save is an error.
+
+        Raises:
+            InputError: a weight is not finite; nothing is written.
         """
         self.wait()
         parts = self.variables | {"loop": _loop_state(gather_state(self.strategy, state), sums)}
         with tf.device("CPU:0"):  # to the host; if the variable is there already, the copy shares its buffer
             parts = tf.nest.map_structure(tf.identity, parts)
+        model_dirs.refuse_not_finite(parts["model"], f"step {step:,} is not saved: it")
         if self.writes:
             self.writing = self.writer.submit(self._write, step, parts)
 
@@ -147,7 +151,8 @@ class Checkpoints:
             (per-replica state, sums), or None if there is no checkpoint.
 
         Raises:
-            InputError: all checkpoints are damaged, or the newest complete one is of another model.
+            InputError: all checkpoints are damaged; or the newest one that is not cannot be read, is of another model
+                or has weights that are not finite. Then no file is changed.
         """
         if before is not None:
             earlier = [step for step in model_dirs.checkpoint_steps(self.model_dir) if step < before]
@@ -178,7 +183,9 @@ class Checkpoints:
     def _read(self, step: int) -> tuple[State, tf.Tensor]:
         with tf.device("CPU:0"):
             loop = tf.nest.map_structure(tf.Variable, _loop_state(self.structure, self.sums))
-        model_dirs.read_checkpoint(model_dirs.checkpoint_path(self.model_dir, step), **self.variables, loop=loop)
+        path = model_dirs.checkpoint_path(self.model_dir, step)
+        model_dirs.read_checkpoint(path, **self.variables, loop=loop)
+        model_dirs.refuse_not_finite(self.variables["model"], path)
         sums, *state = (tf.convert_to_tensor(variable) for variable in loop.values())
         return scatter_state(self.strategy, tf.nest.pack_sequence_as(self.structure, state)), sums
 

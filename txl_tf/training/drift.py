@@ -1,9 +1,15 @@
-"""Which settings may change when training is continued."""
+"""What may change when training is continued, and what training may overwrite."""
 
 from __future__ import annotations
 
+import itertools
+
+import tensorflow as tf
+
+from txl_tf import model_dir as model_dirs
 from txl_tf.config import Config
 from txl_tf.errors import InputError
+from txl_tf.files import digest
 
 FREE_TO_CHANGE = {
     "accumulate_steps",
@@ -21,10 +27,63 @@ FREE_TO_CHANGE = {
 """Settings that change updates by rounding at most: a run may be continued with other values of them."""
 
 
-def refuse_drift(old: Config | None, new: Config, model_dir: str) -> None:
-    """Raises InputError if training with `new` would differ from training with `old`, the model_dir's Config."""
+def refuse_other_run(model_dir: str, new: Config, corpus: model_dirs.LearnedCorpus) -> None:
+    """Raises InputError if model_dir holds a run that would not continue as it began, or foreign files.
+
+    Args:
+        model_dir: may be empty, or missing.
+        new: the run's Config.
+        corpus: what it is trained on.
+    """
+    old = model_dirs.read_config(model_dir)
     if old is None:
+        _refuse_foreign_files(model_dir, corpus)
         return
+    refuse_drift(old, new, model_dir)
+    facts = model_dirs.read_corpus_facts(model_dir)
+    if facts["vocabulary"] != model_dirs.vocabulary_identity(corpus):
+        raise InputError(
+            f"{model_dir} holds a run with another vocabulary: give the data it began with, or another --model_dir"
+        )
+    if facts["fingerprint"] != corpus.fingerprint:
+        began = f", {facts['data_dir']}" if "data_dir" in facts else ""
+        raise InputError(
+            f"{model_dir} holds a run on other data: give the data it began with{began}, or another --model_dir"
+        )
+    _refuse_other_vocabulary(model_dir, corpus)
+
+
+def _refuse_other_vocabulary(model_dir: str, corpus: model_dirs.LearnedCorpus) -> None:
+    """Raises InputError if a file of model_dir that has the name of a vocabulary's file has another content."""
+    for name, sha256 in corpus.files.items():
+        path = tf.io.gfile.join(model_dir, name)
+        if tf.io.gfile.exists(path) and digest(path) != sha256:
+            raise InputError(f"{path} is another file than the vocabulary of the data: remove it")
+
+
+def _refuse_foreign_files(model_dir: str, corpus: model_dirs.LearnedCorpus) -> None:
+    """Raises InputError if there are files with the names of a run's, unless a killed start has left them."""
+    if not tf.io.gfile.isdir(model_dir):
+        return
+    _refuse_other_vocabulary(model_dir, corpus)
+    own = {model_dirs.METRICS_FILE, model_dirs.EVALUATIONS_FILE, model_dirs.BAD_STEPS_FILE, model_dirs.LABELS_FILE}
+    own.add(model_dirs.CORPUS_FILE)
+    found = set(tf.io.gfile.listdir(model_dir))
+    if model_dirs.CORPUS_FILE in found:
+        facts = model_dirs.read_corpus_facts(model_dir)
+        if (facts["fingerprint"], facts["vocabulary"]) == (corpus.fingerprint, model_dirs.vocabulary_identity(corpus)):
+            return
+    checkpoints = itertools.chain.from_iterable(model_dirs.checkpoint_files(model_dir).values())
+    foreign = sorted({*found & own, *checkpoints})
+    if foreign:
+        raise InputError(
+            f"{tf.io.gfile.join(model_dir, foreign[0])} would be overwritten, and no {model_dirs.CONFIG_FILE} says "
+            "that it is of a run: remove it, or give another --model_dir"
+        )
+
+
+def refuse_drift(old: Config, new: Config, model_dir: str) -> None:
+    """Raises InputError if training with `new` would differ from training with `old`, the model_dir's Config."""
     kinds = [f"a {config.family} trained for {config.task}" for config in (old, new)]
     if kinds[0] != kinds[1]:
         raise InputError(f"{model_dir} holds {kinds[0]}, not {kinds[1]}: give another --model_dir")

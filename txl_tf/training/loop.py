@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable
@@ -17,14 +18,16 @@ from txl_tf.data.lanes import named_read_errors
 from txl_tf.data.manifest import Corpus
 from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.errors import InputError
+from txl_tf.lock import Lock
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.bad_steps import BadSteps
 from txl_tf.training.checkpoint import Checkpoints
-from txl_tf.training.drift import FREE_TO_CHANGE, refuse_drift
+from txl_tf.training.drift import FREE_TO_CHANGE, refuse_other_run
 from txl_tf.training.gallery import Gallery
 from txl_tf.training.interruption import StopRequest, TrainingStoppedError
 from txl_tf.training.json_log import JsonLog
 from txl_tf.training.metrics import Metrics
+from txl_tf.training.needs import require_memory
 from txl_tf.training.norms import make_norms
 from txl_tf.training.optimizer import make_optimizer
 from txl_tf.training.panels import show_panels
@@ -36,6 +39,10 @@ from txl_tf.training.step import Sums, make_host_loop
 Evaluate = Callable[[Callable[..., None]], dict[str, Any]]
 MakeEvaluator = Callable[[keras.Model], Evaluate]
 MakeSampler = Callable[[keras.Model], Any]
+
+
+_SKIPPED_END = 2
+"""So many skipped steps at the end of a run mean that it has failed; a single one may have had a bad batch."""
 
 
 class EvaluationAbandonedError(Exception):
@@ -73,12 +80,18 @@ def train(
         the trained model, with its last weights.
 
     Raises:
-        InputError: model_dir holds another run, the data is too small for one batch, the weights to start with do
-            not fit, no checkpoint can be read, the last one could not be written, or one of several workers is lost
-            or does not see the others' checkpoints.
+        InputError: model_dir holds another run or is in use, there is too little memory, the data is too small for one
+            batch, the weights to start with do not fit, no checkpoint can be read, the last one could not be written,
+            the run has no result since steps were skipped to its end, or one of several workers is lost or does not see
+            the others' checkpoints.
         TrainingStoppedError: after a signal.
     """
-    return Run(config, corpus, model_dir, strategy, make_evaluator, make_sampler).train()
+    with contextlib.ExitStack() as stack:
+        lock = None
+        if distribute.is_chief(strategy):
+            tf.io.gfile.makedirs(model_dir)
+            lock = stack.enter_context(Lock(model_dir))
+        return Run(config, corpus, model_dir, strategy, make_evaluator, make_sampler).train(lock)
 
 
 class Run:
@@ -98,10 +111,15 @@ class Run:
         make_sampler: MakeSampler | None = None,
     ):
         distribute.lanes_per_replica(strategy, config.data.batch_size, config.train.accumulate_steps)
-        refuse_drift(model_dirs.read_config(model_dir), config, model_dir)
+        refuse_other_run(model_dir, config, corpus)
+        if config.model.vocab_size < corpus.vocabulary.vocab_size:
+            raise InputError(
+                f"--vocab_size={config.model.vocab_size} is too small: the vocabulary of {corpus.data_dir} has "
+                f"{corpus.vocabulary.vocab_size:,} tokens; leave it away"
+            )
+        require_memory(config, strategy)
         own_dir = distribute.own_dir(strategy, model_dir)
         self.was_format = model_dirs.config_format(model_dir)
-        model_dirs.write_description(own_dir, config, corpus)
         task = families.training_of(config)
         self.settings, self.corpus, self.strategy = config.train, corpus, strategy
         self.data = task.training_data(corpus, config)
@@ -137,6 +155,7 @@ class Run:
         self.step = self.saved = int(optimizer.iterations.numpy())
         if not distribute.is_same(strategy, self.step):
             raise InputError(f"the workers do not find the same checkpoints: all must see --model_dir={model_dir}")
+        model_dirs.write_description(own_dir, config, corpus)  # nothing was written before this was known to go on
 
         self.batches = iter(
             distribute.distribute_batches(strategy, lambda **hosts: self.data.batches(self.step, **hosts))
@@ -167,14 +186,22 @@ class Run:
             view = task.attention(self.model, corpus, config) if task.attention and isinstance(corpus, Corpus) else None
             self.gallery = Gallery(self.metrics.board, strategy, view, config.train, sampler)
 
-    def train(self) -> keras.Model:
-        """Trains to the last step; see the function `train`."""
+    def train(self, lock: Lock | None = None) -> keras.Model:
+        """Trains to the last step; see the function `train`.
+
+        Args:
+            lock: of the model_dir, if this process has it.
+        """
         self._introduce()
         settings = self.settings
         self.window_start, self.window_time = self.step, time.perf_counter()
         with StopRequest() as self.stop, self.checkpoints:
             while True:
                 paused = time.perf_counter()
+                if lock:
+                    lock.check()
+                if self.step == settings.train_steps:
+                    self._refuse_skipped_end()
                 # If steps are being skipped, the weights may be wrong: keep the checkpoints from before.
                 if self._is_due(settings.save_steps) and not self.sums.skipped_in_a_row:
                     self._save()  # before the evaluation, which may fail
@@ -182,6 +209,8 @@ class Run:
                     self._evaluate(self.evaluate)
                 is_early = 0 < settings.early_stop_evals <= evaluations_since_best(self.evaluations.lines)
                 signal = self._stop_signal()
+                if is_early:
+                    self._refuse_skipped_end()
                 if self.step == settings.train_steps or is_early or signal:
                     self._save()
                     break
@@ -221,6 +250,10 @@ class Run:
         self.bad_steps.record(self.step, bad)
         self.step += n
         stop_if_lost(self.sums, self.step, self.settings.max_bad_steps, self.checkpoints)
+
+    def _refuse_skipped_end(self) -> None:
+        """Raises InputError if the last steps were all skipped: then the weights are no result, and are not saved."""
+        stop_if_lost(self.sums, self.step, min(self.step, _SKIPPED_END), self.checkpoints)
 
     def _log(self) -> None:
         """Reports the log window that ends at this step, and starts the next."""
@@ -263,7 +296,7 @@ class Run:
         show_panels(self.metrics.board, self.step, panels)
         best = min(map(model_dirs.score, self.evaluations.lines), default=math.inf)
         self.evaluations.append({"step": self.step} | result)
-        if model_dirs.score(result) < best:
+        if model_dirs.score(result) < best and not self.sums.skipped_in_a_row:
             self._save()
         if not self._stop_signal():
             with self.average.in_use():

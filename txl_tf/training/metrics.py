@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from txl_tf import families
 from txl_tf.config import Config
+from txl_tf.model_dir import METRICS_FILE
 from txl_tf.models.parameters import parameter_table
 from txl_tf.training.board import Board, setting_values
 from txl_tf.training.json_log import JsonLog
@@ -61,7 +62,7 @@ class Metrics:
         self.step_tokens = step_tokens or config.data.batch_size * config.data.tgt_len
         self.step_flops = training.operations(config) if training.operations else None
         self.peak_tflops = peak_tflops
-        self.log = JsonLog(tf.io.gfile.join(model_dir, "metrics.jsonl"), step)
+        self.log = JsonLog(tf.io.gfile.join(model_dir, METRICS_FILE), step)
         self.board = Board(model_dir, step)
 
     def write_settings(self, model: keras.Model, leave_out: set[str]) -> None:

@@ -48,7 +48,7 @@ _MOST_SYMBOLS = 1_000_000  # that a worker adds up before it hands them on
 
 
 def write(
-    settings: Settings, encoder: Encoder, text: TextSource, data_dir: str, beam_args: Sequence[str]
+    settings: Settings, encoder: Encoder, text: TextSource, data_dir: str, shared_dir: str, beam_args: Sequence[str]
 ) -> tuple[Vocabulary, manifest.Streams]:
     """Writes the vocabulary and the shards of a corpus.
 
@@ -57,6 +57,7 @@ def write(
         encoder: its Encoder.
         text: TextSource; all workers must be able to read its files.
         data_dir: a folder that all workers can write; local or gs://.
+        shared_dir: another one, for their temporary files; made if missing.
         beam_args: flags of Apache Beam. Without --runner: Beam's runner for one machine.
 
     Returns:
@@ -65,11 +66,8 @@ def write(
     Raises:
         InputError: the text cannot be read, or Beam fails.
     """
-    work_root = tf.io.gfile.join(data_dir, ".txl_tf_work")
-    if "://" in data_dir and tf.io.gfile.exists(work_root):  # left by a preparation that was killed
-        tf.io.gfile.rmtree(work_root)
     job = Job(
-        work_dir=tf.io.gfile.join(work_root, uuid.uuid4().hex),
+        work_dir=tf.io.gfile.join(shared_dir, uuid.uuid4().hex),
         data_dir=data_dir,
         settings=settings,
         pieces=tuple(

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.data.tasks.windows import Reading
-from txl_tf.files import write_atomically
+from txl_tf.files import require_new, write_atomically
 
 
 class Candidate(typing.NamedTuple):
@@ -97,6 +97,16 @@ def decode(reading: Reading, found: Mapping[str, np.ndarray], max_answer_len: in
     return Answered(reading.question.id, float(np.min(found["impossible"])), tuple(candidates))
 
 
+ANSWER_FILES = ("predictions", "null_odds", "nbest_predictions")
+"""What `write_answers` writes, each with .json."""
+
+
+def require_no_answers(directory: str) -> None:
+    """Raises InputError if `write_answers` would overwrite a file."""
+    for name in ANSWER_FILES:
+        require_new(tf.io.gfile.join(directory, f"{name}.json"), "squad_dir")
+
+
 def write_answers(answered: Iterable[Answered], directory: str, threshold: float | None) -> None:
     """Writes what SQuAD's own evaluation reads, and the candidates beside it.
 
@@ -105,9 +115,10 @@ def write_answers(answered: Iterable[Answered], directory: str, threshold: float
 
     Args:
         answered: by question.
-        directory: is made.
+        directory: is made; must have no such files.
         threshold: see `Answered.answer`.
     """
+    require_no_answers(directory)
     answered = list(answered)
     tf.io.gfile.makedirs(directory)
     files = {
@@ -115,6 +126,7 @@ def write_answers(answered: Iterable[Answered], directory: str, threshold: float
         "null_odds": {one.id: one.null_probability for one in answered},
         "nbest_predictions": {one.id: [candidate._asdict() for candidate in one.candidates] for one in answered},
     }
-    for name, content in files.items():
+    for name in ANSWER_FILES:
+        content = files[name]
         text = json.dumps(content, indent=1)  # in ASCII: a text may hold a lone surrogate, which UTF-8 has not
         write_atomically(tf.io.gfile.join(directory, f"{name}.json"), text + "\n")

@@ -25,7 +25,7 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.data.sources import SPLITS, TextSource, standard_library
-from txl_tf.files import read_bytes, write_atomically
+from txl_tf.files import read_bytes, require_new, write_atomically
 
 TASKS = ("match", "answers")
 
@@ -134,23 +134,31 @@ def write_task(task: str, directory: str, source: TextSource | None = None) -> d
 
     Returns:
         The number of examples in each split.
+
+    Raises:
+        InputError: a file is there already, with another content.
     """
     tf.io.gfile.makedirs(directory)
     by_split: dict[str, list[list[Function]]] = {split: [] for split in SPLITS}
     for piece in (source or standard_library()).pieces:
         text = read_bytes(piece.path).decode("utf-8", "replace").replace("\r\n", "\n")
         by_split[str(piece.split)].append(list(functions(text)))
-    counts = {}
+    counts, contents = {}, {}
     for split, found in by_split.items():
         path = tf.io.gfile.join(directory, split)
         if task == "match":
             rows = list(match_rows(split, found))
-            write_atomically(path + ".jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+            contents[path + ".jsonl"] = "".join(json.dumps(row) + "\n" for row in rows)
             counts[split] = len(rows)
         else:
             articles = list(answer_articles(split, found))
-            write_atomically(path + ".json", json.dumps({"version": "v2.0", "data": articles}) + "\n")
+            contents[path + ".json"] = json.dumps({"version": "v2.0", "data": articles}) + "\n"
             counts[split] = sum(len(paragraph["qas"]) for article in articles for paragraph in article["paragraphs"])
+    for path, content in contents.items():
+        if not tf.io.gfile.exists(path) or read_bytes(path) != content.encode():
+            require_new(path, "out_dir")
+    for path, content in contents.items():
+        write_atomically(path, content)
     return counts
 
 

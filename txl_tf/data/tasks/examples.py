@@ -11,6 +11,7 @@ import collections
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ META = "meta.json"
 FORMAT = "txl_tf examples"
 VERSION = 1
 SHARD_EXAMPLES = 1 << 15
+_OWN = re.compile(rf"({re.escape(MANIFEST)}|{re.escape(META)})(\.partial)?|examples-\d{{5,}}\.tfrecord")
+"""The names of the files of a set of examples."""
 SMALL = 20_000
 """Up to so many examples are encoded anew at every start instead of written into shards."""
 
@@ -127,9 +130,17 @@ def write_examples(
         origin, about: attributes of the ExampleSet besides features and meta.
         directory: is made; an older set in it is replaced.
         shard_examples: examples of a shard.
+
+    Raises:
+        InputError: the directory has files that are not of such a set.
     """
     tf.io.gfile.makedirs(directory)
     manifest_path = tf.io.gfile.join(directory, MANIFEST)
+    foreign = [name for name in tf.io.gfile.listdir(directory) if not _OWN.fullmatch(name)]
+    if tf.io.gfile.exists(manifest_path) and FORMAT.encode() not in read_bytes(manifest_path)[:1000]:
+        foreign.append(MANIFEST)
+    if foreign:
+        raise InputError(f"{directory} holds {foreign[0]}, which is not of a set of examples: give a new directory")
     if tf.io.gfile.exists(manifest_path):
         tf.io.gfile.remove(manifest_path)
     shards: list[dict[str, Any]] = []

@@ -3,7 +3,7 @@
 from txl_tf.data.vocabularies.base import SpecialTokens, Vocabulary
 from txl_tf.data.vocabularies.byte_level import ByteVocabulary
 from txl_tf.data.vocabularies.character_level import CharVocabulary
-from txl_tf.data.vocabularies.registry import load_vocabulary, vocabulary_kinds
+from txl_tf.data.vocabularies.registry import load_vocabulary, unit_of, vocabulary_files, vocabulary_kinds
 from txl_tf.data.vocabularies.sentence_pieces import SubwordVocabulary
 from txl_tf.data.vocabularies.word_level import WordVocabulary
 from txl_tf.data.vocabularies.xlnet import XLNetVocabulary
@@ -17,5 +17,7 @@ __all__ = [
     "WordVocabulary",
     "XLNetVocabulary",
     "load_vocabulary",
+    "unit_of",
+    "vocabulary_files",
     "vocabulary_kinds",
 ]

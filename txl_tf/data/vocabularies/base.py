@@ -55,11 +55,13 @@ class Vocabulary(tf.Module, abc.ABC):
         vocab_size: V.
         start_token: the id to condition on if there is no prompt: the token that ends a line in this corpus.
         special: ids of the vocabulary's special tokens. Code that requires one calls `special_token`.
+        FILE: the name of the file that it writes; some write none.
         kind: the class's name in the registry and in `spec`; `registry.register` sets it.
         origin: the directory it was loaded from, for messages; None: it was not loaded from a directory.
         spec: a dict that can be stored as JSON; names the files in `save`'s directory.
     """
 
+    FILE: str
     unit: str
     vocab_size: int
     start_token: int

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
+
+import tensorflow as tf
 
 from txl_tf.data.vocabularies.base import Vocabulary
 from txl_tf.errors import InputError
+from txl_tf.files import digest
 
 _Kind = TypeVar("_Kind", bound=type[Vocabulary])
 _KINDS: dict[str, type[Vocabulary]] = {}
@@ -33,20 +36,49 @@ def vocabulary_kinds() -> tuple[str, ...]:
     return tuple(_KINDS)
 
 
-def load_vocabulary(directory: str, spec: dict[str, Any]) -> Vocabulary:
+def vocabulary_files() -> frozenset[str]:
+    """The names of the files that vocabularies write."""
+    return frozenset(cls.FILE for cls in _KINDS.values() if hasattr(cls, "FILE"))
+
+
+def unit_of(spec: dict[str, Any]) -> str:
+    """What a token of the vocabulary with this spec is; InputError if it is of an unknown kind."""
+    return _kind_of(spec, "the spec").unit
+
+
+def load_vocabulary(
+    directory: str, spec: dict[str, Any], sha256: Mapping[str, str] | None = None, remedy: str = ""
+) -> Vocabulary:
     """The vocabulary that `save` wrote into `directory`, from its `spec`.
 
+    Args:
+        directory: local or gs://.
+        spec: of the vocabulary.
+        sha256: the checksums of its files, by name; None: not known.
+        remedy: what the user can do where a file is missing or another one; ends the message.
+
     Raises:
-        InputError: a file is missing or damaged, or the spec is of an unknown kind.
+        InputError: a file is missing, damaged or another one, or the spec is of an unknown kind.
     """
-    kind = spec.get("kind")
-    if kind not in _KINDS:
-        raise InputError(f"{directory} has a vocabulary of unknown kind {kind!r}: known are {', '.join(_KINDS)}")
+    for name, expected in (sha256 or {}).items():
+        path = tf.io.gfile.join(directory, name)
+        if not tf.io.gfile.exists(path):
+            raise InputError(f"{path} is missing: {remedy}")
+        if digest(path) != expected:
+            raise InputError(f"{path} is not the vocabulary that belongs here (its sha256 differs): {remedy}")
+    kind = _kind_of(spec, directory)
     try:
-        vocabulary = _KINDS[kind].load(directory, spec)
+        vocabulary = kind.load(directory, spec)
     except (ValueError, KeyError, TypeError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{directory}: the vocabulary cannot be read: {error}") from error
     vocabulary.origin = directory
     return vocabulary
+
+
+def _kind_of(spec: dict[str, Any], where: str) -> type[Vocabulary]:
+    kind = spec.get("kind")
+    if kind not in _KINDS:
+        raise InputError(f"{where} has a vocabulary of unknown kind {kind!r}: known are {', '.join(_KINDS)}")
+    return _KINDS[kind]

@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from txl_tf import host_memory
 from txl_tf.errors import InputError
 from txl_tf.layers.attention_core import TILE
 from txl_tf.layers.key_value_ring import KeyValueRing
@@ -49,7 +50,7 @@ class CachedDecoder(tf.Module):
             dtype: this needs memory, but saves the time to compute them in each call.
 
     Raises:
-        InputError: the model's attn_type is not transformer_xl.
+        InputError: the model's attn_type is not transformer_xl, or the memory of a text is larger than the machine's.
     """
 
     def __init__(
@@ -72,12 +73,21 @@ class CachedDecoder(tf.Module):
         self.slots = reach.mem_len + max_segment
         if model.compute_dtype == "bfloat16":  # whole tiles, for `position_scores`; the mask hides older keys
             self.slots = -(-self.slots // TILE) * TILE
+        host_memory.require({"keys and values of a text (mem_len, n_layer, d_model)": self._bytes_of_a_text()})
         # Blocks of 32 slots: on a TPU smaller blocks need many writes, larger ones a copy of the ring to another layout
         # in memory.
         self._block = math.gcd(32, max_segment, self.slots) if whole_segments else 1
         self.kept = tf.nest.map_structure(
             lambda made: made if made is None else tf.Variable(made, trainable=False), self._make_kept(keep_weights)
         )
+
+    def _bytes_of_a_text(self) -> int:
+        """The size of the ring for one text, if it is in this machine's memory; 0 if another device has it."""
+        if {device.device_type for device in tf.config.list_logical_devices()} != {"CPU"}:
+            return 0
+        config = self.model.config
+        vectors = 2 * config.n_layer * config.n_head * config.d_head * self.slots
+        return vectors * tf.as_dtype(self.model.compute_dtype).size
 
     def refresh(self) -> None:
         """Computes the kept tensors again from the model's current weights."""

@@ -1,0 +1,44 @@
+"""Refuses what cannot fit into this machine's memory, before it is allocated: the system would end the process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from txl_tf.errors import InputError
+
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+"""Where Linux says how much memory a container may use."""
+
+
+def available() -> int:
+    """Bytes that this machine has, or that this process's container may use."""
+    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in _LIMITS:
+        with contextlib.suppress(OSError, ValueError), open(path) as file:
+            found = min(found, int(file.read()))
+    return found
+
+
+def require(needs: Mapping[str, int]) -> None:
+    """Raises InputError if something needs more memory than there is.
+
+    Args:
+        needs: bytes at least, by what needs them; the text names the settings that they follow from.
+    """
+    total, there = sum(needs.values()), available()
+    if total > there:
+        parts = ", ".join(f"{size / 1e9:,.1f} GB for {what}" for what, size in needs.items() if size > total / 100)
+        raise InputError(
+            f"this needs at least {total / 1e9:,.1f} GB of memory, and there are {there / 1e9:,.1f} GB: {parts}"
+        )
+
+
+def bytes_of(make: Callable[[], Any]) -> int:
+    """The bytes of the tensors that make() returns, known from their shapes: make is traced, not run."""
+    tensors = tf.nest.flatten(tf.function(make, autograph=False).get_concrete_function().structured_outputs)
+    return sum(tensor.shape.num_elements() * tensor.dtype.size for tensor in tensors)

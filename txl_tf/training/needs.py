@@ -1,0 +1,35 @@
+"""How much memory a training run needs at least, known from its settings."""
+
+from __future__ import annotations
+
+import math
+
+import tensorflow as tf
+
+from txl_tf import distribute, families, host_memory
+from txl_tf.config import Config
+
+
+def require_memory(config: Config, strategy: tf.distribute.Strategy) -> None:
+    """Raises InputError if this machine has less memory than weights, what goes with them, and the state need.
+
+    What steps need besides, such as activations, is not counted. Nothing is checked for other devices than CPUs: how
+    much memory they have is not known here.
+    """
+    if not distribute.on_cpu(strategy):
+        return
+    with tf.Graph().as_default():  # nothing is allocated: only the shapes are wanted
+        model = families.make_model(config)
+        objective = families.training_of(config).objective(model, config)
+        state = tf.nest.flatten(objective.initial_state(config.data.batch_size))
+        weights = [math.prod(variable.shape) * tf.as_dtype(variable.dtype).size for variable in model.variables]
+        mems = sum(tensor.shape.num_elements() * tensor.dtype.size for tensor in state)
+    # A weight has a gradient and two moments, and perhaps an average, on each replica.
+    copies = 2 + (1 if config.train.bfloat16_moments else 2) + config.train.averages_weights
+    copies *= len(strategy.extended.worker_devices)
+    host_memory.require(
+        {
+            "weights, gradients and moments (n_layer, d_model, d_inner, vocab_size)": copies * sum(weights),
+            "mems (batch_size, mem_len, d_model, n_layer)": mems,
+        }
+    )
