@@ -54,8 +54,8 @@ def _tpu_strategy(tpu: str) -> tf.distribute.TPUStrategy:
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ValueError, RuntimeError, tf.errors.OpError) as error:
         raise InputError(
-            f"no TPU answers at --tpu={tpu} ({error}): check the name with `gcloud compute tpus tpu-vm list`, "
-            "and for --tpu=local that tensorflow-tpu is installed"
+            f"no TPU answers at --tpu={tpu} ({one_line(error)}): check the name with "
+            "`gcloud compute tpus tpu-vm list`, and for --tpu=local that tensorflow-tpu is installed"
         ) from error
     return tf.distribute.TPUStrategy(resolver)
 

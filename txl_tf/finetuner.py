@@ -23,7 +23,7 @@ from txl_tf.data.tasks.tables import Columns, imbalance
 from txl_tf.data.vocabularies import load_vocabulary
 from txl_tf.distribute import is_chief, make_strategy
 from txl_tf.errors import InputError
-from txl_tf.files import read_json
+from txl_tf.files import read_record
 from txl_tf.inference.task_evaluate import TaskEvaluator
 from txl_tf.training.loop import train
 
@@ -140,7 +140,7 @@ class Finetuner:
     def _run_one(self, model_dir: str, seed: int) -> dict[str, Any]:
         """Trains one run; its evaluation on dev with the smallest error."""
         path = tf.io.gfile.join(model_dir, model_dirs.CORPUS_FILE)
-        if tf.io.gfile.exists(path) and read_json(path).get("fingerprint") != self.corpus.fingerprint:
+        if tf.io.gfile.exists(path) and read_record(path, {}).get("fingerprint") != self.corpus.fingerprint:
             raise InputError(
                 f"{model_dir} holds a run on other examples: give the same --train and --dev, or another --model_dir"
             )

@@ -31,7 +31,7 @@ from txl_tf.data.manifest import Corpus
 from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
 from txl_tf.errors import InputError, one_line
-from txl_tf.files import read_json, read_record, read_records, read_text, write_atomically
+from txl_tf.files import check_checkpoint, read_json, read_record, read_records, read_text, write_atomically
 from txl_tf.strict_json import NUMBER, Fields, check_record
 
 CONFIG_FILE = "config.json"
@@ -308,23 +308,28 @@ def read_checkpoint(path: str, may_lack: str = "", /, **parts: dict[str, tf.Vari
 
     Raises:
         DamagedCheckpointError: it cannot be read, or a checksum is wrong; some variables may have been assigned.
-        InputError: it lacks variables, or has them in other shapes.
+        InputError: it lacks variables, or has them in other shapes or types.
     """
     if not tf.io.gfile.exists(f"{path}.index"):
         raise DamagedCheckpointError(f"{path} is damaged: it has no index")
     try:
-        stored = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+        check_checkpoint(path)
+        reader = tf.train.load_checkpoint(path)
+        stored, types = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
         problems, lacking = [], []
         for part, variables in parts.items():
             for name, variable in variables.items():
                 escaped = name.replace(".", "..").replace("/", ".S")  # as tf.train.Checkpoint does
-                shape = stored.get(f"{part}/{escaped}/.ATTRIBUTES/VARIABLE_VALUE")
+                key = f"{part}/{escaped}/.ATTRIBUTES/VARIABLE_VALUE"
+                shape = stored.get(key)
                 if may_lack and name.startswith(may_lack) and shape != variable.shape:
                     lacking.append(name)
                 elif shape is None:
                     problems.append(f"{part}/{name} is missing")
                 elif shape != variable.shape:
                     problems.append(f"{part}/{name} is {shape} instead of {list(variable.shape)}")
+                elif types[key] != variable.dtype:
+                    problems.append(f"{part}/{name} is {types[key].name} instead of {variable.dtype.name}")
         if problems:
             more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
             raise InputError(f"{path} does not fit the model: {', '.join(problems[:3])}{more}")

@@ -44,9 +44,9 @@ def load_vocabulary(directory: str, spec: dict[str, Any]) -> Vocabulary:
         raise InputError(f"{directory} has a vocabulary of unknown kind {kind!r}: known are {', '.join(_KINDS)}")
     try:
         vocabulary = _KINDS[kind].load(directory, spec)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{directory}: the vocabulary cannot be read: {error}") from error
+        raise InputError(f"{directory}/{spec.get('file', '')}: the vocabulary cannot be read: {error}") from error
     vocabulary.origin = directory
     return vocabulary
