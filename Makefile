@@ -3,10 +3,12 @@
 PYTHON ?= python3
 DEMO_DIR ?= demo
 DEMO_FLAGS ?=
+CAMPAIGN_FLAGS ?=
+KILL_FLAGS ?=
 # Two processes, each with whole test files: TensorFlow leaves one core idle while it traces and compiles.
 TEST_FLAGS ?= --numprocesses=2 --dist=loadfile
 
-.PHONY: demo demo-xlnet test test-tpu test-beam test-full-size lint clean
+.PHONY: demo demo-xlnet test test-tpu test-beam test-full-size campaign kills lint clean
 
 demo: .venv/installed
 	.venv/bin/python scripts/demo.py --dir=$(DEMO_DIR) $(DEMO_FLAGS)
@@ -27,6 +29,14 @@ test-beam: .venv-beam/installed
 
 test-full-size: .venv/installed-dev
 	.venv/bin/python -m pytest -s tests/published/full_size.py
+
+# Every number, file and path that a command takes, made wrong in every way; about half an hour.
+campaign: .venv/installed-dev
+	.venv/bin/python tests/campaign $(CAMPAIGN_FLAGS)
+
+# kill -9 at random moments; KILL_FLAGS="--kills=20 --seed=1".
+kills: .venv/installed-dev
+	.venv/bin/python tests/campaign/kills.py $(KILL_FLAGS)
 
 lint: .venv/installed-dev
 	.venv/bin/ruff check .
