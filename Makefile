@@ -32,11 +32,11 @@ test-full-size: .venv/installed-dev
 
 # Every number, file and path that a command takes, made wrong in every way; about half an hour.
 campaign: .venv/installed-dev
-	.venv/bin/python tests/campaign $(CAMPAIGN_FLAGS)
+	PYTHONPATH=$(CURDIR):$(CURDIR)/tests .venv/bin/python -m campaign $(CAMPAIGN_FLAGS)
 
 # kill -9 at random moments; KILL_FLAGS="--kills=20 --seed=1".
 kills: .venv/installed-dev
-	.venv/bin/python tests/campaign/kills.py $(KILL_FLAGS)
+	PYTHONPATH=$(CURDIR):$(CURDIR)/tests .venv/bin/python -m campaign.kills $(KILL_FLAGS)
 
 lint: .venv/installed-dev
 	.venv/bin/ruff check .

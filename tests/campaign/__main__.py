@@ -1,23 +1,17 @@
 """Not a test: `make campaign`. Runs every case, prints a line for each, and fails if one does.
 
-python tests/campaign --only=import --jobs=2
+PYTHONPATH=.:tests python -m campaign --only=import --jobs=2
 """
 
 import argparse
 import concurrent.futures
 import itertools
 import multiprocessing
-import os
 import pathlib
 import re
 import sys
 import tempfile
 import time
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-TESTS = pathlib.Path(__file__).parents[1]
-sys.path[0] = str(TESTS)
-os.environ["PYTHONPATH"] = os.pathsep.join([str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
 
 
 def main():

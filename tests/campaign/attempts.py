@@ -15,6 +15,7 @@ import tempfile
 import time
 
 import processes
+
 from campaign import damage
 from campaign.commands import COMMANDS
 
@@ -31,10 +32,11 @@ def attempt(case, root):
     with folder(case, root) as place:
         before = snapshot(place)
         try:
-            start_it = interrupt if case.interrupted else processes.run
-            done = start_it(
-                command.line(case.flags), cwd=place, env=case.environment, timeout=case.interrupted or SECONDS
-            )
+            line = command.line(case.flags)
+            if case.interrupted:
+                done = interrupt(line, place, case.interrupted)
+            else:
+                done = processes.run(line, cwd=place, env=case.environment, timeout=SECONDS)
         except subprocess.TimeoutExpired:
             return f"it ran for more than {SECONDS} s", time.perf_counter() - start
         seconds = time.perf_counter() - start
@@ -49,13 +51,13 @@ def attempt(case, root):
     return wrong, seconds
 
 
-def interrupt(command, cwd, env, timeout):
-    """Starts a command as a user does, and sends it Ctrl-C after `timeout` seconds."""
+def interrupt(command, cwd, seconds):
+    """Starts a command as a user does, and sends it Ctrl-C after some seconds."""
     with subprocess.Popen(
         [sys.executable, *command], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
-            output = process.communicate(timeout=timeout)
+            output = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGINT)
             try:
@@ -71,7 +73,7 @@ def folder(case, root):
     """A folder with copies of what the command reads, and with the damage."""
     with tempfile.TemporaryDirectory(prefix="campaign") as name:
         place = pathlib.Path(name)
-        for part in COMMANDS[case.command].reads:
+        for part in (part for part in COMMANDS[case.command].reads if (root / part).exists()):
             copy = shutil.copytree if (root / part).is_dir() else shutil.copy
             copy(root / part, place / part)
         damage.put_places(place)

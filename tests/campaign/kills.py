@@ -1,6 +1,6 @@
 """Not a test: `make kills`. kill -9 at random moments; the same command, run again, ends as if nothing had happened.
 
-    python tests/campaign/kills.py --kills=100 --seed=0
+    PYTHONPATH=.:tests python -m campaign.kills --kills=100 --seed=0
 
 A command is started in a new folder and killed, sometimes twice; then it is run to its end. What it leaves must be that
 of a run that nobody killed: every line of metrics.jsonl and of evaluations.jsonl without the field about the clock,
@@ -10,7 +10,6 @@ every tensor of the last checkpoint and every other file bit for bit.
 import argparse
 import hashlib
 import json
-import os
 import pathlib
 import random
 import shutil
@@ -19,13 +18,9 @@ import sys
 import tempfile
 import time
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-TESTS = pathlib.Path(__file__).parents[1]
-sys.path[0] = str(TESTS)
-os.environ["PYTHONPATH"] = os.pathsep.join([str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
-
 import processes
 import tensorflow as tf
+
 from campaign import world
 from campaign.commands import COMMANDS, flags
 
