@@ -13,6 +13,10 @@ import sys
 import tempfile
 import time
 
+from campaign import world
+from campaign.attempts import attempt
+from campaign.cases import all_cases
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -23,35 +27,19 @@ def main():
     with tempfile.TemporaryDirectory(prefix="world") as folder:
         root = pathlib.Path(folder)
         with multiprocessing.get_context("spawn").Pool(1) as pool:  # which gives its memory back
-            pool.apply(build, [root])
-        from campaign.cases import all_cases
-
+            pool.apply(world.build, [root, list(world.PARTS)])
         cases = [case for case in all_cases(root) if re.search(args.only, f"{case.command}: {case.title}")]
         print(f"{len(cases)} cases; the world took {time.perf_counter() - start:.0f} s", flush=True)
         failed = 0
         context = multiprocessing.get_context("spawn")
         with concurrent.futures.ProcessPoolExecutor(args.jobs, mp_context=context) as pool:
-            results = pool.map(run, cases, itertools.repeat(root), chunksize=4)
+            results = pool.map(attempt, cases, itertools.repeat(root), chunksize=4)
             for case, (wrong, seconds) in zip(cases, results, strict=True):
                 failed += bool(wrong)
                 verdict = f"FAILED: {wrong}" if wrong else "ok"
                 print(f"{seconds:6.1f} s  {case.command}: {case.title}: {verdict}", flush=True)
     print(f"{len(cases)} cases, {failed} failed, {time.perf_counter() - start:.0f} s")
     return bool(failed)
-
-
-def build(root):
-    """Makes the whole world, in a process of its own."""
-    from campaign import world
-
-    world.build(root, world.PARTS)
-
-
-def run(case, root):
-    """One case, in a process that has its own server of forks."""
-    from campaign.attempts import attempt
-
-    return attempt(case, root)
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ def judged(case, done):
         return "it was accepted" if case.refused else ""
     lines = [line for line in done.stderr.splitlines() if line.strip() and "\r" not in line]
     lines = [line for line in lines if not re.match(r"(usage:|\s+\[|Pass --help|.*\d[\d,]*/\d)", line)]
-    if lines[:1] == ["FATAL Flags parsing error:"] and len(lines) == 2:
+    if len(lines) == 1 and lines[0].startswith("FATAL Flags parsing error: "):
         return ""
     if len(lines) != 1 or not re.match(r"error: |\w+\.py: error: ", lines[0]):
         return f"not one line: {lines[:4]}"

@@ -7,10 +7,11 @@ import typing
 import xml.etree.ElementTree
 
 import processes
-from campaign import damage, world
-from campaign.commands import COMMANDS
 
-NUMBERS = ("nan", "inf", "-1", "0", "1e30", "1" + 30 * "0", "x")
+from campaign import damage, world
+from campaign.commands import COMMANDS, ROOT
+
+NUMBERS = ("nan", "inf", "-1", "0", "1" + 30 * "0", "x")
 INTEGER_LISTS = ("cutoffs", "profile_steps", "seeds", "context_lengths")
 EMPTY = ("prompt", "text", "context", "beam_args", "warm_start", "cutoffs", "profile_steps")
 """Flags whose text may be empty."""
@@ -51,14 +52,23 @@ def types_of_flags(script):
     return {flag.findtext("name"): flag.findtext("type") for flag in flags if flag.findtext("key") == "yes"}
 
 
-def number_cases(name):
-    """Every numeric flag with every of NUMBERS."""
+def own_flags(name):
+    """The flags of a command: {name: type}. Those of a script with several commands are only the first one's."""
     command = COMMANDS[name]
     if command.by_argparse:
-        kinds = {flag: "float" if "." in (v or "") else "int" for flag, v in command.flags.items() if v[-1:].isdigit()}
-        kinds.pop("prompt", None)
-    else:
-        kinds = types_of_flags(command.line({})[0])
+        return {
+            flag: ("float" if "." in v else "int") if v[0].isdigit() else "string" for flag, v in command.flags.items()
+        }
+    kinds = types_of_flags(str(ROOT / command.script))
+    first = next(other for other in COMMANDS.values() if other.script == command.script)
+    new = {flag for flag, value in command.flags.items() if first is not command and first.flags.get(flag) != value}
+    return {flag: kind for flag, kind in kinds.items() if first is command or flag in new}
+
+
+def number_cases(name):
+    """Every numeric flag of `own_flags` with every of NUMBERS."""
+    command = COMMANDS[name]
+    kinds = own_flags(name)
     for flag, kind in kinds.items():
         if kind in ("int", "float") or flag in INTEGER_LISTS:
             for number in NUMBERS:
@@ -70,7 +80,7 @@ def number_cases(name):
 def text_cases(name):
     """Every flag that is a text, without one; and paths to nothing, to what is no file, and that are not UTF-8."""
     command = COMMANDS[name]
-    kinds = dict.fromkeys(command.flags, "string") if command.by_argparse else types_of_flags(command.line({})[0])
+    kinds = own_flags(name)
     for flag, kind in kinds.items():
         if (kind == "string" or kind.startswith("comma")) and flag not in EMPTY:
             yield Case(name, f"--{flag}=", {flag: ""}, refused=True)
@@ -112,7 +122,7 @@ def file_cases(name, root, keys):
             if keys and path.suffix == ".json":
                 value = json.loads(path.read_text())
                 for key in value if isinstance(value, dict) else ():
-                    for kind in ("without", "null in", "list in"):
+                    for kind in ("without", "list in"):
                         yield Case(name, f"{kind} {key} {file}", file=(file, f"{kind} {key}"))
 
 
