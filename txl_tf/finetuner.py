@@ -146,7 +146,8 @@ class Finetuner:
             )
         config = self.config.replace(train={"seed": seed})
         train(config, self.corpus, model_dir, self.strategy, self._evaluator(config))
-        lines = model_dirs.read_log(tf.io.gfile.join(model_dir, model_dirs.EVALUATIONS_FILE), model_dirs.EVALUATION)
+        fields = {"examples": int, "metrics": dict, "collapsed": (str, type(None))}
+        lines = model_dirs.read_evaluations(model_dir, fields)
         result = min(lines, key=model_dirs.score)
         if result["collapsed"]:
             print(

@@ -39,7 +39,7 @@ CORPUS_FILE = "corpus.json"
 LABELS_FILE = "labels.json"
 EVALUATIONS_FILE = "evaluations.jsonl"
 BAD_STEPS_FILE = "bad_steps.jsonl"
-EVALUATION: Fields = {"loss": NUMBER}
+EVALUATION: dict[str, type | tuple[type, ...]] = {"loss": NUMBER}
 """The fields of a line of evaluations.jsonl that are relied on, besides its step."""
 
 _INCOMPLETE = "the model_dir is incomplete: copy it again"
@@ -255,8 +255,17 @@ def last_bad_step(model_dir: str) -> int | None:
 def best_step(model_dir: str) -> int | None:
     """The step with the lowest `score` on valid among those with a checkpoint, the first of equals; None if none."""
     steps = checkpoint_steps(model_dir)
-    lines = read_log(tf.io.gfile.join(model_dir, EVALUATIONS_FILE), EVALUATION)
+    lines = read_evaluations(model_dir)
     return min((line for line in lines if line["step"] in steps), key=score, default={}).get("step")
+
+
+def read_evaluations(model_dir: str, fields: Fields | None = None) -> list[dict[str, Any]]:
+    """The lines of a model_dir's evaluations.jsonl, each with a loss and, if it has one, an error; with these fields."""
+    path, remedy = tf.io.gfile.join(model_dir, EVALUATIONS_FILE), "correct it or remove the file"
+    lines = read_log(path, EVALUATION | dict(fields or {}))
+    return [
+        check_record(line, path, {"error": (*NUMBER, type(None))} if "error" in line else {}, remedy) for line in lines
+    ]
 
 
 def score(evaluation: dict[str, Any]) -> float:
