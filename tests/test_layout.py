@@ -38,7 +38,7 @@ ALLOWED = {
     "model_dir": "config data errors families files strict_json",
     "training": f"{RUNS} strict_json",
     "inference": f"{RUNS} hashing",
-    "finetuner": "config data distribute errors families files inference model_dir training",
+    "finetuner": "config data distribute errors families files inference model_dir strict_json training",
     "published": "config data errors families files model_dir models settings strict_json",
 }
 """What each part of txl_tf may import, besides itself.

@@ -25,6 +25,7 @@ from txl_tf.distribute import is_chief, make_strategy
 from txl_tf.errors import InputError
 from txl_tf.files import read_record
 from txl_tf.inference.task_evaluate import TaskEvaluator
+from txl_tf.strict_json import Fields
 from txl_tf.training.loop import train
 
 EPOCHS = 3
@@ -146,7 +147,7 @@ class Finetuner:
             )
         config = self.config.replace(train={"seed": seed})
         train(config, self.corpus, model_dir, self.strategy, self._evaluator(config))
-        fields = {"examples": int, "metrics": dict, "collapsed": (str, type(None))}
+        fields: Fields = {"examples": int, "metrics": dict, "collapsed": (str, type(None))}
         lines = model_dirs.read_evaluations(model_dir, fields)
         result = min(lines, key=model_dirs.score)
         if result["collapsed"]:

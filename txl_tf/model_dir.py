@@ -260,12 +260,12 @@ def best_step(model_dir: str) -> int | None:
 
 
 def read_evaluations(model_dir: str, fields: Fields | None = None) -> list[dict[str, Any]]:
-    """The lines of a model_dir's evaluations.jsonl, each with a loss and, if it has one, an error; with these fields."""
-    path, remedy = tf.io.gfile.join(model_dir, EVALUATIONS_FILE), "correct it or remove the file"
+    """The lines of a model_dir's evaluations.jsonl, which all have a loss and these fields; an error is a number."""
+    path = tf.io.gfile.join(model_dir, EVALUATIONS_FILE)
     lines = read_log(path, EVALUATION | dict(fields or {}))
-    return [
-        check_record(line, path, {"error": (*NUMBER, type(None))} if "error" in line else {}, remedy) for line in lines
-    ]
+    for line in lines:
+        check_record({"error": None} | line, path, {"error": (*NUMBER, type(None))}, "correct it or remove the file")
+    return lines
 
 
 def score(evaluation: dict[str, Any]) -> float:

@@ -91,7 +91,7 @@ def text_cases(name):
                 yield Case(name, f"--{flag}={place}", {flag: place}, refused=True)
         elif is_input(path):
             for place in ("nothing", "a circle", "a pipe", "/dev/zero", "a folder", "a file"):
-                if place == "nothing" and path in command.writes:
+                if place in ("nothing", "a folder") and path in command.writes:
                     continue  # a new run
                 if place != "a file" or pathlib.PurePath(path).suffix != ".txt":
                     yield Case(name, f"--{flag}={place}", {flag: place}, refused=True)
