@@ -120,10 +120,18 @@ def judged(case, done):
 
 
 def changed(command, status, before, after):
-    """Which file was changed that should not be."""
+    """Which file was changed that should not be.
+
+    A damaged checkpoint may be set aside under another name, and corpus.json says where the corpus was last found.
+    """
     may = command.writes if not status else tuple(path for path in command.writes if path not in command.reads)
     for path in sorted(before.keys() | after.keys()):
+        folder, _, name = path.rpartition("/")
+        aside = f"{folder}/damaged-{name}"
         allowed = any(path == own or path.startswith((f"{own}/", f"{own}.")) for own in may)
+        allowed |= (
+            name == "corpus.json" or name.startswith("damaged-") or path in before and before[path] == after.get(aside)
+        )
         if not allowed and before.get(path) != after.get(path):
             how = "removed" if path not in after else "made" if path not in before else "changed"
             return f"it {how} {path}"
