@@ -127,11 +127,9 @@ def changed(command, status, before, after):
     may = command.writes if not status else tuple(path for path in command.writes if path not in command.reads)
     for path in sorted(before.keys() | after.keys()):
         folder, _, name = path.rpartition("/")
-        aside = f"{folder}/damaged-{name}"
-        allowed = any(path == own or path.startswith((f"{own}/", f"{own}.")) for own in may)
-        allowed |= (
-            name == "corpus.json" or name.startswith("damaged-") or path in before and before[path] == after.get(aside)
-        )
+        aside = path in before and before[path] == after.get(f"{folder}/damaged-{name}")
+        own = any(path == mine or path.startswith((f"{mine}/", f"{mine}.")) for mine in may)
+        allowed = own or aside or name == "corpus.json" or name.startswith("damaged-")
         if not allowed and before.get(path) != after.get(path):
             how = "removed" if path not in after else "made" if path not in before else "changed"
             return f"it {how} {path}"
