@@ -37,7 +37,7 @@ ALLOWED = {
     "families": "config data errors metrics models objectives",
     "model_dir": "config data errors families files strict_json",
     "training": f"{RUNS} strict_json",
-    "inference": f"{RUNS} hashing",
+    "inference": f"{RUNS} hashing settings",
     "finetuner": "config data distribute errors families files inference model_dir strict_json training",
     "published": "config data errors families files model_dir models settings strict_json",
 }

@@ -148,8 +148,8 @@ def other_cases(name):
         ],
         "saved": [Case("saved", "an ordinary folder", {"export_dir": "a folder"}, refused=True, says="a folder")],
     }  # fmt: skip
-    if name in ("describe", "score", "predict"):
-        yield Case(name, "ascii terminal", environment=ASCII)
+    if name in ("describe", "score", "train", "predict"):
+        yield Case(name, "ascii terminal", environment=ASCII, says="größe" if name in ("describe", "score") else "")
     yield from by_name.get(name, ())
     for seconds in (0.6, 1.5, 4.0, 7.0):
         yield Case(name, f"Ctrl-C after {seconds} s", interrupted=seconds)

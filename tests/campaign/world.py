@@ -57,13 +57,13 @@ def text(path, root):
     path.mkdir()
     draw = np.random.default_rng(0)
     for name, lines in (("train", 400), ("valid", 60), ("test", 60)):
-        content = "\n".join(" ".join(draw.choice(WORDS, 8)) for _ in range(lines))
+        content = "größe " + "\n".join(" ".join(draw.choice(WORDS, 8)) for _ in range(lines))
         (path / f"{name}.txt").write_text(content + "\n")
 
 
 @part("prompt.txt")
 def prompt(path, root):
-    path.write_text("word1 word2 word3\nword4 word5\n")
+    path.write_text("word1 größe word3\nword4 word5\n")
 
 
 @part("words")
