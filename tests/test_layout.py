@@ -39,7 +39,7 @@ ALLOWED = {
     "training": f"{RUNS} strict_json",
     "inference": f"{RUNS} hashing settings",
     "finetuner": "config data distribute errors families files inference model_dir strict_json training",
-    "published": "config data errors families files model_dir models settings strict_json",
+    "published": "config data errors families files layers model_dir models settings strict_json",
 }
 """What each part of txl_tf may import, besides itself.
 

@@ -33,7 +33,7 @@ def test_equals_the_paper(layer, inputs, window, clamp_len):
     weights, mask = reference.attention_weights(layer), reference.visible(T, M, window)
     for b in range(B):
         want = reference.attention(hidden[b].numpy(), mems[b].numpy(), weights, mask, clamp_len)
-        np.testing.assert_allclose(got[b], want, rtol=0, atol=1e-6)  # sinusoids' angles are float32
+        np.testing.assert_allclose(got[b], want, rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("m_len", [0, M])

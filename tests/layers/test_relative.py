@@ -7,10 +7,12 @@ from txl_tf.layers.masks import visible_keys
 from txl_tf.layers.relative import key_distances, relative_shift, sinusoids
 
 
-def test_sinusoids_are_the_papers():
-    got = sinusoids(tf.constant([0, 1, 7, 500]), 16, tf.float64)
-    want = [reference.sinusoid(d, 16) for d in (0, 1, 7, 500)]
-    np.testing.assert_allclose(got, want, atol=4e-5)  # float32 angles: 500 radians keep 4 digits behind the point
+@pytest.mark.parametrize(("dtype", "error"), [("float64", 1e-11), ("float32", 3e-6)])
+def test_sinusoids_are_the_papers_at_any_distance(dtype, error):
+    distances = (-511, -3, 0, 1, 7, 500, 1_599, 6_400, 24_999)
+    got = sinusoids(tf.constant(distances), 410, tf.dtypes.as_dtype(dtype))
+    assert got.dtype == dtype
+    np.testing.assert_allclose(got, [reference.sinusoid(d, 410) for d in distances], rtol=0, atol=error)
 
 
 def test_clamped_distances():

@@ -68,7 +68,7 @@ def test_segments_equal_the_numpy_reference(rng, attn_type, mem_len, changes):
                 pre_lnorm=config.pre_lnorm,
                 **VARIANTS[attn_type],
             )
-            np.testing.assert_allclose(log_prob[b], want, rtol=0, atol=1e-6)  # sinusoids' angles are float32
+            np.testing.assert_allclose(log_prob[b], want, rtol=0, atol=1e-8)
 
 
 def test_all_types_differ_and_every_weight_learns(rng):

@@ -63,7 +63,7 @@ def assert_equal_to_the_reference(model, weights, steps, start=None, left_out=()
             for mine, theirs in zip(row, want, strict=True):
                 assert len(mine) == len(theirs)
                 for one, other in zip(mine, theirs, strict=True):
-                    np.testing.assert_allclose(one, other, rtol=0, atol=1e-6)  # sinusoids' angles are float32
+                    np.testing.assert_allclose(one, other, rtol=0, atol=3e-8)
             log_probs = model.log_prob(tf.constant(row.output))
             np.testing.assert_allclose(log_probs, reference.log_probs(weights, want.output), rtol=0, atol=1e-6)
         memory = [np.stack(layer) for layer in zip(*(row.memory for row in rows), strict=True)]

@@ -90,7 +90,8 @@ def attend(
             if is_rotated(block_query, fewest):
                 seen = max(seen, fewest)
         block = _cut(query, -2, first, last)
-        wide = is_wide(block, seen)
+        # A ring with keys of 64 numbers would be copied to another layout before a float32 product.
+        wide = is_wide(block, seen) and (oldest is None or block.shape[-1] % TILE == 0)
         score = wide_product("bhtd,bhkd->bhtk", block, _cut(key, -2, 0, seen), wide)
         if position is not None:
             block_position = _cut(position, -2, 0 if places is not None else t_len - last, position.shape[-2])

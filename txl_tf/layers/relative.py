@@ -7,8 +7,10 @@ itself, positive into the past, negative into the future.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
+import numpy as np
 import tensorflow as tf
 
 
@@ -20,7 +22,8 @@ def sinusoids(distances: tf.Tensor, d_model: int, dtype: tf.DType = tf.float32) 
     Args:
         distances: [K] distances in tokens, of any numeric dtype.
         d_model: D, even.
-        dtype: of the result; the angles are always computed in float32.
+        dtype: of the result. It is computed in float64 if that is float64, otherwise in float32, to within 3e-6 for
+            distances up to 25,000. (Angles as products in float32 would be off by 1e-4 at a distance of 1,600.)
 
     Returns:
         [K, D].
@@ -30,9 +33,20 @@ def sinusoids(distances: tf.Tensor, d_model: int, dtype: tf.DType = tf.float32) 
     """
     if d_model % 2:
         raise ValueError(f"sinusoids need an even d_model, half sines and half cosines, got {d_model}")
-    inverse_frequency = 10000.0 ** (-tf.range(0, d_model, 2, dtype=tf.float32) / d_model)
-    angle_KxF = tf.cast(distances, tf.float32)[:, None] * inverse_frequency[None, :]
+    compute_dtype = tf.float64 if dtype == tf.float64 else tf.float32
+    distances = tf.cast(distances, compute_dtype)[:, None]
+    turns = frequencies(d_model) / (2 * math.pi)  # per token
+    # Whole turns are left out before they can cost digits: a distance times a multiple of 2^-12 is exact in float32.
+    coarse = np.round(turns * 2**12) / 2**12
+    whole = distances * tf.constant(coarse, compute_dtype)
+    part_KxF = (whole - tf.round(whole)) + distances * tf.constant(turns - coarse, compute_dtype)
+    angle_KxF = 2 * math.pi * part_KxF
     return tf.cast(tf.concat([tf.sin(angle_KxF), tf.cos(angle_KxF)], axis=-1), dtype)
+
+
+def frequencies(d_model: int) -> np.ndarray:
+    """w_i = 10000^(-2i / D) of `sinusoids`, in radians per token: float64 [D/2]."""
+    return 10000.0 ** (-np.arange(0, d_model, 2) / d_model)
 
 
 def key_distances(k_len: int, clamp_len: int = -1, future: int = 0) -> tf.Tensor:

@@ -17,6 +17,7 @@ import tensorflow as tf
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.files import write_atomically
+from txl_tf.layers.relative import frequencies
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.published import huggingface_files, torch_models
@@ -122,10 +123,8 @@ def export(model: TransformerXL, vocabulary: Vocabulary, evaluation: EvalConfig,
         # Their code ties weights itself, so these are written once; it expects shared biases in every layer.
         for name in (entry.name, *(copy for copy in entry.copies if not copy.startswith("crit."))):
             tensors[name] = (dtype, entry.shape, make)
-    frequencies = 1 / np.float32(10000) ** (
-        np.arange(0, config.d_model, 2, dtype=np.float32) / np.float32(config.d_model)
-    )
-    tensors["transformer.pos_emb.inv_freq"] = (np.float32, frequencies.shape, lambda: frequencies)
+    inv_freq = frequencies(config.d_model).astype(np.float32)
+    tensors["transformer.pos_emb.inv_freq"] = (np.float32, inv_freq.shape, lambda: inv_freq)
     write_safetensors(tf.io.gfile.join(export_dir, "model.safetensors"), tensors)
     about = {name: getattr(config, name) for name in (*_SHAPED, *_FREE)}
     about |= {name: getattr(evaluation, name) for name in _EVALUATION}

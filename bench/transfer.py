@@ -1,0 +1,151 @@
+"""What pretraining is worth: the same fine-tuning from pretrained and from untrained weights, and a bag of words.
+
+    python bench/transfer.py --init=runs/xlnet --task=classification --out=runs/sst2 --text_column=sentence \\
+        --train=sst2.train.tsv.gz --dev=sst2.dev.tsv.gz --test=sst2.test.tsv.gz --finetune_flags="--tgt_len=48"
+
+Each kind of weights is trained with each of --rates and the first seed; the rate that is best on dev is then trained
+with the other seeds. Runs that are there are continued, so an interrupted comparison goes on where it was. The bag of
+words, for classification only, is scikit-learn's logistic regression on words and pairs of neighbouring words of each
+text, with the penalty that is best on dev; it has no seeds.
+Prints a line of JSON for each kind of weights: the rate, and the metrics on test with mean and standard deviation.
+"""
+
+import json
+import pathlib
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "scripts"))
+
+from absl import flags
+from command_line import integers, run
+
+SCRIPTS = pathlib.Path(__file__).parents[1] / "scripts"
+CRITERIA = {"classification": "accuracy", "answering": "best_f1"}
+PENALTIES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+"""The inverse weights of the penalty that the bag of words chooses from."""
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("init", None, "a model_dir with the pretrained model", required=True)
+flags.DEFINE_enum("task", None, list(CRITERIA), "what to learn", required=True)
+flags.DEFINE_string("train", None, "the examples to learn from", required=True)
+flags.DEFINE_string("dev", None, "the examples that choose rates and checkpoints", required=True)
+flags.DEFINE_string("test", None, "the examples that are reported", required=True)
+flags.DEFINE_string("out", None, "where the runs are written", required=True)
+flags.DEFINE_string("text_column", "text", "as in scripts/finetune.py")
+flags.DEFINE_list("seeds", ["1", "2", "3"], "seeds")
+flags.DEFINE_list("rates", ["3e-4", "1e-3"], "learning rates")
+flags.DEFINE_string("finetune_flags", "", "further flags for scripts/finetune.py, separated by spaces")
+
+
+def main(argv):
+    del argv
+    for kind, init in (("pretrained", lambda seed: FLAGS.init), ("untrained", untrained)):
+        print(json.dumps({"weights": kind} | compared(kind, init)), flush=True)
+    if FLAGS.task == "classification":
+        print(json.dumps({"weights": "bag of words"} | bag_of_words()), flush=True)
+    return 0
+
+
+def compared(kind, init):
+    """The results of one kind of weights; `init` is a function of the seed."""
+    first, *others = integers("seeds")
+    dev = {rate: tuned(kind, init(first), rate, first) for rate in FLAGS.rates}
+    best = max(dev, key=dev.get)
+    for seed in others:
+        tuned(kind, init(seed), best, seed)
+    found = [tested(run_dir(kind, best, seed)) for seed in (first, *others)]
+    result = {"rate": best, "dev_by_rate": dev}
+    for name in found[0]:
+        values = [one[name] for one in found]
+        result[name] = [statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0]
+    return result
+
+
+def run_dir(kind, rate, seed):
+    return pathlib.Path(FLAGS.out) / f"{kind}-{rate}-{seed}"
+
+
+def tuned(kind, init, rate, seed):
+    """Fine-tunes; the criterion on dev."""
+    line = script(
+        "finetune",
+        *(f"--init={init}", f"--task={FLAGS.task}", f"--train={FLAGS.train}", f"--dev={FLAGS.dev}"),
+        *(f"--model_dir={run_dir(kind, rate, seed)}", f"--learning_rate={rate}", f"--seeds={seed}"),
+        f"--examples_dir={FLAGS.out}/examples",
+        *columns(),
+        *shlex.split(FLAGS.finetune_flags),
+    )
+    return json.loads(line)[CRITERIA[FLAGS.task]]
+
+
+def tested(model_dir):
+    """The metrics on test of the checkpoint that is best on dev."""
+    about = model_dir / "test.json"
+    if not about.exists():
+        files = (f"--model_dir={model_dir}", f"--input={FLAGS.test}", f"--output={model_dir}/test.jsonl")
+        line = script("predict", *files, *columns(), "--metrics", "--checkpoint=best", stream="stderr")
+        about.write_text(line)
+    return {name: value for name, value in json.loads(about.read_text()).items() if isinstance(value, float)}
+
+
+def columns():
+    """The flag for a table's column."""
+    return (f"--text_column={FLAGS.text_column}",) if FLAGS.task == "classification" else ()
+
+
+def script(name, *arguments, stream="stdout"):
+    """Runs a script; the last line of what it writes."""
+    command = [sys.executable, str(SCRIPTS / f"{name}.py"), *arguments]
+    print("$", *command[1:], file=sys.stderr, flush=True)
+    done = subprocess.run(command, text=True, **{stream: subprocess.PIPE})
+    if done.returncode:
+        sys.exit(f"error: {name}.py ended with status {done.returncode}: {getattr(done, stream)}")
+    return getattr(done, stream).splitlines()[-1]
+
+
+def untrained(seed):
+    """A model_dir like --init with the weights that training begins with."""
+    import keras
+    import tensorflow as tf
+
+    from txl_tf import families, model_dir
+
+    path = pathlib.Path(FLAGS.out) / f"untrained-{seed}"
+    if not path.exists():
+        without_checkpoints = shutil.ignore_patterns("ckpt-*", "tensorboard", "*.jsonl")
+        shutil.copytree(FLAGS.init, path, ignore=without_checkpoints)
+        keras.utils.set_random_seed(seed)
+        model = families.make_model(model_dir.read_config(FLAGS.init))
+        weights = tf.train.Checkpoint(model=model_dir.variables_by_path(model))
+        weights.write(model_dir.checkpoint_path(str(path), 0))
+    return path
+
+
+def bag_of_words():
+    """The accuracy on test of a linear model of word counts."""
+    from scipy.sparse import hstack
+    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.linear_model import LogisticRegression
+
+    from txl_tf.data.tasks.tables import Columns, read_table
+
+    names = Columns(text_column=FLAGS.text_column)
+    rows = {name: read_table(getattr(FLAGS, name), names) for name in ("train", "dev", "test")}
+    sides = [side for side in ("text", "text_b") if any(getattr(row, side) for row in rows["train"])]
+    counts, labels = {}, {name: [row.label for row in some] for name, some in rows.items()}
+    words = {side: CountVectorizer(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]") for side in sides}
+    for side in sides:
+        words[side].fit([getattr(row, side) for row in rows["train"]])
+    for name, some in rows.items():
+        counts[name] = hstack([words[side].transform([getattr(row, side) for row in some]) for side in sides]).tocsr()
+    fits = [LogisticRegression(C=c, max_iter=2_000).fit(counts["train"], labels["train"]) for c in PENALTIES]
+    best = max(fits, key=lambda fit: fit.score(counts["dev"], labels["dev"]))
+    return {"C": best.C, "accuracy": [best.score(counts["test"], labels["test"]), 0.0]}
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,147 @@
+"""Transformer-XL as Keras users know it from `LSTM(stateful=True)`: the memory is kept between calls."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from txl_tf.models.memory import Mems
+from txl_tf.models.transformer_xl.config import TransformerXLConfig
+from txl_tf.models.transformer_xl.model import TransformerXL
+from txl_tf.settings import from_dict
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class StatefulTransformerXL(keras.Model):
+    """A Transformer-XL that remembers: row b of a call continues row b of the call before it, until `reset_state`.
+
+    For Keras' own fit, evaluate and predict on contiguous batches, on one device or under a strategy. Each replica
+    keeps the memory of its rows. The memory is no weight: it is not saved, and a loaded model begins with an empty one.
+
+    Args:
+        config: a TransformerXLConfig.
+        batch_size: B over all replicas; every batch must have it.
+
+    Attributes:
+        decoder: the TransformerXL, with all weights.
+
+    Raises:
+        ValueError: the replicas cannot share B evenly.
+
+    Example:
+        >>> model = StatefulTransformerXL(TransformerXLConfig(vocab_size=256, n_layer=2, mem_len=32), batch_size=4)
+        >>> loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        >>> model.compile(keras.optimizers.Adam(1e-3, global_clipnorm=0.25), loss)
+        >>> model.fit(batches, epochs=3, callbacks=[SeparateTexts()])  # of (inputs, targets), int32 [4, T] each
+    """
+
+    def __init__(self, config: TransformerXLConfig, batch_size: int, name: str = "stateful_transformer_xl"):
+        super().__init__(name=name, dtype=config.dtype)
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        if batch_size < 1 or batch_size % replicas:
+            raise ValueError(f"batch_size={batch_size} must be a positive multiple of the {replicas} replicas")
+        self.config, self.batch_size = config, batch_size
+        self.decoder = TransformerXL(config)
+        self._rows = batch_size // replicas
+        # On read: each replica has values of its own. They are no Keras variables, since Keras saves all of these.
+        self._mems = tf.nest.map_structure(
+            lambda first: tf.Variable(
+                first,
+                trainable=False,
+                synchronization=tf.VariableSynchronization.ON_READ,
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            ),
+            self.decoder.initial_mems(self._rows),
+        )
+        self.built = True
+
+    def call(self, tokens: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Reads a segment and remembers it.
+
+        Args:
+            tokens: integers [B, T], T static; of a replica, its rows.
+            training: whether to drop.
+
+        Returns:
+            Log-probabilities of the token that follows each one, float32 [B, T, V].
+
+        Raises:
+            ValueError: another batch size.
+        """
+        if tokens.shape[0] not in (None, self._rows):
+            raise ValueError(
+                f"the memory is of {self._rows} rows a replica, got tokens {tokens.shape}: make all batches of equal "
+                "size, as tf.data's batch(.., drop_remainder=True) does"
+            )
+        tokens = tf.cast(tokens, tf.int32)  # to build, Keras calls with floats if there are several replicas
+        before = Mems(tuple(tf.convert_to_tensor(part) for part in self._mems.hidden), self._mems.length.read_value())
+        hidden, after = self.decoder(tokens, before, training=bool(training))
+        for variable, value in zip(tf.nest.flatten(self._mems), tf.nest.flatten(after), strict=True):
+            variable.assign(value)
+        return self.decoder.log_prob(hidden)
+
+    def reset_state(self) -> None:
+        """Forgets everything read so far. Call it outside of `strategy.run`."""
+        self.state = [[first] * len(parts) for first, parts in zip(self._first(), self.state, strict=True)]
+
+    @property
+    def state(self) -> list[list[tf.Tensor]]:
+        """The memory: a list of the values on each replica, for each part. Assign it to go back to it."""
+        return [[tf.identity(part) for part in self._parts(variable)] for variable in tf.nest.flatten(self._mems)]
+
+    @state.setter
+    def state(self, values: list[list[tf.Tensor]]) -> None:
+        for variable, parts in zip(tf.nest.flatten(self._mems), values, strict=True):
+            for part, value in zip(self._parts(variable), parts, strict=True):
+                part.assign(value)
+
+    def _first(self) -> list[tf.Tensor]:
+        return tf.nest.flatten(self.decoder.initial_mems(self._rows))
+
+    @staticmethod
+    def _parts(variable: tf.Variable) -> tuple[tf.Variable, ...]:
+        """A variable's copies on the replicas."""
+        return getattr(variable, "values", (variable,))
+
+    def get_config(self) -> dict[str, Any]:
+        """The TransformerXLConfig as a dict, and B."""
+        return {"config": dataclasses.asdict(self.config), "batch_size": self.batch_size, "name": self.name}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> StatefulTransformerXL:
+        """The model of a dict from `get_config`."""
+        settings = from_dict(TransformerXLConfig, config["config"], "saved model")
+        return cls(settings, config["batch_size"], config["name"])
+
+
+class SeparateTexts(keras.callbacks.Callback):
+    """Keeps the texts of fit, evaluate and predict apart, for a StatefulTransformerXL.
+
+    Each epoch of training, each evaluation and each prediction begins with an empty memory. After an evaluation or a
+    prediction the memory is what it was before, so that training goes on with its own text.
+    """
+
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Begins the training text."""
+        self.model.reset_state()
+
+    def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        """Begins another text."""
+        self._kept = self.model.state
+        self.model.reset_state()
+
+    def on_test_end(self, logs: Mapping[str, Any] | None = None) -> None:
+        """Goes back to the text before."""
+        self.model.state = self._kept
+
+    def on_predict_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        """Begins another text."""
+        self.on_test_begin()
+
+    def on_predict_end(self, logs: Mapping[str, Any] | None = None) -> None:
+        """Goes back to the text before."""
+        self.on_test_end()
