@@ -197,10 +197,10 @@ def test_anyones_text(tmp_path, vocab):
 
 def test_given_vocabularies(tmp_path):
     (tmp_path / "text.txt").write_text("the cat sat\n" * 100)
-    (tmp_path / "list.txt").write_text("<unk> 9\nsat 5\nthe 4\n<eos> 1\n")
+    (tmp_path / "list.txt").write_text("<unk> 9\nsat 5\nthe 4\n1\u00a0m 2\n1\u3000m 2\n<eos> 1\n")  # as Python 2 wrote
     source = {"source": str(tmp_path / "text.txt")}
     corpus = prepare("text", str(tmp_path / "a"), vocab="words", vocab_file=str(tmp_path / "list.txt"), **source)
-    assert ids_of(corpus, "train")[:8].tolist() == [2, 0, 1, 3, 2, 0, 1, 3]
+    assert ids_of(corpus, "train")[:8].tolist() == [2, 0, 1, 5, 2, 0, 1, 5]
     trained = prepare("text", str(tmp_path / "b"), vocab="sentencepiece", vocab_size=278, **source)
     model = str(tmp_path / "b" / "sentencepiece.model")
     given = prepare("text", str(tmp_path / "c"), vocab="sentencepiece", vocab_file=model, **source)

@@ -138,7 +138,9 @@ def test_sentences_have_marks_at_both_ends():
     assert vocabulary.decode([3, 4, 0, 0, 5]) == "cat sat\non"
 
 
-@pytest.mark.parametrize(("words", "match"), [(["a", "<unk>"], "no <eos>"), (["<eos>", "<unk>", "a", "a"], "twice")])
+@pytest.mark.parametrize(
+    ("words", "match"), [(["a", "<unk>"], "no <eos>"), (["<eos>", "<unk>", "a", "a"], "has 'a' twice")]
+)
 def test_word_lists_that_will_not_do(words, match):
     with pytest.raises((InputError, ValueError), match=match):
         WordVocabulary(words)

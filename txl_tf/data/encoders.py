@@ -1,6 +1,6 @@
 """What each kind of token asks of a text: how it is read, counted and encoded, block by block.
 
-encoding.py runs an encoder over a text in one process, beam.py on many machines.
+encoding.py runs an encoder over a text in one process, large/pipelines.py on many machines.
 """
 
 from __future__ import annotations

@@ -82,8 +82,9 @@ class Settings:
             if self.min_count is not None:
                 options["min_count"] = self.min_count
             if self.vocab_file:
-                lines = read_lines(self.vocab_file)
-                options["word_list"] = [line.split()[0] for line in lines if line.strip()]
+                # Counts may follow. Of bytes: a word of an imported vocabulary may hold white space that is not ASCII.
+                lines = (line.encode().split() for line in read_lines(self.vocab_file))
+                options["word_list"] = [columns[0].decode() for columns in lines if columns]
             return encoders.Words(**options)
         return encoders.AllBytes()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -55,7 +56,8 @@ class WordVocabulary(Vocabulary):
             if token not in ids:
                 raise InputError(f"the word list has no {token}: add it as a line of its own")
         if len(ids) != self.vocab_size:
-            raise InputError("the word list has a word twice: every word has one line")
+            twice, _ = collections.Counter(words).most_common(1)[0]
+            raise InputError(f"the word list has {twice!r} twice: every word has one line")
         self._id_of = ids.get
         self._unknown = ids[unknown]
         self.special = SpecialTokens(unknown=ids[unknown])
