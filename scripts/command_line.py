@@ -9,7 +9,7 @@ import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before TensorFlow loads
 
-import ctrl_c
+import start_up
 from absl import app, flags, logging
 
 from txl_tf import families
@@ -42,7 +42,7 @@ def run(main):
             mendable += (tf.errors.OpError,)
             if not flags.FLAGS["verbosity"].present:
                 logging.set_verbosity(logging.WARNING)
-            ctrl_c.raise_from_now_on()
+            start_up.raise_from_now_on()
             return main(argv)
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
@@ -86,23 +86,12 @@ def wants_details():
     return flags.FLAGS["verbosity"].present and logging.get_verbosity() >= logging.INFO
 
 
-@contextlib.contextmanager
 def quiet_start():
-    """Hides the messages of TensorFlow's libraries while they load, unless -v=1 was given.
+    """A context that hides the messages of TensorFlow's libraries while they load, unless -v=1 was given.
 
     They write a dozen lines to stderr, about missing GPUs and the like, before any log level applies.
     """
-    if wants_details():
-        yield
-        return
-    sys.stderr.flush()
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nothing, 2)
-        yield
-    finally:
-        os.dup2(ctrl_c.TERMINAL, 2)
-        os.close(nothing)
+    return contextlib.nullcontext() if wants_details() else start_up.hidden_stderr()
 
 
 def define_config_flags(config_class, prefix="", only=None, default=None):

@@ -9,7 +9,7 @@ import math
 import os
 import sys
 
-import ctrl_c  # noqa: F401 (Ctrl-C is answered in one line from here on)
+import start_up
 
 
 def main():
@@ -26,8 +26,13 @@ def main():
         parser.error("--export_dir must not be empty, --max_tokens at least 1 and --temperature at least 0")
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    import tensorflow as tf
-    import tensorflow_text  # noqa: F401 (registers the ops of subword vocabularies)
+    with start_up.hidden_stderr():
+        import tensorflow as tf
+        import tensorflow_text  # noqa: F401 (registers the ops of subword vocabularies)
+        from absl import logging
+
+        tf.config.list_physical_devices()
+        logging.set_verbosity(logging.FATAL)  # or TensorFlow shows tracebacks of what it could not read
 
     try:
         made = continued(tf, args)
@@ -64,9 +69,10 @@ def finite(argument):
 
 def continued(tf, args):
     """The continuation of the prompt."""
-    file = tf.io.gfile.join(args.export_dir, "saved_model.pb")
-    if "://" not in file and not os.path.isfile(file):
-        raise FileNotFoundError(f"{file} is no file")
+    if "://" not in args.export_dir:
+        files = [os.path.join(folder, file) for folder, _, names in os.walk(args.export_dir) for file in names]
+        if strange := [file for file in files if not os.path.isfile(file)]:
+            raise FileNotFoundError(f"{strange[0]} is no file")  # TensorFlow would wait for a pipe
     generate = tf.saved_model.load(args.export_dir).signatures["generate"]
     with tf.io.gfile.GFile(tf.io.gfile.join(args.export_dir, "sampling.json")) as file:
         settings = json.load(file)
