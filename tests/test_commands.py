@@ -228,6 +228,7 @@ def test_demo(tmp_path, monkeypatch, capsys):
         ),
         ("bench/eval_speed.py --attn_lens=many", "must be integers separated by commas"),
         ("bench/data.py", "give --data_dir to read a corpus"),
+        ("bench/serve.py --export_dir=nothing", "nothing is not an exported model: "),
     ],
 )
 def test_bad_input_gets_one_line_and_no_traceback(command, message):

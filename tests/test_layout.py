@@ -17,6 +17,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "txl_tf").rglob("*.py"))
 SCRIPTS = [path for folder in ("scripts", "bench", "tpu") for path in sorted((ROOT / folder).glob("*.py"))]
 PARTS_OF_SCRIPTS = sorted((ROOT / "tpu").glob("*/*.py"))
+EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 RUNS = "config data distribute errors families files layers metrics model_dir models objectives"
 """What training and inference may import: the same parts, but never each other."""
 
@@ -79,9 +80,14 @@ def test_no_script_imports_a_script(path):
 
 
 def test_no_file_has_grown_too_long_or_is_called_utils():
-    for path in [*SOURCES, *SCRIPTS, *PARTS_OF_SCRIPTS]:
+    for path in [*SOURCES, *SCRIPTS, *PARTS_OF_SCRIPTS, *EXAMPLES]:
         assert "utils" not in path.stem
         assert len(path.read_text().splitlines()) <= 420, path
+
+
+def test_examples_stand_alone():
+    for path in EXAMPLES:
+        assert not any(name.split(".")[0] == "txl_tf" for name in imported(path)), path
 
 
 def test_choices_are_those_that_the_code_knows():

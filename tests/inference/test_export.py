@@ -46,6 +46,12 @@ def step(tokens, cache):
 before, old = step(tokens[1:, :66], old)  # a segment and single tokens
 together = {k: tf.concat([young[k], old[k]], 0) for k in young}  # sessions of different age in one batch
 after, _ = step(np.stack([tokens[0, :4], tokens[1, 66:]]), together)
+pair = model["initial_cache"](batch_size=tf.constant(2))
+targets = np.where(np.arange(64) % 3 == 1, tokens[:, 1:65], -1)  # of some tokens
+out = model["read"](tokens=tf.constant(tokens[:, :64]), targets=tf.constant(targets), **pair)
+read_log_probs, pair = out.pop("log_probs"), out
+nothing = model["read"](tokens=tf.constant(tokens[:, 1:65]), targets=tf.fill([2, 64], -1), **pair)["log_probs"]
+read_after = step(tokens[:, 64:66], pair)[0]
 stepped = tokens
 cache = model["initial_cache"](batch_size=tf.constant(1))
 tokens, written = model["encode"](texts=tf.constant(prompts[1:2]))["tokens"], []
@@ -58,7 +64,8 @@ for n in (7, 13, 20):  # piece by piece, as a server streams
     written.append(made)
 generated["written"] = model["decode"](tokens=tf.concat(written, 1))["texts"]
 scored = {"score_" + key: value for key, value in scored.items()}
-np.savez(results, before=before, after=after, tokens=stepped, **generated, **scored)
+np.savez(results, before=before, after=after, tokens=stepped, read=read_log_probs, read_after=read_after,
+         targets=targets, nothing=nothing, **generated, **scored)
 from tensorflow.python.tools import saved_model_cli
 sys.argv = ["saved_model_cli", "show", "--all", "--dir", export_dir]
 saved_model_cli.main()
@@ -135,6 +142,15 @@ def test_an_export_that_ends_early_is_no_export(tmp_path):
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["None"]
 
 
+def test_read_reads_a_segment_and_scores_the_targets(served):
+    model_log_probs = served["before"][0]  # of the second text, by `step`
+    wanted = served["targets"][1] >= 0
+    expected = np.where(wanted, model_log_probs[np.arange(64), served["targets"][1]], 0.0)
+    np.testing.assert_allclose(served["read"][1], expected, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(served["read_after"][1], model_log_probs[64:66], rtol=0, atol=1e-4)
+    assert np.abs(expected).sum() > 1 and not served["nothing"].any()
+
+
 def test_the_signatures_say_what_they_take(byte_model, export_dir, served):
     signatures = tf.saved_model.load(export_dir).signatures
     arguments = {name: set(signature.structured_input_signature[1]) for name, signature in signatures.items()}
@@ -148,6 +164,7 @@ def test_the_signatures_say_what_they_take(byte_model, export_dir, served):
         "decode": {"tokens"},
         "initial_cache": {"batch_size"},
         "step": {"tokens", *cache},
+        "read": {"tokens", "targets", *cache},
         "write": {"tokens", *cache, *sampling},
     }
     keys = signatures["step"].structured_outputs["keys"]

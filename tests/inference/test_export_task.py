@@ -170,7 +170,9 @@ def test_the_server_answers(task, predictors, exports):
             expected = [line["candidates"][0] for line in predictors[task].predict(ASKED[:2])]
             assert (status, [one["text"] for one in answer["answers"]]) == (200, [one["text"] for one in expected])
             for one, line in zip(answer["answers"], expected, strict=True):
-                assert {name: one[name] for name in line} == line | {"probability": pytest.approx(line["probability"])}
+                assert {name: one[name] for name in line} == line | {
+                    "probability": pytest.approx(line["probability"], rel=1e-5)
+                }
             wrong = [
                 ("/answer", {"questions": ["a"], "contexts": ["b", "c"]}, 400, "give a context for each question"),
                 ("/classify", {}, 404, "/classify is for an XLNet for classification"),

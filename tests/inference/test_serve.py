@@ -10,7 +10,6 @@ import pytest
 import server
 
 from txl_tf.inference import samplers
-from txl_tf.inference.export import export
 
 
 class Clock:
@@ -27,11 +26,9 @@ def clock():
 
 
 @pytest.fixture(scope="module")
-def address(byte_model, clock, tmp_path_factory):
+def address(byte_export, clock):
     """Where a server runs, in a thread."""
-    export_dir = str(tmp_path_factory.mktemp("served") / "model")
-    export(byte_model.generator, byte_model.vocabulary, export_dir, "byte")
-    with server.running(export_dir, max_sessions=8, session_seconds=60, clock=clock) as address:
+    with server.running(byte_export, max_sessions=8, session_seconds=60, clock=clock) as address:
         yield address
 
 
@@ -97,7 +94,7 @@ def test_concurrent_sessions_do_not_mix(call, byte_model):
             "/fill is for an XLNet: the model that is served has /sampling, /generate",
         ),
         ("/encode", {"texts": ["a"]}, 404, "/encode is for an XLNet"),
-        ("/score", b"x" * (1 << 21), 413, "Too Large"),
+        ("/score", b"x" * (1 << 21), 413, "the request has more than 1,048,576 bytes"),
         ("/stream", {"prompt": ["x"]}, 400, "prompt must be a string"),
         ("/stream", {"prompt": "x", "top_p": 7}, 400, "top_p must be above 0"),
         ("/stream", {"prompt": "x", "seed": 1.5}, 400, "seed must be of type int"),

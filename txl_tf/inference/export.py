@@ -7,6 +7,7 @@ score          texts -> the log-probability of every token, and of each text
 encode, decode texts -> tokens, and back
 initial_cache  batch_size -> the cache before any token is read
 step           tokens, cache -> log-probabilities of the next token after each, and the new cache
+read           one segment of tokens, cache -> log-probabilities of given next tokens, and the new cache
 write          tokens, cache, and how to sample -> more tokens, and the new cache
 
 A session is a cache that the client keeps. Caches can be split and concatenated along axis 0 at any time, so sessions
@@ -66,6 +67,9 @@ int32, what to read first where there is nothing else. |
 | decode | tokens: int32 [B, n] | texts: strings [B] |
 | initial_cache | batch_size: int32 | the cache of texts of which nothing was read |
 | step | tokens: int32 [B, T], any T; the cache | log_probs: float [B, T, V], after each token; the new cache |
+| read | tokens: int32 [B, {segment}], one segment. targets: int32 [B, {segment}], the token after each, \
+or -1 where none is given; the cache | log_probs: float [B, {segment}], of the targets, 0 where none is given; the new \
+cache. Without targets it only reads, which is faster than `step`. |
 | write | tokens: int32 [B, T], T at least 1, what is to be read; the cache; max_tokens, seeds and the settings of \
 sampling: as for generate | made: int32 [B, max_tokens]; the new cache. The last token made was not \
 read yet: it comes first in what is read next. |
@@ -129,6 +133,7 @@ class ServedModel(tf.Module):
             tf.TensorSpec([None, None], tf.int32),
             {"max_tokens": count, "seeds": numbers, **value_specs()},
         )
+        segment = tf.TensorSpec([None, self.generator.segment], tf.int32)
         inputs = {
             self.generate: {"prompts": texts, "stop": texts, **sampling},
             self.score: {"texts": texts},
@@ -136,6 +141,7 @@ class ServedModel(tf.Module):
             self.decode: {"tokens": tokens},
             self.initial_cache: {"batch_size": count},
             self.step: {"tokens": tokens, **cache},
+            self.read: {"tokens": segment, "targets": segment, **cache},
             self.write: {"tokens": tokens, **cache, **sampling},
         }
         # Without autograph: the loops are explicit while loops, and the SavedModel needs no Python source.
@@ -201,6 +207,27 @@ class ServedModel(tf.Module):
             log_probs, cache = self.generator.read(tokens, self._unpack(keys, values, length))
             seen = mark(seen, tokens)
         return {"log_probs": log_probs} | self._pack(cache, seen)
+
+    def read(
+        self,
+        tokens: tf.Tensor,
+        targets: tf.Tensor,
+        keys: tf.Tensor,
+        values: tf.Tensor,
+        length: tf.Tensor,
+        seen: tf.Tensor,
+    ) -> dict[str, tf.Tensor]:
+        """The signature `read`; see README."""
+        vocab_size = self.generator.model.config.vocab_size
+        fits = tf.debugging.assert_less(targets, vocab_size, f"targets must be below {vocab_size}")
+        with tf.control_dependencies([self._check_tokens(tokens), fits]):
+            hidden, cache = self.generator.read_segment(tokens, self._unpack(keys, values, length))
+        log_probs = tf.cond(
+            tf.reduce_any(targets >= 0),
+            lambda: tf.cast(-self.generator.model.nll(hidden, targets), tf.float32),
+            lambda: tf.zeros(tf.shape(targets), tf.float32),
+        )
+        return {"log_probs": log_probs} | self._pack(cache, mark(seen, tokens))
 
     def write(
         self,
@@ -280,6 +307,7 @@ def export(generator: Generator, vocabulary: Vocabulary, export_dir: str, unit: 
         name=export_dir.rstrip("/").rpartition("/")[2],
         values=", ".join(f"{setting.name}=tf.constant({setting.default})" for setting in samplers.SETTINGS),
         sizes=json.dumps(sizes),
+        segment=generator.segment,
         settings="\n".join(
             f"| {setting.name} | {setting.kind.__name__} | {setting.range} | {setting.default} | {setting.help} |"
             for setting in samplers.SETTINGS

@@ -1,0 +1,96 @@
+"""Requests a second of examples/serve.py, with and without calls of the model that requests share, in turns.
+
+python bench/serve.py --export_dir=exports/demo --clients=8 --requests=32 --rounds=5
+"""
+
+import asyncio
+import pathlib
+import socket
+import statistics
+import sys
+import time
+
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "scripts"))
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "examples"))
+
+from absl import flags
+from command_line import run
+
+from txl_tf.errors import InputError
+
+EXPORT_DIR = flags.DEFINE_string("export_dir", None, "a SavedModel that scripts/export_savedmodel.py wrote")
+CLIENTS = flags.DEFINE_integer("clients", 8, "how many send requests at a time", lower_bound=1)
+REQUESTS = flags.DEFINE_integer("requests", 32, "of a round", lower_bound=1)
+ROUNDS = flags.DEFINE_integer("rounds", 5, "each with and without shared calls", lower_bound=1)
+TOKENS = flags.DEFINE_integer("tokens", 64, "that a Transformer-XL makes for a request", lower_bound=1)
+flags.mark_flag_as_required("export_dir")
+
+
+def request_of(routes, i):
+    """A route and the i-th request for it."""
+    text = f"{i} the text of a request, " * 4
+    requests = {
+        "/generate": {"prompts": [text], "max_tokens": TOKENS.value, "seeds": [i]},
+        "/encode": {"texts": [text]},
+        "/fill": {"texts": [f"{text} ____"]},
+        "/classify": {"texts": [text]},
+        "/regress": {"texts": [text]},
+        "/choose": {"articles": [text], "questions": ["What?"], "options": [["a", "b"]]},
+        "/answer": {"questions": ["What?"], "contexts": [text]},
+    }
+    return next((route, sent) for route, sent in requests.items() if route in routes)
+
+
+async def requests_a_second(client, address, routes):
+    """Of one round."""
+    waiting = iter(range(REQUESTS.value))
+
+    async def send_on():
+        for i in waiting:
+            route, sent = request_of(routes, i)
+            async with client.post(address + route, json=sent) as answer:
+                if answer.status != 200:
+                    raise InputError(f"{route}: {await answer.text()}")
+
+    start = time.monotonic()
+    await asyncio.gather(*(send_on() for _ in range(CLIENTS.value)))
+    return REQUESTS.value / (time.monotonic() - start)
+
+
+async def measure():
+    """Prints requests a second of each round, and the median ratio."""
+    import aiohttp
+    from serving.errors import StartError
+    from serving.running import Running
+    from serving.service import Service
+
+    try:
+        service = Service(EXPORT_DIR.value)
+    except StartError as error:
+        raise InputError(str(error)) from None
+    ratios, rows = [], service.turns.batch_rows
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        running = Running(service, [listening])
+        await running.start(warm_up=False)
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        async with aiohttp.ClientSession() as client:
+            for i in range(-1, ROUNDS.value):  # the first one compiles
+                speeds = {}
+                for service.turns.batch_rows in (1, rows):
+                    speeds[service.turns.batch_rows] = await requests_a_second(client, address, service.model.routes)
+                if i >= 0:
+                    ratios.append(speeds[rows] / speeds[1])
+                    print(f"round {i + 1}: {speeds[1]:.2f} requests/s each by itself, {speeds[rows]:.2f} shared")
+        await running.stop()
+    print(
+        f"{request_of(service.model.routes, 0)[0]}: shared calls answer {statistics.median(ratios):.2f} times as many"
+    )
+
+
+def main(argv):
+    del argv
+    asyncio.run(measure())
+
+
+if __name__ == "__main__":
+    run(main)

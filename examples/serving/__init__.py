@@ -1,0 +1,16 @@
+"""The parts of the HTTP server examples/serve.py. They import TensorFlow and aiohttp, and nothing of txl_tf.
+
+terminal    what the process writes: our lines alone, each a line of JSON
+errors      what a request, or the start, can be refused for
+limits      the bounds on requests, with their reasons
+fields      the fields of a request, checked
+model       a SavedModel: what kind it is, and its signatures
+turns       requests take turns at the model, in calls that several may share
+reading     long texts, segment by segment
+generation  /generate and /stream, a few tokens at a time
+sessions    caches that the server keeps
+texts       the routes that compute each text by itself
+metrics     Prometheus metrics and the log of requests
+routes      the routes, from HTTP to answers and back
+running     from the socket to the last answer
+"""

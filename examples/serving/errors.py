@@ -1,0 +1,33 @@
+"""What a request, or the start of the server, can be refused for."""
+
+import math
+
+
+class StartError(Exception):
+    """Why the server cannot start, in one line."""
+
+
+class RequestError(Exception):
+    """Why a request is refused, in one line, with its HTTP status.
+
+    Args:
+        status: 4xx or 503.
+        reason: for the client.
+        retry_seconds: after how many seconds the client may try again, if that can help.
+    """
+
+    def __init__(self, status, reason, retry_seconds=None):
+        super().__init__(reason)
+        self.status = status
+        self.headers = {} if retry_seconds is None else {"Retry-After": str(math.ceil(retry_seconds))}
+
+
+def stopping():
+    """The RequestError of requests that the server no longer answers."""
+    return RequestError(503, "the server is stopping", retry_seconds=5)
+
+
+def one_line(error, length=300):
+    """An exception's message in one line of at most so many characters; its type if it has none."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= length else text[:length] + ".."

@@ -1,0 +1,92 @@
+"""The fields of a request, checked: a wrong one is a RequestError that says what is wrong."""
+
+import json
+
+from serving.errors import RequestError, one_line
+
+
+def json_object(data):
+    """The JSON object in the bytes of a request."""
+    try:
+        sent = json.loads(data)
+    except RecursionError:
+        raise RequestError(400, "the request is nested too deeply") from None
+    except ValueError as error:
+        raise RequestError(400, f"the request is not JSON: {one_line(error)}") from None
+    if not isinstance(sent, dict):
+        raise RequestError(400, "the request must be a JSON object")
+    return sent
+
+
+def check_known(request, known):
+    """Raises RequestError if there is a field that is not in `known`."""
+    for name in request:
+        if name not in known:
+            fields = f"choose from {', '.join(known)}" if known else "there are none"
+            raise RequestError(400, f"{shown(name)} is not a field of this request: {fields}")
+
+
+def shown(value):
+    """A value as a message shows it: short, and without a look into lists."""
+    if isinstance(value, (list, dict)):
+        return "a list" if isinstance(value, list) else "an object"
+    text = repr(value)
+    return text if len(text) <= 50 else text[:50] + ".."
+
+
+def text_bytes(value, name, limits):
+    """A string in UTF-8."""
+    if not isinstance(value, str):
+        raise RequestError(400, f"{name} must be a string, not {shown(value)}")
+    try:
+        data = value.encode()
+    except UnicodeEncodeError as error:
+        code = ord(value[error.start])
+        raise RequestError(
+            400, f"{name} has half a surrogate pair, \\u{code:04x}, which is no character: send both halves"
+        ) from None
+    if len(data) > limits.text_bytes:
+        raise RequestError(413, f"{name} has {len(data):,} bytes: a text may have at most {limits.text_bytes:,}")
+    return data
+
+
+def string(request, name, limits, default=None):
+    """request[name], a string, in UTF-8."""
+    return text_bytes(request.get(name, default), name, limits)
+
+
+def strings(request, name, limits, at_least=1, at_most=None):
+    """request[name], a list of strings, in UTF-8; none is an empty one. at_most: None: limits.texts."""
+    values = request.get(name, [])
+    if not isinstance(values, list) or len(values) < at_least:
+        raise RequestError(400, f"{name} must be a list of strings, at least {at_least}")
+    limits.check_count(name, len(values), limits.texts if at_most is None else at_most)
+    if not all(isinstance(value, str) for value in values):
+        raise RequestError(400, f"{name} must be a list of strings, at least {at_least}")
+    return [text_bytes(value, f"{name}[{i}]", limits) for i, value in enumerate(values)]
+
+
+def integers(request, name, allowed, default=None):
+    """request[name], a list of integers within a range."""
+    values = request.get(name, default)
+    if not isinstance(values, list) or not all(type(value) is int and value in allowed for value in values):
+        raise RequestError(400, f"{name} must be a list of integers from {allowed[0]} to {allowed[-1]}")
+    return values
+
+
+def number(request, name, kind, default):
+    """request[name], an int or a float."""
+    value = request.get(name, default)
+    if type(value) is not kind and not (kind is float and type(value) is int):
+        raise RequestError(400, f"{name} must be of type {kind.__name__}, not {shown(value)}")
+    if not abs(value) < 2**31:  # nor NaN
+        raise RequestError(400, f"{name}={shown(value)} is too large or no number")
+    return kind(value)
+
+
+def flag(request, name):
+    """request[name], true or false; without it false."""
+    value = request.get(name, False)
+    if not isinstance(value, bool):
+        raise RequestError(400, f"{name} must be true or false")
+    return value
