@@ -3,11 +3,13 @@
 PYTHON ?= python3
 DEMO_DIR ?= demo
 DEMO_FLAGS ?=
+CAMPAIGN_FLAGS ?=
+KILL_FLAGS ?=
 # Two processes: TensorFlow leaves one core idle while it traces and compiles. Each has half of the tests, in order, so
 # that fixtures are shared; the one that ends first takes tests from the end of the other's.
 TEST_FLAGS ?= --numprocesses=2 --dist=worksteal
 
-.PHONY: demo demo-xlnet test test-tpu test-beam test-full-size lint clean
+.PHONY: demo demo-xlnet test test-tpu test-beam test-full-size campaign kills lint clean
 
 demo: .venv/installed
 	.venv/bin/python scripts/demo.py --dir=$(DEMO_DIR) $(DEMO_FLAGS)
@@ -28,6 +30,14 @@ test-beam: .venv-beam/installed
 
 test-full-size: .venv/installed-dev
 	.venv/bin/python -m pytest -s tests/published/full_size.py
+
+# Every number, file and path that a command takes, made wrong in every way; about half an hour.
+campaign: .venv/installed-dev
+	PYTHONPATH=$(CURDIR):$(CURDIR)/tests .venv/bin/python -m campaign $(CAMPAIGN_FLAGS)
+
+# kill -9 at random moments; KILL_FLAGS="--kills=20 --seed=1".
+kills: .venv/installed-dev
+	PYTHONPATH=$(CURDIR):$(CURDIR)/tests .venv/bin/python -m campaign.kills $(KILL_FLAGS)
 
 lint: .venv/installed-dev
 	.venv/bin/ruff check .

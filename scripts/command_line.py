@@ -9,6 +9,7 @@ import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before TensorFlow loads
 
+import start_up
 from absl import app, flags, logging
 
 from txl_tf import families
@@ -16,39 +17,72 @@ from txl_tf.choices import CHECKPOINTS, STRATEGIES, WEIGHTS
 from txl_tf.errors import InputError, one_line
 from txl_tf.inference import samplers
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
-from txl_tf.settings import field_types
+from txl_tf.settings import Range, field_types
+
+EMPTY_FLAGS = ("prompt", "text", "context", "beam_args", "warm_start", "cutoffs", "profile_steps")
+"""Flags that may be given as --name= and nothing. Others must not: an empty path would be the working folder."""
 
 
 def run(main):
-    """Runs main(argv). An input error becomes one line on stderr and exit status 1; -v=1 also shows the traceback."""
+    """Runs main(argv). An input error becomes one line on stderr and exit status 1; -v=1 also shows the traceback.
+
+    Output is UTF-8, whatever the locale is; what UTF-8 cannot hold is escaped.
+    """
 
     def guarded(argv):
-        with quiet_start():
-            import tensorflow as tf  # here, so that --help and wrong flags are answered at once
-            import tensorflow_text  # noqa: F401 (writes messages when it loads, as TensorFlow does)
-
-            tf.config.list_physical_devices()
-
-        if not flags.FLAGS["verbosity"].present:
-            logging.set_verbosity(logging.WARNING)
+        mendable = (InputError, OSError, MemoryError)
         try:
-            if len(argv) > 1:
-                raise InputError(f"unexpected argument {argv[1]!r}: flags are written --name=value")
+            check_flags(argv)
+            with quiet_start():
+                import tensorflow as tf  # here, so that --help and wrong flags are answered at once
+                import tensorflow_text  # noqa: F401 (writes messages when it loads, as TensorFlow does)
+
+                tf.config.list_physical_devices()
+
+            mendable += (tf.errors.OpError,)
+            if not flags.FLAGS["verbosity"].present:
+                logging.set_verbosity(logging.WARNING)
+            start_up.raise_from_now_on()
             status = main(argv)
             sys.stdout.flush()  # if the disk is full, this fails, and the results are lost
             return status
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             return 130
-        except (InputError, OSError, tf.errors.OpError) as error:
+        except mendable as error:
             if wants_details():
                 raise
-            print(f"error: {one_line(error)}", file=sys.stderr)
+            no_memory = "there is not enough memory: " if isinstance(error, MemoryError) else ""
+            print(f"error: {no_memory}{one_line(error)}", file=sys.stderr)
             return 1
         finally:
             drop_unwritable_output()
 
-    app.run(guarded)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    app.run(guarded, utf8_arguments())
+
+
+def utf8_arguments():
+    """sys.argv, read as UTF-8 in every locale; ends the process if it is something else."""
+    try:
+        return [os.fsencode(argument).decode() for argument in sys.argv]
+    except UnicodeDecodeError as error:
+        sys.exit(f"error: the argument {error.object!r} is not UTF-8 text")
+
+
+def check_flags(argv):
+    """Raises InputError for arguments that are no flags, empty texts, and numbers that no command can use."""
+    if len(argv) > 1:
+        raise InputError(f"unexpected argument {argv[1]!r}: flags are written --name=value")
+    for flag in flags.FLAGS.get_key_flags_for_module(sys.argv[0]):
+        if not flag.present:
+            continue
+        for value in flag.value if isinstance(flag.value, list) and flag.value else [flag.value]:
+            if value in ("", []) and flag.name not in EMPTY_FLAGS:
+                raise InputError(f"--{flag.name}= is empty: give a value, or leave the flag away")
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                Range().check(value, f"--{flag.name}={value}")
 
 
 def drop_unwritable_output():
@@ -64,24 +98,12 @@ def wants_details():
     return flags.FLAGS["verbosity"].present and logging.get_verbosity() >= logging.INFO
 
 
-@contextlib.contextmanager
 def quiet_start():
-    """Hides the messages of TensorFlow's libraries while they load, unless -v=1 was given.
+    """A context that hides the messages of TensorFlow's libraries while they load, unless -v=1 was given.
 
     They write a dozen lines to stderr, about missing GPUs and the like, before any log level applies.
     """
-    if wants_details():
-        yield
-        return
-    sys.stderr.flush()
-    terminal, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nothing, 2)
-        yield
-    finally:
-        os.dup2(terminal, 2)
-        os.close(terminal)
-        os.close(nothing)
+    return contextlib.nullcontext() if wants_details() else start_up.hidden_stderr()
 
 
 def define_config_flags(config_class, prefix="", only=None, default=None):
@@ -146,10 +168,14 @@ def given_flags(config_class, prefix="", only=None):
 def integers(name):
     """The value of the list flag --{name} as integers, or InputError."""
     items = flags.FLAGS[name].value
+    given = f"--{name}={','.join(map(str, items))}"
     try:
-        return [int(item) for item in items]
+        numbers = [int(item) for item in items]
     except ValueError as error:
-        raise InputError(f"--{name}={','.join(items)} must be integers separated by commas") from error
+        raise InputError(f"{given} must be integers separated by commas") from error
+    for number in numbers:
+        Range().check(number, given)
+    return numbers
 
 
 REACH_FLAGS = {EvalConfig: ("mem_len", "clamp_len", "same_length"), TransformerXLConfig: ("mem_init",)}

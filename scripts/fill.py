@@ -13,7 +13,6 @@ scored. With --text_file every line that is not empty is a text of its own.
 """
 
 import json
-import sys
 
 from absl import flags
 from command_line import define_checkpoint_flag, run
@@ -97,5 +96,4 @@ def read_texts():
 
 
 if __name__ == "__main__":
-    sys.stdout.reconfigure(errors="replace")
     run(main)

@@ -8,8 +8,6 @@ reads them: each token sees the memory before its segment, and the segment up to
 generated tokens are read one by one.
 """
 
-import sys
-
 from absl import flags
 from command_line import (
     define_checkpoint_flag,
@@ -106,5 +104,4 @@ def read_prompt():
 
 
 if __name__ == "__main__":
-    sys.stdout.reconfigure(errors="replace")
     run(main)

@@ -97,5 +97,4 @@ def show_progress(done, steps):
 
 
 if __name__ == "__main__":
-    sys.stdout.reconfigure(errors="replace")
     run(main)

@@ -10,7 +10,7 @@ models must have the vocabulary of the corpus.
 import json
 
 from absl import flags
-from command_line import run
+from command_line import integers, run
 
 from txl_tf import families
 from txl_tf.errors import InputError
@@ -26,17 +26,14 @@ flags.DEFINE_integer("positions", 1000, "how many tokens to predict, drawn at ra
 flags.DEFINE_float(
     "top_r", 0.1, "fraction of positions to use: those with the highest loss", lower_bound=0, upper_bound=1
 )
-flags.DEFINE_float("threshold", 0.01, "the smallest relative gain that counts")
-flags.DEFINE_integer("seed", 0, "seed for drawing the positions")
+flags.DEFINE_float("threshold", 0.01, "the smallest relative gain that counts", lower_bound=0)
+flags.DEFINE_integer("seed", 0, "seed for drawing the positions", lower_bound=0)
 flags.mark_flags_as_required(["model_dirs", "data_dir"])
 
 
 def main(argv):
     del argv
-    try:
-        lengths = [int(length) for length in FLAGS.context_lengths]
-    except ValueError:
-        lengths = []
+    lengths = integers("context_lengths")
     if len(lengths) < 2 or lengths[0] < 1 or sorted(set(lengths)) != lengths:
         raise InputError("--context_lengths must be at least two rising integers, separated by commas")
     if not FLAGS.top_r:

@@ -12,6 +12,7 @@ from absl import flags
 from command_line import define_preset_flags, define_strategy_flags, given_settings, override, run
 
 from txl_tf import families
+from txl_tf.errors import InputError
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("data_dir", None, "the corpus, as scripts/prepare_data.py wrote it; local or gs://")
@@ -57,7 +58,12 @@ def configure(corpus):
     """The preset's Config, adapted to the corpus, then overridden by the flags."""
     config = families.presets()[FLAGS.preset].config
     given = frozenset(name for group in given_settings(config).values() for name in group)
-    return override(families.task_of(config).fit_to_corpus(config, corpus, given))
+    config = override(families.task_of(config).fit_to_corpus(config, corpus, given))
+    if config.model.vocab_size != corpus.vocab_size:
+        raise InputError(
+            f"--vocab_size={config.model.vocab_size} is not the {corpus.vocab_size} of {corpus.data_dir}: leave it away"
+        )
+    return config
 
 
 if __name__ == "__main__":

@@ -152,6 +152,8 @@ def become(request, files):
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
+    if encoding := os.environ.get("PYTHONIOENCODING"):
+        sys.stdout.reconfigure(encoding=encoding), sys.stderr.reconfigure(encoding=encoding)
     program, *arguments = request["command"]
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.path[:1] = ["" if program == "-c" else os.path.dirname(os.path.abspath(program)), *paths]

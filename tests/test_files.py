@@ -44,10 +44,15 @@ def test_a_file_that_could_not_be_finished_leaves_the_old_one(tmp_path):
         (None, files.read_bytes, "cannot be read .*No such file.*: copy it again$"),
         (b"\xff", files.read_lines, "is not UTF-8 text .*: copy it again$"),
         (b"{", files.read_json, "is not JSON .*: copy it again$"),
+        (os.mkfifo, files.read_bytes, "is a pipe, not a file: copy it again$"),
+        (os.mkdir, files.read_text, "is a directory, not a file: copy it again$"),
+        (lambda path: os.symlink("file", path), files.read_json, "cannot be read .*symbolic links.*: copy it again$"),
     ],
 )
 def test_what_cannot_be_read_gets_one_line(tmp_path, content, read, message):
-    if content is not None:
+    if callable(content):
+        content(tmp_path / "file")
+    elif content is not None:
         (tmp_path / "file").write_bytes(content)
     with pytest.raises(InputError, match=message) as raised:
         read(str(tmp_path / "file"), "copy it again")

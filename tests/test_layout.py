@@ -40,8 +40,8 @@ ALLOWED = {
     "families": "config data errors metrics models objectives",
     "model_dir": "config data errors families files strict_json",
     "training": f"{RUNS} lock strict_json",
-    "inference": f"{RUNS} hashing",
-    "finetuner": "config data distribute errors families files inference model_dir training",
+    "inference": f"{RUNS} hashing settings",
+    "finetuner": "config data distribute errors families files inference model_dir strict_json training",
     "published": "config data errors families files layers model_dir models settings strict_json",
 }
 """What each part of txl_tf may import, besides itself.

@@ -262,6 +262,7 @@ def parse_config(text: str, where: str) -> dict[str, Any]:
         InputError: not JSON, not an object, or of a format that this version does not know; `where` names the file.
     """
     parsed = check_record(parse_json(text, where, _REMEDY), where, {}, _REMEDY)
+    check_record(parsed, where, {name: str for name in ("family", "task") if name in parsed}, _REMEDY)
     version = parsed.setdefault("format", 1)
     known = type(version) is int and 1 <= version <= FORMAT
     require(known, f"{where} has format {version!r}; this version of txl_tf reads 1 to {FORMAT}")

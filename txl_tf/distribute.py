@@ -52,10 +52,10 @@ def _tpu_strategy(tpu: str) -> tf.distribute.TPUStrategy:
         if tpu != "local":
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
-    except (ValueError, RuntimeError, tf.errors.OpError) as error:
+    except (ValueError, RuntimeError, OSError, tf.errors.OpError) as error:
         raise InputError(
-            f"no TPU answers at --tpu={tpu} ({error}): check the name with `gcloud compute tpus tpu-vm list`, "
-            "and for --tpu=local that tensorflow-tpu is installed"
+            f"no TPU answers at --tpu={tpu} ({one_line(error)}): check the name with "
+            "`gcloud compute tpus tpu-vm list`, and for --tpu=local that tensorflow-tpu is installed"
         ) from error
     return tf.distribute.TPUStrategy(resolver)
 

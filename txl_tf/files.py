@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import os
+import stat
 from collections.abc import Iterator
 from typing import Any
 
@@ -56,6 +58,28 @@ def _is_device(path: str) -> bool:
     return "://" not in path and os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
 
 
+def check_file(path: str, remedy: str = "") -> None:
+    """Raises InputError unless a local path is a file that has an end; paths such as gs:// are not looked at.
+
+    To open a pipe can wait for ever, and a device such as /dev/zero never ends. `remedy` ends the message.
+    """
+    if "://" in path:
+        return
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error, remedy) from error
+    if not stat.S_ISREG(mode):
+        kind = "a directory" if stat.S_ISDIR(mode) else "a pipe" if stat.S_ISFIFO(mode) else "a device or socket"
+        raise InputError(f"{path} is {kind}, not a file: {remedy or 'give a file'}")
+
+
+def check_checkpoint(prefix: str) -> None:
+    """`check_file` for all files of a checkpoint, which TensorFlow names by the beginning of their paths."""
+    for path in [] if "://" in prefix else glob.glob(glob.escape(prefix) + ".*"):
+        check_file(path, "copy the checkpoint again")
+
+
 def read_bytes(path: str, remedy: str = "") -> bytes:
     """The content of a file.
 
@@ -66,6 +90,7 @@ def read_bytes(path: str, remedy: str = "") -> bytes:
     Raises:
         InputError: it is missing or cannot be read.
     """
+    check_file(path, remedy)
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
             return file.read()
@@ -110,7 +135,8 @@ def read_records(path: str, fields: Fields, remedy: str = "") -> list[dict[str, 
 
 
 def digest(path: str, kind: str = "sha256") -> str:
-    """The checksum of a file's bytes as hexadecimal digits; `kind` as hashlib names it."""
+    """The checksum of a file's bytes as hexadecimal digits; `kind` as hashlib names it. InputError as `check_file`."""
+    check_file(path)
     state = hashlib.new(kind, usedforsecurity=False)
     with tf.io.gfile.GFile(path, "rb") as file:
         while block := file.read(1 << 20):

@@ -23,6 +23,7 @@ from txl_tf.data.tasks.tables import Columns, imbalance
 from txl_tf.distribute import is_chief, make_strategy
 from txl_tf.errors import InputError
 from txl_tf.inference.task_evaluate import TaskEvaluator
+from txl_tf.strict_json import Fields
 from txl_tf.training.loop import train
 
 EPOCHS = 3
@@ -138,7 +139,8 @@ class Finetuner:
         """Trains one run; its evaluation on dev with the smallest error."""
         config = self.config.replace(train={"seed": seed})
         train(config, self.corpus, model_dir, self.strategy, self._evaluator(config))
-        lines = model_dirs.read_log(tf.io.gfile.join(model_dir, model_dirs.EVALUATIONS_FILE), model_dirs.EVALUATION)
+        fields: Fields = {"examples": int, "metrics": dict, "collapsed": (str, type(None))}
+        lines = model_dirs.read_evaluations(model_dir, fields)
         result = min(lines, key=model_dirs.score)
         if result["collapsed"]:
             print(

@@ -33,7 +33,15 @@ from txl_tf.data.manifest import Corpus
 from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
 from txl_tf.errors import InputError, one_line
-from txl_tf.files import digest, read_json, read_record, read_records, read_text, write_atomically
+from txl_tf.files import (
+    check_checkpoint,
+    digest,
+    read_json,
+    read_record,
+    read_records,
+    read_text,
+    write_atomically,
+)
 from txl_tf.strict_json import NUMBER, Fields, check_record
 
 CONFIG_FILE = "config.json"
@@ -42,7 +50,7 @@ LABELS_FILE = "labels.json"
 METRICS_FILE = "metrics.jsonl"
 EVALUATIONS_FILE = "evaluations.jsonl"
 BAD_STEPS_FILE = "bad_steps.jsonl"
-EVALUATION: Fields = {"loss": NUMBER}
+EVALUATION: dict[str, type | tuple[type, ...]] = {"loss": NUMBER}
 """The fields of a line of evaluations.jsonl that are relied on, besides its step."""
 
 _INCOMPLETE = "the model_dir is incomplete: copy it again"
@@ -266,8 +274,17 @@ def last_bad_step(model_dir: str) -> int | None:
 def best_step(model_dir: str) -> int | None:
     """The step with the lowest `score` on valid among those with a checkpoint, the first of equals; None if none."""
     steps = checkpoint_steps(model_dir)
-    lines = read_log(tf.io.gfile.join(model_dir, EVALUATIONS_FILE), EVALUATION)
+    lines = read_evaluations(model_dir)
     return min((line for line in lines if line["step"] in steps), key=score, default={}).get("step")
+
+
+def read_evaluations(model_dir: str, fields: Fields | None = None) -> list[dict[str, Any]]:
+    """The lines of a model_dir's evaluations.jsonl, which all have a loss and these fields; an error is a number."""
+    path = tf.io.gfile.join(model_dir, EVALUATIONS_FILE)
+    lines = read_log(path, EVALUATION | dict(fields or {}))
+    for line in lines:
+        check_record({"error": None} | line, path, {"error": (*NUMBER, type(None))}, "correct it or remove the file")
+    return lines
 
 
 def score(evaluation: dict[str, Any]) -> float:
@@ -323,23 +340,28 @@ def read_checkpoint(path: str, may_lack: str = "", /, **parts: dict[str, tf.Vari
     Raises:
         DamagedCheckpointError: a file is missing or too short, or a checksum is wrong; some variables may have been
             assigned.
-        InputError: a file cannot be read; or it lacks variables, or has them in other shapes.
+        InputError: a file cannot be read; or it lacks variables, or has them in other shapes or types.
     """
     if not tf.io.gfile.exists(f"{path}.index"):
         raise DamagedCheckpointError(f"{path} is damaged: it has no index")
     try:
-        stored = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+        check_checkpoint(path)
+        reader = tf.train.load_checkpoint(path)
+        stored, types = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
         problems, lacking = [], []
         for part, variables in parts.items():
             for name, variable in variables.items():
                 escaped = name.replace(".", "..").replace("/", ".S")  # as tf.train.Checkpoint does
-                shape = stored.get(f"{part}/{escaped}/.ATTRIBUTES/VARIABLE_VALUE")
+                key = f"{part}/{escaped}/.ATTRIBUTES/VARIABLE_VALUE"
+                shape = stored.get(key)
                 if may_lack and name.startswith(may_lack) and shape != variable.shape:
                     lacking.append(name)
                 elif shape is None:
                     problems.append(f"{part}/{name} is missing")
                 elif shape != variable.shape:
                     problems.append(f"{part}/{name} is {shape} instead of {list(variable.shape)}")
+                elif types[key] != variable.dtype:
+                    problems.append(f"{part}/{name} is {types[key].name} instead of {variable.dtype.name}")
         if problems:
             more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
             raise InputError(f"{path} does not fit the model: {', '.join(problems[:3])}{more}")

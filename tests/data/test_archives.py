@@ -69,6 +69,21 @@ def test_damaged_archives(tmp_path, make, name, damage):
     assert not (tmp_path / "out" / "train.txt").exists()
 
 
+@pytest.mark.parametrize("kind", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2, "gz"])
+def test_damage_to_other_compressions_is_named_too(tmp_path, kind):
+    path, text = tmp_path / ("train.txt.gz" if kind == "gz" else "a.zip"), os.urandom(3000)
+    if kind == "gz":
+        path.write_bytes(gzip.compress(text))
+    else:
+        with zipfile.ZipFile(path, "w", kind) as file:
+            file.writestr("train.txt", text)
+    whole = path.read_bytes()
+    for place in range(100, 1000, 60):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+        with pytest.raises(InputError, match=rf"{path.name} is damaged"):
+            archives.extract(str(path), WANTED, str(tmp_path / "out"))
+
+
 def test_two_members_of_one_name(tmp_path):
     make_zip(tmp_path / "a.zip", {"a/train.txt": b"1", "b/train.txt": b"2"})
     with pytest.raises(InputError, match=r"holds train.txt twice"):

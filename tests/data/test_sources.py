@@ -1,3 +1,4 @@
+import os
 import sysconfig
 
 import pytest
@@ -30,6 +31,24 @@ def test_the_standard_library():
     assert counts[0] > 8 * counts[2] > 0
     assert inside["argparse.py"] == sources.drawn_split("argparse.py")  # wherever the library is
     assert source == sources.standard_library()
+
+
+def test_links_in_a_circle_and_what_is_no_file_are_refused(tmp_path):
+    (tmp_path / "text").mkdir()
+    (tmp_path / "more").mkdir()
+    (tmp_path / "text" / "a").write_text("a")
+    (tmp_path / "more" / "b").write_text("b")
+    (tmp_path / "text" / "more").symlink_to(tmp_path / "more")
+    (tmp_path / "text" / "again").symlink_to(tmp_path / "more")
+    found = sources.find_files(str(tmp_path / "text"))
+    assert [path.removeprefix(f"{tmp_path}/text/") for path in found] == ["a", "again/b", "more/b"]
+    (tmp_path / "more" / "back").symlink_to(tmp_path / "text")
+    with pytest.raises(InputError, match="is a link to a directory above it"):
+        sources.find_files(str(tmp_path / "text"))
+    (tmp_path / "more" / "back").unlink()
+    os.mkfifo(tmp_path / "more" / "pipe")
+    with pytest.raises(InputError, match=r"more/pipe is a pipe, not a file: remove it"):
+        sources.find_files(str(tmp_path / "text"))
 
 
 def test_blocks_hold_every_byte_in_order(tmp_path, block_bytes):

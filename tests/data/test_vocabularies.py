@@ -152,6 +152,10 @@ def test_files_that_will_not_do(tmp_path):
     (tmp_path / "vocab.txt").write_text("ninety\n")
     with pytest.raises(InputError, match="the vocabulary cannot be read"):
         load_vocabulary(str(tmp_path), {"kind": "bytes", "file": "vocab.txt", "dropped": []})
+    for numbers in ("7\n7\n", "256\n", "-1\n", "1" + 30 * "0" + "\n", "7\n10\n"):
+        (tmp_path / "vocab.txt").write_text(numbers)
+        with pytest.raises(InputError, match="must have numbers from 0 to 255, each once"):
+            load_vocabulary(str(tmp_path), {"kind": "bytes", "file": "vocab.txt", "dropped": [10]})
     with pytest.raises(InputError, match="of unknown kind 'pickle'"):
         load_vocabulary(str(tmp_path), {"kind": "pickle"})
     with pytest.raises(InputError, match="not a SentencePiece model"):

@@ -1,5 +1,6 @@
 """The SavedModel in a fresh process that cannot import this package."""
 
+import contextlib
 import dataclasses
 import pathlib
 
@@ -16,6 +17,7 @@ from txl_tf.inference import samplers
 from txl_tf.inference.export import export
 from txl_tf.inference.generate import Generator
 from txl_tf.inference.language_model import LanguageModel
+from txl_tf.inference.saved_model import complete_directory
 
 LIMITS = {"top_k": 50, "top_p": 0.9, "repetition_penalty": 1.2, "min_p": 0.01, "typical_p": 0.95}
 PROMPTS = ["", "wörter " * 12, "def f(x):"]
@@ -125,6 +127,19 @@ def test_sessions_of_different_age_share_a_step(byte_model, served):
     np.testing.assert_allclose(served["after"][1], whole[66:], rtol=0, atol=1e-4)
     hidden, _ = model(served["tokens"][:1, :4], reach=reach)
     np.testing.assert_allclose(served["after"][0], model.log_prob(hidden)[0], rtol=0, atol=1e-4)
+
+
+def test_an_export_that_ends_early_is_no_export(tmp_path):
+    """It leaves no directory of its name, and can be started again."""
+    for error in (OSError("full"), None):
+        with contextlib.suppress(OSError), complete_directory(str(tmp_path / "new")) as folder:
+            pathlib.Path(folder).mkdir()
+            (pathlib.Path(folder) / f"{error}").write_text("")
+            if error:
+                raise error
+        assert (tmp_path / "new").exists() == (error is None)
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["None"]
 
 
 def test_read_reads_a_segment_and_scores_the_targets(served):

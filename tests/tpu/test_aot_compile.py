@@ -52,10 +52,11 @@ def test_a_training_step_computes_what_tensorflow_does_and_replicas_reduce_toget
 
 
 @needs_compiler
-def test_an_unknown_topology_is_one_line():
-    done = run("tpu/aot_compile.py", *SMALL, "--topology=v5e:3x7")
+@pytest.mark.parametrize("topology", ["v5e:3x7", "v5e:0x0", "nope"])
+def test_an_unknown_topology_is_one_line(topology):
+    done = run("tpu/aot_compile.py", *SMALL, f"--topology={topology}")
     assert done.returncode == 1
-    assert done.stderr.startswith("error: --topology=v5e:3x7 is not one the TPU compiler knows")
+    assert done.stderr.startswith(f"error: --topology={topology} is not one the TPU compiler knows")
     assert done.stderr.count("\n") == 1
 
 

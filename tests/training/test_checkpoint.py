@@ -197,6 +197,9 @@ def test_warm_start_takes_weights_alone(run, corpus, tmp_path, one_device):
     message = r"ckpt-7 does not fit the model: model/\S+ is \[.*\] instead of \[.*\].*and \d+ more"
     with pytest.raises(InputError, match=message):
         model_dir.read_weights(str(source), TransformerXL(other))
+    double = TransformerXL(dataclasses.replace(CONFIG.model, dtype="float64"))
+    with pytest.raises(InputError, match=r"ckpt-7 does not fit the model: model/\S+ is float32 instead of float64"):
+        model_dir.read_weights(str(source), double)
     for nothing in (tmp_path, source / "ckpt-8"):
         with pytest.raises(InputError, match="is not a checkpoint: give a model_dir, or a checkpoint"):
             model_dir.read_weights(str(nothing), run.model)

@@ -58,6 +58,9 @@ def devices_of(topology):
         InputError: the compiler does not have this topology.
     """
     try:
+        if not re.fullmatch(r"\w+:[1-9]\d*(x[1-9]\d*)*", topology):
+            # libtpu divides by these numbers, and takes no topology for that of the machine.
+            raise ValueError("it must be a generation, a colon and numbers of chips above 0")
         return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
     except (jax.errors.JaxRuntimeError, RuntimeError, ValueError) as error:
         raise InputError(

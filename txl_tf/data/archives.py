@@ -6,18 +6,22 @@ directory that the caller gives.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gzip
+import lzma
 import os
 import re
 import shutil
+import struct
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from txl_tf.errors import InputError
+from txl_tf.errors import InputError, one_line
+from txl_tf.files import check_file
 
 
 def is_archive(path: str) -> bool:
@@ -41,24 +45,50 @@ def extract(archive: str, wanted: str, directory: str) -> list[str]:
     Raises:
         InputError: the archive is damaged.
     """
+    check_file(archive)
     os.makedirs(directory, exist_ok=True)
-    paths = []
+    paths: list[str] = []
     try:
-        for name, open_member in _members(archive):
-            name = re.split(r"[/\\]", name)[-1]
-            if not re.fullmatch(wanted, name):
-                continue
-            path = os.path.join(directory, name)
-            if path in paths:
-                raise InputError(f"{archive} holds {name} twice: remove one of them")
-            paths.append(path)
-            with open_member() as member, open(path, "wb") as file:
-                shutil.copyfileobj(member, file, 1 << 20)
-    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, gzip.BadGzipFile, RuntimeError) as error:
+        with named_damage(archive):
+            _extract(archive, wanted, directory, paths)
+    except InputError:
         for path in paths:
             os.remove(path)
-        raise InputError(f"{archive} is damaged ({error}): fetch it again") from error
+        raise
     return sorted(paths)
+
+
+def _extract(archive: str, wanted: str, directory: str, paths: list[str]) -> None:
+    """Extracts members; adds the path of each to `paths` before it is written."""
+    for name, open_member in _members(archive):
+        name = re.split(r"[/\\]", name)[-1]
+        if not re.fullmatch(wanted, name):
+            continue
+        path = os.path.join(directory, name)
+        if path in paths:
+            raise InputError(f"{archive} holds {name} twice: remove one of them")
+        with open_member() as member, open(path, "wb") as file:
+            paths.append(path)
+            shutil.copyfileobj(member, file, 1 << 20)
+
+
+@contextlib.contextmanager
+def named_damage(path: str) -> Iterator[None]:
+    """Turns what Python's readers of zip, tar, gzip, bzip2 and LZMA raise for damaged data into InputError."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (*_DAMAGE, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk, not of the data
+            raise
+        raise InputError(f"{path} is damaged ({one_line(error) or type(error).__name__}): fetch it again") from error
+
+
+_DAMAGE = (
+    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error),
+    *(EOFError, RuntimeError, ValueError, LookupError, OverflowError),
+)
 
 
 def _members(archive: str) -> Iterator[tuple[str, Callable[[], Any]]]:

@@ -12,6 +12,7 @@ import re
 import tensorflow as tf
 
 from txl_tf.errors import InputError
+from txl_tf.files import check_file
 
 BLOCK_BYTES = 1 << 20
 DOCUMENT_END = b"\n\n"
@@ -91,6 +92,7 @@ class PieceBlocks:
     def __init__(self, piece: Piece, reading: Reading):
         self._piece, self._reading = piece, reading
         self._start = piece.start
+        check_file(piece.path)
         self._stop = tf.io.gfile.stat(piece.path).length if piece.stop is None else piece.stop
         self._file = tf.io.gfile.GFile(piece.path, "rb")
         self.count = block_count(self._stop - self._start)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import os
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
@@ -14,6 +15,7 @@ from txl_tf.data import blocks
 from txl_tf.data.blocks import DOCUMENT_MARK, Piece, PieceBlocks, Reading, drawn_split
 from txl_tf.data.progress import Progress
 from txl_tf.errors import InputError
+from txl_tf.files import check_file
 
 SPLITS = ("train", "valid", "test")
 
@@ -153,15 +155,32 @@ def text_files(source: str, documents: str = "file") -> TextSource:
 
 
 def find_files(source: str) -> list[str]:
-    """The files that a --source means, sorted; InputError if there are none."""
+    """The files that a --source means, sorted; InputError if there are none, or something that is no file."""
     if tf.io.gfile.isdir(source):
-        found = [tf.io.gfile.join(folder, file) for folder, _, files in tf.io.gfile.walk(source) for file in files]
-        found = [path for path in found if not path.rsplit("/", 1)[-1].startswith(".")]
+        found = [path for path in _files_below(source) if not path.rsplit("/", 1)[-1].startswith(".")]
     else:
         found = [path for path in tf.io.gfile.glob(source) if not tf.io.gfile.isdir(path)]
     if not found:
         raise InputError(f"no text found at {source}: give --source=FILE, a directory or a quoted glob")
+    for path in found:
+        check_file(path, "remove it, or give other files as --source")
     return sorted(found)
+
+
+def _files_below(root: str) -> Iterator[str]:
+    """The files in a directory and below it. Links are followed; InputError if they lead in a circle."""
+    waiting: list[tuple[str, tuple[str, ...]]] = [(root, ())]
+    while waiting:
+        folder, above = waiting.pop()
+        place = folder if "://" in folder else os.path.realpath(folder)
+        if place in above:
+            raise InputError(f"{folder} is a link to a directory above it: remove the link, or give other files")
+        for name in tf.io.gfile.listdir(folder):
+            path = tf.io.gfile.join(folder, name.rstrip("/"))
+            if tf.io.gfile.isdir(path):
+                waiting.append((path, (*above, place)))
+            else:
+                yield path
 
 
 def cut_by_bytes(paths: Sequence[str], at_lines: bool) -> list[Piece]:

@@ -31,6 +31,7 @@ from txl_tf.files import require_new, write_atomically
 from txl_tf.inference import samplers
 from txl_tf.inference.generate import Draft, Generator, mark
 from txl_tf.inference.sampling import Choice, value_specs
+from txl_tf.inference.saved_model import complete_directory
 from txl_tf.inference.score import score_tokens
 from txl_tf.models.transformer_xl.cached import Cache
 
@@ -291,7 +292,6 @@ def export(generator: Generator, vocabulary: Vocabulary, export_dir: str, unit: 
     root.weights = [variable.value for variable in generator.model.variables]
     root.positions = generator.decoder.kept.positions
     root.vocabulary = vocabulary
-    tf.saved_model.save(root, export_dir, signatures=served.signatures())
     config, reach = generator.model.config, generator.decoder.reach
     sizes = {
         "vocabulary": config.vocab_size,
@@ -314,8 +314,10 @@ def export(generator: Generator, vocabulary: Vocabulary, export_dir: str, unit: 
         ),
         reading=READING[reach.same_length].format(segment=generator.segment, memory=reach.mem_len),
     )
-    for file_name, text in [("README.md", readme), ("sampling.json", samplers.to_json())]:
-        write_atomically(tf.io.gfile.join(export_dir, file_name), text)
+    with complete_directory(export_dir) as folder:
+        tf.saved_model.save(root, folder, signatures=served.signatures())
+        for file_name, text in [("README.md", readme), ("sampling.json", samplers.to_json())]:
+            write_atomically(tf.io.gfile.join(folder, file_name), text)
 
 
 def _checks(batch_size: tf.Tensor, max_tokens: tf.Tensor, choice: Choice) -> list[tf.Operation]:

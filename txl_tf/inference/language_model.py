@@ -26,6 +26,7 @@ from txl_tf.inference.score import score_tokens
 from txl_tf.model_dir import load_trained
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
+from txl_tf.settings import Range
 
 STREAM_TOKENS = 16  # at most this many tokens in one piece of streamed text
 
@@ -191,6 +192,7 @@ class LanguageModel:
         single = isinstance(prompts, str)
         texts = _as_list(prompts)
         _check_request(max_tokens, stop)
+        Range(at_least=0).check(float(length_penalty), f"length_penalty={length_penalty}")
         ends = [self.vocabulary.encode(string) for string in stop]
         for string, ids in zip(stop, ends, strict=True):
             if len(ids) != 1:
@@ -285,8 +287,7 @@ def _choice(
 
 
 def _check_request(max_tokens: int, stop: Sequence[str]) -> None:
-    if max_tokens < 1:
-        raise InputError(f"max_tokens={max_tokens} must be at least 1")
+    Range(at_least=1).check(max_tokens, f"max_tokens={max_tokens}")
     if isinstance(stop, str) or not all(stop):
         raise InputError(f"stop={stop!r} must be a list of strings that are not empty")
 

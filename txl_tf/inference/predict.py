@@ -106,7 +106,7 @@ class Predictor:
         strategy = strategy or make_strategy()
         with strategy.scope():
             trained = model_dirs.load_trained(model_dir, weights, checkpoint)
-        lines = model_dirs.read_log(tf.io.gfile.join(model_dir, model_dirs.EVALUATIONS_FILE), model_dirs.EVALUATION)
+        lines = model_dirs.read_evaluations(model_dir, {"metrics": dict})
         dev = next((line.get("metrics") for line in lines if line["step"] == trained.step), None)
         return cls(trained, dev, strategy=strategy, **options)
 

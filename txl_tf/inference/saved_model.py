@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -66,6 +67,22 @@ def signatures_of(
     }
 
 
+@contextlib.contextmanager
+def complete_directory(export_dir: str) -> Iterator[str]:
+    """A directory to write to, which becomes `export_dir` when the block ends without an error.
+
+    Until then it is EXPORT_DIR.partial, so that half an export is never taken for a whole one, and an export that was
+    killed can be started again.
+    """
+    partial = export_dir.rstrip("/") + ".partial"
+    if tf.io.gfile.exists(partial):
+        tf.io.gfile.rmtree(partial)
+    yield partial
+    if tf.io.gfile.exists(export_dir):  # empty
+        tf.io.gfile.rmtree(export_dir)
+    tf.io.gfile.rename(partial, export_dir)
+
+
 def write_saved_model(
     export_dir: str,
     signatures: Mapping[str, tf.types.experimental.ConcreteFunction],
@@ -85,6 +102,7 @@ def write_saved_model(
     # Saves only what the functions use. Keras layers would be saved together with their Python configuration.
     root.weights = [variable.value for variable in model.variables]
     root.vocabulary = vocabulary
-    tf.saved_model.save(root, export_dir, signatures=dict(signatures))
     readme = readme.replace("{name}", export_dir.rstrip("/").rpartition("/")[2])
-    write_atomically(tf.io.gfile.join(export_dir, "README.md"), readme)
+    with complete_directory(export_dir) as folder:
+        tf.saved_model.save(root, folder, signatures=dict(signatures))
+        write_atomically(tf.io.gfile.join(folder, "README.md"), readme)

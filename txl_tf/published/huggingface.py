@@ -92,7 +92,7 @@ def _checked_config(source: str) -> tuple[dict[str, Any], str]:
 def _ties(config: dict[str, Any], where: str) -> dict[str, bool]:
     """The settings tie_weight and proj_share_all_but_first."""
     first, *tails = config.get("tie_projs") or [False, *[True] * len(config.get("cutoffs", ()))]
-    if first or len(set(tails)) > 1:
+    if first or any(tail != tails[0] for tail in tails):
         raise InputError(
             f"{where} has tie_projs={config['tie_projs']}: the first must not be tied, and of the tails all or none"
         )

@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.errors import InputError, one_line
+from txl_tf.files import check_checkpoint
 from txl_tf.models.transformer_xl.config import TransformerXLConfig
 from txl_tf.published.kinds import TRANSFORMER_XL
 from txl_tf.published.layout import Checkpoint, TensorEntry
@@ -54,6 +55,7 @@ def open_tensors(source: str, no_weight: re.Pattern[str]) -> TensorFile:
         prefix = found[0].removesuffix(".index")
     if not tf.io.gfile.exists(prefix + ".index"):
         raise InputError(f"{source} is not a TensorFlow checkpoint: give its directory, or the part before .index")
+    check_checkpoint(prefix)
     try:
         reader = tf.train.load_checkpoint(prefix)
         shapes = {

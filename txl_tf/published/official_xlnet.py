@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.data.archives import named_damage
 from txl_tf.errors import InputError
 from txl_tf.files import read_json
 from txl_tf.models.xlnet.config import XLNetConfig
@@ -41,12 +42,9 @@ class _Unpacked:
     """The required files of a zip, in a temporary folder that is deleted together with this object."""
 
     def __init__(self, path: str):
-        with open_binary(path) as file:
-            try:
-                archive = zipfile.ZipFile(file)
-                members = [name for name in archive.namelist() if _PUBLISHED.fullmatch(name.rpartition("/")[2])]
-            except zipfile.BadZipFile as error:
-                raise InputError(f"{path} is not a zip file ({error}): fetch it again") from error
+        with open_binary(path) as file, named_damage(path):
+            archive = zipfile.ZipFile(file)
+            members = [name for name in archive.namelist() if _PUBLISHED.fullmatch(name.rpartition("/")[2])]
             names = [name.rpartition("/")[2] for name in members]
             if len(set(names)) != len(names):
                 raise InputError(f"{path} holds several models: unpack it, and give the directory of one")
@@ -54,12 +52,9 @@ class _Unpacked:
                 raise InputError(f"{path} is not an XLNet as it was published: it has no checkpoint, or no {CONFIG}")
             self._folder = tempfile.TemporaryDirectory(prefix="xlnet")
             self.path = self._folder.name
-            try:
-                for member, name in zip(members, names, strict=True):
-                    with archive.open(member) as packed, open(f"{self.path}/{name}", "wb") as unpacked:
-                        shutil.copyfileobj(packed, unpacked, 1 << 20)
-            except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
-                raise InputError(f"{path} is damaged ({error}): fetch it again") from error
+            for member, name in zip(members, names, strict=True):
+                with archive.open(member) as packed, open(f"{self.path}/{name}", "wb") as unpacked:
+                    shutil.copyfileobj(packed, unpacked, 1 << 20)
 
 
 def _read_unpacked(unpacked: _Unpacked, read: Callable[[str], np.ndarray], name: str) -> np.ndarray:

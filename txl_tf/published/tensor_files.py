@@ -18,7 +18,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from txl_tf.errors import InputError
-from txl_tf.files import atomic_writer
+from txl_tf.files import atomic_writer, check_file
 from txl_tf.strict_json import check_record, parse_json
 
 _DTYPES = {
@@ -50,8 +50,10 @@ class TensorFile:
 
 def open_binary(path: str) -> io.BufferedReader:
     """Opens a buffered binary file for reading and seeking; local or gs://. InputError if there is none."""
-    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
-        raise InputError(f"{path} not found: give the file as it was published")
+    remedy = "give the file as it was published"
+    if not tf.io.gfile.exists(path):
+        raise InputError(f"{path} not found: {remedy}")
+    check_file(path, remedy)
     return io.BufferedReader(_Raw(path), 1 << 20)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from txl_tf.data.archives import named_damage
 from txl_tf.errors import InputError
 from txl_tf.published.pickles import Call, Global, Persistent, as_dict, read_pickle
 from txl_tf.published.tensor_files import TensorFile, open_binary
@@ -85,7 +86,7 @@ class TorchFile:
             self.root, self._storage = self._read_legacy(names)
 
     def _read_zip(self, allowed: re.Pattern[str]) -> tuple[Any, _Storage]:
-        try:
+        with named_damage(self.path):
             archive = zipfile.ZipFile(self._file)
             if any(member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1 for member in archive.infolist()):
                 raise InputError(f"{self.path} has compressed or encrypted members: torch.save writes none")
@@ -95,16 +96,10 @@ class TorchFile:
                 root = read_pickle(file, allowed, self.path)
             if folder + "byteorder" in archive.namelist() and archive.read(folder + "byteorder") != b"little":
                 raise InputError(f"{self.path} was written on a big-endian machine: write it again on another")
-        except (zipfile.BadZipFile, ValueError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(f"{self.path} is not a complete file of torch.save ({error}): fetch it again") from error
 
         def storage(tensor: _Tensor) -> bytes:
-            try:
+            with named_damage(self.path):
                 return archive.read(f"{folder}data/{tensor.key}")
-            except (KeyError, zipfile.BadZipFile) as error:
-                raise InputError(f"{self.path} is damaged ({error}): fetch it again") from error
 
         return root, storage
 

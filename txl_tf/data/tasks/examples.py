@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.errors import InputError
-from txl_tf.files import digest, read_bytes, read_json, write_atomically
+from txl_tf.files import digest, read_bytes, read_json, read_record, write_atomically
 
 MANIFEST = "manifest.json"
 META = "meta.json"
@@ -170,9 +170,18 @@ def read_examples(directory: str) -> ExampleSet | None:
     if not tf.io.gfile.exists(path):
         return None
     remedy = f"remove {directory}, and the examples are encoded again"
-    manifest = read_json(path, remedy)
+    manifest = read_record(path, {}, remedy)
     if (manifest.get("format"), manifest.get("version")) != (FORMAT, VERSION):
         return None
+    try:
+        return _read_shards(directory, manifest, remedy)
+    except InputError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{path} is damaged ({type(error).__name__}: {error}): {remedy}") from error
+
+
+def _read_shards(directory: str, manifest: dict[str, Any], remedy: str) -> ExampleSet:
     layout = np.dtype(
         [("head", "V12")]
         + [(name, kind["dtype"], tuple(kind["shape"])) for name, kind in manifest["features"].items()]

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.data.archives import named_damage
 from txl_tf.data.records import smallest_dtype
 from txl_tf.data.tasks.examples import Chunk, ExampleSet, make_examples
 from txl_tf.data.tasks.layout import lay_out, pad_left
@@ -102,10 +103,11 @@ def read_file_text(path: str) -> str:
         InputError: it cannot be read, unpacked or decoded.
     """
     data = read_bytes(path)
+    if path.endswith(".gz"):
+        with named_damage(path):
+            data = gzip.decompress(data)
     try:
-        return (gzip.decompress(data) if path.endswith(".gz") else data).decode("utf-8-sig")
-    except (OSError, EOFError) as error:
-        raise InputError(f"{path} cannot be unpacked ({error}): copy it again") from error
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1 if not path.endswith(".gz") else None
         raise InputError(

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from txl_tf.data.vocabularies.base import Vocabulary, write_lines
 from txl_tf.data.vocabularies.registry import register
+from txl_tf.errors import InputError
 from txl_tf.files import read_lines
 
 
@@ -30,6 +31,9 @@ class ByteVocabulary(Vocabulary):
 
     def __init__(self, symbols: Sequence[int] | None = None, dropped: Sequence[int] = ()):
         super().__init__(name="byte_vocabulary")
+        values = [int(value) for value in (*(() if symbols is None else symbols), *dropped)]
+        if any(not 0 <= value < 256 for value in values) or len({*values}) < len(values):
+            raise InputError("a list of bytes must have numbers from 0 to 255, each once")
         self._identity = symbols is None
         self._symbols = np.arange(256, dtype=np.uint8) if symbols is None else np.array(symbols, np.uint8)
         self._dropped = tuple(int(value) for value in dropped)

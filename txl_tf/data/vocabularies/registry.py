@@ -69,10 +69,10 @@ def load_vocabulary(
     kind = _kind_of(spec, directory)
     try:
         vocabulary = kind.load(directory, spec)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{directory}: the vocabulary cannot be read: {error}") from error
+        raise InputError(f"{directory}/{spec.get('file', '')}: the vocabulary cannot be read: {error}") from error
     vocabulary.origin = directory
     return vocabulary
 

@@ -1,0 +1,42 @@
+"""The first seconds of a command, while TensorFlow loads: Ctrl-C, and what its libraries write. Imported first of all.
+
+Python's own answer to Ctrl-C is a traceback, and TensorFlow's import can swallow it. From this import on it ends the
+command at once, with one line.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+
+TERMINAL = os.dup(2)
+"""Standard error, also while it is hidden."""
+
+
+def leave(*_):
+    """Ends the process. There is nothing to clean up yet."""
+    os.write(TERMINAL, b"interrupted\n")
+    os._exit(128 + signal.SIGINT)
+
+
+def raise_from_now_on():
+    """From now on Ctrl-C raises KeyboardInterrupt, so that the command can clean up."""
+    if signal.getsignal(signal.SIGINT) is leave:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextlib.contextmanager
+def hidden_stderr():
+    """Hides what is written to standard error."""
+    sys.stderr.flush()
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nothing, 2)
+        yield
+    finally:
+        os.dup2(TERMINAL, 2)
+        os.close(nothing)
+
+
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it is ignored in jobs in the background
+    signal.signal(signal.SIGINT, leave)

@@ -1,0 +1,151 @@
+"""Not a test: runs a case, and says what is wrong with how the command took it."""
+
+import contextlib
+import functools
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+
+import processes
+
+from campaign import damage
+from campaign.commands import COMMANDS
+
+SECONDS = 90
+"""The time limit of a case."""
+_TROUBLE = re.compile(r"Traceback|Exception ignored|Fatal Python error|core dumped|Segmentation fault")
+_FREE = ("text", "prompt.txt", "table.tsv", "squad.json")
+"""Parts whose content is the user's: damage to it can leave a right file, which has another result."""
+
+
+def attempt(case, root):
+    """What is wrong: a text, "" if nothing is; and the seconds it took."""
+    command, start = COMMANDS[case.command], time.perf_counter()
+    with folder(case, root) as place:
+        before = snapshot(place)
+        try:
+            line = command.line(case.flags)
+            if case.interrupted:
+                done = interrupt(line, place, case.interrupted)
+            else:
+                done = processes.run(line, cwd=place, env=case.environment, timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            return f"it ran for more than {SECONDS} s", time.perf_counter() - start
+        seconds = time.perf_counter() - start
+        wrong = judged(case, done)
+        wrong = wrong or changed(command, done.returncode, before, snapshot(place))
+        if not wrong and case.file and not done.returncode and not may_differ(*case.file):
+            try:
+                if command.outcome(place, done.stdout) != usual(case.command, root):
+                    wrong = "it succeeded, with another result than with the undamaged file"
+            except (OSError, ValueError) as error:
+                wrong = f"it succeeded, without a result ({error})"
+    return wrong, seconds
+
+
+def may_differ(file, kind):
+    """Whether a success with another result is right: for the user's own text, and for settings with defaults."""
+    return file.startswith(_FREE) or (file.endswith("config.json") and kind.startswith("without"))
+
+
+def interrupt(command, cwd, seconds):
+    """Starts a command as a user does, and sends it Ctrl-C after some seconds."""
+    with subprocess.Popen(
+        [sys.executable, *command], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            output = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+            try:
+                output = process.communicate(timeout=SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        return subprocess.CompletedProcess(command, process.returncode, *output)
+
+
+@contextlib.contextmanager
+def folder(case, root):
+    """A folder with copies of what the command reads, and with the damage."""
+    with tempfile.TemporaryDirectory(prefix="campaign") as name:
+        place = pathlib.Path(name)
+        for part in (part for part in COMMANDS[case.command].reads if (root / part).exists()):
+            copy = shutil.copytree if (root / part).is_dir() else shutil.copy
+            copy(root / part, place / part)
+        damage.put_places(place)
+        if case.file:
+            damage.apply(place / case.file[0], case.file[1])
+        yield place
+
+
+@functools.cache
+def usual(name, root):
+    """The result of a command without damage."""
+    from campaign.cases import Case
+
+    with folder(Case(name, ""), root) as place:
+        done = processes.run(COMMANDS[name].line({}), cwd=place, timeout=2 * SECONDS)
+        assert done.returncode == 0, f"{name} fails without damage: {done.stderr}"
+        return COMMANDS[name].outcome(place, done.stdout)
+
+
+def judged(case, done):
+    """What is wrong with a command's messages and exit status."""
+    printed = done.stdout + done.stderr
+    if trouble := _TROUBLE.search(printed):
+        last = [line for line in done.stderr.splitlines() if line.strip()] or [""]
+        return f"{trouble[0]}: {last[-1][:300]}"
+    if case.interrupted and done.returncode in (0, 130):
+        said = [line for line in done.stderr.splitlines() if re.match("interrupted|\\n?SIGINT", line)]
+        return "" if len(said) == bool(done.returncode) else f"not one line: {done.stderr[-300:]}"
+    if done.returncode not in (0, 1, 2):
+        return f"exit status {done.returncode}: {done.stderr[-200:]}"
+    if case.says and case.says not in printed:
+        return f"it does not say {case.says!r}: {printed[-300:]}"
+    if not done.returncode:
+        return "it was accepted" if case.refused else ""
+    lines = [line for line in done.stderr.splitlines() if line.strip() and "\r" not in line]
+    lines = [line for line in lines if not re.match(r"(usage:|\s+\[|Pass --help|.*\d[\d,]*/\d)", line)]
+    if len(lines) == 1 and lines[0].startswith("FATAL Flags parsing error: "):
+        return ""
+    if len(lines) != 1 or not re.match(r"error: |\w+\.py: error: ", lines[0]):
+        return f"not one line: {lines[:4]}"
+    if len(lines[0]) > 1000:
+        return f"a line of {len(lines[0])} characters: {lines[0][:200]}"
+    return ""
+
+
+def changed(command, status, before, after):
+    """Which file was changed that should not be.
+
+    A damaged checkpoint may be set aside under another name, and corpus.json says where the corpus was last found.
+    """
+    may = command.writes if not status else tuple(path for path in command.writes if path not in command.reads)
+    for path in sorted(before.keys() | after.keys()):
+        folder, _, name = path.rpartition("/")
+        aside = path in before and before[path] == after.get(f"{folder}/damaged-{name}")
+        own = any(path == mine or path.startswith((f"{mine}/", f"{mine}.")) for mine in may)
+        allowed = own or aside or name == "corpus.json" or name.startswith("damaged-")
+        if not allowed and before.get(path) != after.get(path):
+            how = "removed" if path not in after else "made" if path not in before else "changed"
+            return f"it {how} {path}"
+    return ""
+
+
+def snapshot(place):
+    """What is in a folder: {path: type and content}."""
+    found = {}
+    for path in sorted(place.rglob("*")):
+        mode = os.lstat(path).st_mode
+        content = hashlib.sha256(path.read_bytes()).hexdigest() if stat.S_ISREG(mode) else stat.S_IFMT(mode)
+        found[str(path.relative_to(place))] = content
+    return found

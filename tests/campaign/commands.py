@@ -1,0 +1,192 @@
+"""Not a test: every command with flags that work, the files it reads, and what counts as its result."""
+
+import dataclasses
+import json
+import pathlib
+import re
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """A command as it is run in a folder with copies of the world's parts; paths are relative to that folder.
+
+    Attributes:
+        script: below the repository.
+        flags: that make it succeed; None as a value: a flag without one.
+        reads: the parts of the world that it reads.
+        writes: paths that it may create; one of `reads` may be changed only if the command succeeds.
+        result: function (folder, what it printed) -> what must be equal whenever it succeeds.
+        by_argparse: whether its flags are argparse's; numbers and texts are then those in `flags`.
+    """
+
+    script: str
+    flags: dict[str, str | None]
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    result: object = None
+    by_argparse: bool = False
+
+    def line(self, flags):
+        """The arguments that follow `python`."""
+        given = {name: value for name, value in (self.flags | flags).items() if value is not False}
+        return [str(ROOT / self.script), *(f"--{name}" + ("" if v is None else f"={v}") for name, v in given.items())]
+
+    def outcome(self, folder, stdout):
+        """The result of a run that succeeded."""
+        return self.result(folder) if self.result else re.sub(r'"(tokens|examples)_per_sec": [\d.]+', "", stdout)
+
+
+def metrics(path):
+    """The function that reads a run's metrics, without the field that is about the clock."""
+
+    def read(folder):
+        lines = (folder / path / "metrics.jsonl").read_text().splitlines()
+        return [{k: v for k, v in json.loads(line).items() if k != "tokens_per_sec"} for line in lines]
+
+    return read
+
+
+def files(path):
+    """The function that reads all files of a folder that have a meaning of their own."""
+
+    def read(folder):
+        found = [file for file in sorted((folder / path).rglob("*")) if file.is_file()]
+        return {str(file.relative_to(folder)): len(file.read_bytes()) for file in found}
+
+    return read
+
+
+def flags(text):
+    """Flags as they are written on a command line, without spaces in values."""
+    words = (word.removeprefix("--").partition("=") for word in text.split())
+    return {name: value if sign else None for name, sign, value in words}
+
+
+TINY = flags(
+    "--preset=enwik8_base --n_layer=1 --d_model=8 --d_embed=8 --n_head=1 --d_head=8 --d_inner=8 --mem_len=8 "
+    "--batch_size=4 --tgt_len=8 --eval_mem_len=8 --eval_batch_size=4 --eval_tgt_len=16 --eval_clamp_len=-1 "
+    "--train_steps=4 --warmup_steps=1 --log_steps=1 --save_steps=2 --eval_steps=2 --nojit_compile --noeval_jit_compile"
+)
+IMPORTED = flags("--dataset=text --batch_size=2 --tgt_len=4 --mem_len=5 --clamp_len=4")
+
+COMMANDS = {
+    "prepare": Command(
+        "scripts/prepare_data.py",
+        flags("--dataset=text --source=text --data_dir=new --vocab=words --min_count=1"),
+        ("text",),
+        ("new",),
+        files("new"),
+    ),
+    "prepare_pieces": Command(
+        "scripts/prepare_data.py",
+        flags("--dataset=text --source=text --data_dir=new --vocab=sentencepiece --vocab_size=300"),
+        ("text",),
+        ("new",),
+        files("new"),
+    ),
+    "prepare_task": Command("scripts/prepare_task.py", flags("--task=match --out_dir=new"), (), ("new",), files("new")),
+    "describe": Command("scripts/describe_data.py", flags("--data_dir=words --verify --example_tokens=8"), ("words",)),
+    "train": Command(
+        "scripts/train.py",
+        TINY | flags("--data_dir=words --model_dir=new"),
+        ("words",),
+        ("new",),
+        metrics("new"),
+    ),
+    "continue": Command(
+        "scripts/train.py",
+        TINY | flags("--data_dir=words --model_dir=half"),
+        ("words", "half"),
+        ("half",),
+        metrics("half"),
+    ),
+    "evaluate": Command(
+        "scripts/evaluate.py",
+        flags("--model_dir=model --data_dir=words --split=test --per_token_out=tokens.tsv --checkpoint=best"),
+        ("model", "words"),
+        ("tokens.tsv",),
+    ),
+    "recl": Command(
+        "scripts/recl.py",
+        flags(
+            "--model_dirs=model,model --data_dir=words --context_lengths=2,4 --positions=8 --top_r=0.5 --threshold=0.01"
+        ),
+        ("model", "words"),
+    ),
+    "generate": Command(
+        "scripts/generate.py",
+        flags("--model_dir=model --prompt_file=prompt.txt --max_tokens=4"),
+        ("model", "prompt.txt"),
+    ),
+    "search": Command(
+        "scripts/generate.py",
+        flags("--model_dir=model --prompt=word1 --max_tokens=4 --beam_size=2 --length_penalty=0.5"),
+        ("model",),
+    ),
+    "score": Command(
+        "scripts/score.py", flags("--model_dir=model --input=prompt.txt --batch_size=2"), ("model", "prompt.txt")
+    ),
+    "fill": Command(
+        "scripts/fill.py",
+        flags("--model_dir=xlnet --text_file=prompt.txt --score --context=word7 --beam_size=2 --top=2"),
+        ("xlnet", "prompt.txt"),
+    ),
+    "predict": Command(
+        "scripts/predict.py",
+        flags("--model_dir=tuned --input=table.tsv --output=found.jsonl --batch_size=2 --metrics"),
+        ("tuned", "table.tsv"),
+        ("found.jsonl",),
+        lambda folder: (folder / "found.jsonl").read_text(),
+    ),
+    "answer": Command(
+        "scripts/predict.py",
+        flags("--model_dir=answering --input=squad.json --squad_dir=new --batch_size=2"),
+        ("answering", "squad.json"),
+        ("new",),
+    ),
+    "finetune": Command(
+        "scripts/finetune.py",
+        flags(
+            "--init=xlnet --task=classification --train=table.tsv --dev=table.tsv --model_dir=new --tgt_len=16 "
+            "--batch_size=4 --train_steps=2 --nojit_compile --noeval_jit_compile --seeds=1"
+        ),
+        ("xlnet", "table.tsv"),
+        ("new",),
+        metrics("new"),
+    ),
+    "replay": Command("scripts/replay_step.py", flags("--model_dir=half --data_dir=words --step=3"), ("half", "words")),
+    "export": Command(
+        "scripts/export_savedmodel.py",
+        flags("--model_dir=model --export_dir=new --nojit_compile"),
+        ("model",),
+        ("new",),
+        lambda folder: (folder / "new" / "sampling.json").read_text(),
+    ),
+    "export_huggingface": Command(
+        "scripts/export_checkpoint.py", flags("--model_dir=model --export_dir=new"), ("model",), ("new",), files("new")
+    ),
+    "saved": Command(
+        "scripts/continue_savedmodel.py",
+        flags("--export_dir=saved --prompt=word1 --max_tokens=4 --temperature=0.5 --seed=1"),
+        ("saved",),
+        by_argparse=True,
+    ),
+    "aot": Command("tpu/aot_compile.py", flags("--preset=demo --topology=v5e:0x0")),
+} | {
+    f"import_{format}": Command(
+        "scripts/import_checkpoint.py",
+        more | flags(f"--format={format.removesuffix('_xlnet')} --source={format}{file} --model_dir=new"),
+        (format,),
+        ("new",),
+        files("new"),
+    )
+    for format, file, more in (
+        ("huggingface", "", flags("--dataset=text")),
+        ("huggingface_xlnet", "", {}),
+        ("official_tf", "", IMPORTED),
+        ("official_pytorch", "/model.pt", IMPORTED),
+    )
+}
+"""By name. The flags of "aot" name no topology, so that a setting that is allowed is not compiled for minutes."""
