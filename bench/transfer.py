@@ -112,7 +112,7 @@ def untrained(seed):
     import keras
     import tensorflow as tf
 
-    from txl_tf import families, model_dir
+    from txl_tf import checkpoints, families, model_dir
 
     path = pathlib.Path(FLAGS.out) / f"untrained-{seed}"
     if not path.exists():
@@ -120,8 +120,8 @@ def untrained(seed):
         shutil.copytree(FLAGS.init, path, ignore=without_checkpoints)
         keras.utils.set_random_seed(seed)
         model = families.make_model(model_dir.read_config(FLAGS.init))
-        weights = tf.train.Checkpoint(model=model_dir.variables_by_path(model))
-        weights.write(model_dir.checkpoint_path(str(path), 0))
+        weights = tf.train.Checkpoint(model=checkpoints.variables_by_path(model))
+        weights.write(checkpoints.checkpoint_path(str(path), 0))
     return path
 
 

@@ -6,7 +6,7 @@ import types
 import numpy as np
 import tensorflow as tf
 
-from txl_tf import model_dir
+from txl_tf import checkpoints, model_dir
 from txl_tf.data.vocabularies import SubwordVocabulary
 from txl_tf.models.xlnet.config import XLNetConfig, XLNetRunConfig
 from txl_tf.models.xlnet.model import XLNet
@@ -44,6 +44,6 @@ def write_model_dir(path, vocabulary, **settings):
     about = {"dataset": "text", "unit": vocabulary.unit, "fingerprint": "none", "files": {}}
     learned = types.SimpleNamespace(vocabulary=vocabulary, vocabulary_spec=vocabulary.spec, **about)
     model_dir.write_description(str(path), config, learned)
-    weights = tf.train.Checkpoint(model=model_dir.variables_by_path(model))
-    weights.write(model_dir.checkpoint_path(str(path), 0))
+    weights = tf.train.Checkpoint(model=checkpoints.variables_by_path(model))
+    weights.write(checkpoints.checkpoint_path(str(path), 0))
     return model

@@ -18,7 +18,7 @@ SOURCES = sorted((ROOT / "txl_tf").rglob("*.py"))
 SCRIPTS = [path for folder in ("scripts", "bench", "tpu") for path in sorted((ROOT / folder).glob("*.py"))]
 PARTS_OF_SCRIPTS = sorted((ROOT / "tpu").glob("*/*.py"))
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
-RUNS = "config data distribute errors families files host_memory layers metrics model_dir models objectives"
+RUNS = "checkpoints config data distribute errors families files host_memory layers metrics model_dir models objectives"
 """What training and inference may import: the same parts, but never each other."""
 
 ALLOWED = {
@@ -38,11 +38,12 @@ ALLOWED = {
     "objectives": "config data errors layers models",
     "metrics": "data errors",
     "families": "config data errors metrics models objectives",
-    "model_dir": "config data errors families files strict_json",
+    "checkpoints": "errors files",
+    "model_dir": "checkpoints config data errors families files strict_json",
     "training": f"{RUNS} lock strict_json",
     "inference": f"{RUNS} hashing settings",
     "finetuner": "config data distribute errors families files inference model_dir strict_json training",
-    "published": "config data errors families files layers model_dir models settings strict_json",
+    "published": "checkpoints config data errors families files layers model_dir models settings strict_json",
 }
 """What each part of txl_tf may import, besides itself.
 
@@ -94,8 +95,8 @@ def test_examples_stand_alone():
 
 def test_choices_are_those_that_the_code_knows():
     """The flags take their choices from choices.py, which loads no TensorFlow; what is chosen is defined elsewhere."""
+    from txl_tf.checkpoints import WEIGHT_PARTS
     from txl_tf.data.corpora import CORPORA
-    from txl_tf.model_dir import WEIGHT_PARTS
     from txl_tf.published.importing import FORMATS
 
     assert tuple(CORPORA) == choices.CORPORA

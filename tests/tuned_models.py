@@ -4,7 +4,7 @@ import numpy as np
 import random_xlnet
 import tensorflow as tf
 
-from txl_tf import families, model_dir
+from txl_tf import checkpoints, families, model_dir
 from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.data.tasks.examples import ExampleSet
 from txl_tf.data.vocabularies import XLNetVocabulary
@@ -32,6 +32,6 @@ def write_model_dir(path, task, labels=(), max_segments=1, **model):
         variable.assign(draw.normal(centre, 0.1 if len(variable.shape) == 1 else 0.5, variable.shape))
     nothing = ExampleSet({}, {}, labels=tuple(labels))
     model_dir.write_description(str(path), config, TaskCorpus(nothing, nothing, vocabulary, vocabulary.spec, {}))
-    weights = tf.train.Checkpoint(model=model_dir.variables_by_path(network))
-    weights.write(model_dir.checkpoint_path(str(path), 0))
+    weights = tf.train.Checkpoint(model=checkpoints.variables_by_path(network))
+    weights.write(checkpoints.checkpoint_path(str(path), 0))
     return config

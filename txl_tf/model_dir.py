@@ -19,23 +19,27 @@ import dataclasses
 import json
 import math
 import os
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from txl_tf import families
+from txl_tf.checkpoints import (
+    WEIGHT_PARTS,
+    checkpoint_path,
+    checkpoint_steps,
+    read_checkpoint,
+    refuse_not_finite,
+    variables_by_path,
+)
 from txl_tf.config import FORMAT, Config, parse_config
 from txl_tf.data.manifest import Corpus
 from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
-from txl_tf.errors import InputError, one_line
+from txl_tf.errors import InputError
 from txl_tf.files import (
-    check_checkpoint,
-    digest,
     read_json,
     read_record,
     read_records,
@@ -54,13 +58,6 @@ EVALUATION: dict[str, type | tuple[type, ...]] = {"loss": NUMBER}
 """The fields of a line of evaluations.jsonl that are relied on, besides its step."""
 
 _INCOMPLETE = "the model_dir is incomplete: copy it again"
-
-WEIGHT_PARTS = {"last": "model", "average": "average"}
-"""The name in a checkpoint of each kind of weights."""
-
-
-class DamagedCheckpointError(InputError):
-    """A checkpoint that was complete when it was written cannot be read."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,30 +238,6 @@ def load_trained(
     )
 
 
-def checkpoint_name(step: int) -> str:
-    """ckpt-{step}."""
-    return f"ckpt-{step}"
-
-
-def checkpoint_path(model_dir: str, step: int) -> str:
-    """The common prefix of the paths of a checkpoint's files, by which TensorFlow names it."""
-    return tf.io.gfile.join(model_dir, checkpoint_name(step))
-
-
-def checkpoint_files(model_dir: str) -> dict[int, list[str]]:
-    """The names of the files of checkpoints: {step: [name, ..]}; empty if there is no model_dir yet."""
-    files: dict[int, list[str]] = {}
-    for name in tf.io.gfile.listdir(model_dir) if tf.io.gfile.isdir(model_dir) else ():
-        if match := re.fullmatch(r"ckpt-(\d+)\.(index|data-.*)", name):
-            files.setdefault(int(match[1]), []).append(name)
-    return files
-
-
-def checkpoint_steps(model_dir: str) -> list[int]:
-    """The steps of complete checkpoints, in rising order: those with an index, which is written last."""
-    return sorted(step for step, files in checkpoint_files(model_dir).items() if f"ckpt-{step}.index" in files)
-
-
 def last_bad_step(model_dir: str) -> int | None:
     """The last recorded step whose loss or gradient was not finite, or None."""
     lines = read_log(tf.io.gfile.join(model_dir, BAD_STEPS_FILE))
@@ -323,97 +296,6 @@ def read_weights(source: str, model: keras.Model, head: str = "") -> list[str]:
     fresh = read_checkpoint(path, head, **{WEIGHT_PARTS["last"]: variables_by_path(model)})
     refuse_not_finite(variables_by_path(model), path)
     return fresh
-
-
-def read_checkpoint(path: str, may_lack: str = "", /, **parts: dict[str, tf.Variable]) -> list[str]:
-    """Assigns the values in a checkpoint to variables.
-
-    Args:
-        path: of a checkpoint.
-        may_lack: the beginning of the names of variables that stay as they are if the checkpoint lacks them or has them
-            in another shape; "": of none.
-        parts: a part's name in the checkpoint -> {name: variable}; other parts of the checkpoint are not read.
-
-    Returns:
-        The names of the variables that stayed as they were.
-
-    Raises:
-        DamagedCheckpointError: a file is missing or too short, or a checksum is wrong; some variables may have been
-            assigned.
-        InputError: a file cannot be read; or it lacks variables, or has them in other shapes or types.
-    """
-    if not tf.io.gfile.exists(f"{path}.index"):
-        raise DamagedCheckpointError(f"{path} is damaged: it has no index")
-    try:
-        check_checkpoint(path)
-        reader = tf.train.load_checkpoint(path)
-        stored, types = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
-        problems, lacking = [], []
-        for part, variables in parts.items():
-            for name, variable in variables.items():
-                escaped = name.replace(".", "..").replace("/", ".S")  # as tf.train.Checkpoint does
-                key = f"{part}/{escaped}/.ATTRIBUTES/VARIABLE_VALUE"
-                shape = stored.get(key)
-                if may_lack and name.startswith(may_lack) and shape != variable.shape:
-                    lacking.append(name)
-                elif shape is None:
-                    problems.append(f"{part}/{name} is missing")
-                elif shape != variable.shape:
-                    problems.append(f"{part}/{name} is {shape} instead of {list(variable.shape)}")
-                elif types[key] != variable.dtype:
-                    problems.append(f"{part}/{name} is {types[key].name} instead of {variable.dtype.name}")
-        if problems:
-            more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
-            raise InputError(f"{path} does not fit the model: {', '.join(problems[:3])}{more}")
-        wanted = {
-            part: {name: variable for name, variable in variables.items() if name not in lacking}
-            for part, variables in parts.items()
-        }
-        tf.train.Checkpoint(**wanted).read(path).expect_partial()
-        return lacking
-    except (tf.errors.OpError, IndexError) as error:
-        # For a truncated file TensorFlow's reader raises OpError or IndexError; other errors are not caught.
-        if type(error) not in _DAMAGE:
-            raise
-        _read_to_the_end(path)
-        raise DamagedCheckpointError(f"{path} is damaged: {one_line(error)}") from error
-
-
-def _read_to_the_end(path: str) -> None:
-    """Raises InputError if the system cannot read a file of a checkpoint: then nothing is known about its content."""
-    for file in tf.io.gfile.glob(f"{path}.*"):
-        try:
-            digest(file)
-        except (tf.errors.OpError, OSError) as error:
-            raise InputError(f"{file} cannot be read ({one_line(error)}): nothing was changed") from error
-
-
-def refuse_not_finite(variables: Mapping[str, tf.Variable | tf.Tensor], where: str) -> None:
-    """Raises InputError if a value of a variable is NaN or infinite.
-
-    Args:
-        variables: by name.
-        where: the weights' place, for the message.
-    """
-    bad = [name for name, variable in variables.items() if not np.isfinite(variable.numpy()).all()]
-    if bad:
-        listed = ", ".join(bad[:3]) + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
-        raise InputError(f"{where} has weights that are not finite ({listed}): use an earlier checkpoint")
-
-
-_DAMAGE = (IndexError, tf.errors.OpError, tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.OutOfRangeError)
-
-
-def variables_by_path(keras_object: keras.Model) -> dict[str, tf.Variable]:
-    """The variables of a model or optimizer by their Keras path: {"transformer_xl/layer_0/attention/..": variable}.
-
-    Checkpoints hold these. Keras objects cannot be used directly: tf.train.Checkpoint does not track their lists of
-    layers (Keras 3.15), and saves and restores the other variables without an error.
-    """
-    named = {variable.path: variable.value for variable in keras_object.variables}
-    if len(named) != len(keras_object.variables):
-        raise ValueError(f"{keras_object.name}: two variables have the same path")
-    return named
 
 
 def read_log(path: str, fields: Fields | None = None) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ import tensorflow as tf
 import tuned_models
 from published_reference import Sizes, tf_tensors, torch_tensors
 
-from txl_tf import families, model_dir
+from txl_tf import checkpoints, families, model_dir
 from txl_tf.data.manifest import load_corpus
 from txl_tf.data.prepare import prepare
 from txl_tf.data.vocabularies import XLNetVocabulary
@@ -80,8 +80,8 @@ def model(path, root):
     config = TransformerXLRunConfig(random_model.CONFIG, eval=EvalConfig(batch_size=2, tgt_len=16, mem_len=16))
     config = config.replace(model={"vocab_size": corpus.vocab_size}, eval={"jit_compile": False, "clamp_len": -1})
     model_dir.write_description(str(path), config, corpus)
-    weights = model_dir.variables_by_path(random_model.random_model(config.model))
-    tf.train.Checkpoint(model=weights).write(model_dir.checkpoint_path(str(path), 2))
+    weights = checkpoints.variables_by_path(random_model.random_model(config.model))
+    tf.train.Checkpoint(model=weights).write(checkpoints.checkpoint_path(str(path), 2))
     lines = [json.dumps({"step": step, "loss": loss}) for step, loss in ((1, 3.5), (2, 3.0))]
     (path / "evaluations.jsonl").write_text("\n".join(lines) + "\n")
 

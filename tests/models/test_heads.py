@@ -6,9 +6,9 @@ import pytest
 import reference_xlnet as reference
 import tensorflow as tf
 
+from txl_tf.checkpoints import variables_by_path
 from txl_tf.errors import InputError
 from txl_tf.layers.dropout import Seeds
-from txl_tf.model_dir import variables_by_path
 from txl_tf.models.heads import AnswerSpan, Summary, SummaryLogits
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.models.xlnet.head_config import XLNetAnswersConfig, XLNetLogitsConfig, XLNetRegressionConfig

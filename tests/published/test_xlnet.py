@@ -16,9 +16,10 @@ import xlnet_models
 import xlnet_tokens
 
 from txl_tf import families
+from txl_tf.checkpoints import read_checkpoint, variables_by_path
 from txl_tf.data.vocabularies import ByteVocabulary, XLNetVocabulary
 from txl_tf.errors import InputError
-from txl_tf.model_dir import load_trained, read_checkpoint, variables_by_path
+from txl_tf.model_dir import load_trained
 from txl_tf.models.transformer_xl.presets import PRESETS
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.models.xlnet.model import XLNet

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 from small_run import CONFIG, change, lines
 
+from txl_tf import checkpoints
 from txl_tf import model_dir as model_dirs
 from txl_tf.data.lanes import training_batches
 from txl_tf.data.prepare import prepare
@@ -45,7 +46,7 @@ def broken_run(tmp_path_factory):
     table = model.embedding.tables[0]
     # Its product with its own key overflows to +inf in one head at least; to -inf it would only be ignored.
     table.assign(np.where(np.arange(256)[:, None] == ord("Z"), 1e30 * draw.normal(size=16), table))
-    weights = tf.train.Checkpoint(model=model_dirs.variables_by_path(model))
+    weights = tf.train.Checkpoint(model=checkpoints.variables_by_path(model))
     weights.write(str(folder / "weights"))
     run = change(RUN, train={"warm_start": str(folder / "weights")})
     return run, corpus, str(folder / "run"), replicas.two_replicas()
@@ -53,7 +54,7 @@ def broken_run(tmp_path_factory):
 
 def train_once(run, corpus, model_dir, strategy):
     """Trains the run, unless an earlier test has."""
-    if not model_dirs.checkpoint_steps(model_dir):
+    if not checkpoints.checkpoint_steps(model_dir):
         train(run, corpus, model_dir, strategy)
 
 
@@ -68,7 +69,7 @@ def test_the_run_names_step_layer_and_variables(broken_run, capsys):
     assert f"replay_step.py --model_dir={model_dir} --step={BAD}" in said
     assert model_dirs.trained_on(model_dir) == corpus.data_dir
     # The checkpoint before it stays, though newer ones push older ones out.
-    assert model_dirs.checkpoint_steps(model_dir) == [4, 12]
+    assert checkpoints.checkpoint_steps(model_dir) == [4, 12]
 
 
 def test_the_step_runs_again_on_one_device(broken_run):

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from small_run import CONFIG, change, lines
 
-from txl_tf import distribute, model_dir
+from txl_tf import checkpoints, distribute, model_dir
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.training.average import WeightAverage
@@ -70,7 +70,7 @@ def test_saves_are_finished_in_order_and_the_newest_and_the_best_stay(run, tmp_p
     with run.checkpoints:
         for step in range(1, 7):
             run.save(step)
-    assert model_dir.checkpoint_steps(str(tmp_path)) == [2, 5, 6]
+    assert checkpoints.checkpoint_steps(str(tmp_path)) == [2, 5, 6]
     assert model_dir.best_step(str(tmp_path)) == 2
     assert run.restored() == 6
     assert len(names(tmp_path)) == 7
@@ -149,7 +149,7 @@ def test_the_next_save_after_a_full_disk_is_as_any(run, tmp_path, monkeypatch):
             run.save(1)
             run.checkpoints.wait()
         run.save(2)
-    assert model_dir.checkpoint_steps(str(tmp_path)) == [2] and run.restored() == 2
+    assert checkpoints.checkpoint_steps(str(tmp_path)) == [2] and run.restored() == 2
 
 
 def test_a_bug_in_the_thread_is_not_hidden(run, monkeypatch):

@@ -12,9 +12,9 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.eager.polymorphic_function import compiler_ir
 
 from txl_tf import families
+from txl_tf.checkpoints import variables_by_path
 from txl_tf.config import Config
 from txl_tf.layers import platform
-from txl_tf.model_dir import variables_by_path
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.optimizer import make_optimizer
 from txl_tf.training.step import train_step

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf import families
+from txl_tf import checkpoints, families
 from txl_tf import model_dir as model_dirs
 from txl_tf.config import Config
 from txl_tf.data.vocabularies import Vocabulary
@@ -110,13 +110,13 @@ def import_checkpoint(
     require_new(model_dir, "model_dir")
     model_of_config = families.make_model(config)
     lacking = load(model_of_config, checkpoint)
-    model_dirs.refuse_not_finite(model_dirs.variables_by_path(model_of_config), checkpoint.file.path)
+    checkpoints.refuse_not_finite(checkpoints.variables_by_path(model_of_config), checkpoint.file.path)
     tf.io.gfile.makedirs(model_dir)
     vocabulary.save(model_dir)
     names = [vocabulary.spec["file"]] if "file" in vocabulary.spec else []
     files = {name: digest(tf.io.gfile.join(model_dir, name)) for name in names}
-    weights = tf.train.Checkpoint(model=model_dirs.variables_by_path(model_of_config))
-    weights.write(model_dirs.checkpoint_path(model_dir, 0))
+    weights = tf.train.Checkpoint(model=checkpoints.variables_by_path(model_of_config))
+    weights.write(checkpoints.checkpoint_path(model_dir, 0))
     learned = _Learned(dataset, vocabulary.unit, "imported", vocabulary, vocabulary.spec, files)
     model_dirs.write_description(model_dir, config, learned)
     return config, lacking

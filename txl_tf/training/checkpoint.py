@@ -15,6 +15,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from txl_tf import checkpoints
 from txl_tf import model_dir as model_dirs
 from txl_tf.distribute import gather_state, is_chief, scatter_state
 from txl_tf.errors import InputError, one_line
@@ -57,7 +58,7 @@ class Checkpoints:
         self.strategy = strategy
         self.writes = is_chief(strategy)
         self.variables = {
-            "model": model_dirs.variables_by_path(model),
+            "model": checkpoints.variables_by_path(model),
             "optimizer": optimizer.by_path(),
             "average": average.by_path(),
         }
@@ -90,7 +91,7 @@ class Checkpoints:
         parts = self.variables | {"loop": _loop_state(gather_state(self.strategy, state), sums)}
         with tf.device("CPU:0"):  # to the host; if the variable is there already, the copy shares its buffer
             parts = tf.nest.map_structure(tf.identity, parts)
-        model_dirs.refuse_not_finite(parts["model"], f"step {step:,} is not saved: it")
+        checkpoints.refuse_not_finite(parts["model"], f"step {step:,} is not saved: it")
         if self.writes:
             self.writing = self.writer.submit(self._write, step, parts)
 
@@ -103,12 +104,12 @@ class Checkpoints:
     def newest(self) -> str | None:
         """The path of the newest checkpoint, or None."""
         self.wait()
-        steps = model_dirs.checkpoint_steps(self.model_dir)
-        return model_dirs.checkpoint_path(self.model_dir, steps[-1]) if steps else None
+        steps = checkpoints.checkpoint_steps(self.model_dir)
+        return checkpoints.checkpoint_path(self.model_dir, steps[-1]) if steps else None
 
     def _write(self, step: int, parts: dict[str, Any]) -> str | None:
         folder = tf.io.gfile.join(self.model_dir, SAVING)
-        name = model_dirs.checkpoint_name(step)
+        name = checkpoints.checkpoint_name(step)
         try:
             with tf.device("CPU:0"):
                 tf.train.Checkpoint(**tf.nest.map_structure(tf.Variable, parts)).write(tf.io.gfile.join(folder, name))
@@ -132,11 +133,11 @@ class Checkpoints:
             tf.io.gfile.rmtree(folder)
 
     def _drop_old(self) -> None:
-        steps = model_dirs.checkpoint_steps(self.model_dir)
+        steps = checkpoints.checkpoint_steps(self.model_dir)
         bad = model_dirs.last_bad_step(self.model_dir)
         before_bad = [step for step in steps if bad is not None and step < bad]
         kept = {*steps[-self.keep :], *before_bad[-1:], model_dirs.best_step(self.model_dir)}
-        for step, files in model_dirs.checkpoint_files(self.model_dir).items():
+        for step, files in checkpoints.checkpoint_files(self.model_dir).items():
             if step not in kept:
                 for file in sorted(files, reverse=True):  # the index first
                     tf.io.gfile.remove(tf.io.gfile.join(self.model_dir, file))
@@ -155,19 +156,19 @@ class Checkpoints:
                 or has weights that are not finite. Then no file is changed.
         """
         if before is not None:
-            earlier = [step for step in model_dirs.checkpoint_steps(self.model_dir) if step < before]
+            earlier = [step for step in checkpoints.checkpoint_steps(self.model_dir) if step < before]
             return self._read(earlier[-1]) if earlier else None
         if self.writes:
             self._remove_saving()  # of a run that was killed
-        files = model_dirs.checkpoint_files(self.model_dir)
-        finished = model_dirs.checkpoint_steps(self.model_dir)
+        files = checkpoints.checkpoint_files(self.model_dir)
+        finished = checkpoints.checkpoint_steps(self.model_dir)
         for step in sorted(files, reverse=True):
             try:
                 return self._read(step)
-            except model_dirs.DamagedCheckpointError as damage:
+            except checkpoints.DamagedCheckpointError as damage:
                 if self.writes:
                     self._set_aside(files[step])
-                    print(f"{damage}; set aside as damaged-{model_dirs.checkpoint_name(step)}", flush=True)
+                    print(f"{damage}; set aside as damaged-{checkpoints.checkpoint_name(step)}", flush=True)
         if finished:
             raise InputError(
                 f"{self.model_dir} has no checkpoint that can be read; they are set aside as damaged-*: restore one "
@@ -183,9 +184,9 @@ class Checkpoints:
     def _read(self, step: int) -> tuple[State, tf.Tensor]:
         with tf.device("CPU:0"):
             loop = tf.nest.map_structure(tf.Variable, _loop_state(self.structure, self.sums))
-        path = model_dirs.checkpoint_path(self.model_dir, step)
-        model_dirs.read_checkpoint(path, **self.variables, loop=loop)
-        model_dirs.refuse_not_finite(self.variables["model"], path)
+        path = checkpoints.checkpoint_path(self.model_dir, step)
+        checkpoints.read_checkpoint(path, **self.variables, loop=loop)
+        checkpoints.refuse_not_finite(self.variables["model"], path)
         sums, *state = (tf.convert_to_tensor(variable) for variable in loop.values())
         return scatter_state(self.strategy, tf.nest.pack_sequence_as(self.structure, state)), sums
 

@@ -6,6 +6,7 @@ import itertools
 
 import tensorflow as tf
 
+from txl_tf import checkpoints
 from txl_tf import model_dir as model_dirs
 from txl_tf.config import Config
 from txl_tf.errors import InputError
@@ -73,8 +74,8 @@ def _refuse_foreign_files(model_dir: str, corpus: model_dirs.LearnedCorpus) -> N
         facts = model_dirs.read_corpus_facts(model_dir)
         if (facts["fingerprint"], facts["vocabulary"]) == (corpus.fingerprint, model_dirs.vocabulary_identity(corpus)):
             return
-    checkpoints = itertools.chain.from_iterable(model_dirs.checkpoint_files(model_dir).values())
-    foreign = sorted({*found & own, *checkpoints})
+    saved = itertools.chain.from_iterable(checkpoints.checkpoint_files(model_dir).values())
+    foreign = sorted({*found & own, *saved})
     if foreign:
         raise InputError(
             f"{tf.io.gfile.join(model_dir, foreign[0])} would be overwritten, and no {model_dirs.CONFIG_FILE} says "
