@@ -96,7 +96,7 @@ def test_another_version(words):
 )
 def test_an_edited_manifest(words, change):
     edit(words, change)
-    refused(words, "manifest.json is damaged")
+    refused(words, "manifest.json.* run prepare_data --overwrite")
 
 
 def test_a_manifest_cut_short_and_one_of_something_else(words):
@@ -122,6 +122,11 @@ def test_a_manifest_cut_short_and_one_of_something_else(words):
         ({"folder": "../elsewhere"}, "folder is '../elsewhere'"),
         ({"files": {"../vocab.txt": "0"}}, "'../vocab.txt' is no file of the corpus"),
         ({"cutoffs": [2]}, "its checksum differs"),
+        ({"cutoffs": None}, "'cutoffs' must be a list, not None"),
+        ({"cutoffs": [None]}, "manifest.json is damaged"),
+        ({"files": []}, r"'files' must be an object, not \[\]"),
+        ({"files": {"vocab.txt": None}}, "manifest.json is damaged"),
+        ({"document_ends": []}, "its checksum differs"),
         ({"dataset": "enwik8"}, "its checksum differs"),
     ],
 )

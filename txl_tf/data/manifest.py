@@ -22,6 +22,7 @@ import tensorflow as tf
 from txl_tf.data.vocabularies import Vocabulary, load_vocabulary, unit_of
 from txl_tf.errors import InputError
 from txl_tf.files import digest, read_bytes, read_json, write_atomically
+from txl_tf.strict_json import Fields, check_record
 
 FILE_NAME = "manifest.json"
 FORMAT = "txl_tf corpus"
@@ -39,6 +40,14 @@ class Shard:
     bytes: int
     sha256: str
 
+
+_FIELDS: Fields = {
+    **dict.fromkeys(("dataset", "unit", "dtype"), str),
+    **dict.fromkeys(("vocab_size", "record_tokens", "shard_records"), int),
+    **dict.fromkeys(("vocabulary_spec", "splits", "files", "request"), dict),
+    "cutoffs": list,
+}
+"""What every manifest has."""
 
 Streams = dict[str, tuple[Shard, ...]]
 """The shards of each stream: of a split, or "train-1", "train-2", .. for further passes over the training text."""
@@ -188,13 +197,15 @@ def read_manifest(data_dir: str) -> Corpus:
         raise InputError(
             f"{path} has version {manifest.get('version')}, this code reads {VERSION}: prepare the corpus again"
         )
+    check_record(manifest, path, _FIELDS, "run prepare_data --overwrite")
     try:
         corpus = _from_json(data_dir, manifest)
+        fingerprint = corpus.fingerprint
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
             f"{path} is damaged ({type(error).__name__}: {error}): run prepare_data --overwrite"
         ) from error
-    if corpus.fingerprint != manifest.get("fingerprint"):
+    if fingerprint != manifest.get("fingerprint"):
         raise InputError(f"{path} is damaged: it does not match its own fingerprint; run prepare_data --overwrite")
     if "checksum" in manifest and manifest["checksum"] != _checksum(manifest):  # older manifests have none
         raise InputError(f"{path} is damaged: its checksum differs; copy it again, or run prepare_data --overwrite")
