@@ -160,8 +160,8 @@ class CachedDecoder(tf.Module):
 
     def _project_positions(self) -> list[tf.Tensor]:
         """Each layer's projected positions [H, C, d] of the distances C-1, .., 0, in the compute dtype."""
-        encoding = sinusoids(key_distances(self.slots, self.reach.clamp_len), self.model.config.d_model)
-        encoding = tf.cast(encoding, self.model.variable_dtype)
+        distances = key_distances(self.slots, self.reach.clamp_len)
+        encoding = sinusoids(distances, self.model.config.d_model, self.model.variable_dtype)
         projected = [layer.attention.project_positions(encoding) for layer in self.model.decoder_layers]
         return self._in_compute_dtype(projected)
 
