@@ -195,6 +195,13 @@ def test_anyones_text(tmp_path, vocab):
     assert "valid begins: 'the" in text
 
 
+def test_a_corpus_inside_its_own_text_is_refused(tmp_path):
+    (tmp_path / "text.txt").write_text("the cat sat\n")
+    with pytest.raises(InputError, match=r"is inside --source=.*, so the corpus would be read as text"):
+        prepare("text", str(tmp_path / "data"), source=str(tmp_path))
+    assert not (tmp_path / "data").exists()
+
+
 def test_given_vocabularies(tmp_path):
     (tmp_path / "text.txt").write_text("the cat sat\n" * 100)
     (tmp_path / "list.txt").write_text("<unk> 9\nsat 5\nthe 4\n1\u00a0m 2\n1\u3000m 2\n<eos> 1\n")  # as Python 2 wrote

@@ -116,7 +116,7 @@ def test_the_three_forms_of_a_table_are_one(tmp_path):
             '{"text": ["a"], "label": 1}\n',
             r"a.jsonl, line 1: 'text' must be a text or a number, not \[\"a\"\]",
         ),
-        ("a.tsv.gz", None, "a.tsv.gz cannot be unpacked"),
+        ("a.tsv.gz", None, "a.tsv.gz is damaged"),
         ("a.tsv", b"text\tlabel\n\xff\t1\n", "a.tsv, line 2 is not UTF-8"),
     ],
 )

@@ -39,7 +39,8 @@ def test_the_sample_follows_the_weights_and_is_traced_once(byte_model, corpus):
 def test_any_kind_of_token(byte_model, tmp_path, vocab):
     for split in ("train", "valid", "test"):
         (tmp_path / f"{split}.txt").write_text("a rose is a rose is a rose\n" * 30)
-    corpus = prepare("text", str(tmp_path / "data"), source=str(tmp_path), vocab=vocab, **CHOICES[vocab])
+    data_dir = f"{tmp_path}-data"
+    corpus = prepare("text", data_dir, source=str(tmp_path), vocab=vocab, **CHOICES[vocab])
     model = TransformerXL(dataclasses.replace(byte_model.model.config, vocab_size=corpus.vocab_size))
     sampler = Sampler(model, corpus, model.config.reach, jit_compile=False)
     assert sampler.prompt.startswith("a rose is a rose")

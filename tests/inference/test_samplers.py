@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import runpy
 import subprocess
 import sys
 
@@ -10,6 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from random_model import CONFIG, random_model
+from serving.errors import RequestError
+from serving.service import Service
 
 from txl_tf.data.vocabularies import ByteVocabulary
 from txl_tf.errors import InputError
@@ -83,12 +84,11 @@ def test_a_sampler_is_one_entry(added, tmp_path):
     described = json.loads((export_dir / "sampling.json").read_text())
     assert [setting["name"] for setting in described] == list(samplers.names())
 
-    serve = runpy.run_path(str(ROOT / "examples" / "serve.py"))
-    service = serve["Service"](str(export_dir))
-    assert int(service._sampling({"below": 7})["below"]) == 7
-    assert set(service._sampling({})) == {"max_tokens", *samplers.names()}
-    with pytest.raises(serve["RequestError"], match="below must be at least 1 and at most 256"):
-        service._sampling({"below": 0})
+    served = Service(str(export_dir)).generation
+    assert served._draft({"below": 7}, [1], 1, True).options["below"] == 7
+    assert set(served._draft({}, [1], 1, True).options) == set(samplers.names())
+    with pytest.raises(RequestError, match="below must be at least 1 and at most 256"):
+        served._draft({"below": 0}, [1], 1, True)
 
 
 def test_a_sampler_is_a_flag_before_tensorflow_loads():

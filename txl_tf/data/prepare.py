@@ -63,6 +63,11 @@ def prepare(
                 staging.clean_up(data_dir)
         logging.info("%s is prepared already", data_dir)
         return corpus
+    own = wanted.source if wanted.dataset == "text" else None
+    if own and os.path.realpath(data_dir).startswith(os.path.join(os.path.realpath(own), "")):
+        raise InputError(
+            f"--data_dir={data_dir} is inside --source={own}, so the corpus would be read as text: give another one"
+        )
     try:
         tf.io.gfile.makedirs(data_dir)
     except tf.errors.OpError as error:
