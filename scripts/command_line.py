@@ -26,7 +26,7 @@ EMPTY_FLAGS = ("prompt", "text", "context", "beam_args", "warm_start", "cutoffs"
 def run(main):
     """Runs main(argv). An input error becomes one line on stderr and exit status 1; -v=1 also shows the traceback.
 
-    Output is UTF-8, whatever the locale is; what UTF-8 cannot hold is escaped.
+    Output is UTF-8 (`start_up.write_utf8`).
     """
 
     def guarded(argv):
@@ -58,8 +58,7 @@ def run(main):
         finally:
             drop_unwritable_output()
 
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    start_up.write_utf8()
     app.run(guarded, utf8_arguments())
 
 

@@ -13,8 +13,7 @@ import start_up
 
 
 def main():
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    start_up.write_utf8()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--export_dir", required=True, type=text, help="what scripts/export_savedmodel.py wrote")
     parser.add_argument("--prompt", required=True, type=text, help="the text to continue")

@@ -1,4 +1,4 @@
-"""The first seconds of a command, while TensorFlow loads: Ctrl-C, and what its libraries write. Imported first of all.
+"""The first seconds of a command, while TensorFlow loads: Ctrl-C, and what is written. Imported first of all.
 
 Python's own answer to Ctrl-C is a traceback, and TensorFlow's import can swallow it. From this import on it ends the
 command at once, with one line.
@@ -23,6 +23,12 @@ def raise_from_now_on():
     """From now on Ctrl-C raises KeyboardInterrupt, so that the command can clean up."""
     if signal.getsignal(signal.SIGINT) is leave:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def write_utf8():
+    """Output is UTF-8 from now on, whatever the locale is; what UTF-8 cannot hold is escaped."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 @contextlib.contextmanager

@@ -38,6 +38,11 @@ def write_atomically(path: str, content: str | bytes) -> None:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
+def joined(*parts: str) -> str:
+    """The path of these parts, of which empty ones are left out."""
+    return tf.io.gfile.join(*filter(None, parts))
+
+
 def require_new(path: str, flag: str) -> None:
     """Raises InputError if there is a file with content at `path`, or something in a directory of this name.
 

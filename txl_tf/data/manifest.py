@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from txl_tf.data.vocabularies import Vocabulary, load_vocabulary, unit_of
 from txl_tf.errors import InputError
-from txl_tf.files import digest, read_bytes, read_json, write_atomically
+from txl_tf.files import digest, joined, read_bytes, read_json, write_atomically
 from txl_tf.strict_json import Fields, check_record
 
 FILE_NAME = "manifest.json"
@@ -120,7 +120,7 @@ class Corpus:
 
     def path(self, name: str) -> str:
         """The path of a shard or of a vocabulary's file; "": of the directory that they are in."""
-        return tf.io.gfile.join(self.data_dir, *filter(None, (self.folder, name)))
+        return joined(self.data_dir, self.folder, name)
 
     def split(self, name: str) -> Split:
         """The Split of this name; InputError lists those that exist."""

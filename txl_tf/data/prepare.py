@@ -17,7 +17,7 @@ from txl_tf.data import encoders, encoding, manifest, records, sources, staging
 from txl_tf.data.request import Settings
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError, one_line
-from txl_tf.files import digest
+from txl_tf.files import digest, joined
 from txl_tf.lock import Lock
 
 
@@ -95,7 +95,7 @@ def _build(
     beam_args: Sequence[str] | None,
 ) -> manifest.Corpus:
     """Writes a corpus into a folder of data_dir, "" for data_dir itself; then its manifest."""
-    place = tf.io.gfile.join(data_dir, folder) if folder else data_dir
+    place = joined(data_dir, folder)
     text = settings.text(download_dir, work_dir)
     encoder = settings.encoder()
     document_ends = text.document_ends if encoder.reading.get("marked") else ""
@@ -184,7 +184,7 @@ def _finish(
             record_tokens=records.RECORD_TOKENS,
             shard_records=records.SHARD_RECORDS,
             splits=splits,
-            files={name: digest(tf.io.gfile.join(data_dir, *filter(None, (folder, name)))) for name in names},
+            files={name: digest(joined(data_dir, folder, name)) for name in names},
             request=dataclasses.asdict(settings),
             document_ends=document_ends,
             folder=folder,

@@ -17,7 +17,7 @@ import tensorflow as tf
 from txl_tf.data import manifest
 from txl_tf.data.vocabularies import vocabulary_files
 from txl_tf.errors import InputError
-from txl_tf.files import read_record, write_atomically
+from txl_tf.files import joined, read_record, write_atomically
 
 MARKER = "preparing.json"
 WORK = ".txl_tf_work"
@@ -76,7 +76,7 @@ def clean_up(data_dir: str) -> None:
     if _folder_in_use(data_dir) == folder:
         names = record["old"]
     else:
-        names = [_joined(folder, name) for name in _own_names(_joined(data_dir, folder))]
+        names = [joined(folder, name) for name in _own_names(joined(data_dir, folder))]
     for name in names:
         if tf.io.gfile.exists(tf.io.gfile.join(data_dir, name)):
             tf.io.gfile.remove(tf.io.gfile.join(data_dir, name))
@@ -87,10 +87,6 @@ def clean_up(data_dir: str) -> None:
     if tf.io.gfile.isdir(tf.io.gfile.join(data_dir, WORK)):
         tf.io.gfile.rmtree(tf.io.gfile.join(data_dir, WORK))
     tf.io.gfile.remove(path)
-
-
-def _joined(*parts: str) -> str:
-    return tf.io.gfile.join(*filter(None, parts))
 
 
 def _own_names(directory: str) -> list[str]:
@@ -108,8 +104,8 @@ def _files_of(data_dir: str) -> list[str]:
     except InputError:
         folders = [name.rstrip("/") for name in tf.io.gfile.listdir(data_dir)]
         folders = ["", *(name for name in folders if name and re.fullmatch(manifest.FOLDER, name))]
-        return [_joined(folder, name) for folder in folders for name in _own_names(_joined(data_dir, folder))]
-    return [_joined(corpus.folder, name) for name in (*(shard.file for shard in corpus.shards()), *corpus.files)]
+        return [joined(folder, name) for folder in folders for name in _own_names(joined(data_dir, folder))]
+    return [joined(corpus.folder, name) for name in (*(shard.file for shard in corpus.shards()), *corpus.files)]
 
 
 def _folder_in_use(data_dir: str) -> str | None:

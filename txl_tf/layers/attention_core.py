@@ -75,7 +75,7 @@ def attend(
         mask = tf.roll(mask, oldest, axis=-1)
         if position is not None and t_len > 1:
             position = _as_ring(position, oldest, t_len - 1)
-    if position is not None and oldest is None:
+    if position is not None and oldest is None:  # a ring is only read, and needs no gradient
         position = widened(position)  # the gradient is a sum over blocks, for which float32 costs less than bfloat16
     outputs = []
     for first in range(0, t_len, TILE):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import tensorflow as tf
@@ -21,9 +22,8 @@ def require_memory(config: Config, strategy: tf.distribute.Strategy) -> None:
     with tf.Graph().as_default():  # nothing is allocated: only the shapes are wanted
         model = families.make_model(config)
         objective = families.training_of(config).objective(model, config)
-        state = tf.nest.flatten(objective.initial_state(config.data.batch_size))
+        mems = host_memory.bytes_of(functools.partial(objective.initial_state, config.data.batch_size))
         weights = [math.prod(variable.shape) * tf.as_dtype(variable.dtype).size for variable in model.variables]
-        mems = sum(tensor.shape.num_elements() * tensor.dtype.size for tensor in state)
     # A weight has a gradient and two moments, and perhaps an average, on each replica.
     copies = 2 + (1 if config.train.bfloat16_moments else 2) + config.train.averages_weights
     copies *= len(strategy.extended.worker_devices)
