@@ -85,7 +85,7 @@ class TrainConfig(Group):
         0.0, "also keep an exponential average of the weights with this decay; 0: none", at_least=0, below=1
     )
     average_from_step: int = setting(0, "also keep the mean of the weights from this update on; 0: none", at_least=0)
-    seed: int = setting(1, "of initial weights, dropout and lane offsets")
+    seed: int = setting(1, "of initial weights, dropout and lane offsets", at_least=0)
     jit_compile: bool = setting(
         True, "compile the step with XLA on one CPU or GPU, if TensorFlow can (on a TPU it is always compiled)"
     )

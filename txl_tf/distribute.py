@@ -190,7 +190,7 @@ def on_replicas(strategy: tf.distribute.Strategy, function: Callable, *args: Any
     def on_replica() -> Any:
         return function(*args)
 
-    @tf.function
+    @tf.function(autograph=False)
     def on_all() -> Any:
         return strategy.run(on_replica)
 
@@ -216,13 +216,19 @@ def gather_state(strategy: tf.distribute.Strategy, state: Any) -> Any:
     """The state of all lanes in one value, B in the order of replicas, for a checkpoint."""
     # A per-replica value cannot be saved as it is: tf.train.Checkpoint refuses it, and an ON_READ variable would
     # save an aggregate of the replicas.
-    return tf.nest.map_structure(lambda tensor: strategy.gather(tensor, axis=0), state)
+
+    def gather(tensor: Any) -> tf.Tensor:
+        if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            return strategy.gather(tensor, axis=0)
+        return tf.concat(strategy.experimental_local_results(tensor), axis=0)  # `gather` traces a function every time
+
+    return tf.nest.map_structure(gather, state)
 
 
 def scatter_state(strategy: tf.distribute.Strategy, state: Any) -> Any:
     """The reverse of `gather_state`: each replica takes its lanes."""
 
-    @tf.function
+    @tf.function(autograph=False)
     def scatter() -> Any:
         def own_lanes() -> Any:
             replica = tf.distribute.get_replica_context()
@@ -250,6 +256,7 @@ def distribute_batches(
     Each host reads only its own lanes, and its replicas get the elements in turn.
     """
 
+    @tf.autograph.experimental.do_not_convert  # nothing needs it, and the first batch is there seconds sooner
     def dataset_fn(context: tf.distribute.InputContext) -> tf.data.Dataset:
         hosts = context.num_input_pipelines
         return make_dataset(

@@ -73,12 +73,12 @@ def source(tmp_path_factory):
 
 
 def test_pairs_match_as_labelled(source, tmp_path):
-    assert write_task("match", str(tmp_path), source) == {"train": 90, "valid": 0, "test": 0}
+    assert write_task("match", str(tmp_path), source) == {"train": 180, "valid": 0, "test": 0}
     rows = [json.loads(line) for line in (tmp_path / "train.jsonl").read_text().splitlines()]
     for row in rows:
         own = row["text"] == "Does job {} {}.".format(*row["text_b"].split("(")[0].split("_")[1:])
         assert row["label"] == ("own" if own else "other")
-    assert 30 <= sum(row["label"] == "own" for row in rows) <= 60  # 45 expected, standard deviation 4.7
+    assert [row["label"] for row in rows] == ["own", "other"] * 90
 
 
 def test_answers_stand_where_they_are_said_to(source, tmp_path):
@@ -105,7 +105,7 @@ def test_answers_stand_where_they_are_said_to(source, tmp_path):
 def test_only_the_same_files_are_written_again(source, tmp_path):
     write_task("match", str(tmp_path), source)
     before = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    assert write_task("match", str(tmp_path), source)["train"] == 90
+    assert write_task("match", str(tmp_path), source)["train"] == 180
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before
     (tmp_path / "train.jsonl").write_text("the user's own")
     (tmp_path / "test.jsonl").unlink()

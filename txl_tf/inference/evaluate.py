@@ -163,11 +163,12 @@ def make_score_steps(
         bins as arrays [n, B, ..]; where a target is -1 there was nothing to score.
     """
 
+    @tf.autograph.experimental.do_not_convert
     def score(batch: Batch, state: State) -> Scores:
         return scorer(batch, state)
 
     if jit_compile and distribute.compiles(strategy, compute_dtype):
-        score = tf.function(score, jit_compile=True)
+        score = tf.function(score, jit_compile=True, autograph=False)
 
     @tf.function
     def run(iterator: Any, state: State, n: tf.Tensor) -> tuple[list[tf.Tensor], State]:

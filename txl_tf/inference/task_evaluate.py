@@ -81,9 +81,9 @@ class TaskReader:
             return self._objective.outputs(batch)
 
         if jit_compile:
-            on_replica = tf.function(on_replica, jit_compile=True)
+            on_replica = tf.function(on_replica, jit_compile=True, autograph=False)
 
-        @tf.function
+        @tf.function(autograph=False)
         def read(batch: Batch) -> dict[str, tf.Tensor]:
             found = self._strategy.run(on_replica, args=(batch,))
             return {name: self._strategy.gather(tensor, axis=0) for name, tensor in found.items()}

@@ -33,7 +33,7 @@ class AttentionMaps:
         def replica(batches: Batch) -> dict[str, tf.Tensor]:
             return {stream: maps[:, :, -QUERIES:] for stream, maps in view.probabilities(batches).items()}
 
-        @tf.function
+        @tf.function(autograph=False)
         def probabilities(batches: Batch) -> dict[str, tf.Tensor]:
             on_replicas = strategy.run(replica, args=(batches,))
             return {stream: strategy.experimental_local_results(maps)[0] for stream, maps in on_replicas.items()}

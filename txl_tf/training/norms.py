@@ -26,7 +26,7 @@ def make_norms(
         weights = tf.linalg.global_norm([variable.value for variable in model.trainable_variables])
         return weights, tf.linalg.global_norm(optimizer.last_update()) / weights
 
-    @tf.function
+    @tf.function(autograph=False)
     def norms() -> list[tf.Tensor]:
         return [strategy.experimental_local_results(value)[0] for value in strategy.run(replica)]
 

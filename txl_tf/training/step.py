@@ -239,11 +239,12 @@ def make_host_loop(
     """
     seed = tf.constant([config.seed, 0])
 
+    @tf.autograph.experimental.do_not_convert  # nothing needs it, and it would take seconds
     def replica_step(batch: Batch, state: State) -> StepResult:
         return train_step(objective, optimizer, config, seed, batch, state, average)
 
     if config.jit_compile and compiles(strategy, compute_dtype):
-        replica_step = tf.function(replica_step, jit_compile=True)
+        replica_step = tf.function(replica_step, jit_compile=True, autograph=False)
 
     def first_of(value: Any) -> tf.Tensor:
         return strategy.experimental_local_results(value)[0]  # the value is the same on every replica

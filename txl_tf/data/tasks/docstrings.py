@@ -1,7 +1,7 @@
 """Two tasks made from Python's standard library, so that fine-tuning can be tried without a download.
 
-"match": does a docstring belong to a function's body? Half of the pairs are a function's own; in the others the
-docstring is another function's of the same split. Only the two texts together tell which.
+"match": does a docstring belong to a function's body? Each body comes with its own docstring, and with another
+function's of the same split. Only the two texts together tell which is which.
 
 "answers": what does a function of this code do? The answer is the first line of its docstring, a span of the code; a
 third of the questions name a function that is not in the code, and have no answer.
@@ -87,14 +87,12 @@ def match_rows(split: str, found: list[list[Function]]) -> Iterator[dict[str, An
     every = [function for file in found for function in file]
     for index, function in enumerate(every):
         draw = _draw(f"{split} {index} {function.name}")
-        other = every[(index + 1 + draw // 2 % (len(every) - 1)) % len(every)] if len(every) > 1 else function
-        own = draw % 2 == 0 or other.docstring == function.docstring
-        docstring = (function if own else other).docstring
-        yield {
-            "text": docstring[:_DOCSTRING_CHARS],
-            "text_b": function.body[:_BODY_CHARS],
-            "label": "own" if own else "other",
-        }
+        other = every[(index + 1 + draw % (len(every) - 1)) % len(every)] if len(every) > 1 else function
+        docstrings = {"own": function.docstring}
+        if other.docstring != function.docstring:
+            docstrings["other"] = other.docstring
+        for label, docstring in docstrings.items():
+            yield {"text": docstring[:_DOCSTRING_CHARS], "text_b": function.body[:_BODY_CHARS], "label": label}
 
 
 def answer_articles(split: str, found: list[list[Function]]) -> Iterator[dict[str, Any]]:
