@@ -37,7 +37,7 @@ KINDS = {
         {
             "score": ("texts",),
             "encode": ("texts",),
-            "decode": ("tokens",),
+            "decode": ("tokens", "after"),
             "initial_cache": ("batch_size",),
             "step": ("tokens", *CACHE),
             "write": ("tokens", "max_tokens", "seeds", *CACHE),
@@ -143,7 +143,8 @@ class Model:
             found = set(self.signatures[name].structured_input_signature[1])
             if found != {*inputs, *settings}:
                 raise StartError(
-                    f"the signature {name} takes {', '.join(sorted(found))}, and not {', '.join([*inputs, *settings])}"
+                    f"the signature {name} takes {', '.join(sorted(found))}, and not "
+                    f"{', '.join([*inputs, *settings])}: export the model again"
                 )
 
 
