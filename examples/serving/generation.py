@@ -7,7 +7,6 @@ served at the time.
 """
 
 import codecs
-import collections
 import dataclasses
 import time
 from typing import Any
@@ -18,6 +17,7 @@ import tensorflow as tf
 from serving import fields
 from serving.errors import RequestError
 from serving.model import CACHE
+from serving.pace import Pace
 from serving.reading import read_segments
 
 DEFAULT_TOKENS = 100
@@ -71,7 +71,7 @@ class Generation:
         self._model, self._turns, self._admission, self._limits = model, turns, admission, limits
         self._fields = ("max_tokens", *(setting["name"] for setting in model.settings))
         self._rows = rows
-        self._pace = collections.defaultdict(lambda: STREAM_TOKENS)  # tokens in the next call, by its rows
+        self._pace = Pace(limits.slice_seconds, first=STREAM_TOKENS, most=MOST_TOKENS)  # of tokens, by the rows
 
     async def generate(self, request, record):
         """Texts that continue request["prompts"]."""
@@ -212,11 +212,7 @@ class Generation:
         start = time.monotonic()
         columns = zip(*((draft.cache, draft.last, draft.seeds) for draft in drafts), strict=True)
         out, made = self._call(*columns, drafts[0].options, count)
-        seconds = time.monotonic() - start
-        if seconds > 4 * self._limits.slice_seconds:
-            self._pace[size] = max(1, count // 2)
-        elif seconds < self._limits.slice_seconds and count == self._pace[size]:
-            self._pace[size] = min(MOST_TOKENS, count * 2)
+        self._pace.learn(size, count, time.monotonic() - start)
         begin = 0
         for draft in drafts:
             end = begin + len(draft.seeds)

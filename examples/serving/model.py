@@ -29,7 +29,9 @@ class Kind:
     inputs: dict[str, tuple[str, ...]]
 
 
-_PAIRS = ("texts", "second")
+_PAIRS, _ASKED = ("texts", "second"), ("questions", "contexts")
+_FILL = ("context", "order", "beam_size", "top", "free")
+_READ = ("kept_start", "kept_start_log_prob", "kept_end", "kept_end_log_prob", "kept_impossible")
 KINDS = {
     "generate": Kind(
         "a Transformer-XL",
@@ -47,15 +49,19 @@ KINDS = {
         "an XLNet",
         ("/fill", "/encode", "/score"),
         {
-            "fill": ("texts", "context", "order", "beam_size", "top", "free"),
-            "score": ("texts",),
+            "fill_part": ("texts", *_FILL, "begin", "end", "kept_tokens", "kept_log_probs", "kept_total"),
+            "score_part": ("texts", "begin", "end", "at_once"),
             "tokenize": ("texts",),
         },
     ),
     "classify": Kind("an XLNet for classification", ("/classify",), {"classify": _PAIRS}),
     "regress": Kind("an XLNet for regression", ("/regress",), {"regress": _PAIRS}),
     "choose": Kind("an XLNet for multiple choice", ("/choose",), {"choose": ("articles", "questions", "options")}),
-    "answer": Kind("an XLNet that answers questions", ("/answer",), {"answer": ("questions", "contexts")}),
+    "answer": Kind(
+        "an XLNet that answers questions",
+        ("/answer",),
+        {"answer_part": (*_ASKED, "begin", "end"), "answer_whole": (*_ASKED, *_READ)},
+    ),
 }
 """By a signature that no other kind of model has."""
 
@@ -138,7 +144,7 @@ class Model:
     def _check_signatures(self):
         for name, inputs in self.kind.inputs.items():
             if name not in self.signatures:
-                raise StartError(f"it has no signature {name}")
+                raise StartError(f"it has no signature {name}: export the model again")
             settings = [setting["name"] for setting in self.settings] if name == "write" else []
             found = set(self.signatures[name].structured_input_signature[1])
             if found != {*inputs, *settings}:

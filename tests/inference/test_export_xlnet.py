@@ -116,7 +116,7 @@ def test_fillings_in_parts_are_those_of_one_call(signatures, order):
         found = signatures["fill_part"](
             **request, begin=tf.constant(begin), end=tf.constant(begin + 1 + begin % 2), **kept
         )
-        begin, steps, kept = begin + 1 + begin % 2, int(found["steps"]), {name: found[name] for name in kept}
+        begin, steps, kept = begin + 1 + begin % 2, max(found["steps"].numpy()), {name: found[name] for name in kept}
     assert steps == 4
     for name, values in whole.items():
         np.testing.assert_array_equal(found[name], values)

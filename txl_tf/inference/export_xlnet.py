@@ -72,7 +72,7 @@ _ROWS = {
     "fill_part": "| fill_part | as for `fill`; begin: int32, end: int32, which of the missing tokens, in their order, "
     "this call fills, from 0 on. kept_tokens: int32 [B, beam_size, T], kept_log_probs: float [B, beam_size, T], "
     "kept_total: float [B, beam_size], from the call before; [B, 0, 0] and [B, 0] for the first | texts, tokens, "
-    "log_probs and total as of `fill`, complete when end is steps. steps: int32, how many tokens there are to fill. "
+    "log_probs and total as of `fill`, complete when end is steps. steps: int32 [B], how many tokens each text lacks. "
     "kept_tokens, kept_log_probs, kept_total, for the next call. |",
     "score": "| score | texts: strings [B] | tokens: int32 [B, n]. log_probs: float [B, n], of each given all the "
     "others, in nats. lengths: int32 [B]. total: float [B], sums: pseudo-log-likelihoods. |",
@@ -193,7 +193,7 @@ class ServedXLNet(tf.Module):
 
         found, search = self._by_length(go_on, rows, at_least=tf.shape(kept_tokens, tf.int64)[2])
         return self._fillings(rows, skip, found, top) | {
-            "steps": tf.shape(found.places)[1],
+            "steps": tf.reduce_sum(tf.cast(found.places >= 0, tf.int32), axis=1),
             "kept_tokens": search.tokens,
             "kept_log_probs": search.log_probs,
             "kept_total": search.total,
