@@ -4,6 +4,7 @@ The texts of a request are computed a few at a time, together with texts of abou
 and in parts where a text alone can take long. A text's results do not depend on the others, but for rounding.
 """
 
+import contextlib
 import functools
 import time
 
@@ -13,6 +14,7 @@ import tensorflow as tf
 from serving import fields
 from serving.errors import RequestError
 from serving.generation import padded_rows
+from serving.metrics import Record
 from serving.pace import Pace
 from serving.parts import Parts
 from serving.reading import read_segments
@@ -191,19 +193,20 @@ class Texts:
         }
 
     async def warm_up(self):
-        """Computes one text, so that the first request need not wait for compilation."""
-        inputs = self._model.kind.inputs
-        signature = next(iter(inputs))
-        if signature == "choose":
-            await self._compute("choose", {"articles": [b"a"], "questions": [b"a"], "options": [[b"a", b"b"]]}, ())
-        elif signature == "fill_part":
-            await self._parts.score([b"a"])
-        elif signature == "answer_part":
-            await self._parts.answer({"questions": [b"a"], "contexts": [b"a"]})
-        elif signature == "score":
-            await self._score_any_length([b"a"])
-        else:
-            await self._compute(signature, {name: [b"a"] for name in inputs[signature]}, ())
+        """Computes one text for every route, so that the first requests need not wait for compilation."""
+        sent = {
+            "/score": (self.score, {"texts": ["a"]}),
+            "/fill": (self.fill, {"texts": ["____"]}),
+            "/encode": (self.encode, {"texts": ["a"]}),
+            "/classify": (self.classify, {"texts": ["a"]}),
+            "/regress": (self.regress, {"texts": ["a"]}),
+            "/choose": (self.choose, {"articles": ["a"], "questions": ["a"], "options": [["a", "b"]]}),
+            "/answer": (self.answer, {"questions": ["a"], "contexts": ["a"]}),
+        }
+        for route in (route for route in self._model.routes if route in sent):
+            answer, request = sent[route]
+            with contextlib.suppress(RequestError):  # the model may have another sign for a blank
+                await answer(request, Record(route, "POST"))
 
     def _strings(self, request, name):
         return fields.strings(request, name, self._limits)
