@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import os
 
 import tensorflow as tf
 from tensorflow.python.eager import cancellation
@@ -97,8 +98,8 @@ class Model:
     """
 
     def __init__(self, export_dir):
-        self._cancellation = None
         try:
+            _check_files(export_dir)
             self._root = tf.saved_model.load(export_dir)  # its variables live as long as it does
             self.signatures = self._root.signatures
             name = next((name for name in KINDS if name in self.signatures), None)
@@ -152,6 +153,14 @@ class Model:
                     f"the signature {name} takes {', '.join(sorted(found))}, and not "
                     f"{', '.join([*inputs, *settings])}: export the model again"
                 )
+
+
+def _check_files(export_dir):
+    """Raises StartError if a file is none, such as a pipe, for which TensorFlow would wait."""
+    for folder, _, names in os.walk(export_dir if "://" not in export_dir else ""):
+        for name in names:
+            if not os.path.isfile(path := os.path.join(folder, name)):
+                raise StartError(f"{path} is not a file")
 
 
 def read_settings(export_dir):
