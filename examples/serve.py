@@ -82,19 +82,25 @@ def parse_arguments():
     parser = OneLineParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("--export_dir", required=True, help="what scripts/export_savedmodel.py wrote")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on [127.0.0.1]")
+    parser.add_argument("--export_dir", required=True, type=text, help="what scripts/export_savedmodel.py wrote")
+    parser.add_argument("--host", type=text, default="127.0.0.1", help="address to listen on [127.0.0.1]")
     parser.add_argument("--port", type=int, default=8080, help="0: any that is free [8080]")
-    for name, text in FLAGS.items():
+    for name, about in FLAGS.items():
         default = getattr(Limits, name)
-        parser.add_argument(f"--{name}", type=type(default), default=default, help=f"{text} [{default:g}]")
+        parser.add_argument(f"--{name}", type=type(default), default=default, help=f"{about} [{default:g}]")
     parser.add_argument(
         "--library_log",
+        type=text,
         default=os.devnull,
         metavar="FILE",
         help="where to append what TensorFlow and other libraries write; by default it is dropped",
     )
     return parser.parse_args()
+
+
+def text(argument):
+    """An argument read as UTF-8 in every locale."""
+    return os.fsencode(argument).decode()
 
 
 def listen(host, port):

@@ -9,6 +9,8 @@ turns       requests take turns at the model, in calls that several may share
 reading     long texts, segment by segment
 generation  /generate and /stream, a few tokens at a time
 sessions    caches that the server keeps
+pace        how much work a turn takes on
+parts       texts whose work is cut into turns: blanks, scores of XLNet, answers
 texts       the routes that compute each text by itself
 metrics     Prometheus metrics and the log of requests
 routes      the routes, from HTTP to answers and back

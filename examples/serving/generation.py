@@ -7,7 +7,6 @@ served at the time.
 """
 
 import codecs
-import collections
 import dataclasses
 import time
 from typing import Any
@@ -18,6 +17,7 @@ import tensorflow as tf
 from serving import fields
 from serving.errors import RequestError
 from serving.model import CACHE
+from serving.pace import Pace
 from serving.reading import read_segments
 
 DEFAULT_TOKENS = 100
@@ -32,6 +32,7 @@ class Draft:
     """Texts of one request that are being continued.
 
     Attributes:
+        prompts: list of bytes, the texts that are continued.
         options: the settings of sampling, values by name.
         seeds: int32 [B].
         left: tokens that each text still gets.
@@ -43,6 +44,7 @@ class Draft:
         texts: the decoded texts, list of bytes.
     """
 
+    prompts: list[bytes]
     options: dict[str, Any]
     seeds: np.ndarray
     left: int
@@ -69,7 +71,7 @@ class Generation:
         self._model, self._turns, self._admission, self._limits = model, turns, admission, limits
         self._fields = ("max_tokens", *(setting["name"] for setting in model.settings))
         self._rows = rows
-        self._pace = collections.defaultdict(lambda: STREAM_TOKENS)  # tokens in the next call, by its rows
+        self._pace = Pace(limits.slice_seconds, first=STREAM_TOKENS, most=MOST_TOKENS)  # of tokens, by the rows
 
     async def generate(self, request, record):
         """Texts that continue request["prompts"]."""
@@ -86,8 +88,8 @@ class Generation:
         async with self._admission.texts(min(rows, self._rows)):
             for begin in range(0, rows, self._rows):
                 part = slice(begin, begin + self._rows)
-                draft = self._draft(request, seeds[part], MOST_TOKENS, wants_texts=bool(stop))
-                async for _ in self._write(draft, prompts[part], record):
+                draft = self._draft(request, prompts[part], seeds[part], MOST_TOKENS, wants_texts=bool(stop))
+                async for _ in self._write(draft, record):
                     if stop and all(_ends_early(text, stop) for text in draft.texts):
                         break
                 if not stop:
@@ -102,9 +104,9 @@ class Generation:
         seed = fields.number(request, "seed", int, 0)
         sent, decoder = 0, codecs.getincrementaldecoder("utf-8")("replace")
         async with self._admission.texts(1):
-            draft = self._draft(request, [seed], STREAM_TOKENS, wants_texts=True)
-            async for _ in self._write(draft, [prompt], record):
-                # Decoded from the first token on: words may stand otherwise at the beginning of a text than within it.
+            draft = self._draft(request, [prompt], [seed], STREAM_TOKENS, wants_texts=True)
+            async for _ in self._write(draft, record):
+                # Decoded from the first token on: how a word is written depends on what stands before it.
                 (text,) = draft.texts
                 yield decoder.decode(text[sent:], final=not draft.left)
                 sent = len(text)
@@ -113,12 +115,12 @@ class Generation:
         """Makes a token for 1, 2, 4, .. texts at a time, so that the first requests need not wait for compilation."""
         rows = self._rows
         while rows:
-            draft = self._draft({"max_tokens": 2}, [0] * rows, 1, wants_texts=False)
-            async for _ in self._write(draft, [b""] * rows, None):
+            draft = self._draft({"max_tokens": 2}, [b""] * rows, [0] * rows, 1, wants_texts=False)
+            async for _ in self._write(draft, None):
                 pass
             rows //= 2
 
-    def _draft(self, request, seeds, most, wants_texts):
+    def _draft(self, request, prompts, seeds, most, wants_texts):
         """A Draft with the settings of sampling of a request."""
         left = fields.number(request, "max_tokens", int, DEFAULT_TOKENS)
         if not 1 <= left <= self._limits.max_tokens:
@@ -130,11 +132,11 @@ class Generation:
             value = options[name] = fields.number(request, name, kind, setting["default"])
             if value < low or (value == low and setting["above_low"]) or (high is not None and value > high):
                 raise RequestError(400, f"{name} must be {setting['range']}")
-        return Draft(options, np.array(seeds, np.int32), left, most, wants_texts)
+        return Draft(prompts, options, np.array(seeds, np.int32), left, most, wants_texts)
 
-    async def _write(self, draft, prompts, record):
-        """Reads prompts and continues them in `draft`; yields after every call of the model."""
-        tokens = await self._turns.run(self._encode, prompts)
+    async def _write(self, draft, record):
+        """Reads a draft's prompts and continues them; yields after every call of the model."""
+        tokens = await self._turns.run(self._encode, draft.prompts)
         if record is not None:
             record.tokens += sum(map(len, tokens))
         read = [await self._read(row, seed, draft.options) for row, seed in zip(tokens, draft.seeds, strict=True)]
@@ -210,11 +212,7 @@ class Generation:
         start = time.monotonic()
         columns = zip(*((draft.cache, draft.last, draft.seeds) for draft in drafts), strict=True)
         out, made = self._call(*columns, drafts[0].options, count)
-        seconds = time.monotonic() - start
-        if seconds > 4 * self._limits.slice_seconds:
-            self._pace[size] = max(1, count // 2)
-        elif seconds < self._limits.slice_seconds and count == self._pace[size]:
-            self._pace[size] = min(MOST_TOKENS, count * 2)
+        self._pace.learn(size, count, time.monotonic() - start)
         begin = 0
         for draft in drafts:
             end = begin + len(draft.seeds)
@@ -226,8 +224,13 @@ class Generation:
         return drafts
 
     def _decode(self, drafts):
+        """The texts of each draft as they stand after its prompts, each a list of bytes."""
         return [
-            self._model("decode", tokens=tf.constant(np.concatenate(draft.made, axis=1)))["texts"].numpy().tolist()
+            self._model(
+                "decode", tokens=tf.constant(np.concatenate(draft.made, axis=1)), after=tf.constant(draft.prompts)
+            )["texts"]
+            .numpy()
+            .tolist()
             for draft in drafts
         ]
 

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import os
 
 import tensorflow as tf
 from tensorflow.python.eager import cancellation
@@ -29,7 +30,9 @@ class Kind:
     inputs: dict[str, tuple[str, ...]]
 
 
-_PAIRS = ("texts", "second")
+_PAIRS, _ASKED = ("texts", "second"), ("questions", "contexts")
+_FILL = ("context", "order", "beam_size", "top", "free")
+_READ = ("kept_start", "kept_start_log_prob", "kept_end", "kept_end_log_prob", "kept_impossible")
 KINDS = {
     "generate": Kind(
         "a Transformer-XL",
@@ -37,7 +40,7 @@ KINDS = {
         {
             "score": ("texts",),
             "encode": ("texts",),
-            "decode": ("tokens",),
+            "decode": ("tokens", "after"),
             "initial_cache": ("batch_size",),
             "step": ("tokens", *CACHE),
             "write": ("tokens", "max_tokens", "seeds", *CACHE),
@@ -47,15 +50,19 @@ KINDS = {
         "an XLNet",
         ("/fill", "/encode", "/score"),
         {
-            "fill": ("texts", "context", "order", "beam_size", "top", "free"),
-            "score": ("texts",),
+            "fill_part": ("texts", *_FILL, "begin", "end", "kept_tokens", "kept_log_probs", "kept_total"),
+            "score_part": ("texts", "begin", "end", "at_once"),
             "tokenize": ("texts",),
         },
     ),
     "classify": Kind("an XLNet for classification", ("/classify",), {"classify": _PAIRS}),
     "regress": Kind("an XLNet for regression", ("/regress",), {"regress": _PAIRS}),
     "choose": Kind("an XLNet for multiple choice", ("/choose",), {"choose": ("articles", "questions", "options")}),
-    "answer": Kind("an XLNet that answers questions", ("/answer",), {"answer": ("questions", "contexts")}),
+    "answer": Kind(
+        "an XLNet that answers questions",
+        ("/answer",),
+        {"answer_part": (*_ASKED, "begin", "end"), "answer_whole": (*_ASKED, *_READ)},
+    ),
 }
 """By a signature that no other kind of model has."""
 
@@ -91,8 +98,8 @@ class Model:
     """
 
     def __init__(self, export_dir):
-        self._cancellation = None
         try:
+            _check_files(export_dir)
             self._root = tf.saved_model.load(export_dir)  # its variables live as long as it does
             self.signatures = self._root.signatures
             name = next((name for name in KINDS if name in self.signatures), None)
@@ -138,13 +145,22 @@ class Model:
     def _check_signatures(self):
         for name, inputs in self.kind.inputs.items():
             if name not in self.signatures:
-                raise StartError(f"it has no signature {name}")
+                raise StartError(f"it has no signature {name}: export the model again")
             settings = [setting["name"] for setting in self.settings] if name == "write" else []
             found = set(self.signatures[name].structured_input_signature[1])
             if found != {*inputs, *settings}:
                 raise StartError(
-                    f"the signature {name} takes {', '.join(sorted(found))}, and not {', '.join([*inputs, *settings])}"
+                    f"the signature {name} takes {', '.join(sorted(found))}, and not "
+                    f"{', '.join([*inputs, *settings])}: export the model again"
                 )
+
+
+def _check_files(export_dir):
+    """Raises StartError if a file is none, such as a pipe, for which TensorFlow would wait."""
+    for folder, _, names in os.walk(export_dir if "://" not in export_dir else ""):
+        for name in names:
+            if not os.path.isfile(path := os.path.join(folder, name)):
+                raise StartError(f"{path} is not a file")
 
 
 def read_settings(export_dir):

@@ -9,6 +9,8 @@ import time
 
 from aiohttp import web
 
+from serving.errors import one_line
+from serving.metrics import Record
 from serving.routes import make_app
 from serving.terminal import LOGGER
 
@@ -34,11 +36,13 @@ class Running:
         self._runner = web.AppRunner(
             make_app(service),
             handler_cancellation=True,  # what is computed for a client that is gone ends
-            keepalive_timeout=limits.header_seconds,  # from the connection, or the last answer, to the next headers
-            lingering_time=LINGER_SECONDS,
             shutdown_timeout=CLOSE_SECONDS,
-            access_log=None,
         )
+        self._connection = {
+            "keepalive_timeout": limits.header_seconds,  # from the connection, or the last answer, to the next headers
+            "lingering_time": LINGER_SECONDS,
+            "access_log": None,
+        }
         self._servers = []
         self._warm_up = None
 
@@ -48,11 +52,18 @@ class Running:
         loop.set_exception_handler(_log)
         await self._runner.setup()
         self._servers = [
-            await loop.create_server(lambda: _Entry(self._runner.server, limits.connections), sock=socket)
+            await loop.create_server(lambda: _Entry(self._connect, limits.connections), sock=socket)
             for socket in self._sockets
         ]
         if warm_up:
             self._warm_up = asyncio.create_task(self._warm())
+
+    def _connect(self, most):
+        """What answers on a new connection; None if there are `most` already."""
+        server = self._runner.server
+        if len(server.connections) >= most:
+            return None
+        return _Connection(self._service.metrics, server, asyncio.get_running_loop(), self._connection)
 
     async def _warm(self):
         try:
@@ -78,19 +89,48 @@ class Running:
 
 
 class _Entry(asyncio.Protocol):
-    """Hands a new connection to a server, unless it is one too many."""
+    """Hands a new connection on, unless it is one too many; `connect` is as `Running._connect`."""
 
-    def __init__(self, server, most):
-        self._server, self._most = server, most
+    def __init__(self, connect, most):
+        self._connect, self._most = connect, most
 
     def connection_made(self, transport):
-        if len(self._server.connections) >= self._most:
+        protocol = self._connect(self._most)
+        if protocol is None:
             transport.write(REFUSAL)
             transport.close()
         else:
-            protocol = self._server()
             transport.set_protocol(protocol)
             protocol.connection_made(transport)
+
+
+class _Connection(web.RequestHandler):
+    """A connection on which what is no HTTP is answered and logged as every wrong request is."""
+
+    __slots__ = ("_metrics",)
+
+    def __init__(self, metrics, server, loop, options):
+        super().__init__(server, loop=loop, **options)
+        self._metrics = metrics
+
+    def handle_error(self, request, status=500, exc=None, message=None):
+        """The answer, after which the connection ends."""
+        record = Record("none", request.method)
+        if status >= 500:
+            LOGGER.error("a request failed", exc_info=exc)
+            message = "the server failed at this request: its log says why"
+        record.error = one_line(message or exc)
+        if request.writer.output_size:
+            raise ConnectionError("an answer was begun")
+        response = web.json_response({"error": record.error}, status=status)
+        response.force_close()
+        self._metrics.end(record, status, len(response.body))
+        return response
+
+    def log_exception(self, *args, **kwargs):
+        """Logs what went wrong; not that a body which nobody wanted is damaged."""
+        if not isinstance(kwargs.get("exc_info"), web.RequestPayloadError):
+            super().log_exception(*args, **kwargs)
 
 
 def serve(service, sockets):

@@ -1,10 +1,12 @@
 """The routes that compute each text by itself: scores, blanks, vectors, and the tasks of fine-tuned models.
 
-The texts of a request are computed a few at a time, together with texts of about the same length of other requests.
-A text's results do not depend on the others, but for rounding.
+The texts of a request are computed a few at a time, together with texts of about the same length of other requests,
+and in parts where a text alone can take long. A text's results do not depend on the others, but for rounding.
 """
 
+import contextlib
 import functools
+import time
 
 import numpy as np
 import tensorflow as tf
@@ -12,6 +14,9 @@ import tensorflow as tf
 from serving import fields
 from serving.errors import RequestError
 from serving.generation import padded_rows
+from serving.metrics import Record
+from serving.pace import Pace
+from serving.parts import Parts
 from serving.reading import read_segments
 
 DEFAULT_BEAM, DEFAULT_TOP, MAX_BEAM = 8, 5, 64
@@ -34,6 +39,8 @@ class Texts:
 
     def __init__(self, model, turns, limits, rows):
         self._model, self._turns, self._limits, self._rows = model, turns, limits, rows
+        self._parts = Parts(model, turns, limits, rows)
+        self._pace = Pace(limits.slice_seconds, first=padded_rows(rows), most=padded_rows(rows))
 
     async def score(self, request, record):
         """Log-probabilities of request["texts"]."""
@@ -42,7 +49,7 @@ class Texts:
         if "encode" in self._model.kind.inputs:  # a Transformer-XL, which reads texts of any length
             scores = await self._score_any_length(texts)
         else:
-            scores = await self._score_short(texts)
+            scores = await self._parts.score(texts)
         record.tokens += sum(len(ids) for _, ids, _ in scores)
         return {
             "total": [float(total) for total, _, _ in scores],
@@ -92,9 +99,7 @@ class Texts:
             "top": top,
             "free": fields.flag(request, "free"),
         }
-        texts = {"texts": self._strings(request, "texts")}
-        names = ("texts", "tokens", "log_probs", "total")
-        found = await self._compute("fill", texts, names, settings, rows=max(1, self._rows // beam_size))
+        found = await self._parts.fill(self._strings(request, "texts"), settings)
         record.tokens += sum(int((ids[0] >= 0).sum()) for ids in found["tokens"])
         return {
             "fillings": [
@@ -108,7 +113,7 @@ class Texts:
                     for text, ids, log_probs, total in zip(*of_text, strict=True)
                     if np.isfinite(total)
                 ]
-                for of_text in zip(*(found[name] for name in names), strict=True)
+                for of_text in zip(*found.values(), strict=True)
             ]
         }
 
@@ -178,28 +183,30 @@ class Texts:
         columns = {name: self._strings(request, name) for name in ("questions", "contexts")}
         if len(columns["questions"]) != len(columns["contexts"]):
             raise RequestError(400, "give a context for each question")
-        names = ("begin", "end", "probability", "no_answer_probability")
-        found = await self._compute("answer", columns, ("answers", *names))
-        rows = zip(*(found[name] for name in names), strict=True)
+        found = await self._parts.answer(columns)
+        texts, rows = found.pop("answers"), zip(*found.values(), strict=True)
         return {
             "answers": [
-                {"text": text.decode()} | {name: value.item() for name, value in zip(names, row, strict=True)}
-                for text, row in zip(found["answers"], rows, strict=True)
+                {"text": text.decode()} | {name: value.item() for name, value in zip(found, row, strict=True)}
+                for text, row in zip(texts, rows, strict=True)
             ]
         }
 
     async def warm_up(self):
-        """Computes one text, so that the first request need not wait for compilation."""
-        inputs = self._model.kind.inputs
-        signature = next(iter(inputs))
-        if signature == "choose":
-            await self._compute("choose", {"articles": [b"a"], "questions": [b"a"], "options": [[b"a", b"b"]]}, ())
-        elif signature == "fill":
-            await self._score_short([b"a"])
-        elif signature == "score":
-            await self._score_any_length([b"a"])
-        else:
-            await self._compute(signature, {name: [b"a"] for name in inputs[signature]}, ())
+        """Computes one text for every route, so that the first requests need not wait for compilation."""
+        sent = {
+            "/score": (self.score, {"texts": ["a"]}),
+            "/fill": (self.fill, {"texts": ["____"]}),
+            "/encode": (self.encode, {"texts": ["a"]}),
+            "/classify": (self.classify, {"texts": ["a"]}),
+            "/regress": (self.regress, {"texts": ["a"]}),
+            "/choose": (self.choose, {"articles": ["a"], "questions": ["a"], "options": [["a", "b"]]}),
+            "/answer": (self.answer, {"questions": ["a"], "contexts": ["a"]}),
+        }
+        for route in (route for route in self._model.routes if route in sent):
+            answer, request = sent[route]
+            with contextlib.suppress(RequestError):  # the model may have another sign for a blank
+                await answer(request, Record(route, "POST"))
 
     def _strings(self, request, name):
         return fields.strings(request, name, self._limits)
@@ -224,47 +231,50 @@ class Texts:
                 413, f"the texts have {tokens:,} tokens: with per_token a request may have at most {most:,}"
             )
 
-    async def _compute(self, signature, columns, names, settings=(), rows=None):
+    async def _compute(self, signature, columns, names, rows=None):
         """Outputs of a signature, a list of rows by name.
 
         Args:
             signature: its name.
-            columns: its inputs that have a row for each text: lists of equal length by name.
+            columns: its inputs, which have a row for each text: lists of equal length by name.
             names: the outputs that are wanted.
-            settings: its other inputs, by name.
-            rows: texts in one call.
+            rows: texts in one call, at most.
         """
         count, rows = len(next(iter(columns.values()))), rows or self._rows
-        settings = dict(settings)
-        outputs = {name: [] for name in names}
-        for begin in range(0, count, rows):
-            part = {name: column[begin : begin + rows] for name, column in columns.items()}
+        outputs, begin = {name: [] for name in names}, 0
+        slow = (signature, max(len(text) for column in columns.values() for text in _flat(column)).bit_length())
+        while begin < count:
+            size = min(rows, self._pace[slow])
+            part = {name: column[begin : begin + size] for name, column in columns.items()}
             # A text is computed at the length of the longest of its batch: only texts of similar lengths share one.
             longest = max(len(text) for column in part.values() for text in _flat(column))
             widths = tuple(len(column[0]) for column in part.values() if isinstance(column[0], list))
-            key = (signature, names, *settings.values(), longest.bit_length(), widths)
-            size = len(next(iter(part.values())))
-            share = -(-self._rows // rows) * size  # of a batch
-            call = functools.partial(self._call, signature, names, settings)
+            key = (signature, names, longest.bit_length(), widths)
+            taken = len(next(iter(part.values())))
+            share = -(-self._rows // size) * taken  # of a batch
+            call = functools.partial(self._call, signature, names, slow)
             found = await self._turns.run(call, part, key, rows=share, again=begin > 0)
+            begin += taken
             for name in names:
                 outputs[name] = found[name] if name in WHOLE else outputs[name] + found[name]
         return outputs
 
-    def _call(self, signature, names, settings, parts):
+    def _call(self, signature, names, slow, parts):
         """The outputs of each part, in the model's thread."""
         sizes = [len(next(iter(part.values()))) for part in parts]
-        padding = padded_rows(sum(sizes)) - sum(sizes)
+        rows = padded_rows(sum(sizes))
         columns = {}
         for name in parts[0]:
             column = [row for part in parts for row in part[name]]
-            columns[name] = tf.constant(column + column[:1] * padding, tf.string)
-        found = self._model(signature, **columns, **{name: tf.constant(value) for name, value in settings.items()})
+            columns[name] = tf.constant(column + column[:1] * (rows - len(column)), tf.string)
+        start = time.monotonic()
+        found = self._model(signature, **columns)
         arrays = {name: found[name].numpy() for name in names}
+        self._pace.learn(slow, rows, time.monotonic() - start)
         results, begin = [], 0
         for size in sizes:
-            rows = slice(begin, begin + size)
-            results.append({name: array if name in WHOLE else list(array[rows]) for name, array in arrays.items()})
+            own = slice(begin, begin + size)
+            results.append({name: array if name in WHOLE else list(array[own]) for name, array in arrays.items()})
             begin += size
         return results
 

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 
-from campaign import world
+from campaign import serving, world
 from campaign.attempts import attempt
 from campaign.cases import all_cases
 
@@ -38,7 +38,11 @@ def main():
                 failed += bool(wrong)
                 verdict = f"FAILED: {wrong}" if wrong else "ok"
                 print(f"{seconds:6.1f} s  {case.command}: {case.title}: {verdict}", flush=True)
-    print(f"{len(cases)} cases, {failed} failed, {time.perf_counter() - start:.0f} s")
+        count = len(cases)
+        for line, wrong, seconds in serving.cases(root, args.only):
+            count, failed = count + 1, failed + bool(wrong)
+            print(f"{seconds:6.1f} s  {line}: {f'FAILED: {wrong}' if wrong else 'ok'}", flush=True)
+    print(f"{count} cases, {failed} failed, {time.perf_counter() - start:.0f} s")
     return bool(failed)
 
 

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import pathlib
 import typing
 import xml.etree.ElementTree
@@ -69,8 +70,8 @@ def number_cases(name):
     for flag, kind in own_flags(name).items():
         if kind in ("int", "float") or flag in INTEGER_LISTS:
             for number in NUMBERS:
-                valid_float = kind == "float" and number[0] == "1"
-                refused = number not in ("-1", "0") and not valid_float
+                valid_float = kind == "float" and number[0] == "1" and name != "serve"
+                refused = (number not in ("-1", "0") and not valid_float) or (name == "serve" and flag != "port")
                 yield Case(name, f"--{flag}={number}", {flag: number}, refused=refused)
 
 
@@ -145,6 +146,15 @@ def other_cases(name):
         "aot": [
             Case("aot", f"--topology={topology}", {"topology": topology}, refused=True, says="--topology")
             for topology in ("v5e:0x0", "nope", "v5e:", ":", "v5e:-1x1", "v9:1x1", "v5e:1x1x1x1x1")
+        ],
+        "serve": [
+            Case("serve", "an ordinary folder", {"export_dir": "a folder"}, refused=True, says="a folder"),
+            Case("serve", "another model", {"export_dir": "model"}, refused=True, says="model is not an exported"),
+            *(
+                Case("serve", f"--{flag}={value}", {flag: value}, refused=True, says=f"--{flag}={value}")
+                for flag, value in (("port", "65536"), ("port", "1"), ("host", "256.1.1.1"), ("host", "a b"))
+                if os.geteuid() or value != "1"  # root may listen there
+            ),
         ],
         "saved": [Case("saved", "an ordinary folder", {"export_dir": "a folder"}, refused=True, says="a folder")],
     }  # fmt: skip

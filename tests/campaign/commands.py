@@ -173,6 +173,16 @@ COMMANDS = {
         ("saved",),
         by_argparse=True,
     ),
+    "serve": Command(
+        "tests/campaign/serve_once.py",
+        flags(
+            "--export_dir=saved --host=localhost --port=0 --max_sessions=2 --session_seconds=5.0 --max_requests=3 "
+            "--memory_mb=50 --library_log=libraries.log"
+        ),
+        ("saved",),
+        ("libraries.log",),
+        by_argparse=True,
+    ),
     "aot": Command("tpu/aot_compile.py", flags("--preset=demo --topology=v5e:0x0")),
 } | {
     f"import_{format}": Command(

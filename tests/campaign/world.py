@@ -151,6 +151,15 @@ def saved(path, root):
     export_trained(model_dir.load_trained(str(root / "model")), str(path), jit_compile=False)
 
 
+@part("saved_xlnet")
+@part("saved_tuned")
+@part("saved_answering")
+def saved_other(path, root):
+    source = path.name.removeprefix("saved_")
+    build(root, [source])
+    export_trained(model_dir.load_trained(str(root / source)), str(path), jit_compile=False)
+
+
 @part("huggingface")
 def huggingface(path, root):
     build(root, ["model"])

@@ -3,6 +3,7 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
+from random_xlnet import with_prefix
 
 from txl_tf.data.vocabularies import (
     ByteVocabulary,
@@ -71,6 +72,27 @@ def test_text_comes_in_pieces(vocabulary):
     ids = vocabulary.encode("the cat sat\non the")
     pieces = [vocabulary.decode_bytes([token]) for token in ids]
     assert b"".join(pieces) == vocabulary.decode_bytes(ids)
+
+
+@pytest.mark.parametrize("name", [*VOCABULARIES, "prefix"])
+def test_a_text_goes_on_after_another(name):
+    """Cut anywhere, decoded in pieces of any size, in the graph or outside: the parts joined are the whole text."""
+    vocabulary = VOCABULARIES[name]() if name in VOCABULARIES else with_prefix()
+    text = "the cat sat" if name == "prefix" else "the cat sat\non the mat"
+    ids = vocabulary.encode(text)
+    whole = vocabulary.decode(ids)
+    for cut in range(len(ids) + 1):
+        if name == "sentences" and ids[cut - 1 : cut + 1].tolist() == [0, 0]:
+            continue  # within the two marks of one end of a line
+        before, rest = vocabulary.decode(ids[:cut]), ids[cut:]
+        assert before + vocabulary.decode(rest, after=before) == whole
+        in_graph = vocabulary.decode_tensor(np.stack([rest] * 2), tf.constant([before, before + " "])).numpy()
+        assert in_graph[0].decode() == vocabulary.decode(rest, after=before)
+        assert in_graph[1].decode() == vocabulary.decode(rest, after=before + " ")
+        piecewise = vocabulary.decoder(before)
+        assert b"".join(piecewise([token]) for token in rest) == in_graph[0]
+        if name in ("words", "prefix"):  # whose tokens say nothing of the space that the text before has
+            assert not in_graph[1].startswith(b" ")
 
 
 def test_on_disk(vocabulary, tmp_path):

@@ -2,11 +2,14 @@
 
 import contextlib
 import dataclasses
+import json
 import pathlib
+import urllib.request
 
 import numpy as np
 import processes
 import pytest
+import server
 import tensorflow as tf
 from random_model import CONFIG, random_model
 
@@ -62,7 +65,7 @@ for n in (7, 13, 20):  # piece by piece, as a server streams
     made = cache.pop("made")
     tokens = made[:, -1:]
     written.append(made)
-generated["written"] = model["decode"](tokens=tf.concat(written, 1))["texts"]
+generated["written"] = model["decode"](tokens=tf.concat(written, 1), after=tf.constant(prompts[1:2]))["texts"]
 scored = {"score_" + key: value for key, value in scored.items()}
 np.savez(results, before=before, after=after, tokens=stepped, read=read_log_probs, read_after=read_after,
          targets=targets, nothing=nothing, **generated, **scored)
@@ -161,7 +164,7 @@ def test_the_signatures_say_what_they_take(byte_model, export_dir, served):
         "generate": {"prompts", "stop", *sampling},
         "score": {"texts"},
         "encode": {"texts"},
-        "decode": {"tokens"},
+        "decode": {"tokens", "after"},
         "initial_cache": {"batch_size"},
         "step": {"tokens", *cache},
         "read": {"tokens", "targets", *cache},
@@ -207,8 +210,19 @@ def test_words_and_subwords_are_inside_the_graph(kind, tmp_path):
     export(own.generator, vocabulary, str(tmp_path / "model"), kind)
     signatures = tf.saved_model.load(str(tmp_path / "model")).signatures
     prompts = ["a rose is", "", "the end\n a rôse"]
-    made = signatures["generate"](**request(prompts, 12, seeds=[4, 5, 6]))["texts"].numpy()
-    assert [text.decode("utf-8", "replace") for text in made] == own.generate(prompts, 12, seed=[4, 5, 6])
+    found = signatures["generate"](**request(prompts, 12, seeds=[4, 5, 6]))
+    texts = own.generate(prompts, 12, seed=[4, 5, 6])
+    assert [text.decode("utf-8", "replace") for text in found["texts"].numpy()] == texts
+    assert ["".join(own.stream(prompt, 12, seed=4 + i)) for i, prompt in enumerate(prompts)] == texts
+    if kind == "words":  # a prompt and its continuation, joined, are the words that were read and made
+        for prompt, text, made in zip(prompts, texts, found["tokens"].numpy(), strict=True):
+            assert vocabulary.encode(prompt + text).tolist() == [*vocabulary.encode(prompt), *made]
+    with server.running(str(tmp_path / "model")) as address:
+        sent = {"prompts": prompts, "max_tokens": 12, "seeds": [4, 5, 6]}
+        assert server.call(address, "/generate", sent) == (200, {"texts": texts})
+        data = json.dumps({"prompt": prompts[0], "max_tokens": 12, "seed": 4}).encode()
+        with urllib.request.urlopen(address + "/stream", data, timeout=60) as answer:
+            assert "".join(json.loads(line)["text"] for line in answer) == texts[0]
     scores = signatures["score"](texts=tf.constant(prompts))
     for i, score in enumerate(own.score(prompts)):
         assert scores["tokens"][i, : len(score.ids)].numpy().tolist() == score.ids.tolist()

@@ -46,7 +46,7 @@ found = {}
 for line in requests:
     task, signature, inputs = json.loads(line)
     model = tf.saved_model.load(f"{folder}/{task}").signatures
-    assert list(model) == [signature]
+    assert list(model)[0] == signature
     out = model[signature](**{name: tf.constant(value) for name, value in inputs.items()})
     found |= {f"{task}/{name}": value for name, value in out.items()}
 np.savez(results, **found)
@@ -125,6 +125,26 @@ def test_answers_equal_the_predictors(predictors, served):
     np.testing.assert_allclose(served["answering/no_answer_probability"], nothing, atol=1e-5)
 
 
+def test_windows_read_in_parts_give_the_answers_of_one_call(exports):
+    model, size = tf.saved_model.load(str(exports / "answering")), 4
+    signatures = model.signatures
+    asked = {f"{name}s": tf.constant([one[name] for one in ASKED]) for name in ("question", "context")}
+    count, parts = 1, []
+    while len(parts) * size < count:
+        begin = len(parts) * size
+        found = dict(signatures["answer_part"](**asked, begin=tf.constant(begin), end=tf.constant(begin + size)))
+        count = int(tf.reduce_sum(found.pop("windows")))
+        parts.append(found)
+    assert count > 10
+    kept = {name: tf.concat([part[name] for part in parts], axis=0) for name in parts[0]}
+    whole, joined = signatures["answer"](**asked), signatures["answer_whole"](**asked, **kept)
+    for name, values in whole.items():
+        if values.dtype == tf.float32:
+            np.testing.assert_allclose(joined[name], values, rtol=0, atol=1e-5)
+        else:
+            np.testing.assert_array_equal(joined[name], values)
+
+
 def test_options_stand_in_their_places():
     questions = ["which _ is _", "none", "_", "", "a_"]
     options = ["x_", "\\0", "", "y", "$1"]
@@ -135,11 +155,12 @@ def test_options_stand_in_their_places():
 def test_the_readme_names_all_inputs_and_outputs(predictors, exports):
     for task in TASKS:
         readme = (pathlib.Path(exports) / task / "README.md").read_text()
-        (function,) = tf.saved_model.load(str(exports / task)).signatures.values()
+        root = tf.saved_model.load(str(exports / task))
         assert readme.startswith(f"# An XLNet for {task.replace('_', ' ')}") and " 24 tokens" in readme
         assert f'load("{task}")' in readme and ("2 segments" in readme) == (task == "regression")
-        names = {*function.structured_input_signature[1], *function.structured_outputs}
-        assert all(f"{name}: " in readme for name in names)
+        for function in root.signatures.values():
+            names = {*function.structured_input_signature[1], *function.structured_outputs}
+            assert all(f"{name}: " in readme for name in names)
     with pytest.raises(InputError, match="not empty"):
         export_trained(predictors["regression"].trained, str(exports / "regression"))
     with pytest.raises(InputError, match="--mem_len: an XLNet is exported without memory"):
@@ -167,6 +188,8 @@ def test_the_server_answers(task, predictors, exports):
         elif task == "answering":
             request = {f"{name}s": [one[name] for one in ASKED[:2]] for name in ("question", "context")}
             status, answer = call("/answer", request)
+            each = [call("/answer", {name: [column[i]] for name, column in request.items()})[1] for i in range(2)]
+            assert [one["text"] for one in answer["answers"]] == [one["answers"][0]["text"] for one in each]
             expected = [line["candidates"][0] for line in predictors[task].predict(ASKED[:2])]
             assert (status, [one["text"] for one in answer["answers"]]) == (200, [one["text"] for one in expected])
             for one, line in zip(answer["answers"], expected, strict=True):

@@ -54,6 +54,13 @@ def export_dir(model, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def signatures(export_dir):
+    """The signatures; the model lives as long as they are used."""
+    model = tf.saved_model.load(export_dir)
+    yield model.signatures
+
+
+@pytest.fixture(scope="module")
 def served(export_dir, tmp_path_factory):
     """What the client found."""
     folder = tmp_path_factory.mktemp("client")
@@ -97,12 +104,45 @@ def test_scores_and_vectors_equal_the_models(model, served):
     assert served["decoded"].tolist() == [b"the River"]
 
 
-def test_wrong_requests_and_the_readme(model, export_dir, tmp_path):
-    signatures = tf.saved_model.load(export_dir).signatures
+@pytest.mark.parametrize("order", ["right_to_left", "confident"])
+def test_fillings_in_parts_are_those_of_one_call(signatures, order):
+    settings = {"context": "the", "order": order, "beam_size": 4, "top": 3, "free": False}
+    request = {name: tf.constant(value) for name, value in {"texts": [TEXTS[0], "____*4 so"], **settings}.items()}
+    whole = signatures["fill"](**request)
+    kept = {"kept_tokens": tf.zeros([2, 0, 0], tf.int32), "kept_log_probs": tf.zeros([2, 0, 0])}
+    kept["kept_total"] = tf.zeros([2, 0])
+    begin, steps = 0, 1
+    while begin < steps:
+        found = signatures["fill_part"](
+            **request, begin=tf.constant(begin), end=tf.constant(begin + 1 + begin % 2), **kept
+        )
+        begin, steps, kept = begin + 1 + begin % 2, max(found["steps"].numpy()), {name: found[name] for name in kept}
+    assert steps == 4
+    for name, values in whole.items():
+        np.testing.assert_array_equal(found[name], values)
+
+
+@pytest.mark.parametrize(("size", "at_once"), [(1, 1), (5, 4), (100, 16)])
+def test_scores_in_parts_are_those_of_one_call(signatures, size, at_once):
+    texts = tf.constant(["the River (one)", "", "so one"])
+    whole = signatures["score"](texts=texts)
+    count = int(tf.reduce_sum(whole["lengths"]))
+    parts = [
+        signatures["score_part"](
+            texts=texts, begin=tf.constant(i), end=tf.constant(i + size), at_once=tf.constant(at_once)
+        )
+        for i in range(0, count, size)
+    ]
+    assert np.all(sum((part["log_probs"] != 0).numpy().astype(int) for part in parts) == (whole["log_probs"] != 0))
+    np.testing.assert_allclose(sum(part["log_probs"] for part in parts), whole["log_probs"], rtol=0, atol=1e-5)
+
+
+def test_wrong_requests_and_the_readme(model, export_dir, signatures):
     readme = (pathlib.Path(export_dir) / "README.md").read_text()
-    assert set(signatures) == {"encode", "fill", "score", "tokenize", "decode"}
+    assert set(signatures) == {"encode", "fill", "fill_part", "score", "score_part", "tokenize", "decode"}
+    rows = {line.split(" | ")[0].strip("| "): line for line in readme.splitlines() if line.startswith("| ")}
     for name, function in signatures.items():
-        (row,) = (line for line in readme.splitlines() if line.startswith(f"| {name} |"))
+        row = rows[name] + (rows["fill"] if "as for `fill`" in rows[name] else "")
         assert all(f"{given}:" in row for given in function.structured_input_signature[1])
         assert all(given in row for given in function.structured_outputs)
     request = {"context": "", "order": "confident", "beam_size": 2, "top": 1, "free": True}

@@ -1,10 +1,11 @@
 """The example server over HTTP."""
 
-import concurrent.futures
+import asyncio
 import functools
 import json
 import urllib.request
 
+import aiohttp
 import numpy as np
 import pytest
 import server
@@ -63,24 +64,47 @@ def test_a_stream_comes_in_pieces_that_are_the_text(address, byte_model, prompt)
     assert "".join(pieces) == byte_model.generate(prompt, 50, top_p=0.9, seed=3)
 
 
-def test_concurrent_sessions_do_not_mix(call, byte_model):
-    texts = np.random.default_rng(0).integers(0, 256, [4, 12])
+def test_200_concurrent_sessions_do_not_mix(byte_export, byte_model):
+    """Each reads a prompt of its own and goes on with the likeliest token: what the model alone says of that text."""
+    draw = np.random.default_rng(0)
+    prompts = [draw.integers(0, 256, 1 + i % 5).tolist() for i in range(200)]
+    steps = 6
 
-    def run(text):
-        session = call("/sessions")[1]["session"]
-        answers = [call(f"/sessions/{session}", {"tokens": [int(token)], "top": 256})[1] for token in text]
-        assert [answer["length"] for answer in answers] == list(range(1, 13))
-        assert call(f"/sessions/{session}", method="DELETE")[0] == 200
-        return answers[-1]["next"]
+    async def client(http, prompt):
+        async def post(path, sent):
+            async with http.post(path, json=sent) as answer:
+                assert answer.status == 200, await answer.text()
+                return await answer.json()
 
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(run, texts))
-    reach = byte_model.generator.decoder.reach
-    hidden, _ = byte_model.model(texts.astype(np.int32), reach=reach)
-    for expected, following in zip(byte_model.model.log_prob(hidden)[:, -1].numpy(), found, strict=True):
-        assert [one["token"] for one in following[:3]] == np.argsort(-expected)[:3].tolist()
-        for one in following:
-            assert one["log_prob"] == pytest.approx(expected[one["token"]], abs=1e-3)
+        session = (await post("/sessions", {}))["session"]
+        text, unread, answers = list(prompt), prompt, []
+        for _ in range(steps):
+            answers.append(await post(f"/sessions/{session}", {"tokens": unread, "top": 2}))
+            assert answers[-1]["length"] == len(text)
+            unread = [answers[-1]["next"][0]["token"]]
+            text += unread
+        async with http.delete(f"/sessions/{session}") as answer:
+            assert answer.status == 200
+        return text, answers
+
+    async def all_clients(address):
+        async with aiohttp.ClientSession(address, connector=aiohttp.TCPConnector(limit=200)) as http:
+            return await asyncio.gather(*(client(http, prompt) for prompt in prompts))
+
+    with server.started(byte_export, max_sessions=200, max_requests=200) as served:
+        found = asyncio.run(all_clients(served.address))
+        assert len(served.service.sessions) == 0
+    texts = np.zeros([200, 5 + steps], np.int32)
+    for row, (text, _) in zip(texts, found, strict=True):
+        row[: len(text)] = text
+    hidden, _ = byte_model.model(texts, reach=byte_model.generator.decoder.reach)
+    for prompt, expected, (_, answers) in zip(prompts, byte_model.model.log_prob(hidden).numpy(), found, strict=True):
+        for log_prob, answer in zip(expected[len(prompt) - 1 :], answers, strict=False):
+            best = np.sort(log_prob)[:-3:-1]
+            for one, likely in zip(answer["next"], best, strict=True):
+                assert one["log_prob"] == pytest.approx(log_prob[one["token"]], abs=1e-3)
+                assert one["log_prob"] == pytest.approx(likely, abs=1e-3)
+    assert len({tuple(text[-steps:]) for text, _ in found}) > 100  # or a mix would be hard to see
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,14 @@ def cut(name):
     return damage
 
 
+def pipe(name):
+    def damage(folder):
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+
+    return damage
+
+
 SETTING = {
     "name": "temperature",
     "type": "float",
@@ -89,6 +97,7 @@ SETTING = {
         (cut("variables/variables.index"), ""),
         (lambda folder: (folder / "variables" / "variables.index").unlink(), ""),
         (lambda folder: (folder / "sampling.json").unlink(), "sampling.json"),
+        (pipe("variables/variables.index"), "variables.index is not a file"),
         (write("sampling.json", json.dumps([SETTING]).encode()), "the signature write takes"),
     ],
 )

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import server
 import tensorflow as tf
+from campaign import hostile, serving
 from serving import generation
 from serving.errors import RequestError
 from serving.turns import Admission
@@ -122,6 +123,18 @@ def test_a_hostile_request_gets_one_line(call, path, data, status, reason):
     found, answer = call(path, data.encode() if isinstance(data, str) else data)
     assert found == status
     assert reason in answer["error"] and len(answer["error"]) < 300 and "\n" not in answer["error"]
+
+
+@pytest.mark.parametrize("route", [route for route in serving.EXPORTS["saved"] if route != "/sessions"])
+def test_generated_requests_get_a_line_and_leave_the_server_as_it_was(served, call, caplog, route):
+    """Some of what `make campaign` sends to the server of each kind of model."""
+    requests = list(hostile.requests_to([route]))
+    assert len(requests) > 60
+    for request in requests[::5]:
+        assert hostile.wrong(served.address, request) == "", request.title
+    assert idle(served)
+    assert call("/score", {"texts": ["a"]})[0] == 200
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 def test_a_session_reads_a_bounded_number_of_tokens(call):

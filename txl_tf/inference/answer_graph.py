@@ -22,6 +22,7 @@ class Windows(typing.NamedTuple):
     pieces, begin, end: int32 RaggedTensors [B, None], the contexts' tokens and their places in characters.
     queries: int32 RaggedTensor [B, None], the questions' tokens.
     row, first, size: int64 [W], the question of each window, its first token in the context and how many it has.
+    overlapping: at most so many windows after one have tokens of it.
     """
 
     pieces: tf.RaggedTensor
@@ -31,6 +32,7 @@ class Windows(typing.NamedTuple):
     row: tf.Tensor
     first: tf.Tensor
     size: tf.Tensor
+    overlapping: int
 
     def lengths(self) -> tf.Tensor:
         """How many tokens each window has with its question and marks, int64 [W]."""
@@ -55,9 +57,8 @@ def windows(vocabulary: SubwordVocabulary, questions: tf.Tensor, contexts: tf.Te
     needed = -(-tf.maximum(count - size + step, 1) // step)
     row = tf.repeat(tf.range(tf.size(count)), needed)
     first = tf.ragged.range(needed).flat_values * tf.gather(step, row)
-    return Windows(
-        pieces, begin, end, queries, row, first, tf.minimum(tf.gather(size, row), tf.gather(count, row) - first)
-    )
+    size = tf.minimum(tf.gather(size, row), tf.gather(count, row) - first)
+    return Windows(pieces, begin, end, queries, row, first, size, layout.t_len // layout.doc_stride + 1)
 
 
 def features(windows: Windows, vocabulary: SubwordVocabulary, t_len: int) -> dict[str, tf.Tensor]:
@@ -149,13 +150,17 @@ def best_answers(windows: Windows, found: BestAnswers, contexts: tf.Tensor, max_
 
 def _owned(windows: Windows, start: tf.Tensor) -> tf.Tensor:
     """Bool [W, S]: whether the tokens at `start`, [W, S], have the most context in their window; see `owners`."""
+    number, reach = tf.range(tf.size(windows.row)), windows.overlapping
+    near = number[:, None] + tf.range(-reach, reach + 1)  # [W, n]: the windows that may have the same tokens
+    there = (near >= 0) & (near < tf.size(number))
+    near = tf.where(there, near, 0)
+    there &= tf.equal(tf.gather(windows.row, near), windows.row[:, None])
     token = windows.first[:, None] + start  # in the context
-    left = token[:, :, None] - windows.first  # [W, S, W]: its place in each window
-    shorter = tf.minimum(left, windows.size - 1 - left)
-    context = tf.cast(shorter, tf.float64) + 0.01 * tf.cast(windows.size, tf.float64)
-    same = tf.equal(windows.row[:, None], windows.row)[:, None] & (shorter >= 0)
-    context = tf.where(same, context, tf.constant(-1.0, tf.float64))
-    number = tf.range(tf.size(windows.row))
+    first, size = (tf.gather(values, near)[:, None] for values in (windows.first, windows.size))
+    left = token[:, :, None] - first  # [W, S, n]: its place in each window
+    shorter = tf.minimum(left, size - 1 - left)
+    context = tf.cast(shorter, tf.float64) + 0.01 * tf.cast(size, tf.float64)
+    context = tf.where(there[:, None] & (shorter >= 0), context, tf.constant(-1.0, tf.float64))
     most = tf.equal(context, tf.reduce_max(context, axis=2, keepdims=True))
-    first = tf.reduce_min(tf.where(most, number, tf.size(number)), axis=2)
-    return tf.equal(first, number[:, None])
+    owner = tf.reduce_min(tf.where(most, near[:, None], tf.size(number)), axis=2)
+    return tf.equal(owner, number[:, None])

@@ -64,7 +64,8 @@ that were made. |
 first token's after the start token, 0 past the end. lengths: int32 [B]. total: float [B], sums. |
 | encode | texts: strings [B] | tokens: int32 [B, n], -1 past a text's end. lengths: int32 [B]. start_token: \
 int32, what to read first where there is nothing else. |
-| decode | tokens: int32 [B, n] | texts: strings [B] |
+| decode | tokens: int32 [B, n]. after: strings [B], the text before each, such as a prompt; "": none | texts: \
+strings [B]: `after` and the text, joined, read right |
 | initial_cache | batch_size: int32 | the cache of texts of which nothing was read |
 | step | tokens: int32 [B, T], any T; the cache | log_probs: float [B, T, V], after each token; the new cache |
 | read | tokens: int32 [B, {segment}], one segment. targets: int32 [B, {segment}], the token after each, \
@@ -138,7 +139,7 @@ class ServedModel(tf.Module):
             self.generate: {"prompts": texts, "stop": texts, **sampling},
             self.score: {"texts": texts},
             self.encode: {"texts": texts},
-            self.decode: {"tokens": tokens},
+            self.decode: {"tokens": tokens, "after": texts},
             self.initial_cache: {"batch_size": count},
             self.step: {"tokens": tokens, **cache},
             self.read: {"tokens": segment, "targets": segment, **cache},
@@ -165,7 +166,7 @@ class ServedModel(tf.Module):
             tf.size(padded) > 0, lambda: padded, lambda: tf.fill([tf.size(lengths), 1], self.vocabulary.start_token)
         )
         tokens = self.generator.generate(padded, tf.maximum(lengths, 1), max_tokens, choice)
-        return {"texts": _until_stop(self.vocabulary.decode_tensor(tokens), stop), "tokens": tokens}
+        return {"texts": _until_stop(self.vocabulary.decode_tensor(tokens, prompts), stop), "tokens": tokens}
 
     def score(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `score`; see README."""
@@ -189,10 +190,15 @@ class ServedModel(tf.Module):
             "start_token": tf.constant(self.vocabulary.start_token, tf.int32),
         }
 
-    def decode(self, tokens: tf.Tensor) -> dict[str, tf.Tensor]:
+    def decode(self, tokens: tf.Tensor, after: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `decode`; see README."""
-        with tf.control_dependencies([self._check_tokens(tokens)]):
-            return {"texts": self.vocabulary.decode_tensor(tf.identity(tokens))}
+        paired = tf.debugging.assert_equal(
+            tf.size(after),
+            tf.shape(tokens)[0],
+            "give after for each row of tokens: the text before it, or an empty one",
+        )
+        with tf.control_dependencies([self._check_tokens(tokens), paired]):
+            return {"texts": self.vocabulary.decode_tensor(tf.identity(tokens), tf.identity(after))}
 
     def initial_cache(self, batch_size: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `initial_cache`; see README."""

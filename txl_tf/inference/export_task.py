@@ -1,8 +1,9 @@
 """A fine-tuned XLNet as a SavedModel that plain TensorFlow loads and serves, without this package.
 
-Its one signature takes strings and gives what `Predictor` gives, by task: classify, regress, choose, answer. The
-vocabulary is inside. Texts are laid out and cut as in training. The model is traced for a few lengths; a batch uses the
-smallest of them that is not below its longest example.
+Its signature takes strings and gives what `Predictor` gives, by task: classify, regress, choose, answer. `answer_part`
+and `answer_whole` give what `answer` gives, in several calls. The vocabulary is inside. Texts are laid out and cut as
+in training. The model is traced for a few lengths; a batch uses the smallest of them that is not below its longest
+example.
 
 Shapes: B inputs, C classes, n options.
 """
@@ -68,13 +69,23 @@ class ServedTask(tf.Module):
         self._functions = functools.cache(self._function)
 
     def signatures(self, task: str) -> dict[str, tf.types.experimental.ConcreteFunction]:
-        """The function for a task by its name, as `tf.saved_model.save` takes it."""
-        pairs = {"texts": TEXTS, "second": TEXTS}
+        """The functions for a task by name, as `tf.saved_model.save` takes them."""
+        pairs, asked = {"texts": TEXTS, "second": TEXTS}, {"questions": TEXTS, "contexts": TEXTS}
+        if task == "answering":
+            number = tf.TensorSpec([], tf.int32)
+            outputs = self._functions(self.lengths[0]).get_concrete_function().structured_outputs
+            kept = {f"kept_{name}": tf.TensorSpec(spec.shape, spec.dtype) for name, spec in outputs.items()}
+            return signatures_of(
+                {
+                    self.answer: asked,
+                    self.answer_part: asked | {"begin": number, "end": number},
+                    self.answer_whole: asked | kept,
+                }
+            )
         inputs: dict[str, tuple[Callable[..., Any], dict[str, tf.TensorSpec]]] = {
             "classification": (self.classify, pairs),
             "regression": (self.regress, pairs),
             "multiple_choice": (self.choose, {"articles": TEXTS, "questions": TEXTS, "options": ROWS}),
-            "answering": (self.answer, {"questions": TEXTS, "contexts": TEXTS}),
         }
         return signatures_of(dict([inputs[task]]))
 
@@ -116,20 +127,48 @@ class ServedTask(tf.Module):
 
     def answer(self, questions: tf.Tensor, contexts: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `answer`: the likeliest answer to each question; see README."""
+        windows = self._windows(questions, contexts)
+        return self._best_answers(windows, BestAnswers(**self._read(windows)), contexts)
+
+    def answer_part(
+        self, questions: tf.Tensor, contexts: tf.Tensor, begin: tf.Tensor, end: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """The signature `answer_part`: what the model says of some windows; see README."""
+        windows = self._windows(questions, contexts)
+        counts = tf.math.unsorted_segment_sum(tf.ones_like(windows.row, tf.int32), windows.row, tf.size(questions))
+        found = self._read(windows, begin, end)
+        return {"windows": counts} | {f"kept_{name}": values for name, values in found.items()}
+
+    def answer_whole(self, questions: tf.Tensor, contexts: tf.Tensor, **kept: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The signature `answer_whole`: the likeliest answers, of what is known of all windows; see README."""
+        found = BestAnswers(**{name.removeprefix("kept_"): values for name, values in kept.items()})
+        return self._best_answers(self._windows(questions, contexts), found, contexts)
+
+    def _windows(self, questions: tf.Tensor, contexts: tf.Tensor) -> answer_graph.Windows:
         same = tf.debugging.assert_equal(tf.size(questions), tf.size(contexts), "give a context for each question")
         with tf.control_dependencies([same]):
             questions = tf.identity(questions)
         data = self.config.data
         layout = Layout(data.tgt_len, data.max_query_len, data.doc_stride)
-        windows = answer_graph.windows(self.vocabulary, questions, contexts, layout)
-        found = by_length(
-            tf.reduce_max(windows.lengths()),
-            self.lengths,
-            lambda t_len: in_groups(
-                self._functions(t_len), answer_graph.features(windows, self.vocabulary, t_len), AT_ONCE
-            ),
-        )
-        best = answer_graph.best_answers(windows, BestAnswers(**found), contexts, self.config.eval.max_answer_len)
+        return answer_graph.windows(self.vocabulary, questions, contexts, layout)
+
+    def _read(
+        self, windows: answer_graph.Windows, begin: tf.Tensor | None = None, end: tf.Tensor | None = None
+    ) -> dict[str, tf.Tensor]:
+        """The tensors of BestAnswers for the windows from `begin` to before `end`; None: for all."""
+
+        def read(t_len: int) -> dict[str, tf.Tensor]:
+            rows = answer_graph.features(windows, self.vocabulary, t_len)
+            rows = {name: values[begin:end] for name, values in rows.items()}
+            return in_groups(self._functions(t_len), rows, AT_ONCE)
+
+        return by_length(tf.reduce_max(windows.lengths()), self.lengths, read)
+
+    def _best_answers(
+        self, windows: answer_graph.Windows, found: BestAnswers, contexts: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """The outputs of `answer`."""
+        best = answer_graph.best_answers(windows, found, contexts, self.config.eval.max_answer_len)
         return {
             "answers": best.text,
             "begin": best.begin,
@@ -219,7 +258,12 @@ _ABOUT = {
         "answer: questions: strings [B]. contexts: strings [B] -> answers: strings [B], the most likely answer in each "
         'context, whether there is one or not; "" if none is possible. begin: int32 [B]. end: int32 [B]: its place in '
         "the context, in characters; -1 if there is none. probability: float [B], of its start times that of its end, "
-        "in one window. no_answer_probability: float [B], that the context has no answer.\n",
+        "in one window. no_answer_probability: float [B], that the context has no answer.\n\n"
+        "answer_part and answer_whole give the same in calls of bounded length. answer_part: questions, contexts, and "
+        "begin: int32, end: int32, which of the windows of all contexts this call reads, from 0 on -> windows: int32 "
+        "[B], how many each context has. kept_start: kept_start_log_prob: kept_end: kept_end_log_prob: "
+        "kept_impossible: what it found, a row for each window. answer_whole: questions, contexts, and these five with "
+        "the rows of all windows -> as answer.\n",
         "A window of a context and its question has at most {t_len} tokens, with <sep> and <cls>. As in training, "
         "longer contexts are read in overlapping windows, and a question is cut to {max_query_len} tokens.",
     ),

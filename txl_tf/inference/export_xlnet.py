@@ -24,6 +24,7 @@ from txl_tf.files import require_new
 from txl_tf.inference.blanks import MARKER, PADDING, encode_parts, split_at_blanks
 from txl_tf.inference.encoder import Encoder
 from txl_tf.inference.fill import FillIn
+from txl_tf.inference.filler import Filled, Search
 from txl_tf.inference.saved_model import by_length, signatures_of, write_saved_model
 from txl_tf.models.xlnet.model import XLNet
 
@@ -68,8 +69,16 @@ _ROWS = {
     "beam_size, how many to return. free: bool | texts: strings [B, top], filled, as `decode` writes them. tokens: "
     "int32 [B, top, n], what was missing. log_probs: float [B, top, n], in nats. total: float [B, top], their sums, "
     "falling; minus infinity where there are fewer fillings. |",
+    "fill_part": "| fill_part | as for `fill`; begin: int32, end: int32, which of the missing tokens, in their order, "
+    "this call fills, from 0 on. kept_tokens: int32 [B, beam_size, T], kept_log_probs: float [B, beam_size, T], "
+    "kept_total: float [B, beam_size], from the call before; [B, 0, 0] and [B, 0] for the first | texts, tokens, "
+    "log_probs and total as of `fill`, complete when end is steps. steps: int32 [B], how many tokens each text lacks. "
+    "kept_tokens, kept_log_probs, kept_total, for the next call. |",
     "score": "| score | texts: strings [B] | tokens: int32 [B, n]. log_probs: float [B, n], of each given all the "
     "others, in nats. lengths: int32 [B]. total: float [B], sums: pseudo-log-likelihoods. |",
+    "score_part": "| score_part | texts: strings [B]. begin: int32, end: int32, which of the tokens of all texts this "
+    "call scores, from 0 on. at_once: int32, how many in one forward pass | tokens, lengths as of `score`. log_probs: "
+    "float [B, n], 0 for the other tokens. total: float [B], sums. |",
     "tokenize": "| tokenize | texts: strings [B] | tokens: int32 [B, n]. lengths: int32 [B] |",
     "decode": "| decode | tokens: int32 [B, n] | texts: strings [B] |",
 }
@@ -106,9 +115,17 @@ class ServedXLNet(tf.Module):
         texts, tokens = tf.TensorSpec([None], tf.string), tf.TensorSpec([None, None], tf.int32)
         text, number, flag = (tf.TensorSpec([], dtype) for dtype in (tf.string, tf.int32, tf.bool))
         settings = {"context": text, "order": text, "beam_size": number, "top": number, "free": flag}
+        wide, dtype = [None, None, None], self.fill_in.filler.dtype
+        kept = {
+            "kept_tokens": tf.TensorSpec(wide, tf.int32),
+            "kept_log_probs": tf.TensorSpec(wide, dtype),
+            "kept_total": tf.TensorSpec(wide[1:], dtype),
+        }
         inputs: dict[Callable[..., Any], dict[str, tf.TensorSpec]] = {
             self.fill: {"texts": texts, **settings},
+            self.fill_part: {"texts": texts, **settings, "begin": number, "end": number, **kept},
             self.score: {"texts": texts},
+            self.score_part: {"texts": texts, "begin": number, "end": number, "at_once": number},
             self.tokenize: {"texts": texts},
             self.decode: {"tokens": tokens},
         }
@@ -142,40 +159,61 @@ class ServedXLNet(tf.Module):
         free: tf.Tensor,
     ) -> dict[str, tf.Tensor]:
         """The signature `fill`; see README."""
-        with tf.control_dependencies(
-            [tf.debugging.assert_equal((top >= 1) & (top <= beam_size), True, "top must be from 1 to beam_size")]
-        ):
-            parts, counts = split_at_blanks(tf.identity(texts), self.fill_in.marker)
-        first = tf.equal(tf.ragged.range(parts.row_lengths()).flat_values, 0)
-        with tf.control_dependencies(
-            [
-                tf.debugging.assert_equal(parts.row_lengths() > 1, True, "a text has no blank"),
-                tf.debugging.assert_equal(first | (counts > 0), True, "a blank of 0 tokens is none"),
-            ]
-        ):
-            ids, _ = encode_parts(self.vocabulary, parts, tf.identity(counts))
-        front = self._encode_context(context)
-        rows = tf.concat([tf.RaggedTensor.from_tensor(tf.repeat(front[None], ids.nrows(), axis=0)), ids], axis=1)
+        rows, skip = self._with_blanks(texts, context, beam_size, top)
         found = self._by_length(lambda rows: self.fill_in.filler.fill(rows, order, beam_size, free), rows)
-        tokens, log_probs, total = (values[:, :top] for values in (found.tokens, found.log_probs, found.total))
-        return {
-            "texts": self._written(rows, found.places, tokens, tf.size(front)),
-            "tokens": tokens,
-            "log_probs": tf.cast(log_probs, tf.float32),
-            "total": tf.cast(total, tf.float32),
+        return self._fillings(rows, skip, found, top)
+
+    def fill_part(
+        self,
+        texts: tf.Tensor,
+        context: tf.Tensor,
+        order: tf.Tensor,
+        beam_size: tf.Tensor,
+        top: tf.Tensor,
+        free: tf.Tensor,
+        begin: tf.Tensor,
+        end: tf.Tensor,
+        kept_tokens: tf.Tensor,
+        kept_log_probs: tf.Tensor,
+        kept_total: tf.Tensor,
+    ) -> dict[str, tf.Tensor]:
+        """The signature `fill_part`; see README."""
+        rows, skip = self._with_blanks(texts, context, beam_size, top)
+        filler = self.fill_in.filler
+        kept = Search(kept_tokens, kept_log_probs, kept_total)
+
+        def go_on(ids: tf.Tensor) -> tuple[Filled, Search]:
+            def goes_on() -> Search:
+                shape = [None, None, ids.shape[1]]
+                return Search(tf.ensure_shape(kept.tokens, shape), tf.ensure_shape(kept.log_probs, shape), kept.total)
+
+            so_far = Search(*tf.cond(begin > 0, goes_on, lambda: filler.start(ids, beam_size)))
+            search = filler.search(ids, order, beam_size, free, so_far, begin, end)
+            return filler.found(filler.places(ids), search), search
+
+        found, search = self._by_length(go_on, rows, at_least=tf.shape(kept_tokens, tf.int64)[2])
+        return self._fillings(rows, skip, found, top) | {
+            "steps": tf.reduce_sum(tf.cast(found.places >= 0, tf.int32), axis=1),
+            "kept_tokens": search.tokens,
+            "kept_log_probs": search.log_probs,
+            "kept_total": search.total,
         }
 
     def score(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `score`; see README."""
-        ids = self.vocabulary.encode_tensor(texts)
-        tokens = ids.to_tensor(-1)
-        log_probs = self._by_length(lambda rows: self.fill_in.filler.score(rows, rows >= 0), ids)
-        return {
-            "tokens": tokens,
-            "log_probs": tf.cast(log_probs[:, : tf.shape(tokens)[1]], tf.float32),
-            "lengths": tf.cast(ids.row_lengths(), tf.int32),
-            "total": tf.cast(tf.reduce_sum(tf.cast(log_probs, tf.float64), axis=1), tf.float32),
-        }
+        return self._scores(texts, lambda rows: self.fill_in.filler.score(rows, rows >= 0))
+
+    def score_part(
+        self, texts: tf.Tensor, begin: tf.Tensor, end: tf.Tensor, at_once: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """The signature `score_part`; see README."""
+
+        def score(rows: tf.Tensor) -> tf.Tensor:
+            flat = tf.reshape(tf.cast(rows >= 0, tf.int32), [-1])
+            number = tf.reshape(tf.cumsum(flat, exclusive=True), tf.shape(rows))
+            return self.fill_in.filler.score(rows, (rows >= 0) & (number >= begin) & (number < end), at_once)
+
+        return self._scores(texts, score)
 
     def tokenize(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `tokenize`; see README."""
@@ -191,13 +229,56 @@ class ServedXLNet(tf.Module):
         with tf.control_dependencies([within]):
             return {"texts": self.vocabulary.decode_tensor(tf.identity(tokens))}
 
-    def _by_length(self, function: Callable[..., Any], *rows: tf.RaggedTensor) -> Any:
-        """Calls function(rows padded to one of `lengths`)."""
+    def _with_blanks(
+        self, texts: tf.Tensor, context: tf.Tensor, beam_size: tf.Tensor, top: tf.Tensor
+    ) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        """The rows of texts with blanks, each after the context, as `Filler` takes them; and the context's length."""
+        with tf.control_dependencies(
+            [tf.debugging.assert_equal((top >= 1) & (top <= beam_size), True, "top must be from 1 to beam_size")]
+        ):
+            parts, counts = split_at_blanks(tf.identity(texts), self.fill_in.marker)
+        first = tf.equal(tf.ragged.range(parts.row_lengths()).flat_values, 0)
+        with tf.control_dependencies(
+            [
+                tf.debugging.assert_equal(parts.row_lengths() > 1, True, "a text has no blank"),
+                tf.debugging.assert_equal(first | (counts > 0), True, "a blank of 0 tokens is none"),
+            ]
+        ):
+            ids, _ = encode_parts(self.vocabulary, parts, tf.identity(counts))
+        front = self._encode_context(context)
+        rows = tf.concat([tf.RaggedTensor.from_tensor(tf.repeat(front[None], ids.nrows(), axis=0)), ids], axis=1)
+        return rows, tf.size(front)
+
+    def _fillings(self, rows: tf.RaggedTensor, skip: tf.Tensor, found: Filled, top: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The outputs of `fill`."""
+        tokens, log_probs, total = (values[:, :top] for values in (found.tokens, found.log_probs, found.total))
+        return {
+            "texts": self._written(rows, found.places, tf.maximum(tokens, 0), skip),
+            "tokens": tokens,
+            "log_probs": tf.cast(log_probs, tf.float32),
+            "total": tf.cast(total, tf.float32),
+        }
+
+    def _scores(self, texts: tf.Tensor, score: Callable[[tf.Tensor], tf.Tensor]) -> dict[str, tf.Tensor]:
+        """The outputs of `score`; score: rows [B, T] -> [B, T]."""
+        ids = self.vocabulary.encode_tensor(texts)
+        tokens = ids.to_tensor(-1)
+        log_probs = self._by_length(score, ids)
+        return {
+            "tokens": tokens,
+            "log_probs": tf.cast(log_probs[:, : tf.shape(tokens)[1]], tf.float32),
+            "lengths": tf.cast(ids.row_lengths(), tf.int32),
+            "total": tf.cast(tf.reduce_sum(tf.cast(log_probs, tf.float64), axis=1), tf.float32),
+        }
+
+    def _by_length(self, function: Callable[..., Any], *rows: tf.RaggedTensor, at_least: tf.Tensor | int = 0) -> Any:
+        """Calls function(rows padded to one of `lengths`, which is not below at_least, int64)."""
 
         def padded(t_len: int) -> Any:
             return function(*(tf.cast(r.to_tensor(PADDING, shape=[None, t_len]), tf.int32) for r in rows))
 
-        return by_length(tf.reduce_max(rows[0].row_lengths()), self.lengths, padded)
+        longest = tf.maximum(tf.reduce_max(rows[0].row_lengths()), tf.cast(at_least, tf.int64))
+        return by_length(longest, self.lengths, padded)
 
     def _encode_context(self, context: tf.Tensor) -> tf.Tensor:
         end = self.fill_in.document_end

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import typing
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -41,6 +40,19 @@ class Filled(typing.NamedTuple):
     total: tf.Tensor
 
 
+class Search(typing.NamedTuple):
+    """A beam search for fillings after some steps.
+
+    tokens: int32 [B, W, T]; -1 where the text has none, or none yet.
+    log_probs: [B, W, T], of the tokens that were filled; 0 elsewhere.
+    total: [B, W], their sums, falling.
+    """
+
+    tokens: tf.Tensor
+    log_probs: tf.Tensor
+    total: tf.Tensor
+
+
 class Filler(tf.Module):
     """Predicts missing tokens with a model's query stream.
 
@@ -58,7 +70,6 @@ class Filler(tf.Module):
         compiled = functools.partial(tf.function, jit_compile=jit_compile and has_xla(), autograph=False)
         self.predict = compiled(self.predict)
         self.score_rows = compiled(self.score_rows)
-        self._by_shape: dict[Any, Any] = {}
 
     def predict(self, tokens: tf.Tensor, known: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         """Log-probabilities of the tokens at unknown positions.
@@ -98,62 +109,87 @@ class Filler(tf.Module):
         Raises:
             tf.errors.InvalidArgumentError: a text without missing tokens; W below 1; an invalid order.
         """
+        places = self.places(ids)
+        search = self.search(ids, order, beam_size, free, self.start(ids, beam_size), 0, tf.shape(places)[1])
+        return self.found(places, search)
+
+    def places(self, ids: tf.Tensor) -> tf.Tensor:
+        """The positions of the missing tokens of ids [B, T], ascending: int32 [B, n], -1 where a text has fewer."""
         missing = (ids < 0) & (ids != PADDING)
         count = tf.reduce_sum(tf.cast(missing, tf.int32), axis=1)
-        checks = [
-            tf.debugging.assert_positive(count, "a text has no blank"),
-            tf.debugging.assert_positive(beam_size, "beam_size must be at least 1"),
-        ]
-        with tf.control_dependencies(checks):
-            places = _first_places(missing, tf.reduce_max(count))
-        free = tf.broadcast_to(free, [])
-        search = functools.partial(self._search, ids, missing, places, beam_size=beam_size, free=free)
-        tokens, log_probs, total = tf.cond(
-            tf.equal(order, "confident"),
-            lambda: search(None),
-            lambda: search(_in_order(places, count, order)),
-        )
-        spots = tf.broadcast_to(tf.maximum(places, 0)[:, None], tf.concat([tf.shape(total), tf.shape(places)[1:]], 0))
-        there = (places >= 0)[:, None]
-        tokens = tf.where(there, tf.gather(tokens, spots, batch_dims=2), -1)
-        return Filled(places, tokens, tf.where(there, tf.gather(log_probs, spots, batch_dims=2), 0), total)
+        with tf.control_dependencies([tf.debugging.assert_positive(count, "a text has no blank")]):
+            return _first_places(missing, tf.reduce_max(count))
 
-    def _search(
+    def start(self, ids: tf.Tensor, beam_size: tf.Tensor) -> Search:
+        """The Search of `beam_size` hypotheses that has taken no step."""
+        with tf.control_dependencies([tf.debugging.assert_positive(beam_size, "beam_size must be at least 1")]):
+            tokens = _in_beam(tf.maximum(ids, -1), beam_size)
+        first = tf.where(tf.range(beam_size) == 0, tf.zeros([], self.dtype), -np.inf)
+        total = tf.ensure_shape(tf.broadcast_to(first, [tf.shape(ids)[0], beam_size]), [None, None])
+        return Search(tokens, tf.zeros_like(tokens, self.dtype), total)
+
+    def search(
         self,
         ids: tf.Tensor,
-        missing: tf.Tensor,
-        places: tf.Tensor,
-        ordered: tf.Tensor | None,
-        *,
+        order: tf.Tensor,
         beam_size: tf.Tensor,
         free: tf.Tensor,
+        so_far: Search,
+        begin: tf.Tensor,
+        end: tf.Tensor,
+    ) -> Search:
+        """Takes the steps from `begin` to before `end`, int32 scalars; the others as for `fill`.
+
+        Args:
+            so_far: the Search after `begin` steps.
+        """
+        places = self.places(ids)
+        free = tf.broadcast_to(free, [])
+        take = functools.partial(self._steps, ids, places, beam_size, free, so_far, begin, end)
+        count = tf.reduce_sum(tf.cast(places >= 0, tf.int32), axis=1)
+        return Search(
+            *tf.cond(
+                tf.equal(order, "confident"),
+                lambda: take(None),
+                lambda: take(_in_order(places, count, order)),
+            )
+        )
+
+    def found(self, places: tf.Tensor, search: Search) -> Filled:
+        """What a Search holds at the places [B, n]; its tokens are -1 where they are not filled yet."""
+        total = search.total
+        spots = tf.broadcast_to(tf.maximum(places, 0)[:, None], tf.concat([tf.shape(total), tf.shape(places)[1:]], 0))
+        there = (places >= 0)[:, None]
+        tokens = tf.where(there, tf.gather(search.tokens, spots, batch_dims=2), -1)
+        return Filled(places, tokens, tf.where(there, tf.gather(search.log_probs, spots, batch_dims=2), 0), total)
+
+    def _steps(
+        self,
+        ids: tf.Tensor,
+        places: tf.Tensor,
+        beam_size: tf.Tensor,
+        free: tf.Tensor,
+        so_far: Search,
+        begin: tf.Tensor,
+        end: tf.Tensor,
+        ordered: tf.Tensor | None,
     ) -> tuple[tf.Tensor, ...]:
-        """Tokens [B, W, T], log-probabilities [B, W, T], sums [B, W]. ordered: places [B, n]; None: "confident"."""
+        """A Search's tensors after the steps from begin to end. ordered: places [B, n]; None: "confident"."""
         batch_size, t_len = tf.shape(ids)[0], ids.shape[1]
         vocab_size = self.model.config.vocab_size
         width = tf.minimum(beam_size, vocab_size)
-
-        def in_beam(row: tf.Tensor) -> tf.Tensor:
-            wide = tf.repeat(row[:, None], beam_size, axis=1)
-            return tf.ensure_shape(wide, [None, None, *row.shape[1:]])
-
-        wide_ids = in_beam(ids)
+        wide_ids, wide_places = _in_beam(ids, beam_size), _in_beam(places, beam_size)
+        wide_order = None if ordered is None else _in_beam(ordered, beam_size)
         no_choice = tf.where(tf.range(vocab_size) == 0, tf.zeros([], self.dtype), -np.inf)
 
-        def step(
-            i: tf.Tensor, tokens: tf.Tensor, known: tf.Tensor, log_probs: tf.Tensor, total: tf.Tensor
-        ) -> tuple[tf.Tensor, ...]:
-            place, log_prob = self._next(
-                i, tokens, known, wide_ids, in_beam(places), None if ordered is None else in_beam(ordered), free
-            )
+        def step(i: tf.Tensor, tokens: tf.Tensor, log_probs: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            place, log_prob = self._next(i, tf.maximum(tokens, 0), tokens >= 0, wide_ids, wide_places, wide_order, free)
             log_prob = tf.where(place[..., None] >= 0, log_prob, no_choice)
             best, token = tf.math.top_k(log_prob, width)
             sums = tf.reshape(total[..., None] + best, [batch_size, -1])
             total, chosen = tf.math.top_k(sums, beam_size)
             parent = chosen // width
-            tokens, known, log_probs, place = (
-                tf.gather(state, parent, batch_dims=1) for state in (tokens, known, log_probs, place)
-            )
+            tokens, log_probs, place = (tf.gather(state, parent, batch_dims=1) for state in (tokens, log_probs, place))
             token, best = (
                 tf.gather(tf.reshape(values, [batch_size, -1]), chosen, batch_dims=1) for values in (token, best)
             )
@@ -161,19 +197,12 @@ class Filler(tf.Module):
             return (
                 i + 1,
                 tf.where(here, token[..., None], tokens),
-                known | here,
                 tf.where(here, best[..., None], log_probs),
                 total,
             )
 
-        tokens = in_beam(tf.maximum(ids, 0))
-        log_probs = tf.zeros_like(tokens, self.dtype)
-        first = tf.where(tf.range(beam_size) == 0, tf.zeros([], self.dtype), -np.inf)
-        total = tf.ensure_shape(tf.broadcast_to(first, [batch_size, beam_size]), [None, None])
-        state = (tf.constant(0), tokens, in_beam((ids >= 0) & ~missing), log_probs, total)
-        steps = tf.shape(places)[1]
-        _, tokens, _, log_probs, total = tf.while_loop(lambda i, *_: i < steps, step, state)
-        return tokens, log_probs, total
+        end = tf.minimum(end, tf.shape(places)[1])
+        return tf.while_loop(lambda i, *_: i < end, step, (tf.convert_to_tensor(begin), *so_far))[1:]
 
     def _next(
         self,
@@ -233,12 +262,13 @@ class Filler(tf.Module):
         _, place, _, log_prob = tf.while_loop(lambda at, *_: at < tf.shape(places)[2], best_of, start)
         return place, log_prob
 
-    def score(self, ids: tf.Tensor, scored: tf.Tensor) -> tf.Tensor:
+    def score(self, ids: tf.Tensor, scored: tf.Tensor, at_once: tf.Tensor | int = SCORED_ROWS) -> tf.Tensor:
         """Pseudo-log-likelihoods (Salazar et al. 2020): each token's log-probability given all the others.
 
         Args:
             ids: int32 [B, T], T static; PADDING where there is no token.
             scored: bool [B, T], which tokens to score; padding is never scored.
+            at_once: tokens that are computed at once, each with a forward pass.
 
         Returns:
             [B, T], in nats; 0 where nothing is scored.
@@ -246,22 +276,27 @@ class Filler(tf.Module):
         real, tokens, t_len = ids >= 0, tf.maximum(ids, 0), ids.shape[1]
         places = tf.where(real & scored)
         count = tf.shape(places)[0]
-        chunks = -(-count // SCORED_ROWS)
-        rows = tf.cast(tf.pad(places, [[0, chunks * SCORED_ROWS - count], [0, 0]]), tf.int32)
+        chunks = -(-count // at_once)
+        rows = tf.cast(tf.pad(places, [[0, chunks * at_once - count], [0, 0]]), tf.int32)
+        size = at_once if isinstance(at_once, int) else None
 
         def chunk(i: tf.Tensor, scores: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-            text, place = tf.unstack(
-                tf.ensure_shape(rows[i * SCORED_ROWS : (i + 1) * SCORED_ROWS], [SCORED_ROWS, 2]), axis=1
-            )
+            text, place = tf.unstack(tf.ensure_shape(rows[i * at_once : (i + 1) * at_once], [size, 2]), axis=1)
             others = tf.gather(real, text) & (tf.range(t_len) != place[:, None])
             return i + 1, scores.write(i, self.score_rows(tf.gather(tokens, text), others, place))
 
-        scores = tf.TensorArray(self.dtype, chunks, element_shape=[SCORED_ROWS])
+        scores = tf.TensorArray(self.dtype, chunks, element_shape=[size])
         scores = tf.while_loop(lambda i, _: i < chunks, chunk, (tf.constant(0), scores))[1].concat()
         return tf.scatter_nd(places, scores[:count], tf.shape(ids, out_type=tf.int64))
 
 
 _AT_ONCE = 8
+
+
+def _in_beam(row: tf.Tensor, beam_size: tf.Tensor) -> tf.Tensor:
+    """[B, ..] -> [B, W, ..], the same for every hypothesis."""
+    wide = tf.repeat(row[:, None], beam_size, axis=1)
+    return tf.ensure_shape(wide, [None, None, *row.shape[1:]])
 
 
 def _first_places(chosen: tf.Tensor, count: tf.Tensor) -> tf.Tensor:

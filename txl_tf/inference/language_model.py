@@ -129,7 +129,7 @@ class LanguageModel:
             sampling: temperature and the other settings by name, as `samplers.SETTINGS` describes them.
 
         Returns:
-            The continuation, str, or a list of them.
+            The continuation, str, or a list of them: prompt + continuation reads right.
 
         Raises:
             InputError: settings out of range.
@@ -141,7 +141,8 @@ class LanguageModel:
         choice = _choice(max_tokens, seed, len(texts), stop, sampling)
         ids, lengths = self._pad([self._encode_prompt(text) for text in texts])
         made = self.generator.generate(ids, lengths, tf.constant(max_tokens), choice)
-        texts = ["".join(_until_stop([self.vocabulary.decode(row)], stop)) for row in made.numpy()]
+        decoded = [self.vocabulary.decode(row, after=text) for row, text in zip(made.numpy(), texts, strict=True)]
+        texts = ["".join(_until_stop([text], stop)) for text in decoded]
         return texts[0] if single else texts
 
     @typing.overload
@@ -205,11 +206,11 @@ class LanguageModel:
         rows, totals = search.search(ids, lengths, tf.constant(max_tokens), ends, tf.constant(float(length_penalty)))
         found = [
             [
-                Hypothesis(self.vocabulary.decode(ids[ids >= 0]), ids[ids >= 0], float(total))
+                Hypothesis(self.vocabulary.decode(ids[ids >= 0], after=text), ids[ids >= 0], float(total))
                 for ids, total in zip(hypotheses, scores, strict=True)
                 if np.isfinite(total)
             ]
-            for hypotheses, scores in zip(rows.numpy(), totals.numpy(), strict=True)
+            for text, hypotheses, scores in zip(texts, rows.numpy(), totals.numpy(), strict=True)
         ]
         return found[0] if single else found
 
@@ -218,9 +219,10 @@ class LanguageModel:
     ) -> Iterator[str]:
         """Yields the continuation of a prompt piece by piece while it is generated; arguments as for `generate`."""
         choice = _choice(max_tokens, seed, 1, stop, sampling)
-        return _until_stop(self._stream(self._encode_prompt(prompt), max_tokens, choice), stop)
+        return _until_stop(self._stream(prompt, max_tokens, choice), stop)
 
-    def _stream(self, ids: np.ndarray, max_tokens: int, choice: Choice) -> Iterator[str]:
+    def _stream(self, prompt: str, max_tokens: int, choice: Choice) -> Iterator[str]:
+        ids, decode = self._encode_prompt(prompt), self.vocabulary.decoder(prompt)
         whole = (len(ids) - 1) // self.generator.segment * self.generator.segment
         draft = self.generator.begin(tf.constant(ids[None, :whole]))
         rest = ids[whole:]  # at least one token, at most a segment
@@ -234,7 +236,7 @@ class LanguageModel:
             made, draft = self.generator.decode(draft, tf.constant(given), tf.constant(n), choice)
             made = made.numpy()[0, skip:n]
             max_tokens, rest, skip, burst = max_tokens - len(made), rest[:0], 0, min(2 * burst, STREAM_TOKENS)
-            if piece := text.decode(self.vocabulary.decode_bytes(made)):
+            if piece := text.decode(decode(made)):
                 yield piece
         if piece := text.decode(b"", final=True):
             yield piece

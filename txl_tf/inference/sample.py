@@ -45,4 +45,4 @@ class Sampler:
             choice = Sampling(temperature=TEMPERATURE).choice([SEED])
             lengths, max_tokens = tf.constant([self._ids.shape[1]]), tf.constant(SAMPLE_TOKENS)
             made = self._generator.generate(tf.constant(self._ids), lengths, max_tokens, choice)
-        return self._vocabulary.decode(made.numpy()[0])
+        return self._vocabulary.decode(made.numpy()[0], after=self.prompt)

@@ -16,8 +16,10 @@ import contextlib
 import dataclasses
 import logging
 import os
+import signal
 import sys
 import threading
+import types
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -134,7 +136,7 @@ class _Runner:
             | "write rows" >> beam.Map(_write_group, folder)
         )
         try:
-            with _own_words(), self._progress(name, job.work_dir):
+            with _own_words(), self._progress(name, job.work_dir), _heeds_interrupts():
                 _finish(pipeline)
         except Exception as error:
             raise input_error(job.work_dir) or InputError(
@@ -183,6 +185,32 @@ def _own_words() -> Iterator[None]:
         os.dup2(terminal, 2)
         os.close(terminal)
         os.close(nothing)
+
+
+@contextlib.contextmanager
+def _heeds_interrupts() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt at the latest at the end, where Beam made another error of it or dropped it."""
+    answer, came = signal.getsignal(signal.SIGINT), False
+    if not callable(answer) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def note(number: int, frame: types.FrameType | None) -> Any:
+        nonlocal came
+        came = True
+        return answer(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    except Exception as error:
+        if came:
+            raise KeyboardInterrupt from error
+        raise
+    finally:
+        signal.signal(signal.SIGINT, answer)
+    if came:
+        raise KeyboardInterrupt
 
 
 def _finish(pipeline: beam.Pipeline) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -89,19 +89,32 @@ class Vocabulary(tf.Module, abc.ABC):
 
     @abc.abstractmethod
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """Ids [n] -> bytes. decode_bytes(a) + decode_bytes(b) == decode_bytes(a + b), so that text can be streamed."""
+        """Ids [n] -> the bytes of every token by itself: decode_bytes(a) + decode_bytes(b) == decode_bytes(a + b)."""
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Ids [n] -> str; bytes that are not UTF-8 become U+FFFD."""
-        return self.decode_bytes(ids).decode("utf-8", "replace")
+    def decoder(self, after: str = "") -> Callable[[Iterable[int]], bytes]:
+        """A function that decodes a text piece by piece, as the text stands after another one.
+
+        Args:
+            after: the text before it, such as a prompt; "": there is none. Whether a space comes between the two is
+                decided here: `after` and the pieces, joined, read right.
+
+        Returns:
+            A function that takes the ids of the next piece, [n], and returns their bytes.
+        """
+        del after
+        return self.decode_bytes
+
+    def decode(self, ids: Iterable[int], after: str = "") -> str:
+        """Ids [n] -> str, as it stands after another text (see `decoder`); bytes that are not UTF-8 become U+FFFD."""
+        return self.decoder(after)(ids).decode("utf-8", "replace")
 
     @abc.abstractmethod
     def encode_tensor(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Strings [B] -> int32 RaggedTensor [B, None], in TensorFlow ops."""
 
     @abc.abstractmethod
-    def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
-        """Ids, RaggedTensor or Tensor [B, T] -> strings [B], in TensorFlow ops."""
+    def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor, after: tf.Tensor | str = "") -> tf.Tensor:
+        """As `decode`, in TensorFlow ops: ids, RaggedTensor or Tensor [B, T], and strings [B] or [] -> strings [B]."""
 
     def encode_around(self, parts: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """Encodes parts of texts with missing tokens between them, in TensorFlow ops.
@@ -142,6 +155,11 @@ class Vocabulary(tf.Module, abc.ABC):
                 "prepare the data with --vocab=sentencepiece and --vocab_size, which makes one that has"
             )
         return token
+
+
+def stands_apart(after: tf.Tensor | str) -> tf.Tensor:
+    """Which texts need no space before the word that follows them: bool, true where a text is empty or ends in one."""
+    return tf.strings.regex_full_match(after, f"(?s)(.*{WHITESPACE})?")
 
 
 def write_lines(directory: str, name: str, lines: Iterable[str]) -> None:

@@ -83,7 +83,8 @@ class ByteVocabulary(Vocabulary):
         ragged = tf.RaggedTensor.from_row_lengths(ids, tf.cast(tf.strings.length(strings), tf.int64))
         return tf.ragged.boolean_mask(ragged, ragged >= 0) if self._dropped else ragged
 
-    def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
+    def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor, after: tf.Tensor | str = "") -> tf.Tensor:
         """See Vocabulary."""
+        del after
         characters = tf.constant([bytes([value]) for value in self._symbols])
         return tf.strings.reduce_join(tf.gather(characters, ids), axis=-1)

@@ -72,8 +72,9 @@ class CharVocabulary(Vocabulary):
         codes = tf.strings.unicode_decode(strings, "UTF-8")
         return codes.with_flat_values(self._search(tf, codes.flat_values))
 
-    def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
+    def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor, after: tf.Tensor | str = "") -> tf.Tensor:
         """See Vocabulary."""
+        del after
         return tf.strings.reduce_join(tf.gather(tf.constant(self._symbols.tolist()), ids), axis=-1)
 
     def _search(self, xp: Any, codes: np.ndarray | tf.Tensor) -> Any:

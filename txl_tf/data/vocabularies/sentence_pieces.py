@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from txl_tf.data.vocabularies import traced_tensor
-from txl_tf.data.vocabularies.base import WHITESPACE, SpecialTokens, Vocabulary
+from txl_tf.data.vocabularies.base import WHITESPACE, SpecialTokens, Vocabulary, stands_apart
 from txl_tf.data.vocabularies.registry import register
 from txl_tf.data.vocabularies.traced_text import Pieces, TracedText, source_places
 from txl_tf.errors import InputError, one_line
@@ -203,13 +203,29 @@ class SubwordVocabulary(Vocabulary):
         """See Vocabulary. Control pieces such as <sep> stand for no text."""
         return b"".join([self._texts[token] for token in ids])
 
+    def decoder(self, after: str = "") -> Callable[[Iterable[int]], bytes]:
+        """See Vocabulary. If the model adds a space before every text, that space is not part of the text."""
+        drop = self._adds_space and (not after or after[-1].isspace())
+
+        def decode(ids: Iterable[int]) -> bytes:
+            nonlocal drop
+            data = self.decode_bytes(ids)
+            if drop and data:
+                drop, data = False, data.removeprefix(b" ")
+            return data
+
+        return decode
+
     def encode_tensor(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """See Vocabulary."""
         return self._tokenizer.tokenize(strings)
 
-    def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
-        """See Vocabulary."""
-        return tf.strings.reduce_join(tf.gather(tf.constant(self._texts.tolist()), ids), axis=-1)
+    def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor, after: tf.Tensor | str = "") -> tf.Tensor:
+        """See Vocabulary and `decoder`."""
+        text = tf.strings.reduce_join(tf.gather(tf.constant(self._texts.tolist()), ids), axis=-1)
+        if not self._adds_space:
+            return text
+        return tf.where(stands_apart(after), tf.strings.regex_replace(text, "^ ", ""), text)
 
     def describe(self, token: int) -> str:
         """See Vocabulary; control pieces are shown by their names."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.data.vocabularies.base import WHITESPACE, SpecialTokens, Vocabulary, write_lines
+from txl_tf.data.vocabularies.base import WHITESPACE, SpecialTokens, Vocabulary, stands_apart, write_lines
 from txl_tf.data.vocabularies.registry import register
 from txl_tf.errors import InputError
 from txl_tf.files import read_lines
@@ -96,10 +96,24 @@ class WordVocabulary(Vocabulary):
         pieces = ["\n" if token == self.start_token else self._words[token] + " " for token in ids]
         return "".join(pieces).encode()
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """See Vocabulary; without the spaces before newlines and at the end."""
-        text = super().decode(ids).replace(" \n", "\n").removesuffix(" ")
-        return text.replace("\n\n", "\n") if self._options["both_ends"] else text
+    def decoder(self, after: str = "") -> Callable[[Iterable[int]], bytes]:
+        """See Vocabulary. A word has a space before it, unless it begins the text or a line."""
+        apart = not after or after[-1].isspace()
+        ends = 0  # of lines, since the last word
+
+        def decode(ids: Iterable[int]) -> bytes:
+            nonlocal apart, ends
+            pieces = []
+            for token in ids:
+                if token == self.start_token:
+                    pieces.append("" if self._options["both_ends"] and ends % 2 else "\n")
+                    apart, ends = True, ends + 1
+                else:
+                    pieces.append(self._words[token] if apart else " " + self._words[token])
+                    apart, ends = False, 0
+            return "".join(pieces).encode()
+
+        return decode
 
     def encode_tensor(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """See Vocabulary."""
@@ -109,14 +123,16 @@ class WordVocabulary(Vocabulary):
         words = tf.strings.split(tf.strings.regex_replace(strings, WHITESPACE, " "))
         return words.with_flat_values(self._look_up(0, words.flat_values))
 
-    def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
+    def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor, after: tf.Tensor | str = "") -> tf.Tensor:
         """See Vocabulary."""
         ragged = ids if isinstance(ids, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(ids)
         flat = tf.cast(ragged.flat_values, tf.int32)
         words = tf.where(flat == self.start_token, "\n", self._look_up(1, flat) + " ")
         text = tf.strings.reduce_join(ragged.with_flat_values(words), axis=-1)
         text = tf.strings.regex_replace(tf.strings.regex_replace(text, " \n", "\n"), " $", "")
-        return tf.strings.regex_replace(text, "\n\n", "\n") if self._options["both_ends"] else text
+        text = tf.strings.regex_replace(text, "\n\n", "\n") if self._options["both_ends"] else text
+        apart = stands_apart(after) | tf.strings.regex_full_match(text, "(?s)(\n.*)?")
+        return tf.where(apart, text, " " + text)
 
     def describe(self, token: int) -> str:
         """See Vocabulary."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -55,18 +54,10 @@ class XLNetVocabulary(SubwordVocabulary):
         """See Vocabulary."""
         return {"kind": self.kind, "file": self.FILE, **dataclasses.asdict(self._clean_up)}
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """See Vocabulary; without the space in front of the first word."""
-        return super().decode(ids).removeprefix(" ")
-
     def encode_tensor(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """See Vocabulary and the class."""
         lines = tf.strings.split(strings, "\n")
         return lines.with_flat_values(self._encode_lines(lines.flat_values)).merge_dims(1, 2)
-
-    def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor) -> tf.Tensor:
-        """See Vocabulary; without the space in front of the first word."""
-        return tf.strings.regex_replace(super().decode_tensor(ids), "^ ", "")
 
     def _lines(self, text: bytes) -> list[bytes]:
         """The lines of a text without newlines."""

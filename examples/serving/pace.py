@@ -1,0 +1,29 @@
+"""How much work a turn at the model takes on, learned from the turns before."""
+
+import collections
+
+
+class Pace:
+    """Units of work for a call, such as tokens or windows: so many that it takes about some seconds.
+
+    Args:
+        seconds: if calls take more than four times as long, they get fewer units; if less, twice as many.
+        first: units while nothing is known, a power of two as all are, since a compiled model is compiled for each
+            number of them.
+        most: never more.
+    """
+
+    def __init__(self, seconds, first, most):
+        self._seconds, self._most = seconds, most
+        self._units = collections.defaultdict(lambda: first)  # by what makes a unit take longer
+
+    def __getitem__(self, key):
+        return self._units[key]
+
+    def learn(self, key, units, seconds):
+        """A call for so many units took so many seconds."""
+        if seconds > 4 * self._seconds:
+            fit = max(1, int(units * 2 * self._seconds / seconds))
+            self._units[key] = 1 << (fit.bit_length() - 1)
+        elif seconds < self._seconds and units == self._units[key]:
+            self._units[key] = min(self._most, 2 * units)

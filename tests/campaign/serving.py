@@ -1,0 +1,112 @@
+"""Not a test: the example server as a process of its own, for each kind of model, under the requests of hostile.py."""
+
+import contextlib
+import json
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from campaign import hostile
+from campaign.commands import ROOT
+
+EXPORTS = {
+    "saved": ("/generate", "/stream", "/sessions", "/sessions/SESSION", "/score"),
+    "saved_xlnet": ("/fill", "/encode", "/score"),
+    "saved_tuned": ("/classify",),
+    "saved_answering": ("/answer",),
+}
+"""The routes to which requests are sent, by the part of the world that is served."""
+GROWTH_MB = 300
+"""The server may need so much more memory after all requests than before them."""
+SLOW_SECONDS = 35
+"""A client has 10 s for its head and 20 s for its body."""
+
+
+@contextlib.contextmanager
+def started(export_dir):
+    """The address of a server, and a function that ends it and returns its exit status and its log."""
+    command = [sys.executable, str(ROOT / "examples" / "serve.py"), f"--export_dir={export_dir}", "--port=0"]
+    with (
+        tempfile.TemporaryFile("w+") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+    ):
+        address = re.search(r"at (http://[^:]+:\d+)", process.stdout.readline())[1]
+        while hostile.exchange(address, hostile.Request("/ready", "", b"", method="GET"))[0] != 200:
+            time.sleep(0.1)
+
+        def end():
+            process.send_signal(signal.SIGINT)
+            status = process.wait(timeout=10)
+            log.seek(0)
+            return status, log.read()
+
+        try:
+            yield address, end
+        finally:
+            process.kill()
+
+
+def cases(root, only):
+    """Runs all cases whose line matches; yields (line, what is wrong, seconds)."""
+    for part, routes in EXPORTS.items():
+        requests = [
+            (line, request)
+            for request in hostile.requests_to(routes)
+            if re.search(only, line := f"serve {part}: {request.method} {request.route[:30]} {request.title}")
+        ]
+        if not requests:
+            continue
+        with started(root / part) as (address, end):
+            before = memory_mb(address)
+            for line, request in requests:
+                start = time.perf_counter()
+                try:
+                    wrong = hostile.wrong(address, request)
+                except (OSError, ValueError) as error:
+                    wrong = repr(error)
+                yield line, wrong, time.perf_counter() - start
+            start = time.perf_counter()
+            hostile.left_alone(address, routes)
+            yield f"serve {part}: clients that leave", usual(address, routes[0]), time.perf_counter() - start
+            start = time.perf_counter()
+            left = hostile.slow(address, SLOW_SECONDS)
+            wrong = f"{left} connections are still open" if left else usual(address, routes[0])
+            yield f"serve {part}: slow clients", wrong, time.perf_counter() - start
+            grown = memory_mb(address) - before
+            yield f"serve {part}: memory", f"{grown:.0f} MB more" if grown > GROWTH_MB else "", 0.0
+            start = time.perf_counter()
+            status, log = end()
+            yield f"serve {part}: the end and the log", ill_log(status, log), time.perf_counter() - start
+
+
+def usual(address, route, seconds=10):
+    """What is wrong with a server that should be ready and answer a usual request soon."""
+    start = time.monotonic()
+    for request, method in ((b"", "GET"), (json.dumps(hostile.USUAL[route]).encode(), "POST")):
+        path = "/ready" if method == "GET" else route
+        status, body = hostile.exchange(address, hostile.Request(path, "", request, method=method))
+        if status != 200:
+            return f"{path}: status {status}: {body[:200]!r}"
+    taken = time.monotonic() - start
+    return f"a usual request took {taken:.0f} s" if taken > seconds else ""
+
+
+def memory_mb(address):
+    """What the server says of its memory."""
+    _, text = hostile.exchange(address, hostile.Request("/metrics", "", b"", method="GET"))
+    return float(re.search(rb"\nprocess_resident_memory_bytes (\S+)", text)[1]) / 1e6
+
+
+def ill_log(status, log):
+    """What is wrong with a server's exit status and its log."""
+    if status:
+        return f"exit status {status}"
+    for line in log.splitlines():
+        if "Traceback" in line or not line.startswith("{") or json.loads(line).get("status") == 500:
+            return line[:300]
+        if json.loads(line).get("level") == "error":
+            return line[:300]
+    return ""
