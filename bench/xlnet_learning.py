@@ -2,9 +2,10 @@
 
     python bench/xlnet_learning.py --data_dir=corpus --out=runs/learning --plot=docs/xlnet_learning.svg
 
-The runs follow one another, each in a process of its own, and a run that was interrupted continues. All are evaluated
-on the same targets, one token in six. The learning rate is constant after the warmup, so that no run is favoured by
-where it ends. Time is processor time of training alone, user and system, since other programs may run on the machine.
+The runs follow one another, each in a process of its own, and a run that was interrupted continues. Runs with segments
+of the same length are evaluated on the same targets, one token in six. The learning rate is constant after the warmup,
+so that no run is favoured by where it ends. Time is processor time of training alone, user and system, since other
+programs may run on the machine.
 Prints a line for each evaluation on test.
 """
 
@@ -34,8 +35,18 @@ RUNS = {
         "objective": {"num_predict": 127},
     },
     "no_memory": {"model": {"mem_len": 0}, "train": {"train_steps": 2_000}},
+} | {
+    f"short_{memory}_{seed}": {
+        "model": {"mem_len": mem_len, "reuse_len": 16},
+        "data": {"batch_size": 32, "tgt_len": 32},
+        "train": {"train_steps": 2_000, "seed": seed},
+        "objective": {"num_predict": 5, "perm_size": 16},
+    }
+    for seed in (1, 2)
+    for memory, mem_len in (("memory", 128), ("no_memory", 0))
 }
-"""Settings of each run. With 127 of 128 tokens to be predicted all are: SEP, SEP and CLS never are."""
+"""Settings of each run. With 127 of 128 tokens to be predicted all are: SEP, SEP and CLS never are. In short segments a
+token sees little but the memory."""
 TESTS = {
     "memory": ("memory", ()),
     "memory, evaluated without": ("memory", ("--mem_len=0",)),
@@ -43,6 +54,9 @@ TESTS = {
     "predict_all": ("predict_all", ("--num_predict=21",)),
     "no_memory": ("no_memory", ()),
 }
+for _seed in (1, 2):
+    _with, _without = f"short_memory_{_seed}", f"short_no_memory_{_seed}"
+    TESTS |= {_with: (_with, ()), f"{_with}, evaluated without": (_with, ("--mem_len=0",)), _without: (_without, ())}
 """Evaluations on test: run and flags."""
 COLOURS = ("#36a", "#c33", "#282")
 
@@ -94,7 +108,7 @@ def train_one(name):
         )
     )
     config = base.replace(**RUNS[name])
-    shared = config.replace(objective={"num_predict": base.objective.num_predict})
+    shared = config.replace(objective={"num_predict": min(config.objective.num_predict, base.objective.num_predict)})
     evaluating = 0.0
 
     def evaluator(model):
@@ -156,14 +170,19 @@ def drawing(results):
     seconds = {title: [point for point in points if point[0] <= end * 1.02] for title, points in seconds.items()}
     ranks = by_rank(all_tokens="predict_all, evaluated on all tokens", one_token_in_six="memory")
     memory = by_rank(trained_without="no_memory", taken_away="memory, evaluated without", with_memory="memory")
+    short = {
+        title: [(step, loss) for step, _, loss in curve(name)]
+        for title, name in (("without", "short_no_memory_1"), ("with memory", "short_memory_1"))
+    }
     panels = [
         panel("What is predicted: loss by rank", "eighth of the ranks", ranks, 1),
         panel("Memory: loss by rank", "eighth of the ranks", memory, 1),
+        panel("Memory, T 32: loss on valid", "updates", short, 0),
         panel("What is predicted: loss on valid", "processor seconds", seconds, 0),
     ]
     body = "\n".join(f'<g transform="translate({i * 330},0)">{part}</g>' for i, part in enumerate(panels))
     return (
-        '<svg xmlns="http://www.w3.org/2000/svg" width="990" height="300" font-family="sans-serif" font-size="13">\n'
+        '<svg xmlns="http://www.w3.org/2000/svg" width="1320" height="300" font-family="sans-serif" font-size="13">\n'
         f'<rect width="100%" height="100%" fill="white"/>\n{body}\n</svg>\n'
     )
 
