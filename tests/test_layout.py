@@ -41,6 +41,7 @@ ALLOWED = {
     "families": "config data errors metrics models objectives",
     "checkpoints": "errors files",
     "model_dir": "checkpoints config data errors families files strict_json",
+    "model_card": "checkpoints config errors families files model_dir strict_json",
     "training": f"{RUNS} lock strict_json",
     "inference": f"{RUNS} hashing settings",
     "finetuner": "config data distribute errors families files inference model_dir strict_json training",
