@@ -111,7 +111,7 @@ def model(results, folder):
 def test_nothing_that_libraries_write_is_shown_unless_it_is_asked_for(results, model, folder):
     """Also in a process that loads TensorFlow itself."""
     for script, done in results.items():
-        assert all(re.match(r"[\d,]+/[\d,]+ ", line) for line in done.stderr.splitlines()), script
+        assert not done.stderr, script
     (folder / "line.txt").write_text("line 1 of\n")
     command = [sys.executable, "scripts/score.py", model[0], f"--input={folder}/line.txt"]
     quiet, verbose = (
@@ -246,7 +246,7 @@ def test_demo(tmp_path, monkeypatch, capfd):
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))  # as for `python scripts/demo.py`
     runpy.run_path(str(ROOT / "scripts" / "demo.py"), run_name="__main__")
     output, errors = capfd.readouterr()
-    assert all(re.match(r"[\d,]+/[\d,]+ ", line) for line in errors.splitlines())
+    assert not errors
     summary = output.split("done in ")[1]
     assert "bpc over" in summary and "tensorboard.main" in summary and "SavedModel" in summary
     pieces = re.split(r"^\$ python .*\n", output, flags=re.MULTILINE)

@@ -19,7 +19,10 @@ SOURCES = sorted((ROOT / "txl_tf").rglob("*.py"))
 SCRIPTS = [path for folder in ("scripts", "bench", "tpu") for path in sorted((ROOT / folder).glob("*.py"))]
 PARTS_OF_SCRIPTS = sorted((ROOT / "tpu").glob("*/*.py"))
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
-RUNS = "checkpoints config data distribute errors families files host_memory layers metrics model_dir models objectives"
+RUNS = (
+    "checkpoints config data distribute errors families files host_memory layers metrics model_dir models objectives "
+    "progress"
+)
 """What training and inference may import: the same parts, but never each other."""
 
 ALLOWED = {
@@ -27,6 +30,7 @@ ALLOWED = {
     "choices": "",
     "hashing": "",
     "host_memory": "errors",
+    "progress": "",
     "strict_json": "errors",
     "settings": "errors",
     "config": "errors settings strict_json",
@@ -35,7 +39,7 @@ ALLOWED = {
     "distribute": "choices errors",
     "layers": "errors hashing",
     "models": "config errors host_memory layers settings",
-    "data": "choices config errors files hashing lock settings strict_json",
+    "data": "choices config errors files hashing lock progress settings strict_json",
     "objectives": "config data errors layers models",
     "metrics": "data errors",
     "families": "config data errors metrics models objectives",
@@ -45,7 +49,7 @@ ALLOWED = {
     "training": f"{RUNS} lock strict_json",
     "inference": f"{RUNS} hashing settings",
     "finetuner": "config data distribute errors families files inference model_dir strict_json training",
-    "published": "checkpoints config data errors families files layers model_dir models settings strict_json",
+    "published": "checkpoints config data errors families files layers model_dir models progress settings strict_json",
 }
 """What each part of txl_tf may import, besides itself.
 
