@@ -6,9 +6,15 @@ While one runs a round the others wait, so that a slow period of the machine aff
 import argparse
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import time
+
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "scripts"))
+
+import start_up  # noqa: F401 (first: it parts our lines from those of libraries)
+from serving import terminal
 
 
 def run(doc, own, peers, report):
@@ -28,6 +34,7 @@ def run(doc, own, peers, report):
     parser.add_argument("--work", choices=[*own, *peers], help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.work:
+        terminal.divert_libraries()
         return answer((own | peers)[args.work]())
     pythons = dict.fromkeys(own, sys.executable)
     for peer in args.peer:

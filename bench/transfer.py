@@ -101,7 +101,7 @@ def script(name, *arguments, stream="stdout"):
     """Runs a script; the last line of what it writes."""
     command = [sys.executable, str(SCRIPTS / f"{name}.py"), *arguments]
     print("$", *command[1:], file=sys.stderr, flush=True)
-    done = subprocess.run(command, text=True, **{stream: subprocess.PIPE})
+    done = subprocess.run(command, text=True, **{"stderr": sys.stderr, stream: subprocess.PIPE})
     if done.returncode:
         sys.exit(f"error: {name}.py ended with status {done.returncode}: {getattr(done, stream)}")
     return getattr(done, stream).splitlines()[-1]

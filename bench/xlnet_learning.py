@@ -74,7 +74,7 @@ def main(argv):
     if FLAGS.run:
         return train_one(FLAGS.run)
     for name in FLAGS.runs if FLAGS.train else ():
-        subprocess.run([sys.executable, *sys.argv, f"--run={name}"], check=True)
+        subprocess.run([sys.executable, *sys.argv, f"--run={name}"], check=True, stderr=sys.stderr)
     results = evaluated()
     for name, result in results.items():
         print(json.dumps({"evaluation": name} | result))
@@ -136,7 +136,7 @@ def evaluated():
         if name not in results and os.path.exists(os.path.join(model_dir, "config.json")):
             command = [sys.executable, str(pathlib.Path(__file__).parents[1] / "scripts" / "evaluate.py")]
             command += [f"--model_dir={model_dir}", f"--data_dir={FLAGS.data_dir}", "--split=test", *more]
-            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=sys.stderr, text=True)
             results[name] = json.loads(done.stdout.splitlines()[-1])
             path.write_text(json.dumps(results, indent=1))
     return results

@@ -43,7 +43,7 @@ import sys
 
 from serving.errors import StartError, one_line
 from serving.limits import FLAGS, Limits
-from serving.terminal import divert_libraries, log_json_lines
+from serving.terminal import divert_libraries, log_json_lines, own_stderr
 
 
 def main():
@@ -52,6 +52,7 @@ def main():
     try:
         limits = Limits(**{name: getattr(args, name) for name in FLAGS})
         sockets = listen(args.host, args.port)  # first, since a port that is taken need not wait for TensorFlow
+        own_stderr()
         try:
             divert_libraries(args.library_log)
         except OSError as error:
@@ -91,9 +92,9 @@ def parse_arguments():
     parser.add_argument(
         "--library_log",
         type=text,
-        default=os.devnull,
         metavar="FILE",
-        help="where to append what TensorFlow and other libraries write; by default it is dropped",
+        help="where to append what TensorFlow and other libraries write; by default a crash or a traceback shows where "
+        "it is, and otherwise it is dropped at the end",
     )
     return parser.parse_args()
 

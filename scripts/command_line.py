@@ -1,16 +1,14 @@
 """What scripts/, bench/ and tpu/ share: flags made from the settings dataclasses, and errors in one line."""
 
-import contextlib
 import dataclasses
 import functools
 import os
 import re
 import sys
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before TensorFlow loads
-
 import start_up
 from absl import app, flags, logging
+from serving import terminal
 
 from txl_tf import families
 from txl_tf.choices import CHECKPOINTS, STRATEGIES, WEIGHTS
@@ -24,7 +22,9 @@ EMPTY_FLAGS = ("prompt", "text", "context", "beam_args", "warm_start", "cutoffs"
 
 
 def run(main):
-    """Runs main(argv). An input error becomes one line on stderr and exit status 1; -v=1 also shows the traceback.
+    """Runs main(argv). An input error becomes one line on stderr and exit status 1.
+
+    -v=1 also shows the traceback, and what libraries write (`terminal.divert_libraries`).
 
     Output is UTF-8 (`start_up.write_utf8`).
     """
@@ -33,11 +33,9 @@ def run(main):
         mendable = (InputError, OSError, MemoryError)
         try:
             check_flags(argv)
-            with quiet_start():
-                import tensorflow as tf  # here, so that --help and wrong flags are answered at once
-                import tensorflow_text  # noqa: F401 (writes messages when it loads, as TensorFlow does)
-
-                tf.config.list_physical_devices()
+            if not wants_details():
+                terminal.divert_libraries()
+            import tensorflow as tf  # here, so that --help and wrong flags are answered at once
 
             mendable += (tf.errors.OpError,)
             if not flags.FLAGS["verbosity"].present:
@@ -95,14 +93,6 @@ def drop_unwritable_output():
 def wants_details():
     """Whether -v=1 or more was given."""
     return flags.FLAGS["verbosity"].present and logging.get_verbosity() >= logging.INFO
-
-
-def quiet_start():
-    """A context that hides the messages of TensorFlow's libraries while they load, unless -v=1 was given.
-
-    They write a dozen lines to stderr, about missing GPUs and the like, before any log level applies.
-    """
-    return contextlib.nullcontext() if wants_details() else start_up.hidden_stderr()
 
 
 def define_config_flags(config_class, prefix="", only=None, default=None):

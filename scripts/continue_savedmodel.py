@@ -10,6 +10,7 @@ import os
 import sys
 
 import start_up
+from serving import terminal
 
 
 def main():
@@ -24,14 +25,12 @@ def main():
     if not args.export_dir or args.max_tokens < 1 or args.temperature < 0:
         parser.error("--export_dir must not be empty, --max_tokens at least 1 and --temperature at least 0")
 
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    with start_up.hidden_stderr():
-        import tensorflow as tf
-        import tensorflow_text  # noqa: F401 (registers the ops of subword vocabularies)
-        from absl import logging
+    terminal.divert_libraries()
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401 (registers the ops of subword vocabularies)
+    from absl import logging
 
-        tf.config.list_physical_devices()
-        logging.set_verbosity(logging.FATAL)  # or TensorFlow shows tracebacks of what it could not read
+    logging.set_verbosity(logging.FATAL)  # or TensorFlow shows tracebacks of what it could not read
 
     try:
         made = continued(tf, args)

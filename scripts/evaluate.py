@@ -7,7 +7,6 @@ Settings that are not given come from the model's config.json (its "eval" group)
 
 import functools
 import json
-import sys
 
 from absl import flags
 from command_line import (
@@ -62,6 +61,7 @@ def main(argv):
     from txl_tf.files import require_new
     from txl_tf.inference.evaluate import Evaluator
     from txl_tf.model_dir import load_trained, vocabulary_identity
+    from txl_tf.progress import reported
 
     strategy = make_strategy(FLAGS.strategy, FLAGS.tpu)
     if FLAGS.per_token_out:
@@ -76,7 +76,8 @@ def main(argv):
     options = {"sliding_window": FLAGS.sliding_window} if FLAGS.sliding_window else {}
     evaluator = Evaluator(trained.config, trained.model, corpus, FLAGS.split, strategy, **options)
     record = functools.partial(write_tokens, trained.vocabulary) if FLAGS.per_token_out else None
-    result = evaluator(show_progress, record)
+    with reported("evaluating", " segments") as report:
+        result = evaluator(lambda done, steps, loss: report(done, steps, loss=loss), record)
     print(json.dumps(result | {"step": trained.step, "weights": trained.weights}))
 
 
@@ -95,11 +96,6 @@ def write_tokens(vocabulary, ids, log_probs):
         file.write("id\tlog_prob\ttoken\n")
         for token, log_prob in zip(ids, log_probs, strict=True):
             file.write(f"{token}\t{log_prob:.6f}\t{vocabulary.describe(token)}\n")
-
-
-def show_progress(done, steps, loss):
-    end = "\n" if done == steps else "\r"
-    print(f"{done:,}/{steps:,} segments, loss {loss:.4f}", end=end, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ scored. With --text_file every line that is not empty is a text of its own.
 """
 
 import json
+import sys
 
 from absl import flags
 from command_line import define_checkpoint_flag, run
@@ -46,11 +47,14 @@ def main(argv):
     del argv
     texts = read_texts()
     from txl_tf.inference.fill import FillIn  # after the flags are parsed: TensorFlow takes seconds to load
+    from txl_tf.progress import progress_bar
 
     model = FillIn.load(FLAGS.model_dir, FLAGS.checkpoint, marker=FLAGS.blank, jit_compile=FLAGS.jit_compile)
-    for text in texts:
-        for line in scored(model, text) if FLAGS.score else filled(model, text):
-            print(line)
+    with progress_bar("filling", len(texts), " texts", shown=not sys.stdout.isatty()) as bar:
+        for text in texts:
+            for line in scored(model, text) if FLAGS.score else filled(model, text):
+                print(line)
+            bar.update()
 
 
 def filled(model, text):

@@ -56,6 +56,7 @@ def main(argv):
     from txl_tf.distribute import make_strategy
     from txl_tf.files import require_new, write_atomically
     from txl_tf.inference.predict import Predictor
+    from txl_tf.progress import reported
 
     if FLAGS.output:
         require_new(FLAGS.output, "output")
@@ -74,8 +75,8 @@ def main(argv):
         raise InputError(
             f"--squad_dir is for answering, and --model_dir={FLAGS.model_dir} is for {predictor.config.task}"
         )
-    found = predictor.predict_file(FLAGS.input, columns, labelled=FLAGS.metrics, progress=show_progress)
-    print(file=sys.stderr)
+    with reported("predicting", " batches") as report:
+        found = predictor.predict_file(FLAGS.input, columns, labelled=FLAGS.metrics, progress=report)
     lines = (json.dumps(prediction, ensure_ascii=False) + "\n" for prediction in found.predictions)
     if FLAGS.output:
         write_atomically(FLAGS.output, "".join(lines))
@@ -90,10 +91,6 @@ def main(argv):
         numbers = {"examples": result["examples"], "loss": result["loss"], **result["metrics"]}
         numbers = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
         print(json.dumps(about | numbers), file=sys.stderr)
-
-
-def show_progress(done, steps):
-    print(f"\r{done + 1:,}/{steps:,} batches", end="", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ end one JSON line is printed.
 
 import json
 import math
-import sys
 
 from absl import flags
 from command_line import run
@@ -28,6 +27,7 @@ def main(argv):
     del argv
     from txl_tf.data.manifest import load_corpus  # after the flags are parsed: TensorFlow takes seconds to load
     from txl_tf.model_dir import read_config, trained_on
+    from txl_tf.progress import reported
     from txl_tf.training.replay import replay
 
     config = read_config(FLAGS.model_dir)
@@ -38,7 +38,8 @@ def main(argv):
     data_dir = FLAGS.data_dir or trained_on(FLAGS.model_dir)
     if not data_dir:
         raise InputError(f"{FLAGS.model_dir} does not say which corpus it was trained on: give --data_dir")
-    found = replay(config, load_corpus(data_dir), FLAGS.model_dir, FLAGS.step, show_progress)
+    with reported("replaying the steps before it", " steps") as report:
+        found = replay(config, load_corpus(data_dir), FLAGS.model_dir, FLAGS.step, report)
     if found.activation is None and not found.variables and math.isfinite(found.grad_norm):
         print(f"step {found.step:,}: everything is finite")
     else:
@@ -51,10 +52,6 @@ def main(argv):
 def _json(value):
     """`value`, or None (null in JSON) for a number that JSON cannot represent."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def show_progress(done, steps):
-    print(f"{done:,}/{steps:,} steps before it", end="\n" if done == steps else "\r", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -32,21 +32,29 @@ def main(argv):
 
     from txl_tf.files import read_lines, require_new
     from txl_tf.inference.language_model import LanguageModel
+    from txl_tf.progress import progress_bar
 
     if FLAGS.output:
         require_new(FLAGS.output, "output")
     lines = read_lines(FLAGS.input)
     model = LanguageModel.load(FLAGS.model_dir, FLAGS.checkpoint, **given_reach())
     output = tf.io.gfile.GFile(FLAGS.output, "w") if FLAGS.output else sys.stdout
-    for start in range(0, len(lines), FLAGS.batch_size):
-        batch = lines[start : start + FLAGS.batch_size]
-        for text, score in zip(batch, model.score(batch), strict=True):
-            n = len(score.ids)
-            result = {"text": text, "tokens": n, "total": score.total, "ppl": math.exp(-score.total / n) if n else None}
-            if FLAGS.per_token:
-                result |= {"ids": score.ids.tolist(), "log_probs": score.log_probs.tolist()}
-            output.write(json.dumps(result, ensure_ascii=False) + "\n")
+    with progress_bar("scoring", len(lines), " lines", shown=bool(FLAGS.output) or not sys.stdout.isatty()) as bar:
+        for start in range(0, len(lines), FLAGS.batch_size):
+            batch = lines[start : start + FLAGS.batch_size]
+            for text, score in zip(batch, model.score(batch), strict=True):
+                output.write(json.dumps(scored(text, score), ensure_ascii=False) + "\n")
+            bar.update(len(batch))
     output.flush()
+
+
+def scored(text, score):
+    """The content of the line of a text."""
+    n = len(score.ids)
+    result = {"text": text, "tokens": n, "total": score.total, "ppl": math.exp(-score.total / n) if n else None}
+    if FLAGS.per_token:
+        result |= {"ids": score.ids.tolist(), "log_probs": score.log_probs.tolist()}
+    return result
 
 
 if __name__ == "__main__":

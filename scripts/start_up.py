@@ -1,21 +1,25 @@
 """The first seconds of a command, while TensorFlow loads: Ctrl-C, and what is written. Imported first of all.
 
 Python's own answer to Ctrl-C is a traceback, and TensorFlow's import can swallow it. From this import on it ends the
-command at once, with one line.
+command at once, with one line. `sys.stderr` is for the command's own lines from this import on, and
+`terminal.divert_libraries` parts it from what libraries write.
 """
 
-import contextlib
 import os
+import pathlib
 import signal
 import sys
 
-TERMINAL = os.dup(2)
-"""Standard error, also while it is hidden."""
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "examples"))
+
+from serving import terminal
+
+terminal.own_stderr()
 
 
 def leave(*_):
     """Ends the process. There is nothing to clean up yet."""
-    os.write(TERMINAL, b"interrupted\n")
+    os.write(sys.stderr.fileno(), b"interrupted\n")
     os._exit(128 + signal.SIGINT)
 
 
@@ -29,19 +33,6 @@ def write_utf8():
     """Output is UTF-8 from now on, whatever the locale is; what UTF-8 cannot hold is escaped."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-
-
-@contextlib.contextmanager
-def hidden_stderr():
-    """Hides what is written to standard error."""
-    sys.stderr.flush()
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nothing, 2)
-        yield
-    finally:
-        os.dup2(TERMINAL, 2)
-        os.close(nothing)
 
 
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it is ignored in jobs in the background

@@ -1,8 +1,13 @@
 """Two logical CPUs stand in for two replicas; they must exist before anything else touches TensorFlow."""
 
+# ruff: noqa: E402 (what TensorFlow writes while it loads is diverted before)
+
 import os
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+from serving import terminal
+
+terminal.own_stderr()
+terminal.divert_libraries(os.devnull)  # while TensorFlow loads; in tests pytest keeps what is written
 
 import numpy as np
 import pytest

@@ -108,6 +108,19 @@ def model(results, folder):
     return f"--model_dir={model_dir}", f"--data_dir={data_dir}"
 
 
+def test_nothing_that_libraries_write_is_shown_unless_it_is_asked_for(results, model, folder):
+    """Also in a process that loads TensorFlow itself."""
+    for script, done in results.items():
+        assert not done.stderr, script
+    (folder / "line.txt").write_text("line 1 of\n")
+    command = [sys.executable, "scripts/score.py", model[0], f"--input={folder}/line.txt"]
+    quiet, verbose = (
+        subprocess.run([*command, *more], cwd=ROOT, capture_output=True, text=True) for more in ([], ["-v=1"])
+    )
+    assert quiet.stderr == "" and json.loads(quiet.stdout)["text"] == "line 1 of"
+    assert "oneDNN" in verbose.stderr and verbose.stdout == quiet.stdout
+
+
 def test_samples_and_the_best_of_a_beam_search_are_told_apart(model):
     flags = ["scripts/generate.py", model[0], "--prompt=line", "--max_tokens=8", "--num_samples=2"]
     assert re.findall("^--- .*", run(*flags, "--seed=3").stdout, re.MULTILINE) == [
@@ -219,7 +232,7 @@ def test_training_stops_at_a_signal_and_started_again_continues(results, folder)
     assert any(line.startswith(f"continuing at step {saved} of") for line in lines)
 
 
-def test_demo(tmp_path, monkeypatch, capsys):
+def test_demo(tmp_path, monkeypatch, capfd):
     """`make demo` with a model that learns nothing: every step, the SavedModel in a fresh process, the summary."""
     flags = [flag for flag in SHORT if not flag.startswith("--eval_steps")]
     processes.server()  # which takes subprocess to start
@@ -232,7 +245,8 @@ def test_demo(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["demo.py", f"--dir={tmp_path}", *flags, "--eval_steps=0"])
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))  # as for `python scripts/demo.py`
     runpy.run_path(str(ROOT / "scripts" / "demo.py"), run_name="__main__")
-    output = capsys.readouterr().out
+    output, errors = capfd.readouterr()
+    assert not errors
     summary = output.split("done in ")[1]
     assert "bpc over" in summary and "tensorboard.main" in summary and "SavedModel" in summary
     pieces = re.split(r"^\$ python .*\n", output, flags=re.MULTILINE)

@@ -2,6 +2,7 @@
 
 import ast
 import collections
+import csv
 import dataclasses
 import importlib.metadata
 import pathlib
@@ -18,7 +19,10 @@ SOURCES = sorted((ROOT / "txl_tf").rglob("*.py"))
 SCRIPTS = [path for folder in ("scripts", "bench", "tpu") for path in sorted((ROOT / folder).glob("*.py"))]
 PARTS_OF_SCRIPTS = sorted((ROOT / "tpu").glob("*/*.py"))
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
-RUNS = "checkpoints config data distribute errors families files host_memory layers metrics model_dir models objectives"
+RUNS = (
+    "checkpoints config data distribute errors families files host_memory layers metrics model_dir models objectives "
+    "progress"
+)
 """What training and inference may import: the same parts, but never each other."""
 
 ALLOWED = {
@@ -26,6 +30,7 @@ ALLOWED = {
     "choices": "",
     "hashing": "",
     "host_memory": "errors",
+    "progress": "",
     "strict_json": "errors",
     "settings": "errors",
     "config": "errors settings strict_json",
@@ -34,16 +39,17 @@ ALLOWED = {
     "distribute": "choices errors",
     "layers": "errors hashing",
     "models": "config errors host_memory layers settings",
-    "data": "choices config errors files hashing lock settings strict_json",
+    "data": "choices config errors files hashing lock progress settings strict_json",
     "objectives": "config data errors layers models",
     "metrics": "data errors",
     "families": "config data errors metrics models objectives",
     "checkpoints": "errors files",
     "model_dir": "checkpoints config data errors families files strict_json",
+    "model_card": "checkpoints config errors families files model_dir strict_json",
     "training": f"{RUNS} lock strict_json",
     "inference": f"{RUNS} hashing settings",
     "finetuner": "config data distribute errors families files inference model_dir strict_json training",
-    "published": "checkpoints config data errors families files layers model_dir models settings strict_json",
+    "published": "checkpoints config data errors families files layers model_dir models progress settings strict_json",
 }
 """What each part of txl_tf may import, besides itself.
 
@@ -138,18 +144,45 @@ def test_every_setting_is_read_somewhere(group):
         assert re.search(rf"""\.{field.name}\b|"{field.name}\"""", code), f"nothing reads {group}.{field.name}"
 
 
-def test_the_readme_tree_has_a_line_for_every_file():
-    tree = re.search(r"```\n(txl_tf/.*?)```", (ROOT / "README.md").read_text(), re.DOTALL).group(1)
+def test_the_tree_has_a_line_for_every_file():
+    tree = re.search(r"```\n(txl_tf/.*?)```", (ROOT / "docs" / "architecture.md").read_text(), re.DOTALL).group(1)
     named = collections.Counter(re.findall(r"([\w.-]+\.(?:py|typed|sh|md|txt))", tree))
     tracked = subprocess.run(
         ["git", "ls-files", "txl_tf", "scripts", "bench", "examples", "tpu"], cwd=ROOT, capture_output=True, text=True
     )
     files = collections.Counter(pathlib.Path(name).name for name in tracked.stdout.split())
     del files["__init__.py"]
-    assert files and files <= named, f"README's tree lacks {sorted(files - named)}"
+    assert files and files <= named, f"the tree lacks {sorted(files - named)}"
     everything = {
         path.name
         for folder in ("txl_tf", "scripts", "bench", "docs", "examples", "tpu", "tests")
         for path in (ROOT / folder).rglob("*")
     }
-    assert set(named) <= everything | {path.name for path in ROOT.iterdir()}, "README's tree names what is not there"
+    assert set(named) <= everything | {path.name for path in ROOT.iterdir()}, "the tree names what is not there"
+
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+@pytest.mark.parametrize(
+    "path", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("*/*.md")], ids=lambda path: path.name
+)
+def test_links_lead_somewhere(path):
+    for link in LINK.findall(path.read_text().replace("\n", "")):
+        if link.startswith("http"):
+            continue
+        name, _, anchor = link.partition("#")
+        target = path.parent / name if name else path
+        assert target.exists(), link
+        if anchor:
+            titles = re.findall("^#+ (.*)", target.read_text(), re.MULTILINE)
+            assert anchor in [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles], link
+
+
+def test_the_readme_is_short_and_its_picture_shows_what_the_results_say():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+    results = (ROOT / "docs" / "results.md").read_text()
+    with open(ROOT / "docs" / "speed.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            speed = float(row["tokens_per_second"])
+            assert f" {speed:,.0f} |" in results or f" {speed:,.1f} |" in results, row

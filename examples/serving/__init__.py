@@ -1,6 +1,6 @@
 """The parts of the HTTP server examples/serve.py. They import TensorFlow and aiohttp, and nothing of txl_tf.
 
-terminal    what the process writes: our lines alone, each a line of JSON
+terminal    what a process writes: our lines alone; the server's as lines of JSON
 errors      what a request, or the start, can be refused for
 limits      the bounds on requests, with their reasons
 fields      the fields of a request, checked

@@ -1,37 +1,82 @@
-"""What the process writes to the terminal: our lines alone.
+"""What a process writes to the terminal: its own lines alone. Commands outside examples/ use this module, too.
 
 The C++ libraries below TensorFlow and SentencePiece write to file descriptor 2, some of them before any log level
-applies, others when the first graph runs. So descriptor 2 becomes another file for the rest of the process, and
-`sys.stderr`, what Python writes, becomes a copy of the descriptor that was there before.
+applies, others when the first graph runs. So `sys.stderr`, what Python writes, becomes a copy of that descriptor, and
+then descriptor 2 becomes another file for the rest of the process.
 """
 
+import atexit
 import contextlib
 import datetime
+import faulthandler
 import json
 import logging
 import os
+import subprocess
 import sys
+import tempfile
 import traceback
 
 LOGGER = logging.getLogger("serving")
 
+WATCH = """
+if read -r failure; then :
+elif grep -q '^Fatal Python error' "$0"; then failure=crash; tail -n 40 "$0"
+fi
+if [ "$failure" ] && [ -s "$0" ]; then echo "what libraries wrote is in $0"; else rm -f "$0"; fi
+"""
+"""A shell that outlives the process: its input ends when the process does, however that happens."""
 
-def divert_libraries(path=os.devnull):
-    """Appends what libraries write to descriptor 2 to a file; to be called before they are imported.
+
+def own_stderr():
+    """Makes `sys.stderr` a copy of descriptor 2, which stays the terminal whatever becomes of the descriptor."""
+    sys.stderr.flush()
+    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, encoding="utf-8", errors="backslashreplace")
+
+
+def divert_libraries(path=None):
+    """Appends what is written to descriptor 2 to a file; to be called after `own_stderr`, before libraries load.
 
     Args:
-        path: of the file; the default drops it.
+        path: of the file; None: a temporary file. That is deleted at the end, but not after a traceback or a crash,
+            which name it; a crash also shows its last lines, with Python's stack.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: the file `path` cannot be written.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if path == os.devnull else "0")
-    sys.stderr.flush()
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    terminal = os.dup(2)
+    stack = sys.stderr
+    if path is not None:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    else:
+        try:
+            file, stack = _watched_file(), 2
+        except OSError:  # no place for files, or no shell
+            file = os.open(os.devnull, os.O_WRONLY)
     os.dup2(file, 2)
     os.close(file)
-    sys.stderr = os.fdopen(terminal, "w", buffering=1, encoding="utf-8", errors="backslashreplace")
+    faulthandler.enable(stack)
+
+
+def _watched_file():
+    """The descriptor of a temporary file that a shell watches over."""
+    file, path = tempfile.mkstemp(prefix="libraries-", suffix=".log")
+    read, write = os.pipe()
+    try:
+        shell = subprocess.Popen(["sh", "-c", WATCH, path], stdin=read, stdout=sys.stderr, start_new_session=True)
+    except OSError:
+        os.unlink(path)
+        raise
+    finally:
+        os.close(read)
+
+    def end():
+        if hasattr(sys, "last_value"):  # Python has shown a traceback
+            os.write(write, b"traceback\n")
+        os.close(write)
+        shell.wait()
+
+    atexit.register(end)
+    return file
 
 
 class JsonLines(logging.Formatter):

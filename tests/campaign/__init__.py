@@ -1,4 +1,4 @@
-"""Not tests: wrong input to every command, and kills; README.md names the two commands."""
+"""Not tests: wrong input to every command, and kills; CONTRIBUTING.md names the two commands."""
 
 import os
 

@@ -88,6 +88,13 @@ COMMANDS = {
     ),
     "prepare_task": Command("scripts/prepare_task.py", flags("--task=match --out_dir=new"), (), ("new",), files("new")),
     "describe": Command("scripts/describe_data.py", flags("--data_dir=words --verify --example_tokens=8"), ("words",)),
+    "describe_model": Command(
+        "scripts/describe_model.py",
+        flags("--model_dir=half"),
+        ("half",),
+        ("half",),
+        lambda folder: (folder / "half" / "README.md").exists(),
+    ),
     "train": Command(
         "scripts/train.py",
         TINY | flags("--data_dir=words --model_dir=new"),

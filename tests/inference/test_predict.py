@@ -180,8 +180,7 @@ def test_the_script_writes_a_line_an_input_and_metrics(predictors, model_dirs, t
     for line, prediction in zip(lines, wanted, strict=True):
         assert line["label"] == prediction["label"]
         assert line["probabilities"] == pytest.approx(prediction["probabilities"], abs=1e-6)
-    *progress, last = done.stderr.splitlines()
-    assert progress[-1].endswith("2/2 batches")
+    (last,) = done.stderr.splitlines()
     result = json.loads(last)
     right = np.array([LABELS.index(label) for label in labels])
     log_probs = np.log([[*line["probabilities"].values()] for line in lines])

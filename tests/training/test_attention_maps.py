@@ -10,7 +10,14 @@ from txl_tf.models.memory import Mems
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.objectives.causal_lm import attention_view
 from txl_tf.training.attention_maps import AttentionMaps, by_distance, octaves
-from txl_tf.training.pictures import COLOURS, CURVE, bins_picture, colour, distance_picture, stretch
+from txl_tf.training.pictures import (
+    SMALLEST,
+    attention_picture,
+    bins_picture,
+    distance_picture,
+    largest_of_each,
+    pixels,
+)
 
 B, T = 2, 4
 
@@ -76,7 +83,8 @@ def test_maps_of_valid(mem_len, corpus, one_device):
     assert not np.triu(probabilities[0, 0], mem_len + 1).any()
     pictures = dict(maps.pictures(step=7))
     assert list(pictures) == ["attention/by_distance", "attention/layer_00", "attention/layer_01"]
-    assert all(pixels.dtype == np.uint8 and pixels.shape[-1] == 3 for pixels in pictures.values())
+    drawn = pixels(pictures["attention/layer_01"])
+    assert drawn.dtype == np.uint8 and drawn.shape[-1] == 3 and len(np.unique(drawn)) > 50
 
 
 def test_attention_by_distance():
@@ -92,21 +100,32 @@ def test_attention_by_distance():
     assert octaves(9, 5) == [-5, -3, -1, 0, 1, 2, 4, 8, 9]
 
 
-def test_pictures_show_their_values():
-    np.testing.assert_array_equal(colour(np.array([-1.0, 0.0, 1.0, 2.0])), COLOURS[[0, 0, -1, -1]])
+def test_columns_stand_for_the_largest_of_their_values():
     wide = np.array([[0.1, 0.9, 0.2, 0.3]])
-    np.testing.assert_array_equal(stretch(wide, 1, 2), [[0.9, 0.3]])  # the largest of each two
-    np.testing.assert_array_equal(stretch(wide, 2, 8), np.repeat(np.repeat(wide, 2, 1), 2, 0))
-    pixels = distance_picture(np.array([[0.0, 1.0], [0.5, 0.5]]), [0, 1, 2], "title")
-    found = {tuple(pixel) for pixel in pixels.reshape(-1, 3)}
-    assert {tuple(colour(np.array(share))) for share in (0.0, 0.5, 1.0)} <= found
+    np.testing.assert_array_equal(largest_of_each(wide, 2), [[0.9, 0.3]])
+    np.testing.assert_array_equal(largest_of_each(wide, 8), wide)
+    np.testing.assert_array_equal(largest_of_each(wide, 3), [[0.1, 0.9, 0.3]])
 
 
-def test_a_curve_over_bins_falls_where_its_values_fall_and_has_gaps():
-    pixels = bins_picture(["0-1", "2", "3", "4"], [2.0, 1.0, None, 3.0], "rank", "title")
-    rows, columns = np.nonzero((pixels == CURVE).all(-1))
-    cell = columns - columns.min()
-    first, second, last = (rows[inside].mean() for inside in (cell < 8, abs(cell - 70) < 4, cell > 200))
-    assert last < first < second  # rows are counted from the top
-    assert not ((cell > 80) & (cell < 200)).any()
-    assert not (bins_picture(["0"], [None], "rank", "title") == CURVE).all(-1).any()
+def test_pictures_show_their_values(rng):
+    shares = np.array([[0.0, 1.0, 0.0], [0.5, 0.25, 0.25]])
+    axes = distance_picture(shares, [-1, 0, 1, 3], "title").axes[0]
+    np.testing.assert_array_equal(axes.images[0].get_array(), 100 * shares)
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["-1", "0", "1-2"]
+    assert [text.get_text() for text in axes.texts] == ["0.0", "100.0", "0.0", "50.0", "25.0", "25.0"]
+    probabilities = rng.dirichlet(np.ones(8), [5, 3])
+    probabilities[0, 0, 0] = 0.0
+    figure = attention_picture(probabilities, np.array([1, 2, 3]), 4, "title")
+    heads = [axes for axes in figure.axes if axes.get_title().startswith("head")]
+    assert len(heads) == 5 and [label.get_text() for label in heads[0].get_yticklabels()] == ["1", "3"]
+    for axes, expected in zip(heads, probabilities, strict=True):
+        np.testing.assert_array_equal(axes.images[0].get_array(), np.maximum(expected, SMALLEST))
+        assert axes.images[0].get_extent() == [-4, 4, 3, 0]
+
+
+def test_a_curve_over_bins_has_its_values_and_gaps():
+    (axes,) = bins_picture(["0-1", "2", "3", "4"], [2.0, 1.0, None, 3.0], "rank", "title").axes
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), [2.0, 1.0, np.nan, 3.0])
+    assert [text.get_text() for text in axes.texts] == ["2.000", "1.000", "3.000"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0-1", "2", "3", "4"]
+    assert pixels(bins_picture(["0"], [None], "rank", "title")).ndim == 3

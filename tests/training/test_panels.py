@@ -11,7 +11,6 @@ from txl_tf.data.tasks.tables import table_examples, text_rows
 from txl_tf.metrics import panels
 from txl_tf.training.board import Board
 from txl_tf.training.panels import confusion_picture, reliability_bins, reliability_picture, show_panels
-from txl_tf.training.pictures import colour
 
 LABELS = ("no", "yes", "so")
 PROBABILITIES = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.1, 0.6], [0.05, 0.9, 0.05]])
@@ -56,12 +55,14 @@ def test_panels_of_scores_and_choices(vocabulary):
 
 
 def test_a_confusion_matrix_has_shares_of_rows_as_colours():
-    pixels = confusion_picture(("a", "b"), np.array([[3, 1], [0, 4]]), "title")
-    # Cells of 64 by 34 pixels; near a corner, where no number is.
-    cells = pixels[92 + 3 :: 34, 150 + 3 :: 64][:2, :2]
-    np.testing.assert_array_equal(cells, colour(np.array([[0.75, 0.25], [0.0, 1.0]])))
-    many = confusion_picture([str(i) for i in range(60)], np.eye(60, dtype=int), "title")
-    assert many.shape[0] == 92 + 40 * 22 + 46
+    axes = confusion_picture(("a", "b"), np.array([[3, 1], [0, 4]]), "title").axes[0]
+    np.testing.assert_array_equal(axes.images[0].get_array(), [[0.75, 0.25], [0.0, 1.0]])
+    assert [text.get_text() for text in axes.texts] == ["3", "1", "0", "4"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
+    counts = np.diag(np.arange(1, 61))
+    axes = confusion_picture([f"class {i}" for i in range(60)], counts, "title").axes[0]
+    assert axes.images[0].get_array().shape == (40, 40) and not axes.texts
+    assert axes.get_yticklabels()[0].get_text() == "class 20"  # the most frequent are shown
 
 
 def test_reliability_is_accuracy_by_confidence(rng):
@@ -77,10 +78,11 @@ def test_reliability_is_accuracy_by_confidence(rng):
             total += abs(right[inside].sum() - confidence[inside].sum()) / 500
     assert error == pytest.approx(total)
     assert reliability_bins(np.array([1.0]), np.array([True]))[0].tolist() == [0] * 9 + [1]
-    pixels = reliability_picture(np.full(4, 0.75), np.array([True, False, False, False]), "title")
-    bar = pixels[78 + 150 : 78 + 300, 64 + 7 * 30 + 15]  # the lower half of the bin's column
-    blue = (bar == [70, 110, 160]).all(-1)
-    assert blue[-73:-1].all() and not blue[:73].any()  # accuracy 0.25 of 300 pixels
+    figure = reliability_picture(np.full(4, 0.75), np.array([True, False, False, False]), "title")
+    bars, examples = ([bar.get_height() for bar in axes.patches] for axes in figure.axes)
+    assert bars == [0] * 7 + [0.25, 0, 0] and examples == [0] * 7 + [4, 0, 0]
+    (segment,) = figure.axes[0].collections[0].get_segments()
+    np.testing.assert_allclose(segment, [[0.7, 0.75], [0.8, 0.75]])
 
 
 def test_panels_are_written(tmp_path):

@@ -12,9 +12,9 @@ import urllib.request
 
 from absl import logging
 
-from txl_tf.data.progress import Progress
 from txl_tf.errors import InputError
 from txl_tf.files import digest
+from txl_tf.progress import progress_bar
 
 _TRIES = 5  # at one address; an attempt that received bytes does not count
 _TIMEOUT_SECONDS = 30
@@ -120,14 +120,13 @@ def _download_from(url: str, partial: str, start: int, size: int) -> None:
         length = response.headers.get("Content-Length")
         if length is not None and start + int(length) != size:
             raise InputError(f"the server offers {start + int(length):,} bytes, not {size:,}")
-        progress = Progress(os.path.basename(url), size, "B")
-        with open(partial, "ab" if start else "wb") as file:
+        bar = progress_bar(os.path.basename(url), size, "B", start)
+        with bar, open(partial, "ab" if start else "wb") as file:
             while block := response.read(1 << 16):
                 start += len(block)
                 if start > size:
                     raise InputError(f"the server sends more than {size:,} bytes")
                 file.write(block)
-                progress.update(start)
+                bar.update(len(block))
         if start < size:
             raise http.client.IncompleteRead(b"", size - start)
-        progress.close()

@@ -13,9 +13,9 @@ import numpy as np
 
 from txl_tf.data import words
 from txl_tf.data.encoders import Encoder, Words, added_counts
-from txl_tf.data.progress import Progress
 from txl_tf.data.sources import SPLITS, TextSource
 from txl_tf.data.vocabularies import Vocabulary
+from txl_tf.progress import progress_bar
 
 # Lines are shuffled within groups of this many tokens, and the groups are shuffled, too.
 _SHUFFLE_TOKENS = 1 << 20
@@ -73,18 +73,16 @@ def _encode_words(encoder: Words, text: TextSource, work_dir: str, passes: int, 
 
     def groups() -> Iterator[_Group]:
         total = sum(spool.tokens * (passes if split == "train" else 1) for split, spool in spools.items())
-        progress, done = Progress("writing", total, " tokens"), 0
-        for split, spool in spools.items():
-            for index in range(passes if split == "train" else 1):
-                rng = np.random.default_rng([seed, index]) if split == "train" and passes > 1 else None
-                parts = spool.groups(_SHUFFLE_TOKENS)
-                if rng is not None:
-                    rng.shuffle(parts)
-                for start, stop in parts:
-                    yield f"{split}-{index}" if index else split, split, start, stop, rng and rng.spawn(1)[0]
-                    done += stop - start
-                    progress.update(done)
-        progress.close()
+        with progress_bar("writing", total, " tokens") as bar:
+            for split, spool in spools.items():
+                for index in range(passes if split == "train" else 1):
+                    rng = np.random.default_rng([seed, index]) if split == "train" and passes > 1 else None
+                    parts = spool.groups(_SHUFFLE_TOKENS)
+                    if rng is not None:
+                        rng.shuffle(parts)
+                    for start, stop in parts:
+                        yield f"{split}-{index}" if index else split, split, start, stop, rng and rng.spawn(1)[0]
+                        bar.update(stop - start)
 
     return vocabulary, words.in_order(finished, groups())
 

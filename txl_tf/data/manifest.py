@@ -22,6 +22,7 @@ import tensorflow as tf
 from txl_tf.data.vocabularies import Vocabulary, load_vocabulary, unit_of
 from txl_tf.errors import InputError
 from txl_tf.files import digest, joined, read_bytes, read_json, write_atomically
+from txl_tf.progress import progress_bar
 from txl_tf.strict_json import Fields, check_record
 
 FILE_NAME = "manifest.json"
@@ -156,19 +157,24 @@ class Corpus:
                 vocabulary has not.
         """
         self.check_sizes()
-        for shard in self.shards():
-            path = self.path(shard.file)
-            if digest(path) != shard.sha256:
-                raise InputError(f"{path} is damaged (its sha256 differs): copy it again, or run prepare_data")
-            for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
-                ids = np.frombuffer(record, np.dtype(self.dtype).newbyteorder("<"))
-                wrong = ids[(ids < 0) | (ids >= self.vocab_size)]
-                if len(wrong):
-                    raise InputError(
-                        f"{path} has the token id {wrong[0]:,}, but the vocabulary has {self.vocab_size:,} tokens: "
-                        "prepare the corpus again"
-                    )
+        shards = self.shards()
+        with progress_bar("checking", len(shards), " shards") as bar:
+            for shard in shards:
+                self._check_shard(self.path(shard.file), shard.sha256)
+                bar.update()
         _ = self.vocabulary
+
+    def _check_shard(self, path: str, sha256: str) -> None:
+        if digest(path) != sha256:
+            raise InputError(f"{path} is damaged (its sha256 differs): copy it again, or run prepare_data")
+        for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
+            ids = np.frombuffer(record, np.dtype(self.dtype).newbyteorder("<"))
+            wrong = ids[(ids < 0) | (ids >= self.vocab_size)]
+            if len(wrong):
+                raise InputError(
+                    f"{path} has the token id {wrong[0]:,}, but the vocabulary has {self.vocab_size:,} tokens: "
+                    "prepare the corpus again"
+                )
 
 
 def load_corpus(data_dir: str) -> Corpus:

@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from txl_tf.data import blocks
 from txl_tf.data.blocks import DOCUMENT_MARK, Piece, PieceBlocks, Reading, drawn_split
-from txl_tf.data.progress import Progress
 from txl_tf.errors import InputError
 from txl_tf.files import check_file
+from txl_tf.progress import progress_bar
 
 SPLITS = ("train", "valid", "test")
 
@@ -52,16 +52,14 @@ class TextSource:
 
         Arguments and errors are those of Reading.
         """
-        progress, done = Progress("reading", self.size(), "B"), 0
         texts = self._texts(self.reading(utf8, end_lines, marked))
         if self.documents != "joined":  # documents can be short, and their splits alternate
             groups = grouped((split, waiting_size(text), text) for split, text in texts)
             texts = ((split, b"".join(group)) for split, group in groups)
-        for split, block in texts:
-            yield split, block
-            done += len(block)
-            progress.update(done)
-        progress.close()
+        with progress_bar("reading", self.size(), "B") as bar:
+            for split, block in texts:
+                yield split, block
+                bar.update(len(block))
 
     def _texts(self, reading: Reading) -> Iterator[tuple[str, bytes]]:
         for piece in self.pieces:

@@ -20,6 +20,7 @@ from txl_tf.data.manifest import Corpus
 from txl_tf.errors import InputError
 from txl_tf.inference.generate import Generator
 from txl_tf.inference.score import score_tokens
+from txl_tf.progress import progress_bar
 
 
 def relative_gains(losses: npt.ArrayLike, top_r: float = 0.1) -> np.ndarray:
@@ -105,12 +106,14 @@ def context_losses(
     """
     score = tf.function(lambda texts, lengths, first: score_tokens(generator, texts, lengths, first), autograph=False)
     losses = np.zeros([len(context_lengths), len(positions)], np.float32)
-    for row, context in zip(losses, context_lengths, strict=True):
-        windows = np.stack([tokens[position - context : position + 1] for position in positions])
-        for start in range(0, len(windows), batch_size):
-            batch = windows[start : start + batch_size]
-            lengths = np.full(len(batch), context, np.int32)
-            row[start : start + batch_size] = -score(batch[:, 1:], lengths, batch[:, 0])[:, -1]
+    with progress_bar("scoring", losses.size, " windows") as bar:
+        for row, context in zip(losses, context_lengths, strict=True):
+            windows = np.stack([tokens[position - context : position + 1] for position in positions])
+            for start in range(0, len(windows), batch_size):
+                batch = windows[start : start + batch_size]
+                lengths = np.full(len(batch), context, np.int32)
+                row[start : start + batch_size] = -score(batch[:, 1:], lengths, batch[:, 0])[:, -1]
+                bar.update(len(batch))
     return losses
 
 

@@ -119,12 +119,11 @@ def export(model: TransformerXL, vocabulary: Vocabulary, evaluation: EvalConfig,
     _refuse_what_they_lack(config)
     tf.io.gfile.makedirs(export_dir)
     tensors = {}
-    for entry, dtype, make in save(model, layout):
+    for entry, array in save(model, layout):
         # Their code ties weights itself, so these are written once; it expects shared biases in every layer.
         for name in (entry.name, *(copy for copy in entry.copies if not copy.startswith("crit."))):
-            tensors[name] = (dtype, entry.shape, make)
-    inv_freq = frequencies(config.d_model).astype(np.float32)
-    tensors["transformer.pos_emb.inv_freq"] = (np.float32, inv_freq.shape, lambda: inv_freq)
+            tensors[name] = array
+    tensors["transformer.pos_emb.inv_freq"] = frequencies(config.d_model).astype(np.float32)
     write_safetensors(tf.io.gfile.join(export_dir, "model.safetensors"), tensors)
     about = {name: getattr(config, name) for name in (*_SHAPED, *_FREE)}
     about |= {name: getattr(evaluation, name) for name in _EVALUATION}

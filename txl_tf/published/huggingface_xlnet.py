@@ -212,7 +212,7 @@ def export(
     _refuse_what_they_lack(config)
     tf.io.gfile.makedirs(export_dir)
     # Hugging Face's code ties the weight of lm_loss to the embedding, so it is written once.
-    tensors = {entry.name: (dtype, entry.shape, make) for entry, dtype, make in save(model, layout)}
+    tensors = {entry.name: array for entry, array in save(model, layout)}
     write_safetensors(tf.io.gfile.join(export_dir, "model.safetensors"), tensors)
     activations = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
     special = getattr(vocabulary, "special", None)

@@ -18,6 +18,7 @@ from txl_tf.checkpoints import variables_by_path
 from txl_tf.config import Config
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
+from txl_tf.progress import progress_bar
 from txl_tf.published.tensor_files import TensorFile
 
 _LISTED = 40  # names listed in a message; further names are only counted
@@ -142,25 +143,23 @@ def load(model: keras.Model, checkpoint: Checkpoint) -> list[str]:
     }
     _refuse(problems, file.path)
     unequal, lacking = [], [entry.name for entry, names in present.items() if not names]
-    for entry, (name, *copies) in ((entry, names) for entry, names in present.items() if names):
-        array = file.read(name)
-        unequal += [f"{copy} and {name}" for copy in copies if not np.array_equal(file.read(copy), array)]
-        shapes = [tuple(weights[path].shape) for path in entry.ours]
-        for path, part in zip(entry.ours, entry.split(array, shapes), strict=True):
-            weights[path].assign(part.astype(weights[path].dtype.as_numpy_dtype))
+    with progress_bar("reading", len(known), " tensors") as bar:
+        for entry, (name, *copies) in ((entry, names) for entry, names in present.items() if names):
+            array = file.read(name)
+            unequal += [f"{copy} and {name}" for copy in copies if not np.array_equal(file.read(copy), array)]
+            shapes = [tuple(weights[path].shape) for path in entry.ours]
+            for path, part in zip(entry.ours, entry.split(array, shapes), strict=True):
+                weights[path].assign(part.astype(weights[path].dtype.as_numpy_dtype))
+            bar.update(1 + len(copies))
     _refuse({"not equal, though the model ties them": unequal}, file.path)
     return lacking
 
 
-def save(model: keras.Model, layout: Layout) -> list[tuple[TensorEntry, type[np.generic], Callable[[], np.ndarray]]]:
-    """A model's tensors in a format's layout: [(TensorEntry, dtype, make)]; make() returns the tensor's array."""
+def save(model: keras.Model, layout: Layout) -> list[tuple[TensorEntry, np.ndarray]]:
+    """A model's tensors in a format's layout."""
     weights = _weights(model)
-
-    def make(entry: TensorEntry) -> Callable[[], np.ndarray]:
-        return lambda: entry.join([weights[path].numpy() for path in entry.ours])
-
     entries = _covering(layout, model.config, weights)
-    return [(entry, weights[entry.ours[0]].dtype.as_numpy_dtype, make(entry)) for entry in entries]
+    return [(entry, entry.join([weights[path].numpy() for path in entry.ours])) for entry in entries]
 
 
 def _weights(model: keras.Model) -> dict[str, tf.Variable]:

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
 
 from txl_tf.objectives.base import AttentionView, Batch
 from txl_tf.training.pictures import attention_picture, distance_picture
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 QUERIES = 64
 """Pictures show at most this many queries, the last of the segment."""
@@ -44,8 +48,8 @@ class AttentionMaps:
         """{stream: [N, H, Q, K]} with the model's current weights, for the last queries, at most QUERIES of them."""
         return {stream: maps.numpy() for stream, maps in self._probabilities(self.batches).items()}
 
-    def pictures(self, step: int, all_heads: bool = True) -> Iterator[tuple[str, np.ndarray]]:
-        """Yields (name, pixels) for each stream: attention by distance, then, with `all_heads`, each layer's heads."""
+    def pictures(self, step: int, all_heads: bool = True) -> Iterator[tuple[str, Figure]]:
+        """Yields (name, figure) for each stream: attention by distance, then, with `all_heads`, each layer's heads."""
         for stream, probabilities in self.probabilities().items():
             positions = self.queries[stream]
             group, of_stream = ("attention", "") if not stream else (f"attention_{stream}", f" of the {stream} stream")

@@ -6,14 +6,17 @@ import dataclasses
 import math
 import time
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import tensorflow as tf
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.plugins.hparams import api as hparams
 
 from txl_tf.config import Config
+from txl_tf.training.pictures import pixels
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FOLDER = "tensorboard"
 SPLITS = ("train", "valid")
@@ -51,10 +54,10 @@ class Board:
             tf.summary.text(name, markdown)
         self.writers[""].flush()
 
-    def picture(self, step: int, name: str, pixels: np.ndarray) -> None:
-        """Writes a picture, uint8 [height, width, 3]."""
+    def picture(self, step: int, name: str, figure: Figure) -> None:
+        """Writes a figure of matplotlib as a picture."""
         with self.writers[""].as_default(step=step):
-            tf.summary.image(name, pixels[None])
+            tf.summary.image(name, pixels(figure)[None])
         self.writers[""].flush()
 
     def hyperparameters(self, trial: str, values: Mapping[str, Any], metrics: Iterable[tuple[str, str]]) -> None:

@@ -19,6 +19,7 @@ from txl_tf.data.manifest import Corpus
 from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.errors import InputError
 from txl_tf.lock import Lock
+from txl_tf.progress import reported
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.bad_steps import BadSteps
 from txl_tf.training.checkpoint import Checkpoints
@@ -282,12 +283,15 @@ class Run:
     def _evaluate(self, evaluate: Evaluate) -> None:
         """Evaluates, with averaged weights if there are any; a signal stops it, and the continued run repeats it."""
 
-        def check(*_: Any) -> None:
+        def check(*state: Any) -> None:
             if self._stop_signal():
                 raise EvaluationAbandonedError
+            if state:
+                report(*state[:2])
 
+        is_chief = distribute.is_chief(self.strategy)
         try:
-            with self.average.in_use():
+            with self.average.in_use(), reported("evaluating", " steps", leave=False, shown=is_chief) as report:
                 result = evaluate(check)
         except EvaluationAbandonedError:
             return

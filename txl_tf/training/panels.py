@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from txl_tf.metrics.panels import Confusion, Panel, Reliability, Worst
 from txl_tf.training.board import Board
 from txl_tf.training.gallery import as_it_is
-from txl_tf.training.pictures import GRID, INK, Canvas, stretch
+from txl_tf.training.pictures import new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 BINS = 10
 """Of the reliability diagram."""
@@ -18,8 +22,6 @@ MAX_CLASSES = 40
 """The confusion matrix shows at most so many classes: those that occur most."""
 
 MAX_TEXT = 1_000  # characters of an example that are shown
-
-_GREY, _BLUE, _RED = (190, 190, 190), (70, 110, 160), (200, 70, 60)
 
 
 def show_panels(board: Board, step: int, panels: Iterable[Panel]) -> None:
@@ -45,7 +47,7 @@ def worst_text(worst: Worst) -> str:
     )
 
 
-def confusion_picture(labels: Sequence[str], counts: np.ndarray, title: str) -> np.ndarray:
+def confusion_picture(labels: Sequence[str], counts: np.ndarray, title: str) -> Figure:
     """A confusion matrix: labels from top to bottom, predictions from left to right.
 
     Colours are shares of a row, so that rare classes are seen, too. Numbers are counts.
@@ -55,34 +57,29 @@ def confusion_picture(labels: Sequence[str], counts: np.ndarray, title: str) -> 
         counts: int [C, C].
         title: of the picture.
     """
-    shown = np.sort(np.argsort(-counts.sum(axis=1), kind="stable")[:MAX_CLASSES])
-    left_out = len(labels) - len(shown)
-    few = len(shown) <= 12
-    names = [_short(labels[i]) if few else f"{_short(labels[i])}  {n}" for n, i in enumerate(shown, 1)]
-    counts = counts[np.ix_(shown, shown)]
+    classes = np.sort(np.argsort(-counts.sum(axis=1), kind="stable")[:MAX_CLASSES])
+    left_out, few = len(labels) - len(classes), len(classes) <= 12
+    counts = counts[np.ix_(classes, classes)]
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    cell_x, cell_y = (64, 34) if few else (26, 22)
-    left, top = 150, 92
-    canvas = Canvas(max(left + len(shown) * cell_x + 100, 480), top + len(shown) * cell_y + 46)
-    canvas.text((12, 8), title, size=17)
-    about = "rows: labels, columns: predictions; colour: share of the row" + ("; numbers: counts" if few else "")
-    canvas.text((12, 32), about + (f"; without the {left_out} rarest classes" if left_out else ""), size=12)
-    canvas.heat(left, top, stretch(shares, len(shown) * cell_y, len(shown) * cell_x))
-    for i, name in enumerate(names):
-        canvas.text((left - 8, top + (i + 0.5) * cell_y), name, anchor="rm")
-        # Names of neighbouring columns are at different heights, so that they do not overlap.
-        place = (left + (i + 0.5) * cell_x, top - 6 - 14 * (i % 2))
-        canvas.text(place, name if few else str(i + 1), anchor="mb", size=11)
+    about = "colour: share of the label's examples" + ("; numbers: counts" if few else "")
+    about += f"; without the {left_out} rarest classes" if left_out else ""
+    cell = 0.7 if few else 0.25
+    figure = new_figure(cell * len(classes) + 3, cell * len(classes) + 2, title, about)
+    axes = figure.subplots()
+    shown = axes.imshow(shares, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+    names = [_short(labels[i]) for i in classes]
+    axes.set_xticks(range(len(names)), names, fontsize=8, rotation=0 if few and len(names) <= 6 else 90)
+    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.set(xlabel="prediction", ylabel="label")
     if few:
         for (i, j), share in np.ndenumerate(shares):
-            fill = INK if share > 0.6 else GRID
-            canvas.text((left + (j + 0.5) * cell_x, top + (i + 0.5) * cell_y), f"{counts[i, j]:,}", "mm", fill=fill)
-    ticks = [(share, f"{share:.0%}") for share in (0, 0.5, 1)]
-    canvas.colour_bar(left + len(shown) * cell_x + 18, top, max(len(shown) * cell_y, 70), ticks)
-    return canvas.pixels()
+            colour = "black" if share > 0.6 else "white"
+            axes.text(j, i, f"{counts[i, j]:,}", ha="center", va="center", color=colour)
+    figure.colorbar(shown, ax=axes)
+    return figure
 
 
-def reliability_picture(confidence: np.ndarray, right: np.ndarray, title: str) -> np.ndarray:
+def reliability_picture(confidence: np.ndarray, right: np.ndarray, title: str) -> Figure:
     """A reliability diagram: accuracy against confidence, in bins; under it how many examples each bin has.
 
     Args:
@@ -91,28 +88,19 @@ def reliability_picture(confidence: np.ndarray, right: np.ndarray, title: str) -
         title: of the picture.
     """
     counts, accuracy, mean, error = reliability_bins(confidence, right)
-    side, left, top, low = 300, 64, 78, 70
-    canvas = Canvas(left + side + 40, top + side + low + 84)
-    canvas.text((12, 8), title, size=17)
-    canvas.text((12, 32), f"expected calibration error {error:.4f}; {len(confidence):,} examples", size=12)
-    canvas.text((12, 48), "bar: accuracy; red line: mean confidence of the bin", size=12)
-    cell, bottom, base = side / BINS, top + side, top + side + 34 + low
-    for i, count in enumerate(counts):
-        x = (left + i * cell + 1, left + (i + 1) * cell - 1)
-        canvas.draw.rectangle([x[0], base - low * count / max(counts.max(), 1), x[1], base], fill=_GREY)
-        if count:
-            canvas.draw.rectangle([x[0], bottom - side * accuracy[i], x[1], bottom], fill=_BLUE)
-            y = bottom - side * mean[i]
-            canvas.draw.line([(x[0], y), (x[1], y)], fill=_RED, width=3)
-    canvas.draw.line([(left, bottom), (left + side, top)], fill=INK)
-    canvas.draw.rectangle([left, top, left + side, bottom], outline=INK)
-    canvas.draw.line([(left, base), (left + side, base)], fill=INK)
-    for share in (0, 0.5, 1):
-        canvas.text((left - 8, bottom - share * side), f"{share:g}", anchor="rm")
-        canvas.text((left + share * side, bottom + 4), f"{share:g}", anchor="mt")
-    canvas.text((left - 8, base - low), f"{counts.max():,}", anchor="rm", size=11)
-    canvas.text((left + side / 2, base + 8), "probability of the prediction; grey: examples in the bin", "mt", size=11)
-    return canvas.pixels()
+    about = f"expected calibration error {error:.4f}; {len(confidence):,} examples"
+    figure = new_figure(4.5, 5.5, title, about)
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
+    starts = np.arange(BINS) / BINS
+    filled = counts > 0
+    upper.bar(starts, accuracy, 1 / BINS, align="edge", edgecolor="white", label="accuracy")
+    upper.hlines(mean[filled], starts[filled], starts[filled] + 1 / BINS, colors="tab:red", label="mean confidence")
+    upper.plot([0, 1], [0, 1], color="black", linewidth=0.8)
+    upper.set(xlim=(0, 1), ylim=(0, 1))
+    upper.legend(frameon=False, fontsize=8, loc="upper left")
+    lower.bar(starts, counts, 1 / BINS, align="edge", edgecolor="white", color="silver")
+    lower.set(xlabel="probability of the prediction", ylabel="examples")
+    return figure
 
 
 def reliability_bins(confidence: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:

@@ -38,11 +38,11 @@ from apache_beam.utils.windowed_value import WindowedValue
 from txl_tf.data import manifest, records
 from txl_tf.data.encoders import Encoder
 from txl_tf.data.large.job import Job, bytes_done, input_error, read_rows, worker_of, write_rows
-from txl_tf.data.progress import Progress
 from txl_tf.data.request import Settings
 from txl_tf.data.sources import SPLITS, TextSource, grouped, sizes
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError, one_line
+from txl_tf.progress import progress_bar
 
 _NOWHERE = 1 << 62
 _FILES = 64  # files of rows
@@ -146,12 +146,12 @@ class _Runner:
 
     @contextlib.contextmanager
     def _progress(self, name: str, work_dir: str) -> Iterator[None]:
-        progress, ended, before = Progress(name, self._size, "B"), threading.Event(), bytes_done(work_dir)
+        bar, ended, before = progress_bar(name, self._size, "B"), threading.Event(), bytes_done(work_dir)
 
         def watch() -> None:
             while not ended.wait(1 if "://" not in work_dir else 10):
                 with contextlib.suppress(tf.errors.OpError, InputError):
-                    progress.update(bytes_done(work_dir) - before)
+                    bar.update(bytes_done(work_dir) - before - bar.n)
 
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()
@@ -160,7 +160,7 @@ class _Runner:
         finally:
             ended.set()
             thread.join()
-        progress.close()
+            bar.close()
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from txl_tf.errors import InputError
 from txl_tf.files import digest, read_bytes, read_json, read_record, write_atomically
+from txl_tf.progress import progress_bar
 
 MANIFEST = "manifest.json"
 META = "meta.json"
@@ -103,17 +104,25 @@ def make_examples(
     if directory is None or count <= SMALL:
         parts: collections.defaultdict[str, list[np.ndarray]] = collections.defaultdict(list)
         meta: list[Any] = []
-        for features, own in chunks():
+        for features, own in _shown(chunks(), count):
             meta.extend(own)
             for name, array in features.items():
                 parts[name].append(array)
         return ExampleSet({name: np.concatenate(arrays) for name, arrays in parts.items()}, origin, meta=meta, **about)
     found = read_examples(directory)
     if found is None or found.origin != json.loads(json.dumps(origin)):
-        write_examples(chunks(), origin, directory, **about)
+        write_examples(_shown(chunks(), count), origin, directory, **about)
         found = read_examples(directory)
         assert found is not None
     return found
+
+
+def _shown(chunks: Iterable[Chunk], count: int) -> Iterator[Chunk]:
+    """The chunks, with a progress bar."""
+    with progress_bar("encoding", count, " examples") as bar:
+        for features, own in chunks:
+            yield features, own
+            bar.update(len(next(iter(features.values()))))
 
 
 def write_examples(

@@ -1,0 +1,32 @@
+"""Describes a trained model: prints a model card and writes it into the model_dir, as README.md with a picture.
+
+    python scripts/describe_model.py --model_dir=runs/demo
+    python scripts/evaluate.py --model_dir=runs/demo --data_dir=data/python_stdlib --split=test > test.json
+    python scripts/describe_model.py --model_dir=runs/demo --results=test.json
+
+The card has the model's sizes, data, recipe, learning curve, results, uses and limits, as far as the model_dir knows
+them. Run again it replaces its own card, but not one that was changed by hand.
+"""
+
+from absl import flags
+from command_line import run
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("model_dir", None, "what scripts/train.py, finetune.py or import_checkpoint.py wrote; or gs://")
+flags.DEFINE_list("results", [], "files with the output of scripts/evaluate.py, or of predict.py --metrics, to add")
+flags.DEFINE_bool("write", True, "write the card into the model_dir; --nowrite only prints it")
+flags.mark_flag_as_required("model_dir")
+
+
+def main(argv):
+    del argv
+    from txl_tf import model_card  # after the flags are parsed: TensorFlow takes seconds to load
+
+    card = model_card.describe_model(FLAGS.model_dir, [model_card.read_results(path) for path in FLAGS.results])
+    if FLAGS.write:
+        model_card.write_card(FLAGS.model_dir, card)
+    print(card.text, end="")
+
+
+if __name__ == "__main__":
+    run(main)

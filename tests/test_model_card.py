@@ -1,0 +1,108 @@
+"""The cards that scripts/describe_model.py writes: what they say is so, their code runs, and nobody's file is lost."""
+
+import json
+import pathlib
+import re
+import shutil
+
+import processes
+import pytest
+import random_xlnet
+import tuned_models
+
+from txl_tf import model_card, model_dir
+from txl_tf.errors import InputError
+
+ROOT = pathlib.Path(__file__).parents[1]
+TRAINED = ROOT / "tests" / "model_dir_ce09e14"
+DEV = [
+    {"step": 5, "loss": 0.9, "error": 0.5, "metrics": {"accuracy": 0.5, "macro_f1": 0.4}, "examples": 4},
+    {"step": 10, "loss": 0.7, "error": 0.25, "metrics": {"accuracy": 0.75, "macro_f1": 0.7}, "examples": 4},
+    {"step": 15, "loss": 0.8, "error": 0.5, "metrics": {"accuracy": 0.5, "macro_f1": 0.3}, "collapsed": "all are b"},
+]
+
+
+@pytest.fixture(scope="module")
+def model_dirs(tmp_path_factory):
+    """A model_dir of each kind, by task; that of the classifier has evaluations on dev."""
+    folder = tmp_path_factory.mktemp("models")
+    shutil.copytree(TRAINED / "plain", folder / "causal_lm")
+    random_xlnet.write_model_dir(folder / "permutation_lm", random_xlnet.with_prefix())
+    tuned_models.write_model_dir(folder / "classification", "classification", ("a|b", "b"))
+    tuned_models.write_model_dir(folder / "answering", "answering")
+    lines = "".join(json.dumps(line) + "\n" for line in DEV)
+    (folder / "classification" / model_dir.EVALUATIONS_FILE).write_text(lines)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cards(model_dirs):
+    return {path.name: model_card.describe_model(str(path)) for path in model_dirs.iterdir()}
+
+
+def test_it_says_what_the_run_recorded(cards):
+    text, picture = cards["causal_lm"].text, cards["causal_lm"].picture
+    trained = model_dir.load_trained(str(TRAINED / "plain"))
+    assert f"{trained.model.count_params():,} parameters" in text and "after 200 updates" in text
+    config = trained.config
+    for name, value in (("d_inner", config.model.d_inner), ("learning_rate", config.train.learning_rate)):
+        assert f"| {name} | {value} |" in text
+    assert "bits per" not in text and "| 200 | bpc 1.383, loss 0.9586, 724 tokens, mem_len 12 |" in text
+    assert picture.startswith(b"\x89PNG") and f"({model_card.PICTURE_FILE})" in text
+
+
+def test_the_best_and_the_last_evaluation_of_a_classifier(cards):
+    text = cards["classification"].text
+    assert "| 10 | loss 0.7, accuracy 0.75, macro_f1 0.7, 4 examples |" in text
+    assert "| 15 | loss 0.8, accuracy 0.5, macro_f1 0.3 |" in text
+    assert r"| classes | 2: a\|b, b |" in text and "reports a collapse: all are b" in text
+    assert cards["classification"].picture and cards["answering"].picture is None
+    assert "Learning curve" not in cards["answering"].text
+
+
+@pytest.mark.parametrize("task", ["causal_lm", "permutation_lm", "classification", "answering"])
+def test_its_code_runs_and_its_flags_are_there(task, cards, capsys):
+    (code,) = re.findall(r"```python\n(.*?)```", cards[task].text, re.DOTALL)
+    exec(code, {})
+    assert task == "permutation_lm" or capsys.readouterr().out
+    commands = re.findall(r"^python (scripts/\w+\.py) (.*)", cards[task].text, re.MULTILINE)
+    assert len(commands) >= 3
+    defined = (ROOT / "scripts" / "command_line.py").read_text()
+    for script, flags in commands:
+        source = (ROOT / script).read_text() + defined
+        for flag in re.findall(r"--(\w+)=", flags):
+            assert f'"{flag}"' in source or flag == "temperature", (script, flag)
+
+
+def test_only_its_own_unchanged_files_are_replaced(model_dirs, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(model_dirs / "causal_lm", folder)
+    script = ["scripts/describe_model.py", f"--model_dir={folder}"]
+    (folder / "test.json").write_text('a line\n{"split": "test", "loss": 1.5, "bpc": 2.164, "step": 200}\n')
+    for more in ([], [f"--results={folder}/test.json"]):
+        done = processes.run([*script, *more], cwd=ROOT)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert (folder / "README.md").read_text().partition("\n")[2] == done.stdout
+        assert ("| test | 200 | bpc 2.164, loss 1.5 |" in done.stdout) == bool(more)
+        assert ("no result on test data" in done.stdout) != bool(more)
+    card = model_card.describe_model(str(folder))
+    for name, content in (("README.md", b"mine\n"), ("learning_curve.png", b"\x89PNG mine")):
+        written = (folder / name).read_bytes()
+        for foreign in (content, written.replace(b"plain", b"plane") + b"and more", b""):
+            if name == "learning_curve.png" and b"txl_tf" in foreign:
+                continue
+            (folder / name).write_bytes(foreign)
+            with pytest.raises(InputError, match=f"{name} was .*would be overwritten: move it away"):
+                model_card.write_card(str(folder), card)
+            assert (folder / name).read_bytes() == foreign
+        (folder / name).write_bytes(written)
+    model_card.write_card(str(folder), card)
+
+
+def test_what_is_no_model_or_no_result(model_dirs, tmp_path):
+    with pytest.raises(InputError, match=r"has no config\.json: give a trained model"):
+        model_card.describe_model(str(tmp_path))
+    for content in ("", "text\n", "[1]\n", '{"split": "test"}\n'):
+        (tmp_path / "results").write_text(content)
+        with pytest.raises(InputError, match=r"results.*give a file with the output"):
+            model_card.read_results(str(tmp_path / "results"))

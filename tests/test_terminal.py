@@ -1,0 +1,60 @@
+"""What reaches the terminal, and what becomes of what libraries write. The "library" here is os.write(2, ..)."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+SCRIPTS = pathlib.Path(__file__).parents[1] / "scripts"
+START = f"""
+import os, sys
+sys.path[0] = {str(SCRIPTS)!r}
+import start_up
+from serving import terminal
+terminal.divert_libraries()
+os.write(2, b"a library's line\\n")
+print("our line", file=sys.stderr)
+"""
+NAMED = r"what libraries wrote is in (.*)\n"
+
+
+def run(code, folder):
+    """(status, what the terminal showed, files that are left)."""
+    environment = {"TMPDIR": str(folder)}
+    done = subprocess.run([sys.executable, "-c", START + code], stderr=subprocess.PIPE, text=True, env=environment)
+    return done.returncode, done.stderr, list(folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [("", 0), ("sys.exit(3)", 3), ("os._exit(4)", 4), ("import signal; os.kill(os.getpid(), signal.SIGKILL)", -9)],
+)
+def test_an_end_that_is_no_failure_of_a_library_leaves_our_lines_alone(code, status, tmp_path):
+    assert run(code, tmp_path) == (status, "our line\n", [])
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "error"),
+    [("os.abort()", -6, "Aborted"), ("import ctypes; ctypes.string_at(0)", -11, "Segmentation fault")],
+)
+def test_a_crash_shows_the_last_lines_and_the_stack(code, status, error, tmp_path):
+    returncode, shown, (left,) = run(code, tmp_path)
+    assert returncode == status
+    pattern = rf"our line\na library's line\nFatal Python error: {error}\n.*File \"<string>\", line \d+.*" + NAMED
+    assert re.fullmatch(pattern, shown, re.DOTALL)[1] == str(left)
+    assert left.read_text().startswith("a library's line\n")
+
+
+def test_a_traceback_names_the_file(tmp_path):
+    returncode, shown, (left,) = run("raise RuntimeError('of ours')", tmp_path)
+    assert returncode == 1
+    assert re.fullmatch(r"our line\nTraceback .*RuntimeError: of ours\n" + NAMED, shown, re.DOTALL)[1] == str(left)
+    assert left.read_text() == "a library's line\n"
+
+
+def test_without_a_place_for_files_the_lines_are_dropped(tmp_path):
+    code = START.replace("terminal.divert", "import tempfile; tempfile.tempdir = '/nowhere'; terminal.divert")
+    done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (0, "our line\n")

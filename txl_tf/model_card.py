@@ -1,0 +1,369 @@
+"""A model card: what a model_dir holds, where it is from, what it can do and how to use it, as a README.md.
+
+The card says only what the files of the model_dir and results given to it say. A card that was changed by hand is not
+written over: its first line has the checksum of the rest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import json
+import math
+import re
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from txl_tf import families
+from txl_tf import model_dir as model_dirs
+from txl_tf.checkpoints import WEIGHT_PARTS, checkpoint_path, checkpoint_steps
+from txl_tf.config import Config
+from txl_tf.errors import InputError
+from txl_tf.files import check_checkpoint, joined, read_bytes, write_atomically
+from txl_tf.strict_json import NUMBER, parse_json
+
+CARD_FILE = "README.md"
+PICTURE_FILE = "learning_curve.png"
+_AUTHOR = "scripts/describe_model.py of txl_tf"
+_FIRST_LINE = f"<!-- {_AUTHOR} wrote this file; sha256 of the lines below: {{}} -->\n"
+_SIZES = {"vocab_size", "n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner", "mem_len", "n_class"}
+_NO_RECIPE = {
+    *("warm_start", "profile_steps", "peak_tflops", "jit_compile", "steps_per_loop", "log_steps", "save_steps"),
+    *("eval_steps", "keep_checkpoints"),
+}
+"""Settings of training on which no weight depends, and the one that is told elsewhere."""
+
+_PURPOSES = {
+    "causal_lm": "predicts each token of a text from those before it",
+    "permutation_lm": "predicts any tokens of a text, in any order, from the others",
+    "classification": "tells to which class a text, or a pair of texts, belongs",
+    "regression": "gives a score to a text, or to a pair of texts",
+    "multiple_choice": "chooses among answers to a question about a text",
+    "answering": "finds the answer to a question in a text",
+}
+
+_USES = {
+    "causal_lm": (
+        'python scripts/generate.py --model_dir={dir} --prompt="The " --max_tokens=200 --temperature=0.8\n'
+        "python scripts/score.py --model_dir={dir} --input=LINES.txt",
+        "from txl_tf.inference.language_model import LanguageModel\n\nmodel = LanguageModel.load({quoted})\n"
+        'print(model.generate("The ", max_tokens=200, temperature=0.8))',
+    ),
+    "permutation_lm": (
+        'python scripts/fill.py --model_dir={dir} --text="A text with a ____ in it."\n'
+        "python scripts/finetune.py --init={dir} --task=classification --train=TRAIN.tsv --dev=DEV.tsv "
+        "--model_dir=runs/tuned",
+        'from txl_tf.inference.encoder import Encoder\n\nvectors = Encoder.load({quoted})(["A text.", "Another one."])',
+    ),
+}
+_PREDICT = "python scripts/predict.py --model_dir={dir} --input={input} --output=predictions.jsonl"
+_EXPORT = "python scripts/export_savedmodel.py --model_dir={dir} --export_dir=exports/model"
+_PREDICTOR = (
+    "from txl_tf.inference.predict import Predictor\n\n"
+    "for line in Predictor.load({quoted}).predict({inputs}):\n    print(line)"
+)
+_INPUTS = {
+    "classification": ("TEXTS.tsv", '["A text.", ("The first of a pair.", "The second.")]'),
+    "regression": ("TEXTS.tsv", '["A text.", ("The first of a pair.", "The second.")]'),
+    "multiple_choice": (
+        "QUESTIONS.jsonl",
+        '[{"article": "It rains.", "question": "It is _ .", "options": ["wet", "dry"]}]',
+    ),
+    "answering": ("QUESTIONS.json", '[{"question": "Where does it rain?", "context": "It rains in Spain."}]'),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Card:
+    """A model card.
+
+    text: Markdown.
+    picture: the learning curve as a PNG, to which the text refers; None: the model_dir has none.
+    """
+
+    text: str
+    picture: bytes | None
+
+
+def describe_model(model_dir: str, results: Sequence[Mapping[str, Any]] = ()) -> Card:
+    """The card of a model_dir.
+
+    Args:
+        model_dir: of any family and task; local or gs://.
+        results: as `read_results` returns them.
+
+    Raises:
+        InputError: there is no model in `model_dir`, or a file in it cannot be read.
+    """
+    config, steps = model_dirs.read_config(model_dir), checkpoint_steps(model_dir)
+    if config is None or not steps:
+        raise InputError(
+            f"{model_dir} has no {'checkpoint' if config else model_dirs.CONFIG_FILE}: give a trained model"
+        )
+    facts = model_dirs.read_corpus_facts(model_dir)
+    trained = model_dirs.read_log(joined(model_dir, model_dirs.METRICS_FILE))
+    evaluated = model_dirs.read_evaluations(model_dir)
+    curve = _picture(config, facts["unit"], trained, evaluated)
+    sections = {
+        "": _introduction(model_dir, config, facts, steps),
+        "Sizes": _settings_table(config.model, _SIZES),
+        "Data": _data(model_dir, config, facts),
+        "Recipe": _recipe(config, trained, model_dirs.last_bad_step(model_dir)),
+        "Learning curve": iter([f"![loss against steps]({PICTURE_FILE})"] if curve else []),
+        "Results": _results(model_dir, config, facts, evaluated, results),
+        "How to use it": _use(model_dir, config),
+        "Limits": _limits(model_dir, config, facts, evaluated, results),
+    }
+    parts = [(f"## {title}\n\n" if title else "") + "\n".join(lines) for title, lines in sections.items()]
+    return Card("\n\n".join(part.rstrip() for part in parts if not part.endswith("\n\n")) + "\n", curve)
+
+
+def write_card(model_dir: str, card: Card) -> None:
+    """Writes a card and its picture into a model_dir.
+
+    Raises:
+        InputError: a file of either name is there that this function did not write, or that was changed since.
+    """
+    path, picture = joined(model_dir, CARD_FILE), joined(model_dir, PICTURE_FILE)
+    remedy = "move it away, or use --nowrite"
+    if tf.io.gfile.exists(path):
+        first, _, rest = read_bytes(path, remedy).partition(b"\n")
+        if first.decode("utf-8", "replace") + "\n" != _first_line(rest):
+            raise InputError(f"{path} was written or changed by someone else and would be overwritten: {remedy}")
+    if tf.io.gfile.exists(picture) and _AUTHOR.encode() not in read_bytes(picture, remedy)[:1024]:
+        raise InputError(f"{picture} was not written by this command and would be overwritten: {remedy}")
+    if card.picture:
+        write_atomically(picture, card.picture)
+    text = card.text.encode()
+    write_atomically(path, _first_line(text).encode() + text)
+
+
+def _first_line(rest: bytes) -> str:
+    return _FIRST_LINE.format(hashlib.sha256(rest).hexdigest())
+
+
+def read_results(path: str) -> dict[str, Any]:
+    """The results that scripts/evaluate.py, finetune.py or predict.py wrote as a line of JSON, the last of a file.
+
+    Raises:
+        InputError: the last line is not a JSON object with numbers.
+    """
+    remedy = "give a file with the output of scripts/evaluate.py, or of predict.py --metrics"
+    lines = read_bytes(path, remedy).decode("utf-8", "replace").split("\n")
+    last = next((line for line in reversed(lines) if line.strip()), "")
+    found = parse_json(last, path, remedy)
+    if not isinstance(found, dict) or not any(isinstance(value, NUMBER) for value in found.values()):
+        raise InputError(f"{path} has no results in its last line: {remedy}")
+    return found
+
+
+def _introduction(model_dir: str, config: Config, facts: Mapping[str, Any], steps: list[int]) -> Iterator[str]:
+    name = model_dir.rstrip("/").rpartition("/")[2]
+    family = families.family_of(config)
+    check_checkpoint(checkpoint_path(model_dir, steps[-1]))
+    count = _count_parameters(checkpoint_path(model_dir, steps[-1]))
+    yield f"# {name}\n"
+    purpose = _PURPOSES.get(config.task, f"is used for {config.task}")
+    yield f"A model of the family {family.title} with {count:,} parameters, which {purpose}."
+    if steps == [0]:
+        yield "Its weights were imported, or are those that training begins with."
+    else:
+        yield f"It holds the weights after {', '.join(f'{step:,}' for step in steps)} updates."
+
+
+def _count_parameters(checkpoint: str) -> int:
+    """The number of values of all weights in a checkpoint."""
+    shapes = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
+    return sum(math.prod(shape) for name, shape in shapes.items() if name.startswith(f"{WEIGHT_PARTS['last']}/"))
+
+
+def _settings_table(group: Any, always: Collection[str] = (), never: Collection[str] = ()) -> Iterator[str]:
+    """The settings of a group that are not their defaults, as lines of a Markdown table; none if there are none."""
+    rows = []
+    for field in dataclasses.fields(group):
+        value = getattr(group, field.name)
+        if field.name not in never and (field.name in always or value != field.default):
+            shown = ", ".join(map(str, value)) if isinstance(value, tuple) else f"{value}"
+            rows.append(f"| {field.name} | {_cell(shown) or '(none)'} | {_cell(field.metadata['help'])} |")
+    if rows:
+        yield from ("| setting | value | meaning |", "|---|---|---|", *rows)
+
+
+def _cell(text: str) -> str:
+    """A text in a cell of a Markdown table."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def _data(model_dir: str, config: Config, facts: Mapping[str, Any]) -> Iterator[str]:
+    labels = model_dirs.read_labels(model_dir)
+    kind = facts["vocabulary"]["spec"].get("kind", "unknown")
+    yield "| | |\n|---|---|"
+    yield f"| corpus | {_cell(str(facts.get('dataset', 'unknown')))} |"
+    yield f"| tokens | {_cell(facts['unit'])}s, {config.model.vocab_size:,} in the vocabulary (`{_cell(kind)}`) |"
+    yield f"| fingerprint of the data | `{_cell(facts['fingerprint'])}` |"
+    if labels:
+        shown = ", ".join(map(_cell, labels[:20])) + (f" and {len(labels) - 20:,} more" if len(labels) > 20 else "")
+        yield f"| classes | {len(labels):,}: {shown} |"
+    if config.train.warm_start:
+        yield f"| first weights from | `{_cell(config.train.warm_start)}` |"
+
+
+def _recipe(config: Config, trained: list[dict[str, Any]], bad_step: int | None) -> Iterator[str]:
+    yield "The settings that are not their defaults; `config.json` has all.\n"
+    for title, group, always in (
+        ("Training", config.train, {"train_steps", "learning_rate", "seed"}),
+        ("Batches", config.data, {"batch_size", "tgt_len"}),
+        ("Objective", config.objective, set()),
+    ):
+        if table := list(_settings_table(group, always, _NO_RECIPE)):
+            yield f"{title}:\n"
+            yield from table
+            yield ""
+    speeds = sorted(line["tokens_per_sec"] for line in trained if isinstance(line.get("tokens_per_sec"), NUMBER))
+    if speeds:
+        epochs = next((line["epoch"] for line in reversed(trained) if isinstance(line.get("epoch"), NUMBER)), 0)
+        yield f"Training read the data {epochs:.3g} times, {speeds[len(speeds) // 2]:,.0f} tokens/s in the median."
+    if bad_step is not None:
+        yield f"Some updates were skipped, since their loss or gradient was not finite; the last was step {bad_step:,}."
+
+
+def _results(
+    model_dir: str,
+    config: Config,
+    facts: Mapping[str, Any],
+    evaluated: list[dict[str, Any]],
+    results: Sequence[Mapping[str, Any]],
+) -> Iterator[str]:
+    rows: list[tuple[str, Mapping[str, Any]]] = []
+    if evaluated:
+        best, last = min(evaluated, key=model_dirs.score), evaluated[-1]
+        part = "dev" if "metrics" in best else "valid"
+        rows += [(f"{part}, during training: the best", best)]
+        rows += [(f"{part}, during training: the last", last)] if last is not best else []
+    rows += [(str(result.get("split", "given")), result) for result in results]
+    if rows:
+        yield "| on | step | result |\n|---|--:|---|"
+        for where, row in rows:
+            yield f"| {_cell(where)} | {row.get('step', '')} | {_measures(row, config, facts['unit'])} |"
+        yield ""
+    else:
+        yield "Nothing is recorded in this directory.\n"
+    use = families.family_of(config).tasks[config.task]
+    if not isinstance(use, families.Training):
+        return
+    yield "Commands that give results:\n\n```bash"
+    if isinstance(use, families.Task):
+        data_dir = shlex.quote(str(facts.get("data_dir", "DATA_DIR")))
+        yield f"python scripts/evaluate.py --model_dir={shlex.quote(model_dir)} --data_dir={data_dir} --split=test"
+    else:
+        table = _INPUTS.get(config.task, ("LABELLED.tsv",))[0]
+        flags = f"--model_dir={shlex.quote(model_dir)} --input={table} --metrics --checkpoint=best"
+        yield f"python scripts/predict.py {flags}"
+    yield "```"
+
+
+def _measures(row: Mapping[str, Any], config: Config, unit: str) -> str:
+    """The numbers of an evaluation that matter, as a text."""
+    metrics = row.get("metrics", row)
+    if not isinstance(families.family_of(config).tasks[config.task], families.Task):
+        known = {name: value for name, value in metrics.items() if isinstance(value, float)}
+        shown = {"loss": row.get("loss")} | known
+    else:
+        bits = unit in ("byte", "char") and config.task == "causal_lm"
+        shown = {name: row.get(name) for name in (("bpc", "loss") if bits else ("ppl", "loss"))}
+        if config.task != "causal_lm":
+            shown.pop("ppl", None)
+    texts = [f"{name} {value:.4g}" for name, value in shown.items() if isinstance(value, NUMBER)]
+    counted = [f"{row[name]:,} {name}" for name in ("targets", "tokens", "examples") if isinstance(row.get(name), int)]
+    memory = [f"mem_len {row['mem_len']:,}"] if isinstance(row.get("mem_len"), int) else []
+    return _cell(", ".join([*texts, *counted[:1], *memory]))
+
+
+def _use(model_dir: str, config: Config) -> Iterator[str]:
+    if config.task in _INPUTS:
+        file, inputs = _INPUTS[config.task]
+        commands, code = f"{_PREDICT}\n{_EXPORT}", _PREDICTOR
+    elif config.task in _USES:
+        file = inputs = ""
+        commands, code = _USES[config.task][0] + f"\n{_EXPORT}", _USES[config.task][1]
+    else:
+        yield "From Python: `txl_tf.model_dir.load_trained`."
+        return
+    names = {"dir": shlex.quote(model_dir), "quoted": json.dumps(model_dir), "input": file, "inputs": inputs}
+    yield f"```bash\n{_formatted(commands, names)}\n```\n"
+    yield f"```python\n{_formatted(code, names)}\n```"
+
+
+def _formatted(text: str, names: Mapping[str, str]) -> str:
+    """`text` with {name} replaced; other braces stay."""
+    return re.sub(r"\{(dir|quoted|input|inputs)\}", lambda match: names[match[1]], text)
+
+
+def _limits(
+    model_dir: str,
+    config: Config,
+    facts: Mapping[str, Any],
+    evaluated: list[dict[str, Any]],
+    results: Sequence[Mapping[str, Any]],
+) -> Iterator[str]:
+    corpus = _cell(str(facts.get("dataset", "its data")))
+    yield f"- It knows only what its data ({corpus}) shows: its languages, subjects, errors and prejudices."
+    if config.task == "causal_lm":
+        yield "- It continues texts with what is likely, which need not be true."
+    if config.task == "permutation_lm":
+        yield "- It fills blanks with what is likely, which need not be true."
+    if labels := model_dirs.read_labels(model_dir):
+        yield f"- It always answers with one of its {len(labels):,} classes, whatever the text is about."
+    if config.task == "answering":
+        yield "- It answers with words of the text, and only if they are next to each other."
+    if collapsed := next((line["collapsed"] for line in evaluated[-1:] if line.get("collapsed")), None):
+        yield f"- Its last evaluation reports a collapse: {_cell(str(collapsed))}."
+    memory = f", and a memory of {config.model.mem_len:,} before it" if config.model.mem_len else ""
+    yield f"- It was trained on segments of {config.data.tgt_len:,} tokens{memory}."
+    if not any(result.get("split") == "test" for result in results):
+        chosen = "; what is above was used to choose among checkpoints" if evaluated else ""
+        yield f"- This card has no result on test data{chosen}."
+    yield "- The card does not know the licence of the data."
+
+
+def _picture(config: Config, unit: str, trained: list[dict[str, Any]], evaluated: list[dict[str, Any]]) -> bytes | None:
+    """A PNG of the loss, and of the metric that chooses the best checkpoint; None if nothing is recorded."""
+    training = _points(trained, "loss")
+    valid = _points(evaluated, "loss")
+    if len(training) + len(valid) == 0:
+        return None
+    from matplotlib.figure import Figure
+
+    use = families.family_of(config).tasks[config.task]
+    criterion = use.criterion if isinstance(use, families.FineTuning) else None
+    scale, label = (
+        (1 / math.log(2), f"bits per {unit}") if unit in ("byte", "char") and criterion is None else (1, "nats")
+    )
+    figure = Figure(figsize=(10 if criterion else 6, 3.6), layout="constrained")
+    axes, *more = figure.subplots(1, 2 if criterion else 1, squeeze=False)[0]
+    axes.plot(*_columns(training, scale), color="#adb5bd", marker="." if len(training) == 1 else "", label="train")
+    axes.plot(*_columns(valid, scale), color="#d9480f", marker="o", markersize=4, label="dev" if criterion else "valid")
+    axes.set(xlabel="updates", ylabel=f"loss, {label}")
+    axes.legend(frameon=False)
+    if criterion:
+        measured = [(line["step"], line["metrics"].get(criterion)) for line in evaluated if "metrics" in line]
+        more[0].plot(*_columns([(x, y) for x, y in measured if isinstance(y, NUMBER)]), color="#d9480f", marker="o")
+        more[0].set(xlabel="updates", ylabel=f"{criterion.replace('_', ' ')} on dev")
+    for one in (axes, *more):
+        one.spines[["top", "right"]].set_visible(False)
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=120, metadata={"Software": _AUTHOR})
+    return file.getvalue()
+
+
+def _points(lines: list[dict[str, Any]], name: str) -> list[tuple[int, float]]:
+    found = [(line["step"], line.get(name)) for line in lines]
+    return [(step, value) for step, value in found if isinstance(value, NUMBER) and math.isfinite(value)]
+
+
+def _columns(points: Sequence[tuple[int, float]], scale: float = 1.0) -> tuple[list[int], list[float]]:
+    return [step for step, _ in points], [value * scale for _, value in points]

@@ -1,0 +1,89 @@
+"""Progress bars on standard error, tqdm's, with one look for all commands: how much is done, speed, time left.
+
+On a terminal a bar is redrawn in place. In a log or a pipe it is a new line every 15 seconds, and nothing before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TextIO
+
+_LOOK = "{desc} [{bar:30}] {percentage:3.0f} %, {n_fmt} of {total_fmt}, {rate_fmt}, {remaining} left{postfix}"
+
+
+class _Lines:
+    """A file for tqdm, in which what it draws is a line of its own."""
+
+    def __init__(self, file: TextIO):
+        self._file = file
+
+    def write(self, drawn: str) -> None:
+        if text := drawn.strip():
+            self._file.write(text + "\n")
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+def progress_bar(title: str, total: int, unit: str, done: int = 0, leave: bool = True, shown: bool = True) -> Any:
+    """A tqdm bar, for use in a `with` statement or with close(); update(n) notes that n more units are done.
+
+    Args:
+        title: what is being done.
+        total: amount of work, in `unit`s.
+        unit: for display, such as "B".
+        done: what is done already; it does not count for the speed.
+        leave: keep the bar on a terminal when it is closed.
+        shown: False: nothing is drawn.
+    """
+    from tqdm import tqdm  # here, so that --help does without it
+
+    tqdm.monitor_interval = 0  # no thread that redraws, and
+    tqdm.set_lock(threading.RLock())  # no lock between processes
+    terminal = sys.stderr.isatty()
+    seconds = 0.2 if terminal else 15
+    return tqdm(
+        desc=title,
+        total=max(total, 1),
+        unit=unit,
+        initial=done,
+        leave=leave and terminal,
+        disable=not shown,
+        file=sys.stderr if terminal else _Lines(sys.stderr),
+        mininterval=seconds,
+        delay=seconds,
+        miniters=1,
+        unit_scale=total >= 10_000,
+        ascii=".#",
+        bar_format=_LOOK,
+        dynamic_ncols=terminal,
+    )
+
+
+@contextlib.contextmanager
+def reported(title: str, unit: str, leave: bool = True, shown: bool = True) -> Iterator[Callable[..., None]]:
+    """A function report(done, total, **numbers) that draws a bar, whose speed counts from the first report on.
+
+    Args:
+        title, unit, leave, shown: as for `progress_bar`.
+    """
+    bar: Any = None
+
+    def report(done: int, total: int, **numbers: float) -> None:
+        nonlocal bar
+        if bar is None:
+            bar = progress_bar(title, total, unit, done, leave, shown)
+        if numbers:
+            bar.set_postfix({name: f"{number:.4f}" for name, number in numbers.items()}, refresh=False)
+        bar.update(done - bar.n)
+
+    try:
+        yield report
+        if bar is not None:
+            bar.update(bar.total - bar.n)
+    finally:
+        if bar is not None:
+            bar.close()
