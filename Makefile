@@ -9,7 +9,7 @@ KILL_FLAGS ?=
 # that fixtures are shared; the one that ends first takes tests from the end of the other's.
 TEST_FLAGS ?= --numprocesses=2 --dist=worksteal
 
-.PHONY: demo demo-xlnet test test-tpu test-beam test-full-size campaign kills lint clean
+.PHONY: demo demo-xlnet test test-slow test-tpu test-beam test-full-size campaign kills lint clean
 
 demo: .venv/installed
 	.venv/bin/python scripts/demo.py --dir=$(DEMO_DIR) $(DEMO_FLAGS)
@@ -18,7 +18,11 @@ demo-xlnet: .venv/installed-server
 	.venv/bin/python scripts/demo_xlnet.py $(DEMO_FLAGS)
 
 test: .venv/installed-dev
-	.venv/bin/python -m pytest $(TEST_FLAGS)
+	.venv/bin/python -m pytest $(TEST_FLAGS) -m 'not slow'
+
+# Whole commands, killed runs and several processes.
+test-slow: .venv/installed-dev
+	.venv/bin/python -m pytest $(TEST_FLAGS) -m slow
 
 # The same suite with TensorFlow's TPU wheel, whose library stays unloaded: no TPU is needed.
 test-tpu: .venv-tpu/installed

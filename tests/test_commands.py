@@ -214,6 +214,7 @@ def test_effective_context_lengths_of_a_group(model):
     assert one == other and one["recl"] in (4, 8, 12) and len(one["gains"]) == 2
 
 
+@pytest.mark.slow
 def test_training_stops_at_a_signal_and_started_again_continues(results, folder):
     (data_dir,) = (folder / "data").iterdir()
     flags = ["--preset=enwik8_base", f"--data_dir={data_dir}", f"--model_dir={folder}/stopped", *SHORT]
@@ -232,6 +233,7 @@ def test_training_stops_at_a_signal_and_started_again_continues(results, folder)
     assert any(line.startswith(f"continuing at step {saved} of") for line in lines)
 
 
+@pytest.mark.slow
 def test_demo(tmp_path, monkeypatch, capfd):
     """`make demo` with a model that learns nothing: every step, the SavedModel in a fresh process, the summary."""
     flags = [flag for flag in SHORT if not flag.startswith("--eval_steps")]

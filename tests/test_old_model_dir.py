@@ -6,6 +6,8 @@ import shutil
 import old_model_dir
 import pytest
 
+pytestmark = pytest.mark.slow
+
 FOLDER = old_model_dir.ROOT / "tests" / "model_dir_ce09e14"
 EXPECTED = json.loads((FOLDER / "expected.json").read_text())
 

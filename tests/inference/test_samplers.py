@@ -56,6 +56,7 @@ def added(monkeypatch):
     exec(ADDED, {})
 
 
+@pytest.mark.slow
 def test_a_sampler_is_one_entry(added, tmp_path):
     assert samplers.names()[-1] == "below"
     model = LanguageModel(random_model(CONFIG), ByteVocabulary())

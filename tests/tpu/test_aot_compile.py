@@ -42,6 +42,7 @@ def test_an_evaluation_step_is_compiled_and_costed(tmp_path):
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_a_training_step_computes_what_tensorflow_does_and_replicas_reduce_together():
     done = run("tests/tpu/stablehlo_on_cpu.py")
     assert done.returncode == 0, done.stderr

@@ -73,6 +73,7 @@ CONFIG = TransformerXLRunConfig(
 )
 
 
+@pytest.mark.slow
 def test_resumed_and_loaded_averages_are_those_of_the_run(corpus, tmp_path, two_replicas):
     """Bit for bit, cut in the middle of the average; and what evaluation during training sees is the average."""
     strategy = two_replicas

@@ -65,6 +65,7 @@ def whole(pieces, tmp_path_factory):
     return folder, train(CONFIG, pieces, str(folder), strategy, evaluator)
 
 
+@pytest.mark.slow
 def test_resumed_equals_uninterrupted(whole, pieces, tmp_path, two_replicas):
     """Bit for bit: pairs, spans, orders, dropout, mems and moments, across an epoch's end."""
 

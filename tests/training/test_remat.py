@@ -79,12 +79,14 @@ def test_loss_and_every_gradient_are_the_same(tokens, changes):
 
 
 @pytest.mark.xla
+@pytest.mark.slow
 def test_xla_needs_less_memory(tokens):
     (plain, mems), (remat, _) = gradients_of(), gradients_of(remat=True)
     assert temporary_bytes(remat, tokens, mems) < 0.8 * temporary_bytes(plain, tokens, mems)
 
 
 @pytest.mark.xla
+@pytest.mark.slow
 def test_groups_of_lanes_need_less_memory(tokens):
     """One lane at a time instead of two."""
     keras.utils.set_random_seed(1)

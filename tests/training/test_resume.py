@@ -16,6 +16,7 @@ from txl_tf.training.loop import train
 TESTS = pathlib.Path(__file__).parents[1]
 
 
+@pytest.mark.slow
 def test_kill_9_anywhere_changes_no_line(corpus, tmp_path):
     """Real kills, in the middle of a save, of a line and of an evaluation too: every line as uninterrupted."""
     driver = [TESTS / "killed_runs.py", corpus.data_dir, tmp_path]

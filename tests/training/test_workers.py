@@ -28,6 +28,7 @@ def free_addresses(count):
     return addresses
 
 
+@pytest.mark.slow
 def test_two_workers_train_as_one_process_does(corpus, tmp_path, one_device):
     """Step by step; the chief alone writes; a signal to one stops both, and they go on bit for bit; a loss is named."""
     addresses, workers = free_addresses(2), []

@@ -29,9 +29,9 @@ from txl_tf.files import read_bytes, require_new, write_atomically
 
 TASKS = ("match", "answers")
 
-_DOCSTRING_CHARS, _BODY_CHARS, _CODE_CHARS = 300, 500, 800
-"""Longer docstrings and bodies are cut; the code that a question is asked about ends with the function that passes
-this length."""
+_DOCSTRING_CHARS, _BODY_CHARS, _CODE_CHARS = 120, 240, 800
+"""Longer docstrings and bodies are cut: a small model learns sooner to compare short texts. The code that a question is
+asked about ends with the function that passes this length."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +78,7 @@ def functions(text: str) -> Iterator[Function]:
 
 
 def match_rows(split: str, found: list[list[Function]]) -> Iterator[dict[str, Any]]:
-    """Rows of "match": text is a docstring, text_b a body, label "own" or "other".
+    """Rows of "match": text is a docstring's first paragraph, text_b a body, label "own" or "other".
 
     Args:
         split: its name, for the draws.
@@ -92,7 +92,8 @@ def match_rows(split: str, found: list[list[Function]]) -> Iterator[dict[str, An
         if other.docstring != function.docstring:
             docstrings["other"] = other.docstring
         for label, docstring in docstrings.items():
-            yield {"text": docstring[:_DOCSTRING_CHARS], "text_b": function.body[:_BODY_CHARS], "label": label}
+            summary = docstring.split("\n\n")[0].replace("\n", " ")
+            yield {"text": summary[:_DOCSTRING_CHARS], "text_b": function.body[:_BODY_CHARS], "label": label}
 
 
 def answer_articles(split: str, found: list[list[Function]]) -> Iterator[dict[str, Any]]:
