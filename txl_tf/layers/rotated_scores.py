@@ -74,19 +74,27 @@ def rotated_scores(
     Returns:
         [B, H, T, K] or [B, H, P, K].
     """
-    if places is None:
-        return _rotated_tiles(query, position, k_len, wide)
-    assert t_len is not None
+    if places is None and wide:
+        return _rotated_tiles(query, position, k_len)
     heads, rows = query.shape[1:3]
-    tiles = -(-t_len // TILE)
-    plan = _plan((t_len - 1 - places)[:, None], k_len, tiles, query)
+    if places is None:
+        tiles = 1
+        plan = _shared(
+            f"rotation {rows} {k_len} {query.dtype.name}",
+            lambda: _plan(rows - 1 - tf.range(rows), k_len, tiles, query),
+        )
+    else:
+        assert t_len is not None
+        tiles = -(-t_len // TILE)
+        plan = _plan((t_len - 1 - places)[:, None], k_len, tiles, query)
     rotation, chosen, kept = plan[0], plan[1 : tiles + 2], plan[tiles + 2 :]
     position = _padded(position if wide else tf.cast(position, query.dtype), k_len + tiles * TILE)
     products = [
         wide_product("bhtd,hkd->bhtk", query, position[:, n * TILE : n * TILE + k_len], wide) for n in range(tiles + 1)
     ]
     score = tf.reshape(_selected(products, chosen, kept, query.dtype), [-1, heads, rows, k_len // TILE, TILE])
-    return tf.reshape(wide_product("bhtnc,btcj->bhtnj", score, rotation, wide), [-1, heads, rows, k_len])
+    equation = "bhtnc,tcj->bhtnj" if places is None else "bhtnc,btcj->bhtnj"
+    return tf.reshape(wide_product(equation, score, rotation, wide), [-1, heads, rows, k_len])
 
 
 def _padded(position: tf.Tensor, rows: int) -> tf.Tensor:
@@ -95,44 +103,39 @@ def _padded(position: tf.Tensor, rows: int) -> tf.Tensor:
     return tf.pad(position, [[0, 0], [0, missing], [0, 0]]) if missing > 0 else position[:, :rows]
 
 
-def _rotated_tiles(query: tf.Tensor, position: tf.Tensor, k_len: int, wide: bool) -> tf.Tensor:
-    """`rotated_scores` of a block of neighbouring queries, tile by tile: a tile needs two neighbouring products.
+def _rotated_tiles(query: tf.Tensor, position: tf.Tensor, k_len: int) -> tf.Tensor:
+    """`rotated_scores` of neighbouring queries in float32, tile by tile; a tile needs two neighbouring products.
 
-    As one tensor [B, H, T, n, 128] all tiles would have to be copied from one layout to another and back.
+    As one tensor [B, H, T, n, 128] the tiles would be copied from one layout to another and back.
     """
     rows, tiles = query.shape[2], k_len // TILE
     shift = rows - 1 - tf.range(rows)
-    plan = _shared(f"rotation {rows} {query.dtype.name}", lambda: _plan(shift, TILE, 1, query))
-    rotation, (_, next_one), kept = plan[0], plan[1:3], plan[3:]
-
-    def rotated(equation: str, x: tf.Tensor) -> tf.Tensor:
-        return wide_product(equation, x, rotation, wide)
+    plan = _shared(f"rotation of tiles {rows} {query.dtype.name}", lambda: _plan(shift, TILE, 1, query))
+    rotation, (_, next_one), (keep_this, keep_next) = plan[0], plan[1:3], plan[3:]
 
     @tf.custom_gradient
     def run(
         query: tf.Tensor, position: tf.Tensor
     ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]:
         parts = tf.split(position, tiles + 1, axis=1)
-        products = [wide_product("bhtd,hkd->bhtk", query, part, wide) for part in parts]
-        pairs = itertools.pairwise(products)
-        if wide:  # by multiplications: if it were a selection, the compiler would round all products to bfloat16 first
-            selected = [near * kept[0] + further * kept[1] for near, further in pairs]
-        else:
-            selected = [tf.where(next_one, further, near) for near, further in pairs]
+        products = [wide_product("bhtd,hkd->bhtk", query, part) for part in parts]
+        # By multiplications: if it were a selection, the compiler would round all products to bfloat16 first.
+        selected = [this * keep_this + following * keep_next for this, following in itertools.pairwise(products)]
 
         def gradient(d_score: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             with tf.name_scope(scopes.ATTENTION):
-                d_selected = [rotated("bhtj,tcj->bhtc", part) for part in tf.split(d_score, tiles, axis=-1)]
+                d_parts = tf.split(d_score, tiles, axis=-1)
+                d_selected = [wide_product("bhtj,tcj->bhtc", part, rotation) for part in d_parts]
                 zero = tf.zeros_like(d_selected[0])
-                pairs = itertools.pairwise([zero, *d_selected, zero])
-                d_product = tf.concat([tf.where(next_one, before, after) for before, after in pairs], axis=-1)
-                d_query = wide_product("bhtk,hkd->bhtd", d_product, position, wide)
-                d_position = wide_product("bhtk,bhtd->hkd", d_product, query, wide)
+                neighbours = itertools.pairwise([zero, *d_selected, zero])
+                d_product = tf.concat([tf.where(next_one, before, own) for before, own in neighbours], axis=-1)
+                d_query = wide_product("bhtk,hkd->bhtd", d_product, position)
+                d_position = wide_product("bhtk,bhtd->hkd", d_product, query)
                 return tf.cast(d_query, query.dtype), tf.cast(d_position, position.dtype)
 
-        return tf.concat([rotated("bhtc,tcj->bhtj", part) for part in selected], axis=-1), gradient
+        return tf.concat([wide_product("bhtc,tcj->bhtj", part, rotation) for part in selected], axis=-1), gradient
 
-    return run(query, _padded(position if wide else tf.cast(position, query.dtype), k_len + TILE))
+    return run(query, _padded(position, k_len + TILE))
 
 
 def _plan(shift: tf.Tensor, k_len: int, tiles: int, query: tf.Tensor) -> list[tf.Tensor]:
