@@ -9,12 +9,13 @@ So all products here are float32, and the inputs of the next product are rounded
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-from txl_tf.layers import platform
+from txl_tf.layers import platform, scopes
 
 WIDEST = 1 << 23  # scores of a block: 32 MB of float32
 TILE = 128  # the columns of a TPU's vector registers, the rows and columns of its matrix units
@@ -73,6 +74,8 @@ def rotated_scores(
     Returns:
         [B, H, T, K] or [B, H, P, K].
     """
+    if places is None and wide:
+        return _rotated_tiles(query, position, k_len)
     heads, rows = query.shape[1:3]
     if places is None:
         tiles = 1
@@ -85,15 +88,54 @@ def rotated_scores(
         tiles = -(-t_len // TILE)
         plan = _plan((t_len - 1 - places)[:, None], k_len, tiles, query)
     rotation, chosen, kept = plan[0], plan[1 : tiles + 2], plan[tiles + 2 :]
-    position = position if wide else tf.cast(position, query.dtype)
-    missing = k_len + tiles * TILE - position.shape[1]
-    position = tf.pad(position, [[0, 0], [0, max(0, missing)], [0, 0]])
+    position = _padded(position if wide else tf.cast(position, query.dtype), k_len + tiles * TILE)
     products = [
         wide_product("bhtd,hkd->bhtk", query, position[:, n * TILE : n * TILE + k_len], wide) for n in range(tiles + 1)
     ]
     score = tf.reshape(_selected(products, chosen, kept, query.dtype), [-1, heads, rows, k_len // TILE, TILE])
     equation = "bhtnc,tcj->bhtnj" if places is None else "bhtnc,btcj->bhtnj"
     return tf.reshape(wide_product(equation, score, rotation, wide), [-1, heads, rows, k_len])
+
+
+def _padded(position: tf.Tensor, rows: int) -> tf.Tensor:
+    """Positions [H, C, d] with so many rows: the first ones, or rows of zeros after the last."""
+    missing = rows - position.shape[1]
+    return tf.pad(position, [[0, 0], [0, missing], [0, 0]]) if missing > 0 else position[:, :rows]
+
+
+def _rotated_tiles(query: tf.Tensor, position: tf.Tensor, k_len: int) -> tf.Tensor:
+    """`rotated_scores` of neighbouring queries in float32, tile by tile; a tile needs two neighbouring products.
+
+    As one tensor [B, H, T, n, 128] the tiles would be copied from one layout to another and back.
+    """
+    rows, tiles = query.shape[2], k_len // TILE
+    shift = rows - 1 - tf.range(rows)
+    plan = _shared(f"rotation of tiles {rows} {query.dtype.name}", lambda: _plan(shift, TILE, 1, query))
+    rotation, (_, next_one), (keep_this, keep_next) = plan[0], plan[1:3], plan[3:]
+
+    @tf.custom_gradient
+    def run(
+        query: tf.Tensor, position: tf.Tensor
+    ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]:
+        parts = tf.split(position, tiles + 1, axis=1)
+        products = [wide_product("bhtd,hkd->bhtk", query, part) for part in parts]
+        # By multiplications: if it were a selection, the compiler would round all products to bfloat16 first.
+        selected = [this * keep_this + following * keep_next for this, following in itertools.pairwise(products)]
+
+        def gradient(d_score: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            with tf.name_scope(scopes.ATTENTION):
+                d_parts = tf.split(d_score, tiles, axis=-1)
+                d_selected = [wide_product("bhtj,tcj->bhtc", part, rotation) for part in d_parts]
+                zero = tf.zeros_like(d_selected[0])
+                neighbours = itertools.pairwise([zero, *d_selected, zero])
+                d_product = tf.concat([tf.where(next_one, before, own) for before, own in neighbours], axis=-1)
+                d_query = wide_product("bhtk,hkd->bhtd", d_product, position)
+                d_position = wide_product("bhtk,bhtd->hkd", d_product, query)
+                return tf.cast(d_query, query.dtype), tf.cast(d_position, position.dtype)
+
+        return tf.concat([wide_product("bhtc,tcj->bhtj", part, rotation) for part in selected], axis=-1), gradient
+
+    return run(query, _padded(position, k_len + TILE))
 
 
 def _plan(shift: tf.Tensor, k_len: int, tiles: int, query: tf.Tensor) -> list[tf.Tensor]:

@@ -1,0 +1,40 @@
+"""The steps of fine-tuning and prediction that tpu/aot_compile.py lowers: their inputs are what such a step needs."""
+
+import pytest
+from aot import steps
+
+from txl_tf import families
+
+SIZES = {"vocab_size": 40, "n_layer": 1, "d_model": 16, "n_head": 2, "d_head": 8, "d_inner": 32, "mem_len": 0}
+
+
+@pytest.fixture(scope="module")
+def config():
+    tuned = families.tuned_configs()["classification"]()
+    return tuned.replace(model=SIZES | {"reuse_len": 0, "n_class": 3}, data={"tgt_len": 8, "batch_size": 4})
+
+
+@pytest.fixture(scope="module")
+def weights(config):
+    """The paths of the trained weights, and of all variables."""
+    model = families.make_model(config)
+    paths = {variable.path for variable in model.variables}
+    return {variable.path for variable in model.trainable_variables}, paths
+
+
+def test_prediction_reads_texts_without_labels_and_the_weights_alone(config, weights):
+    trained, paths = weights
+    step = steps.predict(config, 2)
+    batch = {name for name in step.parameters if name.startswith("batch/")}
+    assert len(batch) == 3  # tokens, segments and padding
+    read = {name for name in step.parameters if not name.startswith("constant/")} - batch
+    assert read <= paths
+    assert {name for name in trained - read if not name.endswith("mask_embedding")} == set()
+
+
+def test_fine_tuning_reads_labels_and_updates_every_weight(config, weights):
+    trained, _ = weights
+    step = steps.train(config, 2)
+    assert sum(name.startswith("batch/") for name in step.parameters) == 5  # label and weight, too
+    moments = {f"adam/{path}/{moment}" for path in trained for moment in ("momentum", "velocity")}
+    assert trained | moments <= set(step.parameters)
