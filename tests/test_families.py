@@ -14,6 +14,7 @@ from txl_tf import families
 from txl_tf.config import DataConfig, TrainConfig
 from txl_tf.errors import InputError
 from txl_tf.inference.evaluate import Evaluator
+from txl_tf.model_card import describe_model
 from txl_tf.model_dir import load_trained, read_config
 from txl_tf.training.loop import train
 
@@ -60,6 +61,8 @@ def test_it_trains_resumes_evaluates_and_checkpoints(registered, corpus, tmp_pat
     assert result["order"] == 2 and result["tokens_dropped"] == 0
     logged = json.loads((tmp_path / "whole" / "evaluations.jsonl").read_text().splitlines()[-1])
     assert logged["loss"] == result["loss"] < math.log(256)
+    card = describe_model(str(tmp_path / "whole")).text
+    assert "family bigram table" in card and f"loss {result['loss']:.4g}" in card
 
 
 def test_two_replicas_equal_one_where_their_target_counts_differ(

@@ -37,44 +37,7 @@ _NO_RECIPE = {
 }
 """Settings of training on which no weight depends, and the one that is told elsewhere."""
 
-_PURPOSES = {
-    "causal_lm": "predicts each token of a text from those before it",
-    "permutation_lm": "predicts any tokens of a text, in any order, from the others",
-    "classification": "tells to which class a text, or a pair of texts, belongs",
-    "regression": "gives a score to a text, or to a pair of texts",
-    "multiple_choice": "chooses among answers to a question about a text",
-    "answering": "finds the answer to a question in a text",
-}
-
-_USES = {
-    "causal_lm": (
-        'python scripts/generate.py --model_dir={dir} --prompt="The " --max_tokens=200 --temperature=0.8\n'
-        "python scripts/score.py --model_dir={dir} --input=LINES.txt",
-        "from txl_tf.inference.language_model import LanguageModel\n\nmodel = LanguageModel.load({quoted})\n"
-        'print(model.generate("The ", max_tokens=200, temperature=0.8))',
-    ),
-    "permutation_lm": (
-        'python scripts/fill.py --model_dir={dir} --text="A text with a ____ in it."\n'
-        "python scripts/finetune.py --init={dir} --task=classification --train=TRAIN.tsv --dev=DEV.tsv "
-        "--model_dir=runs/tuned",
-        'from txl_tf.inference.encoder import Encoder\n\nvectors = Encoder.load({quoted})(["A text.", "Another one."])',
-    ),
-}
-_PREDICT = "python scripts/predict.py --model_dir={dir} --input={input} --output=predictions.jsonl"
 _EXPORT = "python scripts/export_savedmodel.py --model_dir={dir} --export_dir=exports/model"
-_PREDICTOR = (
-    "from txl_tf.inference.predict import Predictor\n\n"
-    "for line in Predictor.load({quoted}).predict({inputs}):\n    print(line)"
-)
-_INPUTS = {
-    "classification": ("TEXTS.tsv", '["A text.", ("The first of a pair.", "The second.")]'),
-    "regression": ("TEXTS.tsv", '["A text.", ("The first of a pair.", "The second.")]'),
-    "multiple_choice": (
-        "QUESTIONS.jsonl",
-        '[{"article": "It rains.", "question": "It is _ .", "options": ["wet", "dry"]}]',
-    ),
-    "answering": ("QUESTIONS.json", '[{"question": "Where does it rain?", "context": "It rains in Spain."}]'),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +130,8 @@ def _introduction(model_dir: str, config: Config, facts: Mapping[str, Any], step
     check_checkpoint(checkpoint_path(model_dir, steps[-1]))
     count = _count_parameters(checkpoint_path(model_dir, steps[-1]))
     yield f"# {name}\n"
-    purpose = _PURPOSES.get(config.task, f"is used for {config.task}")
+    guide = family.tasks[config.task].guide
+    purpose = guide.purpose if guide else f"is used for {config.task}"
     yield f"A model of the family {family.title} with {count:,} parameters, which {purpose}."
     if steps == [0]:
         yield "Its weights were imported, or are those that training begins with."
@@ -260,7 +224,7 @@ def _results(
         data_dir = shlex.quote(str(facts.get("data_dir", "DATA_DIR")))
         yield f"python scripts/evaluate.py --model_dir={shlex.quote(model_dir)} --data_dir={data_dir} --split=test"
     else:
-        table = _INPUTS.get(config.task, ("LABELLED.tsv",))[0]
+        table = use.guide.table if use.guide else "LABELLED.tsv"
         flags = f"--model_dir={shlex.quote(model_dir)} --input={table} --metrics --checkpoint=best"
         yield f"python scripts/predict.py {flags}"
     yield "```"
@@ -273,10 +237,7 @@ def _measures(row: Mapping[str, Any], config: Config, unit: str) -> str:
         known = {name: value for name, value in metrics.items() if isinstance(value, float)}
         shown = {"loss": row.get("loss")} | known
     else:
-        bits = unit in ("byte", "char") and config.task == "causal_lm"
-        shown = {name: row.get(name) for name in (("bpc", "loss") if bits else ("ppl", "loss"))}
-        if config.task != "causal_lm":
-            shown.pop("ppl", None)
+        shown = {name: row.get(name) for name in ("bpc" if unit in ("byte", "char") else "ppl", "loss")}
     texts = [f"{name} {value:.4g}" for name, value in shown.items() if isinstance(value, NUMBER)]
     counted = [f"{row[name]:,} {name}" for name in ("targets", "tokens", "examples") if isinstance(row.get(name), int)]
     memory = [f"mem_len {row['mem_len']:,}"] if isinstance(row.get("mem_len"), int) else []
@@ -284,23 +245,18 @@ def _measures(row: Mapping[str, Any], config: Config, unit: str) -> str:
 
 
 def _use(model_dir: str, config: Config) -> Iterator[str]:
-    if config.task in _INPUTS:
-        file, inputs = _INPUTS[config.task]
-        commands, code = f"{_PREDICT}\n{_EXPORT}", _PREDICTOR
-    elif config.task in _USES:
-        file = inputs = ""
-        commands, code = _USES[config.task][0] + f"\n{_EXPORT}", _USES[config.task][1]
-    else:
+    guide = families.family_of(config).tasks[config.task].guide
+    if guide is None:
         yield "From Python: `txl_tf.model_dir.load_trained`."
         return
-    names = {"dir": shlex.quote(model_dir), "quoted": json.dumps(model_dir), "input": file, "inputs": inputs}
-    yield f"```bash\n{_formatted(commands, names)}\n```\n"
-    yield f"```python\n{_formatted(code, names)}\n```"
+    names = {"dir": shlex.quote(model_dir), "quoted": json.dumps(model_dir)}
+    yield f"```bash\n{_formatted(guide.commands, names)}\n{_formatted(_EXPORT, names)}\n```\n"
+    yield f"```python\n{_formatted(guide.code, names)}\n```"
 
 
 def _formatted(text: str, names: Mapping[str, str]) -> str:
     """`text` with {name} replaced; other braces stay."""
-    return re.sub(r"\{(dir|quoted|input|inputs)\}", lambda match: names[match[1]], text)
+    return re.sub(r"\{(dir|quoted)\}", lambda match: names[match[1]], text)
 
 
 def _limits(
@@ -312,17 +268,13 @@ def _limits(
 ) -> Iterator[str]:
     corpus = _cell(str(facts.get("dataset", "its data")))
     yield f"- It knows only what its data ({corpus}) shows: its languages, subjects, errors and prejudices."
-    if config.task == "causal_lm":
-        yield "- It continues texts with what is likely, which need not be true."
-    if config.task == "permutation_lm":
-        yield "- It fills blanks with what is likely, which need not be true."
-    if labels := model_dirs.read_labels(model_dir):
-        yield f"- It always answers with one of its {len(labels):,} classes, whatever the text is about."
-    if config.task == "answering":
-        yield "- It answers with words of the text, and only if they are next to each other."
+    guide = families.family_of(config).tasks[config.task].guide
+    if guide and guide.limit:
+        yield f"- {guide.limit}"
     if collapsed := next((line["collapsed"] for line in evaluated[-1:] if line.get("collapsed")), None):
         yield f"- Its last evaluation reports a collapse: {_cell(str(collapsed))}."
-    memory = f", and a memory of {config.model.mem_len:,} before it" if config.model.mem_len else ""
+    mem_len = getattr(config.model, "mem_len", 0)
+    memory = f", and a memory of {mem_len:,} before it" if mem_len else ""
     yield f"- It was trained on segments of {config.data.tgt_len:,} tokens{memory}."
     if not any(result.get("split") == "test" for result in results):
         chosen = "; what is above was used to choose among checkpoints" if evaluated else ""

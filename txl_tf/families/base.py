@@ -52,6 +52,25 @@ class EvaluationData(Protocol):
         """The batches of one host's replicas in turn."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Guide:
+    """What a model card says of a task.
+
+    Attributes:
+        purpose: what a model does, to stand after "which".
+        commands: in a shell, to use a model; {dir} stands for its model_dir.
+        code: in Python, the same; {quoted} stands for the model_dir, as a string of Python.
+        limit: a sentence about what not to expect; "": none.
+        table: the name of a file with labelled examples, as scripts/predict.py reads it; "": not fine-tuned.
+    """
+
+    purpose: str
+    commands: str
+    code: str
+    limit: str = ""
+    table: str = ""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Use:
     """What models of a family are used for. A Use that is no Training is only imported and used from Python.
@@ -59,10 +78,12 @@ class Use:
     Attributes:
         config: the subclass of Config with the settings of a run.
         model: the settings' group "model" -> the model, with its weights created; None: the family's function.
+        guide: for model cards; None: they say little.
     """
 
     config: type[Config]
     model: Callable[[Any], keras.Model] | None = None
+    guide: Guide | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,6 +121,23 @@ class Task(Training):
     scorer: Callable[..., Scorer]
     evaluation_data: Callable[[Corpus, str, Any], EvaluationData]
     fit_to_corpus: Callable[[Any, Corpus, frozenset[str]], Any]
+
+
+def predicting(purpose: str, table: str, inputs: str, limit: str = "") -> Guide:
+    """The Guide to a task of labelled examples.
+
+    Args:
+        purpose, table, limit: see Guide.
+        inputs: as Predictor.predict takes them, in Python.
+    """
+    return Guide(
+        purpose,
+        f"python scripts/predict.py --model_dir={{dir}} --input={table} --output=predictions.jsonl",
+        "from txl_tf.inference.predict import Predictor\n\n"
+        f"for line in Predictor.load({{quoted}}).predict({inputs}):\n    print(line)",
+        limit,
+        table,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from txl_tf.config import Config
 from txl_tf.errors import InputError
-from txl_tf.families.base import EvaluationData, Family, Task, TrainingData
+from txl_tf.families.base import EvaluationData, Family, Guide, Task, TrainingData
 from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
 from txl_tf.models.transformer_xl.presets import PRESETS
 
@@ -80,6 +80,15 @@ def _causal_attention(model: Any, corpus: Corpus, config: TransformerXLRunConfig
     return attention_view(model, corpus, config.data.tgt_len)
 
 
+_GUIDE = Guide(
+    purpose="predicts each token of a text from those before it",
+    commands='python scripts/generate.py --model_dir={dir} --prompt="The " --max_tokens=200 --temperature=0.8\n'
+    "python scripts/score.py --model_dir={dir} --input=LINES.txt",
+    code="from txl_tf.inference.language_model import LanguageModel\n\nmodel = LanguageModel.load({quoted})\n"
+    'print(model.generate("The ", max_tokens=200, temperature=0.8))',
+    limit="It continues texts with what is likely, which need not be true.",
+)
+
 TRANSFORMER_XL = Family(
     name="transformer_xl",
     title="Transformer-XL",
@@ -95,6 +104,7 @@ TRANSFORMER_XL = Family(
             fit_to_corpus=_fit_vocabulary,
             operations=_transformer_xl_operations,
             attention=_causal_attention,
+            guide=_GUIDE,
         )
     },
     presets=PRESETS,

@@ -9,7 +9,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from txl_tf.errors import InputError
-from txl_tf.families.base import EvaluationData, Family, Task, TrainingData
+from txl_tf.families.base import EvaluationData, Family, Guide, Task, TrainingData
 from txl_tf.families.xlnet_answering import ANSWERING
 from txl_tf.families.xlnet_heads import HEADS
 from txl_tf.models.xlnet.config import XLNetRunConfig
@@ -88,6 +88,16 @@ def _xlnet_operations(config: XLNetRunConfig) -> int:
     return training_flops(config.model, config.data.batch_size, config.data.tgt_len, config.objective.num_predict)
 
 
+_GUIDE = Guide(
+    purpose="predicts any tokens of a text, in any order, from the others",
+    commands='python scripts/fill.py --model_dir={dir} --text="A text with a ____ in it."\n'
+    "python scripts/finetune.py --init={dir} --task=classification --train=TRAIN.tsv --dev=DEV.tsv "
+    "--model_dir=runs/tuned",
+    code="from txl_tf.inference.encoder import Encoder\n\n"
+    'vectors = Encoder.load({quoted})(["A text.", "Another one."])',
+    limit="It fills blanks with what is likely, which need not be true.",
+)
+
 XLNET = Family(
     name="xlnet",
     title="XLNet",
@@ -103,6 +113,7 @@ XLNET = Family(
             fit_to_corpus=_fit_special_tokens,
             operations=_xlnet_operations,
             attention=_permutation_attention,
+            guide=_GUIDE,
         ),
         **HEADS,
         "answering": ANSWERING,

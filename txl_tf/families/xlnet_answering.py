@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from txl_tf.errors import InputError
-from txl_tf.families.base import FineTuning, TrainingData
+from txl_tf.families.base import FineTuning, TrainingData, predicting
 from txl_tf.families.xlnet_heads import cut_lengths, fit_to_pretrained, training_examples
 from txl_tf.metrics import answers, panels
 from txl_tf.models.xlnet.head_config import XLNetAnsweringConfig
@@ -153,5 +153,11 @@ ANSWERING = FineTuning(
     collapse=_collapse,
     predictions=_predictions,
     panels=panels.answering,
+    guide=predicting(
+        "finds the answer to a question in a text",
+        "QUESTIONS.json",
+        '[{"question": "Where does it rain?", "context": "It rains in Spain."}]',
+        "It answers with words of the text, and only if they are next to each other.",
+    ),
 )
 """Metrics are SQuAD's, in percent, with a threshold of 0 for no answer, and with the best threshold."""

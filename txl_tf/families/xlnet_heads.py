@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from txl_tf.config import Config
 from txl_tf.errors import InputError
-from txl_tf.families.base import FineTuning, TrainingData
+from txl_tf.families.base import FineTuning, TrainingData, predicting
 from txl_tf.metrics import labelling, panels
 from txl_tf.metrics.labelling import Outputs
 from txl_tf.models.xlnet import head_config
@@ -215,6 +215,8 @@ def _by_label(function: Callable[[Outputs, np.ndarray], Any]) -> Callable[..., A
 _of_sequences = functools.partial(FineTuning, model=_with_logits, head=HEAD, fit=fit_to_pretrained, lengths=cut_lengths)
 _of_tables = functools.partial(_of_sequences, read=_read_table, rows=_text_rows, examples=_table_examples)
 
+_TEXTS = '["A text.", ("The first of a pair.", "The second.")]'
+
 HEADS: dict[str, FineTuning] = {
     "classification": _of_tables(
         config=head_config.XLNetClassificationConfig,
@@ -226,6 +228,12 @@ HEADS: dict[str, FineTuning] = {
         collapse=_by_label(labelling.collapse_of_classes),
         predictions=_classes,
         panels=panels.classification,
+        guide=predicting(
+            "tells to which class a text, or a pair of texts, belongs",
+            "TEXTS.tsv",
+            _TEXTS,
+            "It always answers with one of its classes, whatever the text is about.",
+        ),
     ),
     "regression": _of_tables(
         config=head_config.XLNetRegressionConfig,
@@ -237,6 +245,7 @@ HEADS: dict[str, FineTuning] = {
         collapse=_by_label(labelling.collapse_of_scores),
         predictions=_scores,
         panels=panels.regression,
+        guide=predicting("gives a score to a text, or to a pair of texts", "TEXTS.tsv", _TEXTS),
     ),
     "multiple_choice": _of_sequences(
         config=head_config.XLNetMultipleChoiceConfig,
@@ -251,6 +260,11 @@ HEADS: dict[str, FineTuning] = {
         collapse=_by_label(labelling.collapse_of_classes),
         predictions=_choices,
         panels=panels.multiple_choice,
+        guide=predicting(
+            "chooses among answers to a question about a text",
+            "QUESTIONS.jsonl",
+            '[{"article": "It rains.", "question": "It is _ .", "options": ["wet", "dry"]}]',
+        ),
     ),
 }
 """What XLNets with a head are used for, by the name of the task."""
