@@ -115,6 +115,22 @@ def test_resumed_equals_uninterrupted(tuner, whole, tmp_path, one_device):
     assert tuner.run(str(whole[0])) == whole[1]
 
 
+def test_a_bad_step_is_skipped_and_named(tuner, tmp_path, one_device):
+    """From the evaluation at step 3 on all weights are NaN: steps 4 to 6 are skipped, and the run fails."""
+
+    def spoiled(model):
+        def evaluate(progress):
+            model.set_weights([np.full_like(weight, np.nan) for weight in model.get_weights()])
+            return {"loss": np.inf, "metrics": {"accuracy": 0.0}, "error": np.inf}  # so it is not the best
+
+        return evaluate
+
+    with pytest.raises(InputError, match="stopped at step 6: the last 3 steps had no finite loss"):
+        train(tuner.config, tuner.corpus, str(tmp_path), one_device, spoiled)
+    assert [line["skipped"] for line in lines(tmp_path)] == [0, 0, 0, 1, 1, 1]
+    assert model_dirs.last_bad_step(str(tmp_path)) == 4
+
+
 def test_two_replicas_are_one_and_so_are_groups_of_lanes(init, tables, tmp_path, one_device, two_replicas):
     """Dropout on; the last batch of each epoch has two examples of four, which fall on one replica."""
     tuner = make_tuner("regression", init, tables, one_device)
