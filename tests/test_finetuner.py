@@ -115,7 +115,7 @@ def test_resumed_equals_uninterrupted(tuner, whole, tmp_path, one_device):
     assert tuner.run(str(whole[0])) == whole[1]
 
 
-def test_a_bad_step_is_skipped_and_named(tuner, tmp_path, one_device):
+def test_bad_steps_are_skipped_and_end_the_run(tuner, tmp_path, one_device):
     """From the evaluation at step 3 on all weights are NaN: steps 4 to 6 are skipped, and the run fails."""
 
     def spoiled(model):
@@ -128,7 +128,7 @@ def test_a_bad_step_is_skipped_and_named(tuner, tmp_path, one_device):
     with pytest.raises(InputError, match="stopped at step 6: the last 3 steps had no finite loss"):
         train(tuner.config, tuner.corpus, str(tmp_path), one_device, spoiled)
     assert [line["skipped"] for line in lines(tmp_path)] == [0, 0, 0, 1, 1, 1]
-    assert model_dirs.last_bad_step(str(tmp_path)) == 4
+    assert model_dirs.last_bad_step(str(tmp_path)) == 6
 
 
 def test_two_replicas_are_one_and_so_are_groups_of_lanes(init, tables, tmp_path, one_device, two_replicas):
