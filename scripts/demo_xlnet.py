@@ -47,7 +47,8 @@ def main():
     run("prepare_task", "--task=match", f"--out_dir={task}")
     tuned = run(
         *("finetune", f"--init={model}", "--task=classification", f"--train={task}/train.jsonl"),
-        *(f"--dev={task}/valid.jsonl", f"--model_dir={classifier}", "--tgt_len=128", "--learning_rate=3e-4"),
+        *(f"--dev={task}/valid.jsonl", f"--model_dir={classifier}", "--tgt_len=112", "--learning_rate=3e-4"),
+        *("--train_steps=600", "--eval_steps=300"),
     )
     predictions = folder / "predictions.jsonl"
     predictions.unlink(missing_ok=True)  # of an earlier demo
