@@ -16,8 +16,6 @@ import tensorflow as tf
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
-# Tests run small graphs once or twice: optimising them takes longer. Commands, in processes of their own, do optimise.
-tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 
 def pytest_runtest_setup(item):

@@ -162,6 +162,7 @@ def test_every_scored_token_is_written(model, folder):
     assert -total / len(rows) == pytest.approx(result["loss"], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_results_that_cannot_be_written_are_an_error(model, folder):
     """/dev/full is a disk without space. A file that another command wrote is not touched."""
     (folder / "short.txt").write_text("line 1 of\n")
@@ -207,6 +208,7 @@ def test_memory_that_no_machine_has(model, folder):
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_effective_context_lengths_of_a_group(model):
     (model_dir,) = (flag.partition("=")[2] for flag in model[:1])
     flags = [f"--model_dirs={model_dir},{model_dir}", model[1], "--context_lengths=4,8,12", "--positions=30"]

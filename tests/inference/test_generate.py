@@ -24,6 +24,7 @@ def reference_log_probs(lm, ids):
     return np.array(rows)
 
 
+@pytest.mark.slow
 def test_greedy_takes_the_most_likely_token_after_every_prefix(byte_model):
     ids = byte_model.vocabulary.encode(PROMPTS[4])[:100]
     lengths = np.arange(1, 101, dtype=np.int32)

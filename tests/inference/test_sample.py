@@ -20,6 +20,7 @@ def assert_continues(sampler, model, vocabulary, reach):
     assert sampler() == expected
 
 
+@pytest.mark.slow
 def test_the_sample_follows_the_weights_and_is_traced_once(byte_model, corpus):
     reach = dataclasses.replace(byte_model.model.config.reach, same_length=True)
     model = TransformerXL(byte_model.model.config)

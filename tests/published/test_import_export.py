@@ -111,7 +111,7 @@ def test_python_takes_it(hugging_face, model_dir):
     np.testing.assert_allclose(model.score("the w3").log_probs, [log_probs[0, ids[1]], log_probs[1, ids[2]]], atol=1e-4)
     (log_probs,) = torch_log_probs(weights, SIZES, [ids[1:]], hugging_face=True)
     made = model.generate("the w3", max_tokens=1, temperature=0)
-    assert made == model.vocabulary.decode([log_probs[-1].argmax()])
+    assert made == model.vocabulary.decode([log_probs[-1].argmax()], after="the w3")
 
 
 def test_a_model_dir_is_not_overwritten(hugging_face, model_dir):

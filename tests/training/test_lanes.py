@@ -35,6 +35,7 @@ def test_two_replicas_each_with_groups(one_replica, two_replicas):
     assert_same(one_replica, lane_runs.run(two_replicas, accumulate_steps=2))
 
 
+@pytest.mark.slow
 def test_four_replicas(one_replica, tmp_path):
     path = tmp_path / "four.npz"
     done = processes.run([TESTS / "lane_runs.py", path], env={"PYTHONPATH": f"{TESTS.parent}{os.pathsep}{TESTS}"})
@@ -43,6 +44,7 @@ def test_four_replicas(one_replica, tmp_path):
         assert_same(one_replica, dict(four))
 
 
+@pytest.mark.slow
 def test_variational_dropout_and_absolute_positions(one_device, two_replicas):
     """Masks that positions or whole rows share, too."""
     for model in ({"dropout_type": "variational"}, {"attn_type": "vaswani"}):

@@ -81,6 +81,7 @@ def test_resumed_equals_uninterrupted(whole, pieces, tmp_path, two_replicas):
         np.testing.assert_array_equal(mine, theirs)
 
 
+@pytest.mark.slow
 def test_two_replicas_are_one_and_so_are_groups_of_lanes(whole, pieces, tmp_path, one_device):
     one = train(CONFIG, pieces, str(tmp_path / "one"), one_device)
     grouped = train(change(CONFIG, train={"accumulate_steps": 4}), pieces, str(tmp_path / "grouped"), one_device)

@@ -198,6 +198,7 @@ def test_steps_per_loop_changes_nothing(batches, strategy, request):
 
 
 @pytest.mark.xla
+@pytest.mark.slow
 def test_xla_changes_nothing(batches, one_device):
     plain, sums, _ = run_steps(one_device, batches)
     compiled, seen, _ = run_steps(one_device, batches, train_config=dataclasses.replace(TRAIN, jit_compile=True))
