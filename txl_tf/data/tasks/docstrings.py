@@ -4,7 +4,8 @@
 function's of the same split. Only the two texts together tell which is which.
 
 "answers": what does a function of this code do? The answer is the first line of its docstring, a span of the code; a
-third of the questions name a function that is not in the code, and have no answer.
+quarter of the questions name a function that is not in the code, and have no answer. The code is short, so that a small
+model reads it in one window.
 
 The splits are those of the corpus python_stdlib, so that a model pretrained on its train split has not read the code
 of valid and test.
@@ -29,9 +30,12 @@ from txl_tf.files import read_bytes, require_new, write_atomically
 
 TASKS = ("match", "answers")
 
-_DOCSTRING_CHARS, _BODY_CHARS, _CODE_CHARS = 120, 240, 800
+_DOCSTRING_CHARS, _BODY_CHARS, _CODE_CHARS = 120, 240, 500
 """Longer docstrings and bodies are cut: a small model learns sooner to compare short texts. The code that a question is
-asked about ends with the function that passes this length."""
+asked about is no longer than the last; longer functions are left out."""
+
+
+_SEPARATOR = "\n\n"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,25 +102,25 @@ def match_rows(split: str, found: list[list[Function]]) -> Iterator[dict[str, An
 
 def answer_articles(split: str, found: list[list[Function]]) -> Iterator[dict[str, Any]]:
     """Articles of "answers" in SQuAD 2.0's form, one for each file; arguments as of `match_rows`."""
-    for number, file in enumerate(found):
-        paragraphs = []
+    for number, every in enumerate(found):
+        file, paragraphs = [function for function in every if len(function.code) <= _CODE_CHARS], []
         for start, stop in _chunks(file):
-            code = "\n\n".join(function.code for function in file[start:stop])
+            code = _SEPARATOR.join(function.code for function in file[start:stop])
             # Names that stand in this code without being defined there would make a question that has an answer.
             strangers = [function.name for function in file if function.name not in code]
             questions = []
             for index in range(start, stop):
                 function, key = file[index], f"{split}-{number}-{index}"
                 draw = _draw(f"{key} {function.name}")
-                if strangers and draw % 3 == 0:
-                    name = strangers[draw // 3 % len(strangers)]
-                    questions.append(_question(key, name, [], True))
-                elif sum(other.name == function.name for other in file[start:stop]) == 1:
+                if sum(other.name == function.name for other in file[start:stop]) == 1:
                     at = code.index(function.code)
                     at += function.code.index(function.summary)
                     questions.append(
                         _question(key, function.name, [{"text": function.summary, "answer_start": at}], False)
                     )
+                if strangers and draw % 3 == 0:
+                    name = strangers[draw // 3 % len(strangers)]
+                    questions.append(_question(f"{key}-other", name, [], True))
             if questions:
                 paragraphs.append({"context": code, "qas": questions})
         if paragraphs:
@@ -162,13 +166,15 @@ def write_task(task: str, directory: str, source: TextSource | None = None) -> d
 
 
 def _chunks(file: list[Function]) -> Iterator[tuple[int, int]]:
-    """Consecutive functions of a file whose code is together about _CODE_CHARS long: their first and last index."""
+    """Consecutive functions of a file whose code is together at most _CODE_CHARS long: where they begin and end."""
     start, length = 0, 0
     for index, function in enumerate(file):
-        length += len(function.code)
-        if length >= _CODE_CHARS or index == len(file) - 1:
-            yield start, index + 1
-            start, length = index + 1, 0
+        if index > start and length + len(_SEPARATOR) + len(function.code) > _CODE_CHARS:
+            yield start, index
+            start = index
+        length = len(function.code) + (length + len(_SEPARATOR) if index > start else 0)
+    if file:
+        yield start, len(file)
 
 
 def _question(key: str, name: str, answers: list[dict[str, Any]], impossible: bool) -> dict[str, Any]:
