@@ -108,6 +108,7 @@ def model(results, folder):
     return f"--model_dir={model_dir}", f"--data_dir={data_dir}"
 
 
+@pytest.mark.slow
 def test_nothing_that_libraries_write_is_shown_unless_it_is_asked_for(results, model, folder):
     """Also in a process that loads TensorFlow itself."""
     for script, done in results.items():

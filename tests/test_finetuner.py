@@ -131,6 +131,7 @@ def test_bad_steps_are_skipped_and_end_the_run(tuner, tmp_path, one_device):
     assert model_dirs.last_bad_step(str(tmp_path)) == 6
 
 
+@pytest.mark.slow
 def test_two_replicas_are_one_and_so_are_groups_of_lanes(init, tables, tmp_path, one_device, two_replicas):
     """Dropout on; the last batch of each epoch has two examples of four, which fall on one replica."""
     tuner = make_tuner("regression", init, tables, one_device)
@@ -265,6 +266,7 @@ def test_layer_decay(of, tuner):
         assert getattr(rules[path], of) == factor, path
 
 
+@pytest.mark.slow
 def test_several_seeds_have_mean_and_spread(init, tables, tmp_path, one_device, capsys):
     """Of runs that read texts in up to two segments."""
     data, steps = {"tgt_len": 8, "max_segments": 2}, {"train_steps": 2}

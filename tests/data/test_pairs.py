@@ -162,6 +162,7 @@ def test_a_step_advances_so_far_that_the_memory_is_followed(made, course):
     assert lanes.unused == 5003 - 3 * text.shape[1] and lanes.step_tokens == 6 * T
 
 
+@pytest.mark.slow
 def test_any_step_is_found_by_arithmetic(made, course):
     corpus, _ = made
     lanes = make_lanes(corpus)

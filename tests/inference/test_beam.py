@@ -62,6 +62,7 @@ def test_a_small_beam_is_between_greedy_and_everything(four_tokens):
     assert best[0] <= best[1] <= everything + 1e-4
 
 
+@pytest.mark.slow
 def test_a_batch_of_prompts_equals_the_single_prompts_with_the_scores_of_the_texts(byte_model):
     prompts = ["", "ab", "wörter " * 14, "import os\n" * 8]
     batch = byte_model.search(prompts, 20, beam_size=3)

@@ -77,6 +77,7 @@ def test_a_transformer_xl_fills_nothing(model_dir):
         Encoder.load(str(model_dir))
 
 
+@pytest.mark.slow
 def test_an_export_of_either_family_is_written(model_dir, tmp_path):
     done = run("export_savedmodel", f"--model_dir={model_dir}", f"--export_dir={tmp_path}/model")
     assert done.returncode == 0, done.stderr

@@ -94,7 +94,10 @@ def test_prompts_of_any_lengths_are_each_read_in_their_own_segments(generator, t
         assert set(texts[i, :at]) <= set(np.flatnonzero(draft.seen[i])) <= set(texts[i, : at + 1])
 
 
-@pytest.mark.parametrize("settings", [{"temperature": 0.0}, SETTINGS], ids=["greedy", "sampled"])
+@pytest.mark.parametrize(
+    "settings",
+    [pytest.param({"temperature": 0.0}, marks=pytest.mark.slow, id="greedy"), pytest.param(SETTINGS, id="sampled")],
+)
 def test_generation_is_the_model_that_reads_the_prompt_in_segments(generator, texts, settings):
     seeds = list(range(len(LENGTHS)))
     found = generator.generate(texts, LENGTHS, 30, Sampling(**settings).choice(seeds)).numpy()
@@ -111,6 +114,7 @@ def test_beam_search_reads_prompts_alike(generator, texts):
         assert float(total[0]) == pytest.approx(log_prob, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_stream_and_a_batch_are_the_text_alone():
     model = LanguageModel(random_model(dataclasses.replace(CONFIG, same_length=False)), ByteVocabulary())
     prompts = ["", "ab", "wörter " * 30, "import os\n" * 15]

@@ -149,6 +149,7 @@ def test_limits_follow_the_memory_that_caches_need():
     assert (limits.rows(1 << 40), limits.sessions(1 << 40)) == ((1, 1), 1)
 
 
+@pytest.mark.slow
 def test_a_server_writes_nothing_but_its_own_lines_and_ends_at_once(byte_export, tmp_path):
     """In a fresh process, which loads TensorFlow itself and cannot import txl_tf."""
     libraries = tmp_path / "libraries.log"

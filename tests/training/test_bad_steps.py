@@ -84,6 +84,7 @@ def test_the_step_runs_again_on_one_device(broken_run):
     assert sorted(tf.io.gfile.listdir(model_dir)) == before
 
 
+@pytest.mark.slow
 def test_a_good_step_runs_again_to_the_same_numbers(broken_run, tmp_path):
     run, corpus, _, strategy = broken_run
     model_dir = tmp_path / "one"

@@ -19,6 +19,7 @@ from txl_tf.training.step import make_host_loop
 CONFIG = change(small_run.CONFIG, model={"n_layer": 2})
 
 
+@pytest.mark.slow
 def test_resumed_equals_uninterrupted(corpus, tmp_path, two_replicas):
     """Bit for bit: dropout, mems, data position, Adam's moments and a log window cut in two by the kill."""
     whole = train(CONFIG, corpus, str(tmp_path / "whole"), two_replicas)
@@ -39,12 +40,14 @@ def test_resumed_equals_uninterrupted(corpus, tmp_path, two_replicas):
         np.testing.assert_array_equal(mine, theirs)
 
 
+@pytest.mark.slow
 def test_steps_per_loop_changes_no_line(corpus, tmp_path, one_device):
     for n in (1, 7):
         train(change(CONFIG, train={"steps_per_loop": n}), corpus, str(tmp_path / str(n)), one_device)
     assert lines(tmp_path / "1") == lines(tmp_path / "7")
 
 
+@pytest.mark.slow
 def test_learns_and_what_is_saved_is_what_was_trained(corpus, tmp_path, one_device, monkeypatch):
     config = change(CONFIG, train={"train_steps": 60, "log_steps": 20, "save_steps": 16})
     evaluation, reach = config.for_evaluation()
@@ -71,6 +74,7 @@ def test_learns_and_what_is_saved_is_what_was_trained(corpus, tmp_path, one_devi
     assert list(tmp_path.glob("tensorboard/events*"))
 
 
+@pytest.mark.slow
 def test_evaluation_counts_every_token_once_for_any_batch_and_segment(corpus, tmp_path, one_device, two_replicas):
     train(CONFIG, corpus, str(tmp_path), one_device)
     trained = load_trained(str(tmp_path))

@@ -14,7 +14,13 @@ from txl_tf.training.optimizer import make_optimizer
 from txl_tf.training.step import Sums
 
 
-@pytest.mark.parametrize("settings", [{}, {"weight_decay": 10.0, "layer_decay": 0.5, "bias_correction": False}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"weight_decay": 10.0, "layer_decay": 0.5, "bias_correction": False},
+        pytest.param({}, marks=pytest.mark.slow),
+    ],
+)
 def test_update_ratio_is_that_of_the_weights_before_and_after(two_replicas, rng, settings):
     train = TrainConfig(train_steps=20, learning_rate=1e-2, warmup_steps=2, jit_compile=False, **settings)
     with two_replicas.scope():

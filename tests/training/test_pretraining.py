@@ -156,6 +156,7 @@ def run_evaluation(model_dir, corpus, *flags):
     return processes.run(["scripts/evaluate.py", *flags], cwd=ROOT)
 
 
+@pytest.mark.slow
 def test_the_command_evaluates_as_python_does(whole, pieces, one_device):
     flags = {"mem_len": 5, "batch_size": 2, "seed": 3}, {"mem_init": "empty"}, {"num_predict": 9, "max_span": 2}
     config = change(CONFIG, **dict(zip(("eval", "model", "objective"), flags, strict=True)))
@@ -169,6 +170,7 @@ def test_the_command_evaluates_as_python_does(whole, pieces, one_device):
     assert (found["mem_len"], found["mem_init"], found["num_predict"]) == (5, "empty", 9)
 
 
+@pytest.mark.slow
 def test_it_learns(pieces, tmp_path, one_device):
     config = change(CONFIG, train={"train_steps": 40, "log_steps": 10, "eval_steps": 0, "save_steps": 40})
     train(config, pieces, str(tmp_path), one_device)
@@ -209,6 +211,7 @@ def test_what_an_xlnet_does_not_do_is_one_line(whole, pieces, one_device):
         Evaluator(CONFIG, model, pieces, "test", one_device)(record=lambda ids, log_probs: None)
 
 
+@pytest.mark.slow
 def test_a_run_without_bi_data(pieces, tmp_path, one_device):
     config = change(CONFIG, data={"bi_data": False, "batch_size": 3}, train={"train_steps": 2, "eval_steps": 0})
     config = dataclasses.replace(config, eval=XLNetEvalConfig(batch_size=3))

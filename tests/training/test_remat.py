@@ -103,6 +103,7 @@ def test_groups_of_lanes_need_less_memory(tokens):
     assert bytes_needed(2) < 0.7 * bytes_needed(1)
 
 
+@pytest.mark.slow
 def test_training_on_two_replicas_is_the_same(rng, two_replicas):
     tokens = rng.integers(0, CONFIG.vocab_size, [2, 4, 1, T]).astype(np.int32)
     config, weights = TrainConfig(train_steps=2, learning_rate=1e-2, jit_compile=False), []

@@ -34,7 +34,7 @@ def test_kill_9_anywhere_changes_no_line(corpus, tmp_path):
         np.testing.assert_array_equal(mine, theirs)
 
 
-@pytest.mark.parametrize("bfloat16_moments", [False, True])
+@pytest.mark.parametrize("bfloat16_moments", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_sigterm_saves_in_the_middle_of_a_log_window_and_of_an_evaluation(
     corpus, tmp_path, one_device, bfloat16_moments
 ):
@@ -60,6 +60,7 @@ def test_sigterm_saves_in_the_middle_of_a_log_window_and_of_an_evaluation(
         assert lines(tmp_path / "cut", file) == lines(tmp_path / "whole", file)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_another_number_of_replicas(corpus, tmp_path, one_device, two_replicas):
     config = change(CONFIG, model={"dropout": 0.0, "dropatt": 0.0}, train={"eval_steps": 4})
     train(config, corpus, str(tmp_path / "whole"), one_device)

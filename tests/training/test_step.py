@@ -146,9 +146,9 @@ def test_loss_positions_equal_the_numpy_reference(batches, one_device, loss_posi
 @pytest.mark.parametrize(
     ("strategy", "groups", "clusters"),
     [
-        ("two_replicas", 1, {}),
+        pytest.param("two_replicas", 1, {}, marks=pytest.mark.slow),
         ("two_replicas", 2, {"cutoffs": (3, 6), "div_val": 2}),
-        ("one_device", 4, {"cutoffs": (3, 6), "div_val": 2, "mem_init": "empty"}),
+        pytest.param("one_device", 4, {"cutoffs": (3, 6), "div_val": 2, "mem_init": "empty"}, marks=pytest.mark.slow),
     ],
 )
 def test_replicas_and_groups_of_lanes_change_nothing(batches, one_device, strategy, groups, clusters, request):
