@@ -3,8 +3,8 @@
     python scripts/recl.py --model_dirs=runs/a,runs/b --data_dir=data/wt103 --context_lengths=50,100,150,200
 
 Prints one JSON line per model: the longest context length up to which more context lowers the loss, relative to the
-best model of the group, on the positions with the highest loss; and the relative gain of each longer context. All
-models must have the vocabulary of the corpus.
+best model of the group, on the positions with the highest loss; the relative gain of each longer context; and the mean
+loss at all positions for each context length. All models must have the vocabulary of the corpus.
 """
 
 import json
@@ -23,8 +23,8 @@ flags.DEFINE_list(
     "context_lengths", ["50", "100", "150", "200", "250", "300"], "lengths of context to compare, in rising order"
 )
 flags.DEFINE_integer("positions", 1000, "how many tokens to predict, drawn at random from the split", lower_bound=1)
-flags.DEFINE_float(
-    "top_r", 0.1, "fraction of positions to use: those with the highest loss", lower_bound=0, upper_bound=1
+flags.DEFINE_list(
+    "top_r", ["0.1"], "fractions of positions to use: those with the highest loss; a line is printed for each"
 )
 flags.DEFINE_float("threshold", 0.01, "the smallest relative gain that counts", lower_bound=0)
 flags.DEFINE_integer("seed", 0, "seed for drawing the positions", lower_bound=0)
@@ -36,12 +36,10 @@ def main(argv):
     lengths = integers("context_lengths")
     if len(lengths) < 2 or lengths[0] < 1 or sorted(set(lengths)) != lengths:
         raise InputError("--context_lengths must be at least two rising integers, separated by commas")
-    if not FLAGS.top_r:
-        raise InputError("--top_r must be above 0")
+    fractions = top_fractions()
     import numpy as np  # after the flags are parsed: TensorFlow takes seconds to load
 
     from txl_tf.data.manifest import load_corpus
-    from txl_tf.inference.generate import Generator
     from txl_tf.inference.recl import context_losses, draw_positions, effective_context_lengths, relative_gains
     from txl_tf.model_dir import load_trained, vocabulary_identity
 
@@ -55,12 +53,27 @@ def main(argv):
                 f"{model_dir} was trained with another vocabulary than that of {FLAGS.data_dir}: give its corpus"
             )
         families.require_generation(trained.config, model_dir)
-        _, reach = trained.config.for_evaluation(mem_len=lengths[-1])
-        losses.append(context_losses(Generator(trained.model, reach), tokens, positions, lengths))
-    gains = relative_gains(np.stack(losses), FLAGS.top_r)
-    found = effective_context_lengths(np.stack(losses), lengths, FLAGS.top_r, FLAGS.threshold)
-    for model_dir, length, steps in zip(FLAGS.model_dirs, found, gains, strict=True):
-        print(json.dumps({"model_dir": model_dir, "recl": length, "gains": [round(float(gain), 5) for gain in steps]}))
+        losses.append(context_losses(trained.model, tokens, positions, lengths, trained.config.eval.clamp_len))
+    for top_r in fractions:
+        gains = relative_gains(np.stack(losses), top_r)
+        found = effective_context_lengths(np.stack(losses), lengths, top_r, FLAGS.threshold)
+        for model_dir, length, steps, by_length in zip(FLAGS.model_dirs, found, gains, losses, strict=True):
+            rounded = {
+                "gains": [round(float(gain), 5) for gain in steps],
+                "losses": [round(float(loss), 5) for loss in by_length.mean(axis=1)],
+            }
+            print(json.dumps({"model_dir": model_dir, "top_r": top_r, "recl": length, **rounded}))
+
+
+def top_fractions():
+    """The value of --top_r as numbers, or InputError."""
+    try:
+        fractions = [float(text) for text in FLAGS.top_r]
+    except ValueError:
+        fractions = []
+    if not fractions or not all(0 < fraction <= 1 for fraction in fractions):
+        raise InputError(f"--top_r={','.join(FLAGS.top_r)} must be numbers above 0 and at most 1, separated by commas")
+    return fractions
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from txl_tf.inference.generate import Generator
 from txl_tf.inference.recl import context_losses, draw_positions, effective_context_lengths, relative_gains
-from txl_tf.models.transformer_xl.config import Reach
+from txl_tf.models.transformer_xl.config import Reach, TransformerXLConfig
+from txl_tf.models.transformer_xl.model import TransformerXL
 
 LENGTHS = [100, 200, 300, 400, 500]
 
@@ -44,13 +44,30 @@ def test_wrong_arguments_are_refused(wrong):
         effective_context_lengths(**arguments)
 
 
-def test_context_losses_see_so_many_tokens_and_no_more(byte_model, corpus):
+@pytest.mark.parametrize("attn_type", ["transformer_xl", "shaw", "vaswani", "alrfou"])
+def test_context_losses_see_so_many_tokens_and_no_more(attn_type):
+    model = small_model(attn_type)
+    rng = np.random.default_rng(0)
+    text, other = rng.integers(0, 11, [2, 40]).astype(np.int32)
+    other[20:] = text[20:]  # the texts differ before all contexts of 9
+    positions, lengths = np.array([29, 33]), [3, 9]
+    found = context_losses(model, text, positions, lengths)
+    np.testing.assert_array_equal(found, context_losses(model, other, positions, lengths))
+    longer = context_losses(model, text, positions, [19])
+    assert np.all(longer[:, :1] != context_losses(model, other, positions, [19])[:, :1])
+    for row, context in zip(found, lengths, strict=True):
+        for loss, position in zip(row, positions, strict=True):
+            window = text[None, position - context : position + 1]
+            hidden, _ = model(window[:, :-1], reach=Reach(0))
+            assert loss == pytest.approx(float(model.nll(hidden, window[:, 1:])[0, -1]), abs=1e-5)
+
+
+def test_positions_are_drawn_where_the_longest_context_fits(corpus):
     tokens, positions = draw_positions(corpus, "test", count=5, longest=70)
     assert len(tokens) == corpus.split("test").tokens - 1
-    generator = Generator(byte_model.model, Reach(70, same_length=True), jit_compile=False)
-    found = context_losses(generator, tokens, positions, [3, 70], batch_size=2)
-    for row, context in zip(found, [3, 70], strict=True):
-        for loss, position in zip(row, positions, strict=True):
-            window = tokens[None, position - context : position + 1]
-            hidden, _ = byte_model.model(window[:, :-1], reach=generator.decoder.reach)
-            assert loss == pytest.approx(float(byte_model.model.nll(hidden, window[:, 1:])[0, -1]), abs=1e-3)
+    assert positions.min() >= 70 and positions.max() < len(tokens)
+
+
+def small_model(attn_type):
+    sizes = {"n_layer": 2, "d_model": 8, "d_embed": 8, "n_head": 2, "d_head": 4, "d_inner": 16, "mem_len": 4}
+    return TransformerXL(TransformerXLConfig(vocab_size=11, attn_type=attn_type, max_klen=8, init_std=0.5, **sizes))

@@ -18,9 +18,12 @@ import tensorflow as tf
 from txl_tf.data.lanes import evaluation_batches, named_read_errors
 from txl_tf.data.manifest import Corpus
 from txl_tf.errors import InputError
-from txl_tf.inference.generate import Generator
-from txl_tf.inference.score import score_tokens
+from txl_tf.models.transformer_xl.config import Reach
+from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.progress import progress_bar
+
+TOKENS_AT_ONCE = 4096
+"""Tokens of the windows that are computed together."""
 
 
 def relative_gains(losses: npt.ArrayLike, top_r: float = 0.1) -> np.ndarray:
@@ -83,36 +86,41 @@ def effective_context_lengths(
 
 
 def context_losses(
-    generator: Generator,
+    model: TransformerXL,
     tokens: np.ndarray,
     positions: np.ndarray,
     context_lengths: Sequence[int],
-    batch_size: int = 16,
+    clamp_len: int = -1,
 ) -> np.ndarray:
-    """A model's loss at some positions of a text, given at most c tokens of context.
+    """A model's loss at some positions of a text, given c tokens of context and nothing else.
 
-    Every position is predicted independently: an empty cache reads the c tokens before it. (Memory kept from earlier
-    positions would let a recurrent model use tokens farther away than c.)
+    Every position is predicted independently: the c tokens before it are one segment without memory. (Memory kept from
+    earlier positions would let a recurrent model use tokens farther away than c.)
 
     Args:
-        generator: a Generator whose memory covers the longest context.
+        model: a TransformerXL.
         tokens: int32 [n], the text.
         positions: int [P], each at least the longest context length.
         context_lengths: c, at least 1 each.
-        batch_size: positions predicted at once; does not change the results.
+        clamp_len: larger distances are treated as this one; <= 0: no limit.
 
     Returns:
         float32 [context lengths, P], in nats.
     """
-    score = tf.function(lambda texts, lengths, first: score_tokens(generator, texts, lengths, first), autograph=False)
+
+    def last_loss(contexts: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        hidden, _ = model(contexts, reach=Reach(0, clamp_len))
+        return model.nll(hidden[:, -1:], targets)[:, 0]
+
+    score = tf.function(last_loss, autograph=False, reduce_retracing=True)
     losses = np.zeros([len(context_lengths), len(positions)], np.float32)
     with progress_bar("scoring", losses.size, " windows") as bar:
         for row, context in zip(losses, context_lengths, strict=True):
             windows = np.stack([tokens[position - context : position + 1] for position in positions])
+            batch_size = max(1, TOKENS_AT_ONCE // context)
             for start in range(0, len(windows), batch_size):
                 batch = windows[start : start + batch_size]
-                lengths = np.full(len(batch), context, np.int32)
-                row[start : start + batch_size] = -score(batch[:, 1:], lengths, batch[:, 0])[:, -1]
+                row[start : start + batch_size] = score(batch[:, :-1], batch[:, -1:])
                 bar.update(len(batch))
     return losses
 
