@@ -16,7 +16,9 @@ from txl_tf import choices, families
 
 ROOT = pathlib.Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "txl_tf").rglob("*.py"))
-SCRIPTS = [path for folder in ("scripts", "bench", "tpu") for path in sorted((ROOT / folder).glob("*.py"))]
+SCRIPTS = [
+    path for folder in ("scripts", "bench", "experiments", "tpu") for path in sorted((ROOT / folder).glob("*.py"))
+]
 PARTS_OF_SCRIPTS = sorted((ROOT / "tpu").glob("*/*.py"))
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 RUNS = (
@@ -148,14 +150,17 @@ def test_the_tree_has_a_line_for_every_file():
     tree = re.search(r"```\n(txl_tf/.*?)```", (ROOT / "docs" / "architecture.md").read_text(), re.DOTALL).group(1)
     named = collections.Counter(re.findall(r"([\w.-]+\.(?:py|typed|sh|md|txt))", tree))
     tracked = subprocess.run(
-        ["git", "ls-files", "txl_tf", "scripts", "bench", "examples", "tpu"], cwd=ROOT, capture_output=True, text=True
+        ["git", "ls-files", "txl_tf", "scripts", "bench", "experiments", "examples", "tpu"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
     files = collections.Counter(pathlib.Path(name).name for name in tracked.stdout.split())
     del files["__init__.py"]
     assert files and files <= named, f"the tree lacks {sorted(files - named)}"
     everything = {
         path.name
-        for folder in ("txl_tf", "scripts", "bench", "docs", "examples", "tpu", "tests")
+        for folder in ("txl_tf", "scripts", "bench", "experiments", "docs", "examples", "tpu", "tests")
         for path in (ROOT / folder).rglob("*")
     }
     assert set(named) <= everything | {path.name for path in ROOT.iterdir()}, "the tree names what is not there"
@@ -165,7 +170,9 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 @pytest.mark.parametrize(
-    "path", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("*/*.md")], ids=lambda path: path.name
+    "path",
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("*/*.md"), *ROOT.glob("docs/*/*.md")],
+    ids=lambda path: path.name,
 )
 def test_links_lead_somewhere(path):
     for link in LINK.findall(path.read_text().replace("\n", "")):
