@@ -33,8 +33,8 @@ def _variants(t_len):
     short, long, none = ({"mem_len": m_len, "eval_mem_len": m_len} for m_len in (t_len, 4 * t_len, 0))
     encodings = {name: short | encoding | {"max_klen": 2 * t_len} for name, encoding in _ENCODINGS.items()}
     return {
-        "no_recurrence": none,
         "memory_T": short,
+        "no_recurrence": none,
         "memory_4T": long,
         "one_layer": short | {"n_layer": 1},
     } | encodings
@@ -43,7 +43,7 @@ def _variants(t_len):
 SCALES = {
     "small": Scale(
         "demo",
-        {"n_layer": 2, "d_model": 64, "d_embed": 64, "n_head": 2, "d_head": 32, "d_inner": 128}
+        {"n_layer": 2, "d_model": 64, "d_embed": 64, "n_head": 2, "d_head": 32, "d_inner": 128, "init_std": 0.1}
         | {"tgt_len": 16, "batch_size": 64, "clip": 1.0, "eval_batch_size": 4, "eval_tgt_len": 16}
         | {"eval_clamp_len": -1, "eval_same_length": False}
         | {"train_steps": 3000, "learning_rate": 3e-3, "warmup_steps": 100}
@@ -74,7 +74,7 @@ TITLES = {
     "vaswani": "Vaswani, M = T",
 }
 TESTS = {"trained": "as trained", "longer": "M = 16 T in evaluation"}
-WORDS = {"small": "1000000,8000,40000", "paper": "100000000,50000,400000"}
+WORDS = {"small": "500000,8000,40000", "paper": "100000000,50000,400000"}
 
 if __name__ == "__main__":
     study.define_flags()
@@ -93,7 +93,7 @@ def make_jobs(scale):
     """The jobs: a text, its preparation, and for each run its training and its tests."""
     text, corpus = (os.path.join(FLAGS.out, name) for name in ("text", "corpus"))
     longest = 16 * scale.settings["tgt_len"]
-    made = {"out": text, "values": VALUES, "longest": longest, "words": WORDS[FLAGS.scale]}
+    made = {"out": text, "keys": 8, "values": VALUES, "longest": longest, "words": WORDS[FLAGS.scale]}
     prepared = {"dataset": "text", "vocab": "words", "source": text, "data_dir": corpus}
     jobs = [
         Job("text", "experiments/recall_text.py", made),

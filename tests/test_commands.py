@@ -213,8 +213,13 @@ def test_memory_that_no_machine_has(model, folder):
 def test_effective_context_lengths_of_a_group(model):
     (model_dir,) = (flag.partition("=")[2] for flag in model[:1])
     flags = [f"--model_dirs={model_dir},{model_dir}", model[1], "--context_lengths=4,8,12", "--positions=30"]
-    one, other = (json.loads(line) for line in run("scripts/recl.py", *flags).stdout.splitlines())
+    lines = [json.loads(line) for line in run("scripts/recl.py", *flags, "--top_r=0.5,1").stdout.splitlines()]
+    assert [line["top_r"] for line in lines] == [0.5, 0.5, 1.0, 1.0]
+    one, other = lines[:2]
     assert one == other and one["recl"] in (4, 8, 12) and len(one["gains"]) == 2
+    # With r = 1 all positions count: the first gain is that of the mean losses, if longer contexts never hurt.
+    assert len(one["losses"]) == 3 and lines[2]["losses"] == one["losses"]
+    assert lines[2]["gains"][0] >= 1 - one["losses"][1] / one["losses"][0] - 1e-4
 
 
 @pytest.mark.slow

@@ -112,10 +112,11 @@ def context_losses(
         hidden, _ = model(contexts, reach=Reach(0, clamp_len))
         return model.nll(hidden[:, -1:], targets)[:, 0]
 
-    score = tf.function(last_loss, autograph=False, reduce_retracing=True)
     losses = np.zeros([len(context_lengths), len(positions)], np.float32)
     with progress_bar("scoring", losses.size, " windows") as bar:
         for row, context in zip(losses, context_lengths, strict=True):
+            shapes = [tf.TensorSpec([None, length], tf.int32) for length in (context, 1)]
+            score = tf.function(last_loss, autograph=False, input_signature=shapes)
             windows = np.stack([tokens[position - context : position + 1] for position in positions])
             batch_size = max(1, TOKENS_AT_ONCE // context)
             for start in range(0, len(windows), batch_size):
