@@ -46,8 +46,8 @@ SCALES = {
         {"n_layer": 2, "d_model": 64, "d_embed": 64, "n_head": 2, "d_head": 32, "d_inner": 128, "init_std": 0.1}
         | {"tgt_len": 16, "batch_size": 64, "clip": 1.0, "eval_batch_size": 4, "eval_tgt_len": 16}
         | {"eval_clamp_len": -1, "eval_same_length": False}
-        | {"train_steps": 3000, "learning_rate": 3e-3, "warmup_steps": 100}
-        | {"steps_per_loop": 100, "log_steps": 100, "eval_steps": 500, "save_steps": 1000, "keep_checkpoints": 1},
+        | {"train_steps": 1500, "learning_rate": 3e-3, "warmup_steps": 100}
+        | {"steps_per_loop": 100, "log_steps": 100, "eval_steps": 250, "save_steps": 500, "keep_checkpoints": 1},
         _variants(16),
         (1, 2),
     ),
