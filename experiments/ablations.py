@@ -63,14 +63,14 @@ TITLES = {
 }
 """Recurrence, encoding and loss of each variant, in the order of the table."""
 
-_STEPS = 800
+_STEPS = 1600
 SCALES = {
     "small": Scale(
         "demo",
-        {"n_layer": 4, "d_model": 192, "d_embed": 192, "n_head": 4, "d_head": 48, "d_inner": 768, "dropout": 0.0}
-        | {"tgt_len": 32, "mem_len": 32, "batch_size": 32, "train_steps": _STEPS}
-        | {"learning_rate": 1.5e-3, "warmup_steps": 50, "steps_per_loop": 50, "log_steps": 50}
-        | {"eval_steps": 100, "save_steps": 200, "keep_checkpoints": 1}
+        {"n_layer": 4, "d_model": 192, "d_embed": 192, "n_head": 4, "d_head": 48, "d_inner": 768, "init_std": 0.05}
+        | {"tgt_len": 32, "mem_len": 32, "batch_size": 16, "train_steps": _STEPS}
+        | {"learning_rate": 1e-3, "warmup_steps": 100, "steps_per_loop": 100, "log_steps": 100}
+        | {"eval_steps": 200, "save_steps": 400, "keep_checkpoints": 1}
         | {
             "eval_batch_size": 8,
             "eval_tgt_len": 32,
