@@ -116,15 +116,19 @@ def main(argv):
 
 
 def make_jobs(scale):
-    """The jobs: for each run its training and its tests; a corpus, if none is given; table 10's memory."""
+    """The jobs: a corpus, if none is given; training and a test of each run; the other tests; table 10's memory."""
     corpus, jobs = study.corpus_jobs()
     needs = tuple(job.name for job in jobs[-1:])
+    later = []
     for seed in scale.seeds:
         for variant in scale.variants:
-            jobs.append(study.train_job(scale, variant, seed, corpus, needs))
-            for test, settings in tests(scale, variant).items():
-                jobs.append(study.test_job(variant, seed, test, corpus, settings))
-    return jobs + [memory_job(scale, variant) for variant in ("xl", "no_recurrence", "no_recurrence_long")]
+            first, *others = (
+                study.test_job(variant, seed, test, corpus, settings)
+                for test, settings in tests(scale, variant).items()
+            )
+            jobs += [study.train_job(scale, variant, seed, corpus, needs), first]
+            later += others
+    return jobs + later + [memory_job(scale, variant) for variant in ("xl", "no_recurrence", "no_recurrence_long")]
 
 
 def tests(scale, variant):
