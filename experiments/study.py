@@ -101,11 +101,7 @@ def run(jobs: Sequence[Job]) -> None:
         sys.exit()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.makedirs(FLAGS.out, exist_ok=True)
-    from txl_tf.lock import Lock  # TensorFlow takes seconds to load
-
-    with Lock(FLAGS.out):
-        run_jobs(chosen, folder(), FLAGS.at_once)
+    run_jobs(chosen, folder(), FLAGS.at_once)
 
 
 def folder() -> str:
