@@ -123,7 +123,7 @@ def make_jobs(scale):
     for seed in scale.seeds:
         for variant in scale.variants:
             first, *others = (
-                study.test_job(variant, seed, test, corpus, settings)
+                study.evaluation_job(variant, seed, test, corpus, settings)
                 for test, settings in tests(scale, variant).items()
             )
             jobs += [study.train_job(scale, variant, seed, corpus, needs), first]
@@ -143,6 +143,7 @@ def tests(scale, variant):
 def memory_job(scale, variant):
     """Compiles a variant's training step for a TPU core; its JSON line has the memory."""
     settings = {name: value for name, value in scale.flags(variant).items() if not name.startswith("eval_")}
+    settings |= {} if FLAGS.data_dir or FLAGS.scale == "paper" else {"vocab_size": study.PIECES}
     lanes = settings.pop("batch_size")
     return Job(f"memory-{variant}", "tpu/aot_compile.py", settings | {"batch_size_per_core": lanes})
 
@@ -153,7 +154,7 @@ def report(scale, jobs):
     rows = []
     for variant, title in TITLES.items():
         losses = {
-            length: [result["loss"] for result in found]
+            length: [result["loss"] for result in found.values()]
             for length in tests(scale, variant)
             if (found := study.results(scale, variant, length))
         }

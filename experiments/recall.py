@@ -104,7 +104,7 @@ def make_jobs(scale):
             jobs.append(study.train_job(scale, variant, seed, corpus, ("corpus",)))
             for test, settings in tests(scale, variant).items():
                 tokens = tokens_path(variant, seed, test)
-                job = study.test_job(variant, seed, test, corpus, settings | {"per_token_out": tokens})
+                job = study.evaluation_job(variant, seed, test, corpus, settings | {"per_token_out": tokens})
                 jobs.append(job)
     return jobs
 
@@ -132,9 +132,8 @@ def report(scale, jobs):
     found = {}
     for variant in scale.variants:
         for test in tests(scale, variant):
-            runs = study.results(scale, variant, test)
-            if runs:
-                seeds = [seed for seed in scale.seeds if os.path.exists(tokens_path(variant, seed, test))]
+            seeds = study.results(scale, variant, test)
+            if seeds:
                 found[variant, test] = [accuracy(tokens_path(variant, seed, test), bounds) for seed in seeds]
     head = ["", "in evaluation", *(f"{bound / t_len:g} T" for bound in bounds)]
     rows = [
@@ -167,7 +166,9 @@ def draw(scale, bounds, found):
         "other encodings, and depth": [("one_layer", "trained"), ("shaw", "trained"), ("vaswani", "trained")],
     }
     note = "grey: chance; dotted: the theoretical reach N M; bands: from the lowest to the highest seed"
-    figure, axes = figures.panels(list(panels), "distance in segments (T)", "probability of the right answer", note)
+    figure, axes = figures.panels(
+        list(panels), "distance, up to so many segments (T)", "probability of the right answer", note
+    )
     for ax, shown in zip(axes, panels.values(), strict=True):
         ax.axhline(1 / VALUES, color="#999", linewidth=1)
         for key in shown:

@@ -20,6 +20,8 @@ from jobs import Job, read_record, run_jobs
 from txl_tf.errors import InputError
 
 FLAGS = flags.FLAGS
+PIECES = 2000
+"""Size of the vocabulary of the corpus that a study prepares."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +71,7 @@ def train_job(scale: Scale, variant: str, seed: int, data_dir: str, needs: tuple
     return Job(run_name(variant, seed), "scripts/train.py", scale.flags(variant) | {"seed": seed} | paths, needs)
 
 
-def test_job(variant: str, seed: int, test: str, data_dir: str, settings: Mapping[str, Any]) -> Job:
+def evaluation_job(variant: str, seed: int, test: str, data_dir: str, settings: Mapping[str, Any]) -> Job:
     """An evaluation on the test split of that run; `settings` are flags of scripts/evaluate.py."""
     name = run_name(variant, seed)
     given = {"model_dir": model_dir(variant, seed), "data_dir": data_dir, "split": "test", **settings}
@@ -81,7 +83,7 @@ def corpus_jobs() -> tuple[str, list[Job]]:
     if FLAGS.data_dir:
         return FLAGS.data_dir, []
     text, corpus = (os.path.join(FLAGS.out, name) for name in ("text", "corpus"))
-    prepared = {"dataset": "text", "source": text, "vocab": "sentencepiece", "vocab_size": 2000, "data_dir": corpus}
+    prepared = {"dataset": "text", "source": text, "vocab": "sentencepiece", "vocab_size": PIECES, "data_dir": corpus}
     excerpts = Job("text", "experiments/excerpts.py", {"out": text})
     return corpus, [excerpts, Job("corpus", "scripts/prepare_data.py", prepared, ("text",))]
 
@@ -109,10 +111,10 @@ def folder() -> str:
     return os.path.join(FLAGS.out, "jobs")
 
 
-def results(scale: Scale, variant: str, test: str) -> list[dict[str, Any]]:
-    """What scripts/evaluate.py printed for each seed whose test has ended."""
-    names = (f"{run_name(variant, seed)}-{test}" for seed in scale.seeds)
-    return [record["lines"][-1] for name in names if (record := read_record(folder(), name)).get("finished")]
+def results(scale: Scale, variant: str, test: str) -> dict[int, dict[str, Any]]:
+    """{seed: what scripts/evaluate.py printed}, for the seeds whose test has ended."""
+    records = {seed: read_record(folder(), f"{run_name(variant, seed)}-{test}") for seed in scale.seeds}
+    return {seed: record["lines"][-1] for seed, record in records.items() if record.get("finished")}
 
 
 def curves(scale: Scale, variant: str) -> list[list[tuple[int, float]]]:
