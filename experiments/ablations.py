@@ -1,6 +1,6 @@
 """Recurrence, encodings and loss positions: the paper's tables 6, 7 and 10 with small models.
 
-    python experiments/ablations.py --out=runs/ablations --at_once=2 --plot=docs/experiments/ablations.svg
+    python experiments/ablations.py --out=runs/ablations --at_once=2 --page=docs/experiments/ablations.md
     python experiments/ablations.py --scale=paper --data_dir=data/wt103 --out=runs/wt103 --list
 
 Transformer-XL, Shaw, Vaswani and Al-Rfou with and without recurrence, loss on all positions or on the second half of
@@ -149,7 +149,7 @@ def memory_job(scale, variant):
 
 
 def report(scale, jobs):
-    """Prints the tables of what is there, and draws --plot."""
+    """Publishes what is there: the tables and a plot."""
     t_len = scale.settings["tgt_len"]
     rows = []
     for variant, title in TITLES.items():
@@ -164,11 +164,11 @@ def report(scale, jobs):
             every = ", ".join(f"{length}: {sum(found) / len(found):.3f}" for length, found in losses.items())
             rows.append([*title, study.mean_and_spread(trained), study.mean_and_spread(losses[best]), best, every])
     head = ["recurrence", "encoding", "loss", "test, trained length", "best", "attention length of best", "all lengths"]
-    print(f"\nNats per token on test, T = {t_len}\n\n{study.table(head, rows)}\n")
-    print(memory_table(scale))
-    print(f"\n{study.about(jobs)}")
-    if FLAGS.plot:
+    parts = [f"Nats per token on test, T = {t_len}:", study.table(head, rows)]
+    parts += ["Memory of a training step on one TPU core:", memory_table(scale), study.about(jobs)]
+    if study.plot_path() and rows:
         draw(scale)
+    study.publish("\n\n".join(parts), "loss on valid by tokens, for each variant")
 
 
 def memory_table(scale):
@@ -202,7 +202,7 @@ def draw(scale):
                 label = f"{encoding}, recurrence: {recurrence}"
                 figures.band(ax, x, [[loss for _, loss in run] for run in runs], label)
         ax.legend(fontsize=7)
-    figures.save(figure, FLAGS.plot)
+    figures.save(figure, study.plot_path())
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How long a context helps: the paper's table 8, RECL, of models that experiments/ablations.py trained.
 
-    python experiments/context_length.py --out=runs/ablations --plot=docs/experiments/context_length.svg
+    python experiments/context_length.py --out=runs/ablations --page=docs/experiments/context_length.md
 
 For each seed one group: Transformer-XL, Shaw's encoding instead, no recurrence, and Al-Rfou's Transformer. A model gets
 c tokens before a target and nothing else. Prints a table of RECL for r = 0.1, 0.5 and 1, and one of losses by c.
@@ -37,8 +37,7 @@ def main(argv):
     study.run(jobs)
     records = [read_record(study.folder(), job.name) for job in jobs]
     groups = [record["lines"] for record in records if record.get("finished")]
-    report(groups)
-    print(f"\n{study.about(jobs)}")
+    report(groups, jobs)
 
 
 def make_jobs():
@@ -57,8 +56,8 @@ def make_jobs():
     ]
 
 
-def report(groups):
-    """Prints the tables of the groups' lines, and draws --plot."""
+def report(groups, jobs):
+    """Publishes the lines of the groups that are there: tables and a plot."""
     lengths = LENGTHS[FLAGS.scale]
     rows, losses = [], []
     for i, title in enumerate(GROUP.values()):
@@ -66,13 +65,13 @@ def report(groups):
         lines = [group[i :: len(GROUP)] for group in groups]
         rows.append([title, *(" / ".join(str(seed[r]["recl"]) for seed in lines) for r in range(len(TOP_R)))])
         losses.append([seed[0]["losses"] for seed in lines])
-    print(f"\nRECL in tokens, by seed\n\n{study.table(['', *(f'r = {r}' for r in TOP_R)], rows)}\n")
     means = [
         [title, *(study.mean_and_spread(column) for column in zip(*runs, strict=True))]
         for title, runs in zip(GROUP.values(), losses, strict=True)
     ]
-    print(f"Nats per token with c tokens of context\n\n{study.table(['c', *map(str, lengths)], means)}")
-    if FLAGS.plot and groups:
+    parts = ["RECL in tokens, by seed:", study.table(["", *(f"r = {r}" for r in TOP_R)], rows)]
+    parts += ["Nats per token with c tokens of context:", study.table(["c", *map(str, lengths)], means)]
+    if study.plot_path() and groups:
         note = f"{POSITIONS[FLAGS.scale]:,} positions of test; bands: from the lowest to the highest seed"
         figure, (ax,) = figures.panels(["Loss by length of context"], "tokens of context", "nats per token", note)
         for title, runs in zip(GROUP.values(), losses, strict=True):
@@ -80,7 +79,8 @@ def report(groups):
         ax.set_xscale("log", base=2)
         ax.set_xticks(lengths, map(str, lengths))
         ax.legend(fontsize=7)
-        figures.save(figure, FLAGS.plot)
+        figures.save(figure, study.plot_path())
+    study.publish("\n\n".join([*parts, study.about(jobs)]), "loss by tokens of context, for each model")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Does learning reach beyond the segment? Values that were given up to 16 segments ago are asked for.
 
-    python experiments/recall.py --out=runs/recall --at_once=2 --plot=docs/experiments/recall.svg
+    python experiments/recall.py --out=runs/recall --at_once=2 --page=docs/experiments/recall.md
 
 Models with and without recurrence learn the text that key_values.py describes. Accuracy is the probability that a model
 gives to the right answer, averaged over the answers at a distance: as often would a sampled answer be right. Chance is
@@ -126,7 +126,7 @@ def tokens_path(variant, seed, test):
 
 
 def report(scale, jobs):
-    """Prints the table of what is there, and draws --plot."""
+    """Publishes what is there: a table and a plot."""
     t_len = scale.settings["tgt_len"]
     bounds = [t_len * 2**power / 4 for power in range(7)]  # distances up to T/4, T/2, T, .., 16 T
     found = {}
@@ -140,11 +140,11 @@ def report(scale, jobs):
         [TITLES[variant], TESTS[test], *(study.mean_and_spread(column, 2) for column in zip(*runs, strict=True))]
         for (variant, test), runs in found.items()
     ]
-    print(f"\nMean probability of the right answer by distance, up to .. (chance: {1 / VALUES:.3f})\n")
-    print(study.table(head, rows))
-    print(f"\n{study.about(jobs)}")
-    if FLAGS.plot and found:
+    title = f"Probability of the right answer by distance, up to so many segments (chance: {1 / VALUES:.3f}):"
+    if study.plot_path() and found:
         draw(scale, bounds, found)
+    parts = [title, study.table(head, rows), study.about(jobs)]
+    study.publish("\n\n".join(parts), "probability of the right answer by distance")
 
 
 def accuracy(path, bounds):
@@ -182,7 +182,7 @@ def draw(scale, bounds, found):
         ax.set_xticks(x, [f"{value:g}" for value in x])
         ax.set_ylim(0, 1.02)
         ax.legend(fontsize=8)
-    figures.save(figure, FLAGS.plot)
+    figures.save(figure, study.plot_path())
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import re
 import study
 from absl import flags
 from command_line import run
-from jobs import Job
+from jobs import Job, read_record
 
 from txl_tf.errors import InputError
 
@@ -27,7 +27,6 @@ if __name__ == "__main__":
     flags.DEFINE_integer("parts", 4, "excerpts of the test text, as experiments/excerpts.py made them", lower_bound=1)
     flags.DEFINE_integer("max_tokens", 2000, "tokens of each sample", lower_bound=1)
     flags.DEFINE_integer("mem_len", 256, "memory in generation", lower_bound=1)
-    flags.DEFINE_string("page", None, "a Markdown file: statistics and texts are written after its first line of ---")
 
 
 def main(argv):
@@ -39,16 +38,16 @@ def main(argv):
     texts = cut(test.read_text(), FLAGS.parts)
     jobs = [job(i, text[:PROMPT_CHARACTERS]) for i, text in enumerate(texts)]
     study.run(jobs)
-    outputs = [pathlib.Path(study.folder(), f"{one.name}.out") for one in jobs]
-    pairs = [
-        (text[:PROMPT_CHARACTERS], output.read_text()[PROMPT_CHARACTERS:], text[PROMPT_CHARACTERS:])
-        for text, output in zip(texts, outputs, strict=True)
-        if output.exists()
+    pairs = []
+    for one, text in zip(jobs, texts, strict=True):
+        if read_record(study.folder(), one.name).get("finished"):
+            sample = pathlib.Path(study.folder(), f"{one.name}.out").read_text()
+            pairs.append([part[PROMPT_CHARACTERS:] for part in (sample, text)] + [text[:PROMPT_CHARACTERS]])
+    shown = [
+        f"## Text {i + 1}\n\nPrompt:\n\n{fenced(prompt)}\n\nSample:\n\n{fenced(sample)}"
+        for i, (sample, _, prompt) in enumerate(pairs)
     ]
-    found = "\n\n".join([compared(pairs), study.about(jobs)])
-    print(found)
-    if FLAGS.page:
-        write_page(pathlib.Path(FLAGS.page), found, pairs)
+    study.publish("\n\n".join([compared(pairs), study.about(jobs), *shown]))
 
 
 def cut(text, parts):
@@ -69,7 +68,7 @@ def job(i, prompt):
 
 def compared(pairs):
     """A table of statistics of samples and real continuations, means over the texts."""
-    words = [[re.findall(r"\w+|[^\w\s]", text) for text in pair[1:]] for pair in pairs]
+    words = [[re.findall(r"\w+|[^\w\s]", text) for text in pair[:2]] for pair in pairs]
     length = min((len(text) for pair in words for text in pair), default=0)
     rows = []
     for title, texts in zip(("samples", "real continuations"), zip(*words, strict=True), strict=False):
@@ -90,16 +89,6 @@ def distinct(words, n):
     """The number of different n-grams over the number of n-grams."""
     grams = [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
     return len(set(grams)) / max(len(grams), 1)
-
-
-def write_page(path, found, pairs):
-    """Replaces what follows the first line of --- in the page."""
-    about, _, _ = path.read_text().partition("\n---\n")
-    texts = [
-        f"## Text {i + 1}\n\nPrompt:\n\n{fenced(prompt)}\n\nSample:\n\n{fenced(sample)}"
-        for i, (prompt, sample, _) in enumerate(pairs)
-    ]
-    path.write_text("\n\n".join([f"{about}\n---", found, *texts]) + "\n")
 
 
 def fenced(text):

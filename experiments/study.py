@@ -52,7 +52,9 @@ def define_flags(scales: Sequence[str] = ("small", "paper")) -> None:
     flags.DEFINE_integer("at_once", 1, "commands that run at a time; 0: only report what is there", lower_bound=0)
     flags.DEFINE_string("only", ".", "a regular expression: run the jobs in whose names it is found")
     flags.DEFINE_bool("list", False, "print the commands, and run none")
-    flags.DEFINE_string("plot", None, "an SVG file to draw")
+    flags.DEFINE_string(
+        "page", None, "a Markdown file: results replace what follows its line ---, and the plot is drawn beside it"
+    )
 
 
 def run_name(variant: str, seed: int) -> str:
@@ -124,6 +126,27 @@ def curves(scale: Scale, variant: str) -> list[list[tuple[int, float]]]:
     return [[(line["step"], line["loss"]) for line in lines] for lines in logs]
 
 
+def publish(results: str, picture: str = "") -> None:
+    """Prints results in Markdown, and writes them into --page, if it is given, below the plot, if it has been drawn.
+
+    `picture` says what the plot shows, for those who do not see it.
+    """
+    print(f"\n{results}")
+    if FLAGS.page:
+        page = pathlib.Path(FLAGS.page)
+        about, line, _ = page.read_text().partition("\n---\n")
+        if not line:
+            raise InputError(f"--page={page} has no line ---, after which results would be written")
+        plot = page.with_suffix(".svg")
+        shown = f"![{picture}]({plot.name})\n\n" if plot.exists() else ""
+        page.write_text(f"{about}{line}\n{shown}{results}\n")
+
+
+def plot_path() -> str | None:
+    """Where the plot is drawn: beside --page."""
+    return str(pathlib.Path(FLAGS.page).with_suffix(".svg")) if FLAGS.page else None
+
+
 def mean_and_spread(values: Sequence[float], digits: int = 3) -> str:
     """Mean and, of several values, half the distance between the largest and the smallest: "4.210 ± 0.012"."""
     if not values:
@@ -142,7 +165,9 @@ def about(jobs: Sequence[Job]) -> str:
     """Commits, machines and processor hours of the jobs that have ended, and how many have not."""
     records = [read_record(folder(), job.name) for job in jobs]
     ended = [record for record in records if record.get("finished")]
+    if not ended:
+        return f"None of {len(jobs)} jobs has ended."
     hours = sum(record["cpu_seconds"] for record in ended) / 3600
     commits, machines = (sorted({record[key] for record in ended}) for key in ("commit", "machine"))
     left = f"; {len(jobs) - len(ended)} of {len(jobs)} jobs have not ended" if len(ended) < len(jobs) else ""
-    return f"{hours:.1f} processor hours; commit {', '.join(commits)}; {', '.join(machines)}{left}"
+    return f"{hours:.2f} processor hours; commit {', '.join(commits)}; {', '.join(machines)}{left}."
