@@ -76,7 +76,7 @@ def _read(model, seconds, readings):
 
 
 def likeliest(log_probs, count):
-    """The `count` likeliest tokens in each row of log-probabilities [n, V], the likeliest first: int and float [n, count]."""
+    """The likeliest tokens in each row of log-probabilities [n, V], the likeliest first: int and float [n, count]."""
     tokens = np.argpartition(-log_probs, min(count, log_probs.shape[1] - 1), axis=1)[:, :count]
     values = np.take_along_axis(log_probs, tokens, axis=1)
     order = np.lexsort((tokens, -values), axis=1)  # equal ones by their numbers

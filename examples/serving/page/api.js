@@ -37,8 +37,7 @@ async function send(route, body, signal) {
   throw new Error(inWords(error) + (wait ? ` Try again in ${wait} s.` : ""));
 }
 
-/** A reason of the server as a sentence. */
+/** A reason of the server as a sentence. It may begin with the name of a field, which stays as it is. */
 function inWords(reason) {
-  const text = reason[0].toUpperCase() + reason.slice(1);
-  return /[.!?]$/.test(text) ? text : text + ".";
+  return /[.!?]$/.test(reason) ? reason : `${reason}.`;
 }

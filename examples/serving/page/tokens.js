@@ -68,8 +68,8 @@ export class TokenText {
     const facts = [`${surprisal.toFixed(2)} bits of surprisal`];
     if (token.without !== undefined) {
       const gain = bits(token.without) - surprisal;
-      const effect = gain >= 0 ? "memory helps by" : "memory harms by";
-      facts.push(`${bits(token.without).toFixed(2)} without memory: ${effect} ${Math.abs(gain).toFixed(2)}`);
+      const effect = gain >= 0 ? "helps" : "harms";
+      facts.push(`${bits(token.without).toFixed(2)} bits without memory, which ${effect} by ${Math.abs(gain).toFixed(2)}`);
     }
     this.card.replaceChildren(
       element("p", {}, element("code", {}, visible(token.text) || "part of a character")),
@@ -102,8 +102,8 @@ export function legend(view) {
   return element(
     "p",
     { className: `legend ${view}` },
-    memory ? `memory harms by ${LARGEST} bits ` : "expected ",
+    memory ? `memory harms by ${LARGEST} bits ` : "0 bits of surprisal ",
     element("span", { className: "scale", "aria-hidden": "true" }),
-    memory ? ` memory helps by ${LARGEST} bits; underlined from ${MARKED} bits on` : ` ${HOTTEST} bits of surprisal or more`,
+    memory ? ` memory helps by ${LARGEST} bits; underlined from ${MARKED} bits on` : ` ${HOTTEST} or more`,
   );
 }

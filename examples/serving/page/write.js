@@ -30,11 +30,11 @@ export function setUp(panel, model, sampling, card) {
     const text = new TokenText(card, "The text that was written, token by token");
     const plain = element("span");
     const before = element("span", { className: "given" }, request.prompt);
-    text.element.before(before);
-    result.replaceChildren(
-      ...(model.top ? [legend("surprisal")] : []),
-      element("div", { className: "text" }, before, model.top ? text.element : plain),
-    );
+    const show = () =>
+      result.replaceChildren(
+        ...(model.top ? [legend("surprisal")] : []),
+        element("div", { className: "text" }, before, model.top ? text.element : plain),
+      );
     abort = new AbortController();
     stop.disabled = false;
     if (document.activeElement === start) stop.focus();
@@ -43,6 +43,7 @@ export function setUp(panel, model, sampling, card) {
     let end = "Done";
     try {
       for await (const line of lines("/stream", request, abort.signal)) {
+        if (!plain.isConnected && !text.element.isConnected) show(); // an error leaves what was there
         if (model.top) text.add(line.tokens);
         else plain.append(line.text);
         say(`Writing: ${summary(text.tokens, begun)}`);
@@ -73,7 +74,6 @@ function field({ name, help, type, default: value = "", low, high }) {
   const input = element("input", { id, type: "number", step, value, "aria-describedby": `${id}-help` });
   if (low !== undefined) input.min = low;
   if (high !== undefined && high !== null) input.max = high;
-  const title = name.replaceAll("_", " ");
   const about = element("p", { id: `${id}-help`, className: "hint" }, help);
-  return element("div", {}, element("label", { htmlFor: id }, title), input, about);
+  return element("div", {}, element("label", { htmlFor: id }, name), input, about);
 }
