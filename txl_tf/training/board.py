@@ -1,4 +1,4 @@
-"""TensorBoard's event files: curves, pictures and texts of a run."""
+"""TensorBoard's event files: curves, histograms, pictures and texts of a run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.plugins.hparams import api as hparams
 
 from txl_tf.config import Config
+from txl_tf.training.charts import Charts, layout_summary
 from txl_tf.training.pictures import pixels
 
 if TYPE_CHECKING:
+    import numpy as np
     from matplotlib.figure import Figure
 
 FOLDER = "tensorboard"
@@ -58,6 +60,19 @@ class Board:
         """Writes a figure of matplotlib as a picture."""
         with self.writers[""].as_default(step=step):
             tf.summary.image(name, pixels(figure)[None])
+        self.writers[""].flush()
+
+    def histograms(self, step: int, values: Mapping[str, np.ndarray]) -> None:
+        """Writes the distributions of arrays, by name."""
+        with self.writers[""].as_default(step=step):
+            for name, array in values.items():
+                tf.summary.histogram(name, array)
+        self.writers[""].flush()
+
+    def layout(self, step: int, charts: Charts) -> None:
+        """Writes which curves the tab CUSTOM SCALARS draws in which chart."""
+        with self.writers[""].as_default(step=step):
+            tf.summary.experimental.write_raw_pb(layout_summary(charts))
         self.writers[""].flush()
 
     def hyperparameters(self, trial: str, values: Mapping[str, Any], metrics: Iterable[tuple[str, str]]) -> None:
