@@ -108,7 +108,8 @@ def test_a_run_is_described_once(tmp_path):
     plugin_data = read.SummaryMetadata(hparams.SESSION_START_INFO_TAG).plugin_data.content
     session = hparams.parse_session_start_info_plugin_data(plugin_data)
     assert session.hparams["d_inner"].number_value == 12 and session.hparams["cutoffs"].string_value == ""
-    assert session.group_name == str(tmp_path) and "dropatt" not in session.hparams
+    assert session.group_name == f"{tmp_path.name} in {tmp_path.parent}" and "dropatt" not in session.hparams
+    assert session.hparams["family"].string_value == "transformer_xl"
 
 
 def test_every_curve_is_in_the_layout(tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -75,19 +75,17 @@ class Board:
             tf.summary.experimental.write_raw_pb(layout_summary(charts))
         self.writers[""].flush()
 
-    def hyperparameters(self, trial: str, values: Mapping[str, Any], metrics: Iterable[tuple[str, str]]) -> None:
+    def hyperparameters(self, trial: str, values: Mapping[str, Any]) -> None:
         """Writes a row of the HPARAMS table, where runs are compared.
+
+        The table's columns are not declared: TensorBoard then finds them in all runs, and begins with the settings in
+        which the runs differ.
 
         Args:
             trial: the run's name, which must be unique.
             values: {name: bool, number or str}.
-            metrics: [(split, name of a curve)]: the columns of results.
         """
         with self.writers[""].as_default(step=0):
-            hparams.hparams_config(
-                hparams=[hparams.HParam(name) for name in values],
-                metrics=[hparams.Metric(name, group=split, display_name=f"{split} {name}") for split, name in metrics],
-            )
             hparams.hparams(values, trial_id=trial)
         self.writers[""].flush()
 

@@ -72,9 +72,10 @@ class Metrics:
         if self.step:
             return
         self._lay_out(0)
-        *_, curve = self._loss_curves(0.0)
-        results = [("valid", curve), ("train", curve), ("train", "speed/tokens_per_sec")]
-        self.board.hyperparameters(self.model_dir, setting_values(self.config, leave_out), results)
+        folder, _, name = self.model_dir.rstrip("/").rpartition("/")
+        family = {"family": families.family_of(self.config).name}
+        # The name comes first, since the table shows the beginning of a long one.
+        self.board.hyperparameters(f"{name} in {folder}", family | setting_values(self.config, leave_out))
         self.board.text(0, "config", config_table(self.config))
         self.board.text(0, "parameters", parameter_table(model))
 
@@ -155,7 +156,7 @@ class Metrics:
         return f"loss {loss:.4f} | {name} {measure:.4f}"
 
     def _loss_curves(self, loss: float) -> dict[str, float]:
-        """The loss by the names of TensorBoard's curves; the last is the most usual measure."""
+        """The loss by the names of TensorBoard's curves."""
         if self.unit is None:
             return {"loss/per_example": loss}
         name, measure = bits_or_perplexity(loss, self.unit)
