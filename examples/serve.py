@@ -4,6 +4,8 @@ r"""An HTTP server for an exported model, in plain TensorFlow and aiohttp: an ex
     python scripts/export_savedmodel.py --model_dir=runs/demo --export_dir=exports/demo
     python examples/serve.py --export_dir=exports/demo --port=8080
 
+http://localhost:8080/ is a page to play on. For programs:
+
     curl localhost:8080/generate -d '{"prompts": ["def main("], "max_tokens": 100, "top_p": 0.9, "stop": ["\n\n"]}'
     curl -N localhost:8080/stream -d '{"prompt": "def main(", "max_tokens": 5000}'  # a line of JSON for each piece
     curl localhost:8080/sampling                                          # the settings of sampling, their ranges

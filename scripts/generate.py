@@ -81,13 +81,17 @@ def search(model, prompt):
         raise InputError(f"--{given[0]} is for sampling: it cannot be used with --beam_size")
     if FLAGS.num_samples > FLAGS.beam_size:
         raise InputError(f"--num_samples={FLAGS.num_samples} needs a --beam_size of {FLAGS.num_samples} or more")
-    found = model.search(
-        prompt,
-        FLAGS.max_tokens,
-        beam_size=FLAGS.beam_size,
-        length_penalty=FLAGS.length_penalty,
-        stop=FLAGS.stop,
-    )
+    from txl_tf.progress import reported
+
+    with reported("searching", " tokens", leave=False) as progress:
+        found = model.search(
+            prompt,
+            FLAGS.max_tokens,
+            beam_size=FLAGS.beam_size,
+            length_penalty=FLAGS.length_penalty,
+            stop=FLAGS.stop,
+            progress=progress,
+        )
     for hypothesis in found[: FLAGS.num_samples]:
         yield f"--- log-probability {hypothesis.total:.3f}", [hypothesis.text]
 

@@ -6,6 +6,8 @@ limits      the bounds on requests, with their reasons
 fields      the fields of a request, checked
 model       a SavedModel: what kind it is, and its signatures
 turns       requests take turns at the model, in calls that several may share
+page        the page to play on, with its headers
+pieces      how tokens are written, and what else might stand in their place
 reading     long texts, segment by segment
 generation  /generate and /stream, a few tokens at a time
 sessions    caches that the server keeps

@@ -84,9 +84,9 @@ def number(request, name, kind, default):
     return kind(value)
 
 
-def flag(request, name):
-    """request[name], true or false; without it false."""
-    value = request.get(name, False)
+def flag(request, name, default=False):
+    """request[name], true or false."""
+    value = request.get(name, default)
     if not isinstance(value, bool):
         raise RequestError(400, f"{name} must be true or false")
     return value

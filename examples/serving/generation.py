@@ -6,7 +6,6 @@ by the signature `write`. The same seed gives the same text as one call of `gene
 served at the time.
 """
 
-import codecs
 import dataclasses
 import time
 from typing import Any
@@ -18,7 +17,8 @@ from serving import fields
 from serving.errors import RequestError
 from serving.model import CACHE
 from serving.pace import Pace
-from serving.reading import read_segments
+from serving.pieces import Writer, check_top, rated
+from serving.reading import likeliest, read_segments
 
 DEFAULT_TOKENS = 100
 STREAM_TOKENS = 16
@@ -41,7 +41,9 @@ class Draft:
         last: int32 [B, 1], the tokens made last, which the model has not read yet.
         made: list of int32 [B, n].
         wants_texts: whether `texts` is needed before the last token is made.
+        top: of one text: how many of the likeliest tokens are wanted in the place of each new one.
         texts: the decoded texts, list of bytes.
+        read: with `top` the cache before the tokens that the last call read, and these, int32 [1, n].
     """
 
     prompts: list[bytes]
@@ -50,10 +52,12 @@ class Draft:
     left: int
     most: int
     wants_texts: bool
+    top: int = 0
     cache: dict[str, tf.Tensor] = dataclasses.field(default_factory=dict)
     last: Any = None
     made: list[np.ndarray] = dataclasses.field(default_factory=list)
     texts: list[bytes] = dataclasses.field(default_factory=list)
+    read: Any = None
 
 
 class Generation:
@@ -98,18 +102,28 @@ class Generation:
         return {"texts": [text[: _end(text, stop)].decode("utf-8", "replace") for text in texts]}
 
     async def stream(self, request, record):
-        """Pieces of the text that continues request["prompt"]."""
-        fields.check_known(request, ("prompt", "seed", *self._fields))
+        """Pieces of the text that continues request["prompt"]; with request["top"] the tokens of each."""
+        fields.check_known(request, ("prompt", "seed", "top", *self._fields))
         prompt = fields.string(request, "prompt", self._limits)
         seed = fields.number(request, "seed", int, 0)
-        sent, decoder = 0, codecs.getincrementaldecoder("utf-8")("replace")
+        top = check_top(request, self._model)
+        sent, writer = 0, Writer()
         async with self._admission.texts(1):
             draft = self._draft(request, [prompt], [seed], STREAM_TOKENS, wants_texts=True)
+            draft.top = top
             async for _ in self._write(draft, record):
                 # Decoded from the first token on: how a word is written depends on what stands before it.
                 (text,) = draft.texts
-                yield decoder.decode(text[sent:], final=not draft.left)
-                sent = len(text)
+                new, sent, final = text[sent:], len(text), not draft.left
+                if top:
+                    names, tokens = await self._turns.run(self._rate, draft, again=True)
+                    pieces = writer.pieces(new, names, final)
+                    yield {
+                        "text": "".join(pieces),
+                        "tokens": [{"text": piece} | token for piece, token in zip(pieces, tokens, strict=True)],
+                    }
+                else:
+                    yield {"text": "".join(writer.pieces(new, [new], final))}
 
     async def warm_up(self):
         """Makes a token for 1, 2, 4, .. texts at a time, so that the first requests need not wait for compilation."""
@@ -140,9 +154,10 @@ class Generation:
         if record is not None:
             record.tokens += sum(map(len, tokens))
         read = [await self._read(row, seed, draft.options) for row, seed in zip(tokens, draft.seeds, strict=True)]
-        draft.cache = {name: _stack([cache[name] for cache, _ in read]) for name in CACHE}
-        draft.last = np.concatenate([made for _, made in read])
+        draft.cache = {name: _stack([cache[name] for cache, *_ in read]) for name in CACHE}
+        draft.last = np.concatenate([made for _, made, _ in read])
         draft.made, draft.left = [draft.last], draft.left - 1
+        draft.read = read[0][-1] if draft.top else None
         del read
         if draft.wants_texts:
             draft.texts = await self._turns.run(self._decode, draft)
@@ -167,7 +182,10 @@ class Generation:
         return [[row[:n] if n else np.array([start], np.int32) for row, n in rows]]
 
     async def _read(self, tokens, seed, options):
-        """The cache of one text after its prompt, int32 [n], and its first new token, int32 [1, 1]."""
+        """The cache of one text after its prompt, int32 [n], and its first new token, int32 [1, 1].
+
+        And what was read last: the cache before it, and the tokens, int32 [1, n].
+        """
         model, size = self._model, self._model.segment
         whole = (len(tokens) - 1) // size * size if size else 0
         reading = await read_segments(
@@ -180,7 +198,7 @@ class Generation:
             key = ("begin", item[1].size, *options.values()) if size else None
             cache, made = await self._turns.run(self._begin, item, key, again=True)
             rest = rest[count:]
-        return cache, made
+        return cache, made, item[:2]
 
     def _begin(self, items):
         """The caches of texts after some tokens more, int32 [1, n], and the tokens that would follow, int32 [1, 1]."""
@@ -216,12 +234,29 @@ class Generation:
         begin = 0
         for draft in drafts:
             end = begin + len(draft.seeds)
+            if draft.top:
+                draft.read = draft.cache, np.concatenate([draft.last, made[begin:end, :-1]], axis=1)
             draft.cache = {name: split_rows(out[name], begin, end) for name in CACHE}
             draft.made.append(made[begin:end])
             draft.last, draft.left, begin = made[begin:end, -1:], draft.left - count, end
             if draft.wants_texts:
                 (draft.texts,) = self._decode([draft])
         return drafts
+
+    def _rate(self, drafts):
+        """What the model says of the tokens that were made last, in the model's thread: see `rated`."""
+        (draft,) = drafts
+        cache, tokens = draft.read
+        size, rows = self._model.segment - 1, []  # fewer than a segment: they are read one by one, as they were
+        for begin in range(0, tokens.shape[1], size):
+            cache = self._model(
+                "step", tokens=tf.constant(tokens[:, begin : begin + size]), **{name: cache[name] for name in CACHE}
+            )
+            rows.append(cache["log_probs"].numpy()[0])
+        made = draft.made[-1][0]
+        log_probs = np.concatenate(rows)[-len(made) :]
+        chosen = np.take_along_axis(log_probs, made[:, None], axis=1)[:, 0]
+        return [rated(self._model.pieces, made, chosen, likeliest(log_probs, draft.top))]
 
     def _decode(self, drafts):
         """The texts of each draft as they stand after its prompts, each a list of bytes."""

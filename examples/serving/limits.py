@@ -85,6 +85,11 @@ class Limits:
         if count > most:
             raise RequestError(413, f"{name} has {count:,} entries: at most {most:,} are allowed in one request")
 
+    def check_answer(self, count, remedy):
+        """Raises RequestError if an answer would have too many values; remedy: what would help."""
+        if count > self.answer_values:
+            raise RequestError(413, f"the answer would have {count:,} values, at most {self.answer_values:,}: {remedy}")
+
 
 FLAGS = {
     "max_sessions": "how many may be open; fewer if --memory_mb does not hold them",

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tensorflow.python.eager import cancellation
 
 from serving.errors import RequestError, StartError, one_line
+from serving.pieces import Pieces
 
 CACHE = ("keys", "values", "length", "seen")
 """The tensors of a Transformer-XL's cache; their first axis is the text."""
@@ -92,6 +93,8 @@ class Model:
         empty_cache: the tensors of `CACHE` of a text of which nothing was read, by name; else nothing.
         cache_bytes: of the cache of one text, else 0.
         segment: tokens that the signature `read` takes; 0: there is none, as in exports that are older than it.
+        pieces: a Pieces; None: the model has no signature `decode`.
+        rates: whether it can tell what else might stand in the place of a token.
 
     Raises:
         StartError: it is damaged, or no such model.
@@ -117,6 +120,8 @@ class Model:
                 self.empty_cache = {name: cache[name] for name in CACHE}
                 if "read" in self.signatures:
                     self.segment = self.signatures["read"].structured_input_signature[1]["tokens"].shape[1]
+            self.pieces = Pieces(self) if "decode" in self.signatures else None
+            self.rates = bool(self.segment and self.pieces)
             self.cache_bytes = sum(value.dtype.size * math.prod(value.shape) for value in self.empty_cache.values())
         except Exception as error:  # a damaged SavedModel can raise anything
             raise StartError(f"{export_dir} is not an exported model: {one_line(error)}") from None

@@ -19,16 +19,23 @@ class Reading:
         tokens: int32 [n], whole segments.
         targets: int32 [n], the token after each, or -1 if its log-probability is not wanted.
         cache: the tensors of `CACHE` by name, after the segments read so far.
+        top: how many of the likeliest tokens are wanted after each token.
+        memory: whether a segment sees those before it.
         log_probs: of the targets of each of these segments, list of float32 [S].
+        likeliest: if top is not 0, the likeliest tokens and their log-probabilities after each token, the likeliest
+            first: a list of (int [S, top], float32 [S, top]).
     """
 
     tokens: np.ndarray
     targets: np.ndarray
     cache: dict[str, Any]
+    top: int = 0
+    memory: bool = True
     log_probs: list[np.ndarray] = dataclasses.field(default_factory=list)
+    likeliest: list[tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=list)
 
 
-async def read_segments(model, turns, tokens, targets, seconds):
+async def read_segments(model, turns, tokens, targets, seconds, **wanted):
     """Reads a text from its beginning.
 
     Args:
@@ -36,11 +43,12 @@ async def read_segments(model, turns, tokens, targets, seconds):
         turns: its Turns.
         tokens, targets: as in `Reading`.
         seconds: about the longest time for a turn.
+        wanted: top and memory, as in `Reading`.
 
     Returns:
         the Reading at its end.
     """
-    reading = Reading(tokens, targets, model.empty_cache)
+    reading = Reading(tokens, targets, model.empty_cache, **wanted)
     while len(reading.log_probs) * model.segment < len(tokens):
         await turns.run(functools.partial(_read, model, seconds), reading, again=True)
     return reading
@@ -50,14 +58,26 @@ def _read(model, seconds, readings):
     """As many segments as there is time for, at least one."""
     (reading,), size, end = readings, model.segment, time.monotonic() + seconds
     while (begin := len(reading.log_probs) * size) < len(reading.tokens):
-        found = model(
-            "read",
-            tokens=tf.constant(reading.tokens[None, begin : begin + size]),
-            targets=tf.constant(reading.targets[None, begin : begin + size]),
-            **reading.cache,
-        )
-        reading.cache = {name: found[name] for name in CACHE}
-        reading.log_probs.append(found["log_probs"].numpy()[0])
+        tokens, targets = (part[begin : begin + size] for part in (reading.tokens, reading.targets))
+        if reading.top:
+            found = model("step", tokens=tf.constant(tokens[None]), **reading.cache)
+            log_probs = found["log_probs"].numpy()[0]
+            chosen = np.take_along_axis(log_probs, np.maximum(targets, 0)[:, None], axis=1)[:, 0]
+            reading.log_probs.append(np.where(targets >= 0, chosen, 0))
+            reading.likeliest.append(likeliest(log_probs, reading.top))
+        else:
+            found = model("read", tokens=tf.constant(tokens[None]), targets=tf.constant(targets[None]), **reading.cache)
+            reading.log_probs.append(found["log_probs"].numpy()[0])
+        if reading.memory:
+            reading.cache = {name: found[name] for name in CACHE}
         if time.monotonic() > end:
             break
     return readings
+
+
+def likeliest(log_probs, count):
+    """The likeliest tokens in each row of log-probabilities [n, V], the likeliest first: int and float [n, count]."""
+    tokens = np.argpartition(-log_probs, min(count, log_probs.shape[1] - 1), axis=1)[:, :count]
+    values = np.take_along_axis(log_probs, tokens, axis=1)
+    order = np.lexsort((tokens, -values), axis=1)  # equal ones by their numbers
+    return np.take_along_axis(tokens, order, axis=1), np.take_along_axis(values, order, axis=1)

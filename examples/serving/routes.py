@@ -11,6 +11,8 @@ from serving import fields
 from serving.errors import RequestError, stopping
 from serving.metrics import Record
 from serving.model import KINDS
+from serving.page import page_routes
+from serving.pieces import MAX_TOP
 from serving.terminal import LOGGER
 
 if sys.version_info >= (3, 11):
@@ -130,14 +132,14 @@ def make_app(service):
             async with time_limit(limits.send_seconds):
                 await response.write(json.dumps(line).encode() + b"\n")
 
-        async with service.admission.request(), contextlib.aclosing(service.generation.stream(sent, record)) as pieces:
-            first = await anext(pieces)  # errors are raised here, before the answer begins
+        async with service.admission.request(), contextlib.aclosing(service.generation.stream(sent, record)) as lines:
+            first = await anext(lines)  # errors are raised here, before the answer begins
             response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
             await response.prepare(request)
             try:
-                await write({"text": first})
-                async for piece in pieces:
-                    await write({"text": piece})
+                await write(first)
+                async for line in lines:
+                    await write(line)
             except RequestError as error:
                 record.error = str(error)
                 await write({"error": record.error})
@@ -152,6 +154,20 @@ def make_app(service):
     async def settings(request):
         del request
         return web.json_response(model.settings)
+
+    async def about(request):
+        """What the page must know of the model."""
+        del request
+        return web.json_response(
+            {
+                "title": model.kind.title,
+                "routes": model.routes,
+                "pieces": model.pieces is not None,
+                "top": MAX_TOP if model.rates else 0,
+                "segment": model.segment,
+                "max_tokens": limits.max_tokens,
+            }
+        )
 
     async def live(request):
         del request
@@ -173,6 +189,8 @@ def make_app(service):
             web.get("/live", live),
             web.get("/ready", ready),
             web.get("/metrics", metrics),
+            *page_routes(),
+            web.get("/model", about),
             web.get("/sampling", settings),
             web.post("/generate", post(service.generation.generate)),
             web.post("/stream", stream),

@@ -17,6 +17,7 @@ from serving.generation import padded_rows
 from serving.metrics import Record
 from serving.pace import Pace
 from serving.parts import Parts
+from serving.pieces import Writer, check_top, rated
 from serving.reading import read_segments
 
 DEFAULT_BEAM, DEFAULT_TOP, MAX_BEAM = 8, 5, 64
@@ -43,19 +44,48 @@ class Texts:
         self._pace = Pace(limits.slice_seconds, first=padded_rows(rows), most=padded_rows(rows))
 
     async def score(self, request, record):
-        """Log-probabilities of request["texts"]."""
-        fields.check_known(request, ("texts",))
-        texts = self._strings(request, "texts")
-        if "encode" in self._model.kind.inputs:  # a Transformer-XL, which reads texts of any length
-            scores = await self._score_any_length(texts)
+        """Log-probabilities of request["texts"].
+
+        With "pieces" how each token is written; with "top" the likeliest tokens in the place of each; with "memory":
+        false, those of a Transformer-XL that reads each segment as if it were a text of its own.
+        """
+        reads = "encode" in self._model.kind.inputs  # a Transformer-XL, which reads texts of any length
+        fields.check_known(request, ("texts", "pieces", *(("top", "memory") if reads else ())))
+        texts, wants_pieces = self._strings(request, "texts"), fields.flag(request, "pieces")
+        if wants_pieces and not self._model.pieces:
+            raise RequestError(400, "this model was exported without what pieces needs: export it again")
+        best = []
+        if reads:
+            top, memory = check_top(request, self._model), fields.flag(request, "memory", True)
+            if not memory and not self._model.segment:
+                raise RequestError(400, "this model was exported without what memory needs: export it again")
+            scores, best = await self._score_any_length(texts, top, memory)
         else:
             scores = await self._parts.score(texts)
         record.tokens += sum(len(ids) for _, ids, _ in scores)
-        return {
+        answer = {
             "total": [float(total) for total, _, _ in scores],
             "tokens": [ids.tolist() for _, ids, _ in scores],
             "log_probs": [log_probs.tolist() for _, _, log_probs in scores],
         }
+        if wants_pieces:
+            answer["pieces"] = [await self._turns.run(self._write, ids, again=True) for _, ids, _ in scores]
+        if best:
+            rows = [(ids, log_probs, of_text) for (_, ids, log_probs), of_text in zip(scores, best, strict=True)]
+            answer["top"] = [await self._turns.run(self._rate, row, again=True) for row in rows]
+        return answer
+
+    def _write(self, texts):
+        """The pieces of one text, int32 [n]; in the model's thread."""
+        (ids,) = texts
+        if not len(ids):
+            return [[]]
+        pieces = self._model.pieces
+        return [Writer().pieces(pieces.text(ids), pieces.names(ids), final=True)]
+
+    def _rate(self, rows):
+        """The likeliest tokens in the place of each token of one text; in the model's thread."""
+        return [[token["top"] for token in rated(self._model.pieces, *row)[1]] for row in rows]
 
     async def _score_short(self, texts):
         """Of each text the sum of the log-probabilities, the tokens, and their log-probabilities, in shared calls."""
@@ -64,26 +94,36 @@ class Texts:
         rows = zip(*(found[name] for name in names), strict=True)
         return [(total, ids[:n], log_probs[:n]) for total, ids, log_probs, n in rows]
 
-    async def _score_any_length(self, texts):
-        """The same, with texts of more than one segment each by itself, segment by segment."""
+    async def _score_any_length(self, texts, top, memory):
+        """The same, with texts of more than one segment each by itself, segment by segment; top, memory: of `Reading`.
+
+        And with `top` the likeliest tokens of each text, as in `Reading`; else none.
+        """
         found = await self._compute("encode", {"texts": texts}, ("tokens", "lengths", "start_token"))
         most, size = self._limits.text_tokens, self._model.segment
         rows = [ids[:n] for ids, n in zip(found["tokens"], found["lengths"], strict=True)]
         for i, row in enumerate(rows):
             if len(row) > most:
                 raise RequestError(413, f"texts[{i}] has {len(row):,} tokens: it may have at most {most:,}")
-        short = [i for i, row in enumerate(rows) if not size or len(row) <= size]
+        self._limits.check_answer(3 * top * sum(map(len, rows)), "send fewer texts, or a smaller top")
+        short = [] if top else [i for i, row in enumerate(rows) if not size or len(row) <= size]
         scores = dict(zip(short, await self._score_short([texts[i] for i in short]) if short else (), strict=True))
+        best = {}
         for i, row in enumerate(rows):
             if i in scores:
                 continue
             targets = np.full(-(-len(row) // size) * size, -1, np.int32)
             targets[: len(row)] = row
             tokens = np.maximum(np.concatenate([found["start_token"][None], targets[:-1]]), 0)
-            reading = await read_segments(self._model, self._turns, tokens, targets, self._limits.slice_seconds)
-            log_probs = np.concatenate(reading.log_probs)[: len(row)]
+            reading = await read_segments(
+                self._model, self._turns, tokens, targets, self._limits.slice_seconds, top=top, memory=memory
+            )
+            log_probs = np.concatenate([*reading.log_probs, np.zeros(0, np.float32)])[: len(row)]
             scores[i] = (log_probs.sum(dtype=np.float64), row, log_probs)
-        return [scores[i] for i in range(len(rows))]
+            if top:
+                parts = [*reading.likeliest, (np.zeros([0, top], np.int32), np.zeros([0, top], np.float32))]
+                best[i] = [np.concatenate(part)[: len(row)] for part in zip(*parts, strict=True)]
+        return [scores[i] for i in range(len(rows))], [best[i] for i in range(len(rows))] if top else []
 
     async def fill(self, request, record):
         """The likeliest fillings of the blanks in request["texts"]: for each text a list, the likeliest first."""

@@ -18,7 +18,7 @@ OTHER_TYPES = ("null", "true", "5", "-1.5", '"text"', "[]", "[null]", "[5]", '[[
 USUAL = {
     "/generate": {"prompts": ["a"], "max_tokens": 2, "seeds": [1], "stop": ["zz"], "temperature": 1.0, "top_k": 5,
                   "top_p": 0.9, "repetition_penalty": 1.1, "min_p": 0.1, "typical_p": 0.9},
-    "/stream": {"prompt": "a", "max_tokens": 2, "seed": 1, "temperature": 1.0},
+    "/stream": {"prompt": "a", "max_tokens": 2, "seed": 1, "top": 2, "temperature": 1.0},
     "/sessions": {},
     "/sessions/SESSION": {"tokens": [1], "top": 1},
     "/score": {"texts": ["a"]},

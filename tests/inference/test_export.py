@@ -1,5 +1,6 @@
 """The SavedModel in a fresh process that cannot import this package."""
 
+import codecs
 import contextlib
 import dataclasses
 import json
@@ -196,6 +197,19 @@ def test_the_signatures_say_what_they_take(byte_model, export_dir, served):
         export(byte_model.generator, byte_model.vocabulary, export_dir, "byte")
 
 
+def check_tokens_of_a_stream(address, vocabulary, prompt):
+    """Each is written as the Python vocabulary writes it there; greedy choice makes the likeliest of the alternatives,
+    also without same_length, where it matters how the text is divided."""
+    for text_before, steps in ((prompt, 12), (" ".join(["the end"] * 50), 3)):
+        data = json.dumps({"prompt": text_before, "max_tokens": steps, "top": 2, "temperature": 0}).encode()
+        with urllib.request.urlopen(address + "/stream", data, timeout=60) as answer:
+            tokens = [token for line in answer for token in json.loads(line)["tokens"]]
+        decode, text = vocabulary.decoder(text_before), codecs.getincrementaldecoder("utf-8")("replace")
+        assert [token["text"] for token in tokens[:-1]] == [text.decode(decode([t["token"]])) for t in tokens[:-1]]
+        assert [token["token"] for token in tokens] == [token["top"][0]["token"] for token in tokens]
+        assert [token["log_prob"] for token in tokens] == [token["top"][0]["log_prob"] for token in tokens]
+
+
 @pytest.mark.parametrize("kind", ["words", "subwords"])
 def test_words_and_subwords_are_inside_the_graph(kind, tmp_path):
     """Text goes in and comes out as the Python vocabulary has it: tables and the SentencePiece model travel along."""
@@ -223,6 +237,7 @@ def test_words_and_subwords_are_inside_the_graph(kind, tmp_path):
         data = json.dumps({"prompt": prompts[0], "max_tokens": 12, "seed": 4}).encode()
         with urllib.request.urlopen(address + "/stream", data, timeout=60) as answer:
             assert "".join(json.loads(line)["text"] for line in answer) == texts[0]
+        check_tokens_of_a_stream(address, vocabulary, prompts[2])
     scores = signatures["score"](texts=tf.constant(prompts))
     for i, score in enumerate(own.score(prompts)):
         assert scores["tokens"][i, : len(score.ids)].numpy().tolist() == score.ids.tolist()

@@ -1,5 +1,6 @@
 import json
 import math
+import re
 import time
 
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 import tensorflow as tf
 from reference import SMALL
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
+from tensorboard.plugins.custom_scalar import layout_pb2
+from tensorboard.plugins.custom_scalar import metadata as custom_scalars
 from tensorboard.plugins.hparams import metadata as hparams
 
 from txl_tf.config import DataConfig, TrainConfig
@@ -105,7 +108,27 @@ def test_a_run_is_described_once(tmp_path):
     plugin_data = read.SummaryMetadata(hparams.SESSION_START_INFO_TAG).plugin_data.content
     session = hparams.parse_session_start_info_plugin_data(plugin_data)
     assert session.hparams["d_inner"].number_value == 12 and session.hparams["cutoffs"].string_value == ""
-    assert session.group_name == str(tmp_path) and "dropatt" not in session.hparams
+    assert session.group_name == f"{tmp_path.name} in {tmp_path.parent}" and "dropatt" not in session.hparams
+    assert session.hparams["family"].string_value == "transformer_xl"
+
+
+def test_every_curve_is_in_the_layout(tmp_path):
+    """Each in one chart at least, and each chart of what evaluations report has a curve."""
+    metrics = Metrics(str(tmp_path), "byte", 0, CONFIG, peak_tflops=1.0)
+    metrics.write_settings(TransformerXL(SMALL), leave_out=set())
+    write(metrics, 4, loss=2.0)
+    parts = {"rank": {"bins": ["0", "1"], "loss": [1.0, 2.0]}}
+    metrics.evaluation(4, "valid", {"loss": 3.0, "metrics": {"accuracy": 0.5}, "loss_by": parts})
+    layouts = []
+    for event in events(tmp_path / "tensorboard").Tensors(custom_scalars.CONFIG_SUMMARY_TAG):
+        layouts.append(layout_pb2.Layout.FromString(tf.make_ndarray(event.tensor_proto).item()))
+    assert len(layouts) == 2  # of the start, and of what the first evaluation reported
+    found = {chart.title: chart.multiline.tag for part in layouts[1].category for chart in part.chart}
+    known = [tag for split in ("train", "valid") for tag in events(tmp_path / "tensorboard" / split).Tags()["tensors"]]
+    assert all(any(re.match(tags[0], tag) for tags in found.values()) for tag in known)
+    assert all(any(re.match(tags[0], tag) for tag in known) for tags in found.values())
+    assert found["loss on valid by rank"] == ["loss_by_rank/"] and found["learning rate"] == ["optimizer/lr$"]
+    assert {chart.title for part in layouts[0].category for chart in part.chart} < set(found)
 
 
 def test_the_parameter_table_adds_up():

@@ -9,6 +9,8 @@ from reference import SMALL
 from txl_tf import distribute
 from txl_tf.config import TrainConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
+from txl_tf.training import histograms
+from txl_tf.training.histograms import make_histograms
 from txl_tf.training.norms import make_norms
 from txl_tf.training.optimizer import make_optimizer
 from txl_tf.training.step import Sums
@@ -40,3 +42,16 @@ def test_update_ratio_is_that_of_the_weights_before_and_after(two_replicas, rng,
         after = np.concatenate([weight.ravel() for weight in model.get_weights()])
         expected = np.linalg.norm(after), np.linalg.norm(after - before) / np.linalg.norm(after)
         np.testing.assert_allclose(norms(), expected, rtol=1e-6)
+    sample = make_histograms(two_replicas, model, optimizer)()
+    for group, values in (("weights", after), ("updates", before - after)):
+        found = np.concatenate([part for name, part in sample.items() if name.startswith(group)])
+        np.testing.assert_allclose(np.sort(found), np.sort(values), rtol=0, atol=1e-6)
+    inner = SMALL.n_layer * SMALL.d_model * SMALL.d_inner
+    assert sample["weights/layer/feed_forward/inner/kernel"].shape == (inner,)
+
+
+def test_histograms_take_values_from_every_column():
+    values = np.arange(512 * 512, dtype=np.float32).reshape(512, 512)
+    found = histograms._sample(tf.constant(values)).numpy()
+    assert histograms.SAMPLED / 2 < len(found) <= 2 * histograms.SAMPLED
+    assert len(np.unique(found % 512)) == 512 and len(np.unique(found // 512)) == 512

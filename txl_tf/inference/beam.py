@@ -6,8 +6,10 @@ Shapes: B texts, W hypotheses of each, P the longest prompt, V vocabulary, E end
 from __future__ import annotations
 
 import typing
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from txl_tf.distribute import has_xla
@@ -56,42 +58,48 @@ class BeamSearch(tf.Module):
         self.generator = generator
         self.size = size
         ids, rows, count = (tf.TensorSpec(shape, tf.int32) for shape in ([None, None], [None], []))
-        signature = [ids, rows, count, rows, tf.TensorSpec([], tf.float32)]
+        chosen = tf.TensorSpec([None, None, size], tf.int32)
         self.decode = tf.function(self.decode, jit_compile=jit_compile and has_xla(), autograph=False)
-        self.search = tf.function(self.search, input_signature=signature, autograph=False)
+        self._begin = tf.function(self._begin, input_signature=[ids, rows, count], autograph=False)
+        self._trace_back = tf.function(_trace_back, input_signature=[chosen, chosen], autograph=False)
 
     def search(
-        self, prompts: tf.Tensor, lengths: tf.Tensor, max_tokens: tf.Tensor, ends: tf.Tensor, length_penalty: tf.Tensor
+        self,
+        prompts: tf.Tensor,
+        lengths: tf.Tensor,
+        max_tokens: int,
+        ends: tf.Tensor,
+        length_penalty: float,
+        progress: Callable[[int, int], None] | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Continues prompts of any lengths. The other prompts of the batch do not change a prompt's result.
 
         Args:
-            prompts, lengths, max_tokens: as for `Generator.generate`.
+            prompts, lengths: as for `Generator.generate`.
+            max_tokens: tokens that are made for each prompt.
             ends: int32 [E], tokens that end a hypothesis; E can be 0.
-            length_penalty: float32 scalar; 0: none. It has an effect only if hypotheses end.
+            length_penalty: 0: none. It has an effect only if hypotheses end.
+            progress: called after every CHUNK steps with the number of steps that are done and that of all.
 
         Returns:
             tokens int32 [B, W, max_tokens], the best hypothesis first, -1 for an end token and after it;
             scores float32 [B, W], log-probabilities in nats, including those of end tokens.
         """
-        layout = self.generator.lay_out(prompts, lengths, max_tokens)
-        chunks, first = tf.shape(layout.given)[1] // CHUNK, layout.first
-        at = tf.range(chunks * CHUNK)
+        layout, beams = self._begin(tf.constant(prompts, tf.int32), tf.constant(lengths, tf.int32), max_tokens)
+        first, steps = layout.first, int(layout.steps)
+        at = tf.range(layout.given.shape[1])
         makes = (at >= first[:, None]) & (at < first[:, None] + max_tokens)
-
-        def body(i: tf.Tensor, beams: Beams, tokens: tf.TensorArray, parents: tf.TensorArray) -> tuple[Any, ...]:
-            here = slice(i * CHUNK, (i + 1) * CHUNK)
-            n = tf.minimum(CHUNK, layout.steps - i * CHUNK)
-            chosen, origins, beams = self.decode(
-                beams, _chunk(layout.given[:, here]), _chunk(makes[:, here]), n, ends, length_penalty
+        ends, length_penalty = tf.constant(ends, tf.int32), tf.constant(length_penalty, tf.float32)
+        chosen = []
+        for begin in range(0, steps, CHUNK):
+            here, n = slice(begin, begin + CHUNK), min(CHUNK, steps - begin)
+            *found, beams = self.decode(
+                beams, layout.given[:, here], makes[:, here], tf.constant(n), ends, length_penalty
             )
-            return i + 1, beams, tokens.write(i, chosen), parents.write(i, origins)
-
-        shape = [CHUNK, None, self.size]
-        arrays = [tf.TensorArray(tf.int32, chunks, element_shape=shape) for _ in range(2)]
-        state = (0, self._begin(layout), *arrays)
-        _, beams, tokens, parents = tf.while_loop(lambda i, *_: i < chunks, body, state)
-        made = _trace_back(tokens.concat(), parents.concat())
+            chosen.append([part.numpy() for part in found])  # waits for the device
+            if progress:
+                progress(begin + n, steps)
+        made = self._trace_back(*(np.concatenate(parts) for parts in zip(*chosen, strict=True)))
         made = tf.gather(tf.transpose(made, [1, 2, 0]), first[:, None] + tf.range(max_tokens), axis=2, batch_dims=1)
         within = tf.range(max_tokens) < (beams.lengths - tf.cast(beams.ended, tf.int32))[..., None]
         return tf.where(within, made, -1), beams.scores
@@ -138,8 +146,9 @@ class BeamSearch(tf.Module):
         state = tf.while_loop(lambda i, *_: i < n, body, (0, beams, nothing, nothing))
         return state[2], state[3], state[1]
 
-    def _begin(self, layout: Layout) -> Beams:
-        """The Beams after the whole segments of a Layout; the W lanes of a text are equal."""
+    def _begin(self, prompts: tf.Tensor, lengths: tf.Tensor, max_tokens: tf.Tensor) -> tuple[Layout, Beams]:
+        """The Layout of prompts, and the Beams after its whole segments; the W lanes of a text are equal."""
+        layout = self.generator.lay_out(prompts, lengths, max_tokens)
         nothing = self.generator.begin(layout.segments[:, :0])
         cache = self.generator.read_on(nothing, layout.segments, layout.own).cache
         keys, values = tf.nest.map_structure(
@@ -148,7 +157,7 @@ class BeamSearch(tf.Module):
         shape = [tf.shape(layout.own)[0], self.size]
         # Each text starts with one hypothesis. The first step adds the others.
         scores = tf.where(tf.range(self.size) == 0, 0.0, -float("inf"))
-        return Beams(
+        return layout, Beams(
             Cache(keys, values, cache.start, tf.repeat(cache.length, self.size)),
             last=tf.zeros(shape, tf.int32),
             scores=tf.broadcast_to(scores, shape),
@@ -194,11 +203,6 @@ class Chosen(typing.NamedTuple):
     score: tf.Tensor
     length: tf.Tensor
     ended: tf.Tensor
-
-
-def _chunk(piece: tf.Tensor) -> tf.Tensor:
-    """The piece with the static shape [B, CHUNK]."""
-    return tf.reshape(piece, [-1, CHUNK])
 
 
 def _trace_back(tokens: tf.Tensor, parents: tf.Tensor) -> tf.Tensor:

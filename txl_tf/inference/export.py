@@ -22,7 +22,8 @@ jit_compile=False, because the TPU's server compiles the graph itself. Strings s
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -31,7 +32,7 @@ from txl_tf.files import require_new, write_atomically
 from txl_tf.inference import samplers
 from txl_tf.inference.generate import Draft, Generator, mark
 from txl_tf.inference.sampling import Choice, value_specs
-from txl_tf.inference.saved_model import complete_directory
+from txl_tf.inference.saved_model import complete_directory, signatures_of
 from txl_tf.inference.score import score_tokens
 from txl_tf.models.transformer_xl.cached import Cache
 
@@ -135,7 +136,7 @@ class ServedModel(tf.Module):
             {"max_tokens": count, "seeds": numbers, **value_specs()},
         )
         segment = tf.TensorSpec([None, self.generator.segment], tf.int32)
-        inputs = {
+        inputs: dict[Callable[..., Any], dict[str, tf.TensorSpec]] = {
             self.generate: {"prompts": texts, "stop": texts, **sampling},
             self.score: {"texts": texts},
             self.encode: {"texts": texts},
@@ -145,13 +146,7 @@ class ServedModel(tf.Module):
             self.read: {"tokens": segment, "targets": segment, **cache},
             self.write: {"tokens": tokens, **cache, **sampling},
         }
-        # Without autograph: the loops are explicit while loops, and the SavedModel needs no Python source.
-        return {
-            function.__name__: tf.function(function, autograph=False).get_concrete_function(
-                **{name: tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in specs.items()}
-            )
-            for function, specs in inputs.items()
-        }
+        return signatures_of(inputs)
 
     def generate(
         self, prompts: tf.Tensor, max_tokens: tf.Tensor, seeds: tf.Tensor, stop: tf.Tensor, **sampling: tf.Tensor

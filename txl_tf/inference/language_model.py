@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 import functools
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -154,6 +154,7 @@ class LanguageModel:
         beam_size: int = ...,
         length_penalty: float = ...,
         stop: Sequence[str] = ...,
+        progress: Callable[[int, int], None] | None = ...,
     ) -> list[Hypothesis]: ...
 
     @typing.overload
@@ -165,6 +166,7 @@ class LanguageModel:
         beam_size: int = ...,
         length_penalty: float = ...,
         stop: Sequence[str] = ...,
+        progress: Callable[[int, int], None] | None = ...,
     ) -> list[list[Hypothesis]]: ...
 
     def search(
@@ -175,6 +177,7 @@ class LanguageModel:
         beam_size: int = 4,
         length_penalty: float = 0.0,
         stop: Sequence[str] = (),
+        progress: Callable[[int, int], None] | None = None,
     ) -> list[Hypothesis] | list[list[Hypothesis]]:
         """Looks for the most likely continuations of one prompt, or of each of several, by beam search.
 
@@ -183,6 +186,7 @@ class LanguageModel:
             beam_size: how many hypotheses are kept at a time; 1 always takes the most likely token.
             length_penalty: above 0 favours longer continuations if stop strings end some of them: see `BeamSearch`.
             stop: strings of one token each, such as a newline; a continuation ends before the first of them.
+            progress: called now and then with the number of steps that are done, and that of all.
 
         Returns:
             list of beam_size `Hypothesis`, the best first (fewer where there are no more), or a list of such lists.
@@ -202,8 +206,8 @@ class LanguageModel:
         if not texts:
             return []
         ids, lengths = self._pad([self._encode_prompt(text) for text in texts])
-        ends = tf.constant(np.ravel(ends).astype(np.int32))
-        rows, totals = search.search(ids, lengths, tf.constant(max_tokens), ends, tf.constant(float(length_penalty)))
+        last = np.ravel(ends).astype(np.int32)
+        rows, totals = search.search(ids, lengths, max_tokens, last, float(length_penalty), progress)
         found = [
             [
                 Hypothesis(self.vocabulary.decode(ids[ids >= 0], after=text), ids[ids >= 0], float(total))

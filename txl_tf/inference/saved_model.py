@@ -1,4 +1,4 @@
-"""What the SavedModels of XLNets have in common: a few row lengths, signatures, and how they are written."""
+"""What SavedModels have in common: signatures, and how they are written; those of XLNets also a few row lengths."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.files import write_atomically
+from txl_tf.progress import progress_bar
 
 
 def by_length(longest: tf.Tensor, lengths: Sequence[int], function: Callable[[int], Any]) -> Any:
@@ -58,13 +59,18 @@ def in_groups(
 def signatures_of(
     inputs: Mapping[Callable[..., Any], Mapping[str, tf.TensorSpec]],
 ) -> dict[str, tf.types.experimental.ConcreteFunction]:
-    """Functions with the specs of their arguments -> signatures by the functions' names."""
-    return {
-        function.__name__: tf.function(function, autograph=False).get_concrete_function(
-            **{name: tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in specs.items()}
-        )
-        for function, specs in inputs.items()
-    }
+    """Functions with the specs of their arguments -> signatures by the functions' names.
+
+    Without autograph: the loops are explicit while loops, and the SavedModel needs no Python source.
+    """
+    signatures = {}
+    with progress_bar("tracing", len(inputs), " signatures", leave=False) as bar:
+        for function, specs in inputs.items():
+            signatures[function.__name__] = tf.function(function, autograph=False).get_concrete_function(
+                **{name: tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in specs.items()}
+            )
+            bar.update()
+    return signatures
 
 
 @contextlib.contextmanager

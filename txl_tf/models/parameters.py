@@ -11,9 +11,7 @@ def parameter_table(model: keras.Model) -> str:
     """A Markdown table of a model's weights: each kind of weight with its shape, number and share of all parameters."""
     kinds = collections.defaultdict(list)
     for variable in model.trainable_variables:
-        part, *rest = variable.path.split("/")[1:]
-        kind = "/".join(["layer", *rest] if part.startswith("layer_") else [part, *rest])
-        kinds[kind, tuple(variable.shape)].append(variable)
+        kinds[kind_of(variable), tuple(variable.shape)].append(variable)
     total = model.count_params()
     lines = ["| weights | shape | copies | parameters | share |", "|---|---|--:|--:|--:|"]
     for (kind, shape), variables in kinds.items():
@@ -22,3 +20,9 @@ def parameter_table(model: keras.Model) -> str:
         lines.append(f"| {kind} | {size} | {len(variables)} | {count:,} | {100 * count / total:.1f} % |")
     lines.append(f"| **total** | | | **{total:,}** | **100 %** |")
     return "\n".join(lines)
+
+
+def kind_of(variable: keras.Variable) -> str:
+    """The name of a weight without the model's; it is the same in all layers: "layer/attention/query_kernel"."""
+    part, *rest = variable.path.split("/")[1:]
+    return "/".join(["layer", *rest] if part.startswith("layer_") else [part, *rest])

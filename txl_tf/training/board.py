@@ -1,11 +1,11 @@
-"""TensorBoard's event files: curves, pictures and texts of a run."""
+"""TensorBoard's event files: curves, histograms, pictures and texts of a run."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -13,9 +13,11 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.plugins.hparams import api as hparams
 
 from txl_tf.config import Config
+from txl_tf.training.charts import Charts, layout_summary
 from txl_tf.training.pictures import pixels
 
 if TYPE_CHECKING:
+    import numpy as np
     from matplotlib.figure import Figure
 
 FOLDER = "tensorboard"
@@ -60,19 +62,30 @@ class Board:
             tf.summary.image(name, pixels(figure)[None])
         self.writers[""].flush()
 
-    def hyperparameters(self, trial: str, values: Mapping[str, Any], metrics: Iterable[tuple[str, str]]) -> None:
+    def histograms(self, step: int, values: Mapping[str, np.ndarray]) -> None:
+        """Writes the distributions of arrays, by name."""
+        with self.writers[""].as_default(step=step):
+            for name, array in values.items():
+                tf.summary.histogram(name, array)
+        self.writers[""].flush()
+
+    def layout(self, step: int, charts: Charts) -> None:
+        """Writes which curves the tab CUSTOM SCALARS draws in which chart."""
+        with self.writers[""].as_default(step=step):
+            tf.summary.experimental.write_raw_pb(layout_summary(charts))
+        self.writers[""].flush()
+
+    def hyperparameters(self, trial: str, values: Mapping[str, Any]) -> None:
         """Writes a row of the HPARAMS table, where runs are compared.
+
+        The table's columns are not declared: TensorBoard then finds them in all runs, and begins with the settings in
+        which the runs differ.
 
         Args:
             trial: the run's name, which must be unique.
             values: {name: bool, number or str}.
-            metrics: [(split, name of a curve)]: the columns of results.
         """
         with self.writers[""].as_default(step=0):
-            hparams.hparams_config(
-                hparams=[hparams.HParam(name) for name in values],
-                metrics=[hparams.Metric(name, group=split, display_name=f"{split} {name}") for split, name in metrics],
-            )
             hparams.hparams(values, trial_id=trial)
         self.writers[""].flush()
 

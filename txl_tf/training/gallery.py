@@ -1,9 +1,11 @@
-"""A text sample and attention maps, written to TensorBoard at every evaluation."""
+"""A text sample, attention maps and histograms, written to TensorBoard at evaluations."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from txl_tf.config import TrainConfig
@@ -13,7 +15,7 @@ from txl_tf.training.board import Board
 
 
 class Gallery:
-    """Writes samples and attention maps of a model to TensorBoard.
+    """Writes samples, attention maps and histograms of a model to TensorBoard.
 
     Args:
         board: a Board.
@@ -21,6 +23,7 @@ class Gallery:
         view: of its attention; None: no attention maps.
         config: a TrainConfig.
         sampler: () -> text, the continuation of its `prompt`; None: no sample.
+        histograms: () -> values by name, as `make_histograms` returns it; None: no histograms.
     """
 
     def __init__(
@@ -30,27 +33,37 @@ class Gallery:
         view: AttentionView | None,
         config: TrainConfig,
         sampler: Any = None,
+        histograms: Callable[[], dict[str, np.ndarray]] | None = None,
     ):
         self.board = board
         self.maps = AttentionMaps(strategy, view) if view else None
         self.config = config
         self.sampler = sampler
+        self.histograms = histograms
 
     def show(self, step: int) -> None:
         """Writes a text sample and attention maps of the current weights, after `step` updates.
 
-        The maps of all heads, one picture per layer, are written only at evaluations 1, 2, 4, 8, .. and the last, so
-        that event files stay small.
+        The maps of all heads, one picture per layer, are written rarely.
         """
         if self.sampler:
             parts = ("**Beginning of valid**", as_it_is(self.sampler.prompt), "**Continued**", as_it_is(self.sampler()))
             self.board.text(step, "sample", "\n\n".join(parts))
         if self.maps is None:
             return
-        evaluations = step // self.config.eval_steps
-        all_heads = evaluations & (evaluations - 1) == 0 or step == self.config.train_steps
-        for name, pixels in self.maps.pictures(step, all_heads):
+        for name, pixels in self.maps.pictures(step, all_heads=self._is_rare(step)):
             self.board.picture(step, name, pixels)
+
+    def show_histograms(self, step: int) -> None:
+        """Writes histograms of the weights and of the last update, rarely; the weights are those in training."""
+        if self.histograms and self._is_rare(step):
+            self.board.histograms(step, self.histograms())
+
+    def _is_rare(self, step: int) -> bool:
+        """Whether this is evaluation 1, 2, 4, 8, .. or the last: what is large is written then, so that event files
+        stay small."""
+        evaluations = step // self.config.eval_steps
+        return evaluations & (evaluations - 1) == 0 or step == self.config.train_steps
 
 
 def as_it_is(text: str) -> str:

@@ -25,6 +25,7 @@ from txl_tf.training.bad_steps import BadSteps
 from txl_tf.training.checkpoint import Checkpoints
 from txl_tf.training.drift import FREE_TO_CHANGE, refuse_other_run
 from txl_tf.training.gallery import Gallery
+from txl_tf.training.histograms import make_histograms
 from txl_tf.training.interruption import StopRequest, TrainingStoppedError
 from txl_tf.training.json_log import JsonLog
 from txl_tf.training.metrics import Metrics
@@ -185,7 +186,8 @@ class Run:
         if self.evaluate:
             sampler = make_sampler(self.model) if make_sampler else None
             view = task.attention(self.model, corpus, config) if task.attention and isinstance(corpus, Corpus) else None
-            self.gallery = Gallery(self.metrics.board, strategy, view, config.train, sampler)
+            histograms = make_histograms(strategy, self.model, optimizer)
+            self.gallery = Gallery(self.metrics.board, strategy, view, config.train, sampler, histograms)
 
     def train(self, lock: Lock | None = None) -> keras.Model:
         """Trains to the last step; see the function `train`.
@@ -303,6 +305,7 @@ class Run:
         if model_dirs.score(result) < best and not self.sums.skipped_in_a_row:
             self._save()
         if not self._stop_signal():
+            self.gallery.show_histograms(self.step)
             with self.average.in_use():
                 self.gallery.show(self.step)
 

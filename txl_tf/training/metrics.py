@@ -14,6 +14,7 @@ from txl_tf.config import Config
 from txl_tf.model_dir import METRICS_FILE
 from txl_tf.models.parameters import parameter_table
 from txl_tf.training.board import Board, setting_values
+from txl_tf.training.charts import Charts, layout
 from txl_tf.training.json_log import JsonLog
 from txl_tf.training.pictures import bins_picture
 
@@ -64,14 +65,17 @@ class Metrics:
         self.peak_tflops = peak_tflops
         self.log = JsonLog(tf.io.gfile.join(model_dir, METRICS_FILE), step)
         self.board = Board(model_dir, step)
+        self.charts: Charts = {}
 
     def write_settings(self, model: keras.Model, leave_out: set[str]) -> None:
         """Writes the settings, without those in `leave_out`, and the parameters to TensorBoard, once per run."""
         if self.step:
             return
-        *_, curve = self._loss_curves(0.0)
-        results = [("valid", curve), ("train", curve), ("train", "speed/tokens_per_sec")]
-        self.board.hyperparameters(self.model_dir, setting_values(self.config, leave_out), results)
+        self._lay_out(0)
+        folder, _, name = self.model_dir.rstrip("/").rpartition("/")
+        family = {"family": families.family_of(self.config).name}
+        # The name comes first, since the table shows the beginning of a long one.
+        self.board.hyperparameters(f"{name} in {folder}", family | setting_values(self.config, leave_out))
         self.board.text(0, "config", config_table(self.config))
         self.board.text(0, "parameters", parameter_table(model))
 
@@ -124,6 +128,7 @@ class Metrics:
         texts = [self._loss_text(result["loss"]), *(f"{name} {value:.4f}" for name, value in measured.items())]
         print(f"step {step:>7,} | {split}: {' | '.join(texts)}", flush=True)
         curves = self._loss_curves(result["loss"]) | {f"metrics/{name}": value for name, value in measured.items()}
+        self._lay_out(step, bool(measured), tuple(result.get("loss_by", ())))
         for about, parts in result.get("loss_by", {}).items():
             curves |= {
                 f"loss_by_{about}/{label}": loss for label, loss in zip(parts["bins"], parts["loss"], strict=True)
@@ -132,6 +137,18 @@ class Metrics:
             self.board.picture(step, f"loss/by_{about}", bins_picture(parts["bins"], parts["loss"], about, title))
         self.board.scalars(split, step, curves)
 
+    def _lay_out(self, step: int, metrics: bool = False, breakdowns: tuple[str, ...] = ()) -> None:
+        """Writes TensorBoard's layout if it has changed: what evaluations report is known only from the first of them.
+
+        Args:
+            step: updates made.
+            metrics, breakdowns: as for `layout`.
+        """
+        charts = layout(self._loss_curves(0.0), metrics, breakdowns)
+        if charts != self.charts:
+            self.charts = charts
+            self.board.layout(step, charts)
+
     def _loss_text(self, loss: float) -> str:
         if self.unit is None:
             return f"loss {loss:.4f}"
@@ -139,7 +156,7 @@ class Metrics:
         return f"loss {loss:.4f} | {name} {measure:.4f}"
 
     def _loss_curves(self, loss: float) -> dict[str, float]:
-        """The loss by the names of TensorBoard's curves; the last is the most usual measure."""
+        """The loss by the names of TensorBoard's curves."""
         if self.unit is None:
             return {"loss/per_example": loss}
         name, measure = bits_or_perplexity(loss, self.unit)

@@ -1,0 +1,43 @@
+// Requests to the server. What goes wrong is an Error whose message is shown as it is.
+
+const LOST = "The server does not answer. Is it still running?";
+
+/** The JSON answer of a route; body: an object to POST, undefined to GET. */
+export async function ask(route, body, signal) {
+  return (await send(route, body, signal)).json();
+}
+
+/** The lines of JSON of a route, while they come; a line with an error is an Error. */
+export async function* lines(route, body, signal) {
+  const reader = (await send(route, body, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read().catch((error) => {
+      throw error.name === "AbortError" ? error : new Error(LOST);
+    });
+    if (done) return;
+    const parts = (rest + value).split("\n");
+    rest = parts.pop();
+    for (const part of parts) {
+      const line = JSON.parse(part);
+      if (line.error) throw new Error(inWords(line.error));
+      yield line;
+    }
+  }
+}
+
+async function send(route, body, signal) {
+  const post = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  const answer = await fetch(route, { ...(body === undefined ? {} : post), signal }).catch((error) => {
+    throw error.name === "AbortError" ? error : new Error(LOST);
+  });
+  if (answer.ok) return answer;
+  const { error = `The server answered with status ${answer.status}` } = await answer.json().catch(() => ({}));
+  const wait = answer.headers.get("Retry-After");
+  throw new Error(inWords(error) + (wait ? ` Try again in ${wait} s.` : ""));
+}
+
+/** A reason of the server as a sentence. It may begin with the name of a field, which stays as it is. */
+function inWords(reason) {
+  return /[.!?]$/.test(reason) ? reason : `${reason}.`;
+}

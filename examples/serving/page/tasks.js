@@ -1,0 +1,64 @@
+// The tab of a fine-tuned XLNet: classes, scores, choices and answers.
+
+import { ask } from "./api.js";
+import { bars, element, onSend, percent } from "./dom.js";
+
+/** By route: the tab's title, the button, the inputs as [name, label, rows], the request, and what shows its answer. */
+export const TASKS = {
+  "/classify": {
+    title: "Classify",
+    inputs: [["first", "Text", 5], ["second", "Second text of a pair (may be empty)", 3]],
+    request: ({ first, second }) => ({ texts: [first], second: [second] }),
+    show: ({ probabilities: [found] }) => [
+      bars(Object.entries(found).sort((a, b) => b[1] - a[1]), "Probability of each class"),
+    ],
+  },
+  "/regress": {
+    title: "Rate",
+    inputs: [["first", "Text", 5], ["second", "Second text of a pair (may be empty)", 3]],
+    request: ({ first, second }) => ({ texts: [first], second: [second] }),
+    show: ({ scores: [score] }) => [element("p", { className: "answer" }, `Score ${score.toPrecision(4)}`)],
+  },
+  "/choose": {
+    title: "Choose",
+    inputs: [["article", "Text", 6], ["question", "Question; an option stands in the place of _", 2],
+             ["options", "Options, one a line", 4]],
+    request: ({ article, question, options }) => ({
+      articles: [article], questions: [question], options: [options.split("\n").filter((line) => line.trim())],
+    }),
+    show: ({ probabilities: [found] }, { options: [options] }) => [
+      bars(options.map((option, i) => [option, found[i]]), "Probability of each option"),
+    ],
+  },
+  "/answer": {
+    title: "Answer",
+    inputs: [["context", "Text", 8], ["question", "Question", 2]],
+    request: ({ context, question }) => ({ contexts: [context], questions: [question] }),
+    show: ({ answers: [found] }, { contexts: [context] }) => {
+      const characters = Array.from(context); // places are counted in characters
+      const [before, answer, after] = [[0, found.begin], [found.begin, found.end], [found.end]].map((place) =>
+        characters.slice(...place).join(""));
+      return [
+        element("p", { className: "answer" }, found.text || "No answer is possible."),
+        element("p", { className: "hint" }, `${percent(found.probability)} likely; ` +
+          `that the text has no answer: ${percent(found.no_answer_probability)}`),
+        ...(found.begin < 0 ? [] : [element("div", { className: "text" }, before, element("mark", {}, answer), after)]),
+      ];
+    },
+  },
+};
+
+/** Sets the tab up for a route of TASKS. */
+export function setUp(panel, route) {
+  const { title, inputs, request, show } = TASKS[route];
+  const fields = {};
+  for (const [name, label, rows] of inputs) {
+    fields[name] = element("textarea", { id: `input-${name}`, rows, spellcheck: false });
+    panel.querySelector("#inputs").append(element("label", { htmlFor: `input-${name}` }, label), fields[name]);
+  }
+  panel.querySelector(".primary").textContent = title;
+  onSend(panel, async () => {
+    const sent = request(Object.fromEntries(Object.entries(fields).map(([name, field]) => [name, field.value])));
+    panel.querySelector(".result").replaceChildren(...show(await ask(route, sent), sent));
+  });
+}

@@ -1,0 +1,55 @@
+"""Values of the weights and of the last update, for TensorBoard's histograms."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from txl_tf.models.parameters import kind_of
+from txl_tf.training.optimizer import Adam
+
+SAMPLED = 1 << 14
+"""Of a larger weight at most twice so many values are taken, evenly spread; a histogram needs no more."""
+
+
+def make_histograms(
+    strategy: tf.distribute.Strategy, model: keras.Model, optimizer: Adam
+) -> Callable[[], dict[str, np.ndarray]]:
+    """Returns a function that samples values. It reads all weights and moments: do not call it in every step.
+
+    Args:
+        strategy, model, optimizer: of the training.
+
+    Returns:
+        sample() -> {"weights/KIND" or "updates/KIND": values [n]}; weights of the same kind in several layers are one.
+    """
+    variables = model.trainable_variables
+
+    def replica() -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        return [_sample(variable.value) for variable in variables], [_sample(u) for u in optimizer.last_update()]
+
+    @tf.function(autograph=False)
+    def samples() -> list[list[tf.Tensor]]:
+        first = tf.nest.map_structure(
+            lambda value: strategy.experimental_local_results(value)[0], strategy.run(replica)
+        )
+        return list(first)
+
+    def by_kind() -> dict[str, np.ndarray]:
+        found = collections.defaultdict(list)
+        for group, tensors in zip(("weights", "updates"), samples(), strict=True):
+            for variable, values in zip(variables, tensors, strict=True):
+                found[f"{group}/{kind_of(variable)}"].append(values.numpy())
+        return {name: np.concatenate(parts) for name, parts in found.items()}
+
+    return by_kind
+
+
+def _sample(tensor: tf.Tensor) -> tf.Tensor:
+    """Values [n] of a tensor: every s-th, s odd, so that they come from all columns of a matrix."""
+    flat = tf.reshape(tensor, [-1])
+    return flat[:: flat.shape[0] // SAMPLED | 1]
