@@ -165,7 +165,9 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 @pytest.mark.parametrize(
-    "path", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("*/*.md")], ids=lambda path: path.name
+    "path",
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("*/*.md"), *ROOT.glob("docs/*/*.md")],
+    ids=lambda path: path.name,
 )
 def test_links_lead_somewhere(path):
     for link in LINK.findall(path.read_text().replace("\n", "")):
