@@ -51,7 +51,7 @@ lint: docs .venv/installed-dev
 
 # The documentation site, in build/site. A broken link is an error.
 docs: .venv-docs/installed
-	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build
 
 # The pictures of docs/figures/, each by the program of its name.
 figures: .venv/installed

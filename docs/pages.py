@@ -5,10 +5,12 @@ has no files outside docs/. So the pages there are taken into it, and a link to 
 Nothing links to the repository's address: the site is complete by itself. A link to anything else fails the build.
 """
 
+import logging
 import pathlib
 import posixpath
 import re
 
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -25,6 +27,15 @@ LINK = re.compile(r"(?<=\]\()[^)\s:#]+(?=[)#])")
 """The file that a link or an image names; not an address with a scheme."""
 
 CODE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
+
+LOADED = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*?\b(?:src|href)=["']?((?:https?:)?//[^\s"'>]+)""")
+"""What a page would load from another server."""
+
+
+def on_startup(command, **_):
+    """A build prints warnings alone. (mkdocs' own --quiet leaves warnings out, and then strict mode misses them.)"""
+    if command == "build":
+        logging.getLogger("mkdocs").setLevel(logging.WARNING)
 
 
 def on_config(config):
@@ -60,3 +71,10 @@ def in_site(path):
     if re.fullmatch(r"txl_tf/.*\.py", path):
         return "api/" + re.sub(r"(__init__)?\.py$", lambda end: "index.md" if end[1] else ".md", path)
     return FROM_OUTSIDE.get(path, path.removeprefix("docs/"))
+
+
+def on_post_page(output, page, **_):
+    """Refuses a page that would load anything from another server: the site is read offline, too."""
+    if found := LOADED.search(output):
+        raise PluginError(f"{page.file.src_uri} would load {found[1]}: put a copy into docs/")
+    return output
