@@ -52,6 +52,7 @@ def score_terms():
 def differences(dtype):
     """The largest difference after each token [TOKENS], with cached keys and with mems, both token by token."""
     import keras
+    import tensorflow as tf
 
     from txl_tf.models.transformer_xl.cached import CachedDecoder
     from txl_tf.models.transformer_xl.config import Reach, TransformerXLConfig
@@ -62,17 +63,22 @@ def differences(dtype):
         vocab_size=50, n_layer=3, d_model=32, d_embed=32, n_head=2, d_head=16, d_inner=64, mem_len=MEMORY, dtype=dtype
     )
     model, reach = TransformerXL(config), Reach(MEMORY)
-    tokens = np.random.default_rng(2).integers(0, 50, [1, TOKENS]).astype(np.int32)
-    mems, plain = None, []
-    for i in range(TOKENS):
-        hidden, mems = model(tokens[:, i : i + 1], mems, reach=reach)
-        plain.append(model.log_prob(hidden).numpy()[0, 0])
     decoder = CachedDecoder(model, reach, 1)
-    cache, cached = decoder.initial_cache(1), []
-    for i in range(TOKENS):
-        hidden, cache = decoder(tokens[:, i : i + 1], cache)
-        cached.append(model.log_prob(hidden).numpy()[0, 0])
-    return np.abs(np.array(plain, np.float64) - np.array(cached, np.float64)).max(axis=1)
+    tokens = tf.random.stateless_uniform([TOKENS, 1, 1], [1, 2], 0, 50, tf.int32)
+    plain = read(lambda token, mems: model(token, mems, reach=reach), tokens, model.initial_mems(1, reach), model)
+    cached = read(decoder, tokens, decoder.initial_cache(1), model)
+    return np.abs(plain - cached).max(axis=1)
+
+
+def read(reader, tokens, memory, model):
+    """The log-probabilities [L, V] after each of the tokens [L, 1, 1], read one by one."""
+    import tensorflow as tf
+
+    step, found = tf.function(reader, autograph=False), []
+    for token in tokens:
+        hidden, memory = step(token, memory)
+        found.append(model.log_prob(hidden).numpy()[0, 0])
+    return np.array(found, np.float64)
 
 
 if __name__ == "__main__":
