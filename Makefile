@@ -9,7 +9,7 @@ KILL_FLAGS ?=
 # that fixtures are shared; the one that ends first takes tests from the end of the other's.
 TEST_FLAGS ?= --numprocesses=2 --dist=worksteal
 
-.PHONY: demo demo-xlnet test test-slow test-tpu test-beam test-full-size campaign kills lint clean
+.PHONY: demo demo-xlnet test test-slow test-tpu test-beam test-full-size campaign kills lint docs figures clean
 
 demo: .venv/installed
 	.venv/bin/python scripts/demo.py --dir=$(DEMO_DIR) $(DEMO_FLAGS)
@@ -43,14 +43,24 @@ campaign: .venv/installed-dev
 kills: .venv/installed-dev
 	PYTHONPATH=$(CURDIR):$(CURDIR)/tests .venv/bin/python -m campaign.kills $(KILL_FLAGS)
 
-lint: .venv/installed-dev
+lint: docs .venv/installed-dev
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/shellcheck --external-sources --source-path=SCRIPTDIR .ci/run tpu/*.sh
 
+# The documentation site, in build/site. A broken link is an error.
+docs: .venv-docs/installed
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build
+
+# The pictures of docs/figures/, each by the program of its name.
+figures: .venv/installed
+	for figure in $(filter-out docs/figures/drawing.py,$(wildcard docs/figures/*.py)); do \
+	  .venv/bin/python $$figure || exit 1; \
+	done
+
 clean:
-	rm -rf .venv .venv-tpu .venv-beam demo demo-xlnet build *.egg-info
+	rm -rf .venv .venv-tpu .venv-beam .venv-docs demo demo-xlnet build *.egg-info
 
 .venv/installed: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || \
@@ -76,6 +86,11 @@ clean:
 	.venv-beam/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt \
 	  -r requirements-beam.txt 'pytest>=8,<10'
 	.venv-beam/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	touch $@
+
+.venv-docs/installed: requirements-docs.txt
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-docs.txt
 	touch $@
 
 .venv/installed-dev: .venv/installed requirements-dev.txt tpu/requirements-aot.txt examples/requirements.txt

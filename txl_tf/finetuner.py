@@ -1,7 +1,8 @@
 """Fine-tuning from Python: a pretrained model and two files become a trained model_dir.
 
->>> tuner = Finetuner("runs/xlnet", "classification", "train.tsv", "dev.tsv", settings={"data": {"batch_size": 16}})
->>> results = tuner.run("runs/sentiment", seeds=(1, 2, 3))
+Examples:
+    >>> tuner = Finetuner("runs/xlnet", "classification", "train.tsv", "dev.tsv", settings={"data": {"batch_size": 16}})
+    >>> results = tuner.run("runs/sentiment", seeds=(1, 2, 3))
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """An XLNet as an encoder of texts, for use from Python.
 
->>> encoder = Encoder.load("runs/xlnet")
->>> encoded = encoder(["A text.", ("A question?", "A passage.")])
->>> encoded.hidden[1].shape, encoded.pooled.shape
+Examples:
+    >>> encoder = Encoder.load("runs/xlnet")
+    >>> encoded = encoder(["A text.", ("A question?", "A passage.")])
+    >>> encoded.hidden[1].shape, encoded.pooled.shape
 
 A text becomes A <sep> <cls> and a pair A <sep> B <sep> <cls>, with segments 0 for A, 1 for B and 2 for <cls>, as in
 the official code's fine-tuning.

@@ -1,9 +1,10 @@
 """An XLNet that fills blanks and scores texts, for use from Python.
 
->>> model = FillIn.load("runs/xlnet")
->>> for filling in model.fill("The capital of France is ____ ."):
-...     print(filling.total, filling.text)
->>> model.score("The capital of France is Paris .").total
+Examples:
+    >>> model = FillIn.load("runs/xlnet")
+    >>> for filling in model.fill("The capital of France is ____ ."):
+    ...     print(filling.total, filling.text)
+    >>> model.score("The capital of France is Paris .").total
 """
 
 from __future__ import annotations

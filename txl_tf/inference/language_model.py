@@ -1,8 +1,9 @@
 """A trained model, for use from Python.
 
->>> lm = LanguageModel.load("runs/demo")
->>> lm.generate("def main(", max_tokens=200, temperature=0.8)
->>> lm.score("import os\\n").total
+Examples:
+    >>> lm = LanguageModel.load("runs/demo")
+    >>> lm.generate("def main(", max_tokens=200, temperature=0.8)
+    >>> lm.score("import os\\n").total
 """
 
 from __future__ import annotations

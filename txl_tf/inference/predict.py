@@ -1,17 +1,18 @@
 """A fine-tuned model at work, for use from Python.
 
->>> predictor = Predictor.load("runs/sentiment")
->>> predictor.predict(["A fine film.", ("A question?", "A passage.")])
-[{"label": "good", "probability": 0.98, "probabilities": {"bad": 0.02, "good": 0.98}}, ..]
+Examples:
+    >>> predictor = Predictor.load("runs/sentiment")
+    >>> predictor.predict(["A fine film.", ("A question?", "A passage.")])
+    [{"label": "good", "probability": 0.98, "probabilities": {"bad": 0.02, "good": 0.98}}, ..]
 
 What it takes and gives, by task:
 
-classification   a text, or a pair of texts -> label, probability, probabilities by label
-regression       the same -> score
-multiple_choice  {"article": .., "question": .., "options": [..]} -> choice, the option's number from 0 on; option, its
-                 text; probability, and the probabilities of all options
-answering        {"question": .., "context": ..} -> answer, "" if there is none; probability; begin and end, its place
-                 in the context in characters; no_answer_probability; candidates, likely answers, the best first
+- classification: a text, or a pair of texts -> label, probability, probabilities by label
+- regression: the same -> score
+- multiple_choice: {"article": .., "question": .., "options": [..]} -> choice, the option's number from 0 on; option,
+  its text; probability, and the probabilities of all options
+- answering: {"question": .., "context": ..} -> answer, "" if there is none; probability; begin and end, its place in
+  the context in characters; no_answer_probability; candidates, likely answers, the best first
 
 The probability of an answer is that of its start times that of its end, in one window of the context.
 """

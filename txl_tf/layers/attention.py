@@ -41,7 +41,7 @@ class RelMultiHeadAttention(MemoryAttention):
     Raises:
         ValueError: sizes that are not positive, inputs whose shapes do not fit together.
 
-    Example:
+    Examples:
         >>> segment, memory = keras.Input([16, 64]), keras.Input([32, 64])
         >>> output = RelMultiHeadAttention(n_head=4, d_head=16)(segment, mems=memory)
         >>> keras.Model([segment, memory], output).output_shape

@@ -21,7 +21,7 @@ class AdaptiveEmbedding(ClusteredLayer):
     projection if d_embed != d_model. Otherwise each cluster has a table [size_i, d_embed / div_val**i] and a projection
     to d_model; the projection is omitted only if the widths are equal and `proj_same_dim` is False.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from txl_tf.layers.embedding import AdaptiveEmbedding
         >>> embedding = AdaptiveEmbedding(vocab_size=1000, d_model=32, cutoffs=(100, 400), div_val=4)

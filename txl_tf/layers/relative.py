@@ -54,7 +54,7 @@ def key_distances(k_len: int, clamp_len: int = -1, future: int = 0) -> tf.Tensor
 
     Args:
         k_len: K.
-        clamp_len: > 0: larger distances, on both sides, are treated as this one (the official `clamp_len`).
+        clamp_len: if positive, larger distances, on both sides, are treated as this one (the official `clamp_len`).
         future: how many distances into the future follow: T - 1 where a query may see every key of its segment.
     """
     distances = tf.range(k_len - 1, -1 - future, -1)
@@ -68,8 +68,10 @@ def relative_shift(scores: tf.Tensor, k_len: int | None = None) -> tf.Tensor:
     is C-T+i-j. Row i therefore moves left by T-1-i. From the right the start of the next row moves in: these values
     are in the places of future keys, which the causal mask hides.
 
-    T = 2, C = 3, columns by distance:    [[a2 a1 a0],       [[a1 a0  . ],
-                                           [b2 b1 b0]]   ->   [b2 b1 b0 ]]
+    T = 2, C = 3, columns by distance:
+
+        [[a2 a1 a0],       [[a1 a0  . ],
+         [b2 b1 b0]]   ->   [b2 b1 b0 ]]
 
     The shift is two reshapes: if the numbers, from the T-th on, are read as rows that are shorter by one, each row is
     shifted by one more than the row before. These rows have C - 1 columns; if all C columns are needed, one column is

@@ -77,7 +77,7 @@ class SegmentAttention(RelMultiHeadAttention):
         n_head, d_head, dropatt, own_biases, clamp_len, init_std: as for `RelMultiHeadAttention`; the biases are
             (u, v, w).
 
-    Example:
+    Examples:
         >>> layer = SegmentAttention(n_head=4, d_head=16)
         >>> layer(tf.zeros([2, 16, 64])).shape
         TensorShape([2, 16, 64])

@@ -27,7 +27,7 @@ class AdaptiveSoftmax(ClusteredLayer):
     weights are read from the argument `embedding` of each call. A Keras functional model cannot save such an argument:
     use tie_weight=False there, or a keras.Model subclass that owns both layers.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from txl_tf.layers.embedding import AdaptiveEmbedding
         >>> from txl_tf.layers.softmax import AdaptiveSoftmax

@@ -28,7 +28,7 @@ class TransformerXL(keras.Model):
     Args:
         config: a TransformerXLConfig.
 
-    Example:
+    Examples:
         >>> model = TransformerXL(TransformerXLConfig(vocab_size=256, n_layer=2, mem_len=32))
         >>> mems = model.initial_mems(batch_size=4)
         >>> for inputs, targets in segments:  # int32 [4, T] each

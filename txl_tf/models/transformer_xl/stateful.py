@@ -32,7 +32,7 @@ class StatefulTransformerXL(keras.Model):
     Raises:
         ValueError: the replicas cannot share B evenly.
 
-    Example:
+    Examples:
         >>> model = StatefulTransformerXL(TransformerXLConfig(vocab_size=256, n_layer=2, mem_len=32), batch_size=4)
         >>> loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         >>> model.compile(keras.optimizers.Adam(1e-3, global_clipnorm=0.25), loss)

@@ -34,7 +34,7 @@ class XLNet(keras.Model):
         predicts: whether it has a softmax, and its query stream is trained. If not, it is the body of a model with
             another head. It keeps its mask embedding, as the published fine-tuned models do.
 
-    Example:
+    Examples:
         >>> model = XLNet(XLNetConfig(n_layer=2, d_model=64, n_head=4, d_head=16, d_inner=128))
         >>> content, _, _ = model(tf.constant([[17, 18, 19]]))  # all tokens see each other, no memory
         >>> content.shape

@@ -140,7 +140,7 @@ class XLNetWithLogits(_XLNetWithHead):
     Args:
         config: an XLNetLogitsConfig.
 
-    Example:
+    Examples:
         >>> sizes = {"n_layer": 2, "d_model": 64, "n_head": 4, "d_head": 16, "d_inner": 128}
         >>> model = XLNetWithLogits(XLNetLogitsConfig(**sizes, n_class=3))
         >>> model(tf.constant([[17, 18, 4, 3]])).shape
@@ -225,7 +225,7 @@ class XLNetWithAnswers(_XLNetWithHead):
     Args:
         config: an XLNetAnswersConfig.
 
-    Example:
+    Examples:
         >>> model = XLNetWithAnswers(XLNetAnswersConfig(n_layer=2, d_model=64, n_head=4, d_head=16, d_inner=128))
         >>> allowed = tf.constant([[True, True, False, False, True]])  # two tokens of the text, and CLS
         >>> model.best(tf.constant([[17, 18, 4, 19, 3]]), allowed, tf.constant([4])).end.shape
