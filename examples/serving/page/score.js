@@ -24,7 +24,7 @@ export function setUp(panel, model, card) {
     const facts = [
       ["tokens", count],
       ["bits per token", (bits(found.total[0]) / count).toFixed(3)],
-      ["perplexity", Math.exp(-found.total[0] / count).toPrecision(4)],
+      [model.routes.includes("/fill") ? "pseudo-perplexity" : "perplexity", Math.exp(-found.total[0] / count).toPrecision(4)],
     ];
     if (alone) facts.push([`bits per token without memory`, (bits(alone.total[0]) / count).toFixed(3)]);
     const list = element("dl", { className: "facts" });

@@ -69,7 +69,7 @@ export class TokenText {
     if (token.without !== undefined) {
       const gain = bits(token.without) - surprisal;
       const effect = gain >= 0 ? "helps" : "harms";
-      facts.push(`${bits(token.without).toFixed(2)} bits without memory, which ${effect} by ${Math.abs(gain).toFixed(2)}`);
+      facts.push(`${bits(token.without).toFixed(2)} bits without memory; memory ${effect} by ${Math.abs(gain).toFixed(2)}`);
     }
     this.card.replaceChildren(
       element("p", {}, element("code", {}, visible(token.text) || "part of a character")),
