@@ -189,6 +189,7 @@ def test_an_older_export_has_no_alternatives(served, call, monkeypatch):
 @pytest.mark.slow
 def test_a_text_is_written_stopped_and_scored_in_a_browser(served, byte_model, tmp_path):
     with browser.opened(served.address, tmp_path) as page:
+        page.wait_for("#about", "The server has")
         assert page.texts("[role=tab]") == ["Write", "Score"]
         page.type("#prompt", "def f(é", clear=True)
         page.click("summary")
@@ -246,6 +247,7 @@ def test_an_xlnet_fills_and_classifies_in_a_browser(tmp_path):
     trained = load_trained(str(tmp_path / "tuned"))
     export_trained(trained, str(tmp_path / "classify"), jit_compile=False)
     with server.running(str(tmp_path / "fill")) as address, browser.opened(address, tmp_path) as page:
+        page.wait_for("#about", "The server has")
         assert page.texts("[role=tab]") == ["Fill blanks", "Score"]
         page.type("#blanks", "the ____ River is ____*2 so", clear=True)
         page.press("Control+Enter")
@@ -263,6 +265,7 @@ def test_an_xlnet_fills_and_classifies_in_a_browser(tmp_path):
         assert page.wait_for("#score .tokens", "River") == "the River is"
         assert page.errors() == ["400"]
     with server.running(str(tmp_path / "classify")) as address, browser.opened(address, tmp_path) as page:
+        page.wait_for("#about", "The server has")
         assert page.texts("[role=tab]") == ["Classify"]
         page.type("#input-first", "so one")
         page.press("Control+Enter")

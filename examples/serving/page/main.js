@@ -41,7 +41,8 @@ bar.addEventListener("keydown", (event) => {
 try {
   const model = await ask("/model");
   const can = (route) => model.routes.includes(route);
-  if (can("/stream")) setUpWrite(tab("write", "Write"), model, await ask("/sampling"), card);
+  const sampling = can("/stream") ? await ask("/sampling") : [];
+  if (can("/stream")) setUpWrite(tab("write", "Write"), model, sampling, card);
   if (can("/fill")) setUpFill(tab("fill", "Fill blanks"));
   if (can("/score")) setUpScore(tab("score", "Score"), model, card);
   const task = Object.keys(TASKS).find(can);
