@@ -4,6 +4,29 @@ Shapes used throughout: B batch (lanes), T = tgt_len, M = mem_len, K = M + T key
 N = n_layer, V = vocabulary. Everything is batch-major. A name such as `q_BxHxTxd` carries its shape.
 """
 
+from __future__ import annotations
+
 import os
+from typing import TYPE_CHECKING, Any
+
+from txl_tf.errors import InputError
+
+if TYPE_CHECKING:
+    from txl_tf.api import Model, load
+
+__all__ = ["InputError", "Model", "load"]
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+
+
+def __getattr__(name: str) -> Any:
+    """Loads TensorFlow only when `load` or `Model` is asked for."""
+    if name in ("Model", "load"):
+        from txl_tf import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), "Model", "load"]
