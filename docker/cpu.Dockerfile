@@ -8,10 +8,10 @@ WORKDIR /txl_tf
 COPY requirements.txt ./
 RUN python -m pip install --no-cache-dir -r requirements.txt
 COPY . ./
-RUN python -m pip install --no-cache-dir --no-deps . && useradd --create-home txl
+RUN python -m pip install --no-cache-dir --no-deps . && useradd --uid 1000 txl
 
-USER txl
-# Some libraries write to the home directory; with --user there may be none.
+USER 1000
+# Some libraries write to the home directory.
 ENV HOME=/tmp
 WORKDIR /work
 ENTRYPOINT ["txl"]

@@ -11,10 +11,10 @@ RUN sed 's/^tensorflow>/tensorflow[and-cuda]>/' requirements.txt > gpu.txt \
     && grep -q 'and-cuda' gpu.txt \
     && python -m pip install --no-cache-dir -r gpu.txt
 COPY . ./
-RUN python -m pip install --no-cache-dir --no-deps . && useradd --create-home txl
+RUN python -m pip install --no-cache-dir --no-deps . && useradd --uid 1000 txl
 
-USER txl
-# Some libraries write to the home directory; with --user there may be none.
+USER 1000
+# Some libraries write to the home directory.
 ENV HOME=/tmp
 WORKDIR /work
 ENTRYPOINT ["txl"]

@@ -1,8 +1,9 @@
 """What `import txl_tf` offers: a trained model as one object, whose methods are what such models do.
 
->>> import txl_tf
->>> model = txl_tf.load("runs/enwik8")
->>> model.generate("The history of ", max_tokens=200, temperature=0.8)
+Examples:
+    >>> import txl_tf
+    >>> model = txl_tf.load("runs/enwik8")
+    >>> model.generate("The history of ", max_tokens=200, temperature=0.8)
 
 `Use.abilities` of a registration says which methods a model has; the others raise InputError.
 """
