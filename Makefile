@@ -9,7 +9,7 @@ KILL_FLAGS ?=
 # that fixtures are shared; the one that ends first takes tests from the end of the other's.
 TEST_FLAGS ?= --numprocesses=2 --dist=worksteal
 
-.PHONY: demo demo-xlnet test test-slow test-tpu test-beam test-full-size campaign kills lint docs figures clean
+.PHONY: demo demo-xlnet test test-slow test-tpu test-beam test-full-size campaign kills notebook wheel lint docs figures clean
 
 demo: .venv/installed
 	.venv/bin/python scripts/demo.py --dir=$(DEMO_DIR) $(DEMO_FLAGS)
@@ -43,11 +43,21 @@ campaign: .venv/installed-dev
 kills: .venv/installed-dev
 	PYTHONPATH=$(CURDIR):$(CURDIR)/tests .venv/bin/python -m campaign.kills $(KILL_FLAGS)
 
+# Runs notebooks/tour.ipynb from the first cell to the last, and keeps what it shows.
+notebook: .venv/installed-notebook
+	.venv/bin/jupyter nbconvert --to notebook --execute --inplace \
+	  --ExecutePreprocessor.record_timing=False notebooks/tour.ipynb
+
+# dist/txl_tf-*.whl; tests/test_txl.py checks what is in it.
+wheel: .venv/installed
+	.venv/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir=dist .
+
 lint: docs .venv/installed-dev
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/shellcheck --external-sources --source-path=SCRIPTDIR .ci/run tpu/*.sh
+	.venv/bin/hadolint docker/cpu.Dockerfile docker/gpu.Dockerfile
 
 # The documentation site, in build/site. A broken link is an error.
 docs: .venv-docs/installed
@@ -60,7 +70,7 @@ figures: .venv/installed
 	done
 
 clean:
-	rm -rf .venv .venv-tpu .venv-beam .venv-docs demo demo-xlnet build *.egg-info
+	rm -rf .venv .venv-tpu .venv-beam .venv-docs demo demo-xlnet build dist *.egg-info
 
 .venv/installed: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || \
@@ -72,6 +82,10 @@ clean:
 
 .venv/installed-server: .venv/installed examples/requirements.txt
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r examples/requirements.txt
+	touch $@
+
+.venv/installed-notebook: .venv/installed requirements-notebook.txt
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-notebook.txt
 	touch $@
 
 .venv-tpu/installed: tpu/requirements.txt examples/requirements.txt pyproject.toml

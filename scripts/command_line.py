@@ -51,13 +51,22 @@ def run(main):
             if wants_details():
                 raise
             no_memory = "there is not enough memory: " if isinstance(error, MemoryError) else ""
-            print(f"error: {no_memory}{one_line(error)}", file=sys.stderr)
+            print(f"error: {no_memory}{as_called(one_line(error))}", file=sys.stderr)
             return 1
         finally:
             drop_unwritable_output()
 
     start_up.write_utf8()
+    program = sys.modules["__main__"]
+    program.__doc__ = as_called(program.__doc__)
+    for flag in flags.FLAGS.get_key_flags_for_module(sys.argv[0]):
+        flag.help = as_called(flag.help)
     app.run(guarded, utf8_arguments())
+
+
+def as_called(text):
+    """A text for the user: if this is `txl NAME`, "scripts/NAME.py" becomes that, too."""
+    return re.sub(r"(python )?scripts/(\w+)\.py", r"txl \2", text) if sys.argv[0].startswith("txl ") else text
 
 
 def utf8_arguments():

@@ -21,7 +21,6 @@ from command_line import (
 
 from txl_tf import families
 from txl_tf.choices import ONE_PROCESS_STRATEGIES
-from txl_tf.errors import InputError
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
@@ -60,7 +59,7 @@ def main(argv):
     from txl_tf.distribute import make_strategy
     from txl_tf.files import require_new
     from txl_tf.inference.evaluate import Evaluator
-    from txl_tf.model_dir import load_trained, vocabulary_identity
+    from txl_tf.model_dir import load_trained
     from txl_tf.progress import reported
 
     strategy = make_strategy(FLAGS.strategy, FLAGS.tpu)
@@ -69,10 +68,7 @@ def main(argv):
     with strategy.scope():
         trained = load_trained(FLAGS.model_dir, FLAGS.weights, FLAGS.checkpoint, with_given_flags)
     corpus = load_corpus(FLAGS.data_dir)
-    if vocabulary_identity(corpus) != trained.vocabulary_identity:
-        raise InputError(
-            f"{FLAGS.model_dir} was trained with another vocabulary than that of {FLAGS.data_dir}: give its corpus"
-        )
+    trained.require_vocabulary_of(corpus)
     options = {"sliding_window": FLAGS.sliding_window} if FLAGS.sliding_window else {}
     evaluator = Evaluator(trained.config, trained.model, corpus, FLAGS.split, strategy, **options)
     record = functools.partial(write_tokens, trained.vocabulary) if FLAGS.per_token_out else None

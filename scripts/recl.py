@@ -41,17 +41,14 @@ def main(argv):
 
     from txl_tf.data.manifest import load_corpus
     from txl_tf.inference.recl import context_losses, draw_positions, effective_context_lengths, relative_gains
-    from txl_tf.model_dir import load_trained, vocabulary_identity
+    from txl_tf.model_dir import load_trained
 
     corpus = load_corpus(FLAGS.data_dir)
     tokens, positions = draw_positions(corpus, FLAGS.split, FLAGS.positions, lengths[-1], FLAGS.seed)
     losses = []
     for model_dir in FLAGS.model_dirs:
         trained = load_trained(model_dir)
-        if vocabulary_identity(corpus) != trained.vocabulary_identity:
-            raise InputError(
-                f"{model_dir} was trained with another vocabulary than that of {FLAGS.data_dir}: give its corpus"
-            )
+        trained.require_vocabulary_of(corpus)
         families.require_generation(trained.config, model_dir)
         losses.append(context_losses(trained.model, tokens, positions, lengths, trained.config.eval.clamp_len))
     for top_r in fractions:

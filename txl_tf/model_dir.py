@@ -64,9 +64,11 @@ _INCOMPLETE = "the model_dir is incomplete: copy it again"
 class TrainedModel:
     """A model with weights from a checkpoint, its config and its vocabulary.
 
-    `weights` is "last" or "average"; `labels` are the names of the classes, if it has any.
+    `model_dir` is where it was read; `weights` is "last" or "average"; `labels` are the names of the classes, if it has
+    any.
     """
 
+    model_dir: str
     model: keras.Model
     weights: str
     config: Config
@@ -79,6 +81,13 @@ class TrainedModel:
     def class_names(self) -> tuple[str, ...]:
         """The labels; of an imported classifier, which has none, the numbers of its classes."""
         return self.labels or tuple(map(str, range(getattr(self.config.model, "n_class", 0))))
+
+    def require_vocabulary_of(self, corpus: Corpus) -> None:
+        """Raises InputError unless the model has the vocabulary of a corpus."""
+        if vocabulary_identity(corpus) != self.vocabulary_identity:
+            raise InputError(
+                f"{self.model_dir} was trained with another vocabulary than that of {corpus.data_dir}: give its corpus"
+            )
 
 
 def read_config(model_dir: str) -> Config | None:
@@ -227,6 +236,7 @@ def load_trained(
     read_checkpoint(checkpoint_path(model_dir, step), **parts)
     refuse_not_finite(variables_by_path(model), checkpoint_path(model_dir, step))
     return TrainedModel(
+        model_dir=model_dir,
         model=model,
         weights=weights,
         config=config,

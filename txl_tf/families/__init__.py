@@ -25,6 +25,7 @@ __all__ = [
     "Training",
     "TrainingData",
     "Use",
+    "able_to",
     "config_from_json",
     "family_of",
     "family_title",
@@ -110,6 +111,17 @@ def fine_tuning_of(config: Config) -> FineTuning:
     if not isinstance(use, FineTuning):
         raise InputError(f"{family_of(config).title} is not fine-tuned for {config.task}: choose another task")
     return use
+
+
+def able_to(ability: str) -> str:
+    """The families and tasks whose models have an ability, or are evaluated, for a message."""
+    titles = [
+        f"{family.title} for {task}"
+        for family in _FAMILIES.values()
+        for task, use in family.tasks.items()
+        if ability in use.abilities or (ability == "evaluate" and isinstance(use, Training))
+    ]
+    return " or ".join(titles) or "another version of txl_tf"
 
 
 def tuned_configs() -> dict[str, type[Config]]:

@@ -79,11 +79,15 @@ class Use:
         config: the subclass of Config with the settings of a run.
         model: the settings' group "model" -> the model, with its weights created; None: the family's function.
         guide: for model cards; None: they say little.
+        abilities: what its models do from Python, besides being evaluated: the name of a method of `txl_tf.Model` ->
+            the class that does it, as "module:class" of txl_tf.inference, since inference imports families. It has a
+            class method `of`(TrainedModel, whether XLA compiles).
     """
 
     config: type[Config]
     model: Callable[[Any], keras.Model] | None = None
     guide: Guide | None = None
+    abilities: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -133,8 +137,7 @@ def predicting(purpose: str, table: str, inputs: str, limit: str = "") -> Guide:
     return Guide(
         purpose,
         f"python scripts/predict.py --model_dir={{dir}} --input={table} --output=predictions.jsonl",
-        "from txl_tf.inference.predict import Predictor\n\n"
-        f"for line in Predictor.load({{quoted}}).predict({inputs}):\n    print(line)",
+        f"import txl_tf\n\nfor line in txl_tf.load({{quoted}}).predict({inputs}):\n    print(line)",
         limit,
         table,
     )
@@ -172,6 +175,7 @@ class FineTuning(Training):
     collapse: Callable[[Mapping[str, np.ndarray], ExampleSet], str | None]
     predictions: Callable[..., list[dict[str, Any]]]
     panels: Callable[[Mapping[str, np.ndarray], ExampleSet, Vocabulary], list[Panel]]
+    abilities: Mapping[str, str] = dataclasses.field(default_factory=lambda: {"predict": "predict:Predictor"})
 
 
 class MakeExamples(Protocol):

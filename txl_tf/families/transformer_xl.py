@@ -84,7 +84,7 @@ _GUIDE = Guide(
     purpose="predicts each token of a text from those before it",
     commands='python scripts/generate.py --model_dir={dir} --prompt="The " --max_tokens=200 --temperature=0.8\n'
     "python scripts/score.py --model_dir={dir} --input=LINES.txt",
-    code="from txl_tf.inference.language_model import LanguageModel\n\nmodel = LanguageModel.load({quoted})\n"
+    code="import txl_tf\n\nmodel = txl_tf.load({quoted})\n"
     'print(model.generate("The ", max_tokens=200, temperature=0.8))',
     limit="It continues texts with what is likely, which need not be true.",
 )
@@ -105,6 +105,7 @@ TRANSFORMER_XL = Family(
             operations=_transformer_xl_operations,
             attention=_causal_attention,
             guide=_GUIDE,
+            abilities=dict.fromkeys(("generate", "score"), "language_model:LanguageModel"),
         )
     },
     presets=PRESETS,

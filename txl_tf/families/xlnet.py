@@ -93,8 +93,7 @@ _GUIDE = Guide(
     commands='python scripts/fill.py --model_dir={dir} --text="A text with a ____ in it."\n'
     "python scripts/finetune.py --init={dir} --task=classification --train=TRAIN.tsv --dev=DEV.tsv "
     "--model_dir=runs/tuned",
-    code="from txl_tf.inference.encoder import Encoder\n\n"
-    'vectors = Encoder.load({quoted})(["A text.", "Another one."])',
+    code='import txl_tf\n\nmodel = txl_tf.load({quoted})\nvectors = model.encode(["A text.", "Another one."]).pooled',
     limit="It fills blanks with what is likely, which need not be true.",
 )
 
@@ -114,6 +113,7 @@ XLNET = Family(
             operations=_xlnet_operations,
             attention=_permutation_attention,
             guide=_GUIDE,
+            abilities=dict.fromkeys(("fill", "score"), "fill:FillIn") | {"encode": "encoder:Encoder"},
         ),
         **HEADS,
         "answering": ANSWERING,

@@ -228,6 +228,7 @@ HEADS: dict[str, FineTuning] = {
         collapse=_by_label(labelling.collapse_of_classes),
         predictions=_classes,
         panels=panels.classification,
+        abilities=dict.fromkeys(("classify", "predict"), "predict:Predictor"),
         guide=predicting(
             "tells to which class a text, or a pair of texts, belongs",
             "TEXTS.tsv",

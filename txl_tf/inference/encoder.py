@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from txl_tf.distribute import has_xla
 from txl_tf.errors import InputError
 from txl_tf.inference.blanks import PADDING
 from txl_tf.inference.fill import ROUND, load_xlnet
+from txl_tf.model_dir import TrainedModel
 from txl_tf.models.xlnet.model import XLNet
 
 POOLS = ("last", "first", "mean")
@@ -86,8 +87,19 @@ class Encoder:
         trained = load_xlnet(model_dir, checkpoint, "is no encoder: it sees only what is in front of a token")
         return cls(trained.model, trained.vocabulary, **options)
 
+    @classmethod
+    def of(cls, trained: TrainedModel, jit_compile: bool | None = None) -> Encoder:
+        """The XLNet of a TrainedModel; jit_compile None: not compiled."""
+        return cls(trained.model, trained.vocabulary, jit_compile=bool(jit_compile))
+
     def __call__(
-        self, texts: Text | Sequence[Text], *, pool: str = "last", batch_size: int = 16, padding: str = "right"
+        self,
+        texts: Text | Sequence[Text],
+        *,
+        pool: str = "last",
+        batch_size: int = 16,
+        padding: str = "right",
+        progress: Callable[[int, int], None] | None = None,
     ) -> Encoded:
         """Encodes texts.
 
@@ -97,6 +109,7 @@ class Encoder:
             pool: one of POOLS.
             batch_size: texts at once; does not change the results.
             padding: "right" or "left", the side on which shorter rows are padded; does not change the results.
+            progress: called before each batch with the number of texts that are done and that of all.
 
         Raises:
             InputError: settings out of range.
@@ -109,6 +122,8 @@ class Encoder:
             )
         encoded = Encoded([], [], [], np.zeros([len(rows), self.model.config.d_model], np.float32))
         for start in range(0, len(rows), batch_size):
+            if progress:
+                progress(start, len(rows))
             batch = [row if isinstance(row, tuple) else (row, "") for row in rows[start : start + batch_size]]
             ids, segments = lay_out(self.vocabulary, *(tf.constant(list(side)) for side in zip(*batch, strict=True)))
             lengths = ids.row_lengths().numpy()

@@ -110,6 +110,11 @@ class FillIn:
         )
         return cls(trained.model, trained.vocabulary, **options)
 
+    @classmethod
+    def of(cls, trained: TrainedModel, jit_compile: bool | None = None) -> FillIn:
+        """The XLNet of a TrainedModel; jit_compile None: not compiled."""
+        return cls(trained.model, trained.vocabulary, jit_compile=bool(jit_compile))
+
     @typing.overload
     def fill(
         self,

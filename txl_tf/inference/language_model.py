@@ -24,7 +24,7 @@ from txl_tf.inference.beam import BeamSearch
 from txl_tf.inference.generate import CHUNK, Generator
 from txl_tf.inference.sampling import Choice, Sampling
 from txl_tf.inference.score import score_tokens
-from txl_tf.model_dir import load_trained
+from txl_tf.model_dir import TrainedModel, load_trained
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.settings import Range
@@ -32,6 +32,7 @@ from txl_tf.settings import Range
 STREAM_TOKENS = 16  # at most this many tokens in one piece of streamed text
 
 _Texts = list[str] | tuple[str, ...]  # a str is a Sequence[str], too
+Progress = Callable[[int, int], None]
 
 
 class Score(typing.NamedTuple):
@@ -60,12 +61,15 @@ class LanguageModel:
         model: a TransformerXL.
         vocabulary: its Vocabulary.
         reach: a Reach; None: the model's own. See `load` for reading without same_length.
+        jit_compile: whether XLA compiles the steps, once for each number of texts.
     """
 
-    def __init__(self, model: TransformerXL, vocabulary: Vocabulary, reach: Reach | None = None):
+    def __init__(
+        self, model: TransformerXL, vocabulary: Vocabulary, reach: Reach | None = None, jit_compile: bool = True
+    ):
         self.model = model
         self.vocabulary = vocabulary
-        self.generator = Generator(model, reach or model.config.reach)
+        self.generator = Generator(model, reach or model.config.reach, jit_compile=jit_compile)
         self._beam_search = functools.cache(functools.partial(BeamSearch, self.generator))
         tokens = tf.TensorSpec([None, None], tf.int32)
         self._score = tf.function(
@@ -90,9 +94,14 @@ class LanguageModel:
             InputError: there is no trained model, or the model is of a kind that does not generate text.
         """
         trained = load_trained(model_dir, checkpoint=checkpoint)
-        config = require_generation(trained.config, model_dir)
-        _, evaluated_with = config.for_evaluation(**reach)
-        return cls(trained.model, trained.vocabulary, evaluated_with)
+        require_generation(trained.config, model_dir)
+        return cls.of(trained, **reach)
+
+    @classmethod
+    def of(cls, trained: TrainedModel, jit_compile: bool | None = None, **reach: Any) -> LanguageModel:
+        """The model of a TrainedModel; jit_compile None: compiled; `reach` as for `load`."""
+        _, evaluated_with = trained.config.for_evaluation(**reach)  # type: ignore[attr-defined]
+        return cls(trained.model, trained.vocabulary, evaluated_with, jit_compile is not False)
 
     @typing.overload
     def generate(
@@ -220,20 +229,32 @@ class LanguageModel:
         return found[0] if single else found
 
     def stream(
-        self, prompt: str, max_tokens: int = 200, *, seed: int = 0, stop: Sequence[str] = (), **sampling: float
+        self,
+        prompt: str,
+        max_tokens: int = 200,
+        *,
+        seed: int = 0,
+        stop: Sequence[str] = (),
+        progress: Progress | None = None,
+        **sampling: float,
     ) -> Iterator[str]:
-        """Yields the continuation of a prompt piece by piece while it is generated; arguments as for `generate`."""
-        choice = _choice(max_tokens, seed, 1, stop, sampling)
-        return _until_stop(self._stream(prompt, max_tokens, choice), stop)
+        """Yields the continuation of a prompt piece by piece while it is generated.
 
-    def _stream(self, prompt: str, max_tokens: int, choice: Choice) -> Iterator[str]:
+        Args:
+            progress: called with the number of tokens that are generated, and that of all, after each piece.
+            prompt, max_tokens, seed, stop, sampling: as for `generate`.
+        """
+        choice = _choice(max_tokens, seed, 1, stop, sampling)
+        return _until_stop(self._stream(prompt, max_tokens, choice, progress), stop)
+
+    def _stream(self, prompt: str, max_tokens: int, choice: Choice, progress: Progress | None) -> Iterator[str]:
         ids, decode = self._encode_prompt(prompt), self.vocabulary.decoder(prompt)
         whole = (len(ids) - 1) // self.generator.segment * self.generator.segment
         draft = self.generator.begin(tf.constant(ids[None, :whole]))
         rest = ids[whole:]  # at least one token, at most a segment
         skip = len(rest) - 1  # the tokens chosen at steps inside the prompt are not used
         text = codecs.getincrementaldecoder("utf-8")("replace")
-        burst = 1
+        burst, wanted = 1, max_tokens
         while max_tokens > 0:
             given = np.full([1, CHUNK], -1, np.int32)
             given[0, : len(rest)] = rest
@@ -241,6 +262,8 @@ class LanguageModel:
             made, draft = self.generator.decode(draft, tf.constant(given), tf.constant(n), choice)
             made = made.numpy()[0, skip:n]
             max_tokens, rest, skip, burst = max_tokens - len(made), rest[:0], 0, min(2 * burst, STREAM_TOKENS)
+            if progress:
+                progress(wanted - max_tokens, wanted)
             if piece := text.decode(decode(made)):
                 yield piece
         if piece := text.decode(b"", final=True):

@@ -107,19 +107,42 @@ class Predictor:
         strategy = strategy or make_strategy()
         with strategy.scope():
             trained = model_dirs.load_trained(model_dir, weights, checkpoint)
-        lines = model_dirs.read_evaluations(model_dir, {"metrics": dict})
-        dev = next((line.get("metrics") for line in lines if line["step"] == trained.step), None)
-        return cls(trained, dev, strategy=strategy, **options)
+        return cls.of(trained, strategy=strategy, **options)
 
-    def predict(self, inputs: Any) -> Any:
+    @classmethod
+    def of(
+        cls,
+        trained: model_dirs.TrainedModel,
+        jit_compile: bool | None = None,
+        strategy: tf.distribute.Strategy | None = None,
+        **options: Any,
+    ) -> Predictor:
+        """The model of a TrainedModel, with its metrics on dev.
+
+        Args:
+            trained: a TrainedModel, made in the strategy's scope.
+            jit_compile: None: not compiled.
+            strategy: None: one device.
+            options: as for the class.
+        """
+        strategy = strategy or make_strategy("one_device")
+        lines = model_dirs.read_evaluations(trained.model_dir, {"metrics": dict})
+        dev = next((line.get("metrics") for line in lines if line["step"] == trained.step), None)
+        return cls(trained, dev, strategy=strategy, jit_compile=bool(jit_compile), **options)
+
+    def predict(self, inputs: Any, progress: Progress | None = None) -> Any:
         """What the model predicts for each input; see the module. For one input that is not in a list, one prediction.
+
+        Args:
+            inputs: an input, or a list of them.
+            progress: as for `TaskReader.outputs`.
 
         Raises:
             InputError: an input is not what the task needs.
         """
         if not isinstance(inputs, list):
-            return self.predict([inputs])[0]
-        return self._predict(self._task.rows(inputs), False, None).predictions if inputs else []
+            return self.predict([inputs], progress)[0]
+        return self._predict(self._task.rows(inputs), False, progress).predictions if inputs else []
 
     def predict_file(
         self,

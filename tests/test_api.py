@@ -1,0 +1,183 @@
+"""`import txl_tf`: one object for every kind of model, which does what the classes below it do."""
+
+import contextlib
+import importlib
+import inspect
+import json
+import pathlib
+import subprocess
+import sys
+
+import bigram
+import numpy as np
+import pytest
+import random_xlnet
+import tuned_models
+from small_run import change
+
+import txl_tf
+from txl_tf import families
+from txl_tf.config import DataConfig, TrainConfig
+from txl_tf.errors import InputError
+from txl_tf.inference.encoder import Encoder
+from txl_tf.inference.fill import FillIn
+from txl_tf.inference.predict import Predictor
+from txl_tf.training.loop import train
+
+TRAINED = pathlib.Path(__file__).parent / "model_dir_ce09e14"
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    """The model_dirs of a classifier and of a model with scores."""
+    folder = tmp_path_factory.mktemp("tuned")
+    tuned_models.write_model_dir(folder / "classification", "classification", ("bad", "good"))
+    tuned_models.write_model_dir(folder / "regression", "regression")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def causal():
+    return txl_tf.load(str(TRAINED / "plain"), jit_compile=False, progress=False)
+
+
+@pytest.fixture(scope="module")
+def xlnet(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("xlnet")
+    random_xlnet.write_model_dir(folder, random_xlnet.with_prefix())
+    return txl_tf.load(str(folder), progress=False)
+
+
+def test_importing_it_loads_no_tensorflow_and_names_what_there_is():
+    code = (
+        "import sys, txl_tf; assert {'load', 'Model', 'InputError'} <= set(dir(txl_tf)) and txl_tf.InputError; "
+        "assert not hasattr(txl_tf, 'lode'); sys.exit('tensorflow' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize("use", [use for name in families._FAMILIES for use in families._FAMILIES[name].tasks.values()])
+def test_every_registered_ability_is_there(use):
+    for ability, named in use.abilities.items():
+        module, _, name = named.partition(":")
+        assert callable(getattr(importlib.import_module(f"txl_tf.inference.{module}"), name).of)
+        assert inspect.getdoc(getattr(txl_tf.Model, ability))
+
+
+def test_a_language_model_gives_what_the_commands_of_an_older_version_gave(causal):
+    """Texts, scores and losses that commit ce09e14 recorded."""
+    expected = json.loads((TRAINED / "expected.json").read_text())["plain"]
+    for name, options in (("greedy", {"temperature": 0.0}), ("seed_3", {"seed": 3})):
+        text = causal.generate("the quick ", 40, **options)
+        assert f"the quick {text}\n" == expected["generate"][name]
+        assert causal.generate(["the quick "], 40, **options) == [text]
+    for line in expected["score"]:
+        score = causal.score(line["text"])
+        assert score.ids.tolist() == line["ids"] and score.total == pytest.approx(line["total"], rel=1e-4)
+    found = causal.evaluate(str(TRAINED / "corpus"))
+    wanted = expected["evaluate"]
+    assert (found["loss"], found["bpc"]) == pytest.approx((wanted["loss"], wanted["bpc"]), rel=1e-4)
+    assert all(found[name] == wanted[name] for name in ("split", "tokens", "mem_len", "step", "weights"))
+
+
+def test_many_texts_are_those_one_by_one(causal):
+    """More than are computed at a time."""
+    texts = [f"the {number} dogs"[: 3 + number] for number in range(2 * txl_tf.api.BATCH + 1)]
+    scores = causal.score(texts)
+    assert len(scores) == len(texts) and causal.score([]) == []
+    for place in (0, 17, 32):
+        assert scores[place].total == pytest.approx(causal.score(texts[place]).total, rel=1e-5)
+
+
+@pytest.mark.slow
+def test_settings_of_evaluation_are_those_of_generation_too(causal):
+    """Another memory gives another loss, and another text after a prompt that is longer than it."""
+    other = txl_tf.load(str(TRAINED / "plain"), jit_compile=False, progress=False, mem_len=1, batch_size=2)
+    found, usual = (model.evaluate(str(TRAINED / "corpus"), "valid") for model in (other, causal))
+    assert (found["mem_len"], found["batch_size"], usual["mem_len"]) == (1, 2, 12)
+    assert abs(found["loss"] - usual["loss"]) > 1e-3
+    assert abs(other.score("the brown dog is lazy").total - causal.score("the brown dog is lazy").total) > 1e-3
+
+
+@pytest.mark.slow
+def test_an_xlnet_fills_scores_and_encodes(xlnet):
+    model = FillIn(xlnet.network, xlnet.vocabulary, jit_compile=False)
+    text = "the ____ so"
+    assert [filling.text for filling in xlnet.fill(text, top=3)] == [one.text for one in model.fill(text, top=3)]
+    assert len(xlnet.fill([text, "____ a"], beam_size=2)) == 2
+    with_context = xlnet.score("the dash", context="River")
+    assert with_context.total == pytest.approx(model.score("the dash", "River").total, rel=1e-6)
+    encoded = xlnet.encode(["the dash", ("the", "so")], pool="mean", batch_size=1)
+    other = Encoder(xlnet.network, xlnet.vocabulary, jit_compile=False)(["the dash", ("the", "so")], pool="mean")
+    np.testing.assert_allclose(encoded.pooled, other.pooled, rtol=1e-5, atol=1e-6)
+
+
+def test_a_fine_tuned_model_classifies_predicts_and_is_evaluated(tuned, tmp_path):
+    model = txl_tf.load(str(tuned / "classification"), progress=False)
+    texts = ["the River", ("so", "a dash")]
+    found = model.classify(texts)
+    assert found == model.predict(texts) and model.classify("the River")["label"] == found[0]["label"]
+    assert found == Predictor.load(str(tuned / "classification")).predict(texts)
+    table = tmp_path / "table.tsv"
+    labels = ["good" if model.classify(text)["label"] == "good" else "bad" for text in ("the River", "so a dash")]
+    table.write_text(f"text\tlabel\nthe River\t{labels[0]}\nso a dash\t{labels[1]}\n")
+    result = model.evaluate(str(table))
+    assert (result["accuracy"], result["examples"], result["step"]) == (1.0, 2, 0)
+    probabilities = [model.classify(text)["probability"] for text in ("the River", "so a dash")]
+    assert result["loss"] == pytest.approx(-np.mean(np.log(probabilities)), rel=1e-5)
+
+
+def test_what_a_model_does_not_do_is_one_line_that_says_which_do(causal, xlnet, tuned):
+    regression = txl_tf.load(str(tuned / "regression"), progress=False)
+    assert regression.abilities == ("predict", "evaluate") and xlnet.abilities == (
+        "fill",
+        "score",
+        "encode",
+        "evaluate",
+    )
+    assert "Transformer-XL, causal_lm, step 200; generate, score, evaluate>" in repr(causal)
+    for ask, message in (
+        (
+            lambda: causal.fill("a ____"),
+            "for causal_lm, which does not fill, but can generate, score, evaluate",
+        ),
+        (lambda: causal.encode("a"), "does not encode.* give a model of XLNet for permutation_lm$"),
+        (lambda: xlnet.generate("a"), "does not generate.* give a model of Transformer-XL for causal_lm$"),
+        (lambda: xlnet.classify("a"), "does not classify.* give a model of XLNet for classification$"),
+        (lambda: regression.classify("a"), "of XLNet for regression, which does not classify, but can predict"),
+        (lambda: regression.evaluate("a.tsv", "test"), "split='test' is of a corpus"),
+        (lambda: txl_tf.load(str(tuned)), "has no config.json"),
+        (
+            lambda: txl_tf.load(str(tuned / "regression"), "newest"),
+            "checkpoint='newest' must be one of 'latest', 'best'",
+        ),
+        (lambda: txl_tf.load(str(TRAINED / "plain"), mem_length=3), "unknown keys .'mem_length'.; known are"),
+        (lambda: causal.evaluate(str(TRAINED / "nothing")), "nothing/manifest.json not found"),
+    ):
+        with pytest.raises(InputError, match=message):
+            ask()
+
+
+@pytest.mark.slow
+def test_a_family_that_registers_nothing_is_evaluated(corpus, tmp_path, one_device, monkeypatch):
+    monkeypatch.setattr(families, "_FAMILIES", dict(families._FAMILIES))
+    families.register(bigram.FAMILY)
+    config = bigram.BigramRunConfig(bigram.BigramConfig(), DataConfig(batch_size=4, tgt_len=8), TrainConfig())
+    config = change(config, train={"train_steps": 2, "steps_per_loop": 2, "jit_compile": False})
+    train(config, corpus, str(tmp_path), one_device)
+    model = txl_tf.load(str(tmp_path), progress=False)
+    assert model.abilities == ("evaluate",) and model.evaluate(corpus.data_dir)["order"] == 2
+    with pytest.raises(InputError, match="of bigram table for next_token, which does not generate, but can evaluate"):
+        model.generate("a")
+
+
+def test_what_takes_long_reports_how_much_is_done(causal, monkeypatch):
+    seen = []
+
+    @contextlib.contextmanager
+    def reported(title, unit, shown):
+        yield lambda done, total: seen.append((title, done, total))
+
+    monkeypatch.setattr(txl_tf.api, "reported", reported)
+    causal.generate("the quick ", 40)
+    assert seen[-1] == ("generating", 40, 40) and [done for _, done, _ in seen] == sorted({done for _, done, _ in seen})

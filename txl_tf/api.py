@@ -1,0 +1,318 @@
+"""What `import txl_tf` offers: a trained model as one object, whose methods are what such models do.
+
+Examples:
+    >>> import txl_tf
+    >>> model = txl_tf.load("runs/enwik8")
+    >>> model.generate("The history of ", max_tokens=200, temperature=0.8)
+
+`Use.abilities` of a registration says which methods a model has; the others raise InputError.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+
+from txl_tf import families
+from txl_tf.choices import CHECKPOINTS, WEIGHTS
+from txl_tf.config import Config
+from txl_tf.data.manifest import load_corpus
+from txl_tf.data.tasks.tables import Columns
+from txl_tf.data.vocabularies import Vocabulary
+from txl_tf.distribute import make_strategy
+from txl_tf.errors import InputError
+from txl_tf.inference.encoder import Encoded, Text
+from txl_tf.inference.evaluate import Evaluator
+from txl_tf.inference.fill import Filling, PseudoScore
+from txl_tf.inference.language_model import Score
+from txl_tf.inference.predict import Predictor
+from txl_tf.model_dir import TrainedModel, load_trained
+from txl_tf.progress import progress_bar, reported
+
+BATCH = 16
+"""Texts that are computed together. No result depends on it."""
+
+Texts = list[str] | tuple[str, ...]
+Prediction = dict[str, Any]
+
+
+def load(
+    model_dir: str,
+    checkpoint: str = "latest",
+    weights: str | None = None,
+    *,
+    jit_compile: bool | None = None,
+    progress: bool = True,
+    **settings: Any,
+) -> Model:
+    """The trained model of a directory, on the first GPU or the CPU.
+
+    Args:
+        model_dir: what training, fine-tuning or an import wrote; local or gs://.
+        checkpoint: "latest", or "best" by the evaluations during training.
+        weights: "last", or "average" over steps; None: the average if there is one.
+        jit_compile: whether XLA compiles the model, which takes a while for each new length of text. None: it compiles
+            generation, and evaluation if the model's config.json says so.
+        progress: whether what takes longer shows a progress bar on standard error.
+        settings: of evaluation, instead of those in the model's config.json: of a Transformer-XL mem_len, clamp_len,
+            same_length, batch_size and tgt_len; generation and scores follow them, too.
+
+    Raises:
+        InputError: there is no trained model, it cannot be read, or a setting is unknown or out of range.
+    """
+    for name, value, allowed in (("checkpoint", checkpoint, CHECKPOINTS), ("weights", weights, (None, *WEIGHTS))):
+        if value not in allowed:
+            raise InputError(f"{name}={value!r} must be one of {', '.join(map(repr, allowed))}")
+    given = settings if jit_compile is None else settings | {"jit_compile": jit_compile}
+    with make_strategy("one_device").scope():
+        trained = load_trained(model_dir, weights, checkpoint, lambda config: config.replace(eval=given))
+    return Model(trained, jit_compile, progress)
+
+
+class Model:
+    """A trained model. `load` makes one.
+
+    Which methods it has depends on what it was trained for; `abilities` has their names, and the others raise
+    InputError. Texts are given one by one or as a list; for a list the result is a list.
+
+    Args:
+        trained: a TrainedModel.
+        jit_compile, progress: as for `load`.
+    """
+
+    def __init__(self, trained: TrainedModel, jit_compile: bool | None = None, progress: bool = True):
+        self.trained = trained
+        self._jit_compile, self._progress = jit_compile, progress
+        self._use = families.family_of(trained.config).tasks[trained.config.task]
+        self._made = functools.cache(self._make)
+
+    @property
+    def config(self) -> Config:
+        """The settings of its run."""
+        return self.trained.config
+
+    @property
+    def network(self) -> keras.Model:
+        """The Keras model."""
+        return self.trained.model
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Text to token ids and back."""
+        return self.trained.vocabulary
+
+    @property
+    def abilities(self) -> tuple[str, ...]:
+        """The names of the methods that this model has."""
+        return (*self._use.abilities, *(["evaluate"] if isinstance(self._use, families.Training) else []))
+
+    def __repr__(self) -> str:
+        title = families.family_of(self.config).title
+        about = f"{title}, {self.config.task}, step {self.trained.step:,}; {', '.join(self.abilities)}"
+        return f"<txl_tf.Model {self.trained.model_dir}: {about}>"
+
+    @typing.overload
+    def generate(
+        self, prompts: str, max_tokens: int = ..., *, seed: int = ..., stop: Sequence[str] = ..., **sampling: float
+    ) -> str: ...
+
+    @typing.overload
+    def generate(
+        self, prompts: Texts, max_tokens: int = ..., *, seed: int = ..., stop: Sequence[str] = ..., **sampling: float
+    ) -> list[str]: ...
+
+    def generate(
+        self,
+        prompts: str | Texts,
+        max_tokens: int = 200,
+        *,
+        seed: int = 0,
+        stop: Sequence[str] = (),
+        **sampling: float,
+    ) -> str | list[str]:
+        """Continues a prompt, or each of several.
+
+        Args:
+            prompts: str, or a list of them; "" starts from the vocabulary's start token.
+            max_tokens: how many tokens to generate for each prompt.
+            seed: a continuation depends only on its seed, its prompt and the settings.
+            stop: strings; a continuation ends before the first of them.
+            sampling: temperature, top_k, top_p and the other settings of `txl_tf.inference.samplers`.
+
+        Returns:
+            The continuation without the prompt, or a list of them.
+
+        Raises:
+            InputError: the model does not continue texts, or a setting is out of range.
+        """
+        tool = self._tool("generate")
+        if isinstance(prompts, str):
+            with reported("generating", " tokens", shown=self._progress) as report:
+                return "".join(tool.stream(prompts, max_tokens, seed=seed, stop=stop, progress=report, **sampling))
+        continued = functools.partial(tool.generate, max_tokens=max_tokens, seed=seed, stop=stop, **sampling)
+        return self._in_batches("generating", continued, prompts)
+
+    @typing.overload
+    def score(self, texts: str, **options: Any) -> Score | PseudoScore: ...
+
+    @typing.overload
+    def score(self, texts: Texts, **options: Any) -> list[Score] | list[PseudoScore]: ...
+
+    def score(self, texts: str | Texts, **options: Any) -> Any:
+        """How likely a text is, or each of several.
+
+        Args:
+            texts: str, or a list of them.
+            options: of an XLNet context, a text to read before each text.
+
+        Returns:
+            ids, the text's tokens [n]; log_probs [n], of each in nats: given the tokens before it, or of an XLNet given
+            all others; total, their sum. Or a list of them.
+
+        Raises:
+            InputError: the model does not score texts.
+        """
+        scored = functools.partial(self._tool("score").score, **options)
+        return self._of_one_or_all("scoring", scored, texts)
+
+    @typing.overload
+    def fill(self, texts: str, **options: Any) -> list[Filling]: ...
+
+    @typing.overload
+    def fill(self, texts: Texts, **options: Any) -> list[list[Filling]]: ...
+
+    def fill(self, texts: str | Texts, **options: Any) -> Any:
+        """The most likely fillings of the blanks of a text, or of each of several: "The capital of France is ____ ."
+
+        Args:
+            texts: str, or a list of them. ____ stands for one token, and ____*3 for three.
+            options: order, beam_size, top, context, free: see `txl_tf.inference.fill.FillIn.fill`.
+
+        Returns:
+            A list of fillings with text, total (the log-probability in nats) and more, the most likely first. Or a list
+            of such lists.
+
+        Raises:
+            InputError: the model does not fill blanks, a text has none, or a setting is out of range.
+        """
+        filled = functools.partial(self._tool("fill").fill, **options)
+        return self._of_one_or_all("filling", filled, texts)
+
+    def encode(self, texts: Text | Sequence[Text], *, pool: str = "last", batch_size: int = BATCH) -> Encoded:
+        """Texts, or pairs of texts, as vectors.
+
+        Args:
+            texts: a str, a pair of them as a tuple, or a list of these.
+            pool: how a text becomes one vector: "last", the hidden state of its last token, <cls>; "first"; or "mean".
+            batch_size: texts at once; does not change the results.
+
+        Returns:
+            pooled [B, D], a vector for each text; hidden, for each text [n, D]; ids; and pieces, the tokens.
+
+        Raises:
+            InputError: the model does not encode texts, or a setting is out of range.
+        """
+        with reported("encoding", " texts", shown=self._progress) as report:
+            return self._tool("encode")(texts, pool=pool, batch_size=batch_size, progress=report)
+
+    @typing.overload
+    def classify(self, texts: Text) -> Prediction: ...
+
+    @typing.overload
+    def classify(self, texts: list[Text]) -> list[Prediction]: ...
+
+    def classify(self, texts: Text | list[Text]) -> Prediction | list[Prediction]:
+        """The class of a text, or of a pair of texts as a tuple, or of each of a list of these.
+
+        Returns:
+            {"label": .., "probability": .., "probabilities": {label: ..}}, or a list of such dicts.
+
+        Raises:
+            InputError: the model does not classify.
+        """
+        return self._predicted("classify", texts)
+
+    def predict(self, inputs: Any) -> Any:
+        """What a fine-tuned model predicts for an input, or for each of a list of inputs.
+
+        The inputs and the predictions, which are dicts, follow from its task: see `txl_tf.inference.predict`.
+
+        Raises:
+            InputError: the model is not fine-tuned, or an input is not what its task needs.
+        """
+        return self._predicted("predict", inputs)
+
+    def evaluate(self, data: str, split: str | None = None, columns: Columns | None = None) -> dict[str, Any]:
+        """Measures the model.
+
+        Args:
+            data: of a language model a corpus, the directory that prepare_data wrote. Of a fine-tuned model a file with
+                labelled examples. Local or gs://.
+            split: of a corpus: train, valid or test; None: test.
+            columns: of a fine-tuned model: the names of a table's columns.
+
+        Returns:
+            loss in nats, the numbers that belong to it (ppl, bpc and tokens, or the task's metrics and examples), step
+            and weights.
+
+        Raises:
+            InputError: the model is not evaluated, or the data cannot be read or is not for this model.
+        """
+        about = {"step": self.trained.step, "weights": self.trained.weights}
+        if isinstance(self._use, families.FineTuning):
+            if split is not None:
+                raise InputError(
+                    f"split={split!r} is of a corpus, and this model is evaluated on a file: leave it away"
+                )
+            with reported("evaluating", " batches", shown=self._progress) as report:
+                found = self._tool("predict").predict_file(data, columns, labelled=True, progress=report).metrics
+            return {"loss": found["loss"], **found["metrics"], "examples": found["examples"], **about}
+        if not isinstance(self._use, families.Task):
+            raise self._unable("evaluate")
+        if columns is not None:
+            raise InputError("columns are for tables of labelled examples, and this model is evaluated on a corpus")
+        corpus = load_corpus(data)
+        self.trained.require_vocabulary_of(corpus)
+        evaluator = Evaluator(self.config, self.network, corpus, split or "test", make_strategy("one_device"))
+        with reported("evaluating", " segments", shown=self._progress) as report:
+            return evaluator(lambda done, steps, loss: report(done, steps, loss=loss)) | about
+
+    def _predicted(self, ability: str, inputs: Any) -> Any:
+        tool: Predictor = self._tool(ability)
+        with reported("predicting", " batches", shown=self._progress) as report:
+            return tool.predict(inputs, progress=report)
+
+    def _of_one_or_all(self, title: str, function: Callable[[Any], Any], texts: str | Texts) -> Any:
+        return function(texts) if isinstance(texts, str) else self._in_batches(title, function, texts)
+
+    def _in_batches(self, title: str, function: Callable[[list[str]], list[Any]], texts: Texts) -> list[Any]:
+        """function(texts), computed for BATCH texts at a time."""
+        found: list[Any] = []
+        with progress_bar(title, len(texts), " texts", shown=self._progress) as bar:
+            for start in range(0, len(texts), BATCH):
+                found += function(list(texts[start : start + BATCH]))
+                bar.update(len(found) - start)
+        return found
+
+    def _tool(self, ability: str) -> Any:
+        """What does something with this model: see `Use.abilities`."""
+        if ability not in self._use.abilities:
+            raise self._unable(ability)
+        return self._made(self._use.abilities[ability])
+
+    def _make(self, named: str) -> Any:
+        module, _, name = named.partition(":")
+        kind = getattr(importlib.import_module(f"txl_tf.inference.{module}"), name)
+        return kind.of(self.trained, self._jit_compile)
+
+    def _unable(self, ability: str) -> InputError:
+        title = families.family_of(self.config).title
+        return InputError(
+            f"{self.trained.model_dir} holds a model of {title} for {self.config.task}, which does not {ability}, but "
+            f"can {', '.join(self.abilities) or 'only be read'}: give a model of {families.able_to(ability)}"
+        )
