@@ -18,10 +18,11 @@ FROM_OUTSIDE = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "examples/README.md": "serving.md",
+    "examples/page.png": "page.png",
     "tpu/README.md": "tpu.md",
     "tpu/cycles.md": "tpu_cycles.md",
 }
-"""Pages by their place in the repository: their place in the site."""
+"""Pages and their pictures by their place in the repository: their place in the site."""
 
 LINK = re.compile(r"(?<=\]\()[^)\s:#]+(?=[)#])")
 """The file that a link or an image names; not an address with a scheme."""
