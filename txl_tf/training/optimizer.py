@@ -106,10 +106,10 @@ class Adam:
         count = tf.cast(self.iterations, tf.int32)
         parts = {}
         for i, (variable, gradient, rule) in enumerate(zip(self.variables, gradients, self.rules, strict=True)):
-            moments = [in_replica(variables[i]) for variables in (self.momenta, self.velocities)]
+            moments = in_replica(self.momenta[i]), in_replica(self.velocities[i])
             gradient = tf.math.multiply_no_nan(gradient, _times(scale, rule.gradient))
             scalars["lr"] = _times(rate, rule.rate)
-            is_whole = self.sharding.axes[i] is None
+            is_whole = i not in self.sharding.cut
             if is_whole and not self.bfloat16_moments and not rule.weight_decay:
                 update_in_one_op(variable.value, *moments, gradient, **scalars)
                 continue

@@ -73,7 +73,7 @@ class PartVariable:
 class Sharding:
     """Which part of each weight a replica updates; with one replica, or without shard_optimizer, all of it.
 
-    axes: for each weight, the axis along which it is cut; None: it stays whole, and all replicas update all of it.
+    cut: {number of a weight that is cut: axis}; of other weights every replica updates all.
 
     Args:
         config: a TrainConfig, for shard_optimizer.
@@ -85,8 +85,8 @@ class Sharding:
         replicas = replicas or tf.distribute.get_strategy().num_replicas_in_sync
         self.replicas = replicas if config.shard_optimizer else 1
         self.shapes = [tuple(variable.shape) for variable in variables]
-        self.axes = [part_axis(shape, self.replicas) for shape in self.shapes]
-        self.cut = [i for i, axis in enumerate(self.axes) if axis is not None]
+        axes = {i: part_axis(shape, self.replicas) for i, shape in enumerate(self.shapes)}
+        self.cut = {i: axis for i, axis in axes.items() if axis is not None}
 
     def fraction(self) -> float:
         """The fraction of the weights that are cut."""
@@ -103,41 +103,39 @@ class Sharding:
             dtype: of the variable.
             initial: its value at first; None: zeros.
         """
-        axis = self.axes[i]
-        if axis is None:
+        if i not in self.cut:
             # No aggregation: each replica updates its own copy. The copies stay equal, since what they are computed
             # from is equal.
             zeros = functools.partial(tf.zeros, self.shapes[i], dtype)
             return tf.Variable(zeros if initial is None else initial, trainable=False)
-        cut = PartVariable(self.shapes[i], dtype, axis, self.replicas)
+        cut = PartVariable(self.shapes[i], dtype, self.cut[i], self.replicas)
         if initial is not None:
             cut.assign(tf.convert_to_tensor(initial))
         return cut
 
     def own(self, replica: Any, i: int, tensor: tf.Tensor) -> tf.Tensor:
         """What this replica updates of a tensor with the shape of weight number i."""
-        axis = self.axes[i]
-        return tensor if axis is None else own_part(replica, tensor, axis)
+        return own_part(replica, tensor, self.cut[i]) if i in self.cut else tensor
 
     def sum(self, replica: Any, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """The sums over replicas of all weights' gradients: of weights that are cut, this replica's parts."""
-        whole = [i for i, axis in enumerate(self.axes) if axis is None]
+        whole = [i for i in range(len(gradients)) if i not in self.cut]
         found = replica.all_reduce(tf.distribute.ReduceOp.SUM, [gradients[i] for i in whole])
         sums = dict(zip(whole, found, strict=True))
-        parts = reduce_scatter(replica, [gradients[i] for i in self.cut], [self.axes[i] for i in self.cut])
+        parts = reduce_scatter(replica, [gradients[i] for i in self.cut], list(self.cut.values()))
         sums |= dict(zip(self.cut, parts, strict=True))
         return [sums[i] for i in range(len(gradients))]
 
     def join(self, replica: Any, parts: Mapping[int, tf.Tensor]) -> dict[int, tf.Tensor]:
         """The whole tensors from the replicas' parts, both by the numbers of their weights, which are cut."""
-        wholes = all_gather(replica, list(parts.values()), [self.axes[i] for i in parts])
+        wholes = all_gather(replica, list(parts.values()), [self.cut[i] for i in parts])
         return dict(zip(parts, wholes, strict=True))
 
     def add_up(self, replica: Any, numbers: tf.Tensor) -> tf.Tensor:
         """Sums over all of each weight, from sums over what this replica updates of it; [V], one for each weight."""
         if not self.cut:
             return numbers
-        is_cut = tf.constant([axis is not None for axis in self.axes])
+        is_cut = tf.constant([i in self.cut for i in range(len(self.shapes))])
         first = tf.equal(replica.replica_id_in_sync_group, 0)  # weights that are not cut count once
         return replica.all_reduce(tf.distribute.ReduceOp.SUM, tf.where(is_cut | first, numbers, 0))
 
