@@ -234,8 +234,9 @@ def local_replicas(strategy: tf.distribute.Strategy) -> list[int]:
     """The numbers of this process's replicas among those of all workers, in the order of its local results."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return list(range(strategy.num_replicas_in_sync))
-    own = len(strategy.extended.worker_devices)
-    first = strategy.cluster_resolver.task_id * own
+    own, resolver = len(strategy.extended.worker_devices), strategy.cluster_resolver
+    chiefs = len(resolver.cluster_spec().as_dict().get("chief", ())) if resolver.task_type == "worker" else 0
+    first = (chiefs + resolver.task_id) * own
     return list(range(first, first + own))
 
 
