@@ -26,7 +26,7 @@ from txl_tf.training.loop import train  # noqa: E402
 RUN = change(
     CONFIG,
     model={"dropout": 0.0, "dropatt": 0.0, "cutoffs": (100, 110), "div_val": 2},
-    train={"log_steps": 1, "accumulate_steps": 2},
+    train={"log_steps": 1, "accumulate_steps": 2, "shard_optimizer": True},
 )
 
 

@@ -81,6 +81,11 @@ class TrainConfig(Group):
     bfloat16_moments: bool = setting(
         False, "keep Adam's moments in bfloat16, stochastically rounded: half the memory and bandwidth for moments"
     )
+    shard_optimizer: bool = setting(
+        False,
+        "share the moments and averaged weights out over the replicas, each of which updates its part of the weights: "
+        "less memory and time for each of many replicas; changes updates by rounding at most, and nothing on one",
+    )
     ema_decay: float = setting(
         0.0, "also keep an exponential average of the weights with this decay; 0: none", at_least=0, below=1
     )

@@ -212,17 +212,32 @@ def lanes_per_replica(strategy: tf.distribute.Strategy, batch_size: int, groups:
     return batch_size // replicas
 
 
+def gather(strategy: tf.distribute.Strategy, value: Any, axis: int = 0) -> tf.Tensor:
+    """The replicas' values of a per-replica value or ON_READ variable, joined along an axis, in their order."""
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        if isinstance(value, tf.Variable):
+            value = on_replicas(strategy, tf.identity, value)()
+        return strategy.gather(value, axis=axis)
+    # `gather` traces a function every time.
+    with tf.device("CPU:0"):
+        return tf.concat(strategy.experimental_local_results(value), axis=axis)
+
+
 def gather_state(strategy: tf.distribute.Strategy, state: Any) -> Any:
     """The state of all lanes in one value, B in the order of replicas, for a checkpoint."""
     # A per-replica value cannot be saved as it is: tf.train.Checkpoint refuses it, and an ON_READ variable would
     # save an aggregate of the replicas.
+    return tf.nest.map_structure(lambda tensor: gather(strategy, tensor), state)
 
-    def gather(tensor: Any) -> tf.Tensor:
-        if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-            return strategy.gather(tensor, axis=0)
-        return tf.concat(strategy.experimental_local_results(tensor), axis=0)  # `gather` traces a function every time
 
-    return tf.nest.map_structure(gather, state)
+def local_replicas(strategy: tf.distribute.Strategy) -> list[int]:
+    """The numbers of this process's replicas among those of all workers, in the order of its local results."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return list(range(strategy.num_replicas_in_sync))
+    own, resolver = len(strategy.extended.worker_devices), strategy.cluster_resolver
+    chiefs = len(resolver.cluster_spec().as_dict().get("chief", ())) if resolver.task_type == "worker" else 0
+    first = (chiefs + resolver.task_id) * own
+    return list(range(first, first + own))
 
 
 def scatter_state(strategy: tf.distribute.Strategy, state: Any) -> Any:

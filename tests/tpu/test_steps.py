@@ -38,3 +38,13 @@ def test_fine_tuning_reads_labels_and_updates_every_weight(config, weights):
     assert sum(name.startswith("batch/") for name in step.parameters) == 5  # label and weight, too
     moments = {f"adam/{path}/{moment}" for path in trained for moment in ("momentum", "velocity")}
     assert trained | moments <= set(step.parameters)
+
+
+def test_replicas_that_share_the_optimizers_state_reduce_scatter_and_gather(config):
+    """Every matrix, and one sum for what is left: biases, norms, the loss."""
+    shared = config.replace(train={"shard_optimizer": True})
+    found = {}
+    for replicas in (1, 2):
+        hlo = steps.train(shared, 2, replicas).hlo
+        found[replicas] = [hlo.count(opcode) > 0 for opcode in (b"reduce-scatter", b"all-gather", b"all-reduce")]
+    assert found == {1: [False] * 3, 2: [True] * 3}

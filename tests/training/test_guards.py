@@ -19,6 +19,7 @@ from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.loop import train
 from txl_tf.training.optimizer import make_optimizer
+from txl_tf.training.sharding import PartVariable, in_replica
 from txl_tf.training.step import Sums, is_good
 
 B, T, POISON = 4, 3, 10
@@ -34,6 +35,7 @@ TRAIN = TrainConfig(train_steps=20, learning_rate=1e-2, ema_decay=0.5, jit_compi
         pytest.param(
             "zeros", {"weight_decay": 0.1, "layer_decay": 0.5, "bias_correction": False}, marks=pytest.mark.slow
         ),
+        ("zeros", {"shard_optimizer": True}),
     ],
 )
 def test_a_step_that_is_bad_on_one_replica_is_skipped_on_both(rng, two_replicas, mem_init, settings):
@@ -52,7 +54,10 @@ def test_a_step_that_is_bad_on_one_replica_is_skipped_on_both(rng, two_replicas,
     iterator = iter(distribute.distribute_batches(two_replicas, lambda **hosts: dataset))
     loop = make_host_loop(two_replicas, model, optimizer, train_config, average)
     kept = [variable.value for variable in model.trainable_variables]
-    kept += [*optimizer.momenta, *optimizer.velocities, *average.averages]
+    kept += [in_replica(variable) for variable in (*optimizer.momenta, *optimizer.velocities, *average.averages)]
+    cut = [isinstance(variable, PartVariable) for variable in average.averages]
+    assert any(cut) == train_config.shard_optimizer
+    cut = [False] * len(cut) + cut * 3
 
     def bytes_of_each_replica():
         return [
@@ -77,7 +82,7 @@ def test_a_step_that_is_bad_on_one_replica_is_skipped_on_both(rng, two_replicas,
     assert (after.skipped, after.skipped_in_a_row) == (1, 0)
     np.testing.assert_allclose(after.means(5), (after.loss / 4, after.grad_norm / 4))
     copies = bytes_of_each_replica()
-    assert all(first == second for first, second in copies)
+    assert all((first == second) != parts for (first, second), parts in zip(copies, cut, strict=True))
     assert not set(map(tuple, copies)) & set(map(tuple, before)), "every weight, moment and average moves again"
 
 

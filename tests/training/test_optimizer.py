@@ -12,7 +12,7 @@ import tensorflow as tf
 from txl_tf.config import TrainConfig
 from txl_tf.layers.dropout import random_bits
 from txl_tf.models.transformer_xl.model import TransformerXL
-from txl_tf.training.optimizer import make_optimizer, stochastic_round, update_in_one_op, update_in_plain_ops
+from txl_tf.training.optimizer import make_optimizer, stochastic_round, update_in_one_op, updated_in_plain_ops
 
 N = 4096
 TRAIN = TrainConfig(learning_rate=1e-3, min_lr_ratio=1.0, bfloat16_moments=True)
@@ -175,6 +175,10 @@ def test_three_steps_equal_the_equations(rng, settings):
 def test_plain_ops_do_what_tensorflows_op_does(rng, compiled):
     start, gradients = rng.normal(scale=0.02, size=[N]), rng.normal(size=[20, N])
     ends = []
+
+    def update_in_plain_ops(variable, *rest, **scalars):
+        variable.assign(updated_in_plain_ops(tf.convert_to_tensor(variable), *rest, **scalars))
+
     for update_in in (update_in_one_op, update_in_plain_ops):
         weight = [tf.Variable(tf.constant(values, tf.float32)) for values in (start, 0 * start, 0 * start)]
 

@@ -16,7 +16,7 @@ SAME_MEMORY = {"bitcast", "tuple", "get-tuple-element", "while", "optimization-b
 """Opcodes whose result shares the memory of their operands."""
 RESULT_OF_START = {"copy-start": 0, "slice-start": 1}
 """The index of the copy among the arrays in the shape of an asynchronous copy."""
-WITHOUT_ESTIMATE = {"rng-bit-generator", "sort", "all-reduce", "all-reduce-start"}
+WITHOUT_ESTIMATE = {"rng-bit-generator", "sort", "all-reduce", "all-reduce-start", "reduce-scatter", "all-gather"}
 """Opcodes that take time but for which the compiler gives no estimate."""
 
 

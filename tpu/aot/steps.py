@@ -17,6 +17,7 @@ from txl_tf.config import Config
 from txl_tf.layers import platform
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.optimizer import make_optimizer
+from txl_tf.training.sharding import in_replica
 from txl_tf.training.step import train_step
 
 
@@ -35,8 +36,8 @@ def train(config: Config, batch_size: int, replicas: int = 1) -> Step:
     task = families.training_of(config)
     with _weightless():
         model = families.make_model(config)
-        optimizer = make_optimizer(config.train, model.trainable_variables)
-        average = WeightAverage(config.train, model.trainable_variables)
+        optimizer = make_optimizer(config.train, model.trainable_variables, replicas)
+        average = WeightAverage(config.train, model.trainable_variables, replicas)
         objective = task.objective(model, config)
     seed = np.array([config.train.seed, 0], np.int32)
 
@@ -46,8 +47,8 @@ def train(config: Config, batch_size: int, replicas: int = 1) -> Step:
         )
 
     variables = variables_by_path(model)
-    variables |= {f"adam/{path}": value for path, value in optimizer.by_path().items()}
-    variables |= {f"average/{path}": value for path, value in average.by_path().items()}
+    variables |= {f"adam/{path}": in_replica(value) for path, value in optimizer.by_path().items()}
+    variables |= {f"average/{path}": in_replica(value) for path, value in average.by_path().items()}
     batch = task.batch_spec(config, batch_size, True)
     return _lower(step, batch, _specs(objective.initial_state, batch_size), variables)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from txl_tf.config import TrainConfig
+from txl_tf.training.sharding import PartVariable, Sharding, in_replica
 
 
 class WeightAverage:
@@ -26,22 +28,28 @@ class WeightAverage:
     Args:
         config: a TrainConfig.
         variables: the model's trainable Keras variables. Create it in the strategy's scope.
+        replicas: their number; None: that of the current strategy.
     """
 
-    def __init__(self, config: TrainConfig, variables: list[keras.Variable]):
+    def __init__(self, config: TrainConfig, variables: Sequence[keras.Variable], replicas: int | None = None):
         self.config = config
-        self.variables = variables if config.averages_weights else []
-        # No aggregation: each replica updates its own copy. The copies stay equal, since the weights do.
-        self.averages = [tf.Variable(variable, trainable=False) for variable in self.variables]
+        self.variables = list(variables) if config.averages_weights else []
+        self.sharding = Sharding(config, self.variables, replicas)
+        self.averages = [self.sharding.variable(i, each.dtype, each) for i, each in enumerate(self.variables)]
 
-    def update(self, updates: tf.Tensor, good: bool | tf.Tensor = True) -> None:
+    def update(self, updates: tf.Tensor, good: bool | tf.Tensor = True, replica: Any = None) -> None:
         """Adds the weights after update number `updates`, int, to the average; runs inside `strategy.run`.
 
-        If not `good`, bool, the update was skipped and the average does not change.
+        Args:
+            updates: their number, int.
+            good: bool; if False the update was skipped, and the average does not change.
+            replica: the replica's context; None: the current one.
         """
+        replica = replica or tf.distribute.get_replica_context()
         rate = tf.where(good, self._rate(tf.cast(updates, tf.float32)), 0.0)
-        for average, variable in zip(self.averages, self.variables, strict=True):
-            weights = tf.convert_to_tensor(variable)
+        for i, (average, variable) in enumerate(zip(self.averages, self.variables, strict=True)):
+            weights = self.sharding.own(replica, i, tf.convert_to_tensor(variable.value))
+            average = in_replica(average)
             average.assign_add(tf.cast(rate, weights.dtype) * (weights - average))
 
     def _rate(self, updates: tf.Tensor) -> tf.Tensor:
@@ -50,7 +58,7 @@ class WeightAverage:
             return (1 - decay) / -tf.math.expm1(updates * math.log(decay))
         return 1 / tf.maximum(updates - first + 1, 1)
 
-    def by_path(self) -> dict[str, tf.Variable]:
+    def by_path(self) -> dict[str, tf.Variable | PartVariable]:
         """The averages by the Keras paths of their variables, for checkpoints."""
         return {variable.path: average for variable, average in zip(self.variables, self.averages, strict=True)}
 
@@ -66,5 +74,5 @@ class WeightAverage:
     def _swap(self) -> None:
         for average, variable in zip(self.averages, self.variables, strict=True):
             weights = tf.convert_to_tensor(variable)
-            variable.assign(average)
+            variable.assign(average.whole() if isinstance(average, PartVariable) else average)
             average.assign(weights)

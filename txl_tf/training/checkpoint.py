@@ -22,6 +22,7 @@ from txl_tf.errors import InputError, one_line
 from txl_tf.objectives.base import State
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.optimizer import Adam
+from txl_tf.training.sharding import PartVariable
 
 SAVING = "saving"
 
@@ -90,7 +91,7 @@ class Checkpoints:
         self.wait()
         parts = self.variables | {"loop": _loop_state(gather_state(self.strategy, state), sums)}
         with tf.device("CPU:0"):  # to the host; if the variable is there already, the copy shares its buffer
-            parts = tf.nest.map_structure(tf.identity, parts)
+            parts = tf.nest.map_structure(_on_host, parts)
         checkpoints.refuse_not_finite(parts["model"], f"step {step:,} is not saved: it")
         if self.writes:
             self.writing = self.writer.submit(self._write, step, parts)
@@ -184,11 +185,30 @@ class Checkpoints:
     def _read(self, step: int) -> tuple[State, tf.Tensor]:
         with tf.device("CPU:0"):
             loop = tf.nest.map_structure(tf.Variable, _loop_state(self.structure, self.sums))
+            # What is cut is read as a whole: a checkpoint says nothing of the number of replicas.
+            targets = tf.nest.map_structure(_whole_of, self.variables)
         path = checkpoints.checkpoint_path(self.model_dir, step)
-        checkpoints.read_checkpoint(path, **self.variables, loop=loop)
+        checkpoints.read_checkpoint(path, **targets, loop=loop)
+        tf.nest.map_structure(_hand_out, self.variables, targets)
         checkpoints.refuse_not_finite(self.variables["model"], path)
         sums, *state = (tf.convert_to_tensor(variable) for variable in loop.values())
         return scatter_state(self.strategy, tf.nest.pack_sequence_as(self.structure, state)), sums
+
+
+def _on_host(value: Any) -> tf.Tensor:
+    return value.whole() if isinstance(value, PartVariable) else tf.identity(value)
+
+
+def _whole_of(variable: Any) -> tf.Variable:
+    """Where the value in a checkpoint is read to."""
+    if isinstance(variable, PartVariable):
+        return tf.Variable(tf.zeros(variable.shape, variable.dtype), trainable=False)
+    return variable
+
+
+def _hand_out(variable: Any, whole: tf.Variable) -> None:
+    if isinstance(variable, PartVariable):
+        variable.assign(whole)
 
 
 def _loop_state(state: State, sums: tf.Tensor) -> dict[str, Any]:

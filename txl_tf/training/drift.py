@@ -24,6 +24,7 @@ FREE_TO_CHANGE = {
     "profile_steps",
     "peak_tflops",
     "remat",
+    "shard_optimizer",
 }
 """Settings that change updates by rounding at most: a run may be continued with other values of them."""
 

@@ -129,7 +129,7 @@ class Run:
         with strategy.scope():
             keras.utils.set_random_seed(config.train.seed)
             self.model = families.make_model(config)
-            optimizer = make_optimizer(config.train, self.model.trainable_variables)
+            self.optimizer = optimizer = make_optimizer(config.train, self.model.trainable_variables)
             self.average = WeightAverage(config.train, self.model.trainable_variables)
             objective = task.objective(self.model, config)
         self.state = distribute.initial_state(strategy, objective.initial_state, config.data.batch_size)
@@ -234,11 +234,13 @@ class Run:
         return self.model
 
     def _introduce(self) -> None:
+        shared = self.optimizer.sharding.fraction()
         print(
             f"{'continuing at' if self.step else 'starting at'} step {self.step:,} of {self.settings.train_steps:,}: "
             f"{self.model.count_params():,} parameters, {self.strategy.num_replicas_in_sync} replica(s), "
             f"{self.data.epoch_steps:,} steps of {self.data.step_tokens:,} tokens per epoch, which leave "
             f"{self.data.unused:,} tokens unused"
+            + (f", {shared:.1%} of the optimizer's state shared out over them" if shared else "")
             + (", evaluated with averaged weights" if self.settings.averages_weights else ""),
             flush=True,
         )

@@ -24,12 +24,13 @@ def require_memory(config: Config, strategy: tf.distribute.Strategy) -> None:
         objective = families.training_of(config).objective(model, config)
         mems = host_memory.bytes_of(functools.partial(objective.initial_state, config.data.batch_size))
         weights = [math.prod(variable.shape) * tf.as_dtype(variable.dtype).size for variable in model.variables]
-    # A weight has a gradient and two moments, and perhaps an average, on each replica.
-    copies = 2 + (1 if config.train.bfloat16_moments else 2) + config.train.averages_weights
-    copies *= len(strategy.extended.worker_devices)
+    # A weight has a gradient and two moments, and perhaps an average, on each replica or shared out over all.
+    shared = (1 if config.train.bfloat16_moments else 2) + config.train.averages_weights
+    owners = strategy.num_replicas_in_sync if config.train.shard_optimizer else 1
+    copies = (2 + shared / owners) * len(strategy.extended.worker_devices)
     host_memory.require(
         {
-            "weights, gradients and moments (n_layer, d_model, d_inner, vocab_size)": copies * sum(weights),
+            "weights, gradients and moments (n_layer, d_model, d_inner, vocab_size)": int(copies * sum(weights)),
             "mems (batch_size, mem_len, d_model, n_layer)": mems,
         }
     )

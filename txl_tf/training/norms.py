@@ -24,7 +24,9 @@ def make_norms(
 
     def replica() -> tuple[tf.Tensor, tf.Tensor]:
         weights = tf.linalg.global_norm([variable.value for variable in model.trainable_variables])
-        return weights, tf.linalg.global_norm(optimizer.last_update()) / weights
+        halved_squares = tf.stack([tf.nn.l2_loss(update) for update in optimizer.last_update()])
+        halved_squares = optimizer.sharding.add_up(tf.distribute.get_replica_context(), halved_squares)
+        return weights, tf.sqrt(2 * tf.reduce_sum(halved_squares)) / weights
 
     @tf.function(autograph=False)
     def norms() -> list[tf.Tensor]:

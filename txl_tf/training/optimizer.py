@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -12,6 +12,7 @@ from txl_tf.config import TrainConfig
 from txl_tf.layers import scopes
 from txl_tf.layers.dropout import random_bits
 from txl_tf.training.schedules import WarmupSchedule, make_schedule
+from txl_tf.training.sharding import PartVariable, Sharding, in_replica
 from txl_tf.training.weight_rules import WeightRule, weight_rules
 
 
@@ -32,11 +33,15 @@ class Adam:
     They are rounded stochastically (`stochastic_round`). With rounding to nearest v would never decrease: a step takes
     away a thousandth of it, which is less than half the distance between neighbouring numbers.
 
+    Of weights that are cut (`Sharding`) a replica has one part's gradient and moments and updates it. Then all replicas
+    get all new parts.
+
     iterations: int64 variable, the number of steps, including skipped ones: the position in schedule and data.
 
     Args:
         schedule: step -> learning rate.
         variables: the model's trainable Keras variables. Call it in the strategy's scope.
+        sharding: which part of each variable a replica updates.
         beta_1, beta_2, epsilon: as in the equations.
         bfloat16_moments: keep the moments in bfloat16, not in the variables' dtype.
         bias_correction: correct for moments that start at zero.
@@ -47,6 +52,7 @@ class Adam:
         self,
         schedule: WarmupSchedule,
         variables: Sequence[keras.Variable],
+        sharding: Sharding,
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         epsilon: float = 1e-8,
@@ -62,23 +68,27 @@ class Adam:
         self.bias_correction = bias_correction
         self.rules = [WeightRule() for _ in variables] if rules is None else rules
 
-        # No aggregation: each replica updates its own copies, which stay equal because the gradients are equal.
-        def moments() -> list[tf.Variable]:
+        self.sharding = sharding
+
+        def moments() -> list[tf.Variable | PartVariable]:
             dtype = tf.bfloat16 if bfloat16_moments else variables[0].dtype
-            zeros = [functools.partial(tf.zeros, variable.shape, dtype) for variable in variables]
-            return [tf.Variable(initial_value, trainable=False) for initial_value in zeros]
+            return [sharding.variable(i, dtype) for i in range(len(variables))]
 
         self.iterations = tf.Variable(0, dtype=tf.int64, trainable=False)
         self.momenta, self.velocities = moments(), moments()
 
-    def apply(self, gradients: Sequence[tf.Tensor], scale: tf.Tensor | float, good: tf.Tensor) -> None:
+    def apply(
+        self, gradients: Sequence[tf.Tensor], scale: tf.Tensor | float, good: tf.Tensor, replica: Any = None
+    ) -> None:
         """One step; runs inside `strategy.run`.
 
         Args:
-            gradients: of the variables, summed over replicas.
+            gradients: of the variables, from `Sharding.sum`.
             scale: factor of the gradients, to clip them.
             good: bool; if False the gradients, finite or not, change nothing, and only `iterations` increases.
+            replica: the replica's context; None: the current one.
         """
+        replica = replica or tf.distribute.get_replica_context()
         # A bad step is skipped by scalars only, which needs no further pass over the weights: with scale 0 the gradient
         # counts as 0 even where it is NaN, and with betas of 1 and a rate of 0 every value stays the same, bit for bit.
         dtype = gradients[0].dtype
@@ -94,44 +104,60 @@ class Adam:
         }
         rate = tf.cast(tf.where(good, self.schedule(self.iterations), 0), dtype)
         count = tf.cast(self.iterations, tf.int32)
-        for i, (variable, momentum, velocity, gradient, rule) in enumerate(
-            zip(self.variables, self.momenta, self.velocities, gradients, self.rules, strict=True)
-        ):
+        parts = {}
+        for i, (variable, gradient, rule) in enumerate(zip(self.variables, gradients, self.rules, strict=True)):
+            moments = in_replica(self.momenta[i]), in_replica(self.velocities[i])
             gradient = tf.math.multiply_no_nan(gradient, _times(scale, rule.gradient))
-            weight = (variable.value, momentum, velocity, gradient)
             scalars["lr"] = _times(rate, rule.rate)
-            if self.bfloat16_moments or rule.weight_decay:
-                seed = tf.stack([count, i]) if self.bfloat16_moments else None
-                with tf.name_scope(scopes.ADAM):
-                    update_in_plain_ops(*weight, weight_decay=rule.weight_decay, seed=seed, **scalars)
-            else:
-                update_in_one_op(*weight, **scalars)
+            is_whole = i not in self.sharding.cut
+            if is_whole and not self.bfloat16_moments and not rule.weight_decay:
+                update_in_one_op(variable.value, *moments, gradient, **scalars)
+                continue
+            with tf.name_scope(scopes.ADAM):
+                bits = None
+                if self.bfloat16_moments:
+                    bits = self.sharding.own(replica, i, random_bits(variable.shape, tf.stack([count, i])))
+                weight = self.sharding.own(replica, i, tf.convert_to_tensor(variable.value))
+                weight = updated_in_plain_ops(
+                    weight, *moments, gradient, weight_decay=rule.weight_decay, bits=bits, **scalars
+                )
+                if is_whole:
+                    variable.value.assign(weight)
+                else:
+                    parts[i] = weight
+        with tf.name_scope(scopes.ADAM):
+            for i, weight in self.sharding.join(replica, parts).items():
+                self.variables[i].value.assign(weight)
         self.iterations.assign_add(1)
 
-    def last_update(self) -> list[tf.Tensor]:
-        """The last step's update of each variable, which was subtracted: a list of tensors, computed from the moments.
+    def last_update(self, replica: Any = None) -> list[tf.Tensor]:
+        """The last step's update of what this replica updates of each variable, which was subtracted.
 
-        After a skipped step it is approximately the update of the last good step.
+        It is computed from the moments. After a skipped step it is approximately the update of the last good step.
+
+        Args:
+            replica: the replica's context; None: the current one.
         """
+        replica = replica or tf.distribute.get_replica_context()
         dtype = self.variables[0].dtype
         steps = tf.maximum(self.iterations, 1)
         rate = tf.cast(tf.where(self.iterations > 0, self.schedule(steps - 1), 0), dtype)
         corrected = _bias_corrected(rate, *self._beta_powers(steps, dtype))
         updates = []
-        for variable, momentum, velocity, rule in zip(
-            self.variables, self.momenta, self.velocities, self.rules, strict=True
-        ):
+        for i, (variable, rule) in enumerate(zip(self.variables, self.rules, strict=True)):
+            momentum, velocity = in_replica(self.momenta[i]), in_replica(self.velocities[i])
             root = tf.sqrt(tf.cast(velocity, dtype)) + self.epsilon
             update = _times(corrected, rule.rate) * tf.cast(momentum, dtype) / root
             if rule.weight_decay:  # of the weights before the update: (weights now + update) / (1 - decay)
                 decay = _times(rate, rule.rate) * rule.weight_decay
-                update = (update + decay * tf.convert_to_tensor(variable.value)) / (1 - decay)
+                weight = self.sharding.own(replica, i, tf.convert_to_tensor(variable.value))
+                update = (update + decay * weight) / (1 - decay)
             updates.append(update)
         return updates
 
-    def by_path(self) -> dict[str, tf.Variable]:
+    def by_path(self) -> dict[str, tf.Variable | PartVariable]:
         """The variables for checkpoints; moments are named by the Keras paths of their weights."""
-        named = {"iterations": self.iterations}
+        named: dict[str, tf.Variable | PartVariable] = {"iterations": self.iterations}
         for variable, momentum, velocity in zip(self.variables, self.momenta, self.velocities, strict=True):
             named |= {f"{variable.path}/momentum": momentum, f"{variable.path}/velocity": velocity}
         return named
@@ -156,13 +182,13 @@ def _bias_corrected(rate: tf.Tensor, beta1_power: tf.Tensor, beta2_power: tf.Ten
 def update_in_one_op(
     variable: tf.Variable, momentum: tf.Variable, velocity: tf.Variable, gradient: tf.Tensor, **scalars: tf.Tensor
 ) -> None:
-    """Adam's update of one weight by ResourceApplyAdam, in place; arguments as for `update_in_plain_ops`."""
+    """Adam's update of one weight by ResourceApplyAdam, in place; arguments as for `updated_in_plain_ops`."""
     handles = {"var": variable.handle, "m": momentum.handle, "v": velocity.handle}
     tf.raw_ops.ResourceApplyAdam(**handles, grad=gradient, **scalars)
 
 
-def update_in_plain_ops(
-    variable: tf.Variable,
+def updated_in_plain_ops(
+    weight: tf.Tensor,
     momentum: tf.Variable,
     velocity: tf.Variable,
     gradient: tf.Tensor,
@@ -174,30 +200,30 @@ def update_in_plain_ops(
     beta2: tf.Tensor,
     epsilon: tf.Tensor,
     weight_decay: float = 0.0,
-    seed: tf.Tensor | None = None,
-) -> None:
-    """The same update in several operations, which XLA fuses; allows weight decay and moments in bfloat16.
+    bits: tf.Tensor | None = None,
+) -> tf.Tensor:
+    """The new weight, in several operations, which XLA fuses; allows weight decay, parts, and moments in bfloat16.
 
     Args:
-        variable, momentum, velocity: the weight and its moments, all of one shape.
+        weight: the weight, or a part of it.
+        momentum, velocity: its moments, of the same shape, which are updated.
         gradient: of that shape, in the weight's dtype.
         lr, beta1_power, beta2_power, beta1, beta2, epsilon: scalars of that dtype, with the names of ResourceApplyAdam.
         weight_decay: a number; an update subtracts lr * weight_decay * weight.
-        seed: int32 [2], of the rounding of moments in bfloat16; None: the moments have the weight's dtype.
+        bits: uint32 of that shape, for the rounding of moments in bfloat16; None: the moments have the weight's dtype.
     """
-    weight, *moments = (tf.cast(tf.convert_to_tensor(each), gradient.dtype) for each in (variable, momentum, velocity))
+    moments = [tf.cast(tf.convert_to_tensor(each), gradient.dtype) for each in (momentum, velocity)]
     new_momentum = moments[0] + (gradient - moments[0]) * (1 - beta1)
     new_velocity = moments[1] + (gradient**2 - moments[1]) * (1 - beta2)
     update = _bias_corrected(lr, beta1_power, beta2_power) * new_momentum / (tf.sqrt(new_velocity) + epsilon)
     if weight_decay:
         update += tf.math.multiply_no_nan(weight, lr * weight_decay)  # with a rate of 0 even an infinite weight stays
-    variable.assign(weight - update)
-    if seed is not None:
-        bits = random_bits(tf.shape(gradient), seed)
+    if bits is not None:
         new_momentum = stochastic_round(new_momentum, bits & 0xFFFF)
         new_velocity = stochastic_round(new_velocity, tf.bitwise.right_shift(bits, tf.constant(16, tf.uint32)))
     momentum.assign(new_momentum)
     velocity.assign(new_velocity)
+    return weight - update
 
 
 def stochastic_round(x: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
@@ -211,11 +237,17 @@ def stochastic_round(x: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.bitcast(raised & 0xFFFF0000, tf.float32), tf.bfloat16)
 
 
-def make_optimizer(config: TrainConfig, variables: Sequence[keras.Variable]) -> Adam:
-    """The optimizer of a TrainConfig for a model's trainable variables; call it in the strategy's scope."""
+def make_optimizer(config: TrainConfig, variables: Sequence[keras.Variable], replicas: int | None = None) -> Adam:
+    """The optimizer of a TrainConfig for a model's trainable variables; call it in the strategy's scope.
+
+    Args:
+        config, variables: as above.
+        replicas: their number; None: that of the current strategy.
+    """
     return Adam(
         make_schedule(config),
         variables,
+        Sharding(config, variables, replicas),
         epsilon=config.adam_epsilon,
         bfloat16_moments=config.bfloat16_moments,
         bias_correction=config.bias_correction,

@@ -124,16 +124,18 @@ def train_step(
     sums, new_state = loss_and_gradients(
         objective, optimizer.variables, config, (seed, optimizer.iterations, first_lane), batch, state
     )
-    sums = replica.all_reduce(tf.distribute.ReduceOp.SUM, sums)
+    gradients = optimizer.sharding.sum(replica, sums.gradients)
+    sums = replica.all_reduce(tf.distribute.ReduceOp.SUM, sums._replace(gradients=[]))
     with tf.name_scope("global_norm"):
-        halved_squares = tf.stack([tf.nn.l2_loss(gradient) for gradient in sums.gradients])
+        halved_squares = tf.stack([tf.nn.l2_loss(gradient) for gradient in gradients])
+        halved_squares = optimizer.sharding.add_up(replica, halved_squares)
         norm = tf.sqrt(2 * tf.reduce_sum(halved_squares)) / sums.weight
     loss = sums.total / sums.weight
     good = is_good(loss, norm)
     clip = config.clip / tf.maximum(norm, config.clip) if config.clip else 1.0
-    optimizer.apply(sums.gradients, clip / sums.weight, good)
+    optimizer.apply(gradients, clip / sums.weight, good, replica)
     if average is not None:
-        average.update(optimizer.iterations, good)
+        average.update(optimizer.iterations, good, replica)
     first_state = objective.initial_state(lanes)
     state = tf.nest.map_structure(lambda new, first: tf.where(good, new, first), new_state, first_state)
     return StepResult(loss, norm, state, Finite(sums.bad < 0.5, tf.math.is_finite(halved_squares)))

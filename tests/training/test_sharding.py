@@ -1,0 +1,158 @@
+"""The optimizer's state shared out over replicas: the same run, and checkpoints that say nothing of replicas."""
+
+import json
+import os
+import pathlib
+
+import lane_runs
+import numpy as np
+import processes
+import pytest
+import replicas
+import tensorflow as tf
+from small_run import CONFIG, KilledError, change, evaluator, lines
+
+from txl_tf.config import TrainConfig
+from txl_tf.model_dir import load_trained
+from txl_tf.training.loop import train
+from txl_tf.training.sharding import PartVariable, Sharding, part_axis
+
+TESTS = pathlib.Path(__file__).parents[1]
+RULES = {"clip": 0.05, "weight_decay": 0.1, "layer_decay": 0.5, "ema_decay": 0.7}
+
+
+def assert_same(runs, others):
+    assert runs.keys() == others.keys()
+    for name in runs:
+        np.testing.assert_allclose(others[name], runs[name], rtol=0, atol=1e-9, err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def one_replica():
+    """With everything that acts on weights: {name: array}, of a single replica, in float64."""
+    return lane_runs.run(replicas.one_device(), train=RULES)
+
+
+def test_two_replicas_that_share_the_state_are_one(one_replica, two_replicas):
+    """Losses, norms, weights, mems, moments and averages, with groups of lanes and dropout."""
+    assert_same(one_replica, lane_runs.run(two_replicas, accumulate_steps=2, train=RULES | {"shard_optimizer": True}))
+
+
+@pytest.mark.slow
+def test_four_replicas_that_share_the_state_are_one(one_replica, tmp_path):
+    path, settings = tmp_path / "four.npz", json.dumps(RULES | {"shard_optimizer": True})
+    environment = {"PYTHONPATH": f"{TESTS.parent}{os.pathsep}{TESTS}"}
+    done = processes.run([TESTS / "lane_runs.py", path, settings], env=environment)
+    assert done.returncode == 0, done.stderr
+    with np.load(path) as four:
+        assert_same(one_replica, dict(four))
+
+
+@pytest.mark.slow
+def test_moments_in_bfloat16_are_rounded_alike(two_replicas):
+    """A part's random bits are those of its place in the whole."""
+    settings = {"bfloat16_moments": True, "average_from_step": 2}
+    runs = [lane_runs.run(two_replicas, train=settings | {"shard_optimizer": shared}) for shared in (False, True)]
+    assert_same(*runs)
+
+
+def test_clipping_acts_in_these_runs(one_replica, one_device):
+    unclipped = lane_runs.run(one_device, train=RULES | {"clip": 0.0})
+    assert max(np.abs(unclipped[name] - one_replica[name]).max() for name in unclipped) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("shape", "replicas_", "axis"),
+    [((6, 4), 2, 0), ((5, 4), 2, 1), ((5, 4, 6), 3, 2), ((5, 3), 2, None), ((8,), 2, None), ((8, 8), 1, None)],
+)
+def test_what_is_cut_and_where(shape, replicas_, axis):
+    assert part_axis(shape, replicas_) == axis
+
+
+def test_parts_are_the_replicas_slices_and_join_again(two_replicas, rng):
+    whole = rng.normal(size=[3, 4])
+    with two_replicas.scope():
+        variable = PartVariable(whole.shape, tf.float64, 1, 2)
+    assert not variable.whole().numpy().any()
+    variable.assign(tf.constant(whole))
+    copies = two_replicas.experimental_local_results(variable.variable)
+    np.testing.assert_array_equal(copies[0].numpy(), whole[:, :2])
+    np.testing.assert_array_equal(copies[1].numpy(), whole[:, 2:])
+    np.testing.assert_array_equal(variable.whole(), whole)
+
+
+def test_with_one_replica_the_flag_changes_nothing(one_device):
+    config = TrainConfig(shard_optimizer=True)
+    with one_device.scope():
+        sharding = Sharding(config, [tf.Variable(tf.zeros([4, 4]))])
+        assert not sharding.cut and sharding.fraction() == 0
+        assert isinstance(sharding.variable(0, tf.float32), tf.Variable)
+
+
+RUN = change(
+    CONFIG,
+    model={"dtype": "float64"},
+    train={"eval_steps": 4, "shard_optimizer": True, "average_from_step": 3, "weight_decay": 0.1},
+)
+
+
+@pytest.fixture(scope="module")
+def whole(corpus, tmp_path_factory):
+    """A run on two replicas without a stop, and its model_dir."""
+    folder = tmp_path_factory.mktemp("whole")
+    train(RUN, corpus, str(folder), replicas.two_replicas(), evaluator(lambda: 1.0))
+    return folder
+
+
+def killed_at(evaluation):
+    """Evaluates until it is that number's turn, and then ends the run."""
+    turns = iter(range(evaluation + 1))
+
+    def measure():
+        if next(turns) == evaluation:
+            raise KilledError
+        return 1.0
+
+    return evaluator(measure)
+
+
+def weights_of(model_dir):
+    """Averaged and last weights."""
+    return [weight for kind in ("average", "last") for weight in load_trained(str(model_dir), kind).model.get_weights()]
+
+
+def tensors_of(model_dir, step):
+    """The values in a checkpoint, by name."""
+    reader = tf.train.load_checkpoint(str(model_dir / f"ckpt-{step}"))
+    names = [name for name in reader.get_variable_to_shape_map() if name.endswith("VARIABLE_VALUE")]
+    return {name: reader.get_tensor(name) for name in names}
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_as_uninterrupted(whole, corpus, tmp_path, two_replicas, capsys):
+    with pytest.raises(KilledError):
+        train(RUN, corpus, str(tmp_path), two_replicas, killed_at(1))
+    train(RUN, corpus, str(tmp_path), two_replicas, evaluator(lambda: 1.0))
+    assert "% of the optimizer's state shared out over them" in capsys.readouterr().out
+    assert lines(tmp_path) == lines(whole)
+    for mine, theirs in zip(weights_of(tmp_path), weights_of(whole), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_any_number_of_replicas_and_without_the_flag(
+    whole, corpus, tmp_path, one_device, two_replicas
+):
+    """Begun on one replica, shared by two, and ended by two that do not share: checkpoints are the same throughout."""
+    without = change(RUN, train={"shard_optimizer": False})
+    for config, strategy in ((without, one_device), (RUN, two_replicas)):
+        with pytest.raises(KilledError):
+            train(config, corpus, str(tmp_path), strategy, killed_at(0))
+    train(without, corpus, str(tmp_path), two_replicas, evaluator(lambda: 1.0))
+    for step in (4, 8, 12):
+        mine, theirs = tensors_of(tmp_path, step), tensors_of(whole, step)
+        assert mine.keys() == theirs.keys() and any(
+            name.endswith("velocity/.ATTRIBUTES/VARIABLE_VALUE") for name in mine
+        )
+        for name in mine:
+            np.testing.assert_allclose(mine[name], theirs[name], rtol=0, atol=1e-9, err_msg=name)

@@ -1,0 +1,97 @@
+"""Sums over replicas of which each replica gets a part, and parts joined again, inside `strategy.run`.
+
+A part of a tensor is one of as many equal slices along one axis as there are replicas, in the replicas' order. On a TPU
+each direction is one operation, which moves half the bytes of a sum that all replicas get. On other devices every
+replica gets the whole sum and takes its part: the same numbers, but no fewer bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+from txl_tf.layers.platform import on_tpu
+
+
+def own_part(replica: Any, tensor: tf.Tensor, axis: int) -> tf.Tensor:
+    """This replica's part of a tensor; the size of the axis is a multiple of the number of replicas."""
+    size = tensor.shape[axis] // replica.num_replicas_in_sync
+    begin, sizes = [0] * tensor.shape.rank, tensor.shape.as_list()
+    begin[axis], sizes[axis] = replica.replica_id_in_sync_group * size, size
+    return tf.slice(tensor, begin, sizes)
+
+
+def reduce_scatter(replica: Any, tensors: Sequence[tf.Tensor], axes: Sequence[int]) -> list[tf.Tensor]:
+    """This replica's parts of the tensors' sums over replicas.
+
+    Args:
+        replica: the replica's context.
+        tensors: the same shapes on all replicas.
+        axes: for each tensor the axis of its parts.
+    """
+    if on_tpu():
+        everyone = [list(range(replica.num_replicas_in_sync))]
+        return [
+            gen_xla_ops.xla_reduce_scatter(tensor, everyone, scatter_dimension=axis, reduce_op="Add")
+            for tensor, axis in zip(tensors, axes, strict=True)
+        ]
+    sums = replica.all_reduce(tf.distribute.ReduceOp.SUM, list(tensors)) if tensors else []
+    return [own_part(replica, total, axis) for total, axis in zip(sums, axes, strict=True)]
+
+
+def all_gather(replica: Any, parts: Sequence[tf.Tensor], axes: Sequence[int]) -> list[tf.Tensor]:
+    """The whole tensors, from all replicas' parts; arguments as for `reduce_scatter`."""
+    if on_tpu():
+        count = replica.num_replicas_in_sync
+        return [_gather_on_tpu(part, axis, count) for part, axis in zip(parts, axes, strict=True)]
+    joined: dict[int, tf.Tensor] = {}
+    for axis in dict.fromkeys(axes):  # one exchange for each axis
+        places = [i for i, its in enumerate(axes) if its == axis]
+        found = replica.all_gather([parts[i] for i in places], axis=axis)
+        joined |= dict(zip(places, found, strict=True))
+    return [tf.ensure_shape(joined[i], _whole_shape(part, axes[i], replica)) for i, part in enumerate(parts)]
+
+
+def _whole_shape(part: tf.Tensor, axis: int, replica: Any) -> list[int]:
+    shape = part.shape.as_list()
+    shape[axis] *= replica.num_replicas_in_sync
+    return shape
+
+
+_TYPES = {tf.float32: "f32", tf.float64: "f64", tf.bfloat16: "bf16"}
+_STABLEHLO_VERSION = 9  # of the format of XlaCallModule
+
+
+def _gather_on_tpu(part: tf.Tensor, axis: int, replicas: int) -> tf.Tensor:
+    """The parts of all replicas joined by XLA's all-gather.
+
+    TensorFlow has no operation of its own for it. TPUStrategy's `ReplicaContext.all_gather` sums tensors that are 0
+    outside the replica's part, which moves twice the bytes, and the TPU compiler does not see through that.
+    """
+    whole = part.shape.as_list()
+    whole[axis] *= replicas
+    before, after = (
+        f"tensor<{'x'.join(map(str, shape))}x{_TYPES[part.dtype]}>" for shape in (part.shape.as_list(), whole)
+    )
+    module = f"""module @all_gather {{
+      func.func public @main(%part: {before}) -> {after} {{
+        %whole = "stablehlo.all_gather"(%part) {{
+          all_gather_dim = {axis} : i64,
+          replica_groups = dense<{[list(range(replicas))]}> : tensor<1x{replicas}xi64>
+        }} : ({before}) -> {after}
+        return %whole : {after}
+      }}
+    }}"""
+    (joined,) = gen_xla_ops.xla_call_module(
+        [part],
+        version=_STABLEHLO_VERSION,
+        module=module,
+        Sout=[tf.TensorShape(whole)],
+        Tout=[part.dtype],
+        platforms=["TPU"],
+        disabled_checks=["platform"],  # tpu/aot_compile.py lowers it on a machine without a TPU
+    )
+    return joined

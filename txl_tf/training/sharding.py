@@ -1,0 +1,145 @@
+"""The optimizer's state shared out over replicas: each keeps and updates a part of every large weight.
+
+This is stage 1 of ZeRO (Rajbhandari et al. 2020, arXiv 1910.02054), in the form that Xu et al. 2020 (arXiv 2004.13336)
+give it for TPUs: a replica gets the sum of the gradients only for its parts, updates these, and all replicas get all
+new weights. Weights themselves are on every replica.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from txl_tf import distribute
+from txl_tf.collectives import all_gather, own_part, reduce_scatter
+from txl_tf.config import TrainConfig
+
+
+def part_axis(shape: Sequence[int], replicas: int) -> int | None:
+    """The axis along which a weight is cut into one part for each replica; None: it stays whole.
+
+    Weights of rank 1, such as biases, stay whole, since they are small, and so does what cannot be divided equally.
+    """
+    if replicas == 1 or len(shape) < 2:
+        return None
+    candidates = [axis for axis, size in enumerate(shape) if size % replicas == 0]
+    return candidates[0] if candidates else None
+
+
+class PartVariable:
+    """A variable of which every replica holds its own part, zeros at first; create it in the strategy's scope.
+
+    shape, dtype: of the whole.
+    variable: inside `strategy.run` this replica's part.
+
+    Args:
+        shape, dtype: of the whole.
+        axis: along which it is cut.
+        replicas: the number of parts.
+    """
+
+    def __init__(self, shape: Sequence[int], dtype: tf.DType | str, axis: int, replicas: int):
+        self.strategy = tf.distribute.get_strategy()
+        self.shape, self.dtype = tf.TensorShape(shape), tf.as_dtype(dtype)
+        self.axis, self.replicas = axis, replicas
+        part = [size // replicas if i == axis else size for i, size in enumerate(shape)]
+        # ON_READ says that the replicas' values differ. Of mirrored variables TPUStrategy tells the compiler that they
+        # are equal.
+        self.variable = tf.Variable(
+            functools.partial(tf.zeros, part, dtype),
+            trainable=False,
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=tf.VariableAggregation.NONE,
+        )
+
+    def whole(self) -> tf.Tensor:
+        """The parts joined, on the host; outside `strategy.run`. All workers must call it, if there are several."""
+        return distribute.gather(self.strategy, self.variable, self.axis)
+
+    def assign(self, value: tf.Tensor) -> None:
+        """Gives every replica its part of a whole, outside `strategy.run`."""
+        with tf.device("CPU:0"):
+            parts = tf.split(value, self.replicas, self.axis)
+        copies = self.strategy.experimental_local_results(self.variable)
+        for number, copy in zip(distribute.local_replicas(self.strategy), copies, strict=True):
+            copy.assign(parts[number])
+
+
+class Sharding:
+    """Which part of each weight a replica updates; with one replica, or without shard_optimizer, all of it.
+
+    cut: {number of a weight that is cut: axis}; of other weights every replica updates all.
+
+    Args:
+        config: a TrainConfig, for shard_optimizer.
+        variables: the model's trainable Keras variables.
+        replicas: their number; None: that of the current strategy.
+    """
+
+    def __init__(self, config: TrainConfig, variables: Sequence[keras.Variable], replicas: int | None = None):
+        replicas = replicas or tf.distribute.get_strategy().num_replicas_in_sync
+        self.replicas = replicas if config.shard_optimizer else 1
+        self.shapes = [tuple(variable.shape) for variable in variables]
+        axes = {i: part_axis(shape, self.replicas) for i, shape in enumerate(self.shapes)}
+        self.cut = {i: axis for i, axis in axes.items() if axis is not None}
+
+    def fraction(self) -> float:
+        """The fraction of the weights that are cut."""
+        sizes = [math.prod(shape) for shape in self.shapes]
+        return sum(sizes[i] for i in self.cut) / sum(sizes)
+
+    def variable(
+        self, i: int, dtype: tf.DType | str, initial: keras.Variable | None = None
+    ) -> tf.Variable | PartVariable:
+        """A variable with the shape of weight number i, of which a replica holds what it updates.
+
+        Args:
+            i: the weight's number.
+            dtype: of the variable.
+            initial: its value at first; None: zeros.
+        """
+        if i not in self.cut:
+            # No aggregation: each replica updates its own copy. The copies stay equal, since what they are computed
+            # from is equal.
+            zeros = functools.partial(tf.zeros, self.shapes[i], dtype)
+            return tf.Variable(zeros if initial is None else initial, trainable=False)
+        cut = PartVariable(self.shapes[i], dtype, self.cut[i], self.replicas)
+        if initial is not None:
+            cut.assign(tf.convert_to_tensor(initial))
+        return cut
+
+    def own(self, replica: Any, i: int, tensor: tf.Tensor) -> tf.Tensor:
+        """What this replica updates of a tensor with the shape of weight number i."""
+        return own_part(replica, tensor, self.cut[i]) if i in self.cut else tensor
+
+    def sum(self, replica: Any, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """The sums over replicas of all weights' gradients: of weights that are cut, this replica's parts."""
+        whole = [i for i in range(len(gradients)) if i not in self.cut]
+        found = replica.all_reduce(tf.distribute.ReduceOp.SUM, [gradients[i] for i in whole])
+        sums = dict(zip(whole, found, strict=True))
+        parts = reduce_scatter(replica, [gradients[i] for i in self.cut], list(self.cut.values()))
+        sums |= dict(zip(self.cut, parts, strict=True))
+        return [sums[i] for i in range(len(gradients))]
+
+    def join(self, replica: Any, parts: Mapping[int, tf.Tensor]) -> dict[int, tf.Tensor]:
+        """The whole tensors from the replicas' parts, both by the numbers of their weights, which are cut."""
+        wholes = all_gather(replica, list(parts.values()), [self.cut[i] for i in parts])
+        return dict(zip(parts, wholes, strict=True))
+
+    def add_up(self, replica: Any, numbers: tf.Tensor) -> tf.Tensor:
+        """Sums over all of each weight, from sums over what this replica updates of it; [V], one for each weight."""
+        if not self.cut:
+            return numbers
+        is_cut = tf.constant([i in self.cut for i in range(len(self.shapes))])
+        first = tf.equal(replica.replica_id_in_sync_group, 0)  # weights that are not cut count once
+        return replica.all_reduce(tf.distribute.ReduceOp.SUM, tf.where(is_cut | first, numbers, 0))
+
+
+def in_replica(variable: tf.Variable | PartVariable) -> tf.Variable:
+    """Inside `strategy.run`, the variable that this replica reads and writes."""
+    return variable.variable if isinstance(variable, PartVariable) else variable
