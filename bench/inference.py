@@ -4,7 +4,7 @@ r"""Measures the speed of evaluation and generation beside other implementations
 
 The workload: 6 layers, D 512, 8 heads of 64, d_inner 2048, V 204, float32, the same weights everywhere; evaluation
 has B 4, T 64 and M 1024, generation has B 1 and M 1024 and takes the most likely token. Every round of evaluation reads
-the same text from an empty memory on, and all must get the same loss; `ours_bfloat16` is evaluation in mixed bfloat16.
+the same text from an empty memory on, and all must get the same loss; `ours_bfloat16` is mixed bfloat16.
 
 bench/train.py tells how to create the environments of the peers; --peer gives the Python of each.
 
@@ -26,7 +26,7 @@ import side_by_side
 
 N, D, H, D_HEAD, D_INNER, V, M = 6, 512, 8, 64, 2048, 204, 1024
 B, T, SEGMENTS = 4, 64, 4  # of evaluation, per round
-NEW_TOKENS = {"ours": 128, "limit": 128, "huggingface": 16, "tf_models": 16}  # tokens of generation per round
+NEW_TOKENS = {"ours": 128, "ours_bfloat16": 128, "limit": 128, "huggingface": 16, "tf_models": 16}  # per round
 LONG_CHUNKS = 20  # chunks of 64 tokens per round; at least 10,000 tokens in all rounds
 TOKEN_BYTES = 4 * (N * (4 * D * H * D_HEAD + 2 * D * D_INNER + 3 * (M + 1) * H * D_HEAD) + D * V)
 """Bytes read for a generated token: weights, cached keys, values and projected positions, output table."""
@@ -136,7 +136,8 @@ def ours(dtype="float32"):
 
 
 def ours_bfloat16():
-    return {"evaluate": ours("mixed_bfloat16")["evaluate"]}
+    tasks = ours("mixed_bfloat16")
+    return {"evaluate": tasks["evaluate"], "generate": tasks["generate"]}
 
 
 def limit():

@@ -50,6 +50,28 @@ def test_the_cache_equals_the_mems(exact_model, reach):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("reach", [REACHES[1], REACHES[3]], ids=str)
+def test_one_text_token_by_token(dtype, reach):
+    """In a ring of 32 slots, which goes round once; the matrices in the form for one row, whatever the dtype."""
+    model = random_model(dataclasses.replace(CONFIG, dtype=dtype, untie_r=True))
+    decoder = CachedDecoder(model, reach, max_segment=1, one_row=True)
+    assert decoder.slots == (128 if dtype == "mixed_bfloat16" else 32)
+    tokens = np.random.default_rng(1).integers(0, 256, [1, 40]).astype(np.int32)
+    mems, cache = model.initial_mems(1, reach), decoder.initial_cache(1)
+    expected, found = [], []
+    for i, token in enumerate(np.split(tokens, 40, axis=1)):
+        hidden, mems = model(token, mems, reach=reach)
+        expected.append(tf.cast(hidden, tf.float64))
+        hidden, cache = decoder(tf.constant(token), cache, *decoder.row_kernels(tf.constant(i)))
+        found.append(tf.cast(hidden, tf.float64))
+    largest = np.abs(np.array(found) - expected)
+    if dtype == "mixed_bfloat16":
+        assert largest.mean() < 0.05
+    else:
+        assert largest.max() < (1e-11 if dtype == "float64" else 2e-5)
+
+
 def test_whole_segments_are_written_in_blocks(exact_model):
     expected, found = read_both(exact_model, Reach(12, clamp_len=5), segments=(8,) * 6)  # 20 slots in blocks of 4
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11)

@@ -1,14 +1,18 @@
 """Generation and scoring against the model with mems, one token at a time."""
 
+import dataclasses
 import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from random_model import CONFIG, random_model
 
 from txl_tf.errors import InputError
-from txl_tf.inference.generate import CHUNK
+from txl_tf.inference.generate import CHUNK, Generator
 from txl_tf.inference.sampling import Sampling
+from txl_tf.layers import platform
+from txl_tf.models.transformer_xl.config import Reach
 
 # Shorter and longer than a segment (64) and than the memory (24), and none at all.
 PROMPTS = ["", "ab", "def f(x):\n    return x", "q" * 64, "wörter " * 20, "import os\n" * 15]
@@ -80,7 +84,7 @@ def test_no_token_costs_a_copy_of_the_cache(byte_model):
     """XLA copies each ring once, when a call begins, since the caller keeps its own; never inside the loop."""
     generator = byte_model.generator
     draft = generator.begin(np.zeros([1, 0], np.int32))
-    compiler_ir = generator.decode.experimental_get_compiler_ir(
+    compiler_ir = generator.decode_texts.experimental_get_compiler_ir(
         draft, tf.fill([1, CHUNK], -1), tf.constant(CHUNK), Sampling().choice([0])
     )
     rings = draft.cache.keys + draft.cache.values
@@ -95,12 +99,12 @@ def test_a_token_costs_the_same_however_long_the_text_is(byte_model):
     generator, choice = byte_model.generator, Sampling().choice([0])
     draft, given = generator.begin(np.zeros([1, 0], np.int32)), tf.fill([1, CHUNK], -1)
     shapes = [part.shape for part in tf.nest.flatten(draft)]
-    program = generator.decode.experimental_get_compiler_ir(draft, given, tf.constant(CHUNK), choice)(stage="hlo")
+    program = generator.decode_texts.experimental_get_compiler_ir(draft, given, tf.constant(CHUNK), choice)(stage="hlo")
     assert "while(" in program and "<=" not in program  # XLA writes a dynamic size as <=n
     for _ in range(4):  # the ring of 88 slots goes round more than twice
         _, draft = generator.decode(draft, given, tf.constant(CHUNK), choice)
     assert [part.shape for part in tf.nest.flatten(draft)] == shapes
-    assert generator.decode.experimental_get_tracing_count() == 1
+    assert generator.decode_texts.experimental_get_tracing_count() == 1
 
 
 def test_repetition_penalty_is_on_what_prompt_and_text_have(byte_model):
@@ -145,3 +149,21 @@ def test_wrong_settings_are_refused_in_one_line(byte_model):
         byte_model.stream("x", 5, top_p=1.5)
     with pytest.raises(InputError, match="stop='abc'"):
         byte_model.stream("x", 5, stop="abc")
+
+
+@pytest.mark.xla
+def test_in_bfloat16_one_text_is_read_like_several():
+    """Other products, the same keys and values; `generate`, whose batch may have any size, takes the right ones."""
+    generator = Generator(random_model(dataclasses.replace(CONFIG, dtype="mixed_bfloat16")), Reach(40))
+    assert generator.decoder.has_rows == platform.on_cpu()
+    given = np.random.default_rng(0).integers(0, 256, [1, CHUNK]).astype(np.int32)
+    choice = Sampling(temperature=0.0).choice([0])
+    for_one, for_all = (
+        decode(generator.begin(tf.zeros([1, 0], tf.int32)), tf.constant(given), tf.constant(CHUNK), choice)
+        for decode in (generator.decode_one, generator.decode_texts)
+    )
+    for one, other in zip(for_one[1].cache.keys, for_all[1].cache.keys, strict=True):
+        one, other = tf.cast(one, tf.float32), tf.cast(other, tf.float32)
+        assert np.abs(one - other).mean() < 0.02 * np.abs(other).mean()
+    made = generator.generate(tf.constant(given), tf.constant([CHUNK]), tf.constant(1), choice)
+    assert made.shape == (1, 1) and made[0, 0] in (for_one[0][0, -1], for_all[0][0, -1])

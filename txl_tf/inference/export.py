@@ -291,7 +291,7 @@ def export(generator: Generator, vocabulary: Vocabulary, export_dir: str, unit: 
     root = tf.Module()
     # Saves only what the functions use. Keras layers would be saved together with their Python configuration.
     root.weights = [variable.value for variable in generator.model.variables]
-    root.positions = generator.decoder.kept.positions
+    root.kept = generator.decoder.kept
     root.vocabulary = vocabulary
     config, reach = generator.model.config, generator.decoder.reach
     sizes = {

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import typing
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -76,7 +77,9 @@ class Generator(tf.Module):
         super().__init__(name="generator")
         self.model = model
         self.segment = segment
-        self.decoder = CachedDecoder(model, reach, segment)
+        # In float32 XLA's own products of one row are as fast.
+        one_row = jit_compile and has_xla() and model.compute_dtype == "bfloat16"
+        self.decoder = CachedDecoder(model, reach, segment, one_row=one_row)
         # One trace for any batch size; XLA then compiles once for each.
         cache, draft = self.decoder.cache_spec(), self._draft_spec()
         ids, rows, count = (tf.TensorSpec(shape, tf.int32) for shape in ([None, None], [None], []))
@@ -84,7 +87,9 @@ class Generator(tf.Module):
         compiled = functools.partial(tf.function, jit_compile=jit_compile and has_xla(), autograph=False)
         plain = functools.partial(tf.function, autograph=False)
         self.read_segment = compiled(self.decoder)
-        self.decode = compiled(self.decode, input_signature=[draft, chunk, count, Choice.spec()])
+        signature = [draft, chunk, count, Choice.spec()]
+        self.decode_texts = compiled(self.decode_texts, input_signature=signature)
+        self.decode_one = compiled(self.decode_one, input_signature=signature)
         self.read_segments = plain(self.read_segments, input_signature=[ids, rows, cache])
         self.read = plain(self.read, input_signature=[ids, cache])
         self.begin = plain(self.begin, input_signature=[ids])
@@ -235,12 +240,39 @@ class Generator(tf.Module):
         Returns:
             int32 [B, CHUNK], the token chosen at each step, and the new Draft.
         """
+        if not self.decoder.has_rows or (given.shape[0] or 1) > 1:
+            return self.decode_texts(draft, given, n, choice)
+        if given.shape[0] == 1:
+            return self.decode_one(draft, given, n, choice)
+        return tf.cond(
+            tf.equal(tf.shape(given)[0], 1),
+            lambda: self.decode_one(draft, given, n, choice),
+            lambda: self.decode_texts(draft, given, n, choice),
+        )
+
+    def decode_texts(self, draft: Draft, given: tf.Tensor, n: tf.Tensor, choice: Choice) -> tuple[tf.Tensor, Draft]:
+        """`decode` for any number of texts."""
         kernels = self.decoder.kernels()
+        return self._decode(draft, given, n, choice, lambda _: (kernels,))
+
+    def decode_one(self, draft: Draft, given: tf.Tensor, n: tf.Tensor, choice: Choice) -> tuple[tf.Tensor, Draft]:
+        """`decode` for one text on a CPU."""
+        return self._decode(draft, given, n, choice, self.decoder.row_kernels)
+
+    def _decode(
+        self,
+        draft: Draft,
+        given: tf.Tensor,
+        n: tf.Tensor,
+        choice: Choice,
+        weights: Callable[[tf.Tensor], tuple[Any, ...]],
+    ) -> tuple[tf.Tensor, Draft]:
+        """`decode`; weights: from the number of the step to the last arguments of the decoder."""
 
         def body(i: tf.Tensor, draft: Draft, made: tf.Tensor) -> tuple[Any, ...]:
             token = tf.where(given[:, i] >= 0, given[:, i], draft.last)
             seen = mark(draft.seen, token[:, None])
-            hidden, cache = self.decoder(token[:, None], draft.cache, kernels)
+            hidden, cache = self.decoder(token[:, None], draft.cache, *weights(i))
             log_prob = tf.cast(self.model.log_prob(hidden[:, 0]), tf.float32)
             # cache.length is the position of the next token in the row's own text.
             last = sample(log_prob, seen, uniform(choice.seeds, cache.length), choice.values)

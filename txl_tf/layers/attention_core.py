@@ -23,6 +23,7 @@ from txl_tf.layers.rotated_scores import (
     wide_product,
     widened,
 )
+from txl_tf.layers.row_products import LayerSlice, row_scores, row_values
 
 MASKED = -1e30  # added to scores of keys that may not be seen; finite, so that no row can become NaN
 FEWEST_TILES = 5  # with fewer tiles of keys a TPU gives the rotated scores another layout, which costs a copy
@@ -109,6 +110,26 @@ def attend(
             keep = functools.partial(_kept_at, block_places, segment_len, rate, seed)
         outputs.append(weighted_values(score, _cut(value, -2, 0, seen), block_mask, rate, keep))
     return outputs[0] if len(outputs) == 1 else tf.concat(outputs, axis=2)
+
+
+def attend_one_row(
+    query: tf.Tensor,
+    key: tf.Tensor,
+    value: tf.Tensor,
+    mask: tf.Tensor,
+    position_query: tf.Tensor,
+    position: tf.Tensor | LayerSlice,
+    oldest: tf.Tensor,
+) -> tf.Tensor:
+    """`attend` for the one query of one text on a CPU; keys are a ring of whole windows (`row_products.WINDOW`).
+
+    Arguments and result as for `attend`, with B = T = 1.
+    """
+    score = row_scores(query, key) + tf.roll(row_scores(position_query, position), oldest, axis=-1)
+    score += tf.where(tf.roll(mask, oldest, axis=-1), tf.zeros([], score.dtype), tf.constant(MASKED, score.dtype))
+    weight = tf.exp(score - tf.reduce_max(score, axis=-1, keepdims=True))
+    output = row_values(weight, value) / tf.reduce_sum(weight, axis=-1, keepdims=True)
+    return tf.cast(output, query.dtype)
 
 
 def _cut(x: tf.Tensor, axis: int, first: int, last: int) -> tf.Tensor:

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf.layers.dropout import TIME, checked_rate, dropout, split_seed
+from txl_tf.layers.row_products import Matrix, multiply
 
 
 def gelu_tanh(x: tf.Tensor) -> tf.Tensor:
@@ -74,7 +75,7 @@ class FeedForward(keras.layers.Layer):
         hidden: tf.Tensor,
         seed: tf.Tensor | None = None,
         training: bool = False,
-        kernels: tuple[tf.Tensor, tf.Tensor] | None = None,
+        kernels: tuple[Matrix, Matrix] | None = None,
     ) -> tf.Tensor:
         """The block on hidden [.., D].
 
@@ -106,8 +107,8 @@ class FeedForward(keras.layers.Layer):
         }
 
 
-def _dense(layer: keras.layers.Dense, hidden: tf.Tensor, kernel: tf.Tensor | None) -> tf.Tensor:
+def _dense(layer: keras.layers.Dense, hidden: tf.Tensor, kernel: Matrix | None) -> tf.Tensor:
     """A Dense layer's output, with `kernel` in place of the layer's if it is given."""
     if kernel is None:
         return layer(hidden)
-    return layer.activation(tf.einsum("...d,de->...e", hidden, kernel) + tf.cast(layer.bias, hidden.dtype))
+    return layer.activation(multiply("...d,de->...e", hidden, kernel) + tf.cast(layer.bias, hidden.dtype))

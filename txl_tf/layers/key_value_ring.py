@@ -6,6 +6,9 @@ import typing
 
 import tensorflow as tf
 
+from txl_tf.layers import platform
+from txl_tf.layers.row_products import as_bits
+
 
 class KeyValueRing(typing.NamedTuple):
     """The newest C keys and values of a layer, projected once; inference keeps them instead of hidden states.
@@ -36,6 +39,9 @@ class KeyValueRing(typing.NamedTuple):
 
 def _write(slots: tf.Tensor, new: tf.Tensor, start: tf.Tensor, block: int) -> tf.Tensor:
     """A ring's `slots` [B, H, C, d] with `new` [B, H, T, d] from slot `start` on; slot 0 follows the last slot."""
+    if slots.dtype == tf.bfloat16 and platform.on_cpu():
+        # As bits, or XLA for CPU would convert the whole ring to float32 and back.
+        return tf.bitcast(_write(as_bits(slots), as_bits(new), start, block), slots.dtype)
     _, n_head, c_len, d_head = slots.shape
     n_blocks = c_len // block
     written = (start // block + tf.range(new.shape[2] // block)) % n_blocks

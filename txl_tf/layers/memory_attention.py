@@ -14,10 +14,11 @@ import keras
 import tensorflow as tf
 
 from txl_tf.layers import scopes
-from txl_tf.layers.attention_core import attend
+from txl_tf.layers.attention_core import attend, attend_one_row
 from txl_tf.layers.dropout import checked_rate
 from txl_tf.layers.key_value_ring import KeyValueRing
 from txl_tf.layers.masks import visible_keys
+from txl_tf.layers.row_products import LayerSlice, Matrix, multiply
 
 
 class Kernels(typing.NamedTuple):
@@ -27,10 +28,10 @@ class Kernels(typing.NamedTuple):
     output: [H d, D].
     """
 
-    query: tf.Tensor
-    key: tf.Tensor
-    value: tf.Tensor
-    output: tf.Tensor
+    query: Matrix
+    key: Matrix
+    value: Matrix
+    output: Matrix
 
 
 class PositionDropout(typing.NamedTuple):
@@ -327,7 +328,8 @@ class MemoryAttention(keras.layers.Layer):
         ring = ring.written(key, value, block)
         query = self.project_query(hidden, kernels)
         queries = self.content_query(query, biases), self.position_query(query, biases)
-        output = attend(queries[0], ring.keys, ring.values, attention_mask, queries[1], position, oldest=ring.start)
+        attend_to = attend_one_row if isinstance(kernels.query, LayerSlice) else attend
+        output = attend_to(queries[0], ring.keys, ring.values, attention_mask, queries[1], position, oldest=ring.start)
         return self.combine(output, kernels), ring
 
     def kernels(self) -> Kernels:
@@ -344,12 +346,12 @@ class MemoryAttention(keras.layers.Layer):
 
     def project_query(self, hidden: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Queries of [B, T, D], scaled by 1 / sqrt(d): [B, H, T, d]."""
-        return self._split_heads(tf.einsum("btD,Dn->btn", hidden, kernels.query))
+        return self._split_heads(multiply("btD,Dn->btn", hidden, kernels.query))
 
     def project_context(self, context: tf.Tensor, kernels: Kernels) -> tuple[tf.Tensor, tf.Tensor]:
         """Keys and values of [B, K, D]: each [B, H, K, d]."""
         return tuple(
-            self._split_heads(tf.einsum("bkD,Dn->bkn", context, kernel)) for kernel in (kernels.key, kernels.value)
+            self._split_heads(multiply("bkD,Dn->bkn", context, kernel)) for kernel in (kernels.key, kernels.value)
         )
 
     def _keys_and_values(
@@ -385,7 +387,7 @@ class MemoryAttention(keras.layers.Layer):
 
     def combine(self, head_output: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """The output projection of weighted values [B, H, T, d]: [B, T, D]."""
-        return tf.einsum("btn,nD->btD", self._merge_heads(head_output), kernels.output)
+        return multiply("btn,nD->btD", self._merge_heads(head_output), kernels.output)
 
     def _split_heads(self, merged: tf.Tensor) -> tf.Tensor:
         """[B, K, H d] -> [B, H, K, d]."""

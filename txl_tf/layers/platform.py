@@ -16,6 +16,11 @@ def on_tpu() -> bool:
     return _FOR_TPU.get() or isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
 
 
+def on_cpu() -> bool:
+    """Whether this process has CPUs alone, and traces for no TPU."""
+    return not on_tpu() and {device.device_type for device in tf.config.list_logical_devices()} == {"CPU"}
+
+
 @contextlib.contextmanager
 def traced_for_tpu() -> Iterator[None]:
     """In this context functions are traced for a TPU, although no TPUStrategy is in use."""

@@ -15,10 +15,12 @@ import tensorflow as tf
 
 from txl_tf import host_memory
 from txl_tf.errors import InputError
+from txl_tf.layers import platform
 from txl_tf.layers.attention_core import TILE
 from txl_tf.layers.key_value_ring import KeyValueRing
 from txl_tf.layers.masks import visible_keys
 from txl_tf.layers.relative import key_distances, sinusoids
+from txl_tf.layers.row_products import WINDOW, LayerSlice, as_bits, stored
 from txl_tf.models.stack import RingMemory, run_stack
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
@@ -48,6 +50,7 @@ class CachedDecoder(tf.Module):
         whole_segments: whether all segments have that length, which makes writing the ring cheaper.
         keep_weights: whether to keep each layer's `kernels()` and the softmax's `clusters()`, too, in the compute
             dtype: this needs memory, but saves the time to compute them in each call.
+        one_row: whether to keep the weights once more, for `row_kernels`, if this is a machine without accelerators.
 
     Raises:
         InputError: the model's attn_type is not transformer_xl, or the memory of a text is larger than the machine's.
@@ -60,6 +63,7 @@ class CachedDecoder(tf.Module):
         max_segment: int,
         whole_segments: bool = False,
         keep_weights: bool = False,
+        one_row: bool = False,
     ):
         super().__init__(name="cached_decoder")
         if not model.attention.cacheable:
@@ -73,6 +77,9 @@ class CachedDecoder(tf.Module):
         self.slots = reach.mem_len + max_segment
         if model.compute_dtype == "bfloat16":  # whole tiles, for `position_scores`; the mask hides older keys
             self.slots = -(-self.slots // TILE) * TILE
+        self.has_rows = one_row and platform.on_cpu()
+        if self.has_rows:
+            self.slots = -(-self.slots // WINDOW) * WINDOW
         host_memory.require({"keys and values of a text (mem_len, n_layer, d_model)": self._bytes_of_a_text()})
         # Blocks of 32 slots: on a TPU smaller blocks need many writes, larger ones a copy of the ring to another layout
         # in memory.
@@ -83,7 +90,7 @@ class CachedDecoder(tf.Module):
 
     def _bytes_of_a_text(self) -> int:
         """The size of the ring for one text, if it is in this machine's memory; 0 if another device has it."""
-        if {device.device_type for device in tf.config.list_logical_devices()} != {"CPU"}:
+        if not platform.on_cpu():
             return 0
         config = self.model.config
         vectors = 2 * config.n_layer * config.n_head * config.d_head * self.slots
@@ -105,6 +112,20 @@ class CachedDecoder(tf.Module):
         """Each layer's `kernels()`, to be computed once before a loop."""
         return tf.nest.map_structure(tf.convert_to_tensor, self.kept.kernels or self._make_kernels())
 
+    def row_kernels(self, step: tf.Tensor) -> tuple[list[tuple], list[LayerSlice]]:
+        """Each layer's kernels and projected positions for reading one token of one text fast on a CPU.
+
+        Args:
+            step: int32 scalar, the number of the loop's step, at least 0.
+        """
+        zero = tf.minimum(step, 0)  # XLA does not know that this is always 0
+        kernels, positions = tf.nest.map_structure(tf.convert_to_tensor, self.kept.rows)
+        layers = [zero + i for i in range(len(self.model.decoder_layers))]
+        return (
+            [tf.nest.map_structure(lambda x, layer=layer: LayerSlice(x, layer), kernels) for layer in layers],
+            [LayerSlice(positions, layer) for layer in layers],
+        )
+
     def cache_spec(self) -> Cache:
         """The TensorSpecs of a Cache of any batch size."""
         config = self.model.config
@@ -112,13 +133,16 @@ class CachedDecoder(tf.Module):
         rings = (ring,) * config.n_layer
         return Cache(rings, rings, start=tf.TensorSpec([], tf.int32), length=tf.TensorSpec([None], tf.int32))
 
-    def __call__(self, tokens: tf.Tensor, cache: Cache, kernels: list[tuple] | None = None) -> tuple[tf.Tensor, Cache]:
+    def __call__(
+        self, tokens: tf.Tensor, cache: Cache, kernels: list[tuple] | None = None, positions: list | None = None
+    ) -> tuple[tf.Tensor, Cache]:
         """Reads a segment.
 
         Args:
             tokens: int32 [B, T], T static and at most max_segment (with whole_segments: equal to it).
             cache: the Cache of the tokens before.
             kernels: the result of `kernels()`; None: computed here.
+            positions: with B = T = 1 kernels and positions may be the results of `row_kernels()`.
 
         Returns:
             hidden [B, T, D], for `model.log_prob` and `model.nll`, and the new Cache.
@@ -136,7 +160,7 @@ class CachedDecoder(tf.Module):
             self.model.decoder_layers,
             hidden,
             memory,
-            positions=[tf.convert_to_tensor(position) for position in self.kept.positions],
+            positions=positions or [tf.convert_to_tensor(position) for position in self.kept.positions],
             attention_mask=mask,
             biases=self.model.shared_biases,
         )
@@ -149,10 +173,14 @@ class CachedDecoder(tf.Module):
 
     def _make_kept(self, keep_weights: bool) -> _Kept:
         """The tensors computed from the model's weights, in the compute dtype."""
-        if not keep_weights:
-            return _Kept(self._project_positions())
-        clusters = self.model.softmax.clusters(self.model.embedding)
-        return _Kept(self._project_positions(), self._make_kernels(), self._in_compute_dtype(clusters))
+        kept = _Kept(self._project_positions())
+        if self.has_rows:
+            kernels = tf.nest.map_structure(lambda *layers: stored(layers), *self._make_kernels())
+            kept = kept._replace(rows=(kernels, as_bits(tf.stack(kept.positions))))
+        if keep_weights:
+            clusters = self._in_compute_dtype(self.model.softmax.clusters(self.model.embedding))
+            kept = kept._replace(kernels=self._make_kernels(), clusters=clusters)
+        return kept
 
     def _make_kernels(self) -> list[tuple]:
         """Each layer's kernels, in the compute dtype."""
@@ -180,3 +208,4 @@ class _Kept(typing.NamedTuple):
     positions: list
     kernels: Sequence[tuple] = ()
     clusters: Sequence[tuple] = ()
+    rows: Sequence = ()

@@ -1,0 +1,36 @@
+"""Products of one row, against float64."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from txl_tf.layers.row_products import LayerSlice, multiply, row_scores, row_values, stored
+
+DRAW = np.random.default_rng(0)
+MATRICES = DRAW.normal(size=[3, 48, 30])
+ROW = DRAW.normal(size=[1, 1, 48])
+
+
+def rounded(x, dtype):
+    """x in a dtype: the tensor, and its numbers in float64."""
+    x = tf.cast(x, dtype)
+    return x, tf.cast(x, tf.float64).numpy()
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+def test_a_row_times_the_matrix_of_a_layer(dtype):
+    row, exact_row = rounded(ROW, dtype)
+    matrices, exact = zip(*(rounded(matrix, dtype) for matrix in MATRICES), strict=True)
+    found = multiply("btD,Dn->btn", row, LayerSlice(stored(matrices), tf.constant(1)))
+    assert found.dtype == row.dtype
+    tolerance = {"float64": 1e-13, "float32": 1e-5, "bfloat16": 1e-2}[dtype]
+    np.testing.assert_allclose(tf.cast(found, tf.float64), exact_row @ exact[1], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+def test_scores_and_weighted_values_of_one_query(dtype):
+    query, exact_query = rounded(DRAW.normal(size=[1, 2, 1, 16]), dtype)
+    cached, exact = rounded(DRAW.normal(size=[1, 2, 96, 16]), dtype)
+    weight = DRAW.uniform(size=[1, 2, 1, 96])
+    np.testing.assert_allclose(row_scores(query, cached), exact_query @ exact.swapaxes(2, 3), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(row_values(tf.constant(weight), cached), weight @ exact, rtol=0, atol=1e-4)
