@@ -18,7 +18,6 @@ FROM_OUTSIDE = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "examples/README.md": "serving.md",
-    "examples/page.png": "page.png",
     "tpu/README.md": "tpu.md",
     "tpu/cycles.md": "tpu_cycles.md",
 }
