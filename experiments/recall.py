@@ -83,10 +83,7 @@ if __name__ == "__main__":
 def main(argv):
     """Runs the study and reports it."""
     del argv
-    scale = SCALES[FLAGS.scale]
-    jobs = make_jobs(scale)
-    study.run(jobs)
-    report(scale, jobs)
+    study.run_and_report(SCALES[FLAGS.scale], make_jobs, report)
 
 
 def make_jobs(scale):

@@ -9,7 +9,7 @@ import shlex
 import signal
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 sys.path.append(str(pathlib.Path(__file__).parents[1] / "scripts"))
@@ -106,6 +106,15 @@ def run(jobs: Sequence[Job]) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     run_jobs(chosen, folder(), FLAGS.at_once)
+
+
+def run_and_report(
+    scale: Scale, make_jobs: Callable[[Scale], list[Job]], report: Callable[[Scale, list[Job]], None]
+) -> None:
+    """Runs the jobs of a study at one size, and reports what there is."""
+    jobs = make_jobs(scale)
+    run(jobs)
+    report(scale, jobs)
 
 
 def folder() -> str:

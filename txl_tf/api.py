@@ -109,7 +109,7 @@ class Model:
     @property
     def abilities(self) -> tuple[str, ...]:
         """The names of the methods that this model has."""
-        return (*self._use.abilities, *(["evaluate"] if isinstance(self._use, families.Training) else []))
+        return self._use.methods
 
     def __repr__(self) -> str:
         title = families.family_of(self.config).title

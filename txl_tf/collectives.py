@@ -44,20 +44,20 @@ def reduce_scatter(replica: Any, tensors: Sequence[tf.Tensor], axes: Sequence[in
 
 def all_gather(replica: Any, parts: Sequence[tf.Tensor], axes: Sequence[int]) -> list[tf.Tensor]:
     """The whole tensors, from all replicas' parts; arguments as for `reduce_scatter`."""
+    count = replica.num_replicas_in_sync
     if on_tpu():
-        count = replica.num_replicas_in_sync
         return [_gather_on_tpu(part, axis, count) for part, axis in zip(parts, axes, strict=True)]
     joined: dict[int, tf.Tensor] = {}
     for axis in dict.fromkeys(axes):  # one exchange for each axis
         places = [i for i, its in enumerate(axes) if its == axis]
         found = replica.all_gather([parts[i] for i in places], axis=axis)
         joined |= dict(zip(places, found, strict=True))
-    return [tf.ensure_shape(joined[i], _whole_shape(part, axes[i], replica)) for i, part in enumerate(parts)]
+    return [tf.ensure_shape(joined[i], _whole_shape(part, axes[i], count)) for i, part in enumerate(parts)]
 
 
-def _whole_shape(part: tf.Tensor, axis: int, replica: Any) -> list[int]:
+def _whole_shape(part: tf.Tensor, axis: int, replicas: int) -> list[int]:
     shape = part.shape.as_list()
-    shape[axis] *= replica.num_replicas_in_sync
+    shape[axis] *= replicas
     return shape
 
 
@@ -71,8 +71,7 @@ def _gather_on_tpu(part: tf.Tensor, axis: int, replicas: int) -> tf.Tensor:
     TensorFlow has no operation of its own for it. TPUStrategy's `ReplicaContext.all_gather` sums tensors that are 0
     outside the replica's part, which moves twice the bytes, and the TPU compiler does not see through that.
     """
-    whole = part.shape.as_list()
-    whole[axis] *= replicas
+    whole = _whole_shape(part, axis, replicas)
     before, after = (
         f"tensor<{'x'.join(map(str, shape))}x{_TYPES[part.dtype]}>" for shape in (part.shape.as_list(), whole)
     )

@@ -11,6 +11,9 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
+Progress = Callable[[int, int], None]
+"""Is called with how much is done, and how much there is."""
+
 _LOOK = "{desc} [{bar:30}] {percentage:3.0f} %, {n_fmt} of {total_fmt}, {rate_fmt}, {remaining} left{postfix}"
 
 

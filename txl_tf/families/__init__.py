@@ -114,12 +114,12 @@ def fine_tuning_of(config: Config) -> FineTuning:
 
 
 def able_to(ability: str) -> str:
-    """The families and tasks whose models have an ability, or are evaluated, for a message."""
+    """The families and tasks whose models have a method of `txl_tf.Model`, for a message."""
     titles = [
         f"{family.title} for {task}"
         for family in _FAMILIES.values()
         for task, use in family.tasks.items()
-        if ability in use.abilities or (ability == "evaluate" and isinstance(use, Training))
+        if ability in use.methods
     ]
     return " or ".join(titles) or "another version of txl_tf"
 

@@ -89,6 +89,11 @@ class Use:
     guide: Guide | None = None
     abilities: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The names of the methods that `txl_tf.Model` has for its models."""
+        return tuple(self.abilities)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training(Use):
@@ -109,6 +114,11 @@ class Training(Use):
     operations: Callable[[Any], int] | None = None
     attention: Callable[[keras.Model, Corpus, Any], AttentionView] | None = None
     head: str = ""
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The names of the methods that `txl_tf.Model` has for its models: what is trained is evaluated, too."""
+        return (*super().methods, "evaluate")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,6 @@ Shapes: B texts, W hypotheses of each, P the longest prompt, V vocabulary, E end
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from txl_tf.distribute import has_xla
 from txl_tf.errors import InputError
 from txl_tf.inference.generate import CHUNK, Generator, Layout
 from txl_tf.models.transformer_xl.cached import Cache
+from txl_tf.progress import Progress
 
 
 class Beams(typing.NamedTuple):
@@ -70,7 +70,7 @@ class BeamSearch(tf.Module):
         max_tokens: int,
         ends: tf.Tensor,
         length_penalty: float,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Continues prompts of any lengths. The other prompts of the batch do not change a prompt's result.
 

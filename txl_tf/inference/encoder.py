@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from txl_tf.inference.blanks import PADDING
 from txl_tf.inference.fill import ROUND, load_xlnet
 from txl_tf.model_dir import TrainedModel
 from txl_tf.models.xlnet.model import XLNet
+from txl_tf.progress import Progress
 
 POOLS = ("last", "first", "mean")
 """How a text becomes one vector: "last" is the hidden state of its last token, <cls>; "first" is that of its first
@@ -99,7 +100,7 @@ class Encoder:
         pool: str = "last",
         batch_size: int = 16,
         padding: str = "right",
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
     ) -> Encoded:
         """Encodes texts.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import codecs
 import functools
 import typing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,12 +27,12 @@ from txl_tf.inference.score import score_tokens
 from txl_tf.model_dir import TrainedModel, load_trained
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
+from txl_tf.progress import Progress
 from txl_tf.settings import Range
 
 STREAM_TOKENS = 16  # at most this many tokens in one piece of streamed text
 
 _Texts = list[str] | tuple[str, ...]  # a str is a Sequence[str], too
-Progress = Callable[[int, int], None]
 
 
 class Score(typing.NamedTuple):
@@ -164,7 +164,7 @@ class LanguageModel:
         beam_size: int = ...,
         length_penalty: float = ...,
         stop: Sequence[str] = ...,
-        progress: Callable[[int, int], None] | None = ...,
+        progress: Progress | None = ...,
     ) -> list[Hypothesis]: ...
 
     @typing.overload
@@ -176,7 +176,7 @@ class LanguageModel:
         beam_size: int = ...,
         length_penalty: float = ...,
         stop: Sequence[str] = ...,
-        progress: Callable[[int, int], None] | None = ...,
+        progress: Progress | None = ...,
     ) -> list[list[Hypothesis]]: ...
 
     def search(
@@ -187,7 +187,7 @@ class LanguageModel:
         beam_size: int = 4,
         length_penalty: float = 0.0,
         stop: Sequence[str] = (),
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
     ) -> list[Hypothesis] | list[list[Hypothesis]]:
         """Looks for the most likely continuations of one prompt, or of each of several, by beam search.
 

@@ -31,7 +31,8 @@ from txl_tf.data.tasks.examples import ExampleSet
 from txl_tf.data.tasks.tables import Columns
 from txl_tf.distribute import make_strategy
 from txl_tf.errors import InputError
-from txl_tf.inference.task_evaluate import Progress, TaskReader, task_result
+from txl_tf.inference.task_evaluate import TaskReader, task_result
+from txl_tf.progress import Progress
 
 
 class Predicted(typing.NamedTuple):

@@ -15,8 +15,7 @@ from txl_tf.data.tasks.batches import EvaluationExamples
 from txl_tf.data.tasks.examples import ExampleSet
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.objectives.base import Batch
-
-Progress = Callable[[int, int], None]
+from txl_tf.progress import Progress
 
 
 class TaskReader:

@@ -20,6 +20,7 @@ from txl_tf.config import Config
 from txl_tf.data.lanes import named_read_errors
 from txl_tf.data.manifest import Corpus
 from txl_tf.errors import InputError, one_line
+from txl_tf.progress import Progress
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.checkpoint import Checkpoints
 from txl_tf.training.optimizer import make_optimizer
@@ -52,7 +53,7 @@ def replay(
     corpus: Corpus,
     model_dir: str,
     step: int,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Replayed:
     """Runs step number `step`, from 1, of the run in model_dir again, on one device; changes no file.
 

@@ -117,22 +117,26 @@ class Sharding:
         """What this replica updates of a tensor with the shape of weight number i."""
         return own_part(replica, tensor, self.cut[i]) if i in self.cut else tensor
 
-    def sum(self, replica: Any, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """The sums over replicas of all weights' gradients: of weights that are cut, this replica's parts."""
+    def sum(self, replica: Any, gradients: Sequence[tf.Tensor], others: Any) -> tuple[list[tf.Tensor], Any]:
+        """The sums over replicas of all weights' gradients, and of a nest of other tensors, in one exchange.
+
+        Of weights that are cut a replica gets its parts of the gradients' sums.
+        """
         whole = [i for i in range(len(gradients)) if i not in self.cut]
-        found = replica.all_reduce(tf.distribute.ReduceOp.SUM, [gradients[i] for i in whole])
+        found, others = replica.all_reduce(tf.distribute.ReduceOp.SUM, ([gradients[i] for i in whole], others))
         sums = dict(zip(whole, found, strict=True))
         parts = reduce_scatter(replica, [gradients[i] for i in self.cut], list(self.cut.values()))
         sums |= dict(zip(self.cut, parts, strict=True))
-        return [sums[i] for i in range(len(gradients))]
+        return [sums[i] for i in range(len(gradients))], others
 
     def join(self, replica: Any, parts: Mapping[int, tf.Tensor]) -> dict[int, tf.Tensor]:
         """The whole tensors from the replicas' parts, both by the numbers of their weights, which are cut."""
         wholes = all_gather(replica, list(parts.values()), [self.cut[i] for i in parts])
         return dict(zip(parts, wholes, strict=True))
 
-    def add_up(self, replica: Any, numbers: tf.Tensor) -> tf.Tensor:
-        """Sums over all of each weight, from sums over what this replica updates of it; [V], one for each weight."""
+    def halved_squares(self, replica: Any, tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Half the squared norm of each of V tensors, [V], from what this replica updates of them."""
+        numbers = tf.stack([tf.nn.l2_loss(tensor) for tensor in tensors])
         if not self.cut:
             return numbers
         is_cut = tf.constant([i in self.cut for i in range(len(self.shapes))])

@@ -124,11 +124,9 @@ def train_step(
     sums, new_state = loss_and_gradients(
         objective, optimizer.variables, config, (seed, optimizer.iterations, first_lane), batch, state
     )
-    gradients = optimizer.sharding.sum(replica, sums.gradients)
-    sums = replica.all_reduce(tf.distribute.ReduceOp.SUM, sums._replace(gradients=[]))
+    gradients, sums = optimizer.sharding.sum(replica, sums.gradients, sums._replace(gradients=[]))
     with tf.name_scope("global_norm"):
-        halved_squares = tf.stack([tf.nn.l2_loss(gradient) for gradient in gradients])
-        halved_squares = optimizer.sharding.add_up(replica, halved_squares)
+        halved_squares = optimizer.sharding.halved_squares(replica, gradients)
         norm = tf.sqrt(2 * tf.reduce_sum(halved_squares)) / sums.weight
     loss = sums.total / sums.weight
     good = is_good(loss, norm)

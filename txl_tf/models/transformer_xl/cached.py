@@ -174,12 +174,13 @@ class CachedDecoder(tf.Module):
     def _make_kept(self, keep_weights: bool) -> _Kept:
         """The tensors computed from the model's weights, in the compute dtype."""
         kept = _Kept(self._project_positions())
+        kernels = self._make_kernels() if self.has_rows or keep_weights else []
         if self.has_rows:
-            kernels = tf.nest.map_structure(lambda *layers: stored(layers), *self._make_kernels())
-            kept = kept._replace(rows=(kernels, as_bits(tf.stack(kept.positions))))
+            of_all_layers = tf.nest.map_structure(lambda *layers: stored(layers), *kernels)
+            kept = kept._replace(rows=(of_all_layers, as_bits(tf.stack(kept.positions))))
         if keep_weights:
             clusters = self._in_compute_dtype(self.model.softmax.clusters(self.model.embedding))
-            kept = kept._replace(kernels=self._make_kernels(), clusters=clusters)
+            kept = kept._replace(kernels=kernels, clusters=clusters)
         return kept
 
     def _make_kernels(self) -> list[tuple]:
