@@ -165,11 +165,15 @@ class Checkpoints:
         finished = checkpoints.checkpoint_steps(self.model_dir)
         for step in sorted(files, reverse=True):
             try:
-                return self._read(step)
+                restored = self._read(step)
             except checkpoints.DamagedCheckpointError as damage:
                 if self.writes:
                     self._set_aside(files[step])
                     print(f"{damage}; set aside as damaged-{checkpoints.checkpoint_name(step)}", flush=True)
+                continue
+            if self.writes:
+                self._drop_old()  # a run that was killed while it did so, at its last save, would keep them for ever
+            return restored
         if finished:
             raise InputError(
                 f"{self.model_dir} has no checkpoint that can be read; they are set aside as damaged-*: restore one "
