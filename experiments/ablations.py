@@ -7,7 +7,7 @@ Transformer-XL, Shaw, Vaswani and Al-Rfou with and without recurrence, loss on a
 each segment: same sizes, same tokens, same targets in evaluation. Models with recurrence are evaluated with memories of
 several lengths; models without compute a window again for every token, of several lengths, as the paper does. Table 10:
 longer segments without recurrence, for which the training step takes as much memory as with recurrence; the TPU
-compiler's memory of each step is measured by the jobs memory-.. Without --data_dir the text is Python's standard
+compiler's memory of each step is what the jobs memory-.. print. Without --data_dir the text is Python's standard
 library in pieces. Prints the tables.
 """
 
@@ -78,7 +78,7 @@ SCALES = {
             "eval_clamp_len": -1,
             "eval_same_length": False,
         },
-        _variants(32, 48, _STEPS),
+        _variants(32, 36, _STEPS),
         (1, 2),
     ),
     "paper": Scale(
@@ -100,6 +100,8 @@ SPAN = {"small": (1, 2, 4, 8), "paper": (1, 2, 3, 4)}
 """Lengths of memory in evaluation, in segments."""
 WINDOWS = (1, 2)
 """Lengths of windows in evaluation, in segments."""
+LANES = {"small": 256, "paper": 60}
+"""Lanes of the steps whose memory is measured: so many that activations do not fit in a core's on-chip memory."""
 
 if __name__ == "__main__":
     study.define_flags()
@@ -141,8 +143,8 @@ def memory_job(scale, variant):
     """Compiles a variant's training step for a TPU core; its JSON line has the memory."""
     settings = {name: value for name, value in scale.flags(variant).items() if not name.startswith("eval_")}
     settings |= {} if FLAGS.data_dir or FLAGS.scale == "paper" else {"vocab_size": study.PIECES}
-    lanes = settings.pop("batch_size")
-    return Job(f"memory-{variant}", "tpu/aot_compile.py", settings | {"batch_size_per_core": lanes})
+    del settings["batch_size"]
+    return Job(f"memory-{variant}", "tpu/aot_compile.py", settings | {"batch_size_per_core": LANES[FLAGS.scale]})
 
 
 def report(scale, jobs):
@@ -162,7 +164,8 @@ def report(scale, jobs):
             rows.append([*title, study.mean_and_spread(trained), study.mean_and_spread(losses[best]), best, every])
     head = ["recurrence", "encoding", "loss", "test, trained length", "best", "attention length of best", "all lengths"]
     parts = [f"Nats per token on test, T = {t_len}:", study.table(head, rows)]
-    parts += ["Memory of a training step on one TPU core:", memory_table(scale), study.about(jobs)]
+    lanes = f"Memory of a training step on one TPU core, {LANES[FLAGS.scale]} lanes:"
+    parts += [lanes, memory_table(scale), study.about(jobs)]
     if study.plot_path() and rows:
         draw(scale)
     study.publish("\n\n".join(parts), "loss on valid by tokens, for each variant")
