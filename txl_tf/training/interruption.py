@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import types
 from typing import Any
@@ -40,5 +41,10 @@ class StopRequest:
     def _note(self, number: int, frame: types.FrameType | None) -> None:
         self.signal = number
         self.__exit__()
-        # os.write, since the signal may have interrupted a print.
-        os.write(2, f"\n{signal.Signals(number).name}: saving after this host loop; again: stops at once\n".encode())
+        # os.write, since the signal may have interrupted a print; not to 2, which a command keeps for its libraries.
+        line = f"\n{signal.Signals(number).name}: saving after this host loop; again: stops at once\n"
+        try:
+            descriptor = sys.stderr.fileno()
+        except (AttributeError, OSError):  # in a notebook, for example
+            descriptor = 2
+        os.write(descriptor, line.encode())
