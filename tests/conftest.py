@@ -16,6 +16,8 @@ import tensorflow as tf
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
+# Tiny graphs run as fast as they are, and to optimize them takes a tenth of the suite's time. Commands do optimize.
+tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 
 def pytest_runtest_setup(item):
