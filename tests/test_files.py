@@ -74,13 +74,28 @@ def test_a_device_is_written_to_and_not_replaced(tmp_path):
 
 
 def test_what_is_new(tmp_path):
-    """A missing file or directory, and an empty one."""
+    """A missing file or directory, and an empty one; and nothing is replaced by the other kind."""
     (tmp_path / "empty").touch()
     (tmp_path / "folder").mkdir()
-    for name in ("missing", "empty", "folder"):
-        files.require_new(str(tmp_path / name), "output")
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(InputError, match=r"file exists and would be overwritten: remove it, or give a new --output$"):
-        files.require_new(str(tmp_path / "file"), "output")
-    with pytest.raises(InputError, match=r" is not empty: give a new --export_dir$"):
-        files.require_new(str(tmp_path), "export_dir")
+    (tmp_path / "circle").symlink_to("circle")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("missing", "empty", "pipe"):
+        files.require_new(str(tmp_path / name), "output")
+    for name, message in {
+        "file": r"file exists and would be overwritten: remove it, or give a new --output$",
+        "folder": r"folder is a directory: give a new file as --output$",
+        "circle": r"circle is a link to nothing: remove it, or give a new --output$",
+    }.items():
+        with pytest.raises(InputError, match=message):
+            files.require_new(str(tmp_path / name), "output")
+    for name in ("missing", "folder"):
+        files.require_new_directory(str(tmp_path / name), "export_dir")
+    for name, message in {
+        "": r" is not empty: give a new --export_dir$",
+        "empty": r"empty is not a directory: give a new --export_dir$",
+        "pipe": r"pipe is not a directory: give a new --export_dir$",
+        "circle": r"circle is a link to nothing: remove it, or give a new --export_dir$",
+    }.items():
+        with pytest.raises(InputError, match=message):
+            files.require_new_directory(str(tmp_path / name), "export_dir")

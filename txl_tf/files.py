@@ -44,19 +44,34 @@ def joined(*parts: str) -> str:
 
 
 def require_new(path: str, flag: str) -> None:
-    """Raises InputError if there is a file with content at `path`, or something in a directory of this name.
+    """Raises InputError if there is a file with content, a directory or a link to nothing at `path`.
 
     Args:
         path: local or gs://; may be a device.
         flag: the one that gave the path, for the message.
     """
-    if not tf.io.gfile.exists(path) or _is_device(path):
+    if _is_device(path):
         return
+    _refuse_dead_link(path, flag)
+    if tf.io.gfile.isdir(path):
+        raise InputError(f"{path} is a directory: give a new file as --{flag}")
+    if tf.io.gfile.exists(path) and tf.io.gfile.stat(path).length:
+        raise InputError(f"{path} exists and would be overwritten: remove it, or give a new --{flag}")
+
+
+def require_new_directory(path: str, flag: str) -> None:
+    """Raises InputError if there is anything at `path` but an empty directory; arguments as of `require_new`."""
+    _refuse_dead_link(path, flag)
     if tf.io.gfile.isdir(path):
         if tf.io.gfile.listdir(path):
             raise InputError(f"{path} is not empty: give a new --{flag}")
-    elif tf.io.gfile.stat(path).length:
-        raise InputError(f"{path} exists and would be overwritten: remove it, or give a new --{flag}")
+    elif tf.io.gfile.exists(path):
+        raise InputError(f"{path} is not a directory: give a new --{flag}")
+
+
+def _refuse_dead_link(path: str, flag: str) -> None:
+    if os.path.islink(path) and not os.path.exists(path):
+        raise InputError(f"{path} is a link to nothing: remove it, or give a new --{flag}")
 
 
 def _is_device(path: str) -> bool:

@@ -28,7 +28,7 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.data.vocabularies import Vocabulary
-from txl_tf.files import require_new, write_atomically
+from txl_tf.files import require_new_directory, write_atomically
 from txl_tf.inference import samplers
 from txl_tf.inference.generate import Draft, Generator, mark
 from txl_tf.inference.sampling import Choice, value_specs
@@ -286,7 +286,7 @@ def export(generator: Generator, vocabulary: Vocabulary, export_dir: str, unit: 
     Raises:
         InputError: export_dir is not empty.
     """
-    require_new(export_dir, "export_dir")
+    require_new_directory(export_dir, "export_dir")
     served = ServedModel(generator, vocabulary)
     root = tf.Module()
     # Saves only what the functions use. Keras layers would be saved together with their Python configuration.

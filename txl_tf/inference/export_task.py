@@ -22,7 +22,7 @@ from txl_tf.data.tasks.layout import encode, join, lay_out, pad_left
 from txl_tf.data.tasks.race import MAX_QA, cut_article
 from txl_tf.data.tasks.windows import Layout
 from txl_tf.distribute import has_xla
-from txl_tf.files import require_new
+from txl_tf.files import require_new_directory
 from txl_tf.inference import answer_graph
 from txl_tf.inference.saved_model import by_length, in_groups, signatures_of, write_saved_model
 from txl_tf.model_dir import TrainedModel
@@ -284,7 +284,7 @@ def export(
     Raises:
         InputError: export_dir is not empty.
     """
-    require_new(export_dir, "export_dir")
+    require_new_directory(export_dir, "export_dir")
     served, task = ServedTask(trained, jit_compile, lengths), trained.config.task
     call, about, cut = _ABOUT[task]
     config, data = trained.model.config, served.config.data

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from txl_tf.data.tasks.layout import lay_out
 from txl_tf.data.vocabularies import Vocabulary
-from txl_tf.files import require_new
+from txl_tf.files import require_new_directory
 from txl_tf.inference.blanks import MARKER, PADDING, encode_parts, split_at_blanks
 from txl_tf.inference.encoder import Encoder
 from txl_tf.inference.fill import FillIn
@@ -320,7 +320,7 @@ def export(
     Raises:
         InputError: export_dir is not empty.
     """
-    require_new(export_dir, "export_dir")
+    require_new_directory(export_dir, "export_dir")
     served = ServedXLNet(model, vocabulary, jit_compile=jit_compile, lengths=lengths)
     signatures = served.signatures()
     config = model.config

@@ -13,7 +13,7 @@ from txl_tf import model_dir as model_dirs
 from txl_tf.config import Config
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
-from txl_tf.files import digest, require_new
+from txl_tf.files import digest, require_new_directory
 from txl_tf.models.preset import Preset
 from txl_tf.published import (
     huggingface,
@@ -107,7 +107,7 @@ def import_checkpoint(
             f"the vocabulary has {vocabulary.vocab_size:,} entries, the checkpoint {config.model.vocab_size:,}: "
             "give the one that was published with it"
         )
-    require_new(model_dir, "model_dir")
+    require_new_directory(model_dir, "model_dir")
     model_of_config = families.make_model(config)
     lacking = load(model_of_config, checkpoint)
     checkpoints.refuse_not_finite(checkpoints.variables_by_path(model_of_config), checkpoint.file.path)

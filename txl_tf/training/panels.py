@@ -83,7 +83,7 @@ def reliability_picture(confidence: np.ndarray, right: np.ndarray, title: str) -
     """A reliability diagram: accuracy against confidence, in bins; under it how many examples each bin has.
 
     Args:
-        confidence: [n], probabilities of the predictions.
+        confidence: [n], probabilities of the predictions; those that are NaN are left out.
         right: bool [n], whether they are right.
         title: of the picture.
     """
@@ -113,6 +113,8 @@ def reliability_bins(confidence: np.ndarray, right: np.ndarray) -> tuple[np.ndar
         Of each bin the number of its examples, their accuracy and their mean confidence (0 if there are none); and the
         expected calibration error: the mean over all examples of the distance between the two in their bin.
     """
+    known = ~np.isnan(confidence)
+    confidence, right = confidence[known], right[known]
     place = np.minimum((confidence * BINS).astype(int), BINS - 1)
     counts = np.bincount(place, minlength=BINS)
     accuracy, mean = (
