@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Iterable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from txl_tf.errors import InputError, one_line
@@ -65,7 +66,14 @@ def open_tensors(source: str, no_weight: re.Pattern[str]) -> TensorFile:
         }
     except (tf.errors.OpError, ValueError) as error:
         raise InputError(f"{prefix} cannot be read: {one_line(error)}") from error
-    return TensorFile(prefix, shapes, reader.get_tensor)
+
+    def read(name: str) -> np.ndarray:
+        try:
+            return reader.get_tensor(name)
+        except (tf.errors.OpError, IndexError) as error:  # IndexError: the file is too short
+            raise InputError(f"{prefix} is damaged: {one_line(error)}; copy the checkpoint again") from error
+
+    return TensorFile(prefix, shapes, read)
 
 
 def _architecture(file: TensorFile) -> dict[str, Any]:
