@@ -30,18 +30,15 @@ def main():
             pool.apply(world.build, [root, list(world.PARTS)])
         cases = [case for case in all_cases(root) if re.search(args.only, f"{case.command}: {case.title}")]
         print(f"{len(cases)} cases; the world took {time.perf_counter() - start:.0f} s", flush=True)
-        failed = 0
+        count = failed = 0
         context = multiprocessing.get_context("spawn")
         with concurrent.futures.ProcessPoolExecutor(args.jobs, mp_context=context) as pool:
             results = pool.map(attempt, cases, itertools.repeat(root), chunksize=4)
-            for case, (wrong, seconds) in zip(cases, results, strict=True):
-                failed += bool(wrong)
-                verdict = f"FAILED: {wrong}" if wrong else "ok"
-                print(f"{seconds:6.1f} s  {case.command}: {case.title}: {verdict}", flush=True)
-        count = len(cases)
-        for line, wrong, seconds in serving.cases(root, args.only):
-            count, failed = count + 1, failed + bool(wrong)
-            print(f"{seconds:6.1f} s  {line}: {f'FAILED: {wrong}' if wrong else 'ok'}", flush=True)
+            servers = pool.map(serving.cases, serving.EXPORTS, itertools.repeat(root), itertools.repeat(args.only))
+            tried = ((f"{case.command}: {case.title}", *result) for case, result in zip(cases, results, strict=True))
+            for line, wrong, seconds in itertools.chain(tried, itertools.chain.from_iterable(servers)):
+                count, failed = count + 1, failed + bool(wrong)
+                print(f"{seconds:6.1f} s  {line}: {f'FAILED: {wrong}' if wrong else 'ok'}", flush=True)
     print(f"{count} cases, {failed} failed, {time.perf_counter() - start:.0f} s")
     return bool(failed)
 

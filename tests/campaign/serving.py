@@ -1,6 +1,7 @@
 """Not a test: the example server as a process of its own, for each kind of model, under the requests of hostile.py."""
 
 import contextlib
+import functools
 import json
 import re
 import signal
@@ -49,37 +50,46 @@ def started(export_dir):
             process.kill()
 
 
-def cases(root, only):
-    """Runs all cases whose line matches; yields (line, what is wrong, seconds)."""
-    for part, routes in EXPORTS.items():
-        requests = [
-            (line, request)
-            for request in hostile.requests_to(routes)
-            if re.search(only, line := f"serve {part}: {request.method} {request.route[:30]} {request.title}")
-        ]
-        if not requests:
-            continue
-        with started(root / part) as (address, end):
-            before = memory_mb(address)
-            for line, request in requests:
-                start = time.perf_counter()
-                try:
-                    wrong = hostile.wrong(address, request)
-                except (OSError, ValueError) as error:
-                    wrong = repr(error)
-                yield line, wrong, time.perf_counter() - start
-            start = time.perf_counter()
-            hostile.left_alone(address, routes)
-            yield f"serve {part}: clients that leave", usual(address, routes[0]), time.perf_counter() - start
-            start = time.perf_counter()
-            left = hostile.slow(address, SLOW_SECONDS)
-            wrong = f"{left} connections are still open" if left else usual(address, routes[0])
-            yield f"serve {part}: slow clients", wrong, time.perf_counter() - start
-            grown = memory_mb(address) - before
-            yield f"serve {part}: memory", f"{grown:.0f} MB more" if grown > GROWTH_MB else "", 0.0
-            start = time.perf_counter()
-            status, log = end()
-            yield f"serve {part}: the end and the log", ill_log(status, log), time.perf_counter() - start
+def cases(part, root, only):
+    """Runs all cases of a server whose line matches: [(line, what is wrong, seconds)]."""
+    routes, done = EXPORTS[part], []
+    requests = [
+        (line, request)
+        for request in hostile.requests_to(routes)
+        if re.search(only, line := f"serve {part}: {request.method} {request.route[:30]} {request.title}")
+    ]
+    if not requests:
+        return done
+
+    def add(title, check):
+        start = time.perf_counter()
+        try:
+            wrong = check()
+        except (OSError, ValueError) as error:
+            wrong = repr(error)
+        done.append((title, wrong, time.perf_counter() - start))
+
+    def leave():
+        hostile.left_alone(address, routes)
+        return usual(address, routes[0])
+
+    def wait():
+        left = hostile.slow(address, SLOW_SECONDS)
+        return f"{left} connections are still open" if left else usual(address, routes[0])
+
+    def grown():
+        found = memory_mb(address) - before
+        return f"{found:.0f} MB more" if found > GROWTH_MB else ""
+
+    with started(root / part) as (address, end):
+        before = memory_mb(address)
+        for line, request in requests:
+            add(line, functools.partial(hostile.wrong, address, request))
+        add(f"serve {part}: clients that leave", leave)
+        add(f"serve {part}: slow clients", wait)
+        add(f"serve {part}: memory", grown)
+        add(f"serve {part}: the end and the log", lambda: ill_log(*end()))
+    return done
 
 
 def usual(address, route, seconds=10):
