@@ -1,6 +1,9 @@
 """A small language model whose every weight is large enough to matter, for tests of inference."""
 
+import functools
+
 import numpy as np
+import tensorflow as tf
 
 from txl_tf.models.transformer_xl.config import TransformerXLConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
@@ -19,3 +22,24 @@ def random_model(config, seed=0):
         centre = 1.0 if "gamma" in variable.path else 0.0
         variable.assign(draw.normal(centre, 0.1 if vector else 0.6, variable.shape))
     return model
+
+
+@functools.cache
+def step(model):
+    """The model with mems, (segment [B, T], mems) -> (log-probabilities [B, T, V], mems), in graphs, not eagerly."""
+
+    @tf.function(autograph=False)
+    def read(segment, mems):
+        hidden, mems = model(segment, mems)
+        return model.log_prob(hidden), mems
+
+    return read
+
+
+def read(model, ids, cuts, mems=None):
+    """Log-probabilities [n, V] after each of n tokens and the mems, by the model with mems, fed in such segments."""
+    rows, mems = [], model.initial_mems(1) if mems is None else mems
+    for segment in np.split(np.asarray(ids, np.int32), np.cumsum(cuts)[:-1]):
+        (log_probs,), mems = step(model)(tf.constant(segment[None]), mems)
+        rows.append(log_probs.numpy())
+    return np.concatenate(rows), mems

@@ -65,6 +65,7 @@ def test_a_run_reports_squad_s_scores(whole, files):
     assert result["f1"] <= result["best_f1"]
 
 
+@pytest.mark.slow
 def test_interrupted_on_one_device_it_is_the_run_on_two_replicas(whole, files, tmp_path, one_device):
     """The loop is the common one; this holds the features and the objective to its promise."""
 

@@ -213,6 +213,7 @@ def test_sorted_and_cut_evaluation_is_the_padded_one(summary_type, max_segments,
     assert families.fine_tuning_of(config).lengths(config) == lengths
 
 
+@pytest.mark.slow
 def test_averages_are_evaluated_and_kept(init, tables, tmp_path, one_device):
     tuner = make_tuner("multiple_choice", init, tables, one_device, train={"ema_decay": 0.5, "eval_steps": 6})
     result = tuner.run(str(tmp_path))

@@ -171,7 +171,7 @@ def test_any_step_is_found_by_arithmetic(made, course):
     assert not np.array_equal(take(make_lanes(corpus, seed=(8, 1)).batches(0), 1)[0].kind, course[0].kind)
 
 
-@pytest.mark.parametrize(("hosts", "replicas"), [(1, 2), (2, 3), (3, 1)])
+@pytest.mark.parametrize(("hosts", "replicas"), [(1, 2), (2, 3), pytest.param(3, 1, marks=pytest.mark.slow)])
 def test_hosts_and_replicas_side_by_side_are_one_batch(made, of_one_host, hosts, replicas):
     corpus, _ = made
     lanes, layout = make_lanes(corpus, 12), {"num_hosts": hosts, "replicas_per_host": replicas}

@@ -210,7 +210,7 @@ def check_tokens_of_a_stream(address, vocabulary, prompt):
         assert [token["log_prob"] for token in tokens] == [token["top"][0]["log_prob"] for token in tokens]
 
 
-@pytest.mark.parametrize("kind", ["words", "subwords"])
+@pytest.mark.parametrize("kind", [pytest.param("words", marks=pytest.mark.slow), "subwords"])
 def test_words_and_subwords_are_inside_the_graph(kind, tmp_path):
     """Text goes in and comes out as the Python vocabulary has it: tables and the SentencePiece model travel along."""
     words = ["a", "rose", "is", "the", "end"]

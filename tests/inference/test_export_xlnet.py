@@ -163,6 +163,7 @@ def test_wrong_requests_and_the_readme(model, export_dir, signatures):
         export(*model, export_dir, "subword", lengths=LENGTHS)
 
 
+@pytest.mark.slow
 def test_a_vocabulary_without_special_tokens_has_no_encode(tmp_path):
     model = random_xlnet(n_layer=1)
     export(model, ByteVocabulary(), str(tmp_path / "model"), "byte", lengths=(32,))

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
-from random_model import CONFIG, random_model
+from random_model import CONFIG, random_model, read
 
 from txl_tf.errors import InputError
 from txl_tf.inference.generate import CHUNK, Generator
@@ -20,12 +20,7 @@ PROMPTS = ["", "ab", "def f(x):\n    return x", "q" * 64, "wörter " * 20, "impo
 
 def reference_log_probs(lm, ids):
     """Log-probabilities [n, V] after each token, by the model with mems, fed token by token."""
-    mems = lm.model.initial_mems(1)
-    rows = []
-    for token in ids:
-        hidden, mems = lm.model(tf.constant([[token]], tf.int32), mems)
-        rows.append(lm.model.log_prob(hidden)[0, 0].numpy())
-    return np.array(rows)
+    return read(lm.model, ids, [1] * len(ids))[0]
 
 
 @pytest.mark.slow

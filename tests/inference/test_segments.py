@@ -1,12 +1,11 @@
 """Without same_length the cut into segments matters: results are those of the model with mems that reads the same."""
 
 import dataclasses
-import functools
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from random_model import CONFIG, random_model
+from random_model import CONFIG, random_model, read
 
 from txl_tf.data.vocabularies import ByteVocabulary
 from txl_tf.inference.beam import BeamSearch
@@ -37,27 +36,6 @@ def cut(n):
     """The lengths of the segments in which a prompt of n tokens is read."""
     whole = (n - 1) // S
     return [S] * whole + [1] * (n - whole * S)
-
-
-@functools.cache
-def reader(model):
-    """The model with mems, in graphs: a token takes a tenth of its time in eager execution."""
-
-    @tf.function(autograph=False)
-    def step(segment, mems):
-        hidden, mems = model(segment, mems)
-        return model.log_prob(hidden)[0], mems
-
-    return step
-
-
-def read(model, ids, cuts, mems=None):
-    """Log-probabilities [n, V] after each of n tokens and the Mems, by the model with mems, fed in such segments."""
-    rows, mems = [], model.initial_mems(1) if mems is None else mems
-    for segment in np.split(np.asarray(ids, np.int32), np.cumsum(cuts)[:-1]):
-        log_probs, mems = reader(model)(tf.constant(segment[None]), mems)
-        rows.append(log_probs.numpy())
-    return np.concatenate(rows), mems
 
 
 def continued(model, ids, seed, count, settings):

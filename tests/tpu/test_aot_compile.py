@@ -53,7 +53,9 @@ def test_a_training_step_computes_what_tensorflow_does_and_replicas_reduce_toget
 
 
 @needs_compiler
-@pytest.mark.parametrize("topology", ["v5e:3x7", "v5e:0x0", "nope"])
+@pytest.mark.parametrize(
+    "topology", ["v5e:0x0", *(pytest.param(name, marks=pytest.mark.slow) for name in ("v5e:3x7", "nope"))]
+)
 def test_an_unknown_topology_is_one_line(topology):
     done = run("tpu/aot_compile.py", *SMALL, f"--topology={topology}")
     assert done.returncode == 1

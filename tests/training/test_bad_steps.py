@@ -72,6 +72,7 @@ def test_the_run_names_step_layer_and_variables(broken_run, capsys):
     assert checkpoints.checkpoint_steps(model_dir) == [4, 12]
 
 
+@pytest.mark.slow
 def test_the_step_runs_again_on_one_device(broken_run):
     run, corpus, model_dir, _ = broken_run
     train_once(*broken_run)

@@ -71,7 +71,7 @@ def test_loss_is_that_of_float32(corpus, tmp_path, one_device):
     [
         {"untie_r": True, "cutoffs": (40, 100), "div_val": 2},
         {"attn_type": "shaw", "pre_lnorm": True, "dropout_type": "variational"},
-        {"attn_type": "alrfou", "dropemb": 0.1},
+        pytest.param({"attn_type": "alrfou", "dropemb": 0.1}, marks=pytest.mark.slow),
         {"attn_type": "vaswani", "remat": True},
     ],
 )

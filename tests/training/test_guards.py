@@ -35,7 +35,7 @@ TRAIN = TrainConfig(train_steps=20, learning_rate=1e-2, ema_decay=0.5, jit_compi
         pytest.param(
             "zeros", {"weight_decay": 0.1, "layer_decay": 0.5, "bias_correction": False}, marks=pytest.mark.slow
         ),
-        ("zeros", {"shard_optimizer": True}),
+        pytest.param("zeros", {"shard_optimizer": True}, marks=pytest.mark.slow),
     ],
 )
 def test_a_step_that_is_bad_on_one_replica_is_skipped_on_both(rng, two_replicas, mem_init, settings):

@@ -65,6 +65,16 @@ def whole(pieces, tmp_path_factory):
     return folder, train(CONFIG, pieces, str(folder), strategy, evaluator)
 
 
+@pytest.fixture(scope="module")
+def trained(pieces, tmp_path_factory):
+    """The folder of the same run on one device."""
+    import replicas
+
+    folder, strategy = tmp_path_factory.mktemp("trained"), replicas.one_device()
+    train(CONFIG, pieces, str(folder), strategy, lambda model: Evaluator(CONFIG, model, pieces, "valid", strategy))
+    return str(folder)
+
+
 @pytest.mark.slow
 def test_resumed_equals_uninterrupted(whole, pieces, tmp_path, two_replicas):
     """Bit for bit: pairs, spans, orders, dropout, mems and moments, across an epoch's end."""
@@ -100,11 +110,11 @@ def evaluate(config, model, corpus, strategy, **options):
     return {name: value for name, value in result.items() if name != "tokens_per_sec"}
 
 
-def test_evaluation_is_always_the_same(whole, pieces, one_device, two_replicas):
-    trained = load_trained(str(whole[0]))
-    assert trained.config == CONFIG
-    first = evaluate(CONFIG, trained.model, pieces, one_device)
-    assert first == evaluate(CONFIG, trained.model, pieces, one_device)
+def test_evaluation_is_always_the_same(trained, pieces, one_device):
+    loaded = load_trained(trained)
+    assert loaded.config == CONFIG
+    first = evaluate(CONFIG, loaded.model, pieces, one_device)
+    assert first == evaluate(CONFIG, loaded.model, pieces, one_device)
     assert first["targets"] == first["tokens"] and first["tokens_dropped"] == 0
     steps = ((180 // 2) - 21) // 16
     assert 4 * steps * (7 - 2) < first["targets"] <= 4 * steps * 7
@@ -116,33 +126,39 @@ def test_evaluation_is_always_the_same(whole, pieces, one_device, two_replicas):
         assert sum(parts["targets"]) == first["targets"]
         total = sum(loss * count for loss, count in zip(parts["loss"], parts["targets"], strict=True) if count)
         assert math.isclose(total / first["targets"], first["loss"], rel_tol=1e-9)
+
+
+@pytest.mark.slow
+def test_evaluation_by_two_replicas_seeds_and_batches(trained, pieces, one_device, two_replicas):
+    model = load_trained(trained).model
+    first = evaluate(CONFIG, model, pieces, one_device)
     with two_replicas.scope():
-        mirrored = load_trained(str(whole[0])).model
+        mirrored = load_trained(trained).model
     second = evaluate(CONFIG, mirrored, pieces, two_replicas)
     assert math.isclose(second["loss"], first["loss"], rel_tol=1e-5) and second["targets"] == first["targets"]
     for name, parts in first["loss_by"].items():
         assert second["loss_by"][name]["targets"] == parts["targets"]
         pairs = zip(second["loss_by"][name]["loss"], parts["loss"], strict=True)
         assert all(mine == theirs or math.isclose(mine, theirs, rel_tol=1e-5) for mine, theirs in pairs)
-    other = evaluate(change(CONFIG, eval={"seed": 2}), trained.model, pieces, one_device)
+    other = evaluate(change(CONFIG, eval={"seed": 2}), model, pieces, one_device)
     assert other["seed"] == 2 and abs(other["loss"] - first["loss"]) > 1e-4
-    other = evaluate(change(CONFIG, eval={"batch_size": 2}), trained.model, pieces, one_device)
+    other = evaluate(change(CONFIG, eval={"batch_size": 2}), model, pieces, one_device)
     assert other["targets"] != first["targets"] and other["loss"] == pytest.approx(first["loss"], rel=0.05)
 
 
-def test_evaluations_during_training_are_shown_in_parts(whole):
+def test_evaluations_during_training_are_shown_in_parts(trained):
     """In evaluations.jsonl, by which the best checkpoint is chosen and runs end early, and in TensorBoard."""
     from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 
-    evaluations = lines(whole[0], "evaluations.jsonl")
+    evaluations = lines(pathlib.Path(trained), "evaluations.jsonl")
     assert [line["step"] for line in evaluations] == [3, 6]
     best = min(evaluations, key=lambda line: line["loss"])
-    assert load_trained(str(whole[0]), checkpoint="best").step == best["step"]
-    pictures = EventAccumulator(str(whole[0] / "tensorboard")).Reload().Tags()["tensors"]
+    assert load_trained(trained, checkpoint="best").step == best["step"]
+    pictures = EventAccumulator(f"{trained}/tensorboard").Reload().Tags()["tensors"]
     wanted = {"loss/by_rank", "loss/by_span"}
     wanted |= {f"attention_{stream}/{name}" for stream in ("content", "query") for name in ("by_distance", "layer_01")}
     assert wanted <= set(pictures)
-    curves = EventAccumulator(str(whole[0] / "tensorboard" / "valid")).Reload()
+    curves = EventAccumulator(f"{trained}/tensorboard/valid").Reload()
     for name, parts in evaluations[-1]["loss_by"].items():
         for label, loss in zip(parts["bins"], parts["loss"], strict=True):
             if loss is not None:
@@ -157,16 +173,16 @@ def run_evaluation(model_dir, corpus, *flags):
 
 
 @pytest.mark.slow
-def test_the_command_evaluates_as_python_does(whole, pieces, one_device):
+def test_the_command_evaluates_as_python_does(trained, pieces, one_device):
     flags = {"mem_len": 5, "batch_size": 2, "seed": 3}, {"mem_init": "empty"}, {"num_predict": 9, "max_span": 2}
     config = change(CONFIG, **dict(zip(("eval", "model", "objective"), flags, strict=True)))
     given = [f"--{name}={value}" for group in flags for name, value in group.items()]
-    done = run_evaluation(whole[0], pieces, "--split=test", "--checkpoint=best", *given)
+    done = run_evaluation(trained, pieces, "--split=test", "--checkpoint=best", *given)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    trained = load_trained(str(whole[0]), checkpoint="best", change=lambda _: config)
-    expected = evaluate(config, trained.model, pieces, one_device)
-    assert found.pop("tokens_per_sec") and found == expected | {"step": trained.step, "weights": "last"}
+    loaded = load_trained(trained, checkpoint="best", change=lambda _: config)
+    expected = evaluate(config, loaded.model, pieces, one_device)
+    assert found.pop("tokens_per_sec") and found == expected | {"step": loaded.step, "weights": "last"}
     assert (found["mem_len"], found["mem_init"], found["num_predict"]) == (5, "empty", 9)
 
 
@@ -201,10 +217,10 @@ def test_lengths_that_do_not_fit_are_one_line(changes, message):
         CONFIG.replace(**changes)
 
 
-def test_what_an_xlnet_does_not_do_is_one_line(whole, pieces, one_device):
+def test_what_an_xlnet_does_not_do_is_one_line(trained, pieces, one_device):
     with pytest.raises(InputError, match=r"holds an XLNet, which does not continue texts: use scripts/fill\.py"):
-        LanguageModel.load(str(whole[0]))
-    model = load_trained(str(whole[0])).model
+        LanguageModel.load(trained)
+    model = load_trained(trained).model
     with pytest.raises(InputError, match="--sliding_window: not for an XLNet"):
         evaluate(CONFIG, model, pieces, one_device, sliding_window=5)
     with pytest.raises(InputError, match="--per_token_out: this objective's targets are drawn at random"):

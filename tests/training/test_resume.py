@@ -83,6 +83,7 @@ def test_a_run_goes_on_with_another_number_of_replicas(corpus, tmp_path, one_dev
             assert mine[name] == pytest.approx(theirs[name], rel=2e-5)
 
 
+@pytest.mark.slow
 def test_the_best_is_kept_and_a_run_that_no_longer_improves_ends(corpus, tmp_path, one_device, capsys):
     config = change(CONFIG, train={"eval_steps": 2, "save_steps": 1, "keep_checkpoints": 1, "early_stop_evals": 3})
     losses = iter([3.0, 2.0, float("nan"), 2.5])
