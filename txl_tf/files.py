@@ -38,6 +38,25 @@ def write_atomically(path: str, content: str | bytes) -> None:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
+@contextlib.contextmanager
+def complete_directory(directory: str) -> Iterator[str]:
+    """A directory to write to, which becomes `directory` when the block ends without an error.
+
+    Until then it is DIRECTORY.partial, so that half of it is never taken for the whole, and a command that was killed
+    can be started again.
+
+    Args:
+        directory: local or gs://; one that `require_new_directory` accepts.
+    """
+    partial = directory.rstrip("/") + ".partial"
+    if tf.io.gfile.exists(partial):
+        tf.io.gfile.rmtree(partial)
+    yield partial
+    if tf.io.gfile.exists(directory):  # empty
+        tf.io.gfile.rmtree(directory)
+    tf.io.gfile.rename(partial, directory)
+
+
 def joined(*parts: str) -> str:
     """The path of these parts, of which empty ones are left out."""
     return tf.io.gfile.join(*filter(None, parts))

@@ -30,7 +30,7 @@ LONGER = {
     "finetune": flags("--train_steps=30 --save_steps=2 --eval_steps=10 --log_steps=2 --steps_per_loop=2"),
 }
 """Flags with which most of a run's time is not its start."""
-KILLED = ("train", "prepare", "import_huggingface", "export", "finetune")
+KILLED = ("train", "prepare", "import_huggingface", "export", "export_huggingface", "finetune")
 
 
 def main():

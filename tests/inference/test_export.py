@@ -17,11 +17,11 @@ from random_model import CONFIG, random_model
 from txl_tf.data.vocabularies import SubwordVocabulary, WordVocabulary
 from txl_tf.data.vocabularies.subword_training import train
 from txl_tf.errors import InputError
+from txl_tf.files import complete_directory
 from txl_tf.inference import samplers
 from txl_tf.inference.export import export
 from txl_tf.inference.generate import Generator
 from txl_tf.inference.language_model import LanguageModel
-from txl_tf.inference.saved_model import complete_directory
 
 LIMITS = {"top_k": 50, "top_p": 0.9, "repetition_penalty": 1.2, "min_p": 0.01, "typical_p": 0.95}
 PROMPTS = ["", "wörter " * 12, "def f(x):"]

@@ -28,11 +28,11 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.data.vocabularies import Vocabulary
-from txl_tf.files import require_new_directory, write_atomically
+from txl_tf.files import complete_directory, require_new_directory, write_atomically
 from txl_tf.inference import samplers
 from txl_tf.inference.generate import Draft, Generator, mark
 from txl_tf.inference.sampling import Choice, value_specs
-from txl_tf.inference.saved_model import complete_directory, signatures_of
+from txl_tf.inference.saved_model import signatures_of
 from txl_tf.inference.score import score_tokens
 from txl_tf.models.transformer_xl.cached import Cache
 

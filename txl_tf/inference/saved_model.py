@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from txl_tf.data.vocabularies import Vocabulary
-from txl_tf.files import write_atomically
+from txl_tf.files import complete_directory, write_atomically
 from txl_tf.progress import progress_bar
 
 
@@ -71,22 +70,6 @@ def signatures_of(
             )
             bar.update()
     return signatures
-
-
-@contextlib.contextmanager
-def complete_directory(export_dir: str) -> Iterator[str]:
-    """A directory to write to, which becomes `export_dir` when the block ends without an error.
-
-    Until then it is EXPORT_DIR.partial, so that half an export is never taken for a whole one, and an export that was
-    killed can be started again.
-    """
-    partial = export_dir.rstrip("/") + ".partial"
-    if tf.io.gfile.exists(partial):
-        tf.io.gfile.rmtree(partial)
-    yield partial
-    if tf.io.gfile.exists(export_dir):  # empty
-        tf.io.gfile.rmtree(export_dir)
-    tf.io.gfile.rename(partial, export_dir)
 
 
 def write_saved_model(

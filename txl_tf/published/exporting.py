@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from txl_tf.files import require_new_directory
+from txl_tf.files import complete_directory, require_new_directory
 from txl_tf.model_dir import TrainedModel
 from txl_tf.published import huggingface, huggingface_xlnet
 
@@ -43,4 +43,5 @@ def export_checkpoint(trained: TrainedModel, format: str, export_dir: str) -> li
         InputError: the other code does not have this kind of model, or export_dir is not empty.
     """
     require_new_directory(export_dir, "export_dir")
-    return FORMATS[format][trained.config.family](trained, export_dir)
+    with complete_directory(export_dir) as folder:
+        return FORMATS[format][trained.config.family](trained, folder)

@@ -13,7 +13,7 @@ from txl_tf import model_dir as model_dirs
 from txl_tf.config import Config
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
-from txl_tf.files import digest, require_new_directory
+from txl_tf.files import complete_directory, digest, require_new_directory
 from txl_tf.models.preset import Preset
 from txl_tf.published import (
     huggingface,
@@ -111,14 +111,15 @@ def import_checkpoint(
     model_of_config = families.make_model(config)
     lacking = load(model_of_config, checkpoint)
     checkpoints.refuse_not_finite(checkpoints.variables_by_path(model_of_config), checkpoint.file.path)
-    tf.io.gfile.makedirs(model_dir)
-    vocabulary.save(model_dir)
-    names = [vocabulary.spec["file"]] if "file" in vocabulary.spec else []
-    files = {name: digest(tf.io.gfile.join(model_dir, name)) for name in names}
-    weights = tf.train.Checkpoint(model=checkpoints.variables_by_path(model_of_config))
-    weights.write(checkpoints.checkpoint_path(model_dir, 0))
-    learned = _Learned(dataset, vocabulary.unit, "imported", vocabulary, vocabulary.spec, files)
-    model_dirs.write_description(model_dir, config, learned)
+    with complete_directory(model_dir) as folder:
+        tf.io.gfile.makedirs(folder)
+        vocabulary.save(folder)
+        names = [vocabulary.spec["file"]] if "file" in vocabulary.spec else []
+        files = {name: digest(tf.io.gfile.join(folder, name)) for name in names}
+        weights = tf.train.Checkpoint(model=checkpoints.variables_by_path(model_of_config))
+        weights.write(checkpoints.checkpoint_path(folder, 0))
+        learned = _Learned(dataset, vocabulary.unit, "imported", vocabulary, vocabulary.spec, files)
+        model_dirs.write_description(folder, config, learned)
     return config, lacking
 
 
