@@ -78,6 +78,7 @@ def test_a_batch_of_prompts_equals_the_single_prompts_with_the_scores_of_the_tex
         assert found[0].total == pytest.approx(log_probs.numpy()[0, -20:].sum(), abs=1e-3)
 
 
+@pytest.mark.slow
 def test_one_hypothesis_is_greedy_choice(byte_model):
     for prompt in ("def f(x):", "q" * 70):
         (found,) = byte_model.search(prompt, 70, beam_size=1)

@@ -184,6 +184,7 @@ def test_without_bi_data_no_lane_runs_backward(rng):
     assert abs(forward.total - objective(batch, state, None, False).total) > 1e-3
 
 
+@pytest.mark.slow
 def test_groups_of_lanes_are_one_batch_with_dropout(rng):
     _, objective = make_objective(rng, dropout=0.3, dropatt=0.3)
     batch, state = draw_batch(rng), objective.initial_state(B)

@@ -434,6 +434,7 @@ def test_out_and_in_again_bit_for_bit(tmp_path, rng, pieces, vocab_size, task):
         np.testing.assert_array_equal(variable.numpy(), copy.numpy(), err_msg=variable.path)
 
 
+@pytest.mark.slow
 def test_the_commands(tmp_path, rng, pieces, vocab_size):
     """The zip as it was published to a model_dir, a fine-tuned model's body from that, and out again."""
     weights = random_weights(rng, vocab_size=vocab_size)

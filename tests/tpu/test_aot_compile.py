@@ -26,6 +26,7 @@ def run(script, *flags):
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_an_evaluation_step_is_compiled_and_costed(tmp_path):
     done = run("tpu/aot_compile.py", *SMALL, "--mode=eval", "--batch_size_per_core=2", f"--hlo_out={tmp_path}/hlo")
     assert done.returncode == 0, done.stderr

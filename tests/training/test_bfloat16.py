@@ -45,6 +45,7 @@ def read_segments(model, corpus):
     return np.array(losses)
 
 
+@pytest.mark.slow
 def test_loss_is_that_of_float32(corpus, tmp_path, one_device):
     """On real text after training has got somewhere: with float32's weights, and with those learned in bfloat16."""
     lines = {}
