@@ -16,13 +16,8 @@ import time
 sys.path.append(str(pathlib.Path(__file__).parents[1] / "scripts"))
 
 import numpy as np
-import tensorflow as tf
 from absl import flags
 from command_line import run
-
-from txl_tf.layers.chunked_softmax import cluster_logits
-from txl_tf.layers.embedding import AdaptiveEmbedding
-from txl_tf.layers.softmax import AdaptiveSoftmax
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("counts", None, "file of 'word count' lines, most frequent first; none: Zipf's law")
@@ -51,6 +46,10 @@ def token_frequencies(path, vocab_size):
 
 def exactly_filled(softmax, embedding, targets):
     """A loss function for these targets only: the cluster of each token is known in advance."""
+    import tensorflow as tf
+
+    from txl_tf.layers.chunked_softmax import cluster_logits
+
     cluster = np.searchsorted(softmax.cutoffs, targets, side="right")
     head_labels = np.where(cluster == 0, targets, softmax.sizes[0] + cluster - 1)
     own = [np.flatnonzero(cluster == i) for i in range(len(softmax.sizes))]
@@ -71,6 +70,8 @@ def exactly_filled(softmax, embedding, targets):
 
 def step(loss, layers):
     """A compiled function (hidden, targets) -> (loss, gradients)."""
+    import tensorflow as tf
+
     variables = [weight.value for layer in layers for weight in layer.weights]
 
     @tf.function(jit_compile=FLAGS.jit_compile)
@@ -91,6 +92,11 @@ def timed(side, *args):
 
 
 def main(_):
+    import tensorflow as tf  # after the flags are parsed: TensorFlow takes seconds to load
+
+    from txl_tf.layers.embedding import AdaptiveEmbedding
+    from txl_tf.layers.softmax import AdaptiveSoftmax
+
     cutoffs = [int(cutoff) for cutoff in FLAGS.cutoffs]
     shared = {"cutoffs": cutoffs, "div_val": FLAGS.div_val, "dtype": FLAGS.dtype}
     embedding = AdaptiveEmbedding(FLAGS.vocab_size, FLAGS.d_model, **shared)
