@@ -41,7 +41,8 @@ def attempt(case, root):
             return f"it ran for more than {SECONDS} s", time.perf_counter() - start
         seconds = time.perf_counter() - start
         wrong = judged(case, done)
-        wrong = wrong or changed(command, done.returncode, before, snapshot(place))
+        status = done.returncode if not case.interrupted else 0  # a run that was stopped has saved
+        wrong = wrong or changed(command, status, before, snapshot(place))
         if not wrong and case.file and not done.returncode and not may_differ(*case.file):
             try:
                 if command.outcome(place, done.stdout) != usual(case.command, root):
