@@ -82,20 +82,26 @@ def test_what_is_new(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for name in ("missing", "empty", "pipe"):
         files.require_new(str(tmp_path / name), "output")
-    for name, message in {
-        "file": r"file exists and would be overwritten: remove it, or give a new --output$",
-        "folder": r"folder is a directory: give a new file as --output$",
-        "circle": r"circle is a link to nothing: remove it, or give a new --output$",
-    }.items():
-        with pytest.raises(InputError, match=message):
-            files.require_new(str(tmp_path / name), "output")
     for name in ("missing", "folder"):
         files.require_new_directory(str(tmp_path / name), "export_dir")
-    for name, message in {
-        "": r" is not empty: give a new --export_dir$",
-        "empty": r"empty is not a directory: give a new --export_dir$",
-        "pipe": r"pipe is not a directory: give a new --export_dir$",
-        "circle": r"circle is a link to nothing: remove it, or give a new --export_dir$",
-    }.items():
-        with pytest.raises(InputError, match=message):
-            files.require_new_directory(str(tmp_path / name), "export_dir")
+    for check, flag, name, message in [
+        (
+            files.require_new,
+            "output",
+            "file",
+            "file exists and would be overwritten: remove it, or give a new --output",
+        ),
+        (files.require_new, "output", "folder", "folder is a directory: give a new file as --output"),
+        (files.require_new, "output", "circle", "circle is a link to nothing: remove it, or give a new --output"),
+        (files.require_new_directory, "export_dir", "", " is not empty: give a new --export_dir"),
+        (files.require_new_directory, "export_dir", "empty", "empty is not a directory: give a new --export_dir"),
+        (files.require_new_directory, "export_dir", "pipe", "pipe is not a directory: give a new --export_dir"),
+        (
+            files.require_new_directory,
+            "export_dir",
+            "circle",
+            "circle is a link to nothing: remove it, or give a new --export_dir",
+        ),
+    ]:
+        with pytest.raises(InputError, match=f"{message}$"):
+            check(str(tmp_path / name), flag)

@@ -146,6 +146,8 @@ class Checkpoints:
     def restore(self, before: int | None = None) -> tuple[State, tf.Tensor] | None:
         """Restores the newest checkpoint that is complete, and renames damaged ones to damaged-*.
 
+        Also deletes the old checkpoints that the last `save` should have deleted, in case it was killed.
+
         Args:
             before: consider only checkpoints of earlier steps than this, and change no file; None: consider all.
 

@@ -24,8 +24,8 @@ def make_norms(
 
     def replica() -> tuple[tf.Tensor, tf.Tensor]:
         weights = tf.linalg.global_norm([variable.value for variable in model.trainable_variables])
-        replica = tf.distribute.get_replica_context()
-        halved_squares = optimizer.sharding.halved_squares(replica, optimizer.last_update())
+        context = tf.distribute.get_replica_context()
+        halved_squares = optimizer.sharding.halved_squares(context, optimizer.last_update())
         return weights, tf.sqrt(2 * tf.reduce_sum(halved_squares)) / weights
 
     @tf.function(autograph=False)
