@@ -9,6 +9,7 @@ import os
 import pathlib
 import signal
 import sys
+import threading
 
 sys.path.append(str(pathlib.Path(__file__).parents[1] / "examples"))
 
@@ -27,6 +28,17 @@ def raise_from_now_on():
     """From now on Ctrl-C raises KeyboardInterrupt, so that the command can clean up."""
     if signal.getsignal(signal.SIGINT) is leave:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.unraisablehook = send_again
+
+
+def send_again(unraisable):
+    """`sys.unraisablehook`: Python drops what a destructor raises. If that is Ctrl-C, it is sent once more."""
+    if unraisable.exc_type is KeyboardInterrupt:
+        again = threading.Timer(0.01, signal.raise_signal, [signal.SIGINT])  # after the destructor and this hook
+        again.daemon = True
+        again.start()
+    else:
+        sys.__unraisablehook__(unraisable)
 
 
 def write_utf8():

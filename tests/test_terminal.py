@@ -58,3 +58,21 @@ def test_without_a_place_for_files_the_lines_are_dropped(tmp_path):
     code = START.replace("terminal.divert", "import tempfile; tempfile.tempdir = '/nowhere'; terminal.divert")
     done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (0, "our line\n")
+
+
+def test_ctrl_c_in_a_destructor_is_not_lost(tmp_path):
+    """Python drops exceptions of destructors, and names them."""
+    code = """
+import signal, time
+class Destroyed:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+start_up.raise_from_now_on()
+Destroyed()
+try:
+    time.sleep(20)
+    print("it was lost", file=sys.stderr)
+except KeyboardInterrupt:
+    print("interrupted", file=sys.stderr)
+"""
+    assert run(code, tmp_path) == (0, "our line\ninterrupted\n", [])
