@@ -10,6 +10,7 @@ several workers, which watch each other through servers of TensorFlow's.
 """
 
 import atexit
+import ctypes
 import functools
 import gc
 import json
@@ -144,8 +145,19 @@ def serve(connection):
         connection.send(json.dumps(answer).encode())
 
 
+def spare(names):
+    """The interpreter's end will not destroy these modules, which would write to all of their memory's pages.
+
+    Args:
+        names: of modules.
+    """
+    kept = [sys.modules.pop(name, None) for name in names]
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+
+
 def become(request, files):
     """Makes this process the program that was asked for."""
+    atexit.register(spare, sys.modules.keys() - {"sys", "builtins", "__main__"})  # first, so it is called last
     for number, file in enumerate(files, 1):
         os.dup2(file, number)
         os.close(file)
