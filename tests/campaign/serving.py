@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import json
+import pathlib
 import re
 import signal
 import subprocess
@@ -22,13 +23,15 @@ EXPORTS = {
 """The routes to which requests are sent, by the part of the world that is served."""
 GROWTH_MB = 300
 """The server may need so much more memory after all requests than before them."""
+PEAK_MB = 2000
+"""And so much more while it works on them."""
 SLOW_SECONDS = 35
 """A client has 10 s for its head and 20 s for its body."""
 
 
 @contextlib.contextmanager
 def started(export_dir):
-    """The address of a server, and a function that ends it and returns its exit status and its log."""
+    """The address of a server, its process, and a function that ends it and returns its exit status and its log."""
     command = [sys.executable, str(ROOT / "examples" / "serve.py"), f"--export_dir={export_dir}", "--port=0"]
     with (
         tempfile.TemporaryFile("w+") as log,
@@ -45,7 +48,7 @@ def started(export_dir):
             return status, log.read()
 
         try:
-            yield address, end
+            yield address, process, end
         finally:
             process.kill()
 
@@ -78,10 +81,10 @@ def cases(part, root, only):
         return f"{left} connections are still open" if left else usual(address, routes[0])
 
     def grown():
-        found = memory_mb(address) - before
-        return f"{found:.0f} MB more" if found > GROWTH_MB else ""
+        after, peak = memory_mb(address) - before, peak_mb(process) - before
+        return f"{after:.0f} MB more, {peak:.0f} at the peak" if after > GROWTH_MB or peak > PEAK_MB else ""
 
-    with started(root / part) as (address, end):
+    with started(root / part) as (address, process, end):
         before = memory_mb(address)
         for line, request in requests:
             add(line, functools.partial(hostile.wrong, address, request))
@@ -108,6 +111,12 @@ def memory_mb(address):
     """What the server says of its memory."""
     _, text = hostile.exchange(address, hostile.Request("/metrics", "", b"", method="GET"))
     return float(re.search(rb"\nprocess_resident_memory_bytes (\S+)", text)[1]) / 1e6
+
+
+def peak_mb(process):
+    """The most memory that a process ever had."""
+    status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1e3
 
 
 def ill_log(status, log):

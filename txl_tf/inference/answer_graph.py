@@ -129,10 +129,7 @@ def best_answers(windows: Windows, found: BestAnswers, contexts: tf.Tensor, max_
         tf.reshape(part, [-1])
         for part in (begin, end, row, possible, found.start_log_prob[:, :, None] + found.end_log_prob)
     )
-    length = tf.where(possible, tf.maximum(end - begin, 0), 0)
-    texts = tf.strings.substr(tf.gather(contexts, row), tf.where(possible, begin, 0), length, unit="UTF8_CHAR")
-    texts = tf.strings.regex_replace(texts, WHITESPACE + "+$", "")  # the last token may be a space
-    possible &= tf.not_equal(texts, "")
+    possible &= _has_text(contexts, row, begin, end)
     log_prob = tf.where(possible, log_prob, -float("inf"))
     questions = windows.pieces.nrows()
     highest = tf.math.unsorted_segment_max(log_prob, row, questions)
@@ -141,11 +138,26 @@ def best_answers(windows: Windows, found: BestAnswers, contexts: tf.Tensor, max_
     best = tf.math.unsorted_segment_min(tf.where(is_best, place, tf.size(place)), row, questions)
     exists = best < tf.size(place)
     best = tf.where(exists, best, 0)
-    text = tf.where(exists, tf.gather(texts, best), "")
-    begin = tf.where(exists, tf.gather(begin, best), -1)
+    begin, length = tf.gather(begin, best), tf.gather(end - begin, best)
+    text = tf.strings.substr(contexts, tf.where(exists, begin, 0), tf.where(exists, length, 0), unit="UTF8_CHAR")
+    text = tf.strings.regex_replace(text, WHITESPACE + "+$", "")  # the last token may be a space
+    begin = tf.where(exists, begin, -1)
     end = tf.where(exists, begin + tf.strings.length(text, unit="UTF8_CHAR"), -1)
     null_score = tf.math.unsorted_segment_min(found.impossible, windows.row, questions)
     return Answers(text, begin, end, tf.where(exists, highest, -float("inf")), null_score)
+
+
+def _has_text(contexts: tf.Tensor, row: tf.Tensor, begin: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
+    """Bool [n]: whether the characters from begin to end, [n], of contexts[row] are more than spaces.
+
+    The contexts' characters are looked at once. A substring for each answer would copy its whole context first.
+    """
+    characters = tf.strings.unicode_split(contexts, "UTF-8")
+    is_text = ~tf.strings.regex_full_match(characters.flat_values, WHITESPACE)
+    before = tf.concat([[0], tf.cumsum(tf.cast(is_text, tf.int32))], axis=0)
+    first, size = tf.gather(characters.row_starts(), row), tf.size(is_text, tf.int64)
+    count = [tf.gather(before, tf.clip_by_value(first + tf.cast(place, tf.int64), 0, size)) for place in (begin, end)]
+    return count[1] > count[0]
 
 
 def _owned(windows: Windows, start: tf.Tensor) -> tf.Tensor:
