@@ -19,21 +19,25 @@ import processes
 from campaign import damage
 from campaign.commands import COMMANDS
 
-processes.BEFOREHAND += [  # most commands import these
-    "tensorflow_text",
-    "txl_tf.api",
-    "txl_tf.finetuner",
-    "txl_tf.inference.exporting",
-    "txl_tf.inference.recl",
-    "txl_tf.data.prepare",
-    "txl_tf.published.importing",
-    "txl_tf.training.loop",
-]
 SECONDS = 90
 """The time limit of a case."""
 _TROUBLE = re.compile(r"Traceback|Exception ignored|Fatal Python error|core dumped|Segmentation fault")
 _FREE = ("text", "prompt.txt", "table.tsv", "squad.json")
 """Parts whose content is the user's: damage to it can leave a right file, which has another result."""
+
+
+def import_beforehand():
+    """In this process, programs are forked with the modules that most commands import, to save time."""
+    processes.BEFOREHAND += [
+        "tensorflow_text",
+        "txl_tf.api",
+        "txl_tf.finetuner",
+        "txl_tf.inference.exporting",
+        "txl_tf.inference.recl",
+        "txl_tf.data.prepare",
+        "txl_tf.published.importing",
+        "txl_tf.training.loop",
+    ]
 
 
 def attempt(case, root):
