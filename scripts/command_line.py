@@ -11,7 +11,7 @@ from absl import app, flags, logging
 from serving import terminal
 
 from txl_tf import families
-from txl_tf.choices import CHECKPOINTS, STRATEGIES, WEIGHTS
+from txl_tf.choices import CHECKPOINTS, DTYPES, QUANTIZE, STRATEGIES, WEIGHTS
 from txl_tf.errors import InputError, one_line
 from txl_tf.inference import samplers
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
@@ -231,6 +231,23 @@ def define_weights_flag():
         "weights", None, WEIGHTS, "the last weights, or their average over steps [the average if there is one]"
     )
     _show_in_help("weights")
+
+
+def define_precision_flags():
+    """Defines --dtype and --quantize, for programs that read a Transformer-XL's model_dir."""
+    flags.DEFINE_enum("dtype", None, DTYPES, "Keras dtype policy of the computation [as in training]")
+    flags.DEFINE_enum(
+        "quantize",
+        None,
+        QUANTIZE,
+        "round the weights of a Transformer-XL's layers to int8, a scale for each output channel [not rounded]",
+    )
+    _show_in_help("dtype", "quantize")
+
+
+def given_precision():
+    """Those flags, as `load_trained` and `LanguageModel.load` take them."""
+    return {name: flags.FLAGS[name].value for name in ("dtype", "quantize")}
 
 
 def define_strategy_flags(strategies=STRATEGIES):

@@ -12,9 +12,11 @@ from absl import flags
 from command_line import (
     define_checkpoint_flag,
     define_config_flags,
+    define_precision_flags,
     define_strategy_flags,
     define_weights_flag,
     given_flags,
+    given_precision,
     refuse_foreign_flags,
     run,
 )
@@ -41,6 +43,7 @@ flags.DEFINE_string(
 flags.mark_flags_as_required(["model_dir", "data_dir"])
 define_strategy_flags(ONE_PROCESS_STRATEGIES)
 define_checkpoint_flag()
+define_precision_flags()
 define_weights_flag()
 OVERRIDES = {
     "eval": None,
@@ -66,7 +69,7 @@ def main(argv):
     if FLAGS.per_token_out:
         require_new(FLAGS.per_token_out, "per_token_out")
     with strategy.scope():
-        trained = load_trained(FLAGS.model_dir, FLAGS.weights, FLAGS.checkpoint, with_given_flags)
+        trained = load_trained(FLAGS.model_dir, FLAGS.weights, FLAGS.checkpoint, with_given_flags, **given_precision())
     corpus = load_corpus(FLAGS.data_dir)
     trained.require_vocabulary_of(corpus)
     options = {"sliding_window": FLAGS.sliding_window} if FLAGS.sliding_window else {}

@@ -9,7 +9,14 @@ step and others; of an XLNet encode, fill, score, tokenize and decode. For a Tra
 """
 
 from absl import flags
-from command_line import define_checkpoint_flag, define_reach_flags, given_reach, run
+from command_line import (
+    define_checkpoint_flag,
+    define_precision_flags,
+    define_reach_flags,
+    given_precision,
+    given_reach,
+    run,
+)
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
@@ -17,6 +24,7 @@ flags.DEFINE_string("export_dir", None, "where the SavedModel goes: a new direct
 flags.DEFINE_bool("jit_compile", True, "compile the inner loops with XLA where the SavedModel runs")
 flags.mark_flags_as_required(["model_dir", "export_dir"])
 define_checkpoint_flag()
+define_precision_flags()
 define_reach_flags()
 
 
@@ -25,7 +33,7 @@ def main(argv):
     from txl_tf.inference.exporting import export_trained  # after the flags: TensorFlow takes seconds to load
     from txl_tf.model_dir import load_trained
 
-    trained = load_trained(FLAGS.model_dir, checkpoint=FLAGS.checkpoint)
+    trained = load_trained(FLAGS.model_dir, checkpoint=FLAGS.checkpoint, **given_precision())
     export_trained(trained, FLAGS.export_dir, FLAGS.jit_compile, **given_reach())
     print(f"step {trained.step} exported to {FLAGS.export_dir}; its README.md describes the signatures")
 

@@ -11,8 +11,10 @@ generated tokens are read one by one.
 from absl import flags
 from command_line import (
     define_checkpoint_flag,
+    define_precision_flags,
     define_reach_flags,
     define_sampling_flags,
+    given_precision,
     given_reach,
     given_sampling,
     run,
@@ -48,6 +50,7 @@ flags.DEFINE_float(
 )
 flags.mark_flag_as_required("model_dir")
 define_checkpoint_flag()
+define_precision_flags()
 define_reach_flags()
 
 
@@ -57,7 +60,7 @@ def main(argv):
     from txl_tf.inference.language_model import LanguageModel  # after the flags: TensorFlow takes seconds to load
 
     reach = given_reach()
-    model = LanguageModel.load(FLAGS.model_dir, FLAGS.checkpoint, **reach)
+    model = LanguageModel.load(FLAGS.model_dir, FLAGS.checkpoint, **given_precision(), **reach)
     for title, pieces in search(model, prompt) if FLAGS.beam_size else samples(model, prompt):
         if FLAGS.num_samples > 1:
             print(title)

@@ -13,7 +13,14 @@ import math
 import sys
 
 from absl import flags
-from command_line import define_checkpoint_flag, define_reach_flags, given_reach, run
+from command_line import (
+    define_checkpoint_flag,
+    define_precision_flags,
+    define_reach_flags,
+    given_precision,
+    given_reach,
+    run,
+)
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
@@ -23,6 +30,7 @@ flags.DEFINE_integer("batch_size", 16, "lines scored at once; changes no result"
 flags.DEFINE_bool("per_token", False, "also list ids and log_probs")
 flags.mark_flags_as_required(["model_dir", "input"])
 define_checkpoint_flag()
+define_precision_flags()
 define_reach_flags()
 
 
@@ -37,7 +45,7 @@ def main(argv):
     if FLAGS.output:
         require_new(FLAGS.output, "output")
     lines = read_lines(FLAGS.input)
-    model = LanguageModel.load(FLAGS.model_dir, FLAGS.checkpoint, **given_reach())
+    model = LanguageModel.load(FLAGS.model_dir, FLAGS.checkpoint, **given_precision(), **given_reach())
     output = tf.io.gfile.GFile(FLAGS.output, "w") if FLAGS.output else sys.stdout
     with progress_bar("scoring", len(lines), " lines", shown=bool(FLAGS.output) or not sys.stdout.isatty()) as bar:
         for start in range(0, len(lines), FLAGS.batch_size):

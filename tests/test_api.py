@@ -99,6 +99,22 @@ def test_settings_of_evaluation_are_those_of_generation_too(causal):
     assert abs(other.score("the brown dog is lazy").total - causal.score("the brown dog is lazy").total) > 1e-3
 
 
+def test_rounded_weights_and_another_precision_change_little(causal):
+    usual = causal.evaluate(str(TRAINED / "corpus"))["loss"]
+    for settings in ({"quantize": "int8"}, {"dtype": "mixed_bfloat16"}):
+        other = txl_tf.load(str(TRAINED / "plain"), jit_compile=False, progress=False, **settings)
+        assert 0 < abs(other.evaluate(str(TRAINED / "corpus"))["loss"] / usual - 1) < 5e-3
+    for wrong in ({"quantize": "int4"}, {"dtype": "half"}):
+        ((name, value),) = wrong.items()
+        with pytest.raises(txl_tf.InputError, match=f"{name}='{value}' must be one of None, "):
+            txl_tf.load(str(TRAINED / "plain"), **wrong)
+
+
+def test_an_xlnet_is_not_rounded(xlnet):
+    with pytest.raises(txl_tf.InputError, match="holds an XLNet: quantize is for Transformer-XL alone"):
+        txl_tf.load(xlnet.trained.model_dir, quantize="int8")
+
+
 @pytest.mark.slow
 def test_an_xlnet_fills_scores_and_encodes(xlnet):
     model = FillIn(xlnet.network, xlnet.vocabulary, jit_compile=False)

@@ -19,7 +19,7 @@ from typing import Any
 import keras
 
 from txl_tf import families
-from txl_tf.choices import CHECKPOINTS, WEIGHTS
+from txl_tf.choices import CHECKPOINTS, DTYPES, QUANTIZE, WEIGHTS
 from txl_tf.config import Config
 from txl_tf.data.manifest import load_corpus
 from txl_tf.data.tasks.tables import Columns
@@ -47,6 +47,8 @@ def load(
     weights: str | None = None,
     *,
     jit_compile: bool | None = None,
+    dtype: str | None = None,
+    quantize: str | None = None,
     progress: bool = True,
     **settings: Any,
 ) -> Model:
@@ -58,6 +60,10 @@ def load(
         weights: "last", or "average" over steps; None: the average if there is one.
         jit_compile: whether XLA compiles the model, which takes a while for each new length of text. None: it compiles
             generation, and evaluation if the model's config.json says so.
+        dtype: "float32", or "mixed_bfloat16", which needs less memory and is faster where the processor or GPU computes
+            with bfloat16; None: as in training.
+        quantize: "int8" rounds the weights of a Transformer-XL's layers to int8, each output channel with a scale of
+            its own. On a CPU a text is then generated faster. None: they are not rounded.
         progress: whether what takes longer shows a progress bar on standard error.
         settings: of evaluation, instead of those in the model's config.json: of a Transformer-XL mem_len, clamp_len,
             same_length, batch_size and tgt_len; generation and scores follow them, too.
@@ -65,12 +71,19 @@ def load(
     Raises:
         InputError: there is no trained model, it cannot be read, or a setting is unknown or out of range.
     """
-    for name, value, allowed in (("checkpoint", checkpoint, CHECKPOINTS), ("weights", weights, (None, *WEIGHTS))):
+    for name, value, allowed in (
+        ("checkpoint", checkpoint, CHECKPOINTS),
+        ("weights", weights, (None, *WEIGHTS)),
+        ("dtype", dtype, (None, *DTYPES)),
+        ("quantize", quantize, (None, *QUANTIZE)),
+    ):
         if value not in allowed:
             raise InputError(f"{name}={value!r} must be one of {', '.join(map(repr, allowed))}")
     given = settings if jit_compile is None else settings | {"jit_compile": jit_compile}
     with make_strategy("one_device").scope():
-        trained = load_trained(model_dir, weights, checkpoint, lambda config: config.replace(eval=given))
+        trained = load_trained(
+            model_dir, weights, checkpoint, lambda config: config.replace(eval=given), dtype, quantize
+        )
     return Model(trained, jit_compile, progress)
 
 

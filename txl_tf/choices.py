@@ -12,6 +12,12 @@ CHECKPOINTS = ("latest", "best")
 WEIGHTS = ("last", "average")
 """Which weights of a checkpoint: those after its last update, or their average over updates."""
 
+DTYPES = ("float32", "mixed_bfloat16", "float64")
+"""Keras's dtype policies of the computation."""
+
+QUANTIZE = ("int8",)
+"""What the weights of layers can be rounded to for inference."""
+
 CORPORA = ("enwik8", "text8", "wt103", "wt2", "ptb", "lm1b")
 """The published corpora; `data.corpora.CORPORA` describes each."""
 

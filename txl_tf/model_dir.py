@@ -65,7 +65,7 @@ class TrainedModel:
     """A model with weights from a checkpoint, its config and its vocabulary.
 
     `model_dir` is where it was read; `weights` is "last" or "average"; `labels` are the names of the classes, if it has
-    any.
+    any; `quantize` is what its weights are rounded to.
     """
 
     model_dir: str
@@ -77,6 +77,7 @@ class TrainedModel:
     unit: str
     step: int
     labels: tuple[str, ...] = ()
+    quantize: str | None = None
 
     def class_names(self) -> tuple[str, ...]:
         """The labels; of an imported classifier, which has none, the numbers of its classes."""
@@ -196,6 +197,8 @@ def load_trained(
     weights: str | None = None,
     checkpoint: str = "latest",
     change: Callable[[Config], Config] | None = None,
+    dtype: str | None = None,
+    quantize: str | None = None,
 ) -> TrainedModel:
     """The model of a model_dir with the weights of one of its checkpoints: a TrainedModel.
 
@@ -205,6 +208,9 @@ def load_trained(
         checkpoint: "latest", or "best" by the loss on valid during training.
         change: called with the settings; returns those to use, with other values of settings on which no weight
             depends, such as those of memory.
+        dtype: one of `choices.DTYPES`; None: as in training.
+        quantize: one of `choices.QUANTIZE`: the weights of a Transformer-XL's layers are rounded to what int8 numbers
+            and a scale for each output channel can express; None: they are not.
 
     Raises:
         InputError: there is no such model_dir, no checkpoint in it, no average, or no evaluation to choose the best
@@ -215,6 +221,9 @@ def load_trained(
     if config is None:
         raise InputError(f"{model_dir} has no {CONFIG_FILE}: give a directory that scripts/train.py wrote")
     config = change(config) if change else config
+    config = config.replace(model={"dtype": dtype}) if dtype else config
+    if quantize:
+        families.require_quantization(config, model_dir)
     if weights == "average" and not config.train.averages_weights:
         raise InputError(f"{model_dir} has no averaged weights: its run had neither ema_decay nor average_from_step")
     weights = weights or ("average" if config.train.averages_weights else "last")
@@ -235,6 +244,8 @@ def load_trained(
         parts.setdefault(WEIGHT_PARTS[weights if name in averaged else "last"], {})[name] = variable
     read_checkpoint(checkpoint_path(model_dir, step), **parts)
     refuse_not_finite(variables_by_path(model), checkpoint_path(model_dir, step))
+    if quantize:
+        model.round_to_int8()
     return TrainedModel(
         model_dir=model_dir,
         model=model,
@@ -245,6 +256,7 @@ def load_trained(
         unit=unit,
         step=step,
         labels=read_labels(model_dir),
+        quantize=quantize,
     )
 
 

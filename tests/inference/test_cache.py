@@ -52,12 +52,19 @@ def test_the_cache_equals_the_mems(exact_model, reach):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    ("dtype", "int8"), [("float64", False), ("float32", False), ("mixed_bfloat16", False), ("float32", True)]
+)
 @pytest.mark.parametrize("reach", [REACHES[1], REACHES[3]], ids=str)
-def test_one_text_token_by_token(dtype, reach):
-    """In a ring of 32 slots, which goes round once; the matrices in the form for one row, whatever the dtype."""
+def test_one_text_token_by_token(dtype, int8, reach):
+    """In a ring of 32 slots, which goes round once; the matrices in the form for one row, whatever the dtype.
+
+    In int8 the result is that of the model with the rounded weights.
+    """
     model = random_model(dataclasses.replace(CONFIG, dtype=dtype, untie_r=True))
-    decoder = CachedDecoder(model, reach, max_segment=1, one_row=True)
+    if int8:
+        model.round_to_int8()
+    decoder = CachedDecoder(model, reach, max_segment=1, one_row=True, int8=int8)
     assert decoder.slots == (128 if dtype == "mixed_bfloat16" else 32)
     tokens = np.random.default_rng(1).integers(0, 256, [1, 40]).astype(np.int32)
     mems, cache = model.initial_mems(1, reach), decoder.initial_cache(1)
@@ -65,13 +72,28 @@ def test_one_text_token_by_token(dtype, reach):
     for i, token in enumerate(np.split(tokens, 40, axis=1)):
         hidden, mems = model(token, mems, reach=reach)
         expected.append(tf.cast(hidden, tf.float64))
-        hidden, cache = decoder(tf.constant(token), cache, *decoder.row_kernels(tf.constant(i)))
+        step = tf.constant(i)
+        hidden, cache = decoder(tf.constant(token), cache, decoder.row_kernels()(step), decoder.row_positions(step))
         found.append(tf.cast(hidden, tf.float64))
     largest = np.abs(np.array(found) - expected)
     if dtype == "mixed_bfloat16":
         assert largest.mean() < 0.05
     else:
         assert largest.max() < (1e-11 if dtype == "float64" else 2e-5)
+
+
+def test_several_texts_token_by_token_in_bfloat16():
+    """With the positions in the form for one query of each text."""
+    model = random_model(dataclasses.replace(CONFIG, dtype="mixed_bfloat16", untie_r=True))
+    decoder = CachedDecoder(model, REACHES[1], max_segment=1, one_row=True)
+    tokens = np.random.default_rng(1).integers(0, 256, [40, 3, 1]).astype(np.int32)
+    mems, cache = model.initial_mems(3, REACHES[1]), decoder.initial_cache(3)
+    differences = []
+    for i, token in enumerate(tokens):
+        expected, mems = model(token, mems, reach=REACHES[1])
+        found, cache = decoder(tf.constant(token), cache, positions=decoder.row_positions(tf.constant(i)))
+        differences.append(np.abs(tf.cast(found - expected, tf.float32)))
+    assert np.mean(differences) < 0.05
 
 
 def test_whole_segments_are_written_in_blocks(exact_model):

@@ -14,7 +14,7 @@ import server
 import tensorflow as tf
 from random_model import CONFIG, random_model
 
-from txl_tf.data.vocabularies import SubwordVocabulary, WordVocabulary
+from txl_tf.data.vocabularies import ByteVocabulary, SubwordVocabulary, WordVocabulary
 from txl_tf.data.vocabularies.subword_training import train
 from txl_tf.errors import InputError
 from txl_tf.files import complete_directory
@@ -22,6 +22,7 @@ from txl_tf.inference import samplers
 from txl_tf.inference.export import export
 from txl_tf.inference.generate import Generator
 from txl_tf.inference.language_model import LanguageModel
+from txl_tf.layers import platform
 
 LIMITS = {"top_k": 50, "top_p": 0.9, "repetition_penalty": 1.2, "min_p": 0.01, "typical_p": 0.95}
 PROMPTS = ["", "wörter " * 12, "def f(x):"]
@@ -208,6 +209,27 @@ def check_tokens_of_a_stream(address, vocabulary, prompt):
         assert [token["text"] for token in tokens[:-1]] == [text.decode(decode([t["token"]])) for t in tokens[:-1]]
         assert [token["token"] for token in tokens] == [token["top"][0]["token"] for token in tokens]
         assert [token["log_prob"] for token in tokens] == [token["top"][0]["log_prob"] for token in tokens]
+
+
+@pytest.mark.slow
+@pytest.mark.xla
+def test_weights_in_int8_are_in_the_graph(tmp_path):
+    model = random_model(dataclasses.replace(CONFIG, dtype="mixed_bfloat16"))
+    model.round_to_int8()
+    language_model = LanguageModel(model, ByteVocabulary(), int8=True)
+    export(language_model.generator, language_model.vocabulary, str(tmp_path / "model"), "byte")
+    served = tf.saved_model.load(str(tmp_path / "model"))
+    kept = [variable.dtype for variable in tf.nest.flatten(served.kept) if variable is not None]
+    assert kept.count(tf.int8) == (6 if platform.on_cpu() else 0)
+    sampling = {setting.name: tf.constant(setting.default) for setting in samplers.SETTINGS}
+    made = served.signatures["generate"](
+        prompts=tf.constant(["one"]),
+        max_tokens=tf.constant(40),
+        seeds=tf.constant([1]),
+        stop=tf.constant([], tf.string),
+        **sampling,
+    )
+    assert made["texts"].numpy()[0].decode(errors="replace") == language_model.generate("one", 40, seed=1)
 
 
 @pytest.mark.parametrize("kind", [pytest.param("words", marks=pytest.mark.slow), "subwords"])

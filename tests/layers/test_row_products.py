@@ -4,7 +4,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf.layers.row_products import LayerSlice, multiply, row_scores, row_values, stored
+from txl_tf.layers.quantization import quantized
+from txl_tf.layers.row_products import (
+    LayerSlice,
+    SplitMatrix,
+    Stored,
+    as_bits,
+    multiply,
+    row_scores,
+    row_values,
+    split,
+    stored,
+)
 
 DRAW = np.random.default_rng(0)
 MATRICES = DRAW.normal(size=[3, 48, 30])
@@ -27,10 +38,37 @@ def test_a_row_times_the_matrix_of_a_layer(dtype):
     np.testing.assert_allclose(tf.cast(found, tf.float64), exact_row @ exact[1], rtol=tolerance, atol=tolerance)
 
 
+def test_a_row_times_the_matrix_of_a_layer_in_int8():
+    matrices = [tf.constant(matrix, tf.float32) for matrix in MATRICES]
+    numbers, scale = (part.numpy().astype("float64") for part in quantized(matrices[1]))
+    kept = stored(matrices, int8=True)
+    assert kept.numbers.dtype == tf.int8
+    found = multiply("btD,Dn->btn", tf.constant(ROW, tf.float32), LayerSlice(kept, tf.constant(1)))
+    np.testing.assert_allclose(found, ROW @ (numbers * scale), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4, 30, 64])
+def test_a_matrix_split_among_any_number_of_cores(cores, monkeypatch):
+    """4 and 64 do not divide 30: there are then 3 parts, and 30."""
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    parts = split(tf.constant(MATRICES[0]))
+    assert parts.shape[0] == {4: 3, 64: 30}.get(cores, cores)
+    found = multiply("btD,Dn->btn", tf.constant(ROW), SplitMatrix(parts))
+    np.testing.assert_allclose(found, ROW @ MATRICES[0], rtol=0, atol=1e-13)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
-def test_scores_and_weighted_values_of_one_query(dtype):
-    query, exact_query = rounded(DRAW.normal(size=[1, 2, 1, 16]), dtype)
-    cached, exact = rounded(DRAW.normal(size=[1, 2, 96, 16]), dtype)
-    weight = DRAW.uniform(size=[1, 2, 1, 96])
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_scores_and_weighted_values_of_one_query(dtype, batch_size):
+    query, exact_query = rounded(DRAW.normal(size=[batch_size, 2, 1, 24]), dtype)
+    cached, exact = rounded(DRAW.normal(size=[batch_size, 2, 96, 24]), dtype)
+    weight = DRAW.uniform(size=[batch_size, 2, 1, 96])
     np.testing.assert_allclose(row_scores(query, cached), exact_query @ exact.swapaxes(2, 3), rtol=0, atol=1e-5)
     np.testing.assert_allclose(row_values(tf.constant(weight), cached), weight @ exact, rtol=0, atol=1e-4)
+
+
+def test_scores_of_the_positions_of_a_layer():
+    query, exact_query = rounded(DRAW.normal(size=[3, 2, 1, 24]), "bfloat16")
+    positions, exact = rounded(DRAW.normal(size=[5, 2, 96, 24]), "bfloat16")
+    found = row_scores(query, LayerSlice(Stored(as_bits(positions)), tf.constant(4)))
+    np.testing.assert_allclose(found, exact_query @ exact[4].swapaxes(1, 2), rtol=0, atol=1e-5)

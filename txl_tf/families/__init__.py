@@ -161,6 +161,14 @@ def require_generation(config: Config, where: str) -> Any:
     return config
 
 
+def require_quantization(config: Config, where: str) -> None:
+    """InputError if the weights of these models cannot be rounded; `where` names the model's place."""
+    if not family_of(config).generates:
+        raise InputError(
+            f"{where} holds an {family_of(config).title}: quantize is for {TRANSFORMER_XL.title} alone, leave it away"
+        )
+
+
 def config_from_json(text: str, where: str = "config.json") -> Config:
     """The settings in the text of a config.json; missing settings have their defaults.
 

@@ -71,15 +71,17 @@ class Generator(tf.Module):
         reach: a Reach. Without same_length, `segment` changes the results: see above.
         segment: S, tokens of a prompt that are read at once.
         jit_compile: whether the inner steps are compiled by XLA.
+        int8: whether one text on a CPU is generated with the layers' weights in int8. `model.round_to_int8` makes all
+            other results agree with that.
     """
 
-    def __init__(self, model: TransformerXL, reach: Reach, segment: int = 64, jit_compile: bool = True):
+    def __init__(
+        self, model: TransformerXL, reach: Reach, segment: int = 64, jit_compile: bool = True, int8: bool = False
+    ):
         super().__init__(name="generator")
         self.model = model
         self.segment = segment
-        # In float32 XLA's own products of one row are as fast.
-        one_row = jit_compile and has_xla() and model.compute_dtype == "bfloat16"
-        self.decoder = CachedDecoder(model, reach, segment, one_row=one_row)
+        self.decoder = CachedDecoder(model, reach, segment, one_row=jit_compile and has_xla(), int8=int8)
         # One trace for any batch size; XLA then compiles once for each.
         cache, draft = self.decoder.cache_spec(), self._draft_spec()
         ids, rows, count = (tf.TensorSpec(shape, tf.int32) for shape in ([None, None], [None], []))
@@ -253,11 +255,11 @@ class Generator(tf.Module):
     def decode_texts(self, draft: Draft, given: tf.Tensor, n: tf.Tensor, choice: Choice) -> tuple[tf.Tensor, Draft]:
         """`decode` for any number of texts."""
         kernels = self.decoder.kernels()
-        return self._decode(draft, given, n, choice, lambda _: (kernels,))
+        return self._decode(draft, given, n, choice, lambda _: kernels)
 
     def decode_one(self, draft: Draft, given: tf.Tensor, n: tf.Tensor, choice: Choice) -> tuple[tf.Tensor, Draft]:
         """`decode` for one text on a CPU."""
-        return self._decode(draft, given, n, choice, self.decoder.row_kernels)
+        return self._decode(draft, given, n, choice, self.decoder.row_kernels())
 
     def _decode(
         self,
@@ -265,21 +267,24 @@ class Generator(tf.Module):
         given: tf.Tensor,
         n: tf.Tensor,
         choice: Choice,
-        weights: Callable[[tf.Tensor], tuple[Any, ...]],
+        kernels: Callable[[tf.Tensor], list[tuple]],
     ) -> tuple[tf.Tensor, Draft]:
-        """`decode`; weights: from the number of the step to the last arguments of the decoder."""
+        """`decode`; kernels: from the number of the step to each layer's kernels."""
 
         def body(i: tf.Tensor, draft: Draft, made: tf.Tensor) -> tuple[Any, ...]:
             token = tf.where(given[:, i] >= 0, given[:, i], draft.last)
             seen = mark(draft.seen, token[:, None])
-            hidden, cache = self.decoder(token[:, None], draft.cache, *weights(i))
+            cache, positions = self.decoder.from_state(draft.cache), self.decoder.row_positions(i)
+            hidden, cache = self.decoder(token[:, None], cache, kernels(i), positions)
             log_prob = tf.cast(self.model.log_prob(hidden[:, 0]), tf.float32)
             # cache.length is the position of the next token in the row's own text.
             last = sample(log_prob, seen, uniform(choice.seeds, cache.length), choice.values)
-            return i + 1, Draft(cache, last, seen), tf.where(tf.range(CHUNK) == i, last[:, None], made)
+            draft = Draft(self.decoder.as_state(cache), last, seen)
+            return i + 1, draft, tf.where(tf.range(CHUNK) == i, last[:, None], made)
 
-        _, draft, made = tf.while_loop(lambda i, *_: i < n, body, (0, draft, tf.zeros_like(given)))
-        return made, draft
+        start = draft._replace(cache=self.decoder.as_state(draft.cache))
+        _, draft, made = tf.while_loop(lambda i, *_: i < n, body, (0, start, tf.zeros_like(given)))
+        return made, draft._replace(cache=self.decoder.from_state(draft.cache))
 
     def cut(self, tokens: tf.Tensor, i: int | tf.Tensor) -> tf.Tensor:
         """Segment i of int32 [B, n S]: [B, S]."""

@@ -62,14 +62,20 @@ class LanguageModel:
         vocabulary: its Vocabulary.
         reach: a Reach; None: the model's own. See `load` for reading without same_length.
         jit_compile: whether XLA compiles the steps, once for each number of texts.
+        int8: as for `Generator`.
     """
 
     def __init__(
-        self, model: TransformerXL, vocabulary: Vocabulary, reach: Reach | None = None, jit_compile: bool = True
+        self,
+        model: TransformerXL,
+        vocabulary: Vocabulary,
+        reach: Reach | None = None,
+        jit_compile: bool = True,
+        int8: bool = False,
     ):
         self.model = model
         self.vocabulary = vocabulary
-        self.generator = Generator(model, reach or model.config.reach, jit_compile=jit_compile)
+        self.generator = Generator(model, reach or model.config.reach, jit_compile=jit_compile, int8=int8)
         self._beam_search = functools.cache(functools.partial(BeamSearch, self.generator))
         tokens = tf.TensorSpec([None, None], tf.int32)
         self._score = tf.function(
@@ -79,12 +85,21 @@ class LanguageModel:
         )
 
     @classmethod
-    def load(cls, model_dir: str, checkpoint: str = "latest", **reach: Any) -> LanguageModel:
+    def load(
+        cls,
+        model_dir: str,
+        checkpoint: str = "latest",
+        *,
+        dtype: str | None = None,
+        quantize: str | None = None,
+        **reach: Any,
+    ) -> LanguageModel:
         """The model of a directory that training wrote, with the reach of its evaluation.
 
         Args:
             model_dir: local or gs://.
             checkpoint: "latest", or "best", the one with the lowest loss on valid during training.
+            dtype, quantize: as for `load_trained`.
             reach: mem_len, clamp_len, same_length, mem_init to use instead. With same_length every token sees the same
                 number of keys. Without it texts are read as the model with mems reads segments. `score` reads segments
                 of `generator.segment` tokens; the last one may be shorter. `generate`, `stream` and `search` read as
@@ -93,7 +108,7 @@ class LanguageModel:
         Raises:
             InputError: there is no trained model, or the model is of a kind that does not generate text.
         """
-        trained = load_trained(model_dir, checkpoint=checkpoint)
+        trained = load_trained(model_dir, checkpoint=checkpoint, dtype=dtype, quantize=quantize)
         require_generation(trained.config, model_dir)
         return cls.of(trained, **reach)
 
@@ -101,7 +116,8 @@ class LanguageModel:
     def of(cls, trained: TrainedModel, jit_compile: bool | None = None, **reach: Any) -> LanguageModel:
         """The model of a TrainedModel; jit_compile None: compiled; `reach` as for `load`."""
         _, evaluated_with = trained.config.for_evaluation(**reach)  # type: ignore[attr-defined]
-        return cls(trained.model, trained.vocabulary, evaluated_with, jit_compile is not False)
+        int8 = trained.quantize == "int8"
+        return cls(trained.model, trained.vocabulary, evaluated_with, jit_compile is not False, int8)
 
     @typing.overload
     def generate(

@@ -112,7 +112,7 @@ def attend(
     return outputs[0] if len(outputs) == 1 else tf.concat(outputs, axis=2)
 
 
-def attend_one_row(
+def attend_one_query(
     query: tf.Tensor,
     key: tf.Tensor,
     value: tf.Tensor,
@@ -121,9 +121,9 @@ def attend_one_row(
     position: tf.Tensor | LayerSlice,
     oldest: tf.Tensor,
 ) -> tf.Tensor:
-    """`attend` for the one query of one text on a CPU; keys are a ring of whole windows (`row_products.WINDOW`).
+    """`attend` for one query of each text on a CPU; keys are a ring of whole windows (`row_products.WINDOW`).
 
-    Arguments and result as for `attend`, with B = T = 1.
+    Arguments and result as for `attend`, with T = 1.
     """
     score = row_scores(query, key) + tf.roll(row_scores(position_query, position), oldest, axis=-1)
     score += tf.where(tf.roll(mask, oldest, axis=-1), tf.zeros([], score.dtype), tf.constant(MASKED, score.dtype))

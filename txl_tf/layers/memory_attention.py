@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf.layers import scopes
-from txl_tf.layers.attention_core import attend, attend_one_row
+from txl_tf.layers.attention_core import attend, attend_one_query
 from txl_tf.layers.dropout import checked_rate
 from txl_tf.layers.key_value_ring import KeyValueRing
 from txl_tf.layers.masks import visible_keys
@@ -303,7 +303,7 @@ class MemoryAttention(keras.layers.Layer):
         self,
         hidden: tf.Tensor,
         ring: KeyValueRing,
-        position: tf.Tensor,
+        position: tf.Tensor | LayerSlice,
         attention_mask: tf.Tensor,
         biases: Biases | None = None,
         kernels: Kernels | None = None,
@@ -328,7 +328,7 @@ class MemoryAttention(keras.layers.Layer):
         ring = ring.written(key, value, block)
         query = self.project_query(hidden, kernels)
         queries = self.content_query(query, biases), self.position_query(query, biases)
-        attend_to = attend_one_row if isinstance(kernels.query, LayerSlice) else attend
+        attend_to = attend_one_query if isinstance(position, LayerSlice) else attend
         output = attend_to(queries[0], ring.keys, ring.values, attention_mask, queries[1], position, oldest=ring.start)
         return self.combine(output, kernels), ring
 

@@ -1,50 +1,88 @@
 """Products of a single row with matrices on a CPU, for generating one text: as fast as memory gives the matrices.
 
-XLA for CPU multiplies one row and a matrix on one core, and converts a matrix that is not float32 to another matrix
-first, before the loop if it can. If the matrix is a slice that depends on the loop, however, XLA computes it inside the
-product, number by number, and divides the product's rows among the cores. So the matrices of all layers are kept in
-one tensor here, and the number of the layer comes from the loop.
+XLA for CPU multiplies one row and a matrix on one core. A float32 matrix is therefore kept as a batch of its parts:
+XLA divides a batch of products among the cores.
 
-Shapes: N layers, matrices [D, F], H heads, C slots, d = d_head.
+A matrix that is not float32 would first be converted to another matrix, before the loop if XLA can. If the matrix is a
+slice that depends on the loop, however, XLA computes it inside the product, number by number, and divides the product's
+rows among the cores. So the matrices of all layers are kept in one tensor, and the number of the layer comes from the
+loop.
+
+Shapes: N layers, matrices [D, F] in n parts, H heads, C slots, d = d_head.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
+import os
 import typing
+from collections.abc import Sequence
 
 import tensorflow as tf
 
+from txl_tf.layers.quantization import quantized
+
+LANES = 16
+"""Numbers that a core adds at once, each to a sum of its own. XLA adds up the numbers of a row one after the other."""
 WINDOW = 32
 """Slots whose weighted values are added at once. XLA computes longer sums in several steps, and would write all
 products to memory between them."""
 
 
+class Stored(typing.NamedTuple):
+    """The matrices [D, F] of all layers, or their projected positions [H, C, d], in one tensor.
+
+    numbers: [N, F, D] or [N, H, C, d]: `as_bits`, or int8.
+    scales: [N, F], of int8; None: there are none.
+    """
+
+    numbers: tf.Tensor
+    scales: tf.Tensor | None = None
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class LayerSlice:
-    """A layer's matrix, [D, F], or its projected positions, [H, C, d], in a tensor of all layers.
+    """A layer's matrix, [D, F], or its projected positions, [H, C, d].
 
     It is no tensor, so that Keras does not cast it.
 
-    stored: [N, F, D] or [N, H, C, d], as `stored` returns it.
+    stored: those of all layers.
     layer: int32 scalar, the number of the layer; computed in the loop.
     """
 
-    stored: tf.Tensor
+    stored: Stored
     layer: tf.Tensor
 
-    def read(self, *index: int) -> tf.Tensor:
-        """The layer's numbers, or a part of them: float32 at least."""
-        return _from_bits(self.stored[(self.layer, *index)])
+    def read(self) -> tf.Tensor:
+        """The layer's numbers: float32 at least. int8 numbers are not multiplied by their scales."""
+        return _from_bits(self.stored.numbers[self.layer])
 
 
-Matrix: typing.TypeAlias = "tf.Tensor | LayerSlice"
+@dataclasses.dataclass(frozen=True, eq=False)
+class SplitMatrix:
+    """A matrix [D, F] as a batch of its parts, [n, D, F / n]. It is no tensor, so that Keras does not cast it."""
+
+    parts: tf.Tensor
+
+
+Matrix: typing.TypeAlias = "tf.Tensor | LayerSlice | SplitMatrix"
 """[D, F]."""
 
 
-def stored(matrices: list[tf.Tensor]) -> tf.Tensor:
-    """The matrices [D, F] of all layers as `LayerSlice` holds them: [N, F, D]."""
-    return as_bits(tf.stack([tf.transpose(matrix) for matrix in matrices]))
+def split(matrix: tf.Tensor) -> tf.Tensor:
+    """The parts of a `SplitMatrix`: as many as there are cores, or the next smaller number that divides F."""
+    d_in, d_out = matrix.shape
+    n = next(n for n in range(os.cpu_count() or 1, 0, -1) if d_out % n == 0)
+    return tf.transpose(tf.reshape(matrix, [d_in, n, d_out // n]), [1, 0, 2])
+
+
+def stored(matrices: Sequence[tf.Tensor], int8: bool = False) -> Stored:
+    """The matrices [D, F] of all layers; in int8, or as they are."""
+    if not int8:
+        return Stored(as_bits(tf.stack([tf.transpose(matrix) for matrix in matrices])))
+    numbers, scales = zip(*map(quantized, matrices), strict=True)
+    return Stored(tf.stack([tf.transpose(matrix) for matrix in numbers]), tf.stack(scales))
 
 
 def as_bits(x: tf.Tensor) -> tf.Tensor:
@@ -53,18 +91,24 @@ def as_bits(x: tf.Tensor) -> tf.Tensor:
 
 
 def _from_bits(x: tf.Tensor) -> tf.Tensor:
-    """The numbers of `as_bits`, in float32 at least."""
+    """The numbers of `as_bits`, or int8 numbers, in float32 at least."""
     if x.dtype == tf.uint16:
         return tf.bitcast(tf.bitwise.left_shift(tf.cast(x, tf.uint32), tf.constant(16, tf.uint32)), tf.float32)
     return x if x.dtype == tf.float64 else tf.cast(x, tf.float32)
 
 
 def multiply(equation: str, x: tf.Tensor, matrix: Matrix) -> tf.Tensor:
-    """tf.einsum(equation, x, matrix) of x [.., D] and a matrix [D, F]; if that is a LayerSlice, x must be one row."""
+    """tf.einsum(equation, x, matrix) of x [.., D] and a matrix [D, F]; if that is no tensor, x must be one row."""
+    if isinstance(matrix, SplitMatrix):
+        n, d_in, width = matrix.parts.shape
+        product = tf.matmul(tf.broadcast_to(tf.reshape(x, [1, 1, d_in]), [n, 1, d_in]), matrix.parts)
+        return tf.reshape(product, [-1, *x.shape[1:-1], n * width])
     if not isinstance(matrix, LayerSlice):
         return tf.einsum(equation, x, matrix)
     rows = matrix.read()
     product = tf.matmul(_written(tf.cast(tf.reshape(x, [1, -1]), rows.dtype)), rows, transpose_b=True)
+    if matrix.stored.scales is not None:
+        product *= tf.cast(matrix.stored.scales[matrix.layer], product.dtype)
     return tf.cast(tf.reshape(product, [-1, *x.shape[1:-1], rows.shape[0]]), x.dtype)
 
 
@@ -74,25 +118,24 @@ def _written(row: tf.Tensor) -> tf.Tensor:
 
 
 def row_scores(query: tf.Tensor, key: tf.Tensor | LayerSlice) -> tf.Tensor:
-    """The products of queries [1, H, 1, d] with keys, [1, H, C, d] or [H, C, d]: [1, H, 1, C], float32 at least."""
-    n_head = query.shape[1]
-    if isinstance(key, LayerSlice):
-        rows = [key.read(head) for head in range(n_head)]
-    elif key.dtype == tf.bfloat16:
-        bits = tf.reshape(as_bits(key), key.shape[-3:])
-        rows = [_from_bits(bits[head]) for head in range(n_head)]
-    else:
+    """The products of queries [B, H, 1, d] with keys, [B, H, C, d] or [H, C, d]: [B, H, 1, C], float32 at least."""
+    if isinstance(key, tf.Tensor) and key.dtype != tf.bfloat16:
         return tf.einsum("bhtd,bhkd->bhtk" if key.shape.rank == 4 else "bhtd,hkd->bhtk", query, key)
-    query = _written(tf.cast(query, rows[0].dtype))
-    return tf.stack([tf.matmul(query[0, head], row, transpose_b=True) for head, row in enumerate(rows)])[None]
+    rows = key.read() if isinstance(key, LayerSlice) else _from_bits(as_bits(key))
+    n_head, c_len, d_head = rows.shape[-3:]
+    lanes = math.gcd(LANES, d_head)
+    query = _written(tf.reshape(tf.cast(query, rows.dtype), [-1, n_head, 1, d_head // lanes, lanes]))
+    partial = tf.reduce_sum(tf.reshape(rows, [-1, n_head, c_len, d_head // lanes, lanes]) * query, axis=3)
+    score = tf.matmul(tf.ones([1, lanes], partial.dtype), tf.reshape(partial, [-1, lanes]), transpose_b=True)
+    return tf.reshape(score, [-1, n_head, 1, c_len])
 
 
 def row_values(weight: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
-    """The sum of values [1, H, C, d] with weights [1, H, 1, C]: [1, H, 1, d], in the dtype of weights."""
+    """The sum of values [B, H, C, d] with weights [B, H, 1, C]: [B, H, 1, d], in the dtype of weights."""
     n_head, c_len, d_head = value.shape[1:]
-    windows = _from_bits(tf.reshape(as_bits(value), [n_head, c_len // WINDOW, WINDOW, d_head]))
-    weight = tf.reshape(weight, [n_head, c_len // WINDOW, WINDOW, 1])
-    partial = tf.reduce_sum(windows * tf.cast(weight, windows.dtype), axis=2)
+    windows = _from_bits(tf.reshape(as_bits(value), [-1, c_len // WINDOW, WINDOW, d_head]))
+    weights = tf.cast(tf.reshape(weight, [-1, c_len // WINDOW, WINDOW, 1]), windows.dtype)
+    partial = tf.reduce_sum(windows * weights, axis=2)
     # A matmul of two equal rows: a sum, or the product of one row, would be merged with the sum before it.
-    ones = tf.ones([n_head, 2, c_len // WINDOW], partial.dtype)
-    return tf.cast(tf.matmul(ones, partial)[None, :, :1], weight.dtype)
+    ones = tf.ones([tf.shape(partial)[0], 2, c_len // WINDOW], partial.dtype)
+    return tf.cast(tf.reshape(tf.matmul(ones, partial)[:, :1], [-1, n_head, 1, d_head]), weight.dtype)

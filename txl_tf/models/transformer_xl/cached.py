@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -20,7 +20,7 @@ from txl_tf.layers.attention_core import TILE
 from txl_tf.layers.key_value_ring import KeyValueRing
 from txl_tf.layers.masks import visible_keys
 from txl_tf.layers.relative import key_distances, sinusoids
-from txl_tf.layers.row_products import WINDOW, LayerSlice, as_bits, stored
+from txl_tf.layers.row_products import WINDOW, LayerSlice, SplitMatrix, Stored, as_bits, split, stored
 from txl_tf.models.stack import RingMemory, run_stack
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
@@ -50,7 +50,9 @@ class CachedDecoder(tf.Module):
         whole_segments: whether all segments have that length, which makes writing the ring cheaper.
         keep_weights: whether to keep each layer's `kernels()` and the softmax's `clusters()`, too, in the compute
             dtype: this needs memory, but saves the time to compute them in each call.
-        one_row: whether to keep the weights once more, for `row_kernels`, if this is a machine without accelerators.
+        one_row: whether `row_kernels` and `row_positions` will be called, if this is a machine without accelerators.
+            In bfloat16 and int8 the weights are kept once more for them, in bfloat16 the positions, too.
+        int8: whether `row_kernels` are in int8. Otherwise they are in the compute dtype.
 
     Raises:
         InputError: the model's attn_type is not transformer_xl, or the memory of a text is larger than the machine's.
@@ -64,6 +66,7 @@ class CachedDecoder(tf.Module):
         whole_segments: bool = False,
         keep_weights: bool = False,
         one_row: bool = False,
+        int8: bool = False,
     ):
         super().__init__(name="cached_decoder")
         if not model.attention.cacheable:
@@ -73,6 +76,7 @@ class CachedDecoder(tf.Module):
             )
         self.model = model
         self.reach = reach
+        self.int8 = int8
         self.max_segment = max_segment
         self.slots = reach.mem_len + max_segment
         if model.compute_dtype == "bfloat16":  # whole tiles, for `position_scores`; the mask hides older keys
@@ -112,19 +116,36 @@ class CachedDecoder(tf.Module):
         """Each layer's `kernels()`, to be computed once before a loop."""
         return tf.nest.map_structure(tf.convert_to_tensor, self.kept.kernels or self._make_kernels())
 
-    def row_kernels(self, step: tf.Tensor) -> tuple[list[tuple], list[LayerSlice]]:
-        """Each layer's kernels and projected positions for reading one token of one text fast on a CPU.
+    def row_kernels(self) -> Callable[[tf.Tensor], list[tuple]]:
+        """Each layer's kernels for reading one token of one text fast on a CPU.
+
+        Returns:
+            a function to be called in the loop, from the number of the loop's step, an int32 scalar, at least 0.
+        """
+        if not self.kept.rows:
+            kernels = tf.nest.map_structure(lambda matrix: SplitMatrix(split(matrix)), self.kernels())
+            return lambda step: kernels
+        layout = self.model.decoder_layers[0].kernels()
+
+        def kernels_of(step: tf.Tensor) -> list[tuple]:
+            of_layers = zip(*(self._slices(matrices, step) for matrices in self.kept.rows), strict=True)
+            return [tf.nest.pack_sequence_as(layout, matrices) for matrices in of_layers]
+
+        return kernels_of
+
+    def row_positions(self, step: tf.Tensor) -> list[LayerSlice] | None:
+        """Each layer's projected positions for reading one token of any number of texts; None: use the ordinary ones.
 
         Args:
             step: int32 scalar, the number of the loop's step, at least 0.
         """
+        return None if self.kept.row_positions is None else self._slices(self.kept.row_positions, step)
+
+    def _slices(self, kept: Stored, step: tf.Tensor) -> list[LayerSlice]:
+        """Each layer's part."""
+        kept = Stored(*(part if part is None else tf.convert_to_tensor(part) for part in kept))
         zero = tf.minimum(step, 0)  # XLA does not know that this is always 0
-        kernels, positions = tf.nest.map_structure(tf.convert_to_tensor, self.kept.rows)
-        layers = [zero + i for i in range(len(self.model.decoder_layers))]
-        return (
-            [tf.nest.map_structure(lambda x, layer=layer: LayerSlice(x, layer), kernels) for layer in layers],
-            [LayerSlice(positions, layer) for layer in layers],
-        )
+        return [LayerSlice(kept, zero + i) for i in range(len(self.model.decoder_layers))]
 
     def cache_spec(self) -> Cache:
         """The TensorSpecs of a Cache of any batch size."""
@@ -132,6 +153,24 @@ class CachedDecoder(tf.Module):
         ring = tf.TensorSpec([None, config.n_head, self.slots, config.d_head], self.model.compute_dtype)
         rings = (ring,) * config.n_layer
         return Cache(rings, rings, start=tf.TensorSpec([], tf.int32), length=tf.TensorSpec([None], tf.int32))
+
+    def as_state(self, cache: Cache) -> Cache:
+        """The Cache as the state of a loop.
+
+        On a CPU rings of bfloat16 are written as bits (`KeyValueRing`). If the state were not bits, too, XLA would copy
+        each ring twice in every step.
+        """
+        if not platform.on_cpu():
+            return cache
+        keys, values = tf.nest.map_structure(as_bits, (cache.keys, cache.values))
+        return cache._replace(keys=keys, values=values)
+
+    def from_state(self, state: Cache) -> Cache:
+        """The Cache whose `as_state` is this."""
+        if state.keys[0].dtype == self.model.compute_dtype:
+            return state
+        keys, values = tf.nest.map_structure(lambda ring: tf.bitcast(ring, tf.bfloat16), (state.keys, state.values))
+        return state._replace(keys=keys, values=values)
 
     def __call__(
         self, tokens: tf.Tensor, cache: Cache, kernels: list[tuple] | None = None, positions: list | None = None
@@ -142,7 +181,7 @@ class CachedDecoder(tf.Module):
             tokens: int32 [B, T], T static and at most max_segment (with whole_segments: equal to it).
             cache: the Cache of the tokens before.
             kernels: the result of `kernels()`; None: computed here.
-            positions: with B = T = 1 kernels and positions may be the results of `row_kernels()`.
+            positions: the result of `row_positions()`, with T = 1; with B = 1 kernels may be that of `row_kernels()`.
 
         Returns:
             hidden [B, T, D], for `model.log_prob` and `model.nll`, and the new Cache.
@@ -174,14 +213,21 @@ class CachedDecoder(tf.Module):
     def _make_kept(self, keep_weights: bool) -> _Kept:
         """The tensors computed from the model's weights, in the compute dtype."""
         kept = _Kept(self._project_positions())
-        kernels = self._make_kernels() if self.has_rows or keep_weights else []
-        if self.has_rows:
-            of_all_layers = tf.nest.map_structure(lambda *layers: stored(layers), *kernels)
-            kept = kept._replace(rows=(of_all_layers, as_bits(tf.stack(kept.positions))))
+        small = self.model.compute_dtype == "bfloat16"
+        if self.has_rows and (small or self.int8):
+            kept = kept._replace(rows=self._make_rows())
+        if self.has_rows and small:
+            kept = kept._replace(row_positions=Stored(as_bits(tf.stack(kept.positions))))
         if keep_weights:
             clusters = self._in_compute_dtype(self.model.softmax.clusters(self.model.embedding))
-            kept = kept._replace(kernels=kernels, clusters=clusters)
+            kept = kept._replace(kernels=self._make_kernels(), clusters=clusters)
         return kept
+
+    def _make_rows(self) -> list[Stored]:
+        """The matrices of all layers."""
+        layers = [layer.kernels() for layer in self.model.decoder_layers] if self.int8 else self._make_kernels()
+        matrices = zip(*map(tf.nest.flatten, layers), strict=True)
+        return [stored(of_all_layers, self.int8) for of_all_layers in matrices]
 
     def _make_kernels(self) -> list[tuple]:
         """Each layer's kernels, in the compute dtype."""
@@ -209,4 +255,5 @@ class _Kept(typing.NamedTuple):
     positions: list
     kernels: Sequence[tuple] = ()
     clusters: Sequence[tuple] = ()
-    rows: Sequence = ()
+    rows: Sequence[Stored] = ()
+    row_positions: Stored | None = None

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from txl_tf.choices import DTYPES
 from txl_tf.config import CausalLMConfig, Config, DataConfig, TrainConfig
 from txl_tf.settings import Group, require, setting, update
 
@@ -54,9 +55,7 @@ class TransformerXLConfig(Group):
     layer_norm_epsilon: float = setting(1e-5, "added to the variance in layer norm", at_least=0, below=1)
     init_std: float = setting(0.02, "standard deviation of initial weights", at_least=0)
     proj_init_std: float = setting(0.01, "standard deviation of initial embedding projections", at_least=0)
-    dtype: str = setting(
-        "float32", "Keras dtype policy of the computation", choices=("float32", "mixed_bfloat16", "float64")
-    )
+    dtype: str = setting("float32", "Keras dtype policy of the computation", choices=DTYPES)
     remat: bool = setting(
         False, "keep only each layer's input for the backward pass and compute the rest again: less memory, same result"
     )

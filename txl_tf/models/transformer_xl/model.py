@@ -14,6 +14,7 @@ from txl_tf.layers.dropout import TIME, Seeds, dropout, split_seed, token_dropou
 from txl_tf.layers.embedding import AdaptiveEmbedding
 from txl_tf.layers.masks import visible_keys
 from txl_tf.layers.memory_attention import MemoryAttention, PositionDropout
+from txl_tf.layers.quantization import round_variable
 from txl_tf.layers.softmax import AdaptiveSoftmax
 from txl_tf.models.memory import Mems, check_mems, first_mems
 from txl_tf.models.stack import HiddenMemory, Look, Watch, run_stack
@@ -92,6 +93,19 @@ class TransformerXL(keras.Model):
     def activations(self) -> tuple[str, ...]:
         """The names that `watch` is called with, in order."""
         return ("embedding", *(layer.name for layer in self.decoder_layers))
+
+    def round_to_int8(self) -> None:
+        """Rounds the matrices of all layers to int8 numbers times a scale for each output channel, for inference.
+
+        The tables of embedding and softmax stay as they are, and so do biases, layer norms and the projection of
+        positions, which inference computes once.
+        """
+        for layer in self.decoder_layers:
+            attention, feed_forward = layer.attention, layer.feed_forward
+            dense = [part.kernel for part in (feed_forward.inner, feed_forward.outer)]
+            for kernel in (attention.query_kernel, attention.key_kernel, attention.value_kernel, *dense):
+                round_variable(kernel, inputs=1)
+            round_variable(attention.output_kernel, inputs=2)
 
     def initial_mems(self, batch_size: int | tf.Tensor, reach: Reach | None = None) -> Mems:
         """The memory before any text: zero vectors, attended to or masked by `mem_init`.

@@ -1,0 +1,114 @@
+"""Measures the speed of generation by the numbers' format and by the batch, in alternating rounds.
+
+    python bench/generate.py --rounds=7
+
+The model is that of bench/inference.py: 6 layers, D 512, M 1024, random weights. Formats: float32, mixed_bfloat16, and
+both with the layers' weights in int8 (--quantize=int8), which only a batch of one text reads as int8.
+
+One JSON line has for each batch the tokens per second of all its texts (medians), and those over float32's; for one
+text also the bytes that a token reads, and the share of the memory bandwidth that all cores reach with matrix-vector
+products in the same rounds. `flat` is the time of a token after 10,000 tokens divided by that of one at the start.
+"""
+
+import functools
+import statistics
+import sys
+
+import inference
+import side_by_side
+
+BATCHES = (1, 4, 16)
+CHUNKS = 2  # of 64 tokens, per round
+LATE = 10_000
+FORMATS = {
+    "float32": ("float32", False),
+    "bfloat16": ("mixed_bfloat16", False),
+    "float32_int8": ("float32", True),
+    "bfloat16_int8": ("mixed_bfloat16", True),
+}
+"""{name: dtype policy, whether weights are in int8}."""
+
+
+def token_bytes(name):
+    """Bytes read for a token of one text: weights, cached keys, values and projected positions, output table."""
+    dtype, int8 = FORMATS[name]
+    size = 4 if dtype == "float32" else 2
+    weights = inference.N * (4 * inference.D**2 + 2 * inference.D * inference.D_INNER)
+    cache = inference.N * 3 * (inference.M + 1) * inference.D
+    return weights * (1 if int8 else size) + cache * size + 4 * inference.D * inference.V
+
+
+def format_named(name):
+    """The tasks of one format."""
+    import numpy as np
+    import tensorflow as tf
+
+    from txl_tf.inference.generate import CHUNK, Generator
+    from txl_tf.inference.sampling import Sampling
+    from txl_tf.models.transformer_xl.config import Reach
+
+    dtype, int8 = FORMATS[name]
+    model = inference.our_model(dtype)
+    if int8:
+        model.round_to_int8()
+    generator = Generator(model, Reach(inference.M), int8=int8)
+
+    def write(draft, chunks):
+        """Continues texts greedily."""
+        batch_size = draft.last.shape[0]
+        given, choice = tf.fill([batch_size, CHUNK], -1), Sampling(temperature=0.0).choice([0] * batch_size)
+        for _ in range(chunks):
+            ids, draft = generator.decode(draft, given, tf.constant(CHUNK), choice)
+            ids.numpy()
+        return draft
+
+    def fresh(batch_size):
+        draft = generator.begin(tf.zeros([batch_size, 0], tf.int32))
+        return draft._replace(last=tf.constant(np.arange(batch_size), tf.int32))
+
+    def task(draft):
+        """A task that continues these texts, always from the same place on."""
+        return lambda: bool(write(draft, CHUNKS))
+
+    tasks = {f"batch {size}": task(fresh(size)) for size in BATCHES}
+    return {**tasks, "late": task(write(fresh(1), LATE // CHUNK))}
+
+
+def limit():
+    """The machine's limit for one text in float32: what inference.py measures."""
+    return {"batch 1": inference.limit()["generate"]}
+
+
+def report(measured):
+    """The JSON line of what `side_by_side.measure` returns."""
+    line = {}
+    for size in BATCHES:
+        seconds = {
+            name: statistics.median(one["seconds"] for one in rounds)
+            for name, rounds in measured[f"batch {size}"].items()
+            if name != "limit"
+        }
+        rates = {name: size * CHUNKS * 64 / median for name, median in seconds.items()}
+        line[f"batch {size}"] = {
+            "tokens_per_sec": {name: round(rate, 1) for name, rate in rates.items()},
+            "over_float32": {name: round(rate / rates["float32"], 2) for name, rate in rates.items()},
+        }
+    streamed = statistics.median(one["seconds"] for one in measured["batch 1"]["limit"]) / inference.NEW_TOKENS["limit"]
+    bandwidth = inference.TOKEN_BYTES / streamed
+    rates = line["batch 1"]["tokens_per_sec"]
+    line["batch 1"] |= {
+        "mbytes_per_token": {name: round(token_bytes(name) / 1e6, 1) for name in FORMATS},
+        "share_of_bandwidth": {name: round(token_bytes(name) * rates[name] / bandwidth, 2) for name in FORMATS},
+        "gbytes_per_sec": round(bandwidth / 1e9, 1),
+    }
+    early, late = (
+        {name: statistics.median(one["seconds"] for one in rounds) for name, rounds in measured[task].items()}
+        for task in ("batch 1", "late")
+    )
+    line["flat"] = {name: round(late[name] / early[name], 3) for name in FORMATS}
+    return line
+
+
+if __name__ == "__main__":
+    own = {name: functools.partial(format_named, name) for name in FORMATS} | {"limit": limit}
+    sys.exit(side_by_side.run(__doc__, own, {}, report))
