@@ -17,8 +17,8 @@ import sys
 import inference
 import side_by_side
 
-BATCHES = (1, 4, 16)
-CHUNKS = 2  # of 64 tokens, per round
+BATCHES = {1: 10, 4: 3, 16: 1}
+"""{texts: chunks of 64 tokens each, per round}."""
 LATE = 10_000
 FORMATS = {
     "float32": ("float32", False),
@@ -68,7 +68,7 @@ def format_named(name):
 
     def task(draft):
         """A task that continues these texts, always from the same place on."""
-        return lambda: bool(write(draft, CHUNKS))
+        return lambda: bool(write(draft, BATCHES[draft.last.shape[0]]))
 
     tasks = {f"batch {size}": task(fresh(size)) for size in BATCHES}
     return {**tasks, "late": task(write(fresh(1), LATE // CHUNK))}
@@ -82,13 +82,13 @@ def limit():
 def report(measured):
     """The JSON line of what `side_by_side.measure` returns."""
     line = {}
-    for size in BATCHES:
+    for size, chunks in BATCHES.items():
         seconds = {
             name: statistics.median(one["seconds"] for one in rounds)
             for name, rounds in measured[f"batch {size}"].items()
             if name != "limit"
         }
-        rates = {name: size * CHUNKS * 64 / median for name, median in seconds.items()}
+        rates = {name: size * chunks * 64 / median for name, median in seconds.items()}
         line[f"batch {size}"] = {
             "tokens_per_sec": {name: round(rate, 1) for name, rate in rates.items()},
             "over_float32": {name: round(rate / rates["float32"], 2) for name, rate in rates.items()},

@@ -1,7 +1,7 @@
-"""Products of a single row with matrices on a CPU, for generating one text: as fast as memory gives the matrices.
+"""Products of a single row with matrices on a CPU, for generating text: as fast as memory gives the matrices.
 
-XLA for CPU multiplies one row and a matrix on one core. A float32 matrix is therefore kept as a batch of its parts:
-XLA divides a batch of products among the cores.
+XLA for CPU multiplies one row and a matrix on one core. A float32 matrix is therefore cut into a batch of parts before
+the loop: XLA divides a batch of products among the cores.
 
 A matrix that is not float32 would first be converted to another matrix, before the loop if XLA can. If the matrix is a
 slice that depends on the loop, however, XLA computes it inside the product, number by number, and divides the product's
@@ -71,7 +71,7 @@ Matrix: typing.TypeAlias = "tf.Tensor | LayerSlice | SplitMatrix"
 
 
 def split(matrix: tf.Tensor) -> tf.Tensor:
-    """The parts of a `SplitMatrix`: as many as there are cores, or the next smaller number that divides F."""
+    """The parts of a `SplitMatrix`: as many as this machine has cores, or the next smaller number that divides F."""
     d_in, d_out = matrix.shape
     n = next(n for n in range(os.cpu_count() or 1, 0, -1) if d_out % n == 0)
     return tf.transpose(tf.reshape(matrix, [d_in, n, d_out // n]), [1, 0, 2])
@@ -99,12 +99,12 @@ def _from_bits(x: tf.Tensor) -> tf.Tensor:
 
 def multiply(equation: str, x: tf.Tensor, matrix: Matrix) -> tf.Tensor:
     """tf.einsum(equation, x, matrix) of x [.., D] and a matrix [D, F]; if that is no tensor, x must be one row."""
+    if not isinstance(matrix, (LayerSlice, SplitMatrix)):
+        return tf.einsum(equation, x, matrix)
     if isinstance(matrix, SplitMatrix):
         n, d_in, width = matrix.parts.shape
         product = tf.matmul(tf.broadcast_to(tf.reshape(x, [1, 1, d_in]), [n, 1, d_in]), matrix.parts)
         return tf.reshape(product, [-1, *x.shape[1:-1], n * width])
-    if not isinstance(matrix, LayerSlice):
-        return tf.einsum(equation, x, matrix)
     rows = matrix.read()
     product = tf.matmul(_written(tf.cast(tf.reshape(x, [1, -1]), rows.dtype)), rows, transpose_b=True)
     if matrix.stored.scales is not None:
@@ -119,8 +119,6 @@ def _written(row: tf.Tensor) -> tf.Tensor:
 
 def row_scores(query: tf.Tensor, key: tf.Tensor | LayerSlice) -> tf.Tensor:
     """The products of queries [B, H, 1, d] with keys, [B, H, C, d] or [H, C, d]: [B, H, 1, C], float32 at least."""
-    if isinstance(key, tf.Tensor) and key.dtype != tf.bfloat16:
-        return tf.einsum("bhtd,bhkd->bhtk" if key.shape.rank == 4 else "bhtd,hkd->bhtk", query, key)
     rows = key.read() if isinstance(key, LayerSlice) else _from_bits(as_bits(key))
     n_head, c_len, d_head = rows.shape[-3:]
     lanes = math.gcd(LANES, d_head)
