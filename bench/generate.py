@@ -14,7 +14,7 @@ import functools
 import statistics
 import sys
 
-import inference
+import inference_model
 import side_by_side
 
 BATCHES = {1: 10, 4: 3, 16: 1}
@@ -33,9 +33,9 @@ def token_bytes(name):
     """Bytes read for a token of one text: weights, cached keys, values and projected positions, output table."""
     dtype, int8 = FORMATS[name]
     size = 4 if dtype == "float32" else 2
-    weights = inference.N * (4 * inference.D**2 + 2 * inference.D * inference.D_INNER)
-    cache = inference.N * 3 * (inference.M + 1) * inference.D
-    return weights * (1 if int8 else size) + cache * size + 4 * inference.D * inference.V
+    weights = inference_model.N * (4 * inference_model.D**2 + 2 * inference_model.D * inference_model.D_INNER)
+    cache = inference_model.N * 3 * (inference_model.M + 1) * inference_model.D
+    return weights * (1 if int8 else size) + cache * size + 4 * inference_model.D * inference_model.V
 
 
 def format_named(name):
@@ -48,10 +48,10 @@ def format_named(name):
     from txl_tf.models.transformer_xl.config import Reach
 
     dtype, int8 = FORMATS[name]
-    model = inference.our_model(dtype)
+    model = inference_model.our_model(dtype)
     if int8:
         model.round_to_int8()
-    generator = Generator(model, Reach(inference.M), int8=int8)
+    generator = Generator(model, Reach(inference_model.M), int8=int8)
 
     def write(draft, chunks):
         """Continues texts greedily."""
@@ -75,8 +75,8 @@ def format_named(name):
 
 
 def limit():
-    """The machine's limit for one text in float32: what inference.py measures."""
-    return {"batch 1": inference.limit()["generate"]}
+    """The machine's limit for one text in float32: what bench/inference.py measures."""
+    return {"batch 1": inference_model.limit()["generate"]}
 
 
 def report(measured):
@@ -93,8 +93,8 @@ def report(measured):
             "tokens_per_sec": {name: round(rate, 1) for name, rate in rates.items()},
             "over_float32": {name: round(rate / rates["float32"], 2) for name, rate in rates.items()},
         }
-    streamed = statistics.median(one["seconds"] for one in measured["batch 1"]["limit"]) / inference.NEW_TOKENS["limit"]
-    bandwidth = inference.TOKEN_BYTES / streamed
+    streamed = statistics.median(one["seconds"] for one in measured["batch 1"]["limit"])
+    bandwidth = inference_model.TOKEN_BYTES * inference_model.STREAMED_TOKENS / streamed
     rates = line["batch 1"]["tokens_per_sec"]
     line["batch 1"] |= {
         "mbytes_per_token": {name: round(token_bytes(name) / 1e6, 1) for name in FORMATS},

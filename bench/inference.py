@@ -23,37 +23,28 @@ import time
 
 import peers
 import side_by_side
+from inference_model import (
+    D_HEAD,
+    D_INNER,
+    SEGMENT_FLOPS,
+    SEGMENTS,
+    STREAMED_TOKENS,
+    TOKEN_BYTES,
+    B,
+    D,
+    H,
+    M,
+    N,
+    T,
+    V,
+    limit,
+    our_model,
+    weights,
+)
 
-N, D, H, D_HEAD, D_INNER, V, M = 6, 512, 8, 64, 2048, 204, 1024
-B, T, SEGMENTS = 4, 64, 4  # of evaluation, per round
-NEW_TOKENS = {"ours": 128, "ours_bfloat16": 128, "limit": 128, "huggingface": 16, "tf_models": 16}  # per round
+NEW_TOKENS = {"ours": 128, "ours_bfloat16": 128, "limit": STREAMED_TOKENS, "huggingface": 16, "tf_models": 16}
+"""Per round."""
 LONG_CHUNKS = 20  # chunks of 64 tokens per round; at least 10,000 tokens in all rounds
-TOKEN_BYTES = 4 * (N * (4 * D * H * D_HEAD + 2 * D * D_INNER + 3 * (M + 1) * H * D_HEAD) + D * V)
-"""Bytes read for a generated token: weights, cached keys, values and projected positions, output table."""
-SEGMENT_FLOPS = 2 * B * T * (N * (4 * D * H * D_HEAD + 2 * D * D_INNER + 3 * (M + T) * H * D_HEAD) + D * V)
-"""FLOPs of the matmuls for scoring a segment, with every key, value and position projected once."""
-
-
-def weights():
-    """(embedding [V, D], bias [V], and per layer a dict of arrays named as in the paper)."""
-    import numpy as np
-
-    draw = np.random.default_rng(0)
-
-    def normal(*shape, mean=0.0, std=0.06):
-        return draw.normal(mean, std, shape).astype("float32")
-
-    embedding, bias = normal(V, D, std=0.02), normal(V)
-    layers = []
-    for _ in range(N):
-        layers.append({name: normal(D, H, D_HEAD) for name in ("query", "key", "value", "position")})
-        layers[-1] |= {"content_bias": normal(H, D_HEAD), "position_bias": normal(H, D_HEAD)}
-        layers[-1] |= {"output": normal(H, D_HEAD, D)}
-        layers[-1] |= {"inner": normal(D, D_INNER), "inner_bias": normal(D_INNER)}
-        layers[-1] |= {"outer": normal(D_INNER, D), "outer_bias": normal(D)}
-        for norm in ("attention", "feed_forward"):
-            layers[-1] |= {f"{norm}_gamma": normal(D, mean=1.0), f"{norm}_beta": normal(D)}
-    return embedding, bias, layers
 
 
 def text():
@@ -62,30 +53,6 @@ def text():
 
     lanes = np.random.default_rng(1).integers(0, V, [B, SEGMENTS * T + 1], dtype=np.int32)
     return np.stack([lanes[:, i * T : (i + 1) * T + 1] for i in range(SEGMENTS)])
-
-
-def our_model(dtype):
-    from txl_tf.models.transformer_xl.config import TransformerXLConfig
-    from txl_tf.models.transformer_xl.model import TransformerXL
-
-    sizes = {"n_layer": N, "d_model": D, "d_embed": D, "n_head": H, "d_head": D_HEAD, "d_inner": D_INNER}
-    model = TransformerXL(TransformerXLConfig(vocab_size=V, mem_len=M, dropout=0.0, untie_r=True, dtype=dtype, **sizes))
-    embedding, bias, layers = weights()
-    model.embedding.tables[0].assign(embedding)
-    model.softmax.biases[0].assign(bias)
-    for layer, values in zip(model.decoder_layers, layers, strict=True):
-        attention, feed_forward = layer.attention, layer.feed_forward
-        for name in ("query", "key", "value", "position", "output"):
-            getattr(attention, f"{name}_kernel").assign(values[name])
-        for name in ("content_bias", "position_bias"):
-            getattr(attention, name).assign(values[name])
-        for name in ("inner", "outer"):
-            getattr(feed_forward, name).kernel.assign(values[name])
-            getattr(feed_forward, name).bias.assign(values[f"{name}_bias"])
-        for norm in ("attention", "feed_forward"):
-            getattr(layer, f"{norm}_norm").gamma.assign(values[f"{norm}_gamma"])
-            getattr(layer, f"{norm}_norm").beta.assign(values[f"{norm}_beta"])
-    return model
 
 
 def ours(dtype="float32"):
@@ -138,30 +105,6 @@ def ours(dtype="float32"):
 def ours_bfloat16():
     tasks = ours("mixed_bfloat16")
     return {"evaluate": tasks["evaluate"], "generate": tasks["generate"]}
-
-
-def limit():
-    """The machine's limits: matmuls with evaluation's FLOPs, matrix-vector products with generation's bytes."""
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # the parts have a thread each
-    import concurrent.futures
-
-    import numpy as np
-    import tensorflow as tf
-
-    a, b = tf.random.normal([2048, 2048]), tf.random.normal([2048, 2048])
-    product = tf.function(lambda: tf.reduce_sum(a @ b))
-    vector, threads = np.ones(D, np.float32), concurrent.futures.ThreadPoolExecutor(os.cpu_count())
-    parts = np.array_split(np.ones([TOKEN_BYTES // (4 * D), D], np.float32), os.cpu_count())
-
-    def multiply():
-        for _ in range(round(SEGMENTS * SEGMENT_FLOPS / (2 * 2048**3))):
-            product().numpy()
-
-    def stream():
-        for _ in range(NEW_TOKENS["limit"]):
-            list(threads.map(lambda part: part.dot(vector), parts))
-
-    return {"evaluate": multiply, "generate": stream}
 
 
 def huggingface():

@@ -10,6 +10,8 @@ import pathlib
 import signal
 import sys
 import threading
+import time
+import traceback
 
 sys.path.append(str(pathlib.Path(__file__).parents[1] / "examples"))
 
@@ -34,11 +36,17 @@ def raise_from_now_on():
 def send_again(unraisable):
     """`sys.unraisablehook`: Python drops what a destructor raises. If that is Ctrl-C, it is sent once more."""
     if unraisable.exc_type is KeyboardInterrupt:
-        again = threading.Timer(0.01, signal.raise_signal, [signal.SIGINT])  # after the destructor and this hook
-        again.daemon = True
-        again.start()
+        threading.Thread(target=send_after_hook, daemon=True).start()
     else:
         sys.__unraisablehook__(unraisable)
+
+
+def send_after_hook():
+    """Sends Ctrl-C to the main thread once it has left `send_again`, where it would be dropped again."""
+    main = threading.main_thread().ident
+    while any(frame.f_code is send_again.__code__ for frame, _ in traceback.walk_stack(sys._current_frames()[main])):
+        time.sleep(0.001)
+    signal.pthread_kill(main, signal.SIGINT)
 
 
 def write_utf8():
