@@ -67,6 +67,7 @@ import signal, time
 class Destroyed:
     def __del__(self):
         signal.raise_signal(signal.SIGINT)
+signal.signal(signal.SIGINT, start_up.leave)  # jobs in the background ignore Ctrl-C
 start_up.raise_from_now_on()
 Destroyed()
 try:
