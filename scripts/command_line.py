@@ -54,6 +54,7 @@ def run(main):
             print(f"error: {no_memory}{as_called(one_line(error))}", file=sys.stderr)
             return 1
         finally:
+            start_up.ignore_from_now_on()
             drop_unwritable_output()
 
     start_up.write_utf8()

@@ -33,6 +33,11 @@ def raise_from_now_on():
         sys.unraisablehook = send_again
 
 
+def ignore_from_now_on():
+    """From now on Ctrl-C does nothing: the command is done, and Python, which takes a second to end, would be killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def send_again(unraisable):
     """`sys.unraisablehook`: Python drops what a destructor raises. If that is Ctrl-C, it is sent once more."""
     if unraisable.exc_type is KeyboardInterrupt:

@@ -14,7 +14,7 @@ import tempfile
 import time
 
 from campaign import serving, world
-from campaign.attempts import attempt, import_beforehand
+from campaign.attempts import attempt, set_up_process
 from campaign.cases import all_cases
 
 
@@ -32,7 +32,7 @@ def main():
         print(f"{len(cases)} cases; the world took {time.perf_counter() - start:.0f} s", flush=True)
         count = failed = 0
         context = multiprocessing.get_context("spawn")
-        with concurrent.futures.ProcessPoolExecutor(args.jobs, context, import_beforehand) as pool:
+        with concurrent.futures.ProcessPoolExecutor(args.jobs, context, set_up_process) as pool:
             results = pool.map(attempt, cases, itertools.repeat(root), chunksize=4)
             servers = pool.map(serving.cases, serving.EXPORTS, itertools.repeat(root), itertools.repeat(args.only))
             tried = ((f"{case.command}: {case.title}", *result) for case, result in zip(cases, results, strict=True))

@@ -26,8 +26,9 @@ _FREE = ("text", "prompt.txt", "table.tsv", "squad.json")
 """Parts whose content is the user's: damage to it can leave a right file, which has another result."""
 
 
-def import_beforehand():
-    """In this process, programs are forked with the modules that most commands import, to save time."""
+def set_up_process():
+    """In this process programs are forked with the modules that most commands import, to save time, and heed Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what a job in the background starts ignores it
     processes.BEFOREHAND += [
         "tensorflow_text",
         "txl_tf.api",
