@@ -34,7 +34,7 @@ def raise_from_now_on():
 
 
 def ignore_from_now_on():
-    """From now on Ctrl-C does nothing: the command is done, and Python, which takes a second to end, would be killed."""
+    """From now on Ctrl-C does nothing: the command is done. Python takes a second to end, and would be killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
