@@ -29,15 +29,6 @@ FORMATS = {
 """{name: dtype policy, whether weights are in int8}."""
 
 
-def token_bytes(name):
-    """Bytes read for a token of one text: weights, cached keys, values and projected positions, output table."""
-    dtype, int8 = FORMATS[name]
-    size = 4 if dtype == "float32" else 2
-    weights = inference_model.N * (4 * inference_model.D**2 + 2 * inference_model.D * inference_model.D_INNER)
-    cache = inference_model.N * 3 * (inference_model.M + 1) * inference_model.D
-    return weights * (1 if int8 else size) + cache * size + 4 * inference_model.D * inference_model.V
-
-
 def format_named(name):
     """The tasks of one format."""
     import numpy as np
@@ -94,11 +85,15 @@ def report(measured):
             "over_float32": {name: round(rate / rates["float32"], 2) for name, rate in rates.items()},
         }
     streamed = statistics.median(one["seconds"] for one in measured["batch 1"]["limit"])
-    bandwidth = inference_model.TOKEN_BYTES * inference_model.STREAMED_TOKENS / streamed
+    bandwidth = inference_model.token_bytes() * inference_model.STREAMED_TOKENS / streamed
     rates = line["batch 1"]["tokens_per_sec"]
+    read = {}
+    for name, (dtype, int8) in FORMATS.items():
+        number = 4 if dtype == "float32" else 2
+        read[name] = inference_model.token_bytes(1 if int8 else number, number)
     line["batch 1"] |= {
-        "mbytes_per_token": {name: round(token_bytes(name) / 1e6, 1) for name in FORMATS},
-        "share_of_bandwidth": {name: round(token_bytes(name) * rates[name] / bandwidth, 2) for name in FORMATS},
+        "mbytes_per_token": {name: round(read[name] / 1e6, 1) for name in FORMATS},
+        "share_of_bandwidth": {name: round(read[name] * rates[name] / bandwidth, 2) for name in FORMATS},
         "gbytes_per_sec": round(bandwidth / 1e9, 1),
     }
     early, late = (

@@ -29,7 +29,6 @@ from inference_model import (
     SEGMENT_FLOPS,
     SEGMENTS,
     STREAMED_TOKENS,
-    TOKEN_BYTES,
     B,
     D,
     H,
@@ -39,6 +38,7 @@ from inference_model import (
     V,
     limit,
     our_model,
+    token_bytes,
     weights,
 )
 
@@ -255,7 +255,7 @@ def report(measured):
         line[task]["limit"] = (
             {"matmul_gflops": round(peak / (B * T) * SEGMENT_FLOPS / 1e9)}
             if task == "evaluate"
-            else {"gbytes_per_sec": round(peak * TOKEN_BYTES / 1e9, 1), "bytes_per_token": TOKEN_BYTES}
+            else {"gbytes_per_sec": round(peak * token_bytes() / 1e9, 1), "bytes_per_token": token_bytes()}
         )
     found = line["generate"]["found"]
     line["generate"]["found"] = {name: ids[: min(map(len, found.values()))] for name, ids in found.items()}

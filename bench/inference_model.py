@@ -8,10 +8,17 @@ import os
 N, D, H, D_HEAD, D_INNER, V, M = 6, 512, 8, 64, 2048, 204, 1024
 B, T, SEGMENTS = 4, 64, 4  # of evaluation, per round
 STREAMED_TOKENS = 128  # whose bytes `limit` reads
-TOKEN_BYTES = 4 * (N * (4 * D * H * D_HEAD + 2 * D * D_INNER + 3 * (M + 1) * H * D_HEAD) + D * V)
-"""Bytes read for a generated token: weights, cached keys, values and projected positions, output table."""
 SEGMENT_FLOPS = 2 * B * T * (N * (4 * D * H * D_HEAD + 2 * D * D_INNER + 3 * (M + T) * H * D_HEAD) + D * V)
 """FLOPs of the matmuls for scoring a segment, with every key, value and position projected once."""
+
+
+def token_bytes(weight=4, number=4):
+    """Bytes read for a generated token: weights, cached keys, values and projected positions, output table.
+
+    weight, number: bytes of a layer's weight, and of a cached number. The output table is float32.
+    """
+    weights = N * (4 * D * H * D_HEAD + 2 * D * D_INNER)
+    return weights * weight + N * 3 * (M + 1) * H * D_HEAD * number + 4 * D * V
 
 
 def weights():
@@ -71,7 +78,7 @@ def limit():
     a, b = tf.random.normal([2048, 2048]), tf.random.normal([2048, 2048])
     product = tf.function(lambda: tf.reduce_sum(a @ b))
     vector, threads = np.ones(D, np.float32), concurrent.futures.ThreadPoolExecutor(os.cpu_count())
-    parts = np.array_split(np.ones([TOKEN_BYTES // (4 * D), D], np.float32), os.cpu_count())
+    parts = np.array_split(np.ones([token_bytes() // (4 * D), D], np.float32), os.cpu_count())
 
     def multiply():
         for _ in range(round(SEGMENTS * SEGMENT_FLOPS / (2 * 2048**3))):

@@ -2,7 +2,7 @@
 
     python bench/startup.py --rounds=3
 
-The model has 6 layers of width 512. Each command is run without a cache of XLA's compiled programs ("no cache"), with
+The model has 6 layers of width 512. Each command is run without a cache of XLA's compiled programs ("uncached"), with
 an empty one ("cold"), and with what that run left there ("warm"). The JSON line has the medians of whole commands in
 seconds, and that of `import tensorflow` alone.
 """
@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 
-KINDS = ("no cache", "cold", "warm")
+KINDS = ("uncached", "cold", "warm")
 SCRIPTS = pathlib.Path(__file__).parents[1] / "scripts"
 SIZES = ["--n_layer=6", "--d_model=512", "--d_embed=512", "--n_head=8", "--d_head=64", "--d_inner=2048"]
 LENGTHS = ["--tgt_len=64", "--mem_len=64", "--batch_size=4", "--eval_batch_size=4", "--eval_mem_len=128"]
@@ -41,7 +41,7 @@ def measure(folder, rounds):
     train = ["train", "--preset=demo", data, *SIZES, *LENGTHS, *steps]
     script(*train, model)
     commands = {
-        "training step": lambda i: [*train, f"--model_dir={folder}/model{i}".replace(" ", "_")],
+        "training step": lambda i: [*train, f"--model_dir={folder}/model{i}"],
         "evaluated token": lambda i: ["evaluate", data, model, "--split=valid"],
         "generated token": lambda i: ["generate", model, "--prompt=line", "--max_tokens=1"],
     }
@@ -50,7 +50,7 @@ def measure(folder, rounds):
         seconds["import tensorflow"].append(timed([sys.executable, "-c", "import tensorflow"], os.environ))
         for name, command in commands.items():
             for kind in KINDS:
-                cache = None if kind == "no cache" else folder / f"{name}{i}".replace(" ", "_")
+                cache = None if kind == "uncached" else folder / f"{name.split()[0]}{i}"
                 taken = script(*command(f"{i}{kind}"), cache=cache)
                 seconds[f"{name}, {kind}"].append(taken)
                 print(f"round {i + 1}/{rounds}, {name}, {kind}: {taken:.1f} s", file=sys.stderr, flush=True)

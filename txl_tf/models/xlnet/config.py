@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
+from txl_tf.choices import DTYPES
 from txl_tf.config import Config, PairsConfig, PermutationLMConfig, TrainConfig
 from txl_tf.settings import Group, require, setting
 
@@ -30,9 +31,7 @@ class XLNetConfig(Group):
     )
     layer_norm_epsilon: float = setting(1e-12, "added to the variance in layer norm", at_least=0, below=1)
     init_std: float = setting(0.02, "standard deviation of initial weights", at_least=0)
-    dtype: str = setting(
-        "float32", "Keras dtype policy of the computation", choices=("float32", "mixed_bfloat16", "float64")
-    )
+    dtype: str = setting("float32", "Keras dtype policy of the computation", choices=DTYPES)
     remat: bool = setting(
         False, "keep only each layer's input for the backward pass and compute the rest again: less memory, same result"
     )
