@@ -46,7 +46,11 @@ def all_gather(replica: Any, parts: Sequence[tf.Tensor], axes: Sequence[int]) ->
     """The whole tensors, from all replicas' parts; arguments as for `reduce_scatter`."""
     count = replica.num_replicas_in_sync
     if on_tpu():
-        return [_gather_on_tpu(part, axis, count) for part, axis in zip(parts, axes, strict=True)]
+        # The wholes are multiplied by 1, of which the compiler does not know that it is 1. If they were written to
+        # variables as they are, it would copy each variable before the step and each whole after it.
+        one = 1 + tf.minimum(replica.replica_id_in_sync_group, 0)
+        wholes = [_gather_on_tpu(part, axis, count) for part, axis in zip(parts, axes, strict=True)]
+        return [whole * tf.cast(one, whole.dtype) for whole in wholes]
     joined: dict[int, tf.Tensor] = {}
     for axis in dict.fromkeys(axes):  # one exchange for each axis
         places = [i for i, its in enumerate(axes) if its == axis]

@@ -63,7 +63,18 @@ def test_clipping_acts_in_these_runs(one_replica, one_device):
 
 @pytest.mark.parametrize(
     ("shape", "replicas_", "axis"),
-    [((6, 4), 2, 0), ((5, 4), 2, 1), ((5, 4, 6), 3, 2), ((5, 3), 2, None), ((8,), 2, None), ((8, 8), 1, None)],
+    [
+        ((6, 128), 2, 0),
+        ((5, 128), 2, 1),
+        ((6, 4), 2, 1),
+        ((6, 3), 2, 0),
+        ((6, 4, 128), 2, 0),
+        ((6, 4, 64), 2, 1),
+        ((5, 4, 6), 3, 2),
+        ((5, 3), 2, None),
+        ((8,), 2, None),
+        ((8, 8), 1, None),
+    ],
 )
 def test_what_is_cut_and_where(shape, replicas_, axis):
     assert part_axis(shape, replicas_) == axis

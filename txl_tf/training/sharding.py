@@ -19,6 +19,8 @@ from txl_tf import distribute
 from txl_tf.collectives import all_gather, own_part, reduce_scatter
 from txl_tf.config import TrainConfig
 
+TPU_LANES = 128  # numbers in a row of a vector register
+
 
 def part_axis(shape: Sequence[int], replicas: int) -> int | None:
     """The axis along which a weight is cut into one part for each replica; None: it stays whole.
@@ -27,8 +29,12 @@ def part_axis(shape: Sequence[int], replicas: int) -> int | None:
     """
     if replicas == 1 or len(shape) < 2:
         return None
-    candidates = [axis for axis, size in enumerate(shape) if size % replicas == 0]
-    return candidates[0] if candidates else None
+    # If possible the outermost axis in a TPU's memory, so that a part is contiguous. That is the first axis, unless
+    # rows are not whole registers: then the compiler makes the first axis the innermost.
+    axes = list(range(len(shape)))
+    if shape[-1] % TPU_LANES:
+        axes = [*axes[1:], 0]
+    return next((axis for axis in axes if shape[axis] % replicas == 0), None)
 
 
 class PartVariable:
