@@ -6,7 +6,7 @@ Nothing is imported before it is called, since peers run in environments of thei
 import os
 
 N, D, H, D_HEAD, D_INNER, V, M = 6, 512, 8, 64, 2048, 204, 1024
-B, T, SEGMENTS = 4, 64, 4  # of evaluation, per round
+B, T, SEGMENTS = 4, 64, 16  # of evaluation, per round
 STREAMED_TOKENS = 128  # whose bytes `limit` reads
 SEGMENT_FLOPS = 2 * B * T * (N * (4 * D * H * D_HEAD + 2 * D * D_INNER + 3 * (M + T) * H * D_HEAD) + D * V)
 """FLOPs of the matmuls for scoring a segment, with every key, value and position projected once."""
