@@ -3,14 +3,16 @@
     python bench/startup.py --rounds=3
 
 The model has 6 layers of width 512. Each command is run without a cache of XLA's compiled programs ("uncached"), with
-an empty one ("cold"), and with what that run left there ("warm"). The JSON line has the medians of whole commands in
-seconds, and that of `import tensorflow` alone.
+an empty one ("cold"), and with what that run left there ("warm"). The JSON line has the medians of the seconds from a
+command's start until it has written its first result, and that of `import tensorflow` alone. What commands do
+afterwards, such as writing a checkpoint, is not included.
 """
 
 import argparse
 import json
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -40,33 +42,41 @@ def measure(folder, rounds):
     steps = ["--train_steps=1", "--steps_per_loop=1", "--eval_steps=0", "--warmup_steps=0"]
     train = ["train", "--preset=demo", data, *SIZES, *LENGTHS, *steps]
     script(*train, model)
-    commands = {
-        "training step": lambda i: [*train, f"--model_dir={folder}/model{i}"],
-        "evaluated token": lambda i: ["evaluate", data, model, "--split=valid"],
-        "generated token": lambda i: ["generate", model, "--prompt=line", "--max_tokens=1"],
+    commands = {  # and what they write first when they have a result
+        "training step": (lambda i: [*train, f"--model_dir={folder}/model{i}"], "^step "),
+        "evaluated token": (lambda i: ["evaluate", data, model, "--split=valid"], "^{"),
+        "generated token": (lambda i: ["generate", model, "--prompt=line", "--max_tokens=1"], "^line."),
     }
     seconds = {"import tensorflow": []} | {f"{name}, {kind}": [] for name in commands for kind in KINDS}
     for i in range(rounds):
-        seconds["import tensorflow"].append(timed([sys.executable, "-c", "import tensorflow"], os.environ))
-        for name, command in commands.items():
+        loaded = "import tensorflow; print('loaded', flush=True)"
+        seconds["import tensorflow"].append(until([sys.executable, "-c", loaded], os.environ, "^loaded"))
+        for name, (command, result) in commands.items():
             for kind in KINDS:
                 cache = None if kind == "uncached" else folder / f"{name.split()[0]}{i}"
-                taken = script(*command(f"{i}{kind}"), cache=cache)
+                taken = script(*command(f"{i}{kind}"), result=result, cache=cache)
                 seconds[f"{name}, {kind}"].append(taken)
                 print(f"round {i + 1}/{rounds}, {name}, {kind}: {taken:.1f} s", file=sys.stderr, flush=True)
     return {name: round(statistics.median(taken), 2) for name, taken in seconds.items()}
 
 
-def script(name, *flags, cache=None):
-    """Runs a command with its compiled programs in the folder `cache`, or without; returns its seconds."""
+def script(name, *flags, result="", cache=None):
+    """Runs a command with its compiled programs in the folder `cache`, or without; as for `until`."""
     environment = {} if cache is None else {"TF_XLA_FLAGS": f"--tf_xla_persistent_cache_directory={cache}"}
-    return timed([sys.executable, SCRIPTS / f"{name}.py", *flags], os.environ | environment)
+    return until([sys.executable, SCRIPTS / f"{name}.py", *flags], os.environ | environment, result)
 
 
-def timed(command, environment):
-    start = time.perf_counter()
-    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return time.perf_counter() - start
+def until(command, environment, result):
+    """Runs a command; returns the seconds until its output contains the regular expression `result`."""
+    written, seconds, start = "", None, time.perf_counter()
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        while more := process.stdout.read1():
+            written += more.decode(errors="replace")
+            if seconds is None and re.search(result, written, re.MULTILINE):
+                seconds = time.perf_counter() - start
+    if process.returncode or seconds is None:
+        raise RuntimeError(f"{command} wrote no {result}; exit status {process.returncode}")
+    return seconds
 
 
 if __name__ == "__main__":

@@ -118,6 +118,19 @@ def test_in_bfloat16_rings_are_whole_tiles(monkeypatch):
     assert np.abs(found - expected).mean() < 0.1 * np.abs(expected).mean()
 
 
+@pytest.mark.xla
+@pytest.mark.parametrize("dtype", ["float64", "mixed_bfloat16"])
+def test_a_tpu_writes_whole_tiles_of_a_ring_in_place(monkeypatch, dtype):
+    """Twice around a ring of two tiles; sums of probabilities are products, and bfloat16 scores are rotated."""
+    monkeypatch.setattr(platform, "on_tpu", lambda: True)
+    model = random_model(dataclasses.replace(CONFIG, dtype=dtype, n_layer=1))
+    with monkeypatch.context() as patch:
+        patch.setattr(tf, "tensor_scatter_nd_update", None)
+        expected, found = read_both(model, Reach(128, clamp_len=40), jit_compile=True, segments=(128,) * 4)
+    difference = np.abs(found - expected)
+    assert difference.max() < 1e-10 if dtype == "float64" else difference.mean() < 0.05 * np.abs(expected).mean()
+
+
 def test_every_reach_gives_something_else(exact_model):
     """So the test above would notice if the cache ignored one of the settings."""
     results = [read_both(exact_model, reach)[1] for reach in REACHES]

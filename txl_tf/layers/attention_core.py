@@ -11,7 +11,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from txl_tf.hashing import bits_at
-from txl_tf.layers import scopes
+from txl_tf.layers import platform, scopes
 from txl_tf.layers.dropout import keep_mask
 from txl_tf.layers.relative import columns_from, relative_shift
 from txl_tf.layers.rotated_scores import (
@@ -91,8 +91,7 @@ def attend(
             if is_rotated(block_query, fewest):
                 seen = max(seen, fewest)
         block = _cut(query, -2, first, last)
-        # A ring with keys of 64 numbers would be copied to another layout before a float32 product.
-        wide = is_wide(block, seen) and (oldest is None or block.shape[-1] % TILE == 0)
+        wide = is_wide(block, seen)
         score = wide_product("bhtd,bhkd->bhtk", block, _cut(key, -2, 0, seen), wide)
         if position is not None:
             block_position = _cut(position, -2, 0 if places is not None else t_len - last, position.shape[-2])
@@ -108,7 +107,8 @@ def attend(
             keep = functools.partial(keep_mask, rate=rate, seed=None if seed is None else tf.add(seed, [0, first]))
         else:
             keep = functools.partial(_kept_at, block_places, segment_len, rate, seed)
-        outputs.append(weighted_values(score, _cut(value, -2, 0, seen), block_mask, rate, keep))
+        by_product = oldest is not None and platform.on_tpu()
+        outputs.append(weighted_values(score, _cut(value, -2, 0, seen), block_mask, rate, keep, by_product))
     return outputs[0] if len(outputs) == 1 else tf.concat(outputs, axis=2)
 
 
@@ -142,10 +142,14 @@ def _cut(x: tf.Tensor, axis: int, first: int, last: int) -> tf.Tensor:
 def _as_ring(position: tf.Tensor, oldest: tf.Tensor, extra: int) -> tf.Tensor:
     """Positions [H, C, d] in the order of a ring's slots, the oldest key in slot `oldest`; then its first `extra` rows.
 
-    A slice of two concatenated copies would do the same, but XLA would compile one program for each start of the slice.
+    On a CPU or GPU two copies are rolled together: that is one pass for XLA, where rolling one and then joining its
+    first rows is three. On a TPU the latter is faster. A slice of two copies would do the same, but XLA would compile
+    one program for each start of the slice.
     """
-    position = tf.roll(position, oldest, axis=1)
-    return tf.concat([position, position[:, :extra]], axis=1)
+    if platform.on_tpu():
+        position = tf.roll(position, oldest, axis=1)
+        return tf.concat([position, position[:, :extra]], axis=1)
+    return tf.roll(tf.concat([position, position], axis=1), oldest, axis=1)[:, : position.shape[1] + extra]
 
 
 def _kept_at(places: tf.Tensor, t_len: int, rate: float, seed: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
@@ -209,7 +213,12 @@ def position_scores(
 
 
 def weighted_values(
-    score: tf.Tensor, value: tf.Tensor, mask: tf.Tensor, rate: float, keep: Callable[[tf.Tensor], tf.Tensor]
+    score: tf.Tensor,
+    value: tf.Tensor,
+    mask: tf.Tensor,
+    rate: float,
+    keep: Callable[[tf.Tensor], tf.Tensor],
+    sum_by_product: bool = False,
 ) -> tf.Tensor:
     """softmax(score + mask), with dropout, times value: [B, H, T, d]; softmax in float32 at least.
 
@@ -223,6 +232,8 @@ def weighted_values(
         mask: bool, broadcastable to `score`.
         rate: of dropout.
         keep: function of the score's shape, which returns m.
+        sum_by_product: whether Z is a product of e, in the values' dtype, with ones. A TPU computes that faster than a
+            sum along a row, if no gradient is needed.
     """
     accurate = tf.float64 if score.dtype == tf.float64 else tf.float32
 
@@ -231,7 +242,12 @@ def weighted_values(
         hide = tf.where(mask, tf.zeros([], accurate), tf.constant(MASKED, accurate))
         masked = tf.cast(score, accurate) + hide
         weight = tf.exp(masked - tf.reduce_max(masked, axis=-1, keepdims=True))
-        scale = 1 / ((1 - rate) * tf.reduce_sum(weight, axis=-1, keepdims=True))
+        if sum_by_product:
+            weight = tf.cast(weight, value.dtype)
+            total = wide_product("bhtk,kn->bhtn", weight, tf.ones([weight.shape[-1], TILE], weight.dtype))[..., :1]
+        else:
+            total = tf.reduce_sum(weight, axis=-1, keepdims=True)
+        scale = 1 / ((1 - rate) * total)
         weight = tf.cast(weight, score.dtype)
         weight = weight if weight.dtype == tf.bfloat16 else computed_once(weight)
         kept = keep(tf.shape(weight)) if rate else None

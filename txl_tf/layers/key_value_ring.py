@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import typing
 
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from txl_tf.layers import platform
+from txl_tf.layers.rotated_scores import TILE
 from txl_tf.layers.row_products import as_bits
+
+SCATTERED = 32
+"""How many slots a scatter writes at a time, at most. On a TPU smaller blocks need many writes, larger ones a copy of
+the ring to another layout in memory."""
 
 
 class KeyValueRing(typing.NamedTuple):
@@ -29,7 +36,7 @@ class KeyValueRing(typing.NamedTuple):
 
         Args:
             key, value: of the segment.
-            block: how many slots are written at a time; C, T and `start` are multiples of it.
+            block: C, T and `start` are multiples of it.
         """
         keys, values = (
             _write(slots, new, self.start, block) for slots, new in ((self.keys, key), (self.values, value))
@@ -38,11 +45,19 @@ class KeyValueRing(typing.NamedTuple):
 
 
 def _write(slots: tf.Tensor, new: tf.Tensor, start: tf.Tensor, block: int) -> tf.Tensor:
-    """A ring's `slots` [B, H, C, d] with `new` [B, H, T, d] from slot `start` on; slot 0 follows the last slot."""
+    """A ring's `slots` [B, H, C, d] with `new` [B, H, T, d] from slot `start` on; slot 0 follows the last slot.
+
+    If T = `block`, the new slots are next to each other. A TPU then writes whole tiles of slots in place. By a scatter,
+    as in other cases, it would copy rings of narrow heads to another layout and back, since it keeps them with slots as
+    the innermost axis.
+    """
     if slots.dtype == tf.bfloat16 and platform.on_cpu():
         # As bits, or XLA for CPU would convert the whole ring to float32 and back.
         return tf.bitcast(_write(as_bits(slots), as_bits(new), start, block), slots.dtype)
     _, n_head, c_len, d_head = slots.shape
+    if platform.on_tpu() and block == new.shape[2] and block % TILE == 0:
+        return gen_xla_ops.xla_dynamic_update_slice(slots, new, tf.stack([0, 0, start // block * block, 0]))
+    block = math.gcd(block, SCATTERED)
     n_blocks = c_len // block
     written = (start // block + tf.range(new.shape[2] // block)) % n_blocks
     places = tf.range(tf.shape(slots)[0] * n_head)[:, None] * n_blocks + written

@@ -10,6 +10,7 @@ So all products here are float32, and the inputs of the next product are rounded
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -18,6 +19,7 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from txl_tf.layers import platform, scopes
 
 WIDEST = 1 << 23  # scores of a block: 32 MB of float32
+WIDEST_TILED = 7 << 20  # the same, if they are also held as tiles
 TILE = 128  # the columns of a TPU's vector registers, the rows and columns of its matrix units
 
 
@@ -33,7 +35,12 @@ def wide_product(equation: str, x: tf.Tensor, y: tf.Tensor, wide: bool = True) -
 
 def is_wide(query: tf.Tensor, k_len: int) -> bool:
     """Whether the scores of a block of queries [B, H, T, d] and K keys, in float32, stay in a TPU's fast memory."""
-    return None not in query.shape[:3] and query.shape[:3].num_elements() * k_len <= WIDEST
+    return _scores(query, k_len) <= WIDEST
+
+
+def _scores(query: tf.Tensor, k_len: int) -> float:
+    """The number of scores of queries [B, H, T, d] and K keys; infinite if a size is not known."""
+    return math.inf if None in query.shape[:3] else query.shape[:3].num_elements() * k_len
 
 
 def computed_once(x: tf.Tensor) -> tf.Tensor:
@@ -74,7 +81,7 @@ def rotated_scores(
     Returns:
         [B, H, T, K] or [B, H, P, K].
     """
-    if places is None and wide:
+    if places is None and wide and _scores(query, k_len) <= WIDEST_TILED:
         return _rotated_tiles(query, position, k_len)
     heads, rows = query.shape[1:3]
     if places is None:

@@ -85,9 +85,7 @@ class CachedDecoder(tf.Module):
         if self.has_rows:
             self.slots = -(-self.slots // WINDOW) * WINDOW
         host_memory.require({"keys and values of a text (mem_len, n_layer, d_model)": self._bytes_of_a_text()})
-        # Blocks of 32 slots: on a TPU smaller blocks need many writes, larger ones a copy of the ring to another layout
-        # in memory.
-        self._block = math.gcd(32, max_segment, self.slots) if whole_segments else 1
+        self._block = math.gcd(max_segment, self.slots) if whole_segments else 1
         self.kept = tf.nest.map_structure(
             lambda made: made if made is None else tf.Variable(made, trainable=False), self._make_kept(keep_weights)
         )
