@@ -43,6 +43,7 @@ def attend(
     extra: Callable[[int, int, int], tf.Tensor] | None = None,
     places: tf.Tensor | None = None,
     first_part: int = 0,
+    training: bool = True,
 ) -> tf.Tensor:
     """softmax(query . key + position_query . position + mask), with dropout, times value.
 
@@ -66,6 +67,7 @@ def attend(
             what these rows would be among all T. None: query i is at place i.
         first_part: the mask hides all tokens of the segment from this one on from the first `first_part` queries, so
             that these keys need not be computed; 0: not known.
+        training: whether the gradient is needed. It is right in any case; only the speed depends on this.
 
     Returns:
         [B, H, T, d].
@@ -107,8 +109,7 @@ def attend(
             keep = functools.partial(keep_mask, rate=rate, seed=None if seed is None else tf.add(seed, [0, first]))
         else:
             keep = functools.partial(_kept_at, block_places, segment_len, rate, seed)
-        by_product = oldest is not None and platform.on_tpu()
-        outputs.append(weighted_values(score, _cut(value, -2, 0, seen), block_mask, rate, keep, by_product))
+        outputs.append(weighted_values(score, _cut(value, -2, 0, seen), block_mask, rate, keep, training))
     return outputs[0] if len(outputs) == 1 else tf.concat(outputs, axis=2)
 
 
@@ -218,7 +219,7 @@ def weighted_values(
     mask: tf.Tensor,
     rate: float,
     keep: Callable[[tf.Tensor], tf.Tensor],
-    sum_by_product: bool = False,
+    training: bool = True,
 ) -> tf.Tensor:
     """softmax(score + mask), with dropout, times value: [B, H, T, d]; softmax in float32 at least.
 
@@ -232,8 +233,8 @@ def weighted_values(
         mask: bool, broadcastable to `score`.
         rate: of dropout.
         keep: function of the score's shape, which returns m.
-        sum_by_product: whether Z is a product of e, in the values' dtype, with ones. A TPU computes that faster than a
-            sum along a row, if no gradient is needed.
+        training: as for `attend`. If it is false, a TPU sums e by a product with ones, and computes e within the two
+            products that use it: writing it takes longer.
     """
     accurate = tf.float64 if score.dtype == tf.float64 else tf.float32
 
@@ -242,14 +243,14 @@ def weighted_values(
         hide = tf.where(mask, tf.zeros([], accurate), tf.constant(MASKED, accurate))
         masked = tf.cast(score, accurate) + hide
         weight = tf.exp(masked - tf.reduce_max(masked, axis=-1, keepdims=True))
-        if sum_by_product:
-            weight = tf.cast(weight, value.dtype)
+        if platform.on_tpu() and not training:
+            weight = tf.cast(weight, score.dtype)
             total = wide_product("bhtk,kn->bhtn", weight, tf.ones([weight.shape[-1], TILE], weight.dtype))[..., :1]
         else:
             total = tf.reduce_sum(weight, axis=-1, keepdims=True)
+            weight = tf.cast(weight, score.dtype)
+            weight = weight if weight.dtype == tf.bfloat16 else computed_once(weight)
         scale = 1 / ((1 - rate) * total)
-        weight = tf.cast(weight, score.dtype)
-        weight = weight if weight.dtype == tf.bfloat16 else computed_once(weight)
         kept = keep(tf.shape(weight)) if rate else None
 
         def dropped(x: tf.Tensor) -> tf.Tensor:
