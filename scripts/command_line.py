@@ -62,7 +62,11 @@ def run(main):
     program.__doc__ = as_called(program.__doc__)
     for flag in flags.FLAGS.get_key_flags_for_module(sys.argv[0]):
         flag.help = as_called(flag.help)
-    app.run(guarded, utf8_arguments())
+    try:
+        app.run(guarded, utf8_arguments())
+    except BrokenPipeError:  # from --help, whose reader needed only its beginning
+        drop_unwritable_output()
+        sys.exit(1)
 
 
 def as_called(text):

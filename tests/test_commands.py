@@ -317,3 +317,12 @@ def test_help_names_every_setting():
     text = run("scripts/train.py", "--help", check=False).stdout
     for flag in ("--preset", "--d_model", "--steps_per_loop", "--eval_mem_len", "--mem_init"):
         assert flag in text
+
+
+def test_help_may_be_read_in_part():
+    """As by `head`: what reads the help is gone before it is written."""
+    command = [sys.executable, "scripts/train.py", "--help"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait(60) == 1

@@ -43,7 +43,6 @@ def attend(
     extra: Callable[[int, int, int], tf.Tensor] | None = None,
     places: tf.Tensor | None = None,
     first_part: int = 0,
-    training: bool = True,
 ) -> tf.Tensor:
     """softmax(query . key + position_query . position + mask), with dropout, times value.
 
@@ -67,7 +66,6 @@ def attend(
             what these rows would be among all T. None: query i is at place i.
         first_part: the mask hides all tokens of the segment from this one on from the first `first_part` queries, so
             that these keys need not be computed; 0: not known.
-        training: whether the gradient is needed. It is right in any case; only the speed depends on this.
 
     Returns:
         [B, H, T, d].
@@ -109,7 +107,8 @@ def attend(
             keep = functools.partial(keep_mask, rate=rate, seed=None if seed is None else tf.add(seed, [0, first]))
         else:
             keep = functools.partial(_kept_at, block_places, segment_len, rate, seed)
-        outputs.append(weighted_values(score, _cut(value, -2, 0, seen), block_mask, rate, keep, training))
+        only_read = oldest is not None
+        outputs.append(weighted_values(score, _cut(value, -2, 0, seen), block_mask, rate, keep, only_read))
     return outputs[0] if len(outputs) == 1 else tf.concat(outputs, axis=2)
 
 
@@ -219,7 +218,7 @@ def weighted_values(
     mask: tf.Tensor,
     rate: float,
     keep: Callable[[tf.Tensor], tf.Tensor],
-    training: bool = True,
+    only_read: bool = False,
 ) -> tf.Tensor:
     """softmax(score + mask), with dropout, times value: [B, H, T, d]; softmax in float32 at least.
 
@@ -233,8 +232,8 @@ def weighted_values(
         mask: bool, broadcastable to `score`.
         rate: of dropout.
         keep: function of the score's shape, which returns m.
-        training: as for `attend`. If it is false, a TPU sums e by a product with ones, and computes e within the two
-            products that use it: writing it takes longer.
+        only_read: whether the gradient is not needed. A TPU then sums e by a product with ones, and computes e within
+            the two products that use it: writing it takes longer.
     """
     accurate = tf.float64 if score.dtype == tf.float64 else tf.float32
 
@@ -243,7 +242,7 @@ def weighted_values(
         hide = tf.where(mask, tf.zeros([], accurate), tf.constant(MASKED, accurate))
         masked = tf.cast(score, accurate) + hide
         weight = tf.exp(masked - tf.reduce_max(masked, axis=-1, keepdims=True))
-        if platform.on_tpu() and not training:
+        if platform.on_tpu() and only_read:
             weight = tf.cast(weight, score.dtype)
             total = wide_product("bhtk,kn->bhtn", weight, tf.ones([weight.shape[-1], TILE], weight.dtype))[..., :1]
         else:

@@ -199,10 +199,12 @@ class MemoryAttention(keras.layers.Layer):
         query, position = self.project_query(hidden, kernels), self.project_positions(positions)
         content_query, position_query = self.content_query(query, biases), self.position_query(query, biases)
         if look is not None:
-            look(self._probabilities(content_query, key, position_query, position, attention_mask))
+            parts = (content_query, key, position_query, position)
+            look(self._probabilities(*parts, attention_mask))
         rate, causal = self.dropatt if training else 0.0, not self.bidirectional
-        parts = (content_query, key, value, attention_mask, position_query, position, rate, seed)
-        weighted = attend(*parts, causal=causal, training=training)
+        weighted = attend(
+            content_query, key, value, attention_mask, position_query, position, rate, seed, causal=causal
+        )
         return self.combine(weighted, kernels)
 
     def _probabilities(
@@ -326,11 +328,8 @@ class MemoryAttention(keras.layers.Layer):
         ring = ring.written(key, value, block)
         query = self.project_query(hidden, kernels)
         queries = self.content_query(query, biases), self.position_query(query, biases)
-        parts = (queries[0], ring.keys, ring.values, attention_mask, queries[1], position)
-        if isinstance(position, LayerSlice):
-            output = attend_one_query(*parts, ring.start)
-        else:
-            output = attend(*parts, oldest=ring.start, training=False)
+        attend_to = attend_one_query if isinstance(position, LayerSlice) else attend
+        output = attend_to(queries[0], ring.keys, ring.values, attention_mask, queries[1], position, oldest=ring.start)
         return self.combine(output, kernels), ring
 
     def kernels(self) -> Kernels:

@@ -153,8 +153,7 @@ class SegmentAttention(RelMultiHeadAttention):
                 looked.append(self._probabilities(content_query, key, position_query, position, mask, **rest))
             own_seed = None if seed is None else tf.add(seed, [0, first])
             parts = (content_query, key, value, mask, position_query, position, rate, own_seed)
-            first_part = streams.first_part if places is None else 0
-            return attend(*parts, causal=False, first_part=first_part, training=training, **rest)
+            return attend(*parts, causal=False, first_part=streams.first_part if places is None else 0, **rest)
 
         rows = 0 if streams.query_only else 1 if streams.last_only else t_len
         query = self.project_query(hidden[:, t_len - rows :], kernels)
