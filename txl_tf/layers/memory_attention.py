@@ -318,7 +318,7 @@ class MemoryAttention(keras.layers.Layer):
             attention_mask: as for `call`, its C columns from the oldest key to the newest.
             biases: as for `call`.
             kernels: the result of `kernels()`, if the caller computes it once for many calls.
-            block: how many slots of the ring are written at a time; C, T and the ring's start are multiples of it.
+            block: C, T and the ring's start are multiples of it.
 
         Returns:
             [B, T, D], and the ring with the segment's keys and values.
