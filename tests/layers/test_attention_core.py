@@ -52,10 +52,11 @@ def test_blocks_equal_the_whole_with_all_gradients(rng, t_len, m_len, rate):
 
 @pytest.mark.parametrize("t_len", [2, 100, TILE])
 @pytest.mark.parametrize("extra", [0, 1])
-def test_turning_tiles_by_matmul_is_the_relative_shift(monkeypatch, rng, t_len, extra):
+@pytest.mark.parametrize("tiles", [1, 2])
+def test_turning_tiles_by_matmul_is_the_relative_shift(monkeypatch, rng, t_len, extra, tiles):
     """A TPU's way in bfloat16, bit for bit, and its gradient; `extra`: with rows that wrapped keys meet."""
     monkeypatch.setattr(platform, "on_tpu", lambda: True)
-    k_len = 2 * TILE
+    k_len = tiles * TILE
     rows = k_len + extra * (t_len - 1)
     query = tf.constant(rng.integers(-3, 4, size=[B, H, t_len, D]), tf.bfloat16)
     position = tf.constant(rng.integers(-3, 4, size=[H, rows, D]), tf.bfloat16)

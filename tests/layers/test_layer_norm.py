@@ -1,18 +1,20 @@
 """A TPU's layer norm against Keras's."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from txl_tf.layers import platform
 from txl_tf.layers.layer_norm import LayerNorm
 
 
-def test_one_pass_is_the_same_norm_with_all_gradients(monkeypatch, rng):
+@pytest.mark.parametrize("t_len", [5, 130])
+def test_one_pass_is_the_same_norm_with_all_gradients(monkeypatch, rng, t_len):
     layer = LayerNorm(epsilon=1e-12, dtype="float64")
     layer.build([None, None, 6])
     layer.gamma.assign(rng.normal(size=6))
     layer.beta.assign(rng.normal(size=6))
-    x = tf.constant(rng.normal(size=[2, 5, 6]) + 3)
+    x = tf.constant(rng.normal(size=[2, t_len, 6]) + 3)
     direction = rng.normal(size=x.shape)
     results = []
     for on_tpu in (False, True):

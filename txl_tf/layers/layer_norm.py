@@ -14,14 +14,20 @@ class LayerNorm(keras.layers.LayerNormalization):
 
     There the variance is E[x^2] - E[x]^2, in float32 at least. Both sums are computed by the operation that makes x,
     while E[(x - E[x])^2] needs x once more. The relative error of the variance is about 1e-7 (1 + mean^2 / variance).
+    Segments of at most 128 tokens are read as one list of rows: otherwise the compiler puts time innermost in memory,
+    and the sums over D take it longer.
     """
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """The normalised input, [.., D]."""
         if not platform.on_tpu():
             return super().call(inputs)
-        x = tf.cast(inputs, tf.float64 if inputs.dtype == tf.float64 else tf.float32)
+        rows = inputs
+        if inputs.shape[-2] is not None and inputs.shape[-2] <= platform.TPU_LANES:
+            rows = tf.reshape(inputs, [-1, inputs.shape[-1]])
+        x = tf.cast(rows, tf.float64 if inputs.dtype == tf.float64 else tf.float32)
         mean = tf.reduce_mean(x, axis=-1, keepdims=True)
         variance = tf.maximum(tf.reduce_mean(x * x, axis=-1, keepdims=True) - mean * mean, 0)
         scale = tf.math.rsqrt(variance + self.epsilon) * tf.cast(self.gamma, x.dtype)
-        return tf.cast(x * scale + (tf.cast(self.beta, x.dtype) - mean * scale), self.compute_dtype)
+        out = tf.cast(x * scale + (tf.cast(self.beta, x.dtype) - mean * scale), self.compute_dtype)
+        return tf.reshape(out, tf.shape(inputs))

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+TPU_LANES = 128  # numbers in a row of a TPU's vector register
+
 _FOR_TPU = contextvars.ContextVar("for_tpu", default=False)
 
 

@@ -19,7 +19,7 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from txl_tf.layers import platform, scopes
 
 WIDEST = 1 << 23  # scores of a block: 32 MB of float32
-WIDEST_TILED = 7 << 20  # the same, if they are also held as tiles
+MOST_TILES = 28  # with more tiles of keys, all at once are faster
 TILE = 128  # the columns of a TPU's vector registers, the rows and columns of its matrix units
 
 
@@ -81,7 +81,7 @@ def rotated_scores(
     Returns:
         [B, H, T, K] or [B, H, P, K].
     """
-    if places is None and wide and _scores(query, k_len) <= WIDEST_TILED:
+    if places is None and wide and k_len <= MOST_TILES * TILE:
         return _rotated_tiles(query, position, k_len)
     heads, rows = query.shape[1:3]
     if places is None:
@@ -135,9 +135,13 @@ def _rotated_tiles(query: tf.Tensor, position: tf.Tensor, k_len: int) -> tf.Tens
                 d_selected = [wide_product("bhtj,tcj->bhtc", part, rotation) for part in d_parts]
                 zero = tf.zeros_like(d_selected[0])
                 neighbours = itertools.pairwise([zero, *d_selected, zero])
-                d_product = tf.concat([tf.where(next_one, before, own) for before, own in neighbours], axis=-1)
-                d_query = wide_product("bhtk,hkd->bhtd", d_product, position)
-                d_position = wide_product("bhtk,bhtd->hkd", d_product, query)
+                d_products = [tf.where(next_one, before, own) for before, own in neighbours]
+                if tiles == 1:  # the selections are computed within the matmuls; joined, they would be written
+                    pairs = list(zip(d_products, parts, strict=True))
+                else:
+                    pairs = [(tf.concat(d_products, axis=-1), position)]
+                d_query = tf.add_n([wide_product("bhtk,hkd->bhtd", d_product, part) for d_product, part in pairs])
+                d_position = tf.concat([wide_product("bhtk,bhtd->hkd", d_product, query) for d_product, _ in pairs], 1)
                 return tf.cast(d_query, query.dtype), tf.cast(d_position, position.dtype)
 
         return tf.concat([wide_product("bhtc,tcj->bhtj", part, rotation) for part in selected], axis=-1), gradient

@@ -55,7 +55,7 @@ class XLNet(keras.Model):
             return {name: shared[name] for name in names}
 
         vocabulary = pick("vocab_size", "d_model", "init_std")
-        self.embedding = AdaptiveEmbedding(**vocabulary, scale=1.0, dtype=policy, name="embedding")
+        self.embedding = AdaptiveEmbedding(**vocabulary, scale=1.0, tied=predicts, dtype=policy, name="embedding")
         self.decoder_layers = [
             DecoderLayer(
                 **pick("n_head", "d_head", "d_inner", "activation", "dropout", "dropatt"),
