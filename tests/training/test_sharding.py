@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 
-import keras
 import lane_runs
 import numpy as np
 import processes
@@ -15,7 +14,6 @@ from small_run import CONFIG, KilledError, change, evaluator, lines
 
 from txl_tf.config import TrainConfig
 from txl_tf.model_dir import load_trained
-from txl_tf.training import sharding
 from txl_tf.training.loop import train
 from txl_tf.training.sharding import PartVariable, Sharding, part_axis
 
@@ -92,16 +90,6 @@ def test_parts_are_the_replicas_slices_and_join_again(two_replicas, rng):
     np.testing.assert_array_equal(copies[0].numpy(), whole[:, :2])
     np.testing.assert_array_equal(copies[1].numpy(), whole[:, 2:])
     np.testing.assert_array_equal(variable.whole(), whole)
-
-
-def test_squares_of_small_tensors_are_those_of_each(one_device, rng, monkeypatch):
-    """Several of one size among larger ones, each in its place; what is not finite stays with its tensor."""
-    monkeypatch.setattr(sharding, "SMALL", 12)
-    tensors = [rng.normal(size=shape) for shape in ([3, 4], [12], [5], [7, 8], [2, 6], [5], [13])]
-    tensors[4][1, 2] = np.inf
-    state = Sharding(TrainConfig(), [keras.Variable(tensor) for tensor in tensors])
-    found = state.halved_squares(None, [tf.constant(tensor) for tensor in tensors])
-    np.testing.assert_allclose(found, [np.square(tensor).sum() / 2 for tensor in tensors], rtol=1e-12)
 
 
 def test_with_one_replica_the_flag_changes_nothing(one_device):

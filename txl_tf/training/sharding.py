@@ -20,8 +20,6 @@ from txl_tf.collectives import all_gather, own_part, reduce_scatter
 from txl_tf.config import TrainConfig
 from txl_tf.layers.platform import TPU_LANES
 
-SMALL = 8192  # tensors of at most so many numbers are squared together
-
 
 def part_axis(shape: Sequence[int], replicas: int) -> int | None:
     """The axis along which a weight is cut into one part for each replica; None: it stays whole.
@@ -143,7 +141,7 @@ class Sharding:
 
     def halved_squares(self, replica: Any, tensors: Sequence[tf.Tensor]) -> tf.Tensor:
         """Half the squared norm of each of V tensors, [V], from what this replica updates of them."""
-        numbers = _halved_squares(tensors)
+        numbers = tf.stack([tf.nn.l2_loss(tensor) for tensor in tensors])
         if not self.cut:
             return numbers
         is_cut = tf.constant([i in self.cut for i in range(len(self.shapes))])
@@ -154,23 +152,3 @@ class Sharding:
 def in_replica(variable: tf.Variable | PartVariable) -> tf.Variable:
     """Inside `strategy.run`, the variable that this replica reads and writes."""
     return variable.variable if isinstance(variable, PartVariable) else variable
-
-
-def _halved_squares(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Half the squared norm of each tensor, [V].
-
-    Small tensors of one size are stacked: a model has hundreds of biases, and any operation takes a TPU 2,000 cycles.
-    """
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for i, tensor in enumerate(tensors):
-        size = math.prod(tensor.shape)
-        groups.setdefault((size,) if size <= SMALL else (size, i), []).append(i)
-    numbers, order = [], []
-    for members in groups.values():
-        order += members
-        if len(members) == 1:
-            numbers.append(tf.nn.l2_loss(tensors[members[0]])[None])
-        else:
-            rows = tf.stack([tf.reshape(tensors[i], [-1]) for i in members])
-            numbers.append(tf.reduce_sum(rows * rows, axis=1) / 2)
-    return tf.gather(tf.concat(numbers, axis=0), sorted(range(len(order)), key=order.__getitem__))
