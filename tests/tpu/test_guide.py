@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 
+import check_cycles
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -35,6 +36,10 @@ def test_programs_know_the_flags():
     programs = [command[1:] for command in commands() if command[0] == "python" and command[1] != "-m"]
     # What follows -- is for train.py, in launch.sh and keep_running.sh.
     programs += [["scripts/train.py", *command[command.index("--") + 1 :]] for command in commands() if "--" in command]
+    table = (ROOT / "tpu/cycles.md").read_text()
+    rows = [["tpu/aot_compile.py", *row.flags.split()] for row in check_cycles.rows(table)]
+    assert len(rows) == table.count("| `--preset=")
+    programs += rows
     wanted = {}
     for program, *flags in programs:
         wanted.setdefault(program, set()).update(re.match(r"--(\w+)", flag)[1] for flag in flags)
