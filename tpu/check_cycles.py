@@ -37,6 +37,12 @@ class Row(NamedTuple):
     cycles: float
     gigabytes: float
 
+    def agrees(self, cycles, gigabytes):
+        """Whether these numbers are the table's, up to rounding and a hundredth."""
+        relative, rounding = TOLERANCE
+        pairs = (cycles, self.cycles), (gigabytes, self.gigabytes)
+        return all(abs(new - old) <= relative * old + rounding for new, old in pairs)
+
 
 def rows(text):
     """The Rows of all tables in a Markdown text whose second column has flags and whose columns 3 and 6 are numbers."""
@@ -53,8 +59,7 @@ def main(argv):
     different = 0
     for row in chosen:
         cycles, gigabytes = compiled(row)
-        pairs = (cycles, row.cycles), (gigabytes, row.gigabytes)
-        same = all(abs(new - old) <= TOLERANCE[0] * old + TOLERANCE[1] for new, old in pairs)
+        same = row.agrees(cycles, gigabytes)
         different += not same
         print(
             f"{'as before' if same else 'DIFFERENT'}  {row.name}: {cycles:.2f} M cycles ({row.cycles} in the table), "
