@@ -18,7 +18,10 @@ import tensorflow as tf
 from txl_tf import distribute
 from txl_tf.collectives import all_gather, own_part, reduce_scatter
 from txl_tf.config import TrainConfig
-from txl_tf.layers.platform import TPU_LANES
+from txl_tf.layers import platform
+
+SUMS_SIDE_BY_SIDE = 16
+"""As many float32 numbers as the widest vector register of a CPU has."""
 
 
 def part_axis(shape: Sequence[int], replicas: int) -> int | None:
@@ -31,7 +34,7 @@ def part_axis(shape: Sequence[int], replicas: int) -> int | None:
     # If possible the outermost axis in a TPU's memory, so that a part is contiguous. That is the first axis, unless
     # rows are not whole registers: then the compiler makes the first axis the innermost.
     axes = list(range(len(shape)))
-    if shape[-1] % TPU_LANES:
+    if shape[-1] % platform.TPU_LANES:
         axes = [*axes[1:], 0]
     return next((axis for axis in axes if shape[axis] % replicas == 0), None)
 
@@ -141,12 +144,24 @@ class Sharding:
 
     def halved_squares(self, replica: Any, tensors: Sequence[tf.Tensor]) -> tf.Tensor:
         """Half the squared norm of each of V tensors, [V], from what this replica updates of them."""
-        numbers = tf.stack([tf.nn.l2_loss(tensor) for tensor in tensors])
+        numbers = tf.stack([halved_square(tensor) for tensor in tensors])
         if not self.cut:
             return numbers
         is_cut = tf.constant([i in self.cut for i in range(len(self.shapes))])
         first = tf.equal(replica.replica_id_in_sync_group, 0)  # weights that are not cut count once
         return replica.all_reduce(tf.distribute.ReduceOp.SUM, tf.where(is_cut | first, numbers, 0))
+
+
+def halved_square(tensor: tf.Tensor) -> tf.Tensor:
+    """Half the squared norm of a tensor.
+
+    XLA for CPU adds up squares one after the other, but uses vector registers for sums side by side, and for adding up
+    what is in memory. The absolute value changes nothing; without it XLA would make one sum of the two.
+    """
+    if not platform.on_cpu() or tensor.shape.num_elements() % SUMS_SIDE_BY_SIDE:
+        return tf.nn.l2_loss(tensor)
+    squares = tf.square(tf.reshape(tensor, [SUMS_SIDE_BY_SIDE, -1]))
+    return tf.reduce_sum(tf.abs(tf.reduce_sum(squares, axis=0))) / 2
 
 
 def in_replica(variable: tf.Variable | PartVariable) -> tf.Variable:
