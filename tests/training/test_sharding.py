@@ -15,7 +15,7 @@ from small_run import CONFIG, KilledError, change, evaluator, lines
 from txl_tf.config import TrainConfig
 from txl_tf.model_dir import load_trained
 from txl_tf.training.loop import train
-from txl_tf.training.sharding import PartVariable, Sharding, part_axis
+from txl_tf.training.sharding import PartVariable, Sharding, halved_square, part_axis
 
 TESTS = pathlib.Path(__file__).parents[1]
 RULES = {"clip": 0.05, "weight_decay": 0.1, "layer_decay": 0.5, "ema_decay": 0.7}
@@ -90,6 +90,22 @@ def test_parts_are_the_replicas_slices_and_join_again(two_replicas, rng):
     np.testing.assert_array_equal(copies[0].numpy(), whole[:, :2])
     np.testing.assert_array_equal(copies[1].numpy(), whole[:, 2:])
     np.testing.assert_array_equal(variable.whole(), whole)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("shape", [(), (7,), (33, 5), (16,), (64, 3, 4)])
+def test_half_the_squared_norm(rng, shape, compiled):
+    numbers = rng.standard_normal(shape)
+    found = tf.function(halved_square, jit_compile=compiled)(tf.constant(numbers, tf.float64))
+    np.testing.assert_allclose(found, np.sum(np.square(numbers)) / 2, rtol=1e-13)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_the_norm_shows_what_is_not_finite(bad, compiled):
+    numbers = np.ones([16, 40], np.float32)
+    numbers[3, 7] = bad
+    assert not np.isfinite(tf.function(halved_square, jit_compile=compiled)(tf.constant(numbers)))
 
 
 def test_with_one_replica_the_flag_changes_nothing(one_device):
