@@ -3,6 +3,7 @@ import pytest
 import reference
 import tensorflow as tf
 
+from txl_tf.layers import platform
 from txl_tf.layers.masks import visible_keys
 from txl_tf.layers.relative import key_distances, relative_shift, sinusoids
 
@@ -40,6 +41,24 @@ def test_relative_shift_of_fewer_keys_is_the_same_cut_off(k_len):
     assert shifted.shape == (2, 4, k_len)
     wanted = np.take_along_axis(scores, np.where(exists, index, 0)[None], 2)
     np.testing.assert_array_equal(np.where(exists, shifted, 0), np.where(exists, wanted, 0))
+
+
+@pytest.mark.parametrize("on_cpu", [True, False])
+@pytest.mark.parametrize("k_len", [4, 7, 9, 10])
+def test_the_gradient_of_the_shift_moves_rows_back(monkeypatch, rng, k_len, on_cpu):
+    monkeypatch.setattr(platform, "on_cpu", lambda: on_cpu)
+    scores = tf.constant(rng.normal(size=[2, 4, 10]))
+    column = np.arange(k_len) + 3 - np.arange(4)[:, None]
+    # Nothing for what moves in from the next row: the causal mask hides it.
+    direction = rng.normal(size=[2, 4, k_len]) * (column < 10)
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        shifted = relative_shift(scores, k_len)
+    wanted = np.zeros([2, 4, 10])
+    for lane, row, key in np.ndindex(direction.shape):
+        if column[row, key] < 10:
+            wanted[lane, row, column[row, key]] = direction[lane, row, key]
+    np.testing.assert_array_equal(tape.gradient(shifted, scores, tf.constant(direction)), wanted)
 
 
 @pytest.mark.parametrize("window", [None, 1, 4, 6])

@@ -7,6 +7,8 @@ import typing
 import keras
 import tensorflow as tf
 
+from txl_tf.layers import platform
+from txl_tf.layers.column_sums import add_bias
 from txl_tf.layers.dropout import TIME, checked_rate, dropout, split_seed
 from txl_tf.layers.row_products import Matrix, multiply
 
@@ -110,5 +112,7 @@ class FeedForward(keras.layers.Layer):
 def _dense(layer: keras.layers.Dense, hidden: tf.Tensor, kernel: Matrix | None) -> tf.Tensor:
     """A Dense layer's output, with `kernel` in place of the layer's if it is given."""
     if kernel is None:
-        return layer(hidden)
-    return layer.activation(multiply("...d,de->...e", hidden, kernel) + tf.cast(layer.bias, hidden.dtype))
+        if platform.on_tpu():
+            return layer(hidden)
+        kernel = tf.cast(layer.kernel, hidden.dtype)
+    return layer.activation(add_bias(multiply("...d,de->...e", hidden, kernel), tf.cast(layer.bias, hidden.dtype)))

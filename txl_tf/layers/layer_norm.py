@@ -6,13 +6,16 @@ import keras
 import tensorflow as tf
 
 from txl_tf.layers import platform
+from txl_tf.layers.column_sums import scale_and_shift
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class LayerNorm(keras.layers.LayerNormalization):
     """Keras's layer norm of the last axis, with the same weights; on a TPU with one pass over the input fewer.
 
-    There the variance is E[x^2] - E[x]^2, in float32 at least. Both sums are computed by the operation that makes x,
+    On a CPU the gradients of gamma and beta are computed faster (`scale_and_shift`).
+
+    On a TPU the variance is E[x^2] - E[x]^2, in float32 at least. Both sums are computed by the operation that makes x,
     while E[(x - E[x])^2] needs x once more. The relative error of the variance is about 1e-7 (1 + mean^2 / variance).
     Segments of at most 128 tokens are read as one list of rows: otherwise the compiler puts time innermost in memory,
     and the sums over D take it longer.
@@ -21,7 +24,10 @@ class LayerNorm(keras.layers.LayerNormalization):
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """The normalised input, [.., D]."""
         if not platform.on_tpu():
-            return super().call(inputs)
+            dtype = tf.float64 if inputs.dtype == tf.float64 else tf.float32
+            normal = keras.ops.layer_normalization(tf.cast(inputs, dtype), epsilon=self.epsilon)
+            out = scale_and_shift(normal, tf.cast(self.gamma, dtype), tf.cast(self.beta, dtype))
+            return tf.cast(out, self.compute_dtype)
         rows = inputs
         if inputs.shape[-2] is not None and inputs.shape[-2] <= platform.TPU_LANES:
             rows = tf.reshape(inputs, [-1, inputs.shape[-1]])

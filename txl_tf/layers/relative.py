@@ -13,6 +13,8 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.layers import platform
+
 
 def sinusoids(distances: tf.Tensor, d_model: int, dtype: tf.DType = tf.float32) -> tf.Tensor:
     """The fixed encoding R of the paper (section 3.3), in the official layout [sin | cos].
@@ -77,6 +79,9 @@ def relative_shift(scores: tf.Tensor, k_len: int | None = None) -> tf.Tensor:
     shifted by one more than the row before. These rows have C - 1 columns; if all C columns are needed, one column is
     padded in front first.
 
+    On a CPU the gradient moves each row back by its index: for that of the reshapes XLA divides once for each number,
+    which takes twice as long. There the gradient leaves out what moved in from the next row, which the mask hides.
+
     Args:
         scores: [.., T, C], C >= T; leading dimensions and T, C static.
         k_len: K, how many of the columns are returned; None: C.
@@ -84,8 +89,23 @@ def relative_shift(scores: tf.Tensor, k_len: int | None = None) -> tf.Tensor:
     Returns:
         [.., T, K].
     """
+    k_len = k_len or scores.shape[-1]
+    if not platform.on_cpu():
+        return _by_reshapes(scores, k_len)
+
+    @tf.custom_gradient
+    def run(scores: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        t_len, columns = scores.shape[-2:]
+        first = t_len - 1 - tf.range(t_len)[:, None]
+        return _by_reshapes(scores, k_len), lambda d_shifted: _placed(d_shifted, first, columns)
+
+    return run(scores)
+
+
+def _by_reshapes(scores: tf.Tensor, k_len: int) -> tf.Tensor:
+    """The relative shift of scores [.., T, C]: [.., T, K]."""
     *lead, t_len, columns = scores.shape
-    k_len, first = k_len or columns, t_len - 1
+    first = t_len - 1
     if k_len == columns:
         scores = tf.pad(scores, [[0, 0]] * (len(lead) + 1) + [[1, 0]])
         columns, first = columns + 1, t_len
@@ -111,19 +131,21 @@ def columns_from(scores: tf.Tensor, first: tf.Tensor, k_len: int) -> tf.Tensor:
         [B, H, P, K], where [b, h, p, j] is scores[b, h, p, first[b, p] + j].
     """
 
-    def taken(x: tf.Tensor, column: tf.Tensor) -> tf.Tensor:
-        """[B, H, P, n]: the numbers of x [B, H, P, m] in these columns [B, 1, P, n]."""
-        *lead, columns = tf.unstack(tf.shape(x))
-        row = tf.reshape(tf.range(tf.reduce_prod(lead)), [*lead, 1])
-        return tf.gather(tf.reshape(x, [-1]), row * columns + column)
-
     @tf.custom_gradient
     def run(scores: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-        def gradient(d_taken: tf.Tensor) -> tf.Tensor:
-            column = tf.range(scores.shape[-1]) - first[:, None, :, None]
-            inside = (column >= 0) & (column < k_len)
-            return tf.where(inside, taken(d_taken, tf.clip_by_value(column, 0, k_len - 1)), tf.zeros([], scores.dtype))
-
-        return taken(scores, first[:, None, :, None] + tf.range(k_len)), gradient
+        from_column = first[:, None, :, None]
+        *lead, columns = tf.unstack(tf.shape(scores))
+        row = tf.reshape(tf.range(tf.reduce_prod(lead)), [*lead, 1])
+        taken = tf.gather(tf.reshape(scores, [-1]), row * columns + from_column + tf.range(k_len))
+        return taken, lambda d_taken: _placed(d_taken, from_column, scores.shape[-1])
 
     return run(scores)
+
+
+def _placed(rows: tf.Tensor, first: tf.Tensor, columns: int) -> tf.Tensor:
+    """[.., C]: the rows [.., K], each from a column on, int32 [.., 1] or broadcastable to that; elsewhere zero."""
+    *lead, k_len = tf.unstack(tf.shape(rows))
+    column = tf.range(columns) - first
+    index = tf.reshape(tf.range(tf.reduce_prod(lead)), [*lead, 1]) * k_len + column
+    moved = tf.gather(tf.reshape(rows, [-1]), tf.clip_by_value(index, 0, tf.size(rows) - 1))
+    return tf.where((column >= 0) & (column < k_len), moved, tf.zeros([], rows.dtype))

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from txl_tf.layers import platform
 from txl_tf.layers.quantization import quantized
 
 LANES = 16
@@ -100,7 +101,8 @@ def _from_bits(x: tf.Tensor) -> tf.Tensor:
 def multiply(equation: str, x: tf.Tensor, matrix: Matrix) -> tf.Tensor:
     """tf.einsum(equation, x, matrix) of x [.., D] and a matrix [D, F]; if that is no tensor, x must be one row."""
     if not isinstance(matrix, (LayerSlice, SplitMatrix)):
-        return tf.einsum(equation, x, matrix)
+        # The gradient of an einsum makes XLA for CPU copy the output's gradient, transposed; a list of rows does not.
+        return tf.einsum(equation, x, matrix) if platform.on_tpu() else tf.tensordot(x, matrix, 1)
     if isinstance(matrix, SplitMatrix):
         n, d_in, width = matrix.parts.shape
         product = tf.matmul(tf.broadcast_to(tf.reshape(x, [1, 1, d_in]), [n, 1, d_in]), matrix.parts)
