@@ -112,7 +112,7 @@ class FeedForward(keras.layers.Layer):
 def _dense(layer: keras.layers.Dense, hidden: tf.Tensor, kernel: Matrix | None) -> tf.Tensor:
     """A Dense layer's output, with `kernel` in place of the layer's if it is given."""
     if kernel is None:
-        if platform.on_tpu():
+        if platform.on_tpu():  # with Keras's own product, which the rows of tpu/cycles.md are for
             return layer(hidden)
         kernel = tf.cast(layer.kernel, hidden.dtype)
     return layer.activation(add_bias(multiply("...d,de->...e", hidden, kernel), tf.cast(layer.bias, hidden.dtype)))
