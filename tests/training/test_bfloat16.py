@@ -98,8 +98,11 @@ def test_every_matmul_is_in_bfloat16_and_nothing_else_that_matters(changes):
     assert {memory.dtype for memory in (*mems.hidden, *new_mems.hidden)} == {tf.bfloat16}
     hlo = compute.experimental_get_compiler_ir(tokens, mems)(stage="hlo")
     dots = re.findall(r"= (\w+\[[\d,]*\])[^=]*\bdot\(", hlo)
-    # Gradients of biases and scales are products of two rows of ones.
-    dtypes = [dot.split("[")[0] for dot in dots if not re.fullmatch(r"f32\[2,\d+\]", dot)]
+    # The gradient of a layer's bias or scale is a product of two rows of ones; memory that is normed has its own.
+    sums = [dot for dot in dots if re.fullmatch(r"f32\[2,\d+\]", dot)]
+    vectors = [v.path for v in model.trainable_variables if v.ndim == 1 and "/layer_" in v.path]
+    assert len(sums) == len(vectors) + sum("attention_norm" in path for path in vectors if "pre_lnorm" in changes)
+    dtypes = [dot.split("[")[0] for dot in dots if dot not in sums]
     assert len(dtypes) > 30 and set(dtypes) == {"bf16"}
     assert set(re.findall(r"= (\w+)\[[^=]*\b(?:exponential|log|rsqrt)\(", hlo)) == {"f32"}
 

@@ -23,17 +23,17 @@ class LayerNorm(keras.layers.LayerNormalization):
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """The normalised input, [.., D]."""
+        accurate = tf.float64 if inputs.dtype == tf.float64 else tf.float32
+        gamma, beta = tf.cast(self.gamma, accurate), tf.cast(self.beta, accurate)
         if not platform.on_tpu():
-            dtype = tf.float64 if inputs.dtype == tf.float64 else tf.float32
-            normal = keras.ops.layer_normalization(tf.cast(inputs, dtype), epsilon=self.epsilon)
-            out = scale_and_shift(normal, tf.cast(self.gamma, dtype), tf.cast(self.beta, dtype))
-            return tf.cast(out, self.compute_dtype)
+            normal = keras.ops.layer_normalization(tf.cast(inputs, accurate), epsilon=self.epsilon)
+            return tf.cast(scale_and_shift(normal, gamma, beta), self.compute_dtype)
         rows = inputs
         if inputs.shape[-2] is not None and inputs.shape[-2] <= platform.TPU_LANES:
             rows = tf.reshape(inputs, [-1, inputs.shape[-1]])
-        x = tf.cast(rows, tf.float64 if inputs.dtype == tf.float64 else tf.float32)
+        x = tf.cast(rows, accurate)
         mean = tf.reduce_mean(x, axis=-1, keepdims=True)
         variance = tf.maximum(tf.reduce_mean(x * x, axis=-1, keepdims=True) - mean * mean, 0)
-        scale = tf.math.rsqrt(variance + self.epsilon) * tf.cast(self.gamma, x.dtype)
-        out = tf.cast(x * scale + (tf.cast(self.beta, x.dtype) - mean * scale), self.compute_dtype)
+        scale = tf.math.rsqrt(variance + self.epsilon) * gamma
+        out = tf.cast(x * scale + (beta - mean * scale), self.compute_dtype)
         return tf.reshape(out, tf.shape(inputs))
