@@ -36,7 +36,7 @@ def run(strategy, accumulate_steps=1, train=None, **model):
         keras.utils.set_random_seed(5)
         transformer = TransformerXL(dataclasses.replace(reference.SMALL, mem_len=4, **DROPOUTS | model))
         optimizer = make_optimizer(config, transformer.trainable_variables)
-        average = WeightAverage(config, transformer.trainable_variables)
+        average = WeightAverage(config, optimizer.sharding)
     draw = np.random.default_rng(1)
     lanes = B // strategy.num_replicas_in_sync
     tokens, targets = draw.integers(0, reference.SMALL.vocab_size, [2, STEPS * B // lanes, lanes, T]).astype(np.int32)
@@ -46,6 +46,7 @@ def run(strategy, accumulate_steps=1, train=None, **model):
     loop = make_host_loop(strategy, transformer, optimizer, config, average)
     mems, sums = loop(iterator, initial_mems(strategy, transformer, B), Sums().stacked(), tf.constant(STEPS))
     state = tf.nest.flatten(distribute.gather_state(strategy, mems))
+    optimizer.sharding.fill()
     arrays = [sums, *transformer.get_weights(), *state]
     run = {str(i): np.asarray(array) for i, array in enumerate(arrays)}
     for kind, variables in (("optimizer", optimizer.by_path()), ("average", average.by_path())):

@@ -10,6 +10,7 @@ from small_run import KilledError, change, lines
 
 from txl_tf import families
 from txl_tf import model_dir as model_dirs
+from txl_tf.checkpoints import variables_by_path
 from txl_tf.config import TrainConfig
 from txl_tf.data.tasks.batches import TrainingExamples
 from txl_tf.errors import InputError
@@ -235,11 +236,11 @@ def test_a_warm_start_takes_the_head_where_it_fits(tuner, whole, init, tables, o
     head = families.fine_tuning_of(tuner.config).head
     model = families.make_model(tuner.config)
     before, pretrained = by_path(model), by_path(model_dirs.load_trained(init).model)
-    fresh = model_dirs.read_weights(init, model, head)
+    fresh = model_dirs.read_weights(init, variables_by_path(model), head)
     assert len(fresh) == 4 and all(name.startswith(head) for name in fresh)
     for name, weight in by_path(model).items():
         np.testing.assert_array_equal(weight, before[name] if name in fresh else pretrained[name])
-    assert model_dirs.read_weights(str(whole[0]), model, head) == []
+    assert model_dirs.read_weights(str(whole[0]), variables_by_path(model), head) == []
     trained = by_path(model_dirs.load_trained(str(whole[0])).model)
     for name, weight in by_path(model).items():
         np.testing.assert_array_equal(weight, trained[name])
@@ -249,7 +250,10 @@ def test_a_warm_start_takes_the_head_where_it_fits(tuner, whole, init, tables, o
     np.testing.assert_array_equal(trained[table][absent], pretrained[table][absent])
     assert make_tuner("classification", str(whole[0]), tables, one_device).corpus.labels == ("no", "yes")
     other = families.make_model(change(tuner.config, model={"n_class": 3}))
-    assert sorted(model_dirs.read_weights(str(whole[0]), other, head)) == [f"{head}logits/bias", f"{head}logits/kernel"]
+    assert sorted(model_dirs.read_weights(str(whole[0]), variables_by_path(other), head)) == [
+        f"{head}logits/bias",
+        f"{head}logits/kernel",
+    ]
 
 
 @pytest.mark.parametrize("of", ["rate", "gradient"])

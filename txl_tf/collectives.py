@@ -46,17 +46,15 @@ def all_gather(replica: Any, parts: Sequence[tf.Tensor], axes: Sequence[int]) ->
     """The whole tensors, from all replicas' parts; arguments as for `reduce_scatter`."""
     count = replica.num_replicas_in_sync
     if on_tpu():
-        # The wholes are multiplied by 1, of which the compiler does not know that it is 1. If they were written to
-        # variables as they are, it would copy each variable before the step and each whole after it.
-        one = 1 + tf.minimum(replica.replica_id_in_sync_group, 0)
-        wholes = [_gather_on_tpu(part, axis, count) for part, axis in zip(parts, axes, strict=True)]
-        return [whole * tf.cast(one, whole.dtype) for whole in wholes]
+        return [_gather_on_tpu(part, axis, count) for part, axis in zip(parts, axes, strict=True)]
     joined: dict[int, tf.Tensor] = {}
     for axis in dict.fromkeys(axes):  # one exchange for each axis
         places = [i for i, its in enumerate(axes) if its == axis]
-        found = replica.all_gather([parts[i] for i in places], axis=axis)
-        joined |= dict(zip(places, found, strict=True))
-    return [tf.ensure_shape(joined[i], _whole_shape(part, axes[i], count)) for i, part in enumerate(parts)]
+        # TensorFlow's exchange has no bfloat16.
+        sent = [tf.cast(parts[i], tf.float32) if parts[i].dtype == tf.bfloat16 else parts[i] for i in places]
+        joined |= dict(zip(places, replica.all_gather(sent, axis=axis), strict=True))
+    wholes = [tf.ensure_shape(joined[i], _whole_shape(part, axes[i], count)) for i, part in enumerate(parts)]
+    return [tf.cast(whole, part.dtype) for whole, part in zip(wholes, parts, strict=True)]
 
 
 def _whole_shape(part: tf.Tensor, axis: int, replicas: int) -> list[int]:

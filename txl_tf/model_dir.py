@@ -19,7 +19,7 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import keras
@@ -291,12 +291,12 @@ def score(evaluation: dict[str, Any]) -> float:
     return math.inf if found is None or math.isnan(found) else found
 
 
-def read_weights(source: str, model: keras.Model, head: str = "") -> list[str]:
-    """Assigns the last weights of a run to a model.
+def read_weights(source: str, variables: Mapping[str, tf.Variable], head: str = "") -> list[str]:
+    """Assigns the last weights of a run to a model's variables.
 
     Args:
         source: a model_dir, for its newest checkpoint, or the path of a checkpoint.
-        model: the model.
+        variables: by their Keras paths (`variables_by_path`).
         head: the beginning of the paths of weights that the run need not have: those that it lacks, or has in another
             shape, stay as they are. "": it must have all weights.
 
@@ -315,8 +315,8 @@ def read_weights(source: str, model: keras.Model, head: str = "") -> list[str]:
         raise InputError(
             f"--warm_start={source} is not a checkpoint: give a model_dir, or a checkpoint such as runs/a/ckpt-400"
         )
-    fresh = read_checkpoint(path, head, **{WEIGHT_PARTS["last"]: variables_by_path(model)})
-    refuse_not_finite(variables_by_path(model), path)
+    fresh = read_checkpoint(path, head, **{WEIGHT_PARTS["last"]: dict(variables)})
+    refuse_not_finite(variables, path)
     return fresh
 
 

@@ -43,7 +43,7 @@ def test_averages_equal_numpy(rng, strategy, request, settings, shares):
         keras.utils.set_random_seed(1)
         model = TransformerXL(dataclasses.replace(MODEL, dtype="float64"))
         optimizer = make_optimizer(config, model.trainable_variables)
-        average = WeightAverage(config, model.trainable_variables)
+        average = WeightAverage(config, optimizer.sharding)
     tokens = rng.integers(0, 256, [2, STEPS * strategy.num_replicas_in_sync, B // strategy.num_replicas_in_sync, T])
     dataset = tf.data.Dataset.from_tensor_slices(tuple(tokens.astype(np.int32)))
     iterator = iter(distribute.distribute_batches(strategy, lambda **hosts: dataset))

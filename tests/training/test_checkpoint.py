@@ -28,7 +28,7 @@ class Run:
             keras.utils.set_random_seed(1)
             self.model = TransformerXL(CONFIG.model)
             optimizer = make_optimizer(CONFIG.train, self.model.trainable_variables)
-            average = WeightAverage(CONFIG.train, self.model.trainable_variables)
+            average = WeightAverage(CONFIG.train, optimizer.sharding)
         self.weight = self.model.trainable_variables[0]
         self.mems = distribute.initial_state(strategy, self.model.initial_mems, 4)
         self.sums = Sums().stacked()
@@ -191,15 +191,15 @@ def test_warm_start_takes_weights_alone(run, corpus, tmp_path, one_device):
         for mine, theirs in zip(model.get_weights(), run.model.get_weights(), strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-8)
     fresh = TransformerXL(CONFIG.model)
-    model_dir.read_weights(str(source / "ckpt-7"), fresh)
+    model_dir.read_weights(str(source / "ckpt-7"), checkpoints.variables_by_path(fresh))
     np.testing.assert_array_equal(fresh.get_weights()[0], 7)
     other = dataclasses.replace(CONFIG.model, d_inner=24, untie_r=True, n_head=1, d_head=16)
     message = r"ckpt-7 does not fit the model: model/\S+ is \[.*\] instead of \[.*\].*and \d+ more"
     with pytest.raises(InputError, match=message):
-        model_dir.read_weights(str(source), TransformerXL(other))
+        model_dir.read_weights(str(source), checkpoints.variables_by_path(TransformerXL(other)))
     double = TransformerXL(dataclasses.replace(CONFIG.model, dtype="float64"))
     with pytest.raises(InputError, match=r"ckpt-7 does not fit the model: model/\S+ is float32 instead of float64"):
-        model_dir.read_weights(str(source), double)
+        model_dir.read_weights(str(source), checkpoints.variables_by_path(double))
     for nothing in (tmp_path, source / "ckpt-8"):
         with pytest.raises(InputError, match="is not a checkpoint: give a model_dir, or a checkpoint"):
-            model_dir.read_weights(str(nothing), run.model)
+            model_dir.read_weights(str(nothing), checkpoints.variables_by_path(run.model))

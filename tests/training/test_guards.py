@@ -43,21 +43,22 @@ def test_a_step_that_is_bad_on_one_replica_is_skipped_on_both(rng, two_replicas,
     with two_replicas.scope():
         keras.utils.set_random_seed(5)
         model = TransformerXL(dataclasses.replace(reference.SMALL, tie_weight=False, mem_len=4, mem_init=mem_init))
+        table = model.embedding.tables[0]
+        table.assign(np.where(np.arange(reference.SMALL.vocab_size)[:, None] == POISON, np.nan, table))
         train_config = dataclasses.replace(TRAIN, **settings)
         optimizer = make_optimizer(train_config, model.trainable_variables)
-        average = WeightAverage(train_config, model.trainable_variables)
-    table = model.embedding.tables[0]
-    table.assign(np.where(np.arange(reference.SMALL.vocab_size)[:, None] == POISON, np.nan, table))
+        average = WeightAverage(train_config, optimizer.sharding)
     tokens = rng.integers(0, POISON, [2, 5 * 2, B // 2, T]).astype(np.int32)
     tokens[0, 2 * 2 + 1, 0, 1] = POISON
     dataset = tf.data.Dataset.from_tensor_slices(tuple(tokens))
     iterator = iter(distribute.distribute_batches(two_replicas, lambda **hosts: dataset))
     loop = make_host_loop(two_replicas, model, optimizer, train_config, average)
-    kept = [variable.value for variable in model.trainable_variables]
-    kept += [in_replica(variable) for variable in (*optimizer.momenta, *optimizer.velocities, *average.averages)]
-    cut = [isinstance(variable, PartVariable) for variable in average.averages]
+    parts = optimizer.sharding.parts
+    kept = [parts.get(i, variable.value) for i, variable in enumerate(model.trainable_variables)]
+    kept += [*optimizer.momenta, *optimizer.velocities, *average.averages]
+    cut = [isinstance(variable, PartVariable) for variable in kept]
     assert any(cut) == train_config.shard_optimizer
-    cut = [False] * len(cut) + cut * 3
+    kept = [in_replica(variable) for variable in kept]
 
     def bytes_of_each_replica():
         return [

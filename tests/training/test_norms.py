@@ -28,7 +28,7 @@ def test_update_ratio_is_that_of_the_weights_before_and_after(two_replicas, rng,
     with two_replicas.scope():
         model = TransformerXL(dataclasses.replace(SMALL, mem_len=4))
         optimizer = make_optimizer(train, model.trainable_variables)
-    norms = make_norms(two_replicas, model, optimizer)
+    norms = make_norms(two_replicas, optimizer)
     assert norms()[1] == 0  # before the first update
     tokens = tf.constant(rng.integers(0, SMALL.vocab_size, [1, 3]), tf.int32)
     batches = distribute.distribute_batches(

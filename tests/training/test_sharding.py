@@ -1,8 +1,10 @@
 """The optimizer's state shared out over replicas: the same run, and checkpoints that say nothing of replicas."""
 
+import dataclasses
 import json
 import os
 import pathlib
+import shutil
 
 import lane_runs
 import numpy as np
@@ -14,6 +16,7 @@ from small_run import CONFIG, KilledError, change, evaluator, lines
 
 from txl_tf.config import TrainConfig
 from txl_tf.model_dir import load_trained
+from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.training.loop import train
 from txl_tf.training.sharding import PartVariable, Sharding, halved_square, part_axis
 
@@ -54,6 +57,10 @@ def test_moments_in_bfloat16_are_rounded_alike(two_replicas):
     settings = {"bfloat16_moments": True, "average_from_step": 2}
     runs = [lane_runs.run(two_replicas, train=settings | {"shard_optimizer": shared}) for shared in (False, True)]
     assert_same(*runs)
+
+
+def test_parts_are_joined_once_for_a_backward_pass_that_computes_layers_again(one_replica, two_replicas):
+    assert_same(one_replica, lane_runs.run(two_replicas, remat=True, train=RULES | {"shard_optimizer": True}))
 
 
 def test_clipping_acts_in_these_runs(one_replica, one_device):
@@ -114,6 +121,40 @@ def test_with_one_replica_the_flag_changes_nothing(one_device):
         sharding = Sharding(config, [tf.Variable(tf.zeros([4, 4]))])
         assert not sharding.cut and sharding.fraction() == 0
         assert isinstance(sharding.variable(0, tf.float32), tf.Variable)
+
+
+def test_a_models_variables_are_used_only_outside_steps(two_replicas):
+    """Biases stay whole. In steps the model computes with joined parts; what it reads in bfloat16 is rounded to it."""
+    with two_replicas.scope():
+        model = TransformerXL(dataclasses.replace(CONFIG.model, vocab_size=6, untie_r=False, dtype="mixed_bfloat16"))
+        variables = model.trainable_variables
+        first = [variable.numpy() for variable in variables]
+        sharding = Sharding(TrainConfig(shard_optimizer=True), variables, compute_dtype=model.compute_dtype)
+    names = {variables[i].path.split("/")[-1] for i in sharding.cut}
+    kernels = {f"{part}_kernel" for part in ("query", "key", "value", "position", "output")} | {"kernel"}
+    assert names == kernels | {"table_0"}
+    sharding.empty()
+
+    @tf.function
+    def read():
+        def values():
+            with sharding.joined(tf.distribute.get_replica_context()):
+                return [tf.convert_to_tensor(variable.value) for variable in variables]
+
+        return two_replicas.run(values)
+
+    for i, tensor in enumerate(read()):
+        rounded = variables[i].path.split("/")[-1] in kernels
+        want = tf.cast(tf.cast(first[i], tf.bfloat16), tf.float32) if rounded else first[i]
+        for value in two_replicas.experimental_local_results(tensor):
+            np.testing.assert_array_equal(value, want)
+    sharding.fill()
+    for variable, want in zip(variables, first, strict=True):
+        for copy in two_replicas.experimental_local_results(variable.value):
+            np.testing.assert_array_equal(copy, want)
+    with sharding.filled():
+        pass
+    assert all((variable.value.numpy().size == 0) == (i in sharding.cut) for i, variable in enumerate(variables))
 
 
 RUN = change(
@@ -183,3 +224,47 @@ def test_a_run_goes_on_with_any_number_of_replicas_and_without_the_flag(
         )
         for name in mine:
             np.testing.assert_allclose(mine[name], theirs[name], rtol=0, atol=1e-9, err_msg=name)
+
+
+@pytest.mark.slow
+def test_in_bfloat16_the_flag_changes_rounding_at_most(corpus, tmp_path, two_replicas):
+    """Checkpoints and the trained model are in float32; runs go on with and without the flag; warm starts are exact."""
+    bfloat16 = change(RUN, model={"dtype": "mixed_bfloat16"}, train={"eval_steps": 0})
+    without = change(bfloat16, train={"shard_optimizer": False})
+    folders = {name: tmp_path / name for name in ("without", "shared", "mixed", "warm")}
+    models = {
+        name: train(config, corpus, str(folders[name]), two_replicas)
+        for name, config in (("without", without), ("shared", bfloat16))
+    }
+    shutil.copytree(folders["shared"], folders["mixed"], ignore=shutil.ignore_patterns("ckpt-8.*", "ckpt-12.*"))
+    train(without, corpus, str(folders["mixed"]), two_replicas)
+    for step in (8, 12):
+        want = tensors_of(folders["without"], step)
+        for name in ("shared", "mixed"):
+            found = tensors_of(folders[name], step)
+            assert found.keys() == want.keys()
+            for key, value in found.items():
+                assert value.dtype == want[key].dtype
+                np.testing.assert_allclose(value, want[key], rtol=0, atol=1e-4, err_msg=key)
+    last = load_trained(str(folders["shared"]), "last").model
+    for mine, theirs in zip(models["shared"].trainable_variables, last.trainable_variables, strict=True):
+        assert mine.dtype == theirs.dtype == "float32"
+        np.testing.assert_array_equal(mine.numpy(), theirs.numpy())
+    settings = {"warm_start": str(folders["shared"]), "train_steps": 1, "learning_rate": 1e-30, "average_from_step": 0}
+    warm = train(change(bfloat16, train=settings), corpus, str(folders["warm"]), two_replicas)
+    for mine, theirs in zip(warm.get_weights(), last.get_weights(), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-28)
+
+
+@pytest.mark.slow
+def test_a_killed_run_in_bfloat16_goes_on_as_uninterrupted(corpus, tmp_path, two_replicas):
+    config = change(RUN, model={"dtype": "mixed_bfloat16"})
+    train(config, corpus, str(tmp_path / "whole"), two_replicas, evaluator(lambda: 1.0))
+    with pytest.raises(KilledError):
+        train(config, corpus, str(tmp_path / "cut"), two_replicas, killed_at(1))
+    train(config, corpus, str(tmp_path / "cut"), two_replicas, evaluator(lambda: 1.0))
+    assert lines(tmp_path / "cut") == lines(tmp_path / "whole")
+    mine, theirs = (tensors_of(tmp_path / name, 12) for name in ("cut", "whole"))
+    assert mine.keys() == theirs.keys()
+    for name in mine:
+        np.testing.assert_array_equal(mine[name], theirs[name])

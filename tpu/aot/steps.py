@@ -36,8 +36,8 @@ def train(config: Config, batch_size: int, replicas: int = 1) -> Step:
     task = families.training_of(config)
     with _weightless():
         model = families.make_model(config)
-        optimizer = make_optimizer(config.train, model.trainable_variables, replicas)
-        average = WeightAverage(config.train, model.trainable_variables, replicas)
+        optimizer = make_optimizer(config.train, model.trainable_variables, replicas, model.compute_dtype)
+        average = WeightAverage(config.train, optimizer.sharding)
         objective = task.objective(model, config)
     seed = np.array([config.train.seed, 0], np.int32)
 
@@ -48,6 +48,7 @@ def train(config: Config, batch_size: int, replicas: int = 1) -> Step:
 
     variables = variables_by_path(model)
     variables |= {f"adam/{path}": in_replica(value) for path, value in optimizer.by_path().items()}
+    variables |= {path: in_replica(value) for path, value in optimizer.sharding.by_path().items()}
     variables |= {f"average/{path}": in_replica(value) for path, value in average.by_path().items()}
     batch = task.batch_spec(config, batch_size, True)
     return _lower(step, batch, _specs(objective.initial_state, batch_size), variables)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from txl_tf.layers.decoder_layer import DecoderLayer
+from txl_tf.layers.given_weights import recomputed
 from txl_tf.layers.key_value_ring import KeyValueRing
 from txl_tf.layers.memory_attention import Kernels
 from txl_tf.models.memory import shift_in
@@ -116,7 +117,7 @@ def run_stack(
         if look is not None:
             own["look"] = functools.partial(look, i)
         read: Callable[[tf.Tensor], tf.Tensor] = functools.partial(memory.read, i, layer, **own, **inputs)
-        hidden = (tf.recompute_grad(read) if remat else read)(hidden)
+        hidden = recomputed(read, layer, hidden) if remat else read(hidden)
         if watch is not None:
             watch(layer.name, hidden)
     return hidden

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
-import keras
 import tensorflow as tf
 
 from txl_tf.config import TrainConfig
@@ -27,30 +25,28 @@ class WeightAverage:
 
     Args:
         config: a TrainConfig.
-        variables: the model's trainable Keras variables. Create it in the strategy's scope.
-        replicas: their number; None: that of the current strategy.
+        sharding: the optimizer's, for the weights. Create it in the strategy's scope.
     """
 
-    def __init__(self, config: TrainConfig, variables: Sequence[keras.Variable], replicas: int | None = None):
+    def __init__(self, config: TrainConfig, sharding: Sharding):
         self.config = config
-        self.variables = list(variables) if config.averages_weights else []
-        self.sharding = Sharding(config, self.variables, replicas)
-        self.averages = [self.sharding.variable(i, each.dtype, each) for i, each in enumerate(self.variables)]
+        self.sharding = sharding
+        count = len(sharding.variables) if config.averages_weights else 0
+        self.averages = [sharding.copy(i) for i in range(count)]
+        parts = {i: average for i, average in enumerate(self.averages) if isinstance(average, PartVariable)}
+        self._fill = sharding.filler(parts) if count else sharding.fill
 
-    def update(self, updates: tf.Tensor, good: bool | tf.Tensor = True, replica: Any = None) -> None:
+    def update(self, updates: tf.Tensor, good: bool | tf.Tensor = True) -> None:
         """Adds the weights after update number `updates`, int, to the average; runs inside `strategy.run`.
 
         Args:
             updates: their number, int.
             good: bool; if False the update was skipped, and the average does not change.
-            replica: the replica's context; None: the current one.
         """
-        replica = replica or tf.distribute.get_replica_context()
         rate = tf.where(good, self._rate(tf.cast(updates, tf.float32)), 0.0)
-        for i, (average, variable) in enumerate(zip(self.averages, self.variables, strict=True)):
-            weights = self.sharding.own(replica, i, tf.convert_to_tensor(variable.value))
-            average = in_replica(average)
-            average.assign_add(tf.cast(rate, weights.dtype) * (weights - average))
+        for i, average in enumerate(map(in_replica, self.averages)):
+            weight = tf.convert_to_tensor(self.sharding.weight(i))
+            average.assign_add(tf.cast(rate, weight.dtype) * (weight - average))
 
     def _rate(self, updates: tf.Tensor) -> tf.Tensor:
         decay, first = self.config.ema_decay, self.config.average_from_step
@@ -60,19 +56,22 @@ class WeightAverage:
 
     def by_path(self) -> dict[str, tf.Variable | PartVariable]:
         """The averages by the Keras paths of their variables, for checkpoints."""
-        return {variable.path: average for variable, average in zip(self.variables, self.averages, strict=True)}
+        paths = [variable.path for variable in self.sharding.variables]
+        return {paths[i]: average for i, average in enumerate(self.averages)}
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
         """In this context the model's weights are the averages."""
         self._swap()
         try:
-            yield
+            with self.sharding.filled(self._fill):
+                yield
         finally:
             self._swap()
 
     def _swap(self) -> None:
-        for average, variable in zip(self.averages, self.variables, strict=True):
-            weights = tf.convert_to_tensor(variable)
-            variable.assign(average.whole() if isinstance(average, PartVariable) else average)
-            average.assign(weights)
+        for i, average in enumerate(self.averages):
+            if i not in self.sharding.cut:
+                weight = tf.convert_to_tensor(self.sharding.variables[i])
+                self.sharding.variables[i].assign(average)
+                average.assign(weight)

@@ -59,7 +59,7 @@ class Checkpoints:
         self.strategy = strategy
         self.writes = is_chief(strategy)
         self.variables = {
-            "model": checkpoints.variables_by_path(model),
+            "model": checkpoints.variables_by_path(model) | optimizer.sharding.by_path(),
             "optimizer": optimizer.by_path(),
             "average": average.by_path(),
         }
@@ -183,6 +183,16 @@ class Checkpoints:
             )
         return None
 
+    def warm_start(self, source: str, head: str) -> list[str]:
+        """Gives the run the weights of another one; arguments, result and errors of `model_dir.read_weights`."""
+        with tf.device("CPU:0"):
+            targets = {name: _whole_of(variable) for name, variable in self.variables["model"].items()}
+        fresh = model_dirs.read_weights(source, targets, head)
+        for name, variable in self.variables["model"].items():
+            if name not in fresh:
+                _hand_out(variable, targets[name])
+        return fresh
+
     def _set_aside(self, files: list[str]) -> None:
         for file in sorted(files, reverse=True):
             old, new = (tf.io.gfile.join(self.model_dir, prefix + file) for prefix in ("", "damaged-"))
@@ -196,7 +206,7 @@ class Checkpoints:
         path = checkpoints.checkpoint_path(self.model_dir, step)
         checkpoints.read_checkpoint(path, **targets, loop=loop)
         tf.nest.map_structure(_hand_out, self.variables, targets)
-        checkpoints.refuse_not_finite(self.variables["model"], path)
+        checkpoints.refuse_not_finite(targets["model"], path)
         sums, *state = (tf.convert_to_tensor(variable) for variable in loop.values())
         return scatter_state(self.strategy, tf.nest.pack_sequence_as(self.structure, state)), sums
 

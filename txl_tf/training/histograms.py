@@ -30,7 +30,8 @@ def make_histograms(
     variables = model.trainable_variables
 
     def replica() -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        return [_sample(variable.value) for variable in variables], [_sample(u) for u in optimizer.last_update()]
+        weights = [optimizer.sharding.weight(i) for i in range(len(variables))]
+        return [_sample(weight) for weight in weights], [_sample(update) for update in optimizer.last_update()]
 
     @tf.function(autograph=False)
     def samples() -> list[list[tf.Tensor]]:

@@ -129,8 +129,10 @@ class Run:
         with strategy.scope():
             keras.utils.set_random_seed(config.train.seed)
             self.model = families.make_model(config)
-            self.optimizer = optimizer = make_optimizer(config.train, self.model.trainable_variables)
-            self.average = WeightAverage(config.train, self.model.trainable_variables)
+            self.optimizer = optimizer = make_optimizer(
+                config.train, self.model.trainable_variables, compute_dtype=self.model.compute_dtype
+            )
+            self.average = WeightAverage(config.train, optimizer.sharding)
             objective = task.objective(self.model, config)
         self.state = distribute.initial_state(strategy, objective.initial_state, config.data.batch_size)
         self.sums = Sums()
@@ -149,7 +151,7 @@ class Run:
             self.state, stacked = restored
             self.sums = Sums(*stacked.numpy().tolist())
         elif config.train.warm_start:
-            fresh = model_dirs.read_weights(config.train.warm_start, self.model, task.head)
+            fresh = self.checkpoints.warm_start(config.train.warm_start, task.head)
             if fresh:
                 print(
                     f"{len(fresh)} weights of the head are not in {config.train.warm_start}: they are new", flush=True
@@ -177,7 +179,7 @@ class Run:
         peak = peak and peak * strategy.num_replicas_in_sync
         self.metrics = Metrics(own_dir, corpus.unit, self.step, config, peak, self.data.step_tokens)
         self.metrics.write_settings(self.model, leave_out=FREE_TO_CHANGE)
-        self.norms = make_norms(strategy, self.model, optimizer)
+        self.norms = make_norms(strategy, optimizer)
         self.learning_rate = make_schedule(config.train)
         self.profiler = Profiler(self.metrics.board.folder, config.train.profile_steps)
         log = tf.io.gfile.join(model_dir, model_dirs.EVALUATIONS_FILE)
@@ -197,6 +199,7 @@ class Run:
         """
         self._introduce()
         settings = self.settings
+        self.optimizer.sharding.empty()
         self.window_start, self.window_time = self.step, time.perf_counter()
         with StopRequest() as self.stop, self.checkpoints:
             while True:
@@ -231,6 +234,7 @@ class Run:
                 f"evaluations; the best was at step {min(self.evaluations.lines, key=model_dirs.score)['step']:,}",
                 flush=True,
             )
+        self.optimizer.sharding.fill()
         return self.model
 
     def _introduce(self) -> None:

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import keras
 import tensorflow as tf
 
 from txl_tf.training.optimizer import Adam
 
 
-def make_norms(
-    strategy: tf.distribute.Strategy, model: keras.Model, optimizer: Adam
-) -> Callable[[], tuple[float, float]]:
+def make_norms(strategy: tf.distribute.Strategy, optimizer: Adam) -> Callable[[], tuple[float, float]]:
     """Returns a function that computes both norms. It reads all weights and moments: do not call it in every step.
 
     Args:
-        strategy, model, optimizer: of the training.
+        strategy, optimizer: of the training.
 
     Returns:
         norms() -> (norm of the weights, norm of the last update / norm of the weights), floats.
     """
 
     def replica() -> tuple[tf.Tensor, tf.Tensor]:
-        weights = tf.linalg.global_norm([variable.value for variable in model.trainable_variables])
-        context = tf.distribute.get_replica_context()
-        halved_squares = optimizer.sharding.halved_squares(context, optimizer.last_update())
-        return weights, tf.sqrt(2 * tf.reduce_sum(halved_squares)) / weights
+        context, sharding = tf.distribute.get_replica_context(), optimizer.sharding
+        weights = [sharding.weight(i) for i in range(len(sharding.variables))]
+        norm, update = (
+            tf.sqrt(2 * tf.reduce_sum(sharding.halved_squares(context, tensors)))
+            for tensors in (weights, optimizer.last_update())
+        )
+        return norm, update / norm
 
     @tf.function(autograph=False)
     def norms() -> list[tf.Tensor]:

@@ -33,8 +33,7 @@ class Adam:
     They are rounded stochastically (`stochastic_round`). With rounding to nearest v would never decrease: a step takes
     away a thousandth of it, which is less than half the distance between neighbouring numbers.
 
-    Of weights that are cut (`Sharding`) a replica has one part's gradient and moments and updates it. Then all replicas
-    get all new parts.
+    Of weights that are cut (`Sharding`) a replica updates its part, of which it has the gradient and the moments.
 
     iterations: int64 variable, the number of steps, including skipped ones: the position in schedule and data.
 
@@ -71,7 +70,7 @@ class Adam:
         self.sharding = sharding
 
         def moments() -> list[tf.Variable | PartVariable]:
-            dtype = tf.bfloat16 if bfloat16_moments else variables[0].dtype
+            dtype = tf.bfloat16 if bfloat16_moments else sharding.dtype
             return [sharding.variable(i, dtype) for i in range(len(variables))]
 
         self.iterations = tf.Variable(0, dtype=tf.int64, trainable=False)
@@ -104,54 +103,41 @@ class Adam:
         }
         rate = tf.cast(tf.where(good, self.schedule(self.iterations), 0), dtype)
         count = tf.cast(self.iterations, tf.int32)
-        parts = {}
         for i, (variable, gradient, rule) in enumerate(zip(self.variables, gradients, self.rules, strict=True)):
             moments = in_replica(self.momenta[i]), in_replica(self.velocities[i])
             gradient = tf.math.multiply_no_nan(gradient, _times(scale, rule.gradient))
             scalars["lr"] = _times(rate, rule.rate)
-            is_whole = i not in self.sharding.cut
-            if is_whole and not self.bfloat16_moments and not rule.weight_decay:
-                update_in_one_op(variable.value, *moments, gradient, **scalars)
+            weight = self.sharding.weight(i)
+            if not self.bfloat16_moments and not rule.weight_decay:
+                update_in_one_op(weight, *moments, gradient, **scalars)
                 continue
             with tf.name_scope(scopes.ADAM):
                 bits = None
                 if self.bfloat16_moments:
                     bits = self.sharding.own(replica, i, random_bits(variable.shape, tf.stack([count, i])))
-                weight = self.sharding.own(replica, i, tf.convert_to_tensor(variable.value))
-                weight = updated_in_plain_ops(
+                new_weight = updated_in_plain_ops(
                     weight, *moments, gradient, weight_decay=rule.weight_decay, bits=bits, **scalars
                 )
-                if is_whole:
-                    variable.value.assign(weight)
-                else:
-                    parts[i] = weight
-        with tf.name_scope(scopes.ADAM):
-            for i, weight in self.sharding.join(replica, parts).items():
-                self.variables[i].value.assign(weight)
+                weight.assign(new_weight)
         self.iterations.assign_add(1)
 
-    def last_update(self, replica: Any = None) -> list[tf.Tensor]:
+    def last_update(self) -> list[tf.Tensor]:
         """The last step's update of what this replica updates of each variable, which was subtracted.
 
         It is computed from the moments. After a skipped step it is approximately the update of the last good step.
-
-        Args:
-            replica: the replica's context; None: the current one.
         """
-        replica = replica or tf.distribute.get_replica_context()
-        dtype = self.variables[0].dtype
+        dtype = self.sharding.dtype
         steps = tf.maximum(self.iterations, 1)
         rate = tf.cast(tf.where(self.iterations > 0, self.schedule(steps - 1), 0), dtype)
         corrected = _bias_corrected(rate, *self._beta_powers(steps, dtype))
         updates = []
-        for i, (variable, rule) in enumerate(zip(self.variables, self.rules, strict=True)):
+        for i, rule in enumerate(self.rules):
             momentum, velocity = in_replica(self.momenta[i]), in_replica(self.velocities[i])
             root = tf.sqrt(tf.cast(velocity, dtype)) + self.epsilon
             update = _times(corrected, rule.rate) * tf.cast(momentum, dtype) / root
             if rule.weight_decay:  # of the weights before the update: (weights now + update) / (1 - decay)
                 decay = _times(rate, rule.rate) * rule.weight_decay
-                weight = self.sharding.own(replica, i, tf.convert_to_tensor(variable.value))
-                update = (update + decay * weight) / (1 - decay)
+                update = (update + decay * self.sharding.weight(i)) / (1 - decay)
             updates.append(update)
         return updates
 
@@ -237,17 +223,23 @@ def stochastic_round(x: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.bitcast(raised & 0xFFFF0000, tf.float32), tf.bfloat16)
 
 
-def make_optimizer(config: TrainConfig, variables: Sequence[keras.Variable], replicas: int | None = None) -> Adam:
+def make_optimizer(
+    config: TrainConfig,
+    variables: Sequence[keras.Variable],
+    replicas: int | None = None,
+    compute_dtype: str | None = None,
+) -> Adam:
     """The optimizer of a TrainConfig for a model's trainable variables; call it in the strategy's scope.
 
     Args:
         config, variables: as above.
         replicas: their number; None: that of the current strategy.
+        compute_dtype: of the model; None: that of the variables.
     """
     return Adam(
         make_schedule(config),
         variables,
-        Sharding(config, variables, replicas),
+        Sharding(config, variables, replicas, compute_dtype),
         epsilon=config.adam_epsilon,
         bfloat16_moments=config.bfloat16_moments,
         bias_correction=config.bias_correction,

@@ -15,7 +15,6 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf import distribute, families
-from txl_tf import model_dir as model_dirs
 from txl_tf.config import Config
 from txl_tf.data.lanes import named_read_errors
 from txl_tf.data.manifest import Corpus
@@ -78,16 +77,17 @@ def replay(
         keras.utils.set_random_seed(config.train.seed)
         model = families.make_model(config)
         optimizer = make_optimizer(config.train, model.trainable_variables)
-        average = WeightAverage(config.train, model.trainable_variables)
+        average = WeightAverage(config.train, optimizer.sharding)
         objective = task.objective(model, config)
     state = distribute.initial_state(strategy, objective.initial_state, config.data.batch_size)
     sums = Sums().stacked()
     keep = config.train.keep_checkpoints
-    restored = Checkpoints(model_dir, strategy, model, optimizer, average, state, sums, keep).restore(before=step)
+    checkpoints = Checkpoints(model_dir, strategy, model, optimizer, average, state, sums, keep)
+    restored = checkpoints.restore(before=step)
     if restored is not None:
         state, sums = restored
     elif config.train.warm_start:
-        model_dirs.read_weights(config.train.warm_start, model, task.head)
+        checkpoints.warm_start(config.train.warm_start, task.head)
     first = int(optimizer.iterations.numpy())
     data = task.training_data(corpus, config)
     batches = iter(distribute.distribute_batches(strategy, lambda **hosts: data.batches(first, **hosts)))

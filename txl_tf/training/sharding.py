@@ -2,14 +2,17 @@
 
 This is stage 1 of ZeRO (Rajbhandari et al. 2020, arXiv 1910.02054), in the form that Xu et al. 2020 (arXiv 2004.13336)
 give it for TPUs: a replica gets the sum of the gradients only for its parts, updates these, and all replicas get all
-new weights. Weights themselves are on every replica.
+new weights. They get them at the beginning of the next step, so that whole weights are in memory only within steps, and
+in bfloat16 where the model reads them so. Written to variables at the end of a step they would be read and written once
+more.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -19,6 +22,7 @@ from txl_tf import distribute
 from txl_tf.collectives import all_gather, own_part, reduce_scatter
 from txl_tf.config import TrainConfig
 from txl_tf.layers import platform
+from txl_tf.layers.given_weights import given_weights
 
 SUMS_SIDE_BY_SIDE = 16
 """As many float32 numbers as the widest vector register of a CPU has."""
@@ -77,49 +81,137 @@ class PartVariable:
         for number, copy in zip(distribute.local_replicas(self.strategy), copies, strict=True):
             copy.assign(parts[number])
 
+    def assign_parts(self, other: PartVariable) -> None:
+        """Gives every replica its part of another variable, outside `strategy.run`."""
+        copies = (self.strategy.experimental_local_results(each.variable) for each in (self, other))
+        for mine, theirs in zip(*copies, strict=True):
+            mine.assign(theirs)
+
 
 class Sharding:
     """Which part of each weight a replica updates; with one replica, or without shard_optimizer, all of it.
 
+    Between steps a weight that is cut exists in parts. A step joins them (`joined`). The model's own variables are used
+    only outside steps: `fill` gives them the weights, and `empty` frees their memory.
+
     cut: {number of a weight that is cut: axis}; of other weights every replica updates all.
+    parts: {number of a weight that is cut: PartVariable}.
+    dtype: of the weights, and of all that is computed from their gradients.
 
     Args:
         config: a TrainConfig, for shard_optimizer.
-        variables: the model's trainable Keras variables.
+        variables: the model's trainable Keras variables. Call it in the strategy's scope.
         replicas: their number; None: that of the current strategy.
+        compute_dtype: of the model; None: that of the weights.
     """
 
-    def __init__(self, config: TrainConfig, variables: Sequence[keras.Variable], replicas: int | None = None):
-        replicas = replicas or tf.distribute.get_strategy().num_replicas_in_sync
-        self.replicas = replicas if config.shard_optimizer else 1
+    def __init__(
+        self,
+        config: TrainConfig,
+        variables: Sequence[keras.Variable],
+        replicas: int | None = None,
+        compute_dtype: str | None = None,
+    ):
+        self.strategy = tf.distribute.get_strategy()
+        self.replicas = (replicas or self.strategy.num_replicas_in_sync) if config.shard_optimizer else 1
+        self.variables = variables
+        self.dtype = tf.as_dtype(variables[0].dtype)
+        self.compute_dtype = compute_dtype or self.dtype
         self.shapes = [tuple(variable.shape) for variable in variables]
         axes = {i: part_axis(shape, self.replicas) for i, shape in enumerate(self.shapes)}
-        self.cut = {i: axis for i, axis in axes.items() if axis is not None}
+        self.cut = {i: axis for i, axis in axes.items() if axis is not None and not _is_bias(variables[i])}
+        self.parts = {i: self._part(i, self.dtype) for i in self.cut}
+        for i, part in self.parts.items():
+            part.assign(tf.convert_to_tensor(variables[i]))
+        self.fill = self.filler(self.parts)
 
     def fraction(self) -> float:
         """The fraction of the weights that are cut."""
         sizes = [math.prod(shape) for shape in self.shapes]
         return sum(sizes[i] for i in self.cut) / sum(sizes)
 
-    def variable(
-        self, i: int, dtype: tf.DType | str, initial: keras.Variable | None = None
-    ) -> tf.Variable | PartVariable:
-        """A variable with the shape of weight number i, of which a replica holds what it updates.
+    def variable(self, i: int, dtype: tf.DType | str) -> tf.Variable | PartVariable:
+        """Zeros with the shape of weight number i, of which a replica holds what it updates."""
+        if i in self.cut:
+            return self._part(i, dtype)
+        # No aggregation: each replica updates its own copy. The copies stay equal, since what they are computed from is
+        # equal.
+        return tf.Variable(functools.partial(tf.zeros, self.shapes[i], dtype), trainable=False)
 
-        Args:
-            i: the weight's number.
-            dtype: of the variable.
-            initial: its value at first; None: zeros.
-        """
+    def copy(self, i: int) -> tf.Variable | PartVariable:
+        """A variable with the value of weight number i, of which a replica holds what it updates."""
         if i not in self.cut:
-            # No aggregation: each replica updates its own copy. The copies stay equal, since what they are computed
-            # from is equal.
-            zeros = functools.partial(tf.zeros, self.shapes[i], dtype)
-            return tf.Variable(zeros if initial is None else initial, trainable=False)
-        cut = PartVariable(self.shapes[i], dtype, self.cut[i], self.replicas)
-        if initial is not None:
-            cut.assign(tf.convert_to_tensor(initial))
-        return cut
+            return tf.Variable(self.variables[i], trainable=False)
+        copy = self._part(i, self.dtype)
+        copy.assign_parts(self.parts[i])
+        return copy
+
+    def _part(self, i: int, dtype: tf.DType | str) -> PartVariable:
+        return PartVariable(self.shapes[i], dtype, self.cut[i], self.replicas)
+
+    def by_path(self) -> dict[str, PartVariable]:
+        """The weights that are cut, by their Keras paths, for checkpoints."""
+        return {self.variables[i].path: part for i, part in self.parts.items()}
+
+    def weight(self, i: int) -> tf.Variable:
+        """What this replica updates of weight number i."""
+        return self.parts[i].variable if i in self.cut else self.variables[i].value
+
+    def joined(self, replica: Any) -> contextlib.AbstractContextManager[None]:
+        """In this context the model computes with the weights that the replicas' parts make, inside `strategy.run`.
+
+        What the model reads in bfloat16 is sent as bfloat16. Gradients with respect to the variables' values have the
+        dtype of the weights.
+        """
+        wholes = self._joined(replica, {i: self.parts[i].variable for i in self.cut}, self.compute_dtype)
+        return given_weights((self.variables[i], whole) for i, whole in wholes.items())
+
+    def _joined(self, replica: Any, parts: Mapping[int, Any], dtype: tf.DType | str) -> dict[int, tf.Tensor]:
+        """Whole weights, of which those are rounded to `dtype` that layers read in the dtype they compute in."""
+        sent = [
+            tf.cast(part, dtype if self.variables[i]._autocast else self.dtype)  # Keras has no public name for this
+            for i, part in parts.items()
+        ]
+        wholes = all_gather(replica, sent, [self.cut[i] for i in parts])
+        return {i: tf.cast(whole, self.dtype) for i, whole in zip(parts, wholes, strict=True)}
+
+    def filler(self, parts: Mapping[int, PartVariable]) -> Callable[[], None]:
+        """A function that gives the model's variables what is in `parts`, outside `strategy.run`."""
+        variables = {i: part.variable for i, part in parts.items()}
+
+        @tf.function(autograph=False)
+        def wholes() -> Any:
+            return self.strategy.run(lambda: self._joined(tf.distribute.get_replica_context(), variables, self.dtype))
+
+        def fill() -> None:
+            for i, whole in wholes().items() if variables else ():
+                self._replace(i, self.strategy.experimental_local_results(whole))
+
+        return fill
+
+    @contextlib.contextmanager
+    def filled(self, fill: Callable[[], None] | None = None) -> Iterator[None]:
+        """In this context the model's variables have the weights that are cut, or what another `filler` gives them."""
+        (fill or self.fill)()
+        try:
+            yield
+        finally:
+            self.empty()
+
+    def empty(self) -> None:
+        """Frees the memory of the model's variables whose weights are cut, until `fill`, outside `strategy.run`."""
+        for i in self.cut:
+            self._replace(i, None)
+
+    def _replace(self, i: int, values: Sequence[tf.Tensor] | None) -> None:
+        copies = self.strategy.experimental_local_results(self.variables[i].value)
+        for copy, value in zip(copies, values or [None] * len(copies), strict=True):
+            with tf.device(copy.device):
+                nothing = tf.zeros([0], self.dtype)
+                # Not `assign`, which allows no other shape.
+                tf.raw_ops.AssignVariableOp(
+                    resource=copy.handle, value=nothing if value is None else value, validate_shape=False
+                )
 
     def own(self, replica: Any, i: int, tensor: tf.Tensor) -> tf.Tensor:
         """What this replica updates of a tensor with the shape of weight number i."""
@@ -137,11 +229,6 @@ class Sharding:
         sums |= dict(zip(self.cut, parts, strict=True))
         return [sums[i] for i in range(len(gradients))], others
 
-    def join(self, replica: Any, parts: Mapping[int, tf.Tensor]) -> dict[int, tf.Tensor]:
-        """The whole tensors from the replicas' parts, both by the numbers of their weights, which are cut."""
-        wholes = all_gather(replica, list(parts.values()), [self.cut[i] for i in parts])
-        return dict(zip(parts, wholes, strict=True))
-
     def halved_squares(self, replica: Any, tensors: Sequence[tf.Tensor]) -> tf.Tensor:
         """Half the squared norm of each of V tensors, [V], from what this replica updates of them."""
         numbers = tf.stack([halved_square(tensor) for tensor in tensors])
@@ -150,6 +237,11 @@ class Sharding:
         is_cut = tf.constant([i in self.cut for i in range(len(self.shapes))])
         first = tf.equal(replica.replica_id_in_sync_group, 0)  # weights that are not cut count once
         return replica.all_reduce(tf.distribute.ReduceOp.SUM, tf.where(is_cut | first, numbers, 0))
+
+
+def _is_bias(variable: keras.Variable) -> bool:
+    """Of any rank. All layers may share it, and it is small."""
+    return variable.path.endswith("bias")
 
 
 def halved_square(tensor: tf.Tensor) -> tf.Tensor:

@@ -121,9 +121,10 @@ def train_step(
     replica = replica or tf.distribute.get_replica_context()
     lanes = tf.nest.flatten(batch)[0].shape[0]
     first_lane = replica.replica_id_in_sync_group * lanes
-    sums, new_state = loss_and_gradients(
-        objective, optimizer.variables, config, (seed, optimizer.iterations, first_lane), batch, state
-    )
+    with optimizer.sharding.joined(replica):
+        sums, new_state = loss_and_gradients(
+            objective, optimizer.variables, config, (seed, optimizer.iterations, first_lane), batch, state
+        )
     gradients, sums = optimizer.sharding.sum(replica, sums.gradients, sums._replace(gradients=[]))
     with tf.name_scope("global_norm"):
         halved_squares = optimizer.sharding.halved_squares(replica, gradients)
@@ -133,7 +134,7 @@ def train_step(
     clip = config.clip / tf.maximum(norm, config.clip) if config.clip else 1.0
     optimizer.apply(gradients, clip / sums.weight, good, replica)
     if average is not None:
-        average.update(optimizer.iterations, good, replica)
+        average.update(optimizer.iterations, good)
     first_state = objective.initial_state(lanes)
     state = tf.nest.map_structure(lambda new, first: tf.where(good, new, first), new_state, first_state)
     return StepResult(loss, norm, state, Finite(sums.bad < 0.5, tf.math.is_finite(halved_squares)))
@@ -180,11 +181,13 @@ def loss_and_gradients(
     def read_group(i: int | tf.Tensor, batch: Batch, state: State) -> tuple[LossSums, State]:
         seeds = step_seeds(run_seed, step, first_lane + i * lanes + tf.range(lanes))
         with tf.GradientTape() as tape:
+            values = [variable.value for variable in variables]
+            tape.watch(values)  # those that are no variables, but given weights
             loss = objective(batch, state, seeds, training=True)
-        gradients = tape.gradient(loss.total, [variable.value for variable in variables])
+        gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss.total, values)]
         dtype = variables[0].dtype
         total, weight, bad = (tf.cast(value, dtype) for value in (loss.total, loss.weight, ~loss.finite))
-        return LossSums(total, weight, bad, [tf.convert_to_tensor(gradient) for gradient in gradients]), loss.state
+        return LossSums(total, weight, bad, gradients), loss.state
 
     if groups == 1:
         return read_group(0, batch, state)
