@@ -83,8 +83,9 @@ class TrainConfig(Group):
     )
     shard_optimizer: bool = setting(
         False,
-        "share the moments and averaged weights out over the replicas, each of which updates its part of the weights: "
-        "less memory and time for each of many replicas; changes updates by rounding at most, and nothing on one",
+        "share weights, moments and averaged weights out over the replicas, each of which updates its parts; whole "
+        "weights exist only within steps and evaluations: less memory and time for each of many replicas; changes "
+        "updates by rounding at most, and nothing on one",
     )
     ema_decay: float = setting(
         0.0, "also keep an exponential average of the weights with this decay; 0: none", at_least=0, below=1

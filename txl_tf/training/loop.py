@@ -244,7 +244,7 @@ class Run:
             f"{self.model.count_params():,} parameters, {self.strategy.num_replicas_in_sync} replica(s), "
             f"{self.data.epoch_steps:,} steps of {self.data.step_tokens:,} tokens per epoch, which leave "
             f"{self.data.unused:,} tokens unused"
-            + (f", {shared:.1%} of the optimizer's state shared out over them" if shared else "")
+            + (f", {shared:.1%} of weights and moments shared out over them" if shared else "")
             + (", evaluated with averaged weights" if self.settings.averages_weights else ""),
             flush=True,
         )

@@ -24,9 +24,10 @@ def require_memory(config: Config, strategy: tf.distribute.Strategy) -> None:
         objective = families.training_of(config).objective(model, config)
         mems = host_memory.bytes_of(functools.partial(objective.initial_state, config.data.batch_size))
         weights = [math.prod(variable.shape) * tf.as_dtype(variable.dtype).size for variable in model.variables]
-    # A weight has a gradient and two moments, and perhaps an average, on each replica or shared out over all.
-    shared = (1 if config.train.bfloat16_moments else 2) + config.train.averages_weights
+    # A weight has a gradient and two moments, and perhaps an average, on each replica or shared out over all. If it is
+    # shared out itself, it is joined in every step.
     owners = strategy.num_replicas_in_sync if config.train.shard_optimizer else 1
+    shared = (1 if config.train.bfloat16_moments else 2) + config.train.averages_weights + (owners > 1)
     copies = (2 + shared / owners) * len(strategy.extended.worker_devices)
     host_memory.require(
         {

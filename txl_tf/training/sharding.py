@@ -1,10 +1,9 @@
-"""The optimizer's state shared out over replicas: each keeps and updates a part of every large weight.
+"""Weights and moments shared out over replicas: each keeps and updates a part of every matrix.
 
 This is stage 1 of ZeRO (Rajbhandari et al. 2020, arXiv 1910.02054), in the form that Xu et al. 2020 (arXiv 2004.13336)
 give it for TPUs: a replica gets the sum of the gradients only for its parts, updates these, and all replicas get all
-new weights. They get them at the beginning of the next step, so that whole weights are in memory only within steps, and
-in bfloat16 where the model reads them so. Written to variables at the end of a step they would be read and written once
-more.
+new weights. Here they get them at the beginning of the next step, in the dtype that the model computes in, so that whole
+weights exist only within steps. If they were variables, a step would read and write all of them once more at its end.
 """
 
 from __future__ import annotations
@@ -160,18 +159,15 @@ class Sharding:
     def joined(self, replica: Any) -> contextlib.AbstractContextManager[None]:
         """In this context the model computes with the weights that the replicas' parts make, inside `strategy.run`.
 
-        What the model reads in bfloat16 is sent as bfloat16. Gradients with respect to the variables' values have the
-        dtype of the weights.
+        Models read matrices in their compute dtype alone, so they are sent in it. The gradients with respect to the
+        variables' values have the dtype of the weights all the same.
         """
         wholes = self._joined(replica, {i: self.parts[i].variable for i in self.cut}, self.compute_dtype)
         return given_weights((self.variables[i], whole) for i, whole in wholes.items())
 
     def _joined(self, replica: Any, parts: Mapping[int, Any], dtype: tf.DType | str) -> dict[int, tf.Tensor]:
-        """Whole weights, of which those are rounded to `dtype` that layers read in the dtype they compute in."""
-        sent = [
-            tf.cast(part, dtype if self.variables[i]._autocast else self.dtype)  # Keras has no public name for this
-            for i, part in parts.items()
-        ]
+        """Whole weights, rounded to `dtype`."""
+        sent = [tf.cast(part, dtype) for part in parts.values()]
         wholes = all_gather(replica, sent, [self.cut[i] for i in parts])
         return {i: tf.cast(whole, self.dtype) for i, whole in zip(parts, wholes, strict=True)}
 

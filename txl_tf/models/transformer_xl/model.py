@@ -79,7 +79,6 @@ class TransformerXL(keras.Model):
                     name=name,
                     shape=(self.config.n_head, self.config.d_head),
                     initializer=keras.initializers.RandomNormal(stddev=self.config.init_std),
-                    autocast=False,  # a layer casts what it is given; the gradients of all layers are added in float32
                 )
                 for name in ("content_bias", "position_bias")
             ]

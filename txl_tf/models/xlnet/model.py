@@ -93,7 +93,6 @@ class XLNet(keras.Model):
                     name=name,
                     shape=(config.n_head, config.d_head),
                     initializer=keras.initializers.RandomNormal(stddev=config.init_std),
-                    autocast=False,  # a layer casts what it is given; the gradients of all layers are added in float32
                 )
                 for name in ("content_bias", "position_bias", "segment_bias")
             ]
