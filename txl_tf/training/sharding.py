@@ -2,8 +2,8 @@
 
 This is stage 1 of ZeRO (Rajbhandari et al. 2020, arXiv 1910.02054), in the form that Xu et al. 2020 (arXiv 2004.13336)
 give it for TPUs: a replica gets the sum of the gradients only for its parts, updates these, and all replicas get all
-new weights. Here they get them at the beginning of the next step, in the dtype that the model computes in, so that whole
-weights exist only within steps. If they were variables, a step would read and write all of them once more at its end.
+new weights. Here they get them at the beginning of a step, in the dtype that the model computes in, and whole weights
+exist only within steps. If they were variables, a step would read and write all of them once more at its end.
 """
 
 from __future__ import annotations
