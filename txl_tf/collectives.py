@@ -52,8 +52,9 @@ def all_gather(replica: Any, parts: Sequence[tf.Tensor], axes: Sequence[int]) ->
         places = [i for i, its in enumerate(axes) if its == axis]
         # TensorFlow's exchange has no bfloat16, and between workers needs a tensor's device, which the value of a
         # variable does not name.
-        sent = [tf.cast(parts[i], tf.float32) if parts[i].dtype == tf.bfloat16 else parts[i] for i in places]
-        sent = [tf.identity(part) for part in sent]
+        sent = [
+            tf.cast(parts[i], tf.float32) if parts[i].dtype == tf.bfloat16 else tf.identity(parts[i]) for i in places
+        ]
         joined |= dict(zip(places, replica.all_gather(sent, axis=axis), strict=True))
     wholes = [tf.ensure_shape(joined[i], _whole_shape(part, axes[i], count)) for i, part in enumerate(parts)]
     return [tf.cast(whole, part.dtype) for whole, part in zip(wholes, parts, strict=True)]

@@ -6,10 +6,12 @@ import pytest
 import tensorflow as tf
 
 from txl_tf import families
+from txl_tf.config import TrainConfig
 from txl_tf.layers.dropout import step_seeds
 from txl_tf.layers.given_weights import given_weights
 from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
 from txl_tf.models.xlnet.config import XLNetRunConfig
+from txl_tf.training.sharding import Sharding
 
 SIZES = {"vocab_size": 40, "n_layer": 2, "d_model": 16, "n_head": 2, "d_head": 8, "d_inner": 32, "mem_len": 4}
 DTYPE = {"dtype": "mixed_bfloat16", "dropout": 0.1, "dropatt": 0.1}
@@ -32,12 +34,9 @@ def classification(**model):
 
 
 def matrices(model):
-    """What --shard_optimizer cuts."""
-    return [
-        variable
-        for variable in model.trainable_variables
-        if len(variable.shape) > 1 and not variable.path.endswith("bias")
-    ]
+    """What --shard_optimizer cuts for two replicas."""
+    variables = model.trainable_variables
+    return [variables[i] for i in Sharding(TrainConfig(shard_optimizer=True), variables, replicas=2).cut]
 
 
 def some_batch(task, config, rng):

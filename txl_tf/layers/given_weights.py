@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 import keras
 import tensorflow as tf
 
-_scope = (
-    threading.local()
-)  # as Keras's scopes are: every replica of a MirroredStrategy is traced in a thread of its own
+# Keras's scopes are local to a thread, too: MirroredStrategy traces each replica in a thread of its own.
+_scope = threading.local()
 
 
 @contextlib.contextmanager
@@ -31,9 +30,10 @@ def given_weights(weights: Iterable[tuple[keras.Variable, tf.Tensor]]) -> Iterat
 
 
 def recomputed(read: Callable[[tf.Tensor], tf.Tensor], layer: keras.Layer, hidden: tf.Tensor) -> tf.Tensor:
-    """read(hidden), of which the backward pass computes everything again; `read` uses variables of `layer` alone.
+    """read(hidden), which the backward pass computes again.
 
-    `tf.recompute_grad` finds variables, but no other tensors that a function captures, so given weights are arguments.
+    `tf.recompute_grad` computes gradients of captured variables, but not of captured tensors. So given weights are
+    passed as arguments. `read` must use no given weights but those of `layer`.
     """
     given = getattr(_scope, "weights", {})
     variables = [variable for variable in layer.trainable_variables if id(variable) in given]

@@ -26,6 +26,7 @@ def make_histograms(
 
     Returns:
         sample() -> {"weights/KIND" or "updates/KIND": values [n]}; weights of the same kind in several layers are one.
+        Of weights that are cut (`Sharding`) they are values of the first replica's part.
     """
     variables = model.trainable_variables
 

@@ -196,18 +196,16 @@ class Sharding:
 
     def empty(self) -> None:
         """Frees the memory of the model's variables whose weights are cut, until `fill`, outside `strategy.run`."""
+        nothing = [tf.zeros([0], self.dtype)] * len(distribute.local_replicas(self.strategy))
         for i in self.cut:
-            self._replace(i, None)
+            self._replace(i, nothing)
 
-    def _replace(self, i: int, values: Sequence[tf.Tensor] | None) -> None:
+    def _replace(self, i: int, values: Sequence[tf.Tensor]) -> None:
+        """Gives the model's variable number i a value on each of this process's replicas, of any shape."""
         copies = self.strategy.experimental_local_results(self.variables[i].value)
-        for copy, value in zip(copies, values or [None] * len(copies), strict=True):
-            with tf.device(copy.device):
-                nothing = tf.zeros([0], self.dtype)
-                # Not `assign`, which allows no other shape.
-                tf.raw_ops.AssignVariableOp(
-                    resource=copy.handle, value=nothing if value is None else value, validate_shape=False
-                )
+        for copy, value in zip(copies, values, strict=True):
+            with tf.device(copy.device):  # not by `assign`, which allows no other shape
+                tf.raw_ops.AssignVariableOp(resource=copy.handle, value=value, validate_shape=False)
 
     def own(self, replica: Any, i: int, tensor: tf.Tensor) -> tf.Tensor:
         """What this replica updates of a tensor with the shape of weight number i."""
