@@ -76,6 +76,17 @@ def test_saves_are_finished_in_order_and_the_newest_and_the_best_stay(run, tmp_p
     assert len(names(tmp_path)) == 7
 
 
+def test_at_the_end_an_old_best_one_is_dropped_if_the_last_was_evaluated_better_after_its_save(run, tmp_path):
+    run.checkpoints.keep = 1
+    with run.checkpoints, (tmp_path / "evaluations.jsonl").open("w") as evaluations:
+        for step in (1, 2):
+            run.save(step)
+            run.checkpoints.wait()
+            print(json.dumps({"step": step, "loss": -step}), file=evaluations, flush=True)
+        assert checkpoints.checkpoint_steps(str(tmp_path)) == [1, 2]
+    assert checkpoints.checkpoint_steps(str(tmp_path)) == [2]
+
+
 DAMAGE = {
     "data": lambda data, index: data.write_bytes(flipped(data.read_bytes(), 1000)),
     "end of data": lambda data, index: data.write_bytes(flipped(data.read_bytes(), -1)),

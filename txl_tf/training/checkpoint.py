@@ -77,6 +77,8 @@ class Checkpoints:
         self.writer.shutdown()
         if failed and error is None:
             raise InputError(f"the last checkpoint could not be written ({failed}): run the same command again")
+        if self.writes and error is None:
+            self._drop_old()  # the evaluation after the last save may have made an older best one superfluous
 
     def save(self, step: int, state: State, sums: tf.Tensor) -> None:
         """Starts to write ckpt-{step}; when it is written, the oldest checkpoints beyond `keep` are deleted.
