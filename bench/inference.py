@@ -70,7 +70,7 @@ def ours(dtype="float32"):
     score_steps = make_score_steps(strategy, scorer, jit_compile=True, compute_dtype=model.compute_dtype)
     segments = text()
     pairs = tf.data.Dataset.from_tensor_slices((segments[:, :, :-1], segments[:, :, 1:])).cache().repeat()
-    iterator = iter(pairs)
+    iterator = iter(distribute.distribute_batches(strategy, lambda **hosts: pairs))
     generator = Generator(model, reach)
     choice = Sampling(temperature=0.0).choice([0])
     given = tf.fill([1, CHUNK], -1)

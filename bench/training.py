@@ -61,7 +61,8 @@ def our_steps(objective, train, batch):
     with strategy.scope():
         objective = objective()
         optimizer = make_optimizer(train, objective.model.trainable_variables)
-    iterator = iter(tf.data.Dataset.from_tensors(batch).repeat())
+    batches = tf.data.Dataset.from_tensors(batch).repeat()
+    iterator = iter(distribute.distribute_batches(strategy, lambda **hosts: batches))
     loop = make_host_loop(strategy, objective, optimizer, train, compute_dtype=objective.model.compute_dtype)
     state = distribute.initial_state(strategy, objective.initial_state, tf.nest.flatten(batch)[0].shape[0])
 

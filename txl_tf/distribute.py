@@ -265,10 +265,11 @@ def scatter_state(strategy: tf.distribute.Strategy, state: Any) -> Any:
 
 def distribute_batches(
     strategy: tf.distribute.Strategy, make_dataset: Callable[..., tf.data.Dataset]
-) -> tf.distribute.DistributedDataset:
-    """A distributed dataset from make_dataset(host, num_hosts, replicas_per_host).
+) -> tf.distribute.DistributedDataset | tf.data.Dataset:
+    """The batches of make_dataset(host, num_hosts, replicas_per_host), for the replicas.
 
-    Each host reads only its own lanes, and its replicas get the elements in turn.
+    Each host reads only its own lanes, and its replicas get the elements in turn. A single CPU reads the dataset as
+    it is.
     """
 
     @tf.autograph.experimental.do_not_convert  # nothing needs it, and the first batch is there seconds sooner
@@ -280,4 +281,8 @@ def distribute_batches(
             replicas_per_host=context.num_replicas_in_sync // hosts,
         )
 
+    if isinstance(strategy, tf.distribute.OneDeviceStrategy) and on_cpu(strategy):
+        # A distributed iterator's GeneratorDataset makes malloc return free memory to the system at once (mallopt with
+        # M_TRIM_THRESHOLD). Each training step would get its buffers anew, page by page: 1.1 to 1.3 times its time.
+        return dataset_fn(tf.distribute.InputContext())
     return strategy.distribute_datasets_from_function(dataset_fn)
