@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 
@@ -47,14 +48,15 @@ def random_bits(shape: tf.Tensor | Sequence[int], seed: tf.Tensor) -> tf.Tensor:
     return _mix(spread, second)
 
 
-def bits_at(index: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+def bits_at(index: tf.Tensor | np.ndarray, seed: tf.Tensor) -> tf.Tensor:
     """Some of the numbers that `random_bits` makes: those of the elements with these indices, uint32.
 
     Args:
-        index: int32 [..], an element's index within its lane, or in all of the shape if that has one seed.
+        index: integers [..], an element's index within its lane, or in all of the shape if that has one seed.
         seed: int32 [.., 2], broadcast to the indices.
     """
-    return _mix(tf.cast(index, tf.uint32) * _SPREAD + tf.bitcast(seed[..., 0], tf.uint32), seed[..., 1])
+    first, second = tf.unstack(seed, 2, axis=-1)
+    return _mix(tf.cast(index, tf.uint32) * _SPREAD + tf.bitcast(first, tf.uint32), second)
 
 
 def numbered_seeds(seed: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
@@ -84,9 +86,8 @@ def split_seed(seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
     """`count` independent seeds of seed's shape, int32 [2] or [B, 2]: a list, of None where seed is None."""
     if seed is None:
         return [None] * count
-    lanes = tf.shape(seed)[:-1]
-    bits = random_bits(tf.concat([lanes, [count, 2]], 0), seed)
-    return tf.unstack(tf.bitcast(bits, tf.int32), count, axis=-2)
+    index = np.arange(2 * count).reshape(count, 2)
+    return tf.unstack(tf.bitcast(bits_at(index, seed[..., None, None, :]), tf.int32), count, axis=-2)
 
 
 def random_integers(bits: tf.Tensor, bound: tf.Tensor | int) -> tf.Tensor:

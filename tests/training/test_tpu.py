@@ -66,7 +66,7 @@ def test_the_host_loop_traces_under_tpu_strategy(model_changes, train_changes, p
             average = WeightAverage(config, optimizer.sharding)
 
         class Batches:
-            def __next__(self):
+            def get_next(self):
                 return [strategy.run(lambda: tf.zeros([B // CORES, T], tf.int32)) for _ in range(2)]
 
         first_mems = initial_mems(strategy, model, B)

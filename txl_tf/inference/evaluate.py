@@ -163,22 +163,23 @@ def make_score_steps(
         bins as arrays [n, B, ..]; where a target is -1 there was nothing to score.
     """
 
-    @tf.autograph.experimental.do_not_convert
     def score(batch: Batch, state: State) -> Scores:
         return scorer(batch, state)
 
     if jit_compile and distribute.compiles(strategy, compute_dtype):
         score = tf.function(score, jit_compile=True, autograph=False)
 
-    @tf.function
+    @tf.function(autograph=False)  # conversion of Python's control flow would take time
     def run(iterator: Any, state: State, n: tf.Tensor) -> tuple[list[tf.Tensor], State]:
-        integers = 1 + len(scorer.breakdowns)
-        arrays = [tf.TensorArray(dtype, n) for dtype in (tf.float32, *[tf.int32] * integers)]
-        for i in tf.range(n):
-            scores = strategy.run(score, args=(next(iterator), state))
-            state = scores.state
+        def score_next(i: tf.Tensor, state: State, arrays: list[tf.TensorArray]) -> tuple:
+            scores = strategy.run(score, args=(iterator.get_next(), state))
             found = [strategy.gather(tensor, axis=0) for tensor in (scores.nll, scores.targets, *scores.bins)]
             arrays = [array.write(i, tf.cast(new, array.dtype)) for array, new in zip(arrays, found, strict=True)]
+            return i + 1, scores.state, arrays
+
+        dtypes = [tf.float32, tf.int32, *[tf.int32] * len(scorer.breakdowns)]
+        start = (tf.constant(0), state, [tf.TensorArray(dtype, n) for dtype in dtypes])
+        _, state, arrays = tf.while_loop(lambda i, *_: i < n, score_next, start)
         return [array.stack() for array in arrays], state
 
     def score_steps(iterator: Any, state: State, n: tf.Tensor) -> Scores:

@@ -48,4 +48,5 @@ def column_sums(x: tf.Tensor) -> tf.Tensor:
     if x.dtype != tf.float64:
         rows = tf.cast(rows, tf.float32)
     # Two rows of ones: XLA turns a product of one row into the sum again.
-    return tf.cast(tf.matmul(tf.ones([2, tf.shape(rows)[0]], rows.dtype), rows)[0], x.dtype)
+    ones = tf.ones([2, rows.shape[0] or tf.shape(rows)[0]], rows.dtype)
+    return tf.cast(tf.unstack(tf.matmul(ones, rows), 2)[0], x.dtype)

@@ -242,7 +242,6 @@ def make_host_loop(
     """
     seed = tf.constant([config.seed, 0])
 
-    @tf.autograph.experimental.do_not_convert  # nothing needs it, and it would take seconds
     def replica_step(batch: Batch, state: State) -> StepResult:
         return train_step(objective, optimizer, config, seed, batch, state, average)
 
@@ -252,18 +251,19 @@ def make_host_loop(
     def first_of(value: Any) -> tf.Tensor:
         return strategy.experimental_local_results(value)[0]  # the value is the same on every replica
 
-    @tf.function
+    @tf.function(autograph=False)  # conversion of Python's control flow would take seconds
     def host_loop(iterator: Any, state: State, sums: tf.Tensor, n: tf.Tensor) -> tuple[State, tf.Tensor, BadStep]:
-        finite = Finite(tf.fill([len(objective.activations)], True), tf.fill([len(optimizer.variables)], True))
-        bad = BadStep(tf.constant(-1), finite)
-        for i in tf.range(n):
-            result = strategy.run(replica_step, args=(next(iterator), state))
-            state = result.state
+        def take_step(i: tf.Tensor, state: State, sums: tf.Tensor, bad: BadStep) -> tuple:
+            result = strategy.run(replica_step, args=(iterator.get_next(), state))
             loss, norm, finite = tf.nest.map_structure(first_of, (result.loss, result.norm, result.finite))
             loss, norm = tf.cast(loss, sums.dtype), tf.cast(norm, sums.dtype)
             is_first = (bad.place < 0) & ~is_good(loss, norm)
-            bad = tf.nest.map_structure(lambda new, old: tf.where(is_first, new, old), BadStep(i, finite), bad)  # noqa: B023
+            bad = tf.nest.map_structure(lambda new, old: tf.where(is_first, new, old), BadStep(i, finite), bad)
             sums = Sums(*tf.unstack(sums)).with_step(loss, norm).stacked()
-        return state, sums, bad
+            return i + 1, result.state, sums, bad
+
+        finite = Finite(tf.fill([len(objective.activations)], True), tf.fill([len(optimizer.variables)], True))
+        start = (tf.constant(0), state, sums, BadStep(tf.constant(-1), finite))
+        return tf.while_loop(lambda i, *_: i < n, take_step, start)[1:]
 
     return host_loop
