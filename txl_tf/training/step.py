@@ -15,6 +15,7 @@ from txl_tf.layers.dropout import step_seeds
 from txl_tf.objectives.base import Batch, Objective, State
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.optimizer import Adam
+from txl_tf.training.sharding import halved_square
 
 
 class Sums(typing.NamedTuple):
@@ -127,7 +128,7 @@ def train_step(
         )
     gradients, sums = optimizer.sharding.sum(replica, sums.gradients, sums._replace(gradients=[]))
     with tf.name_scope("global_norm"):
-        halved_squares = optimizer.sharding.halved_squares(replica, gradients)
+        halved_squares = optimizer.sharding.halved_squares(replica, gradients, halved_square)
         norm = tf.sqrt(2 * tf.reduce_sum(halved_squares)) / sums.weight
     loss = sums.total / sums.weight
     good = is_good(loss, norm)
