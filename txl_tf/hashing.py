@@ -86,7 +86,7 @@ def split_seed(seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
     """`count` independent seeds of seed's shape, int32 [2] or [B, 2]: a list, of None where seed is None."""
     if seed is None:
         return [None] * count
-    index = np.arange(2 * count).reshape(count, 2)
+    index = np.arange(2 * count, dtype=np.uint32).reshape(count, 2)
     return tf.unstack(tf.bitcast(bits_at(index, seed[..., None, None, :]), tf.int32), count, axis=-2)
 
 

@@ -102,6 +102,13 @@ def test_seeds_made_of_one_are_all_different():
     assert split_seed(None, 3) == [None] * 3
 
 
+def test_split_seeds_are_random_bits_of_their_seed():
+    """Runs that go on with a later version have the same masks."""
+    for seeds in (tf.constant([3, -4]), tf.constant([[3, -4], [5, 6]])):
+        bits = random_bits([*seeds.shape[:-1], 7, 2], seeds)
+        np.testing.assert_array_equal(tf.stack(split_seed(seeds, 7), axis=-2), tf.bitcast(bits, tf.int32))
+
+
 @pytest.mark.xla
 def test_compiled_masks_are_the_same():
     x = tf.ones([37, 53])
