@@ -1,3 +1,5 @@
+"""What reading batches does to the memory of the process."""
+
 import sys
 
 import processes
@@ -12,7 +14,7 @@ dataset = tf.data.Dataset.from_tensors([1, 2]).repeat()
 next(iter(distribute.distribute_batches(distribute.make_strategy("one_device"), lambda **hosts: dataset)))
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
-for time in range(6):
+for _ in range(6):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     memory = libc.malloc(16 << 20)
     ctypes.memset(memory, 1, 16 << 20)

@@ -169,7 +169,7 @@ def make_score_steps(
     if jit_compile and distribute.compiles(strategy, compute_dtype):
         score = tf.function(score, jit_compile=True, autograph=False)
 
-    @tf.function(autograph=False)  # conversion of Python's control flow would take time
+    @tf.function(autograph=False)
     def run(iterator: Any, state: State, n: tf.Tensor) -> tuple[list[tf.Tensor], State]:
         def score_next(i: tf.Tensor, state: State, arrays: list[tf.TensorArray]) -> tuple:
             scores = strategy.run(score, args=(iterator.get_next(), state))

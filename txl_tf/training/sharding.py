@@ -234,7 +234,8 @@ class Sharding:
         Args:
             replica: the replica's context.
             tensors: V tensors, or the parts of them that this replica updates.
-            halved_square: the function `halved_square` where XLA may compile this; l2_loss takes fewer operations.
+            halved_square: computes one of the numbers. The function `halved_square` is faster where XLA compiles it;
+                `tf.nn.l2_loss` is one operation, which is traced sooner.
         """
         numbers = tf.stack([halved_square(tensor) for tensor in tensors])
         if not self.cut:
