@@ -112,6 +112,26 @@ def compiles(strategy: tf.distribute.Strategy, compute_dtype: str) -> bool:
     return not (on_cpu(strategy) and compute_dtype == "bfloat16" and _cpu_has_bfloat16())
 
 
+def as_traced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A tf.function whose work XLA compiles, called without TensorFlow's own optimizer of graphs.
+
+    That optimizer would first go through the whole model, for nothing: half a second of the first training step's eight
+    with 6 layers (docs/results.md). It can only be switched off for a whole process, hence only during a call.
+    """
+
+    @functools.wraps(function, updated=())
+    def call(*args: Any) -> Any:
+        options = tf.config.optimizer.get_experimental_options()
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+        try:
+            return function(*args)
+        finally:
+            restored = options.get("disable_meta_optimizer", False)
+            tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": restored})
+
+    return call
+
+
 def on_cpu(strategy: tf.distribute.Strategy) -> bool:
     """Whether the replicas of this process are on its CPU, so that the machine's memory holds what they need."""
     return "CPU" in strategy.extended.worker_devices[0]

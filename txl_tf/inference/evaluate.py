@@ -166,7 +166,8 @@ def make_score_steps(
     def score(batch: Batch, state: State) -> Scores:
         return scorer(batch, state)
 
-    if jit_compile and distribute.compiles(strategy, compute_dtype):
+    compiled = jit_compile and distribute.compiles(strategy, compute_dtype)
+    if compiled:
         score = tf.function(score, jit_compile=True, autograph=False)
 
     @tf.function(autograph=False)
@@ -182,8 +183,10 @@ def make_score_steps(
         _, state, arrays = tf.while_loop(lambda i, *_: i < n, score_next, start)
         return [array.stack() for array in arrays], state
 
+    run_scores = distribute.as_traced(run) if compiled else run
+
     def score_steps(iterator: Any, state: State, n: tf.Tensor) -> Scores:
-        (nll, targets, *bins), state = run(iterator, state, n)
+        (nll, targets, *bins), state = run_scores(iterator, state, n)
         return Scores(targets.numpy(), nll.numpy(), state, tuple(part.numpy() for part in bins))
 
     return score_steps

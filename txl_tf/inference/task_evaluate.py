@@ -37,7 +37,8 @@ class TaskReader:
         self._lengths = task.lengths(config)
         with strategy.scope():
             self._objective = task.objective(model, config)
-        self._read = self._make_read(config.eval.jit_compile and distribute.compiles(strategy, model.compute_dtype))
+        self._compiled = config.eval.jit_compile and distribute.compiles(strategy, model.compute_dtype)
+        self._read = self._make_read()
         self._reads: dict[tuple[Any, ...], Callable[[Batch], dict[str, tf.Tensor]]] = {}
 
     def arranged(self, examples: ExampleSet) -> EvaluationExamples:
@@ -67,19 +68,20 @@ class TaskReader:
                 batch, done = next(iterator), done + 1
                 key = (length, group.shape[1], *sorted(batch))
                 if key not in self._reads:
-                    self._reads[key] = self._read.get_concrete_function(batch)
+                    read = self._read.get_concrete_function(batch)
+                    self._reads[key] = distribute.as_traced(read) if self._compiled else read
                 for name, tensor in self._reads[key](batch).items():
                     parts.setdefault(name, []).append(tensor.numpy())
         order = np.argsort(rows, kind="stable")[np.count_nonzero(rows < 0) :]
         return {name: np.concatenate(arrays)[order] for name, arrays in parts.items()}
 
-    def _make_read(self, jit_compile: bool) -> Any:
+    def _make_read(self) -> Any:
         """A function of a global batch; it is traced once for each length."""
 
         def on_replica(batch: Batch) -> dict[str, tf.Tensor]:
             return self._objective.outputs(batch)
 
-        if jit_compile:
+        if self._compiled:
             on_replica = tf.function(on_replica, jit_compile=True, autograph=False)
 
         @tf.function(autograph=False)

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.config import TrainConfig
-from txl_tf.distribute import compiles
+from txl_tf.distribute import as_traced, compiles
 from txl_tf.layers.dropout import step_seeds
 from txl_tf.objectives.base import Batch, Objective, State
 from txl_tf.training.average import WeightAverage
@@ -246,7 +246,8 @@ def make_host_loop(
     def replica_step(batch: Batch, state: State) -> StepResult:
         return train_step(objective, optimizer, config, seed, batch, state, average)
 
-    if config.jit_compile and compiles(strategy, compute_dtype):
+    compiled = config.jit_compile and compiles(strategy, compute_dtype)
+    if compiled:
         replica_step = tf.function(replica_step, jit_compile=True, autograph=False)
 
     def first_of(value: Any) -> tf.Tensor:
@@ -267,4 +268,4 @@ def make_host_loop(
         start = (tf.constant(0), state, sums, BadStep(tf.constant(-1), finite))
         return tf.while_loop(lambda i, *_: i < n, take_step, start)[1:]
 
-    return host_loop
+    return as_traced(host_loop) if compiled else host_loop

@@ -1,0 +1,37 @@
+"""How functions are called: see txl_tf/distribute.py."""
+
+import pytest
+import tensorflow as tf
+
+from txl_tf.distribute import as_traced
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_the_optimizer_of_graphs_is_off_only_during_the_call(before):
+    @tf.function
+    def fails_for_zero(x):
+        seen.append(switched_off())
+        tf.debugging.assert_none_equal(x, 0)
+        return 2 * x
+
+    seen = []
+    set_to(before)
+    try:
+        call = as_traced(fails_for_zero)
+        assert call(tf.constant(3)).numpy() == 6
+        assert seen == [True]
+        assert switched_off() == before
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            call(tf.constant(0))
+        assert switched_off() == before
+        assert call.__wrapped__.experimental_get_tracing_count() == 1
+    finally:
+        set_to(False)
+
+
+def switched_off():
+    return tf.config.optimizer.get_experimental_options().get("disable_meta_optimizer", False)
+
+
+def set_to(off):
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": off})
