@@ -54,7 +54,7 @@ def format_named(name):
         return draft
 
     def fresh(batch_size):
-        draft = generator.begin(tf.zeros([batch_size, 0], tf.int32))
+        draft = generator.begin(batch_size)
         return draft._replace(last=tf.constant(np.arange(batch_size), tf.int32))
 
     def task(draft):

@@ -74,7 +74,7 @@ def ours(dtype="float32"):
     generator = Generator(model, reach)
     choice = Sampling(temperature=0.0).choice([0])
     given = tf.fill([1, CHUNK], -1)
-    start = generator.begin(tf.zeros([1, 0], tf.int32))
+    start = generator.begin(1)
 
     def evaluate():
         _, nll, *_ = score_steps(iterator, scorer.initial_state(B), tf.constant(SEGMENTS))

@@ -61,7 +61,7 @@ def test_resuming_from_a_cache_equals_one_run(byte_model):
     nothing = np.full([1, CHUNK], -1, np.int32)
     given = nothing.copy()
     given[0, :5] = byte_model.vocabulary.encode("hello")
-    start = generator.begin(np.zeros([1, 0], np.int32))
+    start = generator.begin(1)
 
     whole, draft = generator.decode(start, given, n, choice)
     first, between = generator.decode(start, given, 20, choice)
@@ -78,7 +78,7 @@ def test_resuming_from_a_cache_equals_one_run(byte_model):
 def test_no_token_costs_a_copy_of_the_cache(byte_model):
     """XLA copies each ring once, when a call begins, since the caller keeps its own; never inside the loop."""
     generator = byte_model.generator
-    draft = generator.begin(np.zeros([1, 0], np.int32))
+    draft = generator.begin(1)
     compiler_ir = generator.decode_texts.experimental_get_compiler_ir(
         draft, tf.fill([1, CHUNK], -1), tf.constant(CHUNK), Sampling().choice([0])
     )
@@ -92,7 +92,7 @@ def test_no_token_costs_a_copy_of_the_cache(byte_model):
 def test_a_token_costs_the_same_however_long_the_text_is(byte_model):
     """The compiled step has static shapes, and the draft of a long text is no larger than that of none."""
     generator, choice = byte_model.generator, Sampling().choice([0])
-    draft, given = generator.begin(np.zeros([1, 0], np.int32)), tf.fill([1, CHUNK], -1)
+    draft, given = generator.begin(1), tf.fill([1, CHUNK], -1)
     shapes = [part.shape for part in tf.nest.flatten(draft)]
     program = generator.decode_texts.experimental_get_compiler_ir(draft, given, tf.constant(CHUNK), choice)(stage="hlo")
     assert "while(" in program and "<=" not in program  # XLA writes a dynamic size as <=n
@@ -166,7 +166,7 @@ def test_one_text_is_read_like_several(dtype, int8):
     given = np.random.default_rng(0).integers(0, 256, [1, CHUNK]).astype(np.int32)
     choice = Sampling(temperature=0.0).choice([0])
     for_one, for_all = (
-        decode(generator.begin(tf.zeros([1, 0], tf.int32)), tf.constant(given), tf.constant(CHUNK), choice)
+        decode(generator.begin(1), tf.constant(given), tf.constant(CHUNK), choice)
         for decode in (generator.decode_one, generator.decode_texts)
     )
     for one, other in zip(for_one[1].cache.keys, for_all[1].cache.keys, strict=True):

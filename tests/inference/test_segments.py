@@ -73,7 +73,7 @@ def test_prompts_of_any_lengths_are_each_read_in_their_own_segments(generator, t
     """After its whole segments every row's log-probabilities are the model's, however many its neighbours have."""
     layout = generator.lay_out(tf.constant(texts), tf.constant(LENGTHS), tf.constant(1))
     assert layout.own.numpy().tolist() == [(n - 1) // S for n in LENGTHS]
-    draft = generator.read_on(generator.begin(tf.constant(texts[:, :0])), layout.segments, layout.own)
+    draft = generator.read_on(generator.begin(len(texts)), layout.segments, layout.own)
     hidden, cache = generator.decoder(layout.given[:, :1], draft.cache)
     found = generator.model.log_prob(hidden)[:, 0]
     for i, (row, n) in enumerate(zip(found, LENGTHS, strict=True)):

@@ -149,7 +149,7 @@ class BeamSearch(tf.Module):
     def _begin(self, prompts: tf.Tensor, lengths: tf.Tensor, max_tokens: tf.Tensor) -> tuple[Layout, Beams]:
         """The Layout of prompts, and the Beams after its whole segments; the W lanes of a text are equal."""
         layout = self.generator.lay_out(prompts, lengths, max_tokens)
-        nothing = self.generator.begin(layout.segments[:, :0])
+        nothing = self.generator.begin(tf.shape(layout.own)[0])
         cache = self.generator.read_on(nothing, layout.segments, layout.own).cache
         keys, values = tf.nest.map_structure(
             lambda ring: tf.repeat(ring, self.size, axis=0), (cache.keys, cache.values)

@@ -197,7 +197,7 @@ class ServedModel(tf.Module):
 
     def initial_cache(self, batch_size: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `initial_cache`; see README."""
-        draft = self.generator.begin(tf.zeros([batch_size, 0], tf.int32))
+        draft = self.generator.begin(batch_size)
         return self._pack(draft.cache, draft.seen)
 
     def step(

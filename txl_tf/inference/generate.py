@@ -92,25 +92,30 @@ class Generator(tf.Module):
         signature = [draft, chunk, count, Choice.spec()]
         self.decode_texts = compiled(self.decode_texts, input_signature=signature)
         self.decode_one = compiled(self.decode_one, input_signature=signature)
-        self.read_segments = plain(self.read_segments, input_signature=[ids, rows, cache])
         self.read = plain(self.read, input_signature=[ids, cache])
-        self.begin = plain(self.begin, input_signature=[ids])
+        self.read_on = plain(self.read_on, input_signature=[draft, ids, rows])
         self.generate = plain(self.generate, input_signature=[ids, rows, count, Choice.spec()])
 
     def initial_cache(self, batch_size: int | tf.Tensor) -> Cache:
         """The Cache before any text."""
         return self.decoder.initial_cache(batch_size)
 
-    def read_segments(self, tokens: tf.Tensor, own: tf.Tensor, cache: Cache) -> Cache:
+    def begin(self, batch_size: int | tf.Tensor) -> Draft:
+        """The Draft of texts before their first token."""
+        unseen = tf.zeros([batch_size, self.model.config.vocab_size], tf.bool)
+        return Draft(self.initial_cache(batch_size), tf.zeros([batch_size], tf.int32), unseen)
+
+    def read_on(self, draft: Draft, tokens: tf.Tensor, own: tf.Tensor) -> Draft:
         """Reads whole segments.
 
         Args:
+            draft: the Draft before these tokens.
             tokens: int32 [B, n S].
-            own: int32 [B], how many of the segments each text reads: its last ones. Its other segments are ignored.
-            cache: the Cache before these tokens.
+            own: int32 [B], how many of the segments each text reads: its last ones. Its other segments are ignored; see
+                `Layout`.
 
         Returns:
-            the Cache after them.
+            the Draft after them.
         """
         segments = tf.shape(tokens)[1] // self.segment
 
@@ -119,7 +124,8 @@ class Generator(tf.Module):
             reads = i >= segments - own
             return i + 1, tf.cond(tf.reduce_all(reads), lambda: new, lambda: self._where(reads, new, cache))
 
-        return tf.while_loop(lambda i, _: i < segments, body, (0, cache))[1]
+        cache = tf.while_loop(lambda i, _: i < segments, body, (0, draft.cache))[1]
+        return draft._replace(cache=cache, seen=mark(draft.seen, tokens))
 
     def _where(self, reads: tf.Tensor, new: Cache, old: Cache) -> Cache:
         """The new Cache; where `reads` [B] is false, with the contents of the old one, moved to the new start."""
@@ -161,18 +167,6 @@ class Generator(tf.Module):
         log_prob_TxBxV = tf.ensure_shape(pieces.concat(), [None, None, self.model.config.vocab_size])
         return tf.transpose(log_prob_TxBxV, [1, 0, 2]), cache
 
-    def begin(self, tokens: tf.Tensor) -> Draft:
-        """Reads the beginning of texts, whole segments: int32 [B, n S], n >= 0 -> a Draft."""
-        batch_size, segments = tf.shape(tokens)[0], tf.shape(tokens)[1] // self.segment
-        unseen = tf.zeros([batch_size, self.model.config.vocab_size], tf.bool)
-        draft = Draft(self.initial_cache(batch_size), tf.zeros([batch_size], tf.int32), unseen)
-        return self.read_on(draft, tokens, tf.fill([batch_size], segments))
-
-    def read_on(self, draft: Draft, tokens: tf.Tensor, own: tf.Tensor) -> Draft:
-        """The Draft after whole segments, int32 [B, n S]; each text reads the last `own` [B] of them: see `Layout`."""
-        cache = self.read_segments(tokens, own, draft.cache)
-        return draft._replace(cache=cache, seen=mark(draft.seen, tokens))
-
     def generate(self, prompts: tf.Tensor, lengths: tf.Tensor, max_tokens: tf.Tensor, choice: Choice) -> tf.Tensor:
         """Continues prompts of any lengths. The other prompts of the batch do not change a prompt's result.
 
@@ -185,7 +179,7 @@ class Generator(tf.Module):
         Returns:
             int32 [B, max_tokens].
         """
-        return self.write(self.begin(prompts[:, :0]), prompts, lengths, max_tokens, choice)[0]
+        return self.write(self.begin(tf.shape(prompts)[0]), prompts, lengths, max_tokens, choice)[0]
 
     def write(
         self, draft: Draft, tokens: tf.Tensor, lengths: tf.Tensor, max_tokens: tf.Tensor, choice: Choice

@@ -265,8 +265,11 @@ class LanguageModel:
 
     def _stream(self, prompt: str, max_tokens: int, choice: Choice, progress: Progress | None) -> Iterator[str]:
         ids, decode = self._encode_prompt(prompt), self.vocabulary.decoder(prompt)
-        whole = (len(ids) - 1) // self.generator.segment * self.generator.segment
-        draft = self.generator.begin(tf.constant(ids[None, :whole]))
+        segments = (len(ids) - 1) // self.generator.segment
+        whole = segments * self.generator.segment
+        draft = self.generator.begin(1)
+        if segments:  # without any, tracing what reads them would take a second for nothing
+            draft = self.generator.read_on(draft, tf.constant(ids[None, :whole]), tf.constant([segments]))
         rest = ids[whole:]  # at least one token, at most a segment
         skip = len(rest) - 1  # the tokens chosen at steps inside the prompt are not used
         text = codecs.getincrementaldecoder("utf-8")("replace")
