@@ -266,7 +266,7 @@ def weighted_values(
                 d_scaled = tf.cast(d_scaled, value.dtype)
                 d_weight = dropped(wide_product("bhtd,bhkd->bhtk", d_scaled, value, wide))
                 d_score = tf.cast(weight, accurate) * (tf.cast(d_weight, accurate) - d_sum)
-                d_value = tf.einsum("bhtk,bhtd->bhkd", tf.cast(dropped(weight), value.dtype), d_scaled)
+                d_value = wide_product("bhtk,bhtd->bhkd", tf.cast(dropped(weight), value.dtype), d_scaled, False)
                 return tf.cast(d_score, score.dtype), d_value
 
         return output, gradient

