@@ -1,12 +1,12 @@
-"""The first seconds of a command, while TensorFlow loads: Ctrl-C, memory, and what is written. Imported first of all.
+"""The first seconds of a command, while TensorFlow loads: Ctrl-C, garbage collection, output. Imported first of all.
 
 Python's own answer to Ctrl-C is a traceback, and TensorFlow's import can swallow it. From this import on it ends the
 command at once, with one line. `sys.stderr` is for the command's own lines from this import on, and
 `terminal.divert_libraries` parts it from what libraries write.
 
-Python looks for cycles of unused objects after every 700 new objects. While TensorFlow loads and traces a model, which
-makes millions, that took 0.4 to 0.8 of eight seconds, and another 0.4 when the command ended. So Python now looks less
-often, and not at the end.
+Python's garbage collector looks for unused objects after every few hundred new ones. TensorFlow makes millions of
+objects while it loads and traces a model, so this took 0.4 to 0.8 s of the first 8 s, and 0.4 s when the command ended.
+It therefore runs less often, and not at the end.
 """
 
 import atexit

@@ -3,11 +3,11 @@
 import pytest
 import tensorflow as tf
 
-from txl_tf.distribute import as_traced
+from txl_tf.distribute import without_grappler
 
 
 @pytest.mark.parametrize("before", [False, True])
-def test_the_optimizer_of_graphs_is_off_only_during_the_call(before):
+def test_grappler_is_off_only_during_the_call(before):
     @tf.function
     def fails_for_zero(x):
         seen.append(switched_off())
@@ -17,7 +17,7 @@ def test_the_optimizer_of_graphs_is_off_only_during_the_call(before):
     seen = []
     set_to(before)
     try:
-        call = as_traced(fails_for_zero)
+        call = without_grappler(fails_for_zero)
         assert call(tf.constant(3)).numpy() == 6
         assert seen == [True]
         assert switched_off() == before

@@ -100,7 +100,7 @@ def test_parts_are_the_replicas_slices_and_join_again(two_replicas, rng):
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("shape", [(), (7,), (33, 5), (333, 77), (64, 3, 128)])
+@pytest.mark.parametrize("shape", [(), (7,), (33, 5), (16,), (64, 3, 4), (333, 77), (64, 3, 128)])
 def test_half_the_squared_norm(rng, shape, compiled):
     numbers = rng.standard_normal(shape)
     found = tf.function(halved_square, jit_compile=compiled)(tf.constant(numbers, tf.float64))
@@ -109,8 +109,9 @@ def test_half_the_squared_norm(rng, shape, compiled):
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_the_norm_shows_what_is_not_finite(bad, compiled):
-    numbers = np.ones([16, 1040], np.float32)
+@pytest.mark.parametrize("columns", [40, 1040])
+def test_the_norm_shows_what_is_not_finite(bad, compiled, columns):
+    numbers = np.ones([16, columns], np.float32)
     numbers[3, 7] = bad
     assert not np.isfinite(tf.function(halved_square, jit_compile=compiled)(tf.constant(numbers)))
 

@@ -183,7 +183,7 @@ def make_score_steps(
         _, state, arrays = tf.while_loop(lambda i, *_: i < n, score_next, start)
         return [array.stack() for array in arrays], state
 
-    run_scores = distribute.as_traced(run) if compiled else run
+    run_scores = distribute.without_grappler(run) if compiled else run
 
     def score_steps(iterator: Any, state: State, n: tf.Tensor) -> Scores:
         (nll, targets, *bins), state = run_scores(iterator, state, n)

@@ -69,7 +69,7 @@ class TaskReader:
                 key = (length, group.shape[1], *sorted(batch))
                 if key not in self._reads:
                     read = self._read.get_concrete_function(batch)
-                    self._reads[key] = distribute.as_traced(read) if self._compiled else read
+                    self._reads[key] = distribute.without_grappler(read) if self._compiled else read
                 for name, tensor in self._reads[key](batch).items():
                     parts.setdefault(name, []).append(tensor.numpy())
         order = np.argsort(rows, kind="stable")[np.count_nonzero(rows < 0) :]

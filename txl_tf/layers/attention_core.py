@@ -12,17 +12,10 @@ import tensorflow as tf
 
 from txl_tf.hashing import bits_at
 from txl_tf.layers import platform, scopes
+from txl_tf.layers.attention_products import computed_once, is_wide, wide_product, widened
 from txl_tf.layers.dropout import keep_mask
 from txl_tf.layers.relative import columns_from, relative_shift
-from txl_tf.layers.rotated_scores import (
-    TILE,
-    computed_once,
-    is_rotated,
-    is_wide,
-    rotated_scores,
-    wide_product,
-    widened,
-)
+from txl_tf.layers.rotated_scores import TILE, is_rotated, rotated_scores
 from txl_tf.layers.row_products import LayerSlice, row_scores, row_values
 
 MASKED = -1e30  # added to scores of keys that may not be seen; finite, so that no row can become NaN
@@ -266,7 +259,7 @@ def weighted_values(
                 d_scaled = tf.cast(d_scaled, value.dtype)
                 d_weight = dropped(wide_product("bhtd,bhkd->bhtk", d_scaled, value, wide))
                 d_score = tf.cast(weight, accurate) * (tf.cast(d_weight, accurate) - d_sum)
-                d_value = wide_product("bhtk,bhtd->bhkd", tf.cast(dropped(weight), value.dtype), d_scaled, False)
+                d_value = wide_product("bhtk,bhtd->bhkd", tf.cast(dropped(weight), value.dtype), d_scaled, wide=False)
                 return tf.cast(d_score, score.dtype), d_value
 
         return output, gradient

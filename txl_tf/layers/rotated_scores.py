@@ -1,59 +1,20 @@
 """The position term of attention's scores on a TPU: shifts of rows by products with permutation matrices.
 
 Shapes: B batch, H heads, T queries, K keys, C positions, d = d_head.
-
-A TPU multiplies bfloat16 matrices, and its vector units compute in float32. Writing scores in bfloat16 costs about four
-times as much as writing them in float32, while a matmul that reads float32 converts its inputs at almost no cost.
-So all products here are float32, and the inputs of the next product are rounded to bfloat16 by the compiler.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable
 
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from txl_tf.layers import platform, scopes
+from txl_tf.layers.attention_products import computed_once, wide_product, widened
 
-WIDEST = 1 << 23  # scores of a block: 32 MB of float32
 MOST_TILES = 28  # with more tiles of keys, all at once are faster
-MATMULS = {"bhtd,bhkd->bhtk": (False, True), "bhtk,bhkd->bhtd": (False, False), "bhtk,bhtd->bhkd": (True, False)}
-"""Equations that are a tf.matmul, and which of its arguments are transposed."""
 TILE = 128  # the columns of a TPU's vector registers, the rows and columns of its matrix units
-
-
-def widened(x: tf.Tensor) -> tf.Tensor:
-    """On a TPU a bfloat16 tensor in float32; x itself otherwise."""
-    return tf.cast(x, tf.float32) if platform.on_tpu() and x.dtype == tf.bfloat16 else x
-
-
-def wide_product(equation: str, x: tf.Tensor, y: tf.Tensor, wide: bool = True) -> tf.Tensor:
-    """tf.einsum; on a TPU, if `wide`, the product of bfloat16 tensors is float32, as the matrix units compute it.
-
-    Elsewhere it is tf.matmul where that is the same: TensorFlow translates it for XLA in 0.05 ms, an einsum in 4 ms.
-    """
-    if not platform.on_tpu() and equation in MATMULS:
-        return tf.matmul(x, y, *MATMULS[equation])
-    return tf.einsum(equation, widened(x), widened(y)) if wide else tf.einsum(equation, x, y)
-
-
-def is_wide(query: tf.Tensor, k_len: int) -> bool:
-    """Whether the scores of a block of queries [B, H, T, d] and K keys, in float32, stay in a TPU's fast memory."""
-    return _scores(query, k_len) <= WIDEST
-
-
-def _scores(query: tf.Tensor, k_len: int) -> float:
-    """The number of scores of queries [B, H, T, d] and K keys; infinite if a size is not known."""
-    return math.inf if None in query.shape[:3] else query.shape[:3].num_elements() * k_len
-
-
-def computed_once(x: tf.Tensor) -> tf.Tensor:
-    """x; a TPU's compiler then stores it instead of computing it again in each operation that uses it."""
-    traced = platform.on_tpu() and tf.inside_function()
-    return gen_xla_ops.xla_optimization_barrier([x])[0] if traced else x
 
 
 def is_rotated(query: tf.Tensor, k_len: int) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.config import TrainConfig
-from txl_tf.distribute import as_traced, compiles
+from txl_tf.distribute import compiles, without_grappler
 from txl_tf.layers.dropout import step_seeds
 from txl_tf.objectives.base import Batch, Objective, State
 from txl_tf.training.average import WeightAverage
@@ -268,4 +268,4 @@ def make_host_loop(
         start = (tf.constant(0), state, sums, BadStep(tf.constant(-1), finite))
         return tf.while_loop(lambda i, *_: i < n, take_step, start)[1:]
 
-    return as_traced(host_loop) if compiled else host_loop
+    return without_grappler(host_loop) if compiled else host_loop
