@@ -34,7 +34,10 @@ def plain(query, key, value, mask, position_query, position, rate, first_rows):
 
 @pytest.mark.parametrize("t_len, m_len", [(3, 5), (TILE, 0), (TILE + 2, 7), (2 * TILE, TILE)])
 @pytest.mark.parametrize("rate", [0.0, 0.4])
-def test_blocks_equal_the_whole_with_all_gradients(rng, t_len, m_len, rate):
+@pytest.mark.parametrize("on_tpu", [False, True])
+def test_blocks_equal_the_whole_with_all_gradients(monkeypatch, rng, t_len, m_len, rate, on_tpu):
+    """A TPU has its own way to join the blocks' gradients."""
+    monkeypatch.setattr(platform, "on_tpu", lambda: on_tpu)
     k_len = m_len + t_len
     shapes = [[B, H, t_len, D], [B, H, k_len, D], [B, H, k_len, D], [B, H, t_len, D], [H, k_len, D]]
     query, key, value, position_query, position = inputs = [tf.constant(rng.normal(size=shape)) for shape in shapes]

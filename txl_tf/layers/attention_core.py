@@ -71,24 +71,24 @@ def attend(
             position = _as_ring(position, oldest, t_len - 1)
     if position is not None and oldest is None:  # a ring is only read, and needs no gradient
         position = widened(position)  # the gradient is a sum over blocks, for which float32 costs less than bfloat16
+    blocks = [(first, min(first + TILE, t_len)) for first in range(0, t_len, TILE)]
+    joined = platform.on_tpu() and is_wide(query, TILE, k_len)
+    queries = _blocks_of_rows(query, blocks, joined)
+    position_queries = [] if position is None else _blocks_of_rows(position_query, blocks, joined)
+    seen_keys = [_seen(last, t_len, k_len, causal and oldest is None, first_part) for _, last in blocks]
+    fewest = min(k_len, FEWEST_TILES * TILE)
+    if position_queries and is_rotated(position_queries[0], fewest):
+        seen_keys = [max(seen, fewest) for seen in seen_keys]
+    keys, values = (_first_rows(x, seen_keys, joined) for x in (key, value))
     outputs = []
-    for first in range(0, t_len, TILE):
-        last = min(first + TILE, t_len)
-        seen = k_len - t_len + last if causal and oldest is None else k_len
+    for i, (first, last) in enumerate(blocks):
+        block, seen = queries[i], seen_keys[i]
         block_places = None if places is None else places[:, first:last]
-        if last <= first_part:
-            seen = min(seen, k_len - t_len + first_part)
-        if position is not None:
-            block_query = _cut(position_query, -2, first, last)
-            fewest = min(k_len, FEWEST_TILES * TILE)
-            if is_rotated(block_query, fewest):
-                seen = max(seen, fewest)
-        block = _cut(query, -2, first, last)
-        wide = is_wide(block, seen)
-        score = wide_product("bhtd,bhkd->bhtk", block, _cut(key, -2, 0, seen), wide)
+        wide = is_wide(block, TILE, seen)
+        score = wide_product("bhtd,bhkd->bhtk", block, keys[i], wide)
         if position is not None:
             block_position = _cut(position, -2, 0 if places is not None else t_len - last, position.shape[-2])
-            position_score = position_scores(block_query, block_position, seen, block_places, wide)
+            position_score = position_scores(position_queries[i], block_position, seen, block_places, wide)
             if oldest is not None and t_len == 1:  # one row of scores is shorter than the positions
                 position_score = tf.roll(position_score, oldest, axis=-1)
             score += tf.cast(position_score, score.dtype)
@@ -101,7 +101,7 @@ def attend(
         else:
             keep = functools.partial(_kept_at, block_places, segment_len, rate, seed)
         only_read = oldest is not None
-        outputs.append(weighted_values(score, _cut(value, -2, 0, seen), block_mask, rate, keep, only_read))
+        outputs.append(weighted_values(score, values[i], block_mask, rate, keep, only_read))
     return outputs[0] if len(outputs) == 1 else tf.concat(outputs, axis=2)
 
 
@@ -130,6 +130,38 @@ def _cut(x: tf.Tensor, axis: int, first: int, last: int) -> tf.Tensor:
     if first == 0 and last == x.shape[axis]:
         return x
     return x[..., first:last] if axis == -1 else x[..., first:last, :]
+
+
+def _seen(last: int, t_len: int, k_len: int, causal: bool, first_part: int) -> int:
+    """How many keys, from the first on, the queries before query `last` may see; the others as for `attend`."""
+    seen = k_len - t_len + last if causal else k_len
+    return min(seen, k_len - t_len + first_part) if last <= first_part else seen
+
+
+def _blocks_of_rows(x: tf.Tensor, blocks: list[tuple[int, int]], joined: bool) -> list[tf.Tensor]:
+    """The rows first, .., last - 1 of x [.., T, d] for each of the blocks, which together are all rows.
+
+    Args:
+        x, blocks: as above.
+        joined: whether the blocks' gradients are joined; otherwise they are padded and added.
+    """
+    if joined:
+        return tf.split(x, [last - first for first, last in blocks], axis=-2)
+    return [_cut(x, -2, first, last) for first, last in blocks]
+
+
+def _first_rows(x: tf.Tensor, counts: list[int], joined: bool) -> list[tf.Tensor]:
+    """The first rows of x [.., K, d], as many as each of the counts says, which do not fall.
+
+    Args:
+        x, counts: as above.
+        joined: whether each part is cut from the next one. Its gradient is then added to the next one's in the matmul
+            that computes this. Otherwise one operation adds up all of them, padded.
+    """
+    parts: list[tf.Tensor] = []
+    for count in reversed(counts):
+        parts.insert(0, _cut(parts[0] if joined and parts else x, -2, 0, count))
+    return parts
 
 
 def _as_ring(position: tf.Tensor, oldest: tf.Tensor, extra: int) -> tf.Tensor:

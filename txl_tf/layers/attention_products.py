@@ -34,9 +34,10 @@ def wide_product(equation: str, x: tf.Tensor, y: tf.Tensor, wide: bool = True) -
     return tf.einsum(equation, widened(x), widened(y)) if wide else tf.einsum(equation, x, y)
 
 
-def is_wide(query: tf.Tensor, k_len: int) -> bool:
-    """Whether the scores of a block of queries [B, H, T, d] and K keys, in float32, stay in a TPU's fast memory."""
-    return None not in query.shape[:3] and query.shape[:3].num_elements() * k_len <= WIDEST
+def is_wide(query: tf.Tensor, rows: int, k_len: int) -> bool:
+    """Whether the scores of so many of the queries [B, H, T, d] and K keys, in float32, stay in a TPU's fast memory."""
+    batch, heads, t_len = query.shape[:3]
+    return None not in (batch, heads, t_len) and batch * heads * min(t_len, rows) * k_len <= WIDEST
 
 
 def computed_once(x: tf.Tensor) -> tf.Tensor:
