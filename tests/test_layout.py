@@ -48,7 +48,7 @@ ALLOWED = {
     "metrics": "data errors",
     "families": "config data errors metrics models objectives",
     "checkpoints": "errors files",
-    "model_dir": "checkpoints config data errors families files strict_json",
+    "model_dir": "checkpoints config data errors families files host_memory strict_json",
     "model_card": "checkpoints config errors families files model_dir strict_json",
     "training": f"{RUNS} collectives lock strict_json",
     "inference": f"{RUNS} hashing settings",

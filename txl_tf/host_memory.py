@@ -1,10 +1,13 @@
-"""Refuses what cannot fit into this machine's memory, before it is allocated: the system would end the process."""
+"""Refuses what cannot fit into this machine's memory, before it is allocated: the system would end the process.
+
+Also makes variables whose values are assigned later, which take no memory before.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -42,3 +45,23 @@ def bytes_of(make: Callable[[], Any]) -> int:
     """The bytes of the tensors that make() returns, known from their shapes: make is traced, not run."""
     tensors = tf.nest.flatten(tf.function(make, autograph=False).get_concrete_function().structured_outputs)
     return sum(tensor.shape.num_elements() * tensor.dtype.size for tensor in tensors)
+
+
+@contextlib.contextmanager
+def without_initial_values() -> Iterator[None]:
+    """While this lasts, variables are made without running their initializers, for values that are assigned later.
+
+    Until then they take no memory, and what they hold is undefined.
+    """
+
+    def create(next_creator: Callable[..., tf.Variable], **kwargs: Any) -> tf.Variable:
+        initializer = kwargs["initial_value"]
+        if callable(initializer):
+            with tf.Graph().as_default():
+                value = initializer()
+            # Memory that nobody writes to is only promised, never taken.
+            kwargs["initial_value"] = tf.raw_ops.Empty(shape=value.shape, dtype=value.dtype)
+        return next_creator(**kwargs)
+
+    with tf.variable_creator_scope(create):
+        yield

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import keras
 import tensorflow as tf
 
-from txl_tf import families
+from txl_tf import families, host_memory
 from txl_tf.checkpoints import (
     WEIGHT_PARTS,
     checkpoint_path,
@@ -237,7 +237,8 @@ def load_trained(
             "use --checkpoint=latest, or train with --eval_steps above 0"
         )
     unit, (vocabulary, identity) = read_corpus_facts(model_dir)["unit"], read_vocabulary(model_dir)
-    model = families.make_model(config)
+    with host_memory.without_initial_values():  # the checkpoint has all of them
+        model = families.make_model(config)
     averaged = {variable.path for variable in model.trainable_variables}
     parts: dict[str, dict[str, tf.Variable]] = {}
     for name, variable in variables_by_path(model).items():  # those that are not trained have no average

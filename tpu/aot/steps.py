@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.eager.polymorphic_function import compiler_ir
 
-from txl_tf import families
+from txl_tf import families, host_memory
 from txl_tf.checkpoints import variables_by_path
 from txl_tf.config import Config
 from txl_tf.layers import platform
@@ -34,7 +33,7 @@ def train(config: Config, batch_size: int, replicas: int = 1) -> Step:
     It is the step of one of `replicas`, with the all-reduces that join them.
     """
     task = families.training_of(config)
-    with _weightless():
+    with host_memory.without_initial_values():  # a step's variables can be larger than this machine's memory
         model = families.make_model(config)
         optimizer = make_optimizer(config.train, model.trainable_variables, replicas, model.compute_dtype)
         average = WeightAverage(config.train, optimizer.sharding)
@@ -61,7 +60,7 @@ def evaluate(config: Config, batch_size: int, replicas: int = 1) -> Step:
     """
     del replicas
     task = families.task_of(config)
-    with _weightless():
+    with host_memory.without_initial_values():  # a step's variables can be larger than this machine's memory
         model = families.make_model(config)
         scorer = task.scorer(model, config)
     batch = task.batch_spec(config, batch_size, False)
@@ -75,7 +74,7 @@ def predict(config: Config, batch_size: int, replicas: int = 1) -> Step:
     """
     del replicas
     task = families.fine_tuning_of(config)
-    with _weightless():
+    with host_memory.without_initial_values():  # a step's variables can be larger than this machine's memory
         model = families.make_model(config)
         objective = task.objective(model, config)
     known_later = ("label", "weight")
@@ -121,23 +120,3 @@ def _lower(step: Callable, batch: Any, state: Any, variables: dict[str, tf.Varia
     captured = {id(variable.handle): name for name, variable in variables.items()}
     names += [captured.get(id(tensor), f"constant/{i}") for i, tensor in enumerate(traced.captured_inputs)]
     return Step(hlo, names)
-
-
-@contextlib.contextmanager
-def _weightless():
-    """While this lasts, variables are made without running their initializers, and take no memory.
-
-    A training step's variables can be larger than this machine's memory, and a compiler asks for their shapes alone.
-    """
-
-    def create(next_creator, **kwargs):
-        initializer = kwargs["initial_value"]
-        if callable(initializer):
-            with tf.Graph().as_default():
-                value = initializer()
-            # Memory that nobody writes to is only promised, never taken.
-            kwargs["initial_value"] = tf.raw_ops.Empty(shape=value.shape, dtype=value.dtype)
-        return next_creator(**kwargs)
-
-    with tf.variable_creator_scope(create):
-        yield

@@ -274,7 +274,7 @@ class Run:
             loss,
             float(self.learning_rate(self.step - 1)),  # of the last update
             grad_norm,
-            *self.norms(),
+            self.norms,
             self.sums.skipped,
             speed,
             self.step / self.data.epoch_steps,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -85,13 +86,30 @@ class Metrics:
         loss: float,
         lr: float,
         grad_norm: float,
-        param_norm: float,
-        update_ratio: float,
+        norms: Callable[[], tuple[float, float]],
         skipped: float,
         tokens_per_sec: float,
         epoch: float,
     ) -> None:
-        """Reports one log window: means over its finite steps, NaN (null in JSON) if there was none."""
+        """Reports one log window: means over its finite steps, NaN (null in JSON) if there was none.
+
+        `norms` returns param_norm and update_ratio. The terminal's line does not wait for them: tracing them takes half
+        a second.
+        """
+        mfu = None
+        if self.peak_tflops and self.step_flops:
+            flops = tokens_per_sec / self.step_tokens * self.step_flops
+            mfu = round(flops / (self.peak_tflops * 1e12), 4)
+        left = (self.train_steps - step) * self.step_tokens / tokens_per_sec
+        print(
+            f"step {step:>7,}/{self.train_steps:,} | epoch {epoch:.2f} | {self._loss_text(loss)} | "
+            f"lr {lr:.2e} | grad norm {grad_norm:.3f} | {tokens_per_sec:,.0f} tokens/s"
+            + ("" if mfu is None else f" | MFU {100 * mfu:.1f} %")
+            + (f" | {duration(left)} left" if step < self.train_steps else "")
+            + (f" | {int(skipped)} steps skipped: loss or gradient not finite" if skipped else ""),
+            flush=True,
+        )
+        param_norm, update_ratio = norms()
         measured = {
             "step": step,
             "loss": loss,
@@ -103,20 +121,10 @@ class Metrics:
             "tokens_per_sec": round(tokens_per_sec, 1),
             "epoch": round(epoch, 6),
         }
-        if self.peak_tflops and self.step_flops:
-            flops = tokens_per_sec / self.step_tokens * self.step_flops
-            measured["mfu"] = round(flops / (self.peak_tflops * 1e12), 4)
+        if mfu is not None:
+            measured["mfu"] = mfu
         line = {key: value if math.isfinite(value) else None for key, value in measured.items()}
         self.log.append(line)
-        left = (self.train_steps - step) * self.step_tokens / tokens_per_sec
-        print(
-            f"step {step:>7,}/{self.train_steps:,} | epoch {epoch:.2f} | {self._loss_text(loss)} | "
-            f"lr {lr:.2e} | grad norm {grad_norm:.3f} | {tokens_per_sec:,.0f} tokens/s"
-            + (f" | MFU {100 * measured['mfu']:.1f} %" if "mfu" in measured else "")
-            + (f" | {duration(left)} left" if step < self.train_steps else "")
-            + (f" | {int(skipped)} steps skipped: loss or gradient not finite" if skipped else ""),
-            flush=True,
-        )
         curves: dict[str, float | None] = {**self._loss_curves(loss)}
         for group, keys in CURVES.items():
             curves |= {f"{group}/{key}": line[key] for key in keys if key in line}

@@ -1,0 +1,25 @@
+"""Variables for values that are assigned later."""
+
+import keras
+import tensorflow as tf
+
+from txl_tf import host_memory
+
+
+def resident():
+    """Bytes of memory that this process has taken."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+def test_variables_without_initial_values_take_no_memory_and_can_be_assigned():
+    before = resident()
+    with host_memory.without_initial_values():
+        large = keras.layers.Dense(2**15)
+        large.build([None, 2**15])  # 4 GiB
+        small = keras.layers.Dense(3)
+        small.build([None, 2])
+    assert large.kernel.shape == (2**15, 2**15) and resident() - before < 2**30
+    small.kernel.assign([[1, 2, 3], [4, 5, 6]])
+    small.bias.assign([0, 0, 1])
+    assert small(tf.constant([[1.0, 1.0]])).numpy().tolist() == [[5, 7, 10]]
