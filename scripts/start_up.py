@@ -1,4 +1,6 @@
-"""The first seconds of a command, while TensorFlow loads: Ctrl-C, garbage collection, output. Imported first of all.
+"""The first seconds of a command, while TensorFlow loads: Ctrl-C, garbage collection, imports, output.
+
+Imported first of all.
 
 Python's own answer to Ctrl-C is a traceback, and TensorFlow's import can swallow it. From this import on it ends the
 command at once, with one line. `sys.stderr` is for the command's own lines from this import on, and
@@ -7,10 +9,14 @@ command at once, with one line. `sys.stderr` is for the command's own lines from
 Python's garbage collector looks for unused objects after every few hundred new ones. TensorFlow makes millions of
 objects while it loads and traces a model, so this took 0.4 to 0.8 s of the first 8 s, and 0.4 s when the command ended.
 It therefore runs less often, and not at the end.
+
+TensorFlow and Keras import some packages if they find them, for functions that no command uses: matplotlib takes 0.3 s,
+jax, scikit-learn and SciPy another second. They are not found while these two load, and as always afterwards.
 """
 
 import atexit
 import gc
+import importlib.abc
 import os
 import pathlib
 import signal
@@ -23,6 +29,25 @@ sys.path.append(str(pathlib.Path(__file__).parents[1] / "examples"))
 
 from serving import terminal
 
+NOT_NEEDED = ("jax", "matplotlib", "pandas", "scipy", "sklearn")
+"""What TensorFlow and Keras import if they find it."""
+
+
+class NotWhileLoading(importlib.abc.MetaPathFinder):
+    """Finds none of the packages that are not needed while TensorFlow or Keras loads."""
+
+    def find_spec(self, name, path, target=None):
+        """See `importlib.abc.MetaPathFinder`."""
+        if name in NOT_NEEDED and any(is_loading(module) for module in ("tensorflow", "keras")):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def is_loading(module):
+    """Whether a module is being imported, and its import has not ended yet."""
+    return getattr(getattr(sys.modules.get(module), "__spec__", None), "_initializing", False)
+
+
+sys.meta_path.insert(0, NotWhileLoading())
 terminal.own_stderr()
 gc.set_threshold(100_000)
 atexit.register(gc.freeze)

@@ -77,3 +77,12 @@ except KeyboardInterrupt:
     print("interrupted", file=sys.stderr)
 """
     assert run(code, tmp_path) == (0, "our line\ninterrupted\n", [])
+
+
+def test_what_tensorflow_imports_if_it_finds_it_is_not_found_before_it_is_needed(tmp_path):
+    code = """
+import tensorflow, keras
+print(*sorted(set(start_up.NOT_NEEDED) & set(sys.modules)), file=sys.stderr)
+import matplotlib.pyplot
+"""
+    assert run(code, tmp_path) == (0, "our line\n\n", [])
