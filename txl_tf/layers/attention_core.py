@@ -72,6 +72,7 @@ def attend(
     if position is not None and oldest is None:  # a ring is only read, and needs no gradient
         position = widened(position)  # the gradient is a sum over blocks, for which float32 costs less than bfloat16
     blocks = [(first, min(first + TILE, t_len)) for first in range(0, t_len, TILE)]
+    # A CPU gains nothing by it, and with bfloat16 scores a TPU's compiler would copy the rotated gradients.
     joined = t_len > TILE and platform.on_tpu() and is_wide(query, TILE, k_len)
     queries = _blocks_of_rows(query, blocks, joined)
     position_queries = [] if position is None else _blocks_of_rows(position_query, blocks, joined)
