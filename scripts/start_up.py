@@ -11,7 +11,7 @@ objects while it loads and traces a model, so this took 0.4 to 0.8 s of the firs
 It therefore runs less often, and not at the end.
 
 TensorFlow and Keras import some packages if they find them, for functions that no command uses: matplotlib takes 0.3 s,
-jax, scikit-learn and SciPy another second. They are not found while these two load, and as always afterwards.
+jax, scikit-learn and SciPy another second. While these two load, such packages are not found; later imports find them.
 """
 
 import atexit

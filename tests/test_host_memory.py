@@ -1,5 +1,7 @@
 """Variables for values that are assigned later."""
 
+import os
+
 import keras
 import tensorflow as tf
 
@@ -9,7 +11,7 @@ from txl_tf import host_memory
 def resident():
     """Bytes of memory that this process has taken."""
     with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * 4096
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_variables_without_initial_values_take_no_memory_and_can_be_assigned():

@@ -39,6 +39,17 @@ def write(metrics, step, loss):
     metrics.training(step, loss=loss, norms=lambda: (8.0, 0.01), **rest)
 
 
+def test_the_terminal_does_not_wait_for_the_norms(tmp_path, capsys):
+    def norms():
+        assert "step       3/12" in capsys.readouterr().out
+        return 8.0, 0.01
+
+    metrics = Metrics(str(tmp_path), "byte", 0, CONFIG)
+    metrics.training(3, loss=5.0, lr=0.1, grad_norm=1.0, norms=norms, skipped=0.0, tokens_per_sec=100.0, epoch=0.3)
+    line = json.loads((tmp_path / "metrics.jsonl").read_text())
+    assert (line["param_norm"], line["update_ratio"]) == (8.0, 0.01)
+
+
 def test_curves_of_a_resumed_run_do_not_go_back(tmp_path):
     """A run that saved at step 4 was killed after it had logged step 6; the same step is logged again."""
     killed = Metrics(str(tmp_path), "byte", 0, CONFIG)

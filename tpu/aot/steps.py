@@ -1,4 +1,7 @@
-"""The steps that training and evaluation run, traced and lowered to HLO without weights in memory."""
+"""The steps that training and evaluation run, traced and lowered to HLO without weights in memory.
+
+A step's variables can be larger than this machine's memory, and a compiler asks for their shapes alone.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ def train(config: Config, batch_size: int, replicas: int = 1) -> Step:
     It is the step of one of `replicas`, with the all-reduces that join them.
     """
     task = families.training_of(config)
-    with host_memory.without_initial_values():  # a step's variables can be larger than this machine's memory
+    with host_memory.without_initial_values():
         model = families.make_model(config)
         optimizer = make_optimizer(config.train, model.trainable_variables, replicas, model.compute_dtype)
         average = WeightAverage(config.train, optimizer.sharding)
@@ -60,7 +63,7 @@ def evaluate(config: Config, batch_size: int, replicas: int = 1) -> Step:
     """
     del replicas
     task = families.task_of(config)
-    with host_memory.without_initial_values():  # a step's variables can be larger than this machine's memory
+    with host_memory.without_initial_values():
         model = families.make_model(config)
         scorer = task.scorer(model, config)
     batch = task.batch_spec(config, batch_size, False)
@@ -74,7 +77,7 @@ def predict(config: Config, batch_size: int, replicas: int = 1) -> Step:
     """
     del replicas
     task = families.fine_tuning_of(config)
-    with host_memory.without_initial_values():  # a step's variables can be larger than this machine's memory
+    with host_memory.without_initial_values():
         model = families.make_model(config)
         objective = task.objective(model, config)
     known_later = ("label", "weight")

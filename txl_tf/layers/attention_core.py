@@ -134,16 +134,23 @@ def _cut(x: tf.Tensor, axis: int, first: int, last: int) -> tf.Tensor:
 
 
 def _seen(last: int, t_len: int, k_len: int, causal: bool, first_part: int) -> int:
-    """How many keys, from the first on, the queries before query `last` may see; the others as for `attend`."""
+    """How many keys, from the first on, the queries before query `last` may see.
+
+    Args:
+        last, t_len, k_len: the query's number, T and K.
+        causal: whether the mask hides every key in a query's future.
+        first_part: as for `attend`.
+    """
     seen = k_len - t_len + last if causal else k_len
     return min(seen, k_len - t_len + first_part) if last <= first_part else seen
 
 
 def _blocks_of_rows(x: tf.Tensor, blocks: list[tuple[int, int]], joined: bool) -> list[tf.Tensor]:
-    """The rows first, .., last - 1 of x [.., T, d] for each of the blocks, which together are all rows.
+    """The rows of each block.
 
     Args:
-        x, blocks: as above.
+        x: [.., T, d].
+        blocks: for each the first row and the one after the last; together they are all T rows.
         joined: whether the blocks' gradients are joined; otherwise they are padded and added.
     """
     if joined:
@@ -152,12 +159,13 @@ def _blocks_of_rows(x: tf.Tensor, blocks: list[tuple[int, int]], joined: bool) -
 
 
 def _first_rows(x: tf.Tensor, counts: list[int], joined: bool) -> list[tf.Tensor]:
-    """The first rows of x [.., K, d], as many as each of the counts says, which do not fall.
+    """The first rows of x, once for each count.
 
     Args:
-        x, counts: as above.
-        joined: whether each part is cut from the next one. Its gradient is then added to the next one's in the matmul
-            that computes this. Otherwise one operation adds up all of them, padded.
+        x: [.., K, d].
+        counts: how many rows; none is smaller than the one before.
+        joined: whether each part is cut from the next one. The matmul that computes the next one's gradient then adds
+            this one's to it. Otherwise one operation adds up the padded gradients of all parts.
     """
     parts: list[tf.Tensor] = []
     for count in reversed(counts):
