@@ -1,0 +1,26 @@
+"""What a training run needs at least, from two small models, against the model itself."""
+
+import dataclasses
+
+import pytest
+import tensorflow as tf
+
+from txl_tf import families, host_memory
+from txl_tf.training.needs import require_memory
+
+
+@pytest.mark.parametrize("preset", ["demo", "xlnet_demo"])
+@pytest.mark.parametrize("n_layer", [1, 3])
+def test_bytes_are_those_of_the_model(preset, n_layer, monkeypatch):
+    found = {}
+    monkeypatch.setattr(host_memory, "require", found.update)
+    config = families.presets()[preset].config
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, n_layer=n_layer))
+    require_memory(config, tf.distribute.OneDeviceStrategy("/cpu:0"))
+
+    model = families.make_model(config)
+    state = families.training_of(config).objective(model, config).initial_state(config.data.batch_size)
+    weights, mems = (
+        sum(tensor.numpy().nbytes for tensor in tensors) for tensors in (model.variables, tf.nest.flatten(state))
+    )
+    assert list(found.values()) == [4 * weights, mems]  # a weight, its gradient, two moments
