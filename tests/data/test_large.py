@@ -165,13 +165,23 @@ def test_what_is_refused(tmp_path, settings, match):
         prepare(data_dir=str(tmp_path / "beam"), beam_args=[], **settings)
 
 
+def heed_interrupts():
+    """In the new process: what a job in the background starts ignores Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_leaves_no_corpus(tmp_path):
     (tmp_path / "one.txt").write_text("the cat sat on the mat\n" * 1_500_000)
     data_dir = tmp_path / "beam"
     command = [sys.executable, str(ROOT / "scripts" / "prepare_data.py"), "--dataset=text", "--vocab=words"]
     command += [f"--source={tmp_path / 'one.txt'}", f"--data_dir={data_dir}", "--runner=beam"]
     process = subprocess.Popen(
-        command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_interrupts,
     )
     deadline = time.monotonic() + 120
     while not list(data_dir.glob(".txl_tf_work/*/symbols-rows")) and time.monotonic() < deadline:
