@@ -91,7 +91,7 @@ clean:
 .venv-tpu/installed: tpu/requirements.txt examples/requirements.txt pyproject.toml
 	$(PYTHON) -m venv .venv-tpu
 	.venv-tpu/bin/python -m pip install --quiet --disable-pip-version-check -r tpu/requirements.txt \
-	  -r examples/requirements.txt 'pytest>=8,<10' 'pytest-xdist>=3.2,<4'
+	  -r examples/requirements.txt 'pytest>=8,<10' 'pytest-xdist>=3.2,<4' 'scikit-learn>=1.4,<2' 'scipy>=1.11,<2'
 	.venv-tpu/bin/python -m pip install --quiet --disable-pip-version-check --no-deps tensorflow-text==2.20.1 --editable .
 	touch $@
 

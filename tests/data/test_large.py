@@ -166,7 +166,7 @@ def test_what_is_refused(tmp_path, settings, match):
 
 
 def heed_interrupts():
-    """In the new process: what a job in the background starts ignores Ctrl-C."""
+    """Called in the new process, which would ignore Ctrl-C if these tests are a job in the background."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -5,11 +5,10 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.stats
+import sklearn.metrics
 
 from txl_tf.metrics import labelling
-
-sklearn_metrics = pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed: requirements-dev.txt")
-stats = pytest.importorskip("scipy.stats", reason="SciPy is not installed: requirements-dev.txt")
 
 
 @pytest.mark.filterwarnings("ignore:A single label was found")
@@ -20,13 +19,13 @@ def test_metrics_of_classes(rng, classes):
             label = rng.integers(0, classes, n)
             predicted = np.where(rng.random(n) < noise, rng.integers(0, classes, n), label)
             wanted = {
-                "accuracy": sklearn_metrics.accuracy_score(label, predicted),
-                "macro_f1": sklearn_metrics.f1_score(label, predicted, average="macro"),
-                "matthews": sklearn_metrics.matthews_corrcoef(label, predicted),
+                "accuracy": sklearn.metrics.accuracy_score(label, predicted),
+                "macro_f1": sklearn.metrics.f1_score(label, predicted, average="macro"),
+                "matthews": sklearn.metrics.matthews_corrcoef(label, predicted),
             }
             found = labelling.classification({"log_probs": np.eye(classes)[predicted]}, label)
             assert found == pytest.approx(wanted, abs=1e-12)
-            table = sklearn_metrics.confusion_matrix(label, predicted, labels=range(classes))
+            table = sklearn.metrics.confusion_matrix(label, predicted, labels=range(classes))
             np.testing.assert_array_equal(labelling.confusion(label, predicted, classes), table)
 
 
@@ -38,11 +37,11 @@ def test_metrics_of_scores(rng):
             if np.ptp(score) == 0:
                 continue
             found = labelling.regression({"score": score}, label)
-            wanted = stats.pearsonr(label.astype(float), score.astype(float)).statistic
+            wanted = scipy.stats.pearsonr(label.astype(float), score.astype(float)).statistic
             assert found["pearson"] == pytest.approx(wanted, abs=1e-9)
-            assert found["spearman"] == pytest.approx(stats.spearmanr(label, score).statistic, abs=1e-9)
+            assert found["spearman"] == pytest.approx(scipy.stats.spearmanr(label, score).statistic, abs=1e-9)
     values = rng.integers(0, 6, 40)
-    np.testing.assert_array_equal(labelling.ranks(values), stats.rankdata(values))
+    np.testing.assert_array_equal(labelling.ranks(values), scipy.stats.rankdata(values))
 
 
 def test_where_definitions_divide_by_zero():
@@ -51,7 +50,7 @@ def test_where_definitions_divide_by_zero():
     ones = np.ones(4, int)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert labelling.matthews(ones, ones) == sklearn_metrics.matthews_corrcoef(ones, ones) == 0
+        assert labelling.matthews(ones, ones) == sklearn.metrics.matthews_corrcoef(ones, ones) == 0
     assert labelling.macro_f1(ones, ones) == 1  # class 0 does not occur
 
 
@@ -78,7 +77,7 @@ def test_a_collapsed_run_is_told_from_one_that_is_too_sure():
     right[:5] = 1 - right[:5]
     too_sure = outputs(0.999, right, label)
     assert too_sure["loss"].mean() > 1 and labelling.collapse_of_classes(too_sure, label) is None
-    assert labelling.entropy(np.array([0, 3, 9])) == pytest.approx(stats.entropy([0.25, 0.75]))
+    assert labelling.entropy(np.array([0, 3, 9])) == pytest.approx(scipy.stats.entropy([0.25, 0.75]))
 
     scores = np.linspace(-1, 1, 20)
     near = {"score": scores + 0.1, "loss": np.full(20, 0.01)}
