@@ -1,4 +1,4 @@
-"""What a training run needs at least, from two small models, against the model itself."""
+"""What a training run needs at least, against the model and the state that it makes."""
 
 import dataclasses
 
