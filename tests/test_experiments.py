@@ -148,6 +148,7 @@ def setting(config, flag):
 
 
 @pytest.mark.slow
+@pytest.mark.xla
 @pytest.mark.parametrize("variant", ["xl", "shaw", "vaswani_half", "alrfou_half", "no_recurrence_long"])
 def test_the_recipes_lower_for_a_tpu(variant):
     from aot import steps

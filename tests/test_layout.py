@@ -122,6 +122,7 @@ def test_every_distribution_that_is_imported_is_required():
         name.replace("-", "_").lower() for file in files for name in re.findall(r"^([\w-]+)", file, re.MULTILINE)
     }
     distributions.setdefault("apache_beam", ["apache-beam"])  # need not be installed
+    distributions["tensorflow"] = ["tensorflow"]  # which may be tensorflow_tpu
     for path in SOURCES:
         for name in {name.split(".")[0] for name in imported(path)} - {"txl_tf", *sys.stdlib_module_names}:
             assert required & {one.replace("-", "_").lower() for one in distributions[name]}, f"{path}: {name}"

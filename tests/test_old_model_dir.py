@@ -13,9 +13,9 @@ EXPECTED = json.loads((FOLDER / "expected.json").read_text())
 
 
 def assert_like(found, expected, where=""):
-    """Texts and whole numbers as expected, other numbers to 1e-4; fields that are new do not count.
+    """Texts and whole numbers as expected, other numbers to 3e-4; fields that are new do not count.
 
-    The angles of the sinusoids are exact today, and Adam enlarges the difference.
+    The angles of the sinusoids are exact today, XLA or its absence rounds otherwise, and Adam enlarges the difference.
     """
     if isinstance(expected, dict):
         for name, value in expected.items():
@@ -26,7 +26,7 @@ def assert_like(found, expected, where=""):
         for i, value in enumerate(expected):
             assert_like(found[i], value, f"{where}/{i}")
     elif isinstance(expected, float):
-        assert found == pytest.approx(expected, rel=1e-4), where
+        assert found == pytest.approx(expected, rel=3e-4), where
     else:
         assert found == expected, where
 

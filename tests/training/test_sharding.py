@@ -99,7 +99,7 @@ def test_parts_are_the_replicas_slices_and_join_again(two_replicas, rng):
     np.testing.assert_array_equal(variable.whole(), whole)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.xla)])
 @pytest.mark.parametrize("shape", [(), (7,), (33, 5), (16,), (64, 3, 4), (333, 77), (64, 3, 128)])
 def test_half_the_squared_norm(rng, shape, compiled):
     numbers = rng.standard_normal(shape)
@@ -107,7 +107,7 @@ def test_half_the_squared_norm(rng, shape, compiled):
     np.testing.assert_allclose(found, np.sum(np.square(numbers)) / 2, rtol=1e-13)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.xla)])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("columns", [40, 1040])
 def test_the_norm_shows_what_is_not_finite(bad, compiled, columns):
