@@ -1,5 +1,6 @@
 """What reaches the terminal, and what becomes of what libraries write. The "library" here is os.write(2, ..)."""
 
+import os
 import pathlib
 import re
 import subprocess
@@ -22,7 +23,7 @@ NAMED = r"what libraries wrote is in (.*)\n"
 
 def run(code, folder):
     """(status, what the terminal showed, files that are left)."""
-    environment = {"TMPDIR": str(folder)}
+    environment = {**os.environ, "TMPDIR": str(folder)}
     done = subprocess.run([sys.executable, "-c", START + code], stderr=subprocess.PIPE, text=True, env=environment)
     return done.returncode, done.stderr, list(folder.iterdir())
 
