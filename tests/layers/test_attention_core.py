@@ -100,6 +100,28 @@ def test_blocks_with_few_keys_see_more_of_them_on_a_tpu_to_no_effect(monkeypatch
         np.testing.assert_allclose(tf.cast(more, tf.float32), tf.cast(few, tf.float32), rtol=0.02, atol=0.02)
 
 
+@pytest.mark.parametrize("dtype, rounding", [(tf.bfloat16, 2**-7), (tf.float32, 1e-5)])
+def test_long_rows_have_the_gradient_of_the_formula_on_a_tpu(monkeypatch, rng, dtype, rounding):
+    """What waits for the gradient is in the values' dtype there: twice the rounding of bfloat16, none in float32."""
+    k_len = attention_core.MOST_WIDE_KEYS + TILE
+    score = tf.constant(rng.normal(size=[B, H, 5, k_len]), tf.float32)
+    value = tf.cast(rng.normal(size=[B, H, k_len, D]), dtype)
+    direction = tf.cast(rng.normal(size=[B, H, 5, D]), dtype)
+    keep = tf.constant(rng.random([B, H, 5, k_len]) < 0.8)
+    mask = tf.constant(rng.random([5, k_len]) < 0.7)
+    monkeypatch.setattr(platform, "on_tpu", lambda: True)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch([score, value])
+        output = attention_core.weighted_values(score, value, mask, 0.2, lambda shape: keep)
+        exact_value = tf.cast(value, tf.float64)
+        probability = tf.nn.softmax(tf.where(mask, tf.cast(score, tf.float64), -1e30))
+        want = tf.einsum("bhtk,bhkd->bhtd", tf.where(keep, probability / 0.8, 0), exact_value)
+        slopes = [tf.reduce_sum(tf.cast(x, tf.float64) * tf.cast(direction, tf.float64)) for x in (output, want)]
+    for mine, exact in zip(*(tape.gradient(slope, [score, value]) for slope in slopes), strict=True):
+        mine, exact = (np.array(tf.cast(x, tf.float64)) for x in (mine, exact))
+        assert np.linalg.norm(mine - exact) < rounding * np.linalg.norm(exact)
+
+
 def test_a_row_that_sees_nothing_is_finite(rng):
     query, key, value = (tf.constant(rng.normal(size=[B, H, 2, D])) for _ in range(3))
     with tf.GradientTape() as tape:

@@ -20,6 +20,7 @@ from txl_tf.layers.row_products import LayerSlice, row_scores, row_values
 
 MASKED = -1e30  # added to scores of keys that may not be seen; finite, so that no row can become NaN
 FEWEST_TILES = 5  # with fewer tiles of keys a TPU gives the rotated scores another layout, which costs a copy
+MOST_WIDE_KEYS = 4 * TILE  # what waits for the gradient of longer rows is narrow on a TPU, to save memory
 
 
 def attend(
@@ -258,7 +259,7 @@ def weighted_values(
 
     With e = exp(score - max) of a row, Z the sum of e and m the dropout mask, the result is
     (m e) . value / ((1 - rate) Z). The division comes last, where there are fewer numbers. Of the tensors [B, H, T, K]
-    only e is kept for the gradient, in the scores' dtype; m is computed again.
+    only e is kept for the gradient, in the scores' dtype; for long rows on a TPU in the values'. m is computed again.
 
     Args:
         score: [B, H, T, K].
@@ -283,6 +284,8 @@ def weighted_values(
             total = tf.reduce_sum(weight, axis=-1, keepdims=True)
             weight = tf.cast(weight, score.dtype)
             weight = weight if weight.dtype == tf.bfloat16 else computed_once(weight)
+        narrow = platform.on_tpu() and weight.dtype != value.dtype and weight.shape[-1] > MOST_WIDE_KEYS
+        saved_weight = computed_once(tf.cast(weight, value.dtype)) if narrow else weight
         scale = 1 / ((1 - rate) * total)
         kept = keep(tf.shape(weight)) if rate else None
 
@@ -299,8 +302,9 @@ def weighted_values(
                 d_sum = (1 - rate) * tf.reduce_sum(d_scaled * tf.cast(output, accurate), axis=-1, keepdims=True)
                 d_scaled = tf.cast(d_scaled, value.dtype)
                 d_weight = dropped(wide_product("bhtd,bhkd->bhtk", d_scaled, value, wide))
-                d_score = tf.cast(weight, accurate) * (tf.cast(d_weight, accurate) - d_sum)
-                d_value = wide_product("bhtk,bhtd->bhkd", tf.cast(dropped(weight), value.dtype), d_scaled, wide=False)
+                d_score = tf.cast(saved_weight, accurate) * (tf.cast(d_weight, accurate) - d_sum)
+                dropped_weight = tf.cast(dropped(saved_weight), value.dtype)
+                d_value = wide_product("bhtk,bhtd->bhkd", dropped_weight, d_scaled, wide=False)
                 return tf.cast(d_score, score.dtype), d_value
 
         return output, gradient

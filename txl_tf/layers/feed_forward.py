@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import typing
+from collections.abc import Callable
 
 import keras
 import tensorflow as tf
 
 from txl_tf.layers import platform
+from txl_tf.layers.attention_products import computed_once
 from txl_tf.layers.column_sums import add_bias
 from txl_tf.layers.dropout import TIME, checked_rate, dropout, split_seed
 from txl_tf.layers.row_products import Matrix, multiply
@@ -19,6 +21,20 @@ def gelu_tanh(x: tf.Tensor) -> tf.Tensor:
 
 
 ACTIVATIONS = {"relu": keras.activations.relu, "gelu": keras.activations.gelu, "gelu_tanh": gelu_tanh}
+
+
+def relu_and_dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, shared_axis: int | None) -> tf.Tensor:
+    """dropout(relu(x)), whose gradient needs nothing but the result: it is positive where x was, and was kept.
+
+    Arguments as for `dropout`.
+    """
+
+    @tf.custom_gradient
+    def run(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        y = dropout(tf.nn.relu(x), rate, seed, shared_axis)
+        return y, lambda d_y: tf.where(computed_once(y) > 0, d_y / (1 - rate), tf.zeros([], d_y.dtype))
+
+    return run(x) if rate else tf.nn.relu(x)
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -67,7 +83,7 @@ class FeedForward(keras.layers.Layer):
             initializer = keras.initializers.RandomNormal(stddev=self.init_std)
             return keras.layers.Dense(units, kernel_initializer=initializer, dtype=self.dtype_policy, **kwargs)
 
-        self.inner = dense(self.d_inner, activation=ACTIVATIONS[self.activation], name="inner")
+        self.inner = dense(self.d_inner, name="inner")
         self.outer = dense(input_shape[-1], name="outer")
         self.inner.build(input_shape)
         self.outer.build((*input_shape[:-1], self.d_inner))
@@ -91,7 +107,11 @@ class FeedForward(keras.layers.Layer):
         inner_seed, outer_seed = split_seed(seed, 2)
         shared_axis = TIME if self.variational else None
         inner_kernel, outer_kernel = kernels or (None, None)
-        inner = dropout(_dense(self.inner, hidden, inner_kernel), rate, inner_seed, shared_axis)
+        inner = _dense(self.inner, hidden, inner_kernel)
+        if self.activation == "relu":
+            inner = relu_and_dropout(inner, rate, inner_seed, shared_axis)
+        else:
+            inner = dropout(ACTIVATIONS[self.activation](inner), rate, inner_seed, shared_axis)
         return dropout(_dense(self.outer, inner, outer_kernel), rate, outer_seed, shared_axis)
 
     def kernels(self) -> tuple[tf.Tensor, ...]:
@@ -115,4 +135,4 @@ def _dense(layer: keras.layers.Dense, hidden: tf.Tensor, kernel: Matrix | None) 
         if platform.on_tpu():  # with Keras's own product, which the rows of tpu/cycles.md are for
             return layer(hidden)
         kernel = tf.cast(layer.kernel, hidden.dtype)
-    return layer.activation(add_bias(multiply("...d,de->...e", hidden, kernel), tf.cast(layer.bias, hidden.dtype)))
+    return add_bias(multiply("...d,de->...e", hidden, kernel), tf.cast(layer.bias, hidden.dtype))

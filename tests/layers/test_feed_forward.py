@@ -1,0 +1,40 @@
+"""The feed-forward block against the equation, and the gradient of relu and dropout that reads only their result."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from txl_tf.layers.dropout import dropout
+from txl_tf.layers.feed_forward import FeedForward, relu_and_dropout
+
+SEED = tf.constant([3, 4])
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+@pytest.mark.parametrize("shared_axis", [None, -2])
+def test_relu_and_dropout_have_tensorflows_result_and_gradient(rng, rate, shared_axis):
+    """Also at 0, below it, and for what is not a number."""
+    x = tf.constant([*rng.normal(size=20), 0.0, -0.0, 1e-30, np.inf, np.nan], tf.float32)
+    x = tf.tile(tf.reshape(x, [1, 5, 5]), [3, 1, 1])
+    direction = tf.constant(rng.normal(size=x.shape), tf.float32)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(x)
+        got = relu_and_dropout(x, rate, SEED, shared_axis)
+        want = dropout(tf.nn.relu(x), rate, SEED, shared_axis)
+    np.testing.assert_array_equal(got, want)
+    slopes = [tape.gradient(y, x, direction) for y in (got, want)]
+    np.testing.assert_allclose(*slopes, rtol=1e-6)
+    assert not rate or np.count_nonzero(slopes[0]) < np.count_nonzero(x > 0)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh"])
+def test_its_gradient_is_its_slope_with_dropout(rng, activation):
+    """Both dropouts on; in float64, by a difference of 1e-6 on both sides."""
+    layer = FeedForward(6, activation=activation, dropout=0.25, dtype="float64")
+    x, direction, step = (tf.constant(rng.normal(size=[2, 3, 4])) for _ in range(3))
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        slope = tf.reduce_sum(layer(x, SEED, training=True) * direction)
+    outputs = [layer(x + sign * 1e-6 * step, SEED, training=True) for sign in (1, -1)]
+    difference = tf.reduce_sum((outputs[0] - outputs[1]) * direction) / 2e-6
+    np.testing.assert_allclose(tf.reduce_sum(tape.gradient(slope, x) * step), difference, rtol=1e-6, atol=1e-8)
