@@ -24,17 +24,21 @@ ACTIVATIONS = {"relu": keras.activations.relu, "gelu": keras.activations.gelu, "
 
 
 def relu_and_dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, shared_axis: int | None) -> tf.Tensor:
-    """dropout(relu(x)), whose gradient needs nothing but the result: it is positive where x was, and was kept.
+    """dropout(relu(x)) of x [.., T, d_inner]; arguments as for `dropout`.
 
-    Arguments as for `dropout`.
+    The result is positive where x was and was kept. So on a TPU the gradient of long segments reads it instead of a
+    mask, which would take up memory until then. Short ones need little memory, and the compiler does without.
     """
+    length = x.shape[-2]
+    if not rate or not platform.on_tpu() or length is None or length <= platform.TPU_LANES:
+        return dropout(tf.nn.relu(x), rate, seed, shared_axis)
 
     @tf.custom_gradient
     def run(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         y = dropout(tf.nn.relu(x), rate, seed, shared_axis)
         return y, lambda d_y: tf.where(computed_once(y) > 0, d_y / (1 - rate), tf.zeros([], d_y.dtype))
 
-    return run(x) if rate else tf.nn.relu(x)
+    return run(x)
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
