@@ -25,7 +25,9 @@ def own_part(replica: Any, tensor: tf.Tensor, axis: int) -> tf.Tensor:
 
 
 def reduce_scatter(replica: Any, tensors: Sequence[tf.Tensor], axes: Sequence[int]) -> list[tf.Tensor]:
-    """This replica's parts of the tensors' sums over replicas.
+    """This replica's parts of the tensors' sums over replicas, in the tensors' dtypes.
+
+    A TPU sums bfloat16 in bfloat16; other devices sum it in float32 and round the sum.
 
     Args:
         replica: the replica's context.
@@ -38,8 +40,9 @@ def reduce_scatter(replica: Any, tensors: Sequence[tf.Tensor], axes: Sequence[in
             gen_xla_ops.xla_reduce_scatter(tensor, everyone, scatter_dimension=axis, reduce_op="Add")
             for tensor, axis in zip(tensors, axes, strict=True)
         ]
-    sums = replica.all_reduce(tf.distribute.ReduceOp.SUM, list(tensors)) if tensors else []
-    return [own_part(replica, total, axis) for total, axis in zip(sums, axes, strict=True)]
+    sums = replica.all_reduce(tf.distribute.ReduceOp.SUM, [_sendable(tensor) for tensor in tensors]) if tensors else []
+    parts = [own_part(replica, total, axis) for total, axis in zip(sums, axes, strict=True)]
+    return [tf.cast(part, tensor.dtype) for part, tensor in zip(parts, tensors, strict=True)]
 
 
 def all_gather(replica: Any, parts: Sequence[tf.Tensor], axes: Sequence[int]) -> list[tf.Tensor]:
@@ -50,14 +53,18 @@ def all_gather(replica: Any, parts: Sequence[tf.Tensor], axes: Sequence[int]) ->
     joined: dict[int, tf.Tensor] = {}
     for axis in dict.fromkeys(axes):  # one exchange for each axis
         places = [i for i, its in enumerate(axes) if its == axis]
-        # TensorFlow's exchange has no bfloat16, and between workers needs a tensor's device, which the value of a
-        # variable does not name.
-        sent = [
-            tf.cast(parts[i], tf.float32) if parts[i].dtype == tf.bfloat16 else tf.identity(parts[i]) for i in places
-        ]
+        sent = [_sendable(parts[i]) for i in places]
         joined |= dict(zip(places, replica.all_gather(sent, axis=axis), strict=True))
     wholes = [tf.ensure_shape(joined[i], _whole_shape(part, axes[i], count)) for i, part in enumerate(parts)]
     return [tf.cast(whole, part.dtype) for whole, part in zip(wholes, parts, strict=True)]
+
+
+def _sendable(tensor: tf.Tensor) -> tf.Tensor:
+    """A tensor for TensorFlow's exchange on devices other than TPUs, which has no bfloat16.
+
+    Between workers the exchange needs a tensor's device. The value of a variable does not name it, but its copy does.
+    """
+    return tf.cast(tensor, tf.float32) if tensor.dtype == tf.bfloat16 else tf.identity(tensor)
 
 
 def _whole_shape(part: tf.Tensor, axis: int, replicas: int) -> list[int]:

@@ -87,6 +87,11 @@ class TrainConfig(Group):
         "weights exist only within steps and evaluations: less memory and time for each of many replicas; changes "
         "updates by rounding at most, and nothing on one",
     )
+    bfloat16_gradients: bool = setting(
+        False,
+        "with shard_optimizer: sum the gradients of weights that are cut over the replicas in bfloat16: half the bytes "
+        "between replicas, and less memory, but rounded; changes nothing on one",
+    )
     ema_decay: float = setting(
         0.0, "also keep an exponential average of the weights with this decay; 0: none", at_least=0, below=1
     )
@@ -131,6 +136,10 @@ class TrainConfig(Group):
         require(
             self.eval_steps or not self.early_stop_evals,
             f"early_stop_evals={self.early_stop_evals} needs evaluations: set eval_steps above 0",
+        )
+        require(
+            self.shard_optimizer or not self.bfloat16_gradients,
+            "bfloat16_gradients needs shard_optimizer: only gradients of weights that are cut are summed in bfloat16",
         )
         require(
             self.weight_decay < 1 / self.learning_rate,

@@ -6,6 +6,7 @@ import os
 import pathlib
 import shutil
 
+import keras
 import lane_runs
 import numpy as np
 import processes
@@ -15,6 +16,7 @@ import tensorflow as tf
 from small_run import CONFIG, KilledError, change, evaluator, lines
 
 from txl_tf.config import TrainConfig
+from txl_tf.errors import InputError
 from txl_tf.model_dir import load_trained
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.training.loop import train
@@ -116,8 +118,41 @@ def test_the_norm_shows_what_is_not_finite(bad, compiled, columns):
     assert not np.isfinite(tf.function(halved_square, jit_compile=compiled)(tf.constant(numbers)))
 
 
-def test_with_one_replica_the_flag_changes_nothing(one_device):
-    config = TrainConfig(shard_optimizer=True)
+@pytest.mark.parametrize("rounded", [False, True])
+def test_replicas_get_their_parts_of_the_gradients_sums(two_replicas, rng, rounded):
+    """With bfloat16_gradients each replica's gradient is rounded, and their sum; what is not cut stays as it is."""
+    gradients = [rng.standard_normal([2, *shape]).astype(np.float32) for shape in ((4, 6), (6,))]
+    with two_replicas.scope():
+        variables = [keras.Variable(np.zeros(gradient.shape[1:], np.float32)) for gradient in gradients]
+        sharding = Sharding(TrainConfig(shard_optimizer=True, bfloat16_gradients=rounded), variables)
+    assert sharding.cut == {0: 1}
+
+    @tf.function
+    def summed():
+        def replica_sums():
+            replica = tf.distribute.get_replica_context()
+            own = [tf.gather(gradient, replica.replica_id_in_sync_group) for gradient in gradients]
+            return sharding.sum(replica, own, ())[0]
+
+        return two_replicas.run(replica_sums)
+
+    def stored(x):
+        return x.astype(tf.bfloat16.as_numpy_dtype).astype(np.float32) if rounded else x
+
+    part, bias = map(two_replicas.experimental_local_results, summed())
+    want = stored(stored(gradients[0][0]) + stored(gradients[0][1]))
+    np.testing.assert_array_equal(np.concatenate(part, axis=1), want)
+    for copy in bias:
+        np.testing.assert_array_equal(copy, gradients[1].sum(axis=0))
+
+
+def test_gradients_are_not_rounded_without_sharing():
+    with pytest.raises(InputError, match="bfloat16_gradients needs shard_optimizer"):
+        TrainConfig(bfloat16_gradients=True)
+
+
+def test_with_one_replica_the_flags_change_nothing(one_device):
+    config = TrainConfig(shard_optimizer=True, bfloat16_gradients=True)
     with one_device.scope():
         sharding = Sharding(config, [tf.Variable(tf.zeros([4, 4]))])
         assert not sharding.cut and sharding.fraction() == 0
@@ -258,7 +293,7 @@ def test_in_bfloat16_the_flag_changes_rounding_at_most(corpus, tmp_path, two_rep
 
 @pytest.mark.slow
 def test_a_killed_run_in_bfloat16_goes_on_as_uninterrupted(corpus, tmp_path, two_replicas):
-    config = change(RUN, model={"dtype": "mixed_bfloat16"})
+    config = change(RUN, model={"dtype": "mixed_bfloat16"}, train={"bfloat16_gradients": True})
     train(config, corpus, str(tmp_path / "whole"), two_replicas, evaluator(lambda: 1.0))
     with pytest.raises(KilledError):
         train(config, corpus, str(tmp_path / "cut"), two_replicas, killed_at(1))

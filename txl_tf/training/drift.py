@@ -25,6 +25,7 @@ FREE_TO_CHANGE = {
     "peak_tflops",
     "remat",
     "shard_optimizer",
+    "bfloat16_gradients",
 }
 """Settings that change updates by rounding at most: a run may be continued with other values of them."""
 

@@ -98,10 +98,11 @@ class Sharding:
 
     cut: {number of a weight that is cut: axis}; of other weights every replica updates all.
     parts: {number of a weight that is cut: PartVariable}.
-    dtype: of the weights, and of all that is computed from their gradients.
+    dtype: of the weights, and of all that is computed from their gradients' sums.
+    sum_dtype: in which the gradients of weights that are cut are summed over replicas.
 
     Args:
-        config: a TrainConfig, for shard_optimizer.
+        config: a TrainConfig, for shard_optimizer and bfloat16_gradients.
         variables: the model's trainable Keras variables. Call it in the strategy's scope.
         replicas: their number; None: that of the current strategy.
         compute_dtype: of the model; None: that of the weights.
@@ -119,6 +120,7 @@ class Sharding:
         self.variables = variables
         self.dtype = tf.as_dtype(variables[0].dtype)
         self.compute_dtype = compute_dtype or self.dtype
+        self.sum_dtype = tf.bfloat16 if config.bfloat16_gradients else self.dtype
         self.shapes = [tuple(variable.shape) for variable in variables]
         axes = {i: part_axis(shape, self.replicas) for i, shape in enumerate(self.shapes)}
         self.cut = {i: axis for i, axis in axes.items() if axis is not None and not _is_bias(variables[i])}
@@ -222,8 +224,9 @@ class Sharding:
         whole = [i for i in range(len(gradients)) if i not in self.cut]
         found, others = replica.all_reduce(tf.distribute.ReduceOp.SUM, ([gradients[i] for i in whole], others))
         sums = dict(zip(whole, found, strict=True))
-        parts = reduce_scatter(replica, [gradients[i] for i in self.cut], list(self.cut.values()))
-        sums |= dict(zip(self.cut, parts, strict=True))
+        sent = [tf.cast(gradients[i], self.sum_dtype) for i in self.cut]
+        for i, part in zip(self.cut, reduce_scatter(replica, sent, list(self.cut.values())), strict=True):
+            sums[i] = tf.cast(part, self.dtype)
         return [sums[i] for i in range(len(gradients))], others
 
     def halved_squares(
