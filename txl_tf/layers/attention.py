@@ -112,12 +112,12 @@ class RelMultiHeadAttention(MemoryAttention):
     def content_query(self, query: tf.Tensor, biases: Biases | None) -> tf.Tensor:
         """q + u: terms (a) and (c) with the keys."""
         content_bias, _ = self._biases(biases)
-        return query + self._scaled(content_bias, query)[:, None]
+        return query + self._scaled(content_bias, query)
 
     def position_query(self, query: tf.Tensor, biases: Biases | None) -> tf.Tensor:
         """q + v: terms (b) and (d) with the positions."""
         _, position_bias = self._biases(biases)
-        return query + self._scaled(position_bias, query)[:, None]
+        return query + self._scaled(position_bias, query)
 
     def _biases(self, given: Biases | None) -> Biases:
         if self.own_biases:

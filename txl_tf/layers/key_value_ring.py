@@ -34,34 +34,41 @@ class KeyValueRing(typing.NamedTuple):
     def written(self, key: tf.Tensor, value: tf.Tensor, block: int = 1) -> KeyValueRing:
         """The ring with the keys and values [B, H, T, d] of a segment from `start` on.
 
+        If T = `block`, the new slots are next to each other. A TPU then writes whole tiles of slots in place. By a
+        scatter, as in other cases, it would copy rings of narrow heads to another layout and back, since it keeps them
+        with slots as the innermost axis.
+
         Args:
             key, value: of the segment.
             block: C, T and `start` are multiples of it.
         """
-        keys, values = (
-            _write(slots, new, self.start, block) for slots, new in ((self.keys, key), (self.values, value))
-        )
-        return KeyValueRing(keys, values, (self.start + key.shape[2]) % keys.shape[2])
+        n_head, c_len = self.keys.shape[1:3]
+        new_len = key.shape[2]
+        if platform.on_tpu() and block == new_len and block % TILE == 0:
+            place = tf.stack([0, 0, self.start // block * block, 0])
+            keys = gen_xla_ops.xla_dynamic_update_slice(self.keys, key, place)
+            values = gen_xla_ops.xla_dynamic_update_slice(self.values, value, place)
+        else:
+            block = math.gcd(block, SCATTERED)
+            n_blocks = c_len // block
+            written = (self.start // block + tf.range(new_len // block)) % n_blocks
+            of_heads = tf.range((self.keys.shape[0] or tf.shape(self.keys)[0]) * n_head) * n_blocks
+            places = tf.reshape(of_heads[:, None] + written, [-1, 1])
+            keys, values = (
+                _scattered(slots, new, places, block) for slots, new in ((self.keys, key), (self.values, value))
+            )
+        return KeyValueRing(keys, values, (self.start + new_len) % c_len)
 
 
-def _write(slots: tf.Tensor, new: tf.Tensor, start: tf.Tensor, block: int) -> tf.Tensor:
-    """A ring's `slots` [B, H, C, d] with `new` [B, H, T, d] from slot `start` on; slot 0 follows the last slot.
+def _scattered(slots: tf.Tensor, new: tf.Tensor, places: tf.Tensor, block: int) -> tf.Tensor:
+    """A ring's `slots` [B, H, C, d] with the blocks of `new` [B, H, T, d] at these `places`.
 
-    If T = `block`, the new slots are next to each other. A TPU then writes whole tiles of slots in place. By a scatter,
-    as in other cases, it would copy rings of narrow heads to another layout and back, since it keeps them with slots as
-    the innermost axis.
+    Args:
+        places: int32 [B H T / block, 1], the numbers of the blocks among all blocks of slots.
+        block: slots of a block.
     """
     if slots.dtype == tf.bfloat16 and platform.on_cpu():
         # As bits, or XLA for CPU would convert the whole ring to float32 and back.
-        return tf.bitcast(_write(as_bits(slots), as_bits(new), start, block), slots.dtype)
-    _, n_head, c_len, d_head = slots.shape
-    if platform.on_tpu() and block == new.shape[2] and block % TILE == 0:
-        return gen_xla_ops.xla_dynamic_update_slice(slots, new, tf.stack([0, 0, start // block * block, 0]))
-    block = math.gcd(block, SCATTERED)
-    n_blocks = c_len // block
-    written = (start // block + tf.range(new.shape[2] // block)) % n_blocks
-    places = tf.range(tf.shape(slots)[0] * n_head)[:, None] * n_blocks + written
-    blocks = tf.tensor_scatter_nd_update(
-        tf.reshape(slots, [-1, block, d_head]), tf.reshape(places, [-1, 1]), tf.reshape(new, [-1, block, d_head])
-    )
-    return tf.reshape(blocks, [-1, n_head, c_len, d_head])
+        return tf.bitcast(_scattered(as_bits(slots), as_bits(new), places, block), slots.dtype)
+    blocks, new = (tf.reshape(x, [-1, block, slots.shape[-1]]) for x in (slots, new))
+    return tf.reshape(tf.tensor_scatter_nd_update(blocks, places, new), [-1, *slots.shape[1:]])

@@ -407,5 +407,5 @@ class MemoryAttention(keras.layers.Layer):
         return self.add_weight(name=name, shape=shape, initializer=initializer)
 
     def _scaled(self, bias: tf.Tensor, query: tf.Tensor) -> tf.Tensor:
-        """A bias scaled like the queries, to be added to them."""
-        return tf.cast(bias * self.d_head**-0.5, query.dtype)
+        """A bias [H, d] scaled like the queries [B, H, T, d], to be added to them: [H, 1, d]."""
+        return tf.expand_dims(tf.cast(bias * self.d_head**-0.5, query.dtype), 1)

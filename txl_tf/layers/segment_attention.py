@@ -226,7 +226,7 @@ class SegmentAttention(RelMultiHeadAttention):
             return None
         bias = self.segment_bias if self.own_biases or biases is None else biases[2]
         table = tf.convert_to_tensor(self.segment_table)
-        differs = tf.einsum("bhtd,hd->bht", query + self._scaled(bias, query)[:, None], table[1] - table[0])
+        differs = tf.einsum("bhtd,hd->bht", query + self._scaled(bias, query), table[1] - table[0])
         own = segments[:, -t_len:]
         if places is not None:
             own = tf.gather(own, places, batch_dims=1)

@@ -72,7 +72,7 @@ class ShawAttention(MemoryAttention):
 
     def content_query(self, query: tf.Tensor, biases: Biases | None) -> tf.Tensor:
         """q + u."""
-        return query + self._scaled(self.content_bias, query)[:, None]
+        return query + self._scaled(self.content_bias, query)
 
     def position_query(self, query: tf.Tensor, biases: Biases | None) -> tf.Tensor:
         """[q, 1], whose product with [a, b] is q . a + b."""
