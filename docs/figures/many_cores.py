@@ -15,13 +15,13 @@ def draw():
     figure, (cycles, memory) = new_figure(4.4, 2)
     with open(TABLE, newline="") as file:
         rows = list(csv.DictReader(file))
-    cores = [row["cores"] for row in rows]
-    bars = cycles.bar(cores, [float(row["m_cycles"]) for row in rows], color=STRONG, width=0.6)
+    names = [f"{row['cores']}, bf16" if row["sums"] == "bfloat16" else row["cores"] for row in rows]
+    bars = cycles.bar(names, [float(row["m_cycles"]) for row in rows], color=STRONG, width=0.6)
     cycles.bar_label(bars, fontsize=9, padding=2)
     below = [0.0] * len(rows)
     for column, (name, colour) in PARTS.items():
         heights = [float(row[column]) for row in rows]
-        bars = memory.bar(cores, heights, bottom=below, color=colour, width=0.6, label=name)
+        bars = memory.bar(names, heights, bottom=below, color=colour, width=0.6, label=name)
         below = [sum(pair) for pair in zip(below, heights, strict=True)]
     memory.bar_label(bars, [f"{height:.1f}" for height in below], fontsize=9, padding=2)
     memory.legend(frameon=False, fontsize=9, loc="upper center", ncols=3)
@@ -29,11 +29,11 @@ def draw():
         (cycles, GOALS["cycles"], "million cycles per core", 95),
         (memory, GOALS["memory"], "GB per core", 18),
     ):
-        axes.axhline(goal, color=FAINT, linestyle="--", linewidth=1)
+        axes.axhline(goal, color=FAINT, linestyle="--", linewidth=1, zorder=0)
         axes.set_title(title, fontsize=10, loc="left")
         axes.set_ylim(0, top)
         axes.spines[["top", "right"]].set_visible(False)
-    memory.set_xlabel("cores; dashed: the goal for eight", fontsize=9)
+    memory.set_xlabel("cores; bf16: with --bfloat16_gradients; dashed: the goal for eight", fontsize=9)
     return figure
 
 
