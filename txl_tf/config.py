@@ -89,8 +89,8 @@ class TrainConfig(Group):
     )
     bfloat16_gradients: bool = setting(
         False,
-        "with shard_optimizer: sum the gradients of weights that are cut over the replicas in bfloat16: half the bytes "
-        "between replicas, and less memory, but rounded; changes nothing on one",
+        "with shard_optimizer: sum the gradients of weights that are cut over the replicas in bfloat16, rounded; on a "
+        "TPU this sends half the bytes and takes less memory, elsewhere it only rounds; changes nothing on one replica",
     )
     ema_decay: float = setting(
         0.0, "also keep an exponential average of the weights with this decay; 0: none", at_least=0, below=1
