@@ -89,6 +89,37 @@ def test_no_token_costs_a_copy_of_the_cache(byte_model):
 
 
 @pytest.mark.xla
+@pytest.mark.skipif(not platform.on_cpu(), reason="only a CPU reads one text so")
+def test_one_text_is_read_by_one_program_for_all_layers():
+    """The compiled loop has as many operations, whatever the number of layers, and does not copy their rings."""
+    programs = []
+    for n_layer in (2, 4):
+        generator = Generator(random_model(dataclasses.replace(CONFIG, n_layer=n_layer)), Reach(40))
+        draft = generator.begin(1)
+        compiler_ir = generator.decode_one.experimental_get_compiler_ir(
+            draft, tf.fill([1, CHUNK], -1), tf.constant(CHUNK), Sampling().choice([0])
+        )
+        programs.append(compiler_ir(stage="hlo"))
+    for operation in (" dot(", " scatter(", " exponential(", " reduce("):
+        assert programs[0].count(operation) == programs[1].count(operation) > 0
+    shape = ",".join(map(str, [n_layer, *draft.cache.keys[0].shape[1:]]))
+    assert len(re.findall(rf"f32\[{shape}\]\S* copy\(", compiler_ir(stage="optimized_hlo"))) <= 2
+
+
+@pytest.mark.xla
+def test_a_short_prompt_traces_nothing_for_segments(byte_model):
+    generator = Generator(byte_model.model, Reach(40))
+    generator.generate([[1, 2, 3]], [3], 2, Sampling().choice([0]))
+    counts = [each.experimental_get_tracing_count() for each in (generator.read_on, generator.read_segment)]
+    assert counts == [0, 0]
+    assert (
+        generator.decode_one.experimental_get_tracing_count()
+        + (generator.decode_texts.experimental_get_tracing_count())
+        == 1
+    )
+
+
+@pytest.mark.xla
 def test_a_token_costs_the_same_however_long_the_text_is(byte_model):
     """The compiled step has static shapes, and the draft of a long text is no larger than that of none."""
     generator, choice = byte_model.generator, Sampling().choice([0])

@@ -7,13 +7,11 @@ import tensorflow as tf
 from txl_tf.layers.quantization import quantized
 from txl_tf.layers.row_products import (
     LayerSlice,
-    SplitMatrix,
     Stored,
     as_bits,
     multiply,
     row_scores,
     row_values,
-    split,
     stored,
 )
 
@@ -47,16 +45,6 @@ def test_a_row_times_the_matrix_of_a_layer_in_int8():
     np.testing.assert_allclose(found, ROW @ (numbers * scale), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("cores", [1, 2, 4, 30, 64])
-def test_a_matrix_split_among_any_number_of_cores(cores, monkeypatch):
-    """4 and 64 do not divide 30: there are then 3 parts, and 30."""
-    monkeypatch.setattr("os.cpu_count", lambda: cores)
-    parts = split(tf.constant(MATRICES[0]))
-    assert parts.shape[0] == {4: 3, 64: 30}.get(cores, cores)
-    found = multiply("btD,Dn->btn", tf.constant(ROW), SplitMatrix(parts))
-    np.testing.assert_allclose(found, ROW @ MATRICES[0], rtol=0, atol=1e-13)
-
-
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_scores_and_weighted_values_of_one_query(dtype, batch_size):
@@ -67,8 +55,10 @@ def test_scores_and_weighted_values_of_one_query(dtype, batch_size):
     np.testing.assert_allclose(row_values(tf.constant(weight), cached), weight @ exact, rtol=0, atol=1e-4)
 
 
-def test_scores_of_the_positions_of_a_layer():
+def test_scores_and_weighted_values_of_a_layer():
     query, exact_query = rounded(DRAW.normal(size=[3, 2, 1, 24]), "bfloat16")
-    positions, exact = rounded(DRAW.normal(size=[5, 2, 96, 24]), "bfloat16")
-    found = row_scores(query, LayerSlice(Stored(as_bits(positions)), tf.constant(4)))
-    np.testing.assert_allclose(found, exact_query @ exact[4].swapaxes(1, 2), rtol=0, atol=1e-5)
+    rows, exact = rounded(DRAW.normal(size=[5, 2, 96, 24]), "bfloat16")
+    of_layer = LayerSlice(Stored(as_bits(rows)), tf.constant(4))
+    np.testing.assert_allclose(row_scores(query, of_layer), exact_query @ exact[4].swapaxes(1, 2), rtol=0, atol=1e-5)
+    weight = DRAW.uniform(size=[1, 2, 1, 96])
+    np.testing.assert_allclose(row_values(tf.constant(weight), of_layer), weight @ exact[4], rtol=0, atol=1e-4)

@@ -28,7 +28,9 @@ def export_trained(trained: TrainedModel, export_dir: str, jit_compile: bool = T
         from txl_tf.inference.generate import Generator
 
         _, evaluated_with = trained.config.for_evaluation(**reach)  # type: ignore[attr-defined]
-        generator = Generator(trained.model, evaluated_with, jit_compile=jit_compile, int8=trained.quantize == "int8")
+        int8 = trained.quantize == "int8"
+        # Kept rows would be saved, too.
+        generator = Generator(trained.model, evaluated_with, jit_compile=jit_compile, int8=int8, keep_rows=False)
         export(generator, trained.vocabulary, export_dir, trained.unit)
         return
     if reach:

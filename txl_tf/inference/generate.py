@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import functools
 import typing
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -27,6 +26,7 @@ from txl_tf.inference.sampling import Choice, sample, uniform
 from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
+from txl_tf.models.transformer_xl.token_readers import OneTextReader, TextsReader, TokenReader
 
 CHUNK = 64
 """Tokens that one compiled call can generate; the cache is copied once per call, not once per token."""
@@ -73,15 +73,24 @@ class Generator(tf.Module):
         jit_compile: whether the inner steps are compiled by XLA.
         int8: whether one text on a CPU is generated with the layers' weights in int8. `model.round_to_int8` makes all
             other results agree with that.
+        keep_rows: whether a CPU keeps the weights once more in the form in which it reads one text; otherwise each call
+            computes them, except in bfloat16 and int8.
     """
 
     def __init__(
-        self, model: TransformerXL, reach: Reach, segment: int = 64, jit_compile: bool = True, int8: bool = False
+        self,
+        model: TransformerXL,
+        reach: Reach,
+        segment: int = 64,
+        jit_compile: bool = True,
+        int8: bool = False,
+        keep_rows: bool = True,
     ):
         super().__init__(name="generator")
         self.model = model
         self.segment = segment
-        self.decoder = CachedDecoder(model, reach, segment, one_row=jit_compile and has_xla(), int8=int8)
+        one_row = jit_compile and has_xla()
+        self.decoder = CachedDecoder(model, reach, segment, one_row=one_row, int8=int8, keep_rows=keep_rows)
         # One trace for any batch size; XLA then compiles once for each.
         cache, draft = self.decoder.cache_spec(), self._draft_spec()
         ids, rows, count = (tf.TensorSpec(shape, tf.int32) for shape in ([None, None], [None], []))
@@ -94,7 +103,6 @@ class Generator(tf.Module):
         self.decode_one = compiled(self.decode_one, input_signature=signature)
         self.read = plain(self.read, input_signature=[ids, cache])
         self.read_on = plain(self.read_on, input_signature=[draft, ids, rows])
-        self.generate = plain(self.generate, input_signature=[ids, rows, count, Choice.spec()])
 
     def initial_cache(self, batch_size: int | tf.Tensor) -> Cache:
         """The Cache before any text."""
@@ -170,6 +178,8 @@ class Generator(tf.Module):
     def generate(self, prompts: tf.Tensor, lengths: tf.Tensor, max_tokens: tf.Tensor, choice: Choice) -> tf.Tensor:
         """Continues prompts of any lengths. The other prompts of the batch do not change a prompt's result.
 
+        Called eagerly, it traces only what these prompts need.
+
         Args:
             prompts: int32 [B, P], padded with any ids.
             lengths: int32 [B], tokens of each prompt, at least 1.
@@ -179,6 +189,7 @@ class Generator(tf.Module):
         Returns:
             int32 [B, max_tokens].
         """
+        prompts, lengths, max_tokens = (tf.convert_to_tensor(x, tf.int32) for x in (prompts, lengths, max_tokens))
         return self.write(self.begin(tf.shape(prompts)[0]), prompts, lengths, max_tokens, choice)[0]
 
     def write(
@@ -206,9 +217,10 @@ class Generator(tf.Module):
             chosen, draft = self.decode(draft, piece, tf.minimum(CHUNK, layout.steps - i * CHUNK), choice)
             return i + 1, draft, made.write(i, tf.transpose(chosen))
 
+        if layout.segments.shape[1] != 0:  # eagerly, tracing what reads them would take seconds for nothing
+            draft = self.read_on(draft, layout.segments, layout.own)
         made = tf.TensorArray(tf.int32, chunks, element_shape=[CHUNK, None])
-        state = (0, self.read_on(draft, layout.segments, layout.own), made)
-        _, draft, made = tf.while_loop(lambda i, *_: i < chunks, body, state)
+        _, draft, made = tf.while_loop(lambda i, *_: i < chunks, body, (0, draft, made))
         places = layout.first[:, None] + tf.range(max_tokens)
         return tf.gather(tf.transpose(made.concat()), places, batch_dims=1), draft
 
@@ -248,37 +260,29 @@ class Generator(tf.Module):
 
     def decode_texts(self, draft: Draft, given: tf.Tensor, n: tf.Tensor, choice: Choice) -> tuple[tf.Tensor, Draft]:
         """`decode` for any number of texts."""
-        kernels = self.decoder.kernels()
-        return self._decode(draft, given, n, choice, lambda _: kernels)
+        return self._decode(draft, given, n, choice, TextsReader(self.decoder))
 
     def decode_one(self, draft: Draft, given: tf.Tensor, n: tf.Tensor, choice: Choice) -> tuple[tf.Tensor, Draft]:
         """`decode` for one text on a CPU."""
-        return self._decode(draft, given, n, choice, self.decoder.row_kernels())
+        return self._decode(draft, given, n, choice, OneTextReader(self.decoder))
 
     def _decode(
-        self,
-        draft: Draft,
-        given: tf.Tensor,
-        n: tf.Tensor,
-        choice: Choice,
-        kernels: Callable[[tf.Tensor], list[tuple]],
+        self, draft: Draft, given: tf.Tensor, n: tf.Tensor, choice: Choice, reader: TokenReader
     ) -> tuple[tf.Tensor, Draft]:
-        """`decode`; kernels: from the number of the step to each layer's kernels."""
+        """`decode` with this reader of tokens."""
 
-        def body(i: tf.Tensor, draft: Draft, made: tf.Tensor) -> tuple[Any, ...]:
-            token = tf.where(given[:, i] >= 0, given[:, i], draft.last)
-            seen = mark(draft.seen, token[:, None])
-            cache, positions = self.decoder.from_state(draft.cache), self.decoder.row_positions(i)
-            hidden, cache = self.decoder(token[:, None], cache, kernels(i), positions)
+        def body(i: tf.Tensor, state: Any, last: tf.Tensor, seen: tf.Tensor, made: tf.Tensor) -> tuple[Any, ...]:
+            token = tf.where(given[:, i] >= 0, given[:, i], last)
+            seen = mark(seen, token[:, None])
+            hidden, state = reader.read(i, token[:, None], state)
             log_prob = tf.cast(self.model.log_prob(hidden[:, 0]), tf.float32)
-            # cache.length is the position of the next token in the row's own text.
-            last = sample(log_prob, seen, uniform(choice.seeds, cache.length), choice.values)
-            draft = Draft(self.decoder.as_state(cache), last, seen)
-            return i + 1, draft, tf.where(tf.range(CHUNK) == i, last[:, None], made)
+            # state.length is the position of the next token in the row's own text.
+            last = sample(log_prob, seen, uniform(choice.seeds, state.length), choice.values)
+            return i + 1, state, last, seen, tf.where(tf.range(CHUNK) == i, last[:, None], made)
 
-        start = draft._replace(cache=self.decoder.as_state(draft.cache))
-        _, draft, made = tf.while_loop(lambda i, *_: i < n, body, (0, start, tf.zeros_like(given)))
-        return made, draft._replace(cache=self.decoder.from_state(draft.cache))
+        first = (0, reader.begin(draft.cache), draft.last, draft.seen, tf.zeros_like(given))
+        _, state, last, seen, made = tf.while_loop(lambda i, *_: i < n, body, first)
+        return made, Draft(reader.end(state), last, seen)
 
     def cut(self, tokens: tf.Tensor, i: int | tf.Tensor) -> tf.Tensor:
         """Segment i of int32 [B, n S]: [B, S]."""

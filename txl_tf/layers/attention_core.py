@@ -109,11 +109,11 @@ def attend(
 
 def attend_one_query(
     query: tf.Tensor,
-    key: tf.Tensor,
-    value: tf.Tensor,
+    key: tf.Tensor | LayerSlice,
+    value: tf.Tensor | LayerSlice,
     mask: tf.Tensor,
     position_query: tf.Tensor,
-    position: tf.Tensor | LayerSlice,
+    position: LayerSlice,
     oldest: tf.Tensor,
 ) -> tf.Tensor:
     """`attend` for one query of each text on a CPU; keys are a ring of whole windows (`row_products.WINDOW`).

@@ -10,7 +10,7 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from txl_tf.layers import platform
 from txl_tf.layers.rotated_scores import TILE
-from txl_tf.layers.row_products import as_bits
+from txl_tf.layers.row_products import LayerSlice, Stored, as_bits
 
 SCATTERED = 32
 """How many slots a scatter writes at a time, at most. On a TPU smaller blocks need many writes, larger ones a copy of
@@ -58,6 +58,40 @@ class KeyValueRing(typing.NamedTuple):
                 _scattered(slots, new, places, block) for slots, new in ((self.keys, key), (self.values, value))
             )
         return KeyValueRing(keys, values, (self.start + new_len) % c_len)
+
+
+class LayerRing(typing.NamedTuple):
+    """A layer's `KeyValueRing` among those of all layers, of one text: only `row_products` can read it.
+
+    all_keys, all_values: [N, H, C, d], `as_bits`.
+    start: int32 scalar, as for KeyValueRing.
+    layer: int32 scalar, the number of the layer.
+    """
+
+    all_keys: tf.Tensor
+    all_values: tf.Tensor
+    start: tf.Tensor
+    layer: tf.Tensor
+
+    @property
+    def keys(self) -> LayerSlice:
+        """The layer's keys."""
+        return LayerSlice(Stored(self.all_keys), self.layer)
+
+    @property
+    def values(self) -> LayerSlice:
+        """The layer's values."""
+        return LayerSlice(Stored(self.all_values), self.layer)
+
+    def written(self, key: tf.Tensor, value: tf.Tensor, block: int = 1) -> LayerRing:
+        """The ring with the key and the value [1, H, 1, d] of a token in slot `start`."""
+        n_head, c_len = self.all_keys.shape[1:3]
+        places = tf.reshape((self.layer * n_head + tf.range(n_head)) * c_len + self.start, [-1, 1])
+        keys, values = (
+            _scattered(slots, as_bits(new), places, block)
+            for slots, new in ((self.all_keys, key), (self.all_values, value))
+        )
+        return LayerRing(keys, values, (self.start + 1) % c_len, self.layer)
 
 
 def _scattered(slots: tf.Tensor, new: tf.Tensor, places: tf.Tensor, block: int) -> tf.Tensor:

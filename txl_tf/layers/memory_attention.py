@@ -16,7 +16,7 @@ import tensorflow as tf
 from txl_tf.layers import scopes
 from txl_tf.layers.attention_core import attend, attend_one_query
 from txl_tf.layers.dropout import checked_rate
-from txl_tf.layers.key_value_ring import KeyValueRing
+from txl_tf.layers.key_value_ring import KeyValueRing, LayerRing
 from txl_tf.layers.masks import visible_keys
 from txl_tf.layers.row_products import LayerSlice, Matrix, multiply
 
@@ -51,6 +51,8 @@ class PositionDropout(typing.NamedTuple):
 
 Biases = tuple[tf.Tensor, ...]
 """Global biases that layers share, each [H, d]: (u, v), or (u, v, w) with segments."""
+
+Ring: typing.TypeAlias = KeyValueRing | LayerRing
 
 HiddenShape = tuple[int | None, int | None, int]
 """Of hidden states, [B, T, D]: B and T may be unknown."""
@@ -302,18 +304,18 @@ class MemoryAttention(keras.layers.Layer):
     def extend(
         self,
         hidden: tf.Tensor,
-        ring: KeyValueRing,
+        ring: Ring,
         position: tf.Tensor | LayerSlice,
         attention_mask: tf.Tensor,
         biases: Biases | None = None,
         kernels: Kernels | None = None,
         block: int = 1,
-    ) -> tuple[tf.Tensor, KeyValueRing]:
+    ) -> tuple[tf.Tensor, Ring]:
         """Writes the segment's keys and values into the ring, then attends from each of its positions to the ring.
 
         Args:
             hidden: [B, T, D], T <= C.
-            ring: a KeyValueRing.
+            ring: a KeyValueRing; or a LayerRing, if position and kernels are a LayerSlice, too.
             position: projected positions [H, C, d] of the distances C-1, .., 0.
             attention_mask: as for `call`, its C columns from the oldest key to the newest.
             biases: as for `call`.

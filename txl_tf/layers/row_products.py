@@ -1,21 +1,17 @@
 """Products of a single row with matrices on a CPU, for generating text: as fast as memory gives the matrices.
 
-XLA for CPU multiplies one row and a matrix on one core. A float32 matrix is therefore cut into a batch of parts before
-the loop: XLA divides a batch of products among the cores.
+XLA for CPU multiplies one row and a matrix on one core, and a matrix that is not float32 is first converted to another
+one. If the matrix is a slice that depends on a loop, however, XLA reads and converts it inside the product, number by
+number, and divides the product's rows among the cores. So the matrices of all layers are kept in one tensor, and the
+number of the layer comes from a loop.
 
-A matrix that is not float32 would first be converted to another matrix, before the loop if XLA can. If the matrix is a
-slice that depends on the loop, however, XLA computes it inside the product, number by number, and divides the product's
-rows among the cores. So the matrices of all layers are kept in one tensor, and the number of the layer comes from the
-loop.
-
-Shapes: N layers, matrices [D, F] in n parts, H heads, C slots, d = d_head.
+Shapes: N layers, matrices [D, F], H heads, C slots, d = d_head.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import typing
 from collections.abc import Sequence
 
@@ -32,7 +28,7 @@ products to memory between them."""
 
 
 class Stored(typing.NamedTuple):
-    """The matrices [D, F] of all layers, or their projected positions [H, C, d], in one tensor.
+    """The matrices [D, F] of all layers, or what they have of form [H, C, d], in one tensor.
 
     numbers: [N, F, D] or [N, H, C, d]: `as_bits`, or int8.
     scales: [N, F], of int8; None: there are none.
@@ -44,12 +40,12 @@ class Stored(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LayerSlice:
-    """A layer's matrix, [D, F], or its projected positions, [H, C, d].
+    """A layer's matrix, [D, F], or its positions, keys or values, [H, C, d].
 
     It is no tensor, so that Keras does not cast it.
 
     stored: those of all layers.
-    layer: int32 scalar, the number of the layer; computed in the loop.
+    layer: int32 scalar, the number of the layer, from a loop.
     """
 
     stored: Stored
@@ -60,22 +56,8 @@ class LayerSlice:
         return _from_bits(self.stored.numbers[self.layer])
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class SplitMatrix:
-    """A matrix [D, F] as a batch of its parts, [n, D, F / n]. It is no tensor, so that Keras does not cast it."""
-
-    parts: tf.Tensor
-
-
-Matrix: typing.TypeAlias = "tf.Tensor | LayerSlice | SplitMatrix"
+Matrix: typing.TypeAlias = "tf.Tensor | LayerSlice"
 """[D, F]."""
-
-
-def split(matrix: tf.Tensor) -> tf.Tensor:
-    """The parts of a `SplitMatrix`: as many as this machine has cores, or the next smaller number that divides F."""
-    d_in, d_out = matrix.shape
-    n = next(n for n in range(os.cpu_count() or 1, 0, -1) if d_out % n == 0)
-    return tf.transpose(tf.reshape(matrix, [d_in, n, d_out // n]), [1, 0, 2])
 
 
 def stored(matrices: Sequence[tf.Tensor], int8: bool = False) -> Stored:
@@ -100,18 +82,19 @@ def _from_bits(x: tf.Tensor) -> tf.Tensor:
 
 def multiply(equation: str, x: tf.Tensor, matrix: Matrix) -> tf.Tensor:
     """tf.einsum(equation, x, matrix) of x [.., D] and a matrix [D, F]; if that is no tensor, x must be one row."""
-    if not isinstance(matrix, (LayerSlice, SplitMatrix)):
+    if not isinstance(matrix, LayerSlice):
         # The gradient of an einsum makes XLA for CPU copy the output's gradient, transposed; a list of rows does not.
         return tf.einsum(equation, x, matrix) if platform.on_tpu() else tf.tensordot(x, matrix, 1)
-    if isinstance(matrix, SplitMatrix):
-        n, d_in, width = matrix.parts.shape
-        product = tf.matmul(tf.broadcast_to(tf.reshape(x, [1, 1, d_in]), [n, 1, d_in]), matrix.parts)
-        return tf.reshape(product, [-1, *x.shape[1:-1], n * width])
     rows = matrix.read()
     product = tf.matmul(_written(tf.cast(tf.reshape(x, [1, -1]), rows.dtype)), rows, transpose_b=True)
     if matrix.stored.scales is not None:
         product *= tf.cast(matrix.stored.scales[matrix.layer], product.dtype)
     return tf.cast(tf.reshape(product, [-1, *x.shape[1:-1], rows.shape[0]]), x.dtype)
+
+
+def _numbers(x: tf.Tensor | LayerSlice) -> tf.Tensor:
+    """What row products multiply with: float32 at least."""
+    return x.read() if isinstance(x, LayerSlice) else _from_bits(as_bits(x))
 
 
 def _written(row: tf.Tensor) -> tf.Tensor:
@@ -121,7 +104,7 @@ def _written(row: tf.Tensor) -> tf.Tensor:
 
 def row_scores(query: tf.Tensor, key: tf.Tensor | LayerSlice) -> tf.Tensor:
     """The products of queries [B, H, 1, d] with keys, [B, H, C, d] or [H, C, d]: [B, H, 1, C], float32 at least."""
-    rows = key.read() if isinstance(key, LayerSlice) else _from_bits(as_bits(key))
+    rows = _numbers(key)
     n_head, c_len, d_head = rows.shape[-3:]
     lanes = math.gcd(LANES, d_head)
     query = _written(tf.reshape(tf.cast(query, rows.dtype), [-1, n_head, 1, d_head // lanes, lanes]))
@@ -130,10 +113,11 @@ def row_scores(query: tf.Tensor, key: tf.Tensor | LayerSlice) -> tf.Tensor:
     return tf.reshape(score, [-1, n_head, 1, c_len])
 
 
-def row_values(weight: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
-    """The sum of values [B, H, C, d] with weights [B, H, 1, C]: [B, H, 1, d], in the dtype of weights."""
-    n_head, c_len, d_head = value.shape[1:]
-    windows = _from_bits(tf.reshape(as_bits(value), [-1, c_len // WINDOW, WINDOW, d_head]))
+def row_values(weight: tf.Tensor, value: tf.Tensor | LayerSlice) -> tf.Tensor:
+    """The sum of values [B, H, C, d] or [H, C, d] with weights [B, H, 1, C]: [B, H, 1, d], in the weights' dtype."""
+    rows = _numbers(value)
+    n_head, c_len, d_head = rows.shape[-3:]
+    windows = tf.reshape(rows, [-1, c_len // WINDOW, WINDOW, d_head])
     weights = tf.cast(tf.reshape(weight, [-1, c_len // WINDOW, WINDOW, 1]), windows.dtype)
     partial = tf.reduce_sum(windows * weights, axis=2)
     # A matmul of two equal rows: a sum, or the product of one row, would be merged with the sum before it.

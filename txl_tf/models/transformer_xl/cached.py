@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -20,7 +20,7 @@ from txl_tf.layers.attention_core import TILE
 from txl_tf.layers.key_value_ring import KeyValueRing
 from txl_tf.layers.masks import visible_keys
 from txl_tf.layers.relative import key_distances, sinusoids
-from txl_tf.layers.row_products import WINDOW, LayerSlice, SplitMatrix, Stored, as_bits, split, stored
+from txl_tf.layers.row_products import WINDOW, Stored, as_bits, stored
 from txl_tf.models.stack import RingMemory, run_stack
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
@@ -50,9 +50,10 @@ class CachedDecoder(tf.Module):
         whole_segments: whether all segments have that length, which makes writing the ring cheaper.
         keep_weights: whether to keep each layer's `kernels()` and the softmax's `clusters()`, too, in the compute
             dtype: this needs memory, but saves the time to compute them in each call.
-        one_row: whether `row_kernels` and `row_positions` will be called, if this is a machine without accelerators.
+        one_row: whether `row_matrices` and `row_positions` will be called, if this is a machine without accelerators.
             In bfloat16 and int8 the weights are kept once more for them, in bfloat16 the positions, too.
-        int8: whether `row_kernels` are in int8. Otherwise they are in the compute dtype.
+        int8: whether `row_matrices` are in int8. Otherwise they are in the compute dtype.
+        keep_rows: whether both are kept in float32, too, where each call could compute them.
 
     Raises:
         InputError: the model's attn_type is not transformer_xl, or the memory of a text is larger than the machine's.
@@ -67,6 +68,7 @@ class CachedDecoder(tf.Module):
         keep_weights: bool = False,
         one_row: bool = False,
         int8: bool = False,
+        keep_rows: bool = False,
     ):
         super().__init__(name="cached_decoder")
         if not model.attention.cacheable:
@@ -79,9 +81,11 @@ class CachedDecoder(tf.Module):
         self.int8 = int8
         self.max_segment = max_segment
         self.slots = reach.mem_len + max_segment
-        if model.compute_dtype == "bfloat16":  # whole tiles, for `position_scores`; the mask hides older keys
+        self.is_narrow = model.compute_dtype == "bfloat16"
+        if self.is_narrow:  # whole tiles, for `position_scores`; the mask hides older keys
             self.slots = -(-self.slots // TILE) * TILE
         self.has_rows = one_row and platform.on_cpu()
+        self._keep_rows = keep_rows
         if self.has_rows:
             self.slots = -(-self.slots // WINDOW) * WINDOW
         host_memory.require({"keys and values of a text (mem_len, n_layer, d_model)": self._bytes_of_a_text()})
@@ -114,36 +118,16 @@ class CachedDecoder(tf.Module):
         """Each layer's `kernels()`, to be computed once before a loop."""
         return tf.nest.map_structure(tf.convert_to_tensor, self.kept.kernels or self._make_kernels())
 
-    def row_kernels(self) -> Callable[[tf.Tensor], list[tuple]]:
-        """Each layer's kernels for reading one token of one text fast on a CPU.
+    def row_matrices(self) -> list[Stored]:
+        """The kernels of all layers, `tf.nest.flatten(layer.kernels())`, for products of one row.
 
-        Returns:
-            a function to be called in the loop, from the number of the loop's step, an int32 scalar, at least 0.
+        Compute them once before a loop.
         """
-        if not self.kept.rows:
-            kernels = tf.nest.map_structure(lambda matrix: SplitMatrix(split(matrix)), self.kernels())
-            return lambda step: kernels
-        layout = self.model.decoder_layers[0].kernels()
+        return [_as_tensors(matrices) for matrices in self.kept.rows or self._make_rows()]
 
-        def kernels_of(step: tf.Tensor) -> list[tuple]:
-            of_layers = zip(*(self._slices(matrices, step) for matrices in self.kept.rows), strict=True)
-            return [tf.nest.pack_sequence_as(layout, matrices) for matrices in of_layers]
-
-        return kernels_of
-
-    def row_positions(self, step: tf.Tensor) -> list[LayerSlice] | None:
-        """Each layer's projected positions for reading one token of any number of texts; None: use the ordinary ones.
-
-        Args:
-            step: int32 scalar, the number of the loop's step, at least 0.
-        """
-        return None if self.kept.row_positions is None else self._slices(self.kept.row_positions, step)
-
-    def _slices(self, kept: Stored, step: tf.Tensor) -> list[LayerSlice]:
-        """Each layer's part."""
-        kept = Stored(*(part if part is None else tf.convert_to_tensor(part) for part in kept))
-        zero = tf.minimum(step, 0)  # XLA does not know that this is always 0
-        return [LayerSlice(kept, zero + i) for i in range(len(self.model.decoder_layers))]
+    def row_positions(self) -> Stored:
+        """The projected positions of all layers, for one query of each text; compute them once before a loop."""
+        return _as_tensors(self.kept.row_positions or _stacked(self.kept.positions))
 
     def cache_spec(self) -> Cache:
         """The TensorSpecs of a Cache of any batch size."""
@@ -151,24 +135,6 @@ class CachedDecoder(tf.Module):
         ring = tf.TensorSpec([None, config.n_head, self.slots, config.d_head], self.model.compute_dtype)
         rings = (ring,) * config.n_layer
         return Cache(rings, rings, start=tf.TensorSpec([], tf.int32), length=tf.TensorSpec([None], tf.int32))
-
-    def as_state(self, cache: Cache) -> Cache:
-        """The Cache as the state of a loop.
-
-        On a CPU rings of bfloat16 are written as bits (`KeyValueRing`). If the state were not bits, too, XLA would copy
-        each ring twice in every step.
-        """
-        if not platform.on_cpu():
-            return cache
-        keys, values = tf.nest.map_structure(as_bits, (cache.keys, cache.values))
-        return cache._replace(keys=keys, values=values)
-
-    def from_state(self, state: Cache) -> Cache:
-        """The Cache whose `as_state` is this."""
-        if state.keys[0].dtype == self.model.compute_dtype:
-            return state
-        keys, values = tf.nest.map_structure(lambda ring: tf.bitcast(ring, tf.bfloat16), (state.keys, state.values))
-        return state._replace(keys=keys, values=values)
 
     def __call__(
         self, tokens: tf.Tensor, cache: Cache, kernels: list[tuple] | None = None, positions: list | None = None
@@ -179,17 +145,12 @@ class CachedDecoder(tf.Module):
             tokens: int32 [B, T], T static and at most max_segment (with whole_segments: equal to it).
             cache: the Cache of the tokens before.
             kernels: the result of `kernels()`; None: computed here.
-            positions: the result of `row_positions()`, with T = 1; with B = 1 kernels may be that of `row_kernels()`.
+            positions: each layer's positions; None: the kept ones. With T = 1 they may be slices of `row_positions()`.
 
         Returns:
             hidden [B, T, D], for `model.log_prob` and `model.nll`, and the new Cache.
         """
         t_len = tokens.shape[1]
-        if self.reach.mem_init == "empty":
-            filled = tf.minimum(cache.length, self.reach.mem_len)
-        else:
-            filled = tf.fill([1], self.reach.mem_len)  # hides slots older than M; zero vectors are visible
-        mask = visible_keys(t_len, self.slots - t_len, self.reach.window, filled)
         hidden = self.model.embedding(tokens)
         rings = [KeyValueRing(*ring, cache.start) for ring in zip(cache.keys, cache.values, strict=True)]
         memory = RingMemory(rings, kernels or self.kernels(), self._block)
@@ -198,11 +159,19 @@ class CachedDecoder(tf.Module):
             hidden,
             memory,
             positions=positions or [tf.convert_to_tensor(position) for position in self.kept.positions],
-            attention_mask=mask,
+            attention_mask=self.mask(t_len, cache.length),
             biases=self.model.shared_biases,
         )
         keys, values, starts = zip(*memory.new, strict=True)
         return hidden, Cache(keys, values, starts[0], cache.length + t_len)
+
+    def mask(self, t_len: int, length: tf.Tensor) -> tf.Tensor:
+        """Which keys a segment of T tokens sees: [.., T, C]; length: a Cache's, before the segment."""
+        if self.reach.mem_init == "empty":
+            filled = tf.minimum(length, self.reach.mem_len)
+        else:
+            filled = tf.fill([1], self.reach.mem_len)  # hides slots older than M; zero vectors are visible
+        return visible_keys(t_len, self.slots - t_len, self.reach.window, filled)
 
     def nll(self, hidden: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         """`model.nll`."""
@@ -211,11 +180,10 @@ class CachedDecoder(tf.Module):
     def _make_kept(self, keep_weights: bool) -> _Kept:
         """The tensors computed from the model's weights, in the compute dtype."""
         kept = _Kept(self._project_positions())
-        small = self.model.compute_dtype == "bfloat16"
-        if self.has_rows and (small or self.int8):
+        if self.has_rows and (self.is_narrow or self.int8 or self._keep_rows):
             kept = kept._replace(rows=self._make_rows())
-        if self.has_rows and small:
-            kept = kept._replace(row_positions=Stored(as_bits(tf.stack(kept.positions))))
+        if self.has_rows and (self.is_narrow or self._keep_rows):
+            kept = kept._replace(row_positions=_stacked(kept.positions))
         if keep_weights:
             clusters = self._in_compute_dtype(self.model.softmax.clusters(self.model.embedding))
             kept = kept._replace(kernels=self._make_kernels(), clusters=clusters)
@@ -255,3 +223,11 @@ class _Kept(typing.NamedTuple):
     clusters: Sequence[tuple] = ()
     rows: Sequence[Stored] = ()
     row_positions: Stored | None = None
+
+
+def _stacked(positions: Sequence[tf.Tensor]) -> Stored:
+    return Stored(as_bits(tf.stack(positions)))
+
+
+def _as_tensors(kept: Stored) -> Stored:
+    return Stored(*(part if part is None else tf.convert_to_tensor(part) for part in kept))

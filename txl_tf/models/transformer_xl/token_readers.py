@@ -1,0 +1,137 @@
+"""Reading texts token by token in a loop, with a CachedDecoder: any texts, or one text on a CPU.
+
+Shapes: N layers, B texts, H heads, C slots, D width, d = d_head.
+"""
+
+from __future__ import annotations
+
+import typing
+
+import tensorflow as tf
+
+from txl_tf.layers import platform
+from txl_tf.layers.given_weights import given_weights
+from txl_tf.layers.key_value_ring import LayerRing
+from txl_tf.layers.row_products import LayerSlice, as_bits
+from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder
+
+
+class TextsReader:
+    """Reads a token of each text, layer after layer. Make it before the loop.
+
+    Args:
+        decoder: a CachedDecoder.
+    """
+
+    def __init__(self, decoder: CachedDecoder):
+        self.decoder = decoder
+        self.kernels = decoder.kernels()
+        self.positions = decoder.row_positions() if decoder.has_rows and decoder.is_narrow else None
+
+    def begin(self, cache: Cache) -> Cache:
+        """The loop's first state.
+
+        On a CPU rings of bfloat16 are written as bits (`KeyValueRing`). If the state were not bits, too, XLA would copy
+        each ring twice in every step.
+        """
+        if not platform.on_cpu():
+            return cache
+        keys, values = tf.nest.map_structure(as_bits, (cache.keys, cache.values))
+        return cache._replace(keys=keys, values=values)
+
+    def read(self, step: tf.Tensor, tokens: tf.Tensor, state: Cache) -> tuple[tf.Tensor, Cache]:
+        """Reads int32 [B, 1] in the loop's step of this number: hidden [B, 1, D], and the next state."""
+        hidden, cache = self.decoder(tokens, self.end(state), self.kernels, self._positions(step))
+        return hidden, self.begin(cache)
+
+    def _positions(self, step: tf.Tensor) -> list[LayerSlice] | None:
+        if self.positions is None:
+            return None
+        zero = tf.minimum(step, 0)  # XLA does not know that this is always 0, or it would convert all before the loop
+        return [LayerSlice(self.positions, zero + i) for i in range(len(self.decoder.model.decoder_layers))]
+
+    def end(self, state: Cache) -> Cache:
+        """The Cache of a state."""
+        if state.keys[0].dtype == self.decoder.model.compute_dtype:
+            return state
+        keys, values = tf.nest.map_structure(lambda ring: tf.bitcast(ring, tf.bfloat16), (state.keys, state.values))
+        return state._replace(keys=keys, values=values)
+
+
+class OneTextState(typing.NamedTuple):
+    """A Cache of one text with the rings of all layers in one tensor.
+
+    keys, values: [N, H, C, d], `as_bits`.
+    start, length: as in Cache.
+    """
+
+    keys: tf.Tensor
+    values: tf.Tensor
+    start: tf.Tensor
+    length: tf.Tensor
+
+
+class OneTextReader:
+    """Reads a token of one text on a CPU, in a loop over the layers. Make it before the loop over tokens.
+
+    XLA compiles the loop's body, one layer, so that the first token comes sooner. Products of one row read a layer's
+    part of what all layers keep in one tensor (`row_products`); products of several rows would copy it first.
+
+    Args:
+        decoder: a CachedDecoder with `has_rows`.
+    """
+
+    def __init__(self, decoder: CachedDecoder):
+        self.decoder = decoder
+        self.matrices, self.positions = decoder.row_matrices(), decoder.row_positions()
+        layers = decoder.model.decoder_layers
+        self.layer = layers[0]  # reads in the place of all
+        of_layers = [[variable for variable in layer.variables if not _is_kernel(variable)] for layer in layers]
+        self.variables = of_layers[0]
+        self.values = [tf.stack([variable.value for variable in alike]) for alike in zip(*of_layers, strict=True)]
+
+    def begin(self, cache: Cache) -> OneTextState:
+        """The loop's first state."""
+        keys, values = (as_bits(tf.concat(rings, axis=0)) for rings in (cache.keys, cache.values))
+        return OneTextState(keys, values, cache.start, cache.length)
+
+    def read(self, step: tf.Tensor, tokens: tf.Tensor, state: OneTextState) -> tuple[tf.Tensor, OneTextState]:
+        """Reads int32 [1, 1]: hidden [1, 1, D], and the next state."""
+        model, mask = self.decoder.model, self.decoder.mask(1, state.length)
+        layout = self.layer.kernels()
+
+        def read_layer(i: tf.Tensor, hidden: tf.Tensor, keys: tf.Tensor, values: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            ring = LayerRing(keys, values, state.start, i)
+            kernels = tf.nest.pack_sequence_as(layout, [LayerSlice(matrix, i) for matrix in self.matrices])
+            with given_weights(zip(self.variables, [value[i] for value in self.values], strict=True)):
+                hidden, ring = self.layer(
+                    hidden,
+                    ring=ring,
+                    kernels=kernels,
+                    positions=LayerSlice(self.positions, i),
+                    attention_mask=mask,
+                    biases=model.shared_biases,
+                )
+            return i + 1, hidden, ring.all_keys, ring.all_values
+
+        first = (tf.constant(0), model.embedding(tokens), state.keys, state.values)
+        n_layer = len(model.decoder_layers)
+        _, hidden, keys, values = tf.while_loop(lambda i, *_: i < n_layer, read_layer, first)
+        return hidden, OneTextState(keys, values, (state.start + 1) % self.decoder.slots, state.length + 1)
+
+    def end(self, state: OneTextState) -> Cache:
+        """The Cache of a state."""
+        dtype = tf.as_dtype(self.decoder.model.compute_dtype)
+        keys, values = (
+            tuple(tf.split(x if x.dtype == dtype else tf.bitcast(x, dtype), len(self.decoder.model.decoder_layers)))
+            for x in (state.keys, state.values)
+        )
+        return Cache(keys, values, state.start, state.length)
+
+
+TokenReader: typing.TypeAlias = TextsReader | OneTextReader
+
+
+def _is_kernel(variable: typing.Any) -> bool:
+    """Whether it is a matrix, which a layer reads from `kernels()` or as projected positions."""
+    return variable.name.endswith("kernel")
