@@ -69,7 +69,7 @@ def test_one_text_token_by_token(dtype, int8, reach, form):
     decoder = CachedDecoder(model, reach, max_segment=1, one_row=True, int8=int8)
     assert decoder.slots == (128 if dtype == "mixed_bfloat16" else 32)
     tokens = np.random.default_rng(1).integers(0, 256, [1, 40]).astype(np.int32)
-    mems, reader = model.initial_mems(1, reach), OneTextReader(decoder)
+    mems, reader = model.initial_mems(1, reach), OneTextReader(decoder, decoder.row_matrices(), decoder.row_positions())
     state = reader.begin(decoder.initial_cache(1))
     expected, found = [], []
     for i, token in enumerate(np.split(tokens, 40, axis=1)):

@@ -23,6 +23,7 @@ import tensorflow as tf
 
 from txl_tf.distribute import has_xla
 from txl_tf.inference.sampling import Choice, sample, uniform
+from txl_tf.layers.row_products import Stored
 from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
@@ -100,7 +101,7 @@ class Generator(tf.Module):
         self.read_segment = compiled(self.decoder)
         signature = [draft, chunk, count, Choice.spec()]
         self.decode_texts = compiled(self.decode_texts, input_signature=signature)
-        self.decode_one = compiled(self.decode_one, input_signature=signature)
+        self.decode_rows = compiled(self.decode_rows)
         self.read = plain(self.read, input_signature=[ids, cache])
         self.read_on = plain(self.read_on, input_signature=[draft, ids, rows])
 
@@ -264,7 +265,22 @@ class Generator(tf.Module):
 
     def decode_one(self, draft: Draft, given: tf.Tensor, n: tf.Tensor, choice: Choice) -> tuple[tf.Tensor, Draft]:
         """`decode` for one text on a CPU."""
-        return self._decode(draft, given, n, choice, OneTextReader(self.decoder))
+        given, n = tf.convert_to_tensor(given, tf.int32), tf.convert_to_tensor(n, tf.int32)
+        # Where they are not kept they are computed here, since XLA needs longer for it, and still longer to compile it.
+        rows = self.decoder.row_matrices(), self.decoder.row_positions()
+        return self.decode_rows(draft, given, n, choice, *rows)
+
+    def decode_rows(
+        self,
+        draft: Draft,
+        given: tf.Tensor,
+        n: tf.Tensor,
+        choice: Choice,
+        matrices: list[Stored],
+        positions: Stored,
+    ) -> tuple[tf.Tensor, Draft]:
+        """`decode_one` with the decoder's `row_matrices` and `row_positions`."""
+        return self._decode(draft, given, n, choice, OneTextReader(self.decoder, matrices, positions))
 
     def _decode(
         self, draft: Draft, given: tf.Tensor, n: tf.Tensor, choice: Choice, reader: TokenReader

@@ -34,7 +34,7 @@ class Sampler:
         self._ids = inputs.numpy()
         with tf.device("CPU"):
             self._copy = TransformerXL(model.config)
-            self._generator = Generator(self._copy, reach, jit_compile=jit_compile)
+            self._generator = Generator(self._copy, reach, jit_compile=jit_compile, keep_rows=False)
         self.prompt = self._vocabulary.decode(self._ids[0])
 
     def __call__(self) -> str:

@@ -15,6 +15,7 @@ from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.given_weights import recomputed
 from txl_tf.layers.key_value_ring import KeyValueRing
 from txl_tf.layers.memory_attention import Kernels
+from txl_tf.models.alike_layers import AlikeLayers
 from txl_tf.models.memory import shift_in
 
 Watch = Callable[[str, tf.Tensor], None]
@@ -60,12 +61,20 @@ class RingMemory:
     """Memory as rings of projected keys and values, for inference; `new` holds those after the segment.
 
     Args:
+        layers: the AlikeLayers of the stack.
         old: each layer's KeyValueRing before the segment.
         kernels: each layer's `kernels`.
         block: as for `MemoryAttention.extend`.
     """
 
-    def __init__(self, old: Sequence[KeyValueRing], kernels: Sequence[tuple[Kernels, ...]], block: int = 1):
+    def __init__(
+        self,
+        layers: AlikeLayers,
+        old: Sequence[KeyValueRing],
+        kernels: Sequence[tuple[Kernels, ...]],
+        block: int = 1,
+    ):
+        self.layers = layers
         self.old = old
         self.kernels = kernels
         self.block = block
@@ -76,7 +85,9 @@ class RingMemory:
 
     def read(self, i: int, layer: DecoderLayer, hidden: tf.Tensor, **inputs: Any) -> tf.Tensor:
         """See Memory."""
-        output, ring = layer(hidden, ring=self.old[i], kernels=self.kernels[i], block=self.block, **inputs)
+        output, ring = self.layers.read(
+            i, hidden, ring=self.old[i], kernels=self.kernels[i], block=self.block, **inputs
+        )
         self.new.append(ring)
         return output
 

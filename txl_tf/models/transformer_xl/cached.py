@@ -19,8 +19,10 @@ from txl_tf.layers import platform
 from txl_tf.layers.attention_core import TILE
 from txl_tf.layers.key_value_ring import KeyValueRing
 from txl_tf.layers.masks import visible_keys
+from txl_tf.layers.memory_attention import Biases
 from txl_tf.layers.relative import key_distances, sinusoids
 from txl_tf.layers.row_products import WINDOW, Stored, as_bits, stored
+from txl_tf.models.alike_layers import AlikeLayers
 from txl_tf.models.stack import RingMemory, run_stack
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
@@ -77,6 +79,7 @@ class CachedDecoder(tf.Module):
                 "projected keys works only with transformer_xl; scripts/evaluate.py works with all"
             )
         self.model = model
+        self.layers = AlikeLayers(model.decoder_layers)
         self.reach = reach
         self.int8 = int8
         self.max_segment = max_segment
@@ -153,17 +156,22 @@ class CachedDecoder(tf.Module):
         t_len = tokens.shape[1]
         hidden = self.model.embedding(tokens)
         rings = [KeyValueRing(*ring, cache.start) for ring in zip(cache.keys, cache.values, strict=True)]
-        memory = RingMemory(rings, kernels or self.kernels(), self._block)
+        memory = RingMemory(self.layers, rings, kernels or self.kernels(), self._block)
         hidden = run_stack(
             self.model.decoder_layers,
             hidden,
             memory,
             positions=positions or [tf.convert_to_tensor(position) for position in self.kept.positions],
             attention_mask=self.mask(t_len, cache.length),
-            biases=self.model.shared_biases,
+            biases=self.shared_biases(),
         )
         keys, values, starts = zip(*memory.new, strict=True)
         return hidden, Cache(keys, values, starts[0], cache.length + t_len)
+
+    def shared_biases(self) -> Biases | None:
+        """The biases that the layers share, if they do, as tensors."""
+        shared = self.model.shared_biases
+        return None if shared is None else tuple(map(tf.convert_to_tensor, shared))
 
     def mask(self, t_len: int, length: tf.Tensor) -> tf.Tensor:
         """Which keys a segment of T tokens sees: [.., T, C]; length: a Cache's, before the segment."""

@@ -6,13 +6,13 @@ Shapes: N layers, B texts, H heads, C slots, D width, d = d_head.
 from __future__ import annotations
 
 import typing
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from txl_tf.layers import platform
-from txl_tf.layers.given_weights import given_weights
 from txl_tf.layers.key_value_ring import LayerRing
-from txl_tf.layers.row_products import LayerSlice, as_bits
+from txl_tf.layers.row_products import LayerSlice, Stored, as_bits
 from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder
 
 
@@ -79,16 +79,14 @@ class OneTextReader:
 
     Args:
         decoder: a CachedDecoder with `has_rows`.
+        matrices, positions: its `row_matrices` and `row_positions`.
     """
 
-    def __init__(self, decoder: CachedDecoder):
+    def __init__(self, decoder: CachedDecoder, matrices: Sequence[Stored], positions: Stored):
         self.decoder = decoder
-        self.matrices, self.positions = decoder.row_matrices(), decoder.row_positions()
-        layers = decoder.model.decoder_layers
-        self.layer = layers[0]  # reads in the place of all
-        of_layers = [[variable for variable in layer.variables if not _is_kernel(variable)] for layer in layers]
-        self.variables = of_layers[0]
-        self.values = [tf.stack([variable.value for variable in alike]) for alike in zip(*of_layers, strict=True)]
+        self.matrices, self.positions = matrices, positions
+        self.weights, self.biases = decoder.layers.stacked(), decoder.shared_biases()
+        self.layout = decoder.model.decoder_layers[0].kernels()
 
     def begin(self, cache: Cache) -> OneTextState:
         """The loop's first state."""
@@ -97,25 +95,23 @@ class OneTextReader:
 
     def read(self, step: tf.Tensor, tokens: tf.Tensor, state: OneTextState) -> tuple[tf.Tensor, OneTextState]:
         """Reads int32 [1, 1]: hidden [1, 1, D], and the next state."""
-        model, mask = self.decoder.model, self.decoder.mask(1, state.length)
-        layout = self.layer.kernels()
+        mask = self.decoder.mask(1, state.length)
 
         def read_layer(i: tf.Tensor, hidden: tf.Tensor, keys: tf.Tensor, values: tf.Tensor) -> tuple[tf.Tensor, ...]:
             ring = LayerRing(keys, values, state.start, i)
-            kernels = tf.nest.pack_sequence_as(layout, [LayerSlice(matrix, i) for matrix in self.matrices])
-            with given_weights(zip(self.variables, [value[i] for value in self.values], strict=True)):
-                hidden, ring = self.layer(
-                    hidden,
-                    ring=ring,
-                    kernels=kernels,
-                    positions=LayerSlice(self.positions, i),
-                    attention_mask=mask,
-                    biases=model.shared_biases,
-                )
+            hidden, ring = self.decoder.layers.read_with(
+                [weight[i] for weight in self.weights],
+                hidden,
+                ring=ring,
+                kernels=tf.nest.pack_sequence_as(self.layout, [LayerSlice(matrix, i) for matrix in self.matrices]),
+                positions=LayerSlice(self.positions, i),
+                attention_mask=mask,
+                biases=self.biases,
+            )
             return i + 1, hidden, ring.all_keys, ring.all_values
 
-        first = (tf.constant(0), model.embedding(tokens), state.keys, state.values)
-        n_layer = len(model.decoder_layers)
+        first = (tf.constant(0), self.decoder.model.embedding(tokens), state.keys, state.values)
+        n_layer = len(self.decoder.model.decoder_layers)
         _, hidden, keys, values = tf.while_loop(lambda i, *_: i < n_layer, read_layer, first)
         return hidden, OneTextState(keys, values, (state.start + 1) % self.decoder.slots, state.length + 1)
 
@@ -130,8 +126,3 @@ class OneTextReader:
 
 
 TokenReader: typing.TypeAlias = TextsReader | OneTextReader
-
-
-def _is_kernel(variable: typing.Any) -> bool:
-    """Whether it is a matrix, which a layer reads from `kernels()` or as projected positions."""
-    return variable.name.endswith("kernel")
