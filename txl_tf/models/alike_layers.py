@@ -15,11 +15,11 @@ from txl_tf.layers.row_products import LayerSlice
 
 
 class AlikeLayers:
-    """Reads with rings (inference), where no gradient is needed.
+    """Layers for inference: the first layer reads with rings, each time with another layer's weights.
 
-    The gradient of a function that is traced once could not be compiled by XLA: constants become its arguments.
-
-    A layer's `kernels` are passed to each call; its other weights are given to the first layer.
+    A layer's `kernels` are passed to each call; its other weights are given to the first layer (`given_weights`).
+    Training traces every layer, since XLA cannot compile the gradient of a function that is traced once: constants of
+    the function become arguments of the gradient.
 
     Args:
         layers: DecoderLayers with the same arguments, built.
