@@ -114,6 +114,7 @@ def test_the_cache_equals_the_mems_with_norms_first(mem_init):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
 
 
+@pytest.mark.xla
 def test_in_bfloat16_rings_are_whole_tiles(monkeypatch):
     """127 tokens at once, to go round the ring of 128 slots soon; the model with mems shifts, the cache turns tiles."""
     monkeypatch.setattr(platform, "on_tpu", lambda: True)
