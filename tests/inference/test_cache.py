@@ -114,6 +114,23 @@ def test_the_cache_equals_the_mems_with_norms_first(mem_init):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
 
 
+def test_a_layer_is_traced_once_and_again_for_a_tpu(exact_model):
+    """What a layer computes is one function of the program, and another one for a TPU: its layer norms differ."""
+    decoder = CachedDecoder(exact_model, Reach(9), max_segment=4)
+    cache = decoder.initial_cache(1)
+
+    def operations():
+        read = tf.function(lambda tokens, cache: decoder(tokens, cache))
+        graph = read.get_concrete_function(tf.constant([[1, 2, 3, 4]]), cache).graph.as_graph_def()
+        assert len(graph.library.function) == 1
+        return {node.op for node in graph.library.function[0].node_def}
+
+    on_cpu = operations()
+    with platform.traced_for_tpu():
+        assert operations() != on_cpu
+    assert operations() == on_cpu
+
+
 @pytest.mark.xla
 def test_in_bfloat16_rings_are_whole_tiles(monkeypatch):
     """127 tokens at once, to go round the ring of 128 slots soon; the model with mems shifts, the cache turns tiles."""

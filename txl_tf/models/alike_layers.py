@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from txl_tf.layers import platform
 from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.given_weights import given_weights
 from txl_tf.layers.key_value_ring import KeyValueRing
@@ -27,7 +28,8 @@ class AlikeLayers:
 
     def __init__(self, layers: Sequence[DecoderLayer]):
         self._layers = layers
-        self._traced_once = tf.function(self._read, autograph=False)
+        # One for each platform: a trace for a CPU would otherwise be used again for a TPU.
+        self._traced_once = {on_tpu: tf.function(self._read, autograph=False) for on_tpu in (False, True)}
 
     def read(
         self, i: int, hidden: tf.Tensor, positions: tf.Tensor | LayerSlice, **inputs: Any
@@ -36,7 +38,7 @@ class AlikeLayers:
         # A tf.function takes tensors, and tuples of them.
         given = (positions.stored, positions.layer) if isinstance(positions, LayerSlice) else positions
         weights = [tf.convert_to_tensor(variable) for variable in _small_weights(self._layers[i])]
-        return self._traced_once(weights, hidden, given, **inputs)
+        return self._traced_once[platform.on_tpu()](weights, hidden, given, **inputs)
 
     def _read(self, weights: list[tf.Tensor], hidden: tf.Tensor, given: Any, **inputs: Any) -> Any:
         positions = LayerSlice(*given) if isinstance(given, tuple) else given
