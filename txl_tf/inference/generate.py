@@ -266,7 +266,7 @@ class Generator(tf.Module):
     def decode_one(self, draft: Draft, given: tf.Tensor, n: tf.Tensor, choice: Choice) -> tuple[tf.Tensor, Draft]:
         """`decode` for one text on a CPU."""
         given, n = tf.convert_to_tensor(given, tf.int32), tf.convert_to_tensor(n, tf.int32)
-        # Where they are not kept they are computed here, since XLA needs longer for it, and still longer to compile it.
+        # Rows that are not kept are computed outside XLA's program: XLA would take a second to compile that.
         rows = self.decoder.row_matrices(), self.decoder.row_positions()
         return self.decode_rows(draft, given, n, choice, *rows)
 

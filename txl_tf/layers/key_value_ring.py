@@ -84,11 +84,11 @@ class LayerRing(typing.NamedTuple):
         return LayerSlice(Stored(self.all_values), self.layer)
 
     def written(self, key: tf.Tensor, value: tf.Tensor, block: int = 1) -> LayerRing:
-        """The ring with the key and the value [1, H, 1, d] of a token in slot `start`."""
+        """The ring with the key and the value [1, H, 1, d] of a token in slot `start`; block is 1."""
         n_head, c_len = self.all_keys.shape[1:3]
         places = tf.reshape((self.layer * n_head + tf.range(n_head)) * c_len + self.start, [-1, 1])
         keys, values = (
-            _scattered(slots, as_bits(new), places, block)
+            _scattered(slots, as_bits(new), places, 1)
             for slots, new in ((self.all_keys, key), (self.all_values, value))
         )
         return LayerRing(keys, values, (self.start + 1) % c_len, self.layer)

@@ -315,7 +315,7 @@ class MemoryAttention(keras.layers.Layer):
 
         Args:
             hidden: [B, T, D], T <= C.
-            ring: a KeyValueRing; or a LayerRing, if position and kernels are a LayerSlice, too.
+            ring: a KeyValueRing; or a LayerRing, if position and all kernels are LayerSlices.
             position: projected positions [H, C, d] of the distances C-1, .., 0.
             attention_mask: as for `call`, its C columns from the oldest key to the newest.
             biases: as for `call`.
