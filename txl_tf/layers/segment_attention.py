@@ -47,6 +47,16 @@ class Streams:
     last_only: bool = False
     first_part: int = 0
 
+    def __tf_flatten__(self) -> tuple[tuple, tuple]:
+        """For tf.nest: what is no tensor, and the tensors."""
+        tensors = self.encoding, self.backward, self.segments, self.targets, self.query_mask
+        return (self.query_only, self.last_only, self.first_part), tensors
+
+    @classmethod
+    def __tf_unflatten__(cls, other: tuple, tensors: tuple) -> Streams:
+        """The Streams of these parts."""
+        return cls(*tensors, *other)
+
     @property
     def predictions(self) -> int:
         """P, the rows of the query stream."""

@@ -43,11 +43,15 @@ class HiddenMemory:
     Args:
         old: the states of each layer before the segment, N tensors [B, M, D].
         remembered: how many positions of the segment, from the first on, are remembered; None: all.
+        trained: the AlikeLayers of the stack if its layers are trained, traced once for all; None: each is traced.
     """
 
-    def __init__(self, old: Sequence[tf.Tensor], remembered: int | None = None):
+    def __init__(
+        self, old: Sequence[tf.Tensor], remembered: int | None = None, trained: AlikeLayers | None = None
+    ):
         self.old = old
         self.remembered = remembered
+        self.trained = trained
         self.new: list[tf.Tensor] = []
 
     def remember(self, i: int, hidden: tf.Tensor) -> None:
@@ -56,6 +60,8 @@ class HiddenMemory:
 
     def read(self, i: int, layer: DecoderLayer, hidden: tf.Tensor, **inputs: Any) -> tf.Tensor:
         """See Memory."""
+        if self.trained is not None:
+            return self.trained.train(i, hidden, self.old[i], **inputs)
         return layer(hidden, self.old[i], **inputs)
 
 

@@ -16,6 +16,7 @@ from txl_tf.layers.masks import visible_keys
 from txl_tf.layers.memory_attention import MemoryAttention, PositionDropout
 from txl_tf.layers.quantization import round_variable
 from txl_tf.layers.softmax import AdaptiveSoftmax
+from txl_tf.models.alike_layers import AlikeLayers, alike_seeds
 from txl_tf.models.memory import Mems, check_mems, first_mems
 from txl_tf.models.stack import HiddenMemory, Look, Watch, run_stack
 from txl_tf.models.transformer_xl.config import Reach, TransformerXLConfig
@@ -82,6 +83,7 @@ class TransformerXL(keras.Model):
                 )
                 for name in ("content_bias", "position_bias")
             ]
+        self.alike_layers = AlikeLayers(self.decoder_layers)
         self.built = True
 
     @property
@@ -157,14 +159,15 @@ class TransformerXL(keras.Model):
         shared_axis = TIME if config.dropout_type == "variational" else None
         seeds = Seeds.of(seed)
         token_seed, position_seed = split_seed(seeds.shared, 2)
-        embedding_seed, output_seed, *layer_seeds = split_seed(seeds.lanes, 2 + len(self.decoder_layers))
+        embedding_seed, output_seed, *layer_seeds = alike_seeds(seeds.lanes, 2 + len(self.decoder_layers))
         mask = visible_keys(t_len, m_len, reach.window, mems.length if reach.mem_init == "empty" else None)
         hidden = token_dropout(self.embedding(tokens), tokens, config.vocab_size, token_rate, token_seed)
         hidden = dropout(hidden, rate, embedding_seed, shared_axis)
         if watch is not None:
             watch("embedding", hidden)
         drop = PositionDropout(rate, position_seed, embedding_seed, shared_axis)
-        memory = HiddenMemory(mems.hidden)
+        trained = self.alike_layers if training and not config.remat and look is None else None
+        memory = HiddenMemory(mems.hidden, trained=trained)
         hidden = run_stack(
             self.decoder_layers,
             hidden,

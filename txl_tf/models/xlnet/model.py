@@ -16,6 +16,7 @@ from txl_tf.layers.masks import stream_masks
 from txl_tf.layers.memory_attention import PositionDropout
 from txl_tf.layers.segment_attention import SegmentAttention, Streams
 from txl_tf.layers.softmax import AdaptiveSoftmax
+from txl_tf.models.alike_layers import AlikeLayers, alike_seeds
 from txl_tf.models.memory import Mems, check_mems, first_mems
 from txl_tf.models.stack import HiddenMemory, Look, Watch, run_stack
 from txl_tf.models.xlnet.config import XLNetConfig
@@ -96,6 +97,7 @@ class XLNet(keras.Model):
                 )
                 for name in ("content_bias", "position_bias", "segment_bias")
             ]
+        self.alike_layers = AlikeLayers(self.decoder_layers)
         self.built = True
 
     @property
@@ -181,7 +183,7 @@ class XLNet(keras.Model):
         rate = config.dropout if training else 0.0
         seeds = Seeds.of(seed)
         (position_seed,) = split_seed(seeds.shared, 1)
-        embedding_seed, output_seed, *layer_seeds = split_seed(seeds.lanes, 2 + config.n_layer)
+        embedding_seed, output_seed, *layer_seeds = alike_seeds(seeds.lanes, 2 + config.n_layer)
         hidden = self.embedding(tokens)
         drop = PositionDropout(rate, position_seed)
         (encoding,) = self.attention.layer_positions(1, hidden, m_len, config.clamp_len, drop)
@@ -203,7 +205,8 @@ class XLNet(keras.Model):
             segments = tf.concat([tf.zeros([batch_size, m_len], segments.dtype), segments], axis=1)
         streams = Streams(encoding, backward, segments, targets, query_mask, first_part=first_part)
         remembered = min(config.reuse_len, t_len) or t_len
-        memory = HiddenMemory(mems.hidden, remembered)
+        trained = self.alike_layers if training and not config.remat and look is None else None
+        memory = HiddenMemory(mems.hidden, remembered, trained)
         hidden = run_stack(
             self.decoder_layers,
             hidden,
