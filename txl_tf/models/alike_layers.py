@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -16,7 +16,7 @@ from txl_tf.layers.given_weights import given_weights
 from txl_tf.layers.key_value_ring import KeyValueRing
 from txl_tf.layers.memory_attention import Biases
 from txl_tf.layers.row_products import LayerSlice
-from txl_tf.models.traced_gradient import Differentiable, traced_with_gradient
+from txl_tf.models.traced_gradient import traced, traced_with_gradient
 
 
 class AlikeLayers:
@@ -32,37 +32,42 @@ class AlikeLayers:
         self._layers = layers
         # One for each platform: a trace for a CPU would otherwise be used again for a TPU.
         self._traced_once = {on_tpu: tf.function(self._read, autograph=False) for on_tpu in (False, True)}
-        self._trained: dict[str, Differentiable] = {}
+        self._by_form: dict[str, Callable[..., tf.Tensor]] = {}
 
-    def train(
-        self, i: int, hidden: tf.Tensor, mems: tf.Tensor, biases: Biases | None = None, **inputs: Any
+    def read_with_mems(
+        self,
+        i: int,
+        hidden: tf.Tensor,
+        mems: tf.Tensor,
+        biases: Biases | None = None,
+        training: bool = False,
+        **inputs: Any,
     ) -> tf.Tensor:
-        """Layer i's output [B, T, D] in training; arguments as for `DecoderLayer.call`.
+        """Layer i's output [B, T, D]; arguments as for `DecoderLayer.call`.
 
-        Only hidden, the weights and the biases have a gradient.
+        In training hidden, the weights and the biases have a gradient, nothing else has.
         """
-        layer = self._layers[i]
         if not platform.on_cpu() or tf.executing_eagerly():
-            return layer(hidden, mems, biases=biases, **inputs)
-        wanted = tf.nest.map_structure(tf.convert_to_tensor, (hidden, layer.variables, biases or ()))
-        given = [*_tensors(wanted), *_tensors((mems, inputs))]
-        form = repr(tf.nest.map_structure(_form, (wanted, mems, inputs)))
-        if form not in self._trained:
-            sizes = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in given]
-            count = len(_tensors(wanted))
-            read = functools.partial(self._read_first, (wanted, (mems, inputs)))
-            self._trained[form] = traced_with_gradient(read, sizes[:count], sizes[count:])
-        return self._trained[form](*given)
+            return self._layers[i](hidden, mems, biases=biases, training=training, **inputs)
+        wanted = tf.nest.map_structure(tf.convert_to_tensor, (hidden, self._layers[i].variables, biases or ()))
+        sources, others = _tensors(wanted), _tensors((mems, inputs))
+        form = tf.nest.map_structure(_form, (wanted, (mems, inputs)))
+        key = repr((training, form))
+        if key not in self._by_form:
+            read = functools.partial(self._read_given, form, training)
+            specs = [_form(tensor) for tensor in sources], [_form(tensor) for tensor in others]
+            self._by_form[key] = traced_with_gradient(read, *specs) if training else traced(read, len(sources))
+        return self._by_form[key](*sources, *others)
 
-    def _read_first(self, nest: Any, *given: tf.Tensor) -> tf.Tensor:
-        """The first layer's output, where the given tensors take the places of those in the nest of `train`'s arguments."""
+    def _read_given(self, form: Any, training: bool, *given: tf.Tensor) -> tf.Tensor:
+        """The first layer's output for `read_with_mems`' nest; given: its tensors, where the form has their specs."""
         tensors = iter(given)
-        filled = tf.nest.map_structure(lambda leaf: next(tensors) if tf.is_tensor(leaf) else leaf, nest)
+        filled = tf.nest.map_structure(lambda leaf: next(tensors) if isinstance(leaf, tf.TensorSpec) else leaf, form)
         (hidden, weights, biases), (mems, inputs) = filled
         with given_weights(zip(self._layers[0].variables, weights, strict=True)):
-            return self._layers[0](hidden, mems, biases=biases, **inputs)
+            return self._layers[0](hidden, mems, biases=biases, training=training, **inputs)
 
-    def read(
+    def read_with_ring(
         self, i: int, hidden: tf.Tensor, positions: tf.Tensor | LayerSlice, **inputs: Any
     ) -> tuple[tf.Tensor, KeyValueRing]:
         """Layer i's output [B, T, D], and its ring; arguments as for `DecoderLayer.call`."""
@@ -73,10 +78,12 @@ class AlikeLayers:
 
     def _read(self, weights: list[tf.Tensor], hidden: tf.Tensor, given: Any, **inputs: Any) -> Any:
         positions = LayerSlice(*given) if isinstance(given, tuple) else given
-        return self.read_with(weights, hidden, positions=positions, **inputs)
+        return self.read_with_weights(weights, hidden, positions=positions, **inputs)
 
-    def read_with(self, weights: Sequence[tf.Tensor], hidden: tf.Tensor, **inputs: Any) -> tuple[tf.Tensor, Any]:
-        """As `read`, with a layer's part of what `stacked` returns, and any kind of ring."""
+    def read_with_weights(
+        self, weights: Sequence[tf.Tensor], hidden: tf.Tensor, **inputs: Any
+    ) -> tuple[tf.Tensor, Any]:
+        """As `read_with_ring`, with a layer's part of what `stacked` returns, and any kind of ring."""
         with given_weights(zip(_small_weights(self._layers[0]), weights, strict=True)):
             return self._layers[0](hidden, **inputs)
 
@@ -99,8 +106,8 @@ def _form(leaf: Any) -> Any:
 def alike_seeds(seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
     """As `split_seed`, for layers that compute alike.
 
-    On a CPU the seeds' numbers are inputs of the program. As constants they would become part of the layers' operations,
-    which XLA would then compile for each layer instead of once.
+    On a CPU the seeds' numbers are inputs of the program. As constants they would become part of the layers'
+    operations, which XLA would then compile for each layer instead of once.
     """
     if seed is None or not platform.on_cpu():
         return split_seed(seed, count)

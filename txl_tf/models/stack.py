@@ -43,15 +43,13 @@ class HiddenMemory:
     Args:
         old: the states of each layer before the segment, N tensors [B, M, D].
         remembered: how many positions of the segment, from the first on, are remembered; None: all.
-        trained: the AlikeLayers of the stack if its layers are trained, traced once for all; None: each is traced.
+        layers: the AlikeLayers of the stack; None: each layer is traced by itself.
     """
 
-    def __init__(
-        self, old: Sequence[tf.Tensor], remembered: int | None = None, trained: AlikeLayers | None = None
-    ):
+    def __init__(self, old: Sequence[tf.Tensor], remembered: int | None = None, layers: AlikeLayers | None = None):
         self.old = old
         self.remembered = remembered
-        self.trained = trained
+        self.layers = layers
         self.new: list[tf.Tensor] = []
 
     def remember(self, i: int, hidden: tf.Tensor) -> None:
@@ -60,8 +58,8 @@ class HiddenMemory:
 
     def read(self, i: int, layer: DecoderLayer, hidden: tf.Tensor, **inputs: Any) -> tf.Tensor:
         """See Memory."""
-        if self.trained is not None:
-            return self.trained.train(i, hidden, self.old[i], **inputs)
+        if self.layers is not None:
+            return self.layers.read_with_mems(i, hidden, self.old[i], **inputs)
         return layer(hidden, self.old[i], **inputs)
 
 
@@ -93,7 +91,7 @@ class RingMemory:
 
     def read(self, i: int, layer: DecoderLayer, hidden: tf.Tensor, **inputs: Any) -> tf.Tensor:
         """See Memory."""
-        output, ring = self.layers.read(
+        output, ring = self.layers.read_with_ring(
             i, hidden, ring=self.old[i], kernels=self.kernels[i], block=self.block, **inputs
         )
         self.new.append(ring)

@@ -29,22 +29,18 @@ def traced_with_gradient(
     """
 
     def both(*inputs: tf.Tensor) -> list[tf.Tensor]:
-        sources = inputs[: len(wanted)]
-        with tf.GradientTape() as tape:
-            tape.watch(sources)
-            result = function(*inputs)
+        tape, sources, result = _taped(function, len(wanted), inputs)
         upstream = tf.compat.v1.placeholder(result.dtype, result.shape)  # an input of the second graph alone
-        gradients = tape.gradient(result, sources, upstream, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        return [result, upstream, *map(tf.convert_to_tensor, gradients)]
+        return [result, upstream, *_gradients(tape, sources, result, upstream)]
 
     whole = tf.compat.v1.wrap_function(both, [*wanted, *others])
     if whole.graph.captures:
-        raise ValueError(f"the function uses {[outside.name for outside, _ in whole.graph.captures]}: pass them to it")
+        shapes = [tuple(outside.shape) for outside, _ in whole.graph.captures]
+        raise ValueError(f"the function uses tensors or variables of shapes {shapes}: pass them as arguments")
     inputs, (result, upstream, *gradients) = list(whole.graph.inputs), whole.graph.outputs
     kept = _used_by_both(inputs, result, gradients)
     forward, backward = (
-        _called(whole.prune(*ends))
-        for ends in ((inputs, [result, *kept]), ([upstream, *inputs, *kept], gradients))
+        _called(whole.prune(*ends)) for ends in ((inputs, [result, *kept]), ([upstream, *inputs, *kept], gradients))
     )
 
     @tf.custom_gradient
@@ -57,6 +53,45 @@ def traced_with_gradient(
         return output, gradient
 
     return call
+
+
+def traced(function: Differentiable, wanted: int) -> Differentiable:
+    """As `traced_with_gradient`, for what is rarely differentiated: a gradient computes the function again, untraced.
+
+    Args:
+        function: as above.
+        wanted: the number of tensors with a gradient; they come first.
+    """
+    forward = _called(function)
+
+    @tf.custom_gradient
+    def call(*arguments: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple]]:
+        def gradient(upstream: tf.Tensor) -> tuple:
+            taped = _taped(function, wanted, arguments)
+            return (*_gradients(*taped, upstream), *[None] * (len(arguments) - wanted))
+
+        return forward(*arguments), gradient
+
+    return call
+
+
+def _taped(
+    function: Differentiable, wanted: int, arguments: Sequence[tf.Tensor]
+) -> tuple[tf.GradientTape, Sequence[tf.Tensor], tf.Tensor]:
+    """A tape of the function's computation, the first `wanted` arguments, and the result."""
+    sources = arguments[:wanted]
+    with tf.GradientTape() as tape:
+        tape.watch(sources)
+        result = function(*arguments)
+    return tape, sources, result
+
+
+def _gradients(
+    tape: tf.GradientTape, sources: Sequence[tf.Tensor], result: tf.Tensor, upstream: tf.Tensor
+) -> list[tf.Tensor]:
+    """The gradients of the sources, zeros where the result does not depend on them."""
+    zero = tf.UnconnectedGradients.ZERO
+    return [tf.convert_to_tensor(gradient) for gradient in tape.gradient(result, sources, upstream, zero)]
 
 
 def _used_by_both(inputs: Sequence[tf.Tensor], result: tf.Tensor, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -91,4 +126,4 @@ def _computing(tensors: Iterable[tf.Tensor]) -> set[tf.Operation]:
 
 def _called(function: Callable) -> Callable:
     """The function as one call in a graph, which XLA then translates once; TensorFlow would insert its operations."""
-    return tf.function(lambda *inputs: function(*inputs), autograph=False, experimental_attributes={"_noinline": True})
+    return tf.function(function, autograph=False, experimental_attributes={"_noinline": True})

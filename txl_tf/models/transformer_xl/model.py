@@ -166,8 +166,8 @@ class TransformerXL(keras.Model):
         if watch is not None:
             watch("embedding", hidden)
         drop = PositionDropout(rate, position_seed, embedding_seed, shared_axis)
-        trained = self.alike_layers if training and not config.remat and look is None else None
-        memory = HiddenMemory(mems.hidden, trained=trained)
+        alike = self.alike_layers if look is None and not (config.remat and training) else None
+        memory = HiddenMemory(mems.hidden, layers=alike)
         hidden = run_stack(
             self.decoder_layers,
             hidden,

@@ -99,7 +99,7 @@ class OneTextReader:
 
         def read_layer(i: tf.Tensor, hidden: tf.Tensor, keys: tf.Tensor, values: tf.Tensor) -> tuple[tf.Tensor, ...]:
             ring = LayerRing(keys, values, state.start, i)
-            hidden, ring = self.decoder.layers.read_with(
+            hidden, ring = self.decoder.layers.read_with_weights(
                 [weight[i] for weight in self.weights],
                 hidden,
                 ring=ring,

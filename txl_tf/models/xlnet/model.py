@@ -205,8 +205,8 @@ class XLNet(keras.Model):
             segments = tf.concat([tf.zeros([batch_size, m_len], segments.dtype), segments], axis=1)
         streams = Streams(encoding, backward, segments, targets, query_mask, first_part=first_part)
         remembered = min(config.reuse_len, t_len) or t_len
-        trained = self.alike_layers if training and not config.remat and look is None else None
-        memory = HiddenMemory(mems.hidden, remembered, trained)
+        alike = self.alike_layers if look is None and not (config.remat and training) else None
+        memory = HiddenMemory(mems.hidden, remembered, alike)
         hidden = run_stack(
             self.decoder_layers,
             hidden,

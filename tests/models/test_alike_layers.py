@@ -1,0 +1,103 @@
+"""Layers that are traced once compute what each computes by itself, as it does where TensorFlow runs eagerly."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import random_xlnet
+import reference
+import tensorflow as tf
+
+from txl_tf.hashing import split_seed
+from txl_tf.layers.decoder_layer import DecoderLayer
+from txl_tf.layers.dropout import Seeds
+from txl_tf.models.alike_layers import alike_seeds
+from txl_tf.models.transformer_xl.model import TransformerXL
+
+B, T, LAYERS = 2, 4, 4
+SEEDS = Seeds(tf.constant([5, 6]), tf.constant([[1, 2], [3, 4]]))
+
+
+def transformer_xl(**changes):
+    keras.utils.set_random_seed(3)
+    settings = {"n_layer": LAYERS, "dropout": 0.2, "dropatt": 0.1, "max_klen": 32} | changes
+    return TransformerXL(dataclasses.replace(reference.SMALL, **settings))
+
+
+def read_transformer_xl(model, tokens, training):
+    mems = model.initial_mems(B)
+    hidden = 0.0
+    for segment in (tokens, tokens[:, ::-1]):
+        more, mems = model(segment, mems, seed=SEEDS, training=training)
+        hidden += more
+    return model.nll(hidden, tokens)
+
+
+def xlnet(**changes):
+    settings = {"n_layer": LAYERS, "dropout": 0.2, "dropatt": 0.1, "dtype": "float64"} | changes
+    return random_xlnet.random_xlnet(vocab_size=11, **settings)
+
+
+def read_xlnet(model, tokens, training):
+    """Both streams, segments, directions and memory."""
+    visible = tf.constant(np.tril(np.ones([T, T], bool), -1)[None])
+    inputs = {"visible": visible, "targets": tf.constant([[0, 2], [3, -1]]), "backward": tf.constant([True, False])}
+    content, _, mems = model(
+        tokens, model.initial_mems(B), segments=tokens % 2, seed=SEEDS, training=training, **inputs
+    )
+    _, query, _ = model(tokens, mems, query_only=True, seed=SEEDS, training=training, **inputs)
+    return tf.reduce_sum(content**2) + model.nll(query, tokens[:, :2])
+
+
+CASES = {
+    "untied": (transformer_xl, read_transformer_xl, {"untie_r": True}),
+    "pre_lnorm": (transformer_xl, read_transformer_xl, {"pre_lnorm": True, "mem_init": "empty"}),
+    "shaw": (transformer_xl, read_transformer_xl, {"attn_type": "shaw"}),
+    "vaswani": (transformer_xl, read_transformer_xl, {"attn_type": "vaswani"}),
+    "alrfou": (transformer_xl, read_transformer_xl, {"attn_type": "alrfou"}),
+    "remat": (transformer_xl, read_transformer_xl, {"remat": True}),
+    "xlnet": (xlnet, read_xlnet, {}),
+    "xlnet, untied": (xlnet, read_xlnet, {"untie_r": True}),
+}
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("case", CASES)
+def test_loss_and_gradients_are_those_of_layers_by_themselves(rng, case, training):
+    make, read, changes = CASES[case]
+    model = make(**changes)
+
+    def loss_and_gradients(tokens):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(read(model, tokens, training))
+        return loss, [tf.convert_to_tensor(g) for g in tape.gradient(loss, model.trainable_variables) if g is not None]
+
+    tokens = tf.constant(rng.integers(0, 11, [B, T]), tf.int32)
+    loss, gradients = loss_and_gradients(tokens)
+    traced_loss, traced_gradients = tf.function(loss_and_gradients, autograph=False)(tokens)
+    np.testing.assert_allclose(traced_loss, loss, rtol=1e-12)
+    nonzero = [gradient for gradient in traced_gradients if gradient.numpy().any()]
+    expected = [gradient for gradient in gradients if gradient.numpy().any()]
+    assert len(nonzero) == len(expected) > LAYERS
+    for found, gradient in zip(nonzero, expected, strict=True):
+        np.testing.assert_allclose(found, gradient, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("case", "forms"),
+    [("untied", 1), ("vaswani", 2), ("xlnet", 3)],  # only the first layer gets positions; XLNet's last is query_only
+)
+def test_training_traces_each_form_of_layer_once(rng, monkeypatch, case, forms):
+    make, read, changes = CASES[case]
+    model, calls, call = make(**changes), [], DecoderLayer.call
+    monkeypatch.setattr(DecoderLayer, "call", lambda *args, **kwargs: calls.append(1) or call(*args, **kwargs))
+    train = tf.function(lambda tokens: read(model, tokens, training=True), autograph=False)
+    train(tf.constant(rng.integers(0, 11, [B, T]), tf.int32))
+    assert len(calls) == forms
+
+
+@pytest.mark.parametrize("seed", [[7, 8], [[7, 8], [9, -10]]])
+def test_alike_seeds_are_the_seeds_of_split_seed(seed):
+    expected, found = split_seed(tf.constant(seed), 5), alike_seeds(tf.constant(seed), 5)
+    np.testing.assert_array_equal(tf.stack(found), tf.stack(expected))

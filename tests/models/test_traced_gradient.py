@@ -1,0 +1,76 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from txl_tf.models.traced_gradient import traced, traced_with_gradient
+
+KINDS = pytest.mark.parametrize("kind", ["with_gradient", "traced"])
+
+
+def block(x, weight, rows):
+    """Uses a shape, a constant and random numbers, of which the gradient needs the products."""
+    scores = tf.nn.softmax(tf.tanh(x @ weight) * np.arange(1.0, weight.shape[1] + 1))
+    return tf.gather(scores, rows) * tf.cast(tf.size(x), x.dtype)
+
+
+def make(function, arguments, wanted, kind):
+    if kind == "traced":
+        return traced(function, wanted)
+    specs = [tf.TensorSpec(argument.shape, argument.dtype) for argument in arguments]
+    return traced_with_gradient(function, specs[:wanted], specs[wanted:])
+
+
+def arguments(rng):
+    return [tf.constant(rng.normal(size=shape)) for shape in ([4, 3], [3, 5])] + [tf.constant([2, 0, 0])]
+
+
+def twice(function):
+    """Two calls, the second of what the first returns, and the gradients of both."""
+
+    def run(x, weight, rows):
+        with tf.GradientTape() as tape:
+            tape.watch((x, weight))
+            first = function(x, weight, rows)
+            result = function(tf.concat([x, first[:1, :3]], 0)[1:], 2 * weight, rows)
+        return result, tape.gradient(result, (x, weight), tf.sin(result))
+
+    return run
+
+
+@KINDS
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.xla)])
+def test_value_and_gradient_are_those_of_the_function(rng, kind, compiled):
+    function = make(block, arguments(rng), 2, kind)
+    run = tf.function(twice(function), jit_compile=compiled, autograph=False)
+    for _ in range(2):  # other values, same program
+        given = arguments(rng)
+        expected, found = twice(block)(*given), run(*given)
+        tf.nest.map_structure(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), expected, found)
+
+
+@KINDS
+def test_a_source_without_influence_has_a_zero_gradient(rng, kind):
+    given = arguments(rng)
+    function = make(lambda x, weight, rows: tf.gather(weight, rows - 0) ** 2, given, 2, kind)
+    _, (of_x, of_weight) = twice(function)(*given)
+    assert not of_x.numpy().any()
+    assert of_weight.numpy().any()
+
+
+def test_the_gradient_uses_the_random_numbers_of_the_call(rng):
+    def dropped(x):
+        return x * tf.cast(tf.random.uniform(x.shape) < 0.5, x.dtype)
+
+    x = tf.constant(rng.normal(size=[100]))
+    function = make(dropped, [x], 1, "with_gradient")
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        result = function(x)
+    np.testing.assert_array_equal(tape.gradient(result, x), result / x)
+    assert 20 < np.count_nonzero(result) < 80
+
+
+def test_what_a_function_uses_must_be_an_argument(rng):
+    outside = tf.constant(rng.normal(size=[1000]))  # not so small that TensorFlow copies it
+    with pytest.raises(ValueError, match=r"\(1000,\).*pass them as arguments"):
+        make(lambda x: x * outside, [outside], 1, "with_gradient")
