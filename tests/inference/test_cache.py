@@ -69,7 +69,7 @@ def test_one_text_token_by_token(dtype, int8, reach, form):
     decoder = CachedDecoder(model, reach, max_segment=1, one_row=True, int8=int8)
     assert decoder.slots == (128 if dtype == "mixed_bfloat16" else 32)
     tokens = np.random.default_rng(1).integers(0, 256, [1, 40]).astype(np.int32)
-    mems, reader = model.initial_mems(1, reach), OneTextReader(decoder, decoder.row_matrices(), decoder.row_positions())
+    mems, reader = model.initial_mems(1, reach), OneTextReader(decoder, decoder.rows())
     state = reader.begin(decoder.initial_cache(1))
     expected, found = [], []
     for i, token in enumerate(np.split(tokens, 40, axis=1)):
@@ -214,6 +214,23 @@ def test_refresh_follows_the_weights(keep_weights):
     assert np.abs(cached_nll(decoder) - expected).max() > 1e-3
     decoder.refresh()
     np.testing.assert_allclose(cached_nll(decoder), expected, rtol=0, atol=1e-11)
+
+
+@pytest.mark.skipif(not platform.on_cpu(), reason="only a CPU reads one text so")
+@pytest.mark.parametrize("int8", [False, True])
+def test_rows_are_kept_until_the_weights_change(int8):
+    model = random_model(dataclasses.replace(CLUSTERED, dtype="float64"))
+    decoder = CachedDecoder(model, Reach(9), max_segment=4, one_row=True, int8=int8)
+    rows = decoder.rows()
+    assert decoder.rows() is rows
+    for variable in model.trainable_variables:
+        variable.assign(variable * 1.5)
+    decoder.refresh()
+    new = decoder.rows()
+    kind = "scales" if int8 else "numbers"
+    for before, after in zip(rows.matrices, new.matrices, strict=True):
+        np.testing.assert_allclose(getattr(after, kind), 1.5 * getattr(before, kind), rtol=1e-12)
+    np.testing.assert_allclose(new.positions.numbers, 1.5 * rows.positions.numbers, rtol=1e-12)
 
 
 def test_kept_weights_are_those_that_each_call_would_make():

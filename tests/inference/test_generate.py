@@ -96,9 +96,9 @@ def test_one_text_is_read_by_one_program_for_all_layers():
     for n_layer in (2, 4):
         generator = Generator(random_model(dataclasses.replace(CONFIG, n_layer=n_layer)), Reach(40))
         draft = generator.begin(1)
-        rows = generator.decoder.row_matrices(), generator.decoder.row_positions()
+        rows = generator.decoder.rows()
         compiler_ir = generator.decode_rows.experimental_get_compiler_ir(
-            draft, tf.fill([1, CHUNK], -1), tf.constant(CHUNK), Sampling().choice([0]), *rows
+            draft, tf.fill([1, CHUNK], -1), tf.constant(CHUNK), Sampling().choice([0]), rows.matrices, rows.positions
         )
         programs.append(compiler_ir(stage="hlo"))
     for operation in (" dot(", " scatter(", " exponential(", " reduce("):

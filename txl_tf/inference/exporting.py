@@ -29,8 +29,7 @@ def export_trained(trained: TrainedModel, export_dir: str, jit_compile: bool = T
 
         _, evaluated_with = trained.config.for_evaluation(**reach)  # type: ignore[attr-defined]
         int8 = trained.quantize == "int8"
-        # Kept rows would be saved, too.
-        generator = Generator(trained.model, evaluated_with, jit_compile=jit_compile, int8=int8, keep_rows=False)
+        generator = Generator(trained.model, evaluated_with, jit_compile=jit_compile, int8=int8)
         export(generator, trained.vocabulary, export_dir, trained.unit)
         return
     if reach:

@@ -24,7 +24,7 @@ import tensorflow as tf
 from txl_tf.distribute import has_xla
 from txl_tf.inference.sampling import Choice, sample, uniform
 from txl_tf.layers.row_products import Stored
-from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder
+from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder, Rows
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.models.transformer_xl.token_readers import OneTextReader, TextsReader, TokenReader
@@ -74,8 +74,6 @@ class Generator(tf.Module):
         jit_compile: whether the inner steps are compiled by XLA.
         int8: whether one text on a CPU is generated with the layers' weights in int8. `model.round_to_int8` makes all
             other results agree with that.
-        keep_rows: whether a CPU keeps the weights once more in the form in which it reads one text; otherwise each call
-            computes them, except in bfloat16 and int8.
     """
 
     def __init__(
@@ -85,13 +83,12 @@ class Generator(tf.Module):
         segment: int = 64,
         jit_compile: bool = True,
         int8: bool = False,
-        keep_rows: bool = True,
     ):
         super().__init__(name="generator")
         self.model = model
         self.segment = segment
         one_row = jit_compile and has_xla()
-        self.decoder = CachedDecoder(model, reach, segment, one_row=one_row, int8=int8, keep_rows=keep_rows)
+        self.decoder = CachedDecoder(model, reach, segment, one_row=one_row, int8=int8)
         # One trace for any batch size; XLA then compiles once for each.
         cache, draft = self.decoder.cache_spec(), self._draft_spec()
         ids, rows, count = (tf.TensorSpec(shape, tf.int32) for shape in ([None, None], [None], []))
@@ -266,9 +263,8 @@ class Generator(tf.Module):
     def decode_one(self, draft: Draft, given: tf.Tensor, n: tf.Tensor, choice: Choice) -> tuple[tf.Tensor, Draft]:
         """`decode` for one text on a CPU."""
         given, n = tf.convert_to_tensor(given, tf.int32), tf.convert_to_tensor(n, tf.int32)
-        # Rows that are not kept are computed outside XLA's program: XLA would take a second to compile that.
-        rows = self.decoder.row_matrices(), self.decoder.row_positions()
-        return self.decode_rows(draft, given, n, choice, *rows)
+        rows = self.decoder.rows()  # outside XLA's program: XLA would take a second to compile that
+        return self.decode_rows(draft, given, n, choice, rows.matrices, rows.positions)
 
     def decode_rows(
         self,
@@ -279,8 +275,8 @@ class Generator(tf.Module):
         matrices: list[Stored],
         positions: Stored,
     ) -> tuple[tf.Tensor, Draft]:
-        """`decode_one` with the decoder's `row_matrices` and `row_positions`."""
-        return self._decode(draft, given, n, choice, OneTextReader(self.decoder, matrices, positions))
+        """`decode_one` with what the decoder's `rows` have."""
+        return self._decode(draft, given, n, choice, OneTextReader(self.decoder, Rows(matrices, positions)))
 
     def _decode(
         self, draft: Draft, given: tf.Tensor, n: tf.Tensor, choice: Choice, reader: TokenReader

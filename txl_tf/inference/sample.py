@@ -34,7 +34,7 @@ class Sampler:
         self._ids = inputs.numpy()
         with tf.device("CPU"):
             self._copy = TransformerXL(model.config)
-            self._generator = Generator(self._copy, reach, jit_compile=jit_compile, keep_rows=False)
+            self._generator = Generator(self._copy, reach, jit_compile=jit_compile)
         self.prompt = self._vocabulary.decode(self._ids[0])
 
     def __call__(self) -> str:
@@ -45,4 +45,5 @@ class Sampler:
             choice = Sampling(temperature=TEMPERATURE).choice([SEED])
             lengths, max_tokens = tf.constant([self._ids.shape[1]]), tf.constant(SAMPLE_TOKENS)
             made = self._generator.generate(tf.constant(self._ids), lengths, max_tokens, choice)
+            self._generator.decoder.drop_rows()  # training needs the memory
         return self._vocabulary.decode(made.numpy()[0], after=self.prompt)

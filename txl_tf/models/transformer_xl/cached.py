@@ -6,6 +6,7 @@ each state is projected only once. Shapes: B batch, T segment, M memory, C >= M 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import typing
 from collections.abc import Sequence
@@ -42,6 +43,18 @@ class Cache(typing.NamedTuple):
     length: tf.Tensor
 
 
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """The weights of all layers in the form for products of one row.
+
+    matrices: `tf.nest.flatten(layer.kernels())`.
+    positions: the projected ones.
+    """
+
+    matrices: list[Stored]
+    positions: Stored
+
+
 class CachedDecoder(tf.Module):
     """Reads tokens with fixed weights: the same results as `model(tokens, mems, reach=reach)`.
 
@@ -52,10 +65,9 @@ class CachedDecoder(tf.Module):
         whole_segments: whether all segments have that length, which makes writing the ring cheaper.
         keep_weights: whether to keep each layer's `kernels()` and the softmax's `clusters()`, too, in the compute
             dtype: this needs memory, but saves the time to compute them in each call.
-        one_row: whether `row_matrices` and `row_positions` will be called, if this is a machine without accelerators.
-            In bfloat16 and int8 the weights are kept once more for them, in bfloat16 the positions, too.
-        int8: whether `row_matrices` are in int8. Otherwise they are in the compute dtype.
-        keep_rows: whether both are kept in float32, too, where each call could compute them.
+        one_row: whether `rows` will be called, if this is a machine without accelerators. In bfloat16 and int8 the
+            weights are kept once more for it, in bfloat16 the positions, too.
+        int8: whether the matrices of `rows` are in int8. Otherwise they are in the compute dtype.
 
     Raises:
         InputError: the model's attn_type is not transformer_xl, or the memory of a text is larger than the machine's.
@@ -70,7 +82,6 @@ class CachedDecoder(tf.Module):
         keep_weights: bool = False,
         one_row: bool = False,
         int8: bool = False,
-        keep_rows: bool = False,
     ):
         super().__init__(name="cached_decoder")
         if not model.attention.cacheable:
@@ -88,7 +99,7 @@ class CachedDecoder(tf.Module):
         if self.is_narrow:  # whole tiles, for `position_scores`; the mask hides older keys
             self.slots = -(-self.slots // TILE) * TILE
         self.has_rows = one_row and platform.on_cpu()
-        self._keep_rows = keep_rows
+        self._rows: Rows | None = None
         if self.has_rows:
             self.slots = -(-self.slots // WINDOW) * WINDOW
         host_memory.require({"keys and values of a text (mem_len, n_layer, d_model)": self._bytes_of_a_text()})
@@ -107,6 +118,7 @@ class CachedDecoder(tf.Module):
 
     def refresh(self) -> None:
         """Computes the kept tensors again from the model's current weights."""
+        self.drop_rows()
         made = self._make_kept(bool(self.kept.kernels))
         tf.nest.map_structure(lambda kept, made: kept is None or kept.assign(made), self.kept, made)
 
@@ -121,12 +133,22 @@ class CachedDecoder(tf.Module):
         """Each layer's `kernels()`, to be computed once before a loop."""
         return tf.nest.map_structure(tf.convert_to_tensor, self.kept.kernels or self._make_kernels())
 
-    def row_matrices(self) -> list[Stored]:
-        """The kernels of all layers, `tf.nest.flatten(layer.kernels())`, for products of one row.
+    def rows(self) -> Rows:
+        """What products of one row need, to be computed once before a loop.
 
-        Compute them once before a loop.
+        Called eagerly it is kept for the next call, until `drop_rows` or `refresh`.
         """
-        return [_as_tensors(matrices) for matrices in self.kept.rows or self._make_rows()]
+        if self._rows is not None and tf.executing_eagerly():
+            return self._rows
+        matrices = [_as_tensors(of_all_layers) for of_all_layers in self.kept.rows or self._make_rows()]
+        rows = Rows(matrices, self.row_positions())
+        if tf.executing_eagerly():
+            self._rows = rows
+        return rows
+
+    def drop_rows(self) -> None:
+        """Frees the memory of what `rows` has kept."""
+        self._rows = None
 
     def row_positions(self) -> Stored:
         """The projected positions of all layers, for one query of each text; compute them once before a loop."""
@@ -188,9 +210,9 @@ class CachedDecoder(tf.Module):
     def _make_kept(self, keep_weights: bool) -> _Kept:
         """The tensors computed from the model's weights, in the compute dtype."""
         kept = _Kept(self._project_positions())
-        if self.has_rows and (self.is_narrow or self.int8 or self._keep_rows):
+        if self.has_rows and (self.is_narrow or self.int8):
             kept = kept._replace(rows=self._make_rows())
-        if self.has_rows and (self.is_narrow or self._keep_rows):
+        if self.has_rows and self.is_narrow:
             kept = kept._replace(row_positions=_stacked(kept.positions))
         if keep_weights:
             clusters = self._in_compute_dtype(self.model.softmax.clusters(self.model.embedding))

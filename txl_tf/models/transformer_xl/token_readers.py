@@ -6,14 +6,13 @@ Shapes: N layers, B texts, H heads, C slots, D width, d = d_head.
 from __future__ import annotations
 
 import typing
-from collections.abc import Sequence
 
 import tensorflow as tf
 
 from txl_tf.layers import platform
 from txl_tf.layers.key_value_ring import LayerRing
-from txl_tf.layers.row_products import LayerSlice, Stored, as_bits
-from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder
+from txl_tf.layers.row_products import LayerSlice, as_bits
+from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder, Rows
 
 
 class TextsReader:
@@ -79,12 +78,12 @@ class OneTextReader:
 
     Args:
         decoder: a CachedDecoder with `has_rows`.
-        matrices, positions: its `row_matrices` and `row_positions`.
+        rows: its `rows`.
     """
 
-    def __init__(self, decoder: CachedDecoder, matrices: Sequence[Stored], positions: Stored):
+    def __init__(self, decoder: CachedDecoder, rows: Rows):
         self.decoder = decoder
-        self.matrices, self.positions = matrices, positions
+        self.rows = rows
         self.weights, self.biases = decoder.layers.stacked(), decoder.shared_biases()
         self.layout = decoder.model.decoder_layers[0].kernels()
 
@@ -103,8 +102,8 @@ class OneTextReader:
                 [weight[i] for weight in self.weights],
                 hidden,
                 ring=ring,
-                kernels=tf.nest.pack_sequence_as(self.layout, [LayerSlice(matrix, i) for matrix in self.matrices]),
-                positions=LayerSlice(self.positions, i),
+                kernels=tf.nest.pack_sequence_as(self.layout, [LayerSlice(matrix, i) for matrix in self.rows.matrices]),
+                positions=LayerSlice(self.rows.positions, i),
                 attention_mask=mask,
                 biases=self.biases,
             )
