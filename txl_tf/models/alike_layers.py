@@ -9,9 +9,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from txl_tf.hashing import numbered_seeds, split_seed
 from txl_tf.layers import platform
 from txl_tf.layers.decoder_layer import DecoderLayer
+from txl_tf.layers.dropout import numbered_seeds, split_seed
 from txl_tf.layers.given_weights import given_weights
 from txl_tf.layers.key_value_ring import KeyValueRing
 from txl_tf.layers.memory_attention import Biases
@@ -41,13 +41,17 @@ class AlikeLayers:
         mems: tf.Tensor,
         biases: Biases | None = None,
         training: bool = False,
+        alone: bool = False,
         **inputs: Any,
     ) -> tf.Tensor:
-        """Layer i's output [B, T, D]; arguments as for `DecoderLayer.call`.
+        """Layer i's output [B, T, D]; other arguments as for `DecoderLayer.call`.
 
-        In training hidden, the weights and the biases have a gradient, nothing else has.
+        alone: whether the layer reads itself, as `recomputed` and `look` need it. It does so eagerly, too, and where
+        this was not measured: on machines with accelerators.
+
+        Otherwise hidden, the weights and the biases have a gradient, and nothing else has.
         """
-        if not platform.on_cpu() or tf.executing_eagerly():
+        if alone or tf.executing_eagerly() or not platform.on_cpu():
             return self._layers[i](hidden, mems, biases=biases, training=training, **inputs)
         wanted = tf.nest.map_structure(tf.convert_to_tensor, (hidden, self._layers[i].variables, biases or ()))
         sources, others = _tensors(wanted), _tensors((mems, inputs))

@@ -28,12 +28,12 @@ Look = Callable[[int, tf.Tensor], None]
 
 
 class Memory(Protocol):
-    """The layers' memory of earlier segments, and how a layer reads a segment with it."""
+    """The layers' memory of earlier segments, and how they read a segment with it."""
 
     def remember(self, i: int, hidden: tf.Tensor) -> None:
         """Adds the input of layer i, [B, T, D], to the memory; called before the layer."""
 
-    def read(self, i: int, layer: DecoderLayer, hidden: tf.Tensor, **inputs: Any) -> tf.Tensor:
+    def read(self, i: int, hidden: tf.Tensor, **inputs: Any) -> tf.Tensor:
         """Layer i's output for `hidden`."""
 
 
@@ -41,26 +41,24 @@ class HiddenMemory:
     """Memory as hidden states; `new` holds those after the segment.
 
     Args:
+        layers: the AlikeLayers of the stack.
         old: the states of each layer before the segment, N tensors [B, M, D].
         remembered: how many positions of the segment, from the first on, are remembered; None: all.
-        layers: the AlikeLayers of the stack; None: each layer is traced by itself.
     """
 
-    def __init__(self, old: Sequence[tf.Tensor], remembered: int | None = None, layers: AlikeLayers | None = None):
+    def __init__(self, layers: AlikeLayers, old: Sequence[tf.Tensor], remembered: int | None = None):
+        self.layers = layers
         self.old = old
         self.remembered = remembered
-        self.layers = layers
         self.new: list[tf.Tensor] = []
 
     def remember(self, i: int, hidden: tf.Tensor) -> None:
         """See Memory."""
         self.new.append(shift_in(self.old[i], hidden[:, : self.remembered]))
 
-    def read(self, i: int, layer: DecoderLayer, hidden: tf.Tensor, **inputs: Any) -> tf.Tensor:
+    def read(self, i: int, hidden: tf.Tensor, **inputs: Any) -> tf.Tensor:
         """See Memory."""
-        if self.layers is not None:
-            return self.layers.read_with_mems(i, hidden, self.old[i], **inputs)
-        return layer(hidden, self.old[i], **inputs)
+        return self.layers.read_with_mems(i, hidden, self.old[i], **inputs)
 
 
 class RingMemory:
@@ -89,7 +87,7 @@ class RingMemory:
     def remember(self, i: int, hidden: tf.Tensor) -> None:
         """Does nothing: the layer writes the ring."""
 
-    def read(self, i: int, layer: DecoderLayer, hidden: tf.Tensor, **inputs: Any) -> tf.Tensor:
+    def read(self, i: int, hidden: tf.Tensor, **inputs: Any) -> tf.Tensor:
         """See Memory."""
         output, ring = self.layers.read_with_ring(
             i, hidden, ring=self.old[i], kernels=self.kernels[i], block=self.block, **inputs
@@ -128,12 +126,14 @@ def run_stack(
     """
     for i, layer in enumerate(layers):
         memory.remember(i, hidden)
-        own = {"positions": positions[i]}
+        own: dict[str, Any] = {"positions": positions[i]}
         if seeds is not None:
             own["seed"] = seeds[i]
         if look is not None:
             own["look"] = functools.partial(look, i)
-        read: Callable[[tf.Tensor], tf.Tensor] = functools.partial(memory.read, i, layer, **own, **inputs)
+        if remat or look is not None:
+            own["alone"] = True
+        read: Callable[[tf.Tensor], tf.Tensor] = functools.partial(memory.read, i, **own, **inputs)
         hidden = recomputed(read, layer, hidden) if remat else read(hidden)
         if watch is not None:
             watch(layer.name, hidden)

@@ -166,8 +166,7 @@ class TransformerXL(keras.Model):
         if watch is not None:
             watch("embedding", hidden)
         drop = PositionDropout(rate, position_seed, embedding_seed, shared_axis)
-        alike = self.alike_layers if look is None and not (config.remat and training) else None
-        memory = HiddenMemory(mems.hidden, layers=alike)
+        memory = HiddenMemory(self.alike_layers, mems.hidden)
         hidden = run_stack(
             self.decoder_layers,
             hidden,

@@ -205,8 +205,7 @@ class XLNet(keras.Model):
             segments = tf.concat([tf.zeros([batch_size, m_len], segments.dtype), segments], axis=1)
         streams = Streams(encoding, backward, segments, targets, query_mask, first_part=first_part)
         remembered = min(config.reuse_len, t_len) or t_len
-        alike = self.alike_layers if look is None and not (config.remat and training) else None
-        memory = HiddenMemory(mems.hidden, remembered, alike)
+        memory = HiddenMemory(self.alike_layers, mems.hidden, remembered)
         hidden = run_stack(
             self.decoder_layers,
             hidden,
