@@ -145,7 +145,7 @@ class SegmentAttention(RelMultiHeadAttention):
         streams = positions or Streams(self.default_positions(k_len, content))
         kernels = self.kernels()
         key, value = self._keys_and_values(memory, content, kernels)
-        position = self._project_distances(streams)
+        position = self._for_lanes(self._project_distances(streams), content, training)
         rate = self.dropatt if training else 0.0
 
         looked: list[tf.Tensor] = []
