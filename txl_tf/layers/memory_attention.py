@@ -13,8 +13,8 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from txl_tf.layers import platform, scopes
-from txl_tf.layers.attention_core import attend, attend_one_query
+from txl_tf.layers import scopes
+from txl_tf.layers.attention_core import attend, attend_one_query, positions_for_lanes
 from txl_tf.layers.dropout import checked_rate
 from txl_tf.layers.key_value_ring import KeyValueRing, LayerRing
 from txl_tf.layers.masks import visible_keys
@@ -199,7 +199,7 @@ class MemoryAttention(keras.layers.Layer):
         kernels = self.kernels()
         key, value = self._keys_and_values(memory, hidden, kernels)
         query = self.project_query(hidden, kernels)
-        position = self._for_lanes(self.project_positions(positions), query, training)
+        position = positions_for_lanes(self.project_positions(positions), query, training)
         content_query, position_query = self.content_query(query, biases), self.position_query(query, biases)
         if look is not None:
             parts = (content_query, key, position_query, position)
@@ -209,17 +209,6 @@ class MemoryAttention(keras.layers.Layer):
             content_query, key, value, attention_mask, position_query, position, rate, seed, causal=causal
         )
         return self.combine(weighted, kernels)
-
-    @staticmethod
-    def _for_lanes(position: tf.Tensor | None, query: tf.Tensor, training: bool) -> tf.Tensor | None:
-        """Projected positions [H, C, d]; in training on a CPU with a copy for each lane of the query, [B, H, C, d].
-
-        With one product for all lanes XLA would copy the scores' gradient, transposed: without that a step of training
-        takes 0.93 to 0.98 of the time. Without a gradient copies of the positions take longer.
-        """
-        if position is None or position.shape.rank != 3 or not training or not platform.on_cpu():
-            return position
-        return tf.broadcast_to(position, tf.concat([tf.shape(query)[:1], tf.shape(position)], 0))
 
     def _probabilities(
         self,

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from txl_tf.layers import platform
 from txl_tf.layers.attention import RelMultiHeadAttention
-from txl_tf.layers.attention_core import attend, rows_at
+from txl_tf.layers.attention_core import attend, positions_for_lanes, rows_at
 from txl_tf.layers.memory_attention import Biases, HiddenShape
 
 SEGMENTS = 8
@@ -145,7 +145,7 @@ class SegmentAttention(RelMultiHeadAttention):
         streams = positions or Streams(self.default_positions(k_len, content))
         kernels = self.kernels()
         key, value = self._keys_and_values(memory, content, kernels)
-        position = self._for_lanes(self._project_distances(streams), content, training)
+        position = positions_for_lanes(self._project_distances(streams), content, training)
         rate = self.dropatt if training else 0.0
 
         looked: list[tf.Tensor] = []

@@ -44,12 +44,13 @@ class AlikeLayers:
         alone: bool = False,
         **inputs: Any,
     ) -> tf.Tensor:
-        """Layer i's output [B, T, D]; other arguments as for `DecoderLayer.call`.
+        """Layer i's output [B, T, D]. Only hidden, the weights and the biases have a gradient.
 
-        alone: whether the layer reads itself, as `recomputed` and `look` need it. It does so eagerly, too, and where
-        this was not measured: on machines with accelerators.
-
-        Otherwise hidden, the weights and the biases have a gradient, and nothing else has.
+        Args:
+            i: the layer's number.
+            hidden, mems, biases, training, inputs: as for `DecoderLayer.call`.
+            alone: whether the layer reads by itself, as `recomputed` and `look` need it. It also does so eagerly, and
+                on machines with accelerators, where this was not measured.
         """
         if alone or tf.executing_eagerly() or not platform.on_cpu():
             return self._layers[i](hidden, mems, biases=biases, training=training, **inputs)

@@ -12,7 +12,7 @@ Differentiable = Callable[..., tf.Tensor]
 def traced_with_gradient(
     function: Differentiable, wanted: Sequence[tf.TensorSpec], others: Sequence[tf.TensorSpec]
 ) -> Differentiable:
-    """The same function, as a call of a graph; its gradient is a call of another graph.
+    """The same function, as a call of a graph; its gradient is a call of another graph. Both are traced here.
 
     A tf.function, too, is differentiated by a call. But TensorFlow passes the shapes and constants in it to the
     gradient as arguments. XLA must know them when it compiles, so it would compile a whole program of such functions
