@@ -23,6 +23,7 @@ from txl_tf.layers.masks import visible_keys
 from txl_tf.layers.memory_attention import Biases
 from txl_tf.layers.relative import key_distances, sinusoids
 from txl_tf.layers.row_products import WINDOW, Stored, as_bits, stored
+from txl_tf.models.alike_layers import AlikeLayers
 from txl_tf.models.stack import RingMemory, run_stack
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
@@ -89,7 +90,7 @@ class CachedDecoder(tf.Module):
                 "projected keys works only with transformer_xl; scripts/evaluate.py works with all"
             )
         self.model = model
-        self.layers = model.alike_layers
+        self.layers = AlikeLayers(model.decoder_layers)
         self.reach = reach
         self.int8 = int8
         self.max_segment = max_segment
