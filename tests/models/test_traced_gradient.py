@@ -8,7 +8,7 @@ KINDS = pytest.mark.parametrize("kind", ["with_gradient", "traced"])
 
 
 def block(x, weight, rows):
-    """Uses a shape, a constant and random numbers, of which the gradient needs the products."""
+    """Uses a shape and a constant, which the gradient needs, too."""
     scores = tf.nn.softmax(tf.tanh(x @ weight) * np.arange(1.0, weight.shape[1] + 1))
     return tf.gather(scores, rows) * tf.cast(tf.size(x), x.dtype)
 
@@ -42,7 +42,7 @@ def twice(function):
 def test_value_and_gradient_are_those_of_the_function(rng, kind, compiled):
     function = make(block, arguments(rng), 2, kind)
     run = tf.function(twice(function), jit_compile=compiled, autograph=False)
-    for _ in range(2):  # other values, same program
+    for _ in range(2):  # with other values
         given = arguments(rng)
         expected, found = twice(block)(*given), run(*given)
         tf.nest.map_structure(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), expected, found)
@@ -51,7 +51,7 @@ def test_value_and_gradient_are_those_of_the_function(rng, kind, compiled):
 @KINDS
 def test_a_source_without_influence_has_a_zero_gradient(rng, kind):
     given = arguments(rng)
-    function = make(lambda x, weight, rows: tf.gather(weight, rows - 0) ** 2, given, 2, kind)
+    function = make(lambda x, weight, rows: tf.gather(weight, rows) ** 2, given, 2, kind)
     _, (of_x, of_weight) = twice(function)(*given)
     assert not of_x.numpy().any()
     assert of_weight.numpy().any()
