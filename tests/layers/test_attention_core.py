@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from txl_tf.layers import attention_core, platform
-from txl_tf.layers.attention_core import TILE, attend, position_scores, rows_at
+from txl_tf.layers.attention_core import TILE, attend, position_scores, positions_for_lanes, rows_at
 from txl_tf.layers.dropout import keep_mask
 from txl_tf.layers.masks import visible_keys
 from txl_tf.layers.relative import relative_shift
@@ -34,10 +34,11 @@ def plain(query, key, value, mask, position_query, position, rate, first_rows):
 
 @pytest.mark.parametrize("t_len, m_len", [(3, 5), (TILE, 0), (TILE + 2, 7), (2 * TILE, TILE)])
 @pytest.mark.parametrize("rate", [0.0, 0.4])
-@pytest.mark.parametrize("on_tpu", [False, True])
-def test_blocks_equal_the_whole_with_all_gradients(monkeypatch, rng, t_len, m_len, rate, on_tpu):
-    """A TPU has its own way to join the blocks' gradients."""
-    monkeypatch.setattr(platform, "on_tpu", lambda: on_tpu)
+@pytest.mark.parametrize("kind", ["kernels", "TPU", "XLA"])
+def test_blocks_equal_the_whole_with_all_gradients(monkeypatch, rng, t_len, m_len, rate, kind):
+    """A TPU has its own way to join the blocks' gradients, XLA for CPU its own products with transposed scores."""
+    monkeypatch.setattr(platform, "on_tpu", lambda: kind == "TPU")
+    monkeypatch.setattr(platform, "xla_on_cpu", lambda: kind == "XLA")
     k_len = m_len + t_len
     shapes = [[B, H, t_len, D], [B, H, k_len, D], [B, H, k_len, D], [B, H, t_len, D], [H, k_len, D]]
     query, key, value, position_query, position = inputs = [tf.constant(rng.normal(size=shape)) for shape in shapes]
@@ -45,12 +46,32 @@ def test_blocks_equal_the_whole_with_all_gradients(monkeypatch, rng, t_len, m_le
     direction = rng.normal(size=shapes[0])
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(inputs)
-        got = attend(query, key, value, mask, position_query, position, rate, SEED)
+        positions = positions_for_lanes(position, query, training=kind == "XLA")
+        got = attend(query, key, value, mask, position_query, positions, rate, SEED)
         want = plain(query, key, value, mask, position_query, position, rate, range(0, t_len, TILE))
         slopes = [tf.reduce_sum(output * direction) for output in (got, want)]
     np.testing.assert_allclose(got, want, atol=1e-12)
     for mine, autodiff in zip(tape.gradient(slopes[0], inputs), tape.gradient(slopes[1], inputs), strict=True):
         np.testing.assert_allclose(mine, autodiff, atol=1e-10)
+
+
+@pytest.mark.xla
+def test_a_compiled_gradient_is_that_of_the_kernels(rng):
+    shapes = [[B, H, 3, D], [B, H, 5, D], [B, H, 5, D], [B, H, 3, D], [B, H, 5, D]]
+    inputs = [tf.constant(rng.normal(size=shape)) for shape in shapes]
+    direction, traced_for_xla = rng.normal(size=shapes[0]), []
+
+    def gradients(query, key, value, position_query, position):
+        traced_for_xla.append(platform.xla_on_cpu())
+        with tf.GradientTape() as tape:
+            tape.watch(inputs := [query, key, value, position_query, position])
+            output = attend(query, key, value, visible_keys(3, 2), position_query, position)
+        return tape.gradient(output, inputs, direction)
+
+    compiled, graph = (tf.function(gradients, jit_compile=jit)(*inputs) for jit in (True, False))
+    assert traced_for_xla == [True, False]
+    for one, other in zip(compiled, graph, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-12)
 
 
 @pytest.mark.parametrize("t_len", [2, 100, TILE])

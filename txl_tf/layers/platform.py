@@ -7,6 +7,7 @@ import contextvars
 from collections.abc import Iterator
 
 import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
 
 TPU_LANES = 128  # numbers in a row of a TPU's vector register
 
@@ -21,6 +22,11 @@ def on_tpu() -> bool:
 def on_cpu() -> bool:
     """Whether this process has CPUs alone, and traces for no TPU."""
     return not on_tpu() and {device.device_type for device in tf.config.list_logical_devices()} == {"CPU"}
+
+
+def xla_on_cpu() -> bool:
+    """Whether the function that is being traced is one with jit_compile=True, or is called in one, for a CPU."""
+    return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()) and on_cpu()
 
 
 @contextlib.contextmanager
