@@ -12,7 +12,7 @@ from random_model import CONFIG, random_model
 from txl_tf.layers import platform
 from txl_tf.models.transformer_xl.cached import CachedDecoder
 from txl_tf.models.transformer_xl.config import Reach
-from txl_tf.models.transformer_xl.token_readers import OneTextReader, TextsReader
+from txl_tf.models.transformer_xl.token_readers import OneTextReader, OneTextState, TextsReader
 
 SEGMENTS = (4, 4, 1, 1, 3, 4, 2, 1, 4, 4, 4, 4)  # 36 tokens: rings of 13 slots wrap more than twice, also mid-segment
 REACHES = [
@@ -70,14 +70,14 @@ def test_one_text_token_by_token(dtype, int8, reach, form):
     assert decoder.slots == (128 if dtype == "mixed_bfloat16" else 32)
     tokens = np.random.default_rng(1).integers(0, 256, [1, 40]).astype(np.int32)
     mems, reader = model.initial_mems(1, reach), OneTextReader(decoder, decoder.rows())
-    state = reader.begin(decoder.initial_cache(1))
+    state = OneTextState.of(decoder.initial_cache(1))
     expected, found = [], []
     for i, token in enumerate(np.split(tokens, 40, axis=1)):
         hidden, mems = model(token, mems, reach=reach)
         expected.append(tf.cast(hidden, tf.float64))
         hidden, state = reader.read(tf.constant(i), tf.constant(token), state)
         if i == 20:
-            state = reader.begin(reader.end(state))
+            state = OneTextState.of(state.cache(model.compute_dtype))
         found.append(tf.cast(hidden, tf.float64))
     largest = np.abs(np.array(found) - expected)
     if "pre_lnorm" in form:  # no norm comes last
@@ -231,6 +231,19 @@ def test_rows_are_kept_until_the_weights_change(int8):
     for before, after in zip(rows.matrices, new.matrices, strict=True):
         np.testing.assert_allclose(getattr(after, kind), 1.5 * getattr(before, kind), rtol=1e-12)
     np.testing.assert_allclose(new.positions.numbers, 1.5 * rows.positions.numbers, rtol=1e-12)
+
+
+@pytest.mark.skipif(not platform.on_cpu(), reason="only a CPU keeps tables for single rows")
+def test_a_softmax_with_clusters_in_bfloat16_is_that_of_the_model():
+    """Two tables with projections and the entries of their clusters, kept for one row and for several."""
+    model = random_model(dataclasses.replace(CLUSTERED, dtype="mixed_bfloat16"))
+    decoder = CachedDecoder(model, Reach(9), max_segment=4, one_row=True)
+    hidden = tf.cast(np.random.default_rng(0).normal(size=[3, model.config.d_model]), tf.bfloat16)
+    expected, step = model.log_prob(hidden), tf.constant(5)
+    np.testing.assert_array_equal(TextsReader(decoder).log_prob(step, hidden), expected)
+    for row, of_row in zip(hidden, expected, strict=True):
+        found = OneTextReader(decoder, decoder.rows()).log_prob(step, row[None])[0]
+        np.testing.assert_allclose(found, of_row, atol=2**-8 * np.abs(of_row).max())
 
 
 def test_kept_weights_are_those_that_each_call_would_make():

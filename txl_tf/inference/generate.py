@@ -17,17 +17,17 @@ from __future__ import annotations
 
 import functools
 import typing
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from txl_tf.distribute import has_xla
 from txl_tf.inference.sampling import Choice, sample, uniform
-from txl_tf.layers.row_products import Stored
 from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder, Rows
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
-from txl_tf.models.transformer_xl.token_readers import OneTextReader, TextsReader, TokenReader
+from txl_tf.models.transformer_xl.token_readers import OneTextReader, OneTextState, TextsReader, TokenReader
 
 CHUNK = 64
 """Tokens that one compiled call can generate; the cache is copied once per call, not once per token."""
@@ -36,12 +36,12 @@ CHUNK = 64
 class Draft(typing.NamedTuple):
     """The state of texts that are being generated.
 
-    cache: the Cache after the tokens read so far.
+    cache: the Cache after the tokens read so far; after `decode` of one text on a CPU a OneTextState.
     last: int32 [B], the last chosen tokens, which the model has not read yet.
     seen: bool [B, V], the tokens that occur in each text.
     """
 
-    cache: Cache
+    cache: Any
     last: tf.Tensor
     seen: tf.Tensor
 
@@ -209,18 +209,32 @@ class Generator(tf.Module):
         """
         layout = self.lay_out(tokens, lengths, max_tokens)
         chunks = tf.shape(layout.given)[1] // CHUNK
-
-        def body(i: tf.Tensor, draft: Draft, made: tf.TensorArray) -> tuple[Any, ...]:
-            piece = tf.reshape(layout.given[:, i * CHUNK : (i + 1) * CHUNK], [-1, CHUNK])
-            chosen, draft = self.decode(draft, piece, tf.minimum(CHUNK, layout.steps - i * CHUNK), choice)
-            return i + 1, draft, made.write(i, tf.transpose(chosen))
-
         if layout.segments.shape[1] != 0:  # eagerly, tracing what reads them would take seconds for nothing
             draft = self.read_on(draft, layout.segments, layout.own)
-        made = tf.TensorArray(tf.int32, chunks, element_shape=[CHUNK, None])
-        _, draft, made = tf.while_loop(lambda i, *_: i < chunks, body, (0, draft, made))
+
+        def decoded(decode: Callable, draft: Draft) -> tuple[tf.Tensor, Draft]:
+            def body(i: tf.Tensor, draft: Draft, made: tf.TensorArray) -> tuple[Any, ...]:
+                piece = tf.reshape(layout.given[:, i * CHUNK : (i + 1) * CHUNK], [-1, CHUNK])
+                chosen, draft = decode(draft, piece, tf.minimum(CHUNK, layout.steps - i * CHUNK), choice)
+                return i + 1, draft, made.write(i, tf.transpose(chosen))
+
+            made = tf.TensorArray(tf.int32, chunks, element_shape=[CHUNK, None])
+            _, draft, made = tf.while_loop(lambda i, *_: i < chunks, body, (0, draft, made))
+            return tf.transpose(made.concat()), draft
+
+        def one_text() -> tuple[tf.Tensor, Draft]:
+            made, new = decoded(self.decode_one, draft._replace(cache=OneTextState.of(draft.cache)))
+            return made, new._replace(cache=new.cache.cache(self.model.compute_dtype))
+
+        made, draft = self._by_number(layout.given, one_text, lambda: decoded(self.decode_texts, draft))
         places = layout.first[:, None] + tf.range(max_tokens)
-        return tf.gather(tf.transpose(made.concat()), places, batch_dims=1), draft
+        return tf.gather(made, places, batch_dims=1), draft
+
+    def _by_number(self, tokens: tf.Tensor, one_text: Callable[[], Any], texts: Callable[[], Any]) -> Any:
+        """one_text() if the tokens [B, ..] are those of one text and this is a CPU with XLA; otherwise texts()."""
+        if not self.decoder.has_rows or (tokens.shape[0] or 1) > 1:
+            return texts()
+        return one_text() if tokens.shape[0] == 1 else tf.cond(tf.equal(tf.shape(tokens)[0], 1), one_text, texts)
 
     def lay_out(self, prompts: tf.Tensor, lengths: tf.Tensor, max_tokens: tf.Tensor) -> Layout:
         """The Layout of prompts; arguments as for `generate`."""
@@ -239,22 +253,16 @@ class Generator(tf.Module):
 
         Args:
             draft: a Draft.
-            given: int32 [B, CHUNK], the token to read at each step, or -1 for the last chosen one.
+            given: int32 [B, CHUNK], B static: the token to read at each step, or -1 for the last chosen one.
             n: int32 scalar.
             choice: a Choice.
 
         Returns:
-            int32 [B, CHUNK], the token chosen at each step, and the new Draft.
+            int32 [B, CHUNK], the token chosen at each step, and the new Draft. If a CPU reads one text, that has a
+            OneTextState, which the next call does not need to convert.
         """
-        if not self.decoder.has_rows or (given.shape[0] or 1) > 1:
-            return self.decode_texts(draft, given, n, choice)
-        if given.shape[0] == 1:
-            return self.decode_one(draft, given, n, choice)
-        return tf.cond(
-            tf.equal(tf.shape(given)[0], 1),
-            lambda: self.decode_one(draft, given, n, choice),
-            lambda: self.decode_texts(draft, given, n, choice),
-        )
+        decode = self._by_number(given, lambda: self.decode_one, lambda: self.decode_texts)
+        return decode(draft, given, n, choice)
 
     def decode_texts(self, draft: Draft, given: tf.Tensor, n: tf.Tensor, choice: Choice) -> tuple[tf.Tensor, Draft]:
         """`decode` for any number of texts."""
@@ -264,19 +272,13 @@ class Generator(tf.Module):
         """`decode` for one text on a CPU."""
         given, n = tf.convert_to_tensor(given, tf.int32), tf.convert_to_tensor(n, tf.int32)
         rows = self.decoder.rows()  # outside XLA's program: XLA would take a second to compile that
-        return self.decode_rows(draft, given, n, choice, rows.matrices, rows.positions)
+        return self.decode_rows(draft._replace(cache=OneTextState.of(draft.cache)), given, n, choice, rows)
 
     def decode_rows(
-        self,
-        draft: Draft,
-        given: tf.Tensor,
-        n: tf.Tensor,
-        choice: Choice,
-        matrices: list[Stored],
-        positions: Stored,
+        self, draft: Draft, given: tf.Tensor, n: tf.Tensor, choice: Choice, rows: Rows
     ) -> tuple[tf.Tensor, Draft]:
-        """`decode_one` with what the decoder's `rows` have."""
-        return self._decode(draft, given, n, choice, OneTextReader(self.decoder, Rows(matrices, positions)))
+        """`decode_one` of a Draft with a OneTextState, and with the decoder's `rows`."""
+        return self._decode(draft, given, n, choice, OneTextReader(self.decoder, rows))
 
     def _decode(
         self, draft: Draft, given: tf.Tensor, n: tf.Tensor, choice: Choice, reader: TokenReader
@@ -287,7 +289,7 @@ class Generator(tf.Module):
             token = tf.where(given[:, i] >= 0, given[:, i], last)
             seen = mark(seen, token[:, None])
             hidden, state = reader.read(i, token[:, None], state)
-            log_prob = tf.cast(self.model.log_prob(hidden[:, 0]), tf.float32)
+            log_prob = tf.cast(reader.log_prob(i, hidden[:, 0]), tf.float32)
             # state.length is the position of the next token in the row's own text.
             last = sample(log_prob, seen, uniform(choice.seeds, state.length), choice.values)
             return i + 1, state, last, seen, tf.where(tf.range(CHUNK) == i, last[:, None], made)

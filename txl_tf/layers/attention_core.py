@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from txl_tf.hashing import bits_at
 from txl_tf.layers import platform, scopes
-from txl_tf.layers.attention_products import computed_once, is_wide, wide_product, widened
+from txl_tf.layers.attention_products import computed_once, is_wide, scores, wide_product, widened
 from txl_tf.layers.dropout import keep_mask
 from txl_tf.layers.relative import columns_from, relative_shift
 from txl_tf.layers.rotated_scores import TILE, is_rotated, rotated_scores
@@ -87,7 +87,7 @@ def attend(
         block, seen = queries[i], seen_keys[i]
         block_places = None if places is None else places[:, first:last]
         wide = is_wide(block, TILE, seen)
-        score = wide_product("bhtd,bhkd->bhtk", block, keys[i], wide)
+        score = scores(block, keys[i], wide)
         if position is not None:
             block_position = _cut(position, -2, 0 if places is not None else t_len - last, position.shape[-2])
             position_score = position_scores(position_queries[i], block_position, seen, block_places, wide)
@@ -252,7 +252,8 @@ def position_scores(
     """
     if is_rotated(query, k_len):
         return rotated_scores(query, position, k_len, places, position.shape[-2] - k_len + 1, wide)
-    score = wide_product("bhtd,hkd->bhtk" if position.shape.rank == 3 else "bhtd,bhkd->bhtk", query, position)
+    shared = position.shape.rank == 3
+    score = wide_product("bhtd,hkd->bhtk", query, position) if shared else scores(query, position)
     if places is not None:
         return columns_from(score, position.shape[-2] - k_len - places, k_len)
     return relative_shift(score, k_len) if query.shape[2] > 1 else _cut(score, -1, 0, k_len)

@@ -9,6 +9,7 @@ Shapes: B batch, H heads, T queries, K keys, d = d_head.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -34,14 +35,22 @@ def wide_product(equation: str, x: tf.Tensor, y: tf.Tensor, wide: bool = True) -
     return tf.einsum(equation, widened(x), widened(y)) if wide else tf.einsum(equation, x, y)
 
 
-@tf.custom_gradient
-def _scores(query: tf.Tensor, key: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]:
-    """Products of all queries [B, H, T, d] and keys [B, H, K, d]: [B, H, T, K]."""
+def scores(query: tf.Tensor, key: tf.Tensor, wide: bool = True) -> tf.Tensor:
+    """Products of all queries [B, H, T, d] and keys [B, H, K, d]: [B, H, T, K]; `wide`: as for `wide_product`.
 
-    def gradient(d_score: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return tf.matmul(d_score, key), _sums_over_queries(d_score, query)
+    The gradient equals TensorFlow's.
+    """
+    if platform.on_tpu():
+        return wide_product("bhtd,bhkd->bhtk", query, key, wide)
 
-    return tf.matmul(query, key, transpose_b=True), gradient
+    @tf.custom_gradient
+    def run(query: tf.Tensor, key: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]:
+        def gradient(d_score: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            return tf.matmul(d_score, key), _sums_over_queries(d_score, query)
+
+        return tf.matmul(query, key, transpose_b=True), gradient
+
+    return run(query, key)
 
 
 def _sums_over_queries(weight: tf.Tensor, query: tf.Tensor) -> tf.Tensor:
@@ -58,7 +67,11 @@ def _sums_over_queries(weight: tf.Tensor, query: tf.Tensor) -> tf.Tensor:
     return tf.transpose(tf.reshape(tf.transpose(sums, [0, 2, 1]), [batch, -1, heads, d_head]), [0, 2, 1, 3])
 
 
-MATMULS = {"bhtd,bhkd->bhtk": _scores, "bhtk,bhkd->bhtd": tf.matmul, "bhtk,bhtd->bhkd": _sums_over_queries}
+MATMULS = {
+    "bhtd,bhkd->bhtk": functools.partial(tf.matmul, transpose_b=True),
+    "bhtk,bhkd->bhtd": tf.matmul,
+    "bhtk,bhtd->bhkd": _sums_over_queries,
+}
 """The equations of einsums that matmuls compute."""
 
 

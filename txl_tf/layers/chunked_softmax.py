@@ -9,26 +9,35 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from txl_tf.layers.row_products import LayerSlice, multiply_row
+
 
 class Cluster(NamedTuple):
-    """The output weights of a cluster, as tensors."""
+    """The output weights of a cluster, as tensors; for a single row, table and projection may be a `LayerSlice`."""
 
-    table: tf.Tensor  # [S, E]
+    table: tf.Tensor | LayerSlice  # [S, E]
     bias: tf.Tensor  # [S]
-    projection: tf.Tensor | None  # [E, D]; None: E == D
+    projection: tf.Tensor | LayerSlice | None  # [E, D]; None: E == D
 
 
 def cluster_logits(hidden: tf.Tensor, cluster: Cluster) -> tf.Tensor:
     """[.., D] -> logits [.., S]: matmuls in the dtype of `hidden`, the result float32 at least."""
     if cluster.projection is not None:
-        hidden = tf.matmul(hidden, tf.cast(cluster.projection, hidden.dtype), transpose_b=True)
+        hidden = _product(hidden, cluster.projection)
     return _logits(hidden, cluster.table, cluster.bias)
 
 
-def _logits(embedded: tf.Tensor, table: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    product = tf.matmul(embedded, tf.cast(table, embedded.dtype), transpose_b=True)
+def _logits(embedded: tf.Tensor, table: tf.Tensor | LayerSlice, bias: tf.Tensor) -> tf.Tensor:
+    product = _product(embedded, table)
     dtype = _loss_dtype(product.dtype)
     return tf.cast(product, dtype) + tf.cast(bias, dtype)
+
+
+def _product(x: tf.Tensor, rows: tf.Tensor | LayerSlice) -> tf.Tensor:
+    """[.., E] -> products with rows [S, E]: [.., S]."""
+    if isinstance(rows, LayerSlice):
+        return multiply_row(x, rows)
+    return tf.matmul(x, tf.cast(rows, x.dtype), transpose_b=True)
 
 
 def _loss_dtype(compute_dtype: tf.DType) -> tf.DType:

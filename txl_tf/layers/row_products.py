@@ -28,9 +28,10 @@ products to memory between them."""
 
 
 class Stored(typing.NamedTuple):
-    """The matrices [D, F] of all layers, or what they have of form [H, C, d], in one tensor.
+    """The matrices [D, F] of all layers, or what they have of form [H, C, d], in one tensor; or a matrix of no layer.
 
-    numbers: [N, F, D] or [N, H, C, d]: `as_bits`, or int8.
+    numbers: [N, F, D] or [N, H, C, d]: `as_bits`, or int8. Of a matrix of no layer [F + 1, D]: if there were no more
+        rows than its own, XLA would know where its slice begins.
     scales: [N, F], of int8; None: there are none.
     """
 
@@ -45,7 +46,7 @@ class LayerSlice:
     It is no tensor, so that Keras does not cast it.
 
     stored: those of all layers.
-    layer: int32 scalar, the number of the layer, from a loop.
+    layer: int32 scalar, the number of the layer, from a loop; for a matrix of no layer 0, from a loop.
     """
 
     stored: Stored
@@ -53,7 +54,10 @@ class LayerSlice:
 
     def read(self) -> tf.Tensor:
         """The layer's numbers: float32 at least. int8 numbers are not multiplied by their scales."""
-        return _from_bits(self.stored.numbers[self.layer])
+        numbers = self.stored.numbers
+        if numbers.shape.rank == 2:
+            return _from_bits(tf.slice(numbers, [self.layer, 0], [numbers.shape[0] - 1, numbers.shape[1]]))
+        return _from_bits(numbers[self.layer])
 
 
 Matrix: typing.TypeAlias = "tf.Tensor | LayerSlice"
@@ -66,6 +70,16 @@ def stored(matrices: Sequence[tf.Tensor], int8: bool = False) -> Stored:
         return Stored(as_bits(tf.stack([tf.transpose(matrix) for matrix in matrices])))
     numbers, scales = zip(*map(quantized, matrices), strict=True)
     return Stored(tf.stack([tf.transpose(matrix) for matrix in numbers]), tf.stack(scales))
+
+
+def stored_alone(rows: tf.Tensor) -> Stored:
+    """A matrix [D, F] of no layer, given as its rows [F, D]."""
+    return Stored(as_bits(tf.pad(rows, [[0, 1], [0, 0]])))
+
+
+def alone(stored: Stored) -> tf.Tensor:
+    """The rows [F, D] of `stored_alone`, as bits if they are bfloat16."""
+    return stored.numbers[:-1]
 
 
 def as_bits(x: tf.Tensor) -> tf.Tensor:
@@ -85,6 +99,11 @@ def multiply(equation: str, x: tf.Tensor, matrix: Matrix) -> tf.Tensor:
     if not isinstance(matrix, LayerSlice):
         # The gradient of an einsum makes XLA for CPU copy the output's gradient, transposed; a list of rows does not.
         return tf.einsum(equation, x, matrix) if platform.on_tpu() else tf.tensordot(x, matrix, 1)
+    return multiply_row(x, matrix)
+
+
+def multiply_row(x: tf.Tensor, matrix: LayerSlice) -> tf.Tensor:
+    """The product of one row, x [1, .., 1, D], and a matrix [D, F]: [1, .., 1, F], in the dtype of x."""
     rows = matrix.read()
     product = tf.matmul(_written(tf.cast(tf.reshape(x, [1, -1]), rows.dtype)), rows, transpose_b=True)
     if matrix.stored.scales is not None:

@@ -113,17 +113,22 @@ class AdaptiveSoftmax(ClusteredLayer):
         nll += tf.nn.sparse_softmax_cross_entropy_with_logits(labels, self.head_logits(hidden, head))
         return tf.reshape(tf.where(targets >= 0, nll, 0), shape)
 
-    def log_prob(self, hidden: tf.Tensor, embedding: AdaptiveEmbedding | None = None) -> tf.Tensor:
+    def log_prob(
+        self,
+        hidden: tf.Tensor,
+        embedding: AdaptiveEmbedding | None = None,
+        clusters: list[Cluster] | None = None,
+    ) -> tf.Tensor:
         """The log-probability of every token of the vocabulary.
 
         Args:
             hidden: [.., D].
-            embedding: as for `nll`.
+            embedding, clusters: as for `nll`.
 
         Returns:
             float32 (float64 if that is the compute dtype) [.., V], in the order of ids.
         """
-        head, *tails = self.clusters(embedding)
+        head, *tails = clusters or self.clusters(embedding)
         hidden = self._checked(hidden)
         log_head = tf.nn.log_softmax(self.head_logits(hidden, head))
         size = self.sizes[0]

@@ -18,11 +18,12 @@ from txl_tf import host_memory
 from txl_tf.errors import InputError
 from txl_tf.layers import platform
 from txl_tf.layers.attention_core import TILE
+from txl_tf.layers.chunked_softmax import Cluster
 from txl_tf.layers.key_value_ring import KeyValueRing
 from txl_tf.layers.masks import visible_keys
 from txl_tf.layers.memory_attention import Biases
 from txl_tf.layers.relative import key_distances, sinusoids
-from txl_tf.layers.row_products import WINDOW, Stored, as_bits, stored
+from txl_tf.layers.row_products import WINDOW, Stored, alone, as_bits, stored, stored_alone
 from txl_tf.models.alike_layers import AlikeLayers
 from txl_tf.models.stack import RingMemory, run_stack
 from txl_tf.models.transformer_xl.config import Reach
@@ -45,14 +46,26 @@ class Cache(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """The weights of all layers in the form for products of one row.
+    """A model's weights in the form for products of one row.
 
-    matrices: `tf.nest.flatten(layer.kernels())`.
-    positions: the projected ones.
+    matrices: `tf.nest.flatten(layer.kernels())` of all layers.
+    positions: the projected ones of all layers.
+    clusters: in bfloat16 the softmax's `clusters()`, with tables and projections as by `stored_alone`. Otherwise there
+        are none: XLA would copy a slice of a float32 table.
     """
 
     matrices: list[Stored]
     positions: Stored
+    clusters: Sequence[Cluster]
+
+    def __tf_flatten__(self) -> tuple[tuple, tuple]:
+        """For tf.nest: what is no tensor, and the tensors."""
+        return (), (self.matrices, self.positions, self.clusters)
+
+    @classmethod
+    def __tf_unflatten__(cls, other: tuple, tensors: tuple) -> Rows:
+        """The Rows of these parts."""
+        return cls(*tensors)
 
 
 class CachedDecoder(tf.Module):
@@ -66,7 +79,7 @@ class CachedDecoder(tf.Module):
         keep_weights: whether to keep each layer's `kernels()` and the softmax's `clusters()`, too, in the compute
             dtype: this needs memory, but saves the time to compute them in each call.
         one_row: whether `rows` will be called, if this is a machine without accelerators. In bfloat16 and int8 the
-            weights are kept once more for it, in bfloat16 the positions, too.
+            weights are kept once more for it, in bfloat16 the positions and the softmax's tables, too.
         int8: whether the matrices of `rows` are in int8. Otherwise they are in the compute dtype.
 
     Raises:
@@ -141,7 +154,7 @@ class CachedDecoder(tf.Module):
         if self._rows is not None and tf.executing_eagerly():
             return self._rows
         matrices = [_as_tensors(of_all_layers) for of_all_layers in self.kept.rows or self._make_rows()]
-        rows = Rows(matrices, self.row_positions())
+        rows = Rows(matrices, self.row_positions(), _as_tensors(self.kept.row_clusters))
         if tf.executing_eagerly():
             self._rows = rows
         return rows
@@ -153,6 +166,17 @@ class CachedDecoder(tf.Module):
     def row_positions(self) -> Stored:
         """The projected positions of all layers, for one query of each text; compute them once before a loop."""
         return _as_tensors(self.kept.row_positions or _stacked(self.kept.positions))
+
+    def narrow_clusters(self) -> list[Cluster]:
+        """The softmax's `clusters()` in bfloat16, of a decoder with `has_rows` in bfloat16.
+
+        XLA for CPU takes 10 ns to round a number to bfloat16, but 0.5 to read one.
+        """
+
+        def narrow(part: tf.Tensor | Stored | None) -> tf.Tensor | None:
+            return tf.bitcast(alone(part), tf.bfloat16) if isinstance(part, Stored) else part
+
+        return [Cluster(*map(narrow, cluster)) for cluster in _as_tensors(self.kept.row_clusters)]
 
     def cache_spec(self) -> Cache:
         """The TensorSpecs of a Cache of any batch size."""
@@ -213,7 +237,7 @@ class CachedDecoder(tf.Module):
         if self.has_rows and (self.is_narrow or self.int8):
             kept = kept._replace(rows=self._make_rows())
         if self.has_rows and self.is_narrow:
-            kept = kept._replace(row_positions=_stacked(kept.positions))
+            kept = kept._replace(row_positions=_stacked(kept.positions), row_clusters=self._row_clusters())
         if keep_weights:
             clusters = self._in_compute_dtype(self.model.softmax.clusters(self.model.embedding))
             kept = kept._replace(kernels=self._make_kernels(), clusters=clusters)
@@ -224,6 +248,15 @@ class CachedDecoder(tf.Module):
         layers = [layer.kernels() for layer in self.model.decoder_layers] if self.int8 else self._make_kernels()
         matrices = zip(*map(tf.nest.flatten, layers), strict=True)
         return [stored(of_all_layers, self.int8) for of_all_layers in matrices]
+
+    def _row_clusters(self) -> list[Cluster]:
+        """The softmax's `clusters()` in the form for products of one row, in bfloat16."""
+
+        def as_row(weight: tf.Tensor | None) -> tf.Tensor | Stored | None:
+            return weight if weight is None or len(weight.shape) < 2 else stored_alone(weight)
+
+        clusters = self._in_compute_dtype(self.model.softmax.clusters(self.model.embedding))
+        return [Cluster(*map(as_row, cluster)) for cluster in clusters]
 
     def _make_kernels(self) -> list[tuple]:
         """Each layer's kernels, in the compute dtype."""
@@ -253,11 +286,13 @@ class _Kept(typing.NamedTuple):
     clusters: Sequence[tuple] = ()
     rows: Sequence[Stored] = ()
     row_positions: Stored | None = None
+    row_clusters: Sequence[Cluster] = ()
 
 
 def _stacked(positions: Sequence[tf.Tensor]) -> Stored:
     return Stored(as_bits(tf.stack(positions)))
 
 
-def _as_tensors(kept: Stored) -> Stored:
-    return Stored(*(part if part is None else tf.convert_to_tensor(part) for part in kept))
+def _as_tensors(kept: Any) -> Any:
+    """The parts of a nest of variables or tensors, as tensors."""
+    return tf.nest.map_structure(lambda part: part if part is None else tf.convert_to_tensor(part), kept)

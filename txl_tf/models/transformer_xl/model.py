@@ -201,9 +201,9 @@ class TransformerXL(keras.Model):
             raise ValueError(f"each of hidden's {hidden.shape[:-1]} states needs a target, got targets {targets.shape}")
         return self.softmax.nll(hidden, targets, self.embedding, clusters)
 
-    def log_prob(self, hidden: tf.Tensor) -> tf.Tensor:
-        """Log-probabilities of every next token: float32 [.., V]."""
-        return self.softmax.log_prob(hidden, self.embedding)
+    def log_prob(self, hidden: tf.Tensor, clusters: list[Cluster] | None = None) -> tf.Tensor:
+        """Log-probabilities of every next token: float32 [.., V]. clusters: as for `nll`."""
+        return self.softmax.log_prob(hidden, self.embedding, clusters)
 
     def get_config(self) -> dict[str, Any]:
         """The TransformerXLConfig as a dict."""

@@ -10,8 +10,9 @@ import typing
 import tensorflow as tf
 
 from txl_tf.layers import platform
+from txl_tf.layers.chunked_softmax import Cluster
 from txl_tf.layers.key_value_ring import LayerRing
-from txl_tf.layers.row_products import LayerSlice, as_bits
+from txl_tf.layers.row_products import LayerSlice, Stored, as_bits
 from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder, Rows
 
 
@@ -25,7 +26,9 @@ class TextsReader:
     def __init__(self, decoder: CachedDecoder):
         self.decoder = decoder
         self.kernels = decoder.kernels()
-        self.positions = decoder.row_positions() if decoder.has_rows and decoder.is_narrow else None
+        narrow = decoder.has_rows and decoder.is_narrow
+        self.positions = decoder.row_positions() if narrow else None
+        self.clusters = decoder.narrow_clusters() if narrow else None
 
     def begin(self, cache: Cache) -> Cache:
         """The loop's first state.
@@ -46,8 +49,11 @@ class TextsReader:
     def _positions(self, step: tf.Tensor) -> list[LayerSlice] | None:
         if self.positions is None:
             return None
-        zero = tf.minimum(step, 0)  # XLA does not know that this is always 0, or it would convert all before the loop
-        return [LayerSlice(self.positions, zero + i) for i in range(len(self.decoder.model.decoder_layers))]
+        return [LayerSlice(self.positions, _zero(step) + i) for i in range(len(self.decoder.model.decoder_layers))]
+
+    def log_prob(self, step: tf.Tensor, hidden: tf.Tensor) -> tf.Tensor:
+        """`model.log_prob` of hidden [B, D]."""
+        return self.decoder.model.log_prob(hidden, self.clusters)
 
     def end(self, state: Cache) -> Cache:
         """The Cache of a state."""
@@ -69,6 +75,22 @@ class OneTextState(typing.NamedTuple):
     start: tf.Tensor
     length: tf.Tensor
 
+    @classmethod
+    def of(cls, cache: Cache | OneTextState) -> OneTextState:
+        """The state of a Cache of one text; a state as it is."""
+        if isinstance(cache, cls):
+            return cache
+        keys, values = (as_bits(tf.stack([ring[0] for ring in rings])) for rings in (cache.keys, cache.values))
+        return cls(keys, values, cache.start, cache.length)
+
+    def cache(self, dtype: tf.DType | str) -> Cache:
+        """The Cache of a decoder that computes in this dtype."""
+        keys, values = (
+            tuple(tf.split(x if x.dtype == dtype else tf.bitcast(x, dtype), x.shape[0]))
+            for x in (self.keys, self.values)
+        )
+        return Cache(keys, values, self.start, self.length)
+
 
 class OneTextReader:
     """Reads a token of one text on a CPU, in a loop over the layers. Make it before the loop over tokens.
@@ -87,10 +109,9 @@ class OneTextReader:
         self.weights, self.biases = decoder.layers.stacked(), decoder.shared_biases()
         self.layout = decoder.model.decoder_layers[0].kernels()
 
-    def begin(self, cache: Cache) -> OneTextState:
+    def begin(self, state: OneTextState) -> OneTextState:
         """The loop's first state."""
-        keys, values = (as_bits(tf.concat(rings, axis=0)) for rings in (cache.keys, cache.values))
-        return OneTextState(keys, values, cache.start, cache.length)
+        return state
 
     def read(self, step: tf.Tensor, tokens: tf.Tensor, state: OneTextState) -> tuple[tf.Tensor, OneTextState]:
         """Reads int32 [1, 1]: hidden [1, 1, D], and the next state."""
@@ -114,14 +135,23 @@ class OneTextReader:
         _, hidden, keys, values = tf.while_loop(lambda i, *_: i < n_layer, read_layer, first)
         return hidden, OneTextState(keys, values, (state.start + 1) % self.decoder.slots, state.length + 1)
 
-    def end(self, state: OneTextState) -> Cache:
-        """The Cache of a state."""
-        dtype = tf.as_dtype(self.decoder.model.compute_dtype)
-        keys, values = (
-            tuple(tf.split(x if x.dtype == dtype else tf.bitcast(x, dtype), len(self.decoder.model.decoder_layers)))
-            for x in (state.keys, state.values)
-        )
-        return Cache(keys, values, state.start, state.length)
+    def log_prob(self, step: tf.Tensor, hidden: tf.Tensor) -> tf.Tensor:
+        """`model.log_prob` of hidden [1, D], in the step that has read it."""
+        zero = _zero(step)
+        clusters = [
+            Cluster(*(LayerSlice(part, zero) if isinstance(part, Stored) else part for part in cluster))
+            for cluster in self.rows.clusters
+        ]
+        return self.decoder.model.log_prob(hidden, clusters or None)
+
+    def end(self, state: OneTextState) -> OneTextState:
+        """The state after the loop."""
+        return state
+
+
+def _zero(step: tf.Tensor) -> tf.Tensor:
+    """0, which XLA does not know, or it would convert all that is read at this place before the loop."""
+    return tf.minimum(step, 0)
 
 
 TokenReader: typing.TypeAlias = TextsReader | OneTextReader
