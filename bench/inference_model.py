@@ -5,7 +5,8 @@ Nothing is imported before it is called, since peers run in environments of thei
 
 import os
 
-N, D, H, D_HEAD, D_INNER, V, M = 6, 512, 8, 64, 2048, 204, 1024
+N, D, H, D_HEAD, D_INNER, M = 6, 512, 8, 64, 2048, 1024
+V = int(os.environ.get("VOCAB_SIZE", "204"))
 B, T, SEGMENTS = 4, 64, 16  # of evaluation, per round
 STREAMED_TOKENS = 128  # whose bytes `limit` reads
 SEGMENT_FLOPS = 2 * B * T * (N * (4 * D * H * D_HEAD + 2 * D * D_INNER + 3 * (M + T) * H * D_HEAD) + D * V)
@@ -15,10 +16,10 @@ SEGMENT_FLOPS = 2 * B * T * (N * (4 * D * H * D_HEAD + 2 * D * D_INNER + 3 * (M 
 def token_bytes(weight=4, number=4):
     """Bytes read for a generated token: weights, cached keys, values and projected positions, output table.
 
-    weight, number: bytes of a layer's weight, and of a cached number. The output table is float32.
+    weight, number: bytes of a layer's weight, and of a cached number or one of the output table.
     """
     weights = N * (4 * D * H * D_HEAD + 2 * D * D_INNER)
-    return weights * weight + N * 3 * (M + 1) * H * D_HEAD * number + 4 * D * V
+    return weights * weight + (N * 3 * (M + 1) * H * D_HEAD + D * V) * number
 
 
 def weights():
