@@ -1,9 +1,13 @@
+import pathlib
+
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
 
 from txl_tf.models.traced_gradient import traced, traced_with_gradient
 
+TESTS = pathlib.Path(__file__).parents[1]
 KINDS = pytest.mark.parametrize("kind", ["with_gradient", "traced"])
 
 
@@ -74,3 +78,31 @@ def test_what_a_function_uses_must_be_an_argument(rng):
     outside = tf.constant(rng.normal(size=[1000]))  # not so small that TensorFlow copies it
     with pytest.raises(ValueError, match=r"\(1000,\).*pass them as arguments"):
         make(lambda x: x * outside, [outside], 1, "with_gradient")
+
+
+THREE_STEPS = """
+import tensorflow as tf
+from random_model import CONFIG, random_model
+from txl_tf import distribute
+from txl_tf.config import CausalLMConfig, TrainConfig
+from txl_tf.objectives.causal_lm import CausalLM
+from txl_tf.training.optimizer import make_optimizer
+from txl_tf.training.step import Sums, make_host_loop
+
+tokens, strategy = tf.zeros([2, 4], tf.int32), distribute.make_strategy("one_device")
+objective = CausalLM(random_model(CONFIG), CausalLMConfig())
+optimizer = make_optimizer(TrainConfig(), objective.model.trainable_variables)
+batches = tf.data.Dataset.from_tensors((tokens, tokens)).repeat()
+iterator = iter(distribute.distribute_batches(strategy, lambda **hosts: batches))
+state = distribute.initial_state(strategy, objective.initial_state, 2)
+make_host_loop(strategy, objective, optimizer, TrainConfig())(iterator, state, Sums().stacked(), tf.constant(3))
+"""
+
+
+@pytest.mark.xla
+def test_xla_compiles_one_program_for_all_training_steps(tmp_path):
+    """It would compile each step anew if the gradient's function got shapes or constants as arguments."""
+    flags = {"XLA_FLAGS": f"--xla_dump_to={tmp_path} --xla_dump_hlo_as_text", "PYTHONPATH": str(TESTS)}
+    done = processes.run(["-c", THREE_STEPS], env=flags)
+    assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.glob("*replica_step*.before_optimizations.txt"))) == 1
