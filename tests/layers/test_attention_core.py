@@ -36,7 +36,7 @@ def plain(query, key, value, mask, position_query, position, rate, first_rows):
 @pytest.mark.parametrize("rate", [0.0, 0.4])
 @pytest.mark.parametrize("kind", ["kernels", "TPU", "XLA"])
 def test_blocks_equal_the_whole_with_all_gradients(monkeypatch, rng, t_len, m_len, rate, kind):
-    """A TPU has its own way to join the blocks' gradients, XLA for CPU its own products with transposed scores."""
+    """A TPU has its own way to join the blocks' gradients, XLA for CPU its own products for those of keys."""
     monkeypatch.setattr(platform, "on_tpu", lambda: kind == "TPU")
     monkeypatch.setattr(platform, "xla_on_cpu", lambda: kind == "XLA")
     k_len = m_len + t_len

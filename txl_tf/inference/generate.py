@@ -36,7 +36,8 @@ CHUNK = 64
 class Draft(typing.NamedTuple):
     """The state of texts that are being generated.
 
-    cache: the Cache after the tokens read so far; after `decode` of one text on a CPU a OneTextState.
+    cache: the Cache after the tokens read so far; after `decode` of one text on a CPU a OneTextState, which only
+        `decode` reads.
     last: int32 [B], the last chosen tokens, which the model has not read yet.
     seen: bool [B, V], the tokens that occur in each text.
     """

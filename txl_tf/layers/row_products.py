@@ -28,10 +28,10 @@ products to memory between them."""
 
 
 class Stored(typing.NamedTuple):
-    """The matrices [D, F] of all layers, or what they have of form [H, C, d], in one tensor; or a matrix of no layer.
+    """The matrices [D, F] of all layers, or what they have of form [H, C, d], in one tensor; or a single matrix.
 
-    numbers: [N, F, D] or [N, H, C, d]: `as_bits`, or int8. Of a matrix of no layer [F + 1, D]: if there were no more
-        rows than its own, XLA would know where its slice begins.
+    numbers: [N, F, D] or [N, H, C, d]: `as_bits`, or int8. Of a single matrix [F + 1, D]: with a row more than it
+        has, so that XLA does not know where the slice begins that is read.
     scales: [N, F], of int8; None: there are none.
     """
 
@@ -46,7 +46,7 @@ class LayerSlice:
     It is no tensor, so that Keras does not cast it.
 
     stored: those of all layers.
-    layer: int32 scalar, the number of the layer, from a loop; for a matrix of no layer 0, from a loop.
+    layer: int32 scalar, the number of the layer, from a loop; for a single matrix a 0 from a loop.
     """
 
     stored: Stored
@@ -73,12 +73,12 @@ def stored(matrices: Sequence[tf.Tensor], int8: bool = False) -> Stored:
 
 
 def stored_alone(rows: tf.Tensor) -> Stored:
-    """A matrix [D, F] of no layer, given as its rows [F, D]."""
+    """A single matrix [D, F], given as the transposed, [F, D]."""
     return Stored(as_bits(tf.pad(rows, [[0, 1], [0, 0]])))
 
 
 def alone(stored: Stored) -> tf.Tensor:
-    """The rows [F, D] of `stored_alone`, as bits if they are bfloat16."""
+    """What `stored_alone` was given, [F, D]; bfloat16 as bits."""
     return stored.numbers[:-1]
 
 

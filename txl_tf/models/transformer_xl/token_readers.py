@@ -150,7 +150,7 @@ class OneTextReader:
 
 
 def _zero(step: tf.Tensor) -> tf.Tensor:
-    """0, which XLA does not know, or it would convert all that is read at this place before the loop."""
+    """0, computed from the loop's counter. If XLA knew it, it would convert what is read there before the loop."""
     return tf.minimum(step, 0)
 
 
