@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from txl_tf.choices import STRATEGIES
 from txl_tf.errors import InputError, one_line
+from txl_tf.measured_speed import bfloat16_is_fast
 
 
 def make_strategy(name: str = "auto", tpu: str | None = None) -> tf.distribute.Strategy:
@@ -105,11 +106,11 @@ def compiles(strategy: tf.distribute.Strategy, compute_dtype: str) -> bool:
     """Whether the setting jit_compile makes XLA compile the functions that replicas run.
 
     TPUStrategy compiles by itself, and MirroredStrategy's all-reduce is not possible inside a compiled function. XLA
-    for CPU computes bfloat16 as float32; on CPUs with bfloat16 instructions TensorFlow's own kernels are far faster.
+    for CPU computes bfloat16 as float32. Where bfloat16 is faster than that, TensorFlow's own kernels are used.
     """
     if not isinstance(strategy, tf.distribute.OneDeviceStrategy) or not has_xla():
         return False
-    return not (on_cpu(strategy) and compute_dtype == "bfloat16" and _cpu_has_bfloat16())
+    return not (on_cpu(strategy) and compute_dtype == "bfloat16" and bfloat16_is_fast())
 
 
 def without_grappler(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -135,16 +136,6 @@ def without_grappler(function: Callable[..., Any]) -> Callable[..., Any]:
 def on_cpu(strategy: tf.distribute.Strategy) -> bool:
     """Whether the replicas of this process are on its CPU, so that the machine's memory holds what they need."""
     return "CPU" in strategy.extended.worker_devices[0]
-
-
-@functools.cache
-def _cpu_has_bfloat16() -> bool:
-    try:
-        with open("/proc/cpuinfo") as file:
-            flags = next((line for line in file if line.startswith(("flags", "Features"))), "").split()
-    except OSError:
-        return False
-    return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags)
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:

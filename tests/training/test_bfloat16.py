@@ -109,8 +109,8 @@ def test_every_matmul_is_in_bfloat16_and_nothing_else_that_matters(changes):
 
 @pytest.mark.xla
 @pytest.mark.parametrize(
-    ("instructions", "dtype", "wanted"), [(True, "bfloat16", False), (False, "bfloat16", True), (True, "float32", True)]
+    ("fast", "dtype", "wanted"), [(True, "bfloat16", False), (False, "bfloat16", True), (True, "float32", True)]
 )
-def test_xla_is_for_cpus_without_instructions_for_bfloat16(monkeypatch, instructions, dtype, wanted):
-    monkeypatch.setattr(distribute, "_cpu_has_bfloat16", lambda: instructions)
+def test_xla_is_for_cpus_that_are_not_fast_in_bfloat16(monkeypatch, fast, dtype, wanted):
+    monkeypatch.setattr(distribute, "bfloat16_is_fast", lambda: fast)
     assert distribute.compiles(distribute.make_strategy("one_device"), dtype) is wanted
