@@ -106,7 +106,7 @@ def compiles(strategy: tf.distribute.Strategy, compute_dtype: str) -> bool:
     """Whether the setting jit_compile makes XLA compile the functions that replicas run.
 
     TPUStrategy compiles by itself, and MirroredStrategy's all-reduce is not possible inside a compiled function. XLA
-    for CPU computes bfloat16 as float32. Where bfloat16 is faster than that, TensorFlow's own kernels are used.
+    for CPU computes bfloat16 as float32; TensorFlow's own kernels are used where they are clearly faster in bfloat16.
     """
     if not isinstance(strategy, tf.distribute.OneDeviceStrategy) or not has_xla():
         return False

@@ -9,13 +9,13 @@ import tensorflow as tf
 
 ROUNDS = 8
 FAST = 0.85
-"""Of the time in float32. Measured on AMD EPYC: 0.5 to 0.6 with bfloat16 instructions, 1.1 without oneDNN, 2.5 without
-bfloat16 instructions."""
+"""bfloat16 is fast if it takes less than this part of float32's time. On AMD EPYC with bfloat16 instructions it takes
+0.5 to 0.6, without oneDNN 1.1, and 2.5 if oneDNN may not use these instructions."""
 
 
 @functools.cache
 def bfloat16_is_fast() -> bool:
-    """Whether TensorFlow's own kernels multiply bfloat16 clearly faster than float32. Takes 0.15 s.
+    """Whether TensorFlow's own kernels multiply bfloat16 clearly faster than float32. Takes about 0.15 s.
 
     Not only the CPU decides this: oneDNN may be switched off (TF_ENABLE_ONEDNN_OPTS=0) or be limited to older
     instructions (ONEDNN_MAX_CPU_ISA).
