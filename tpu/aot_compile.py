@@ -39,6 +39,9 @@ flags.DEFINE_integer(
 )
 flags.DEFINE_string("hlo_out", None, "a file for the optimized HLO text")
 flags.DEFINE_string("stablehlo_out", None, "a file for the step's StableHLO, as MLIR bytecode; parameters in FILE.json")
+flags.DEFINE_enum(
+    "target", "tpu", ["tpu", "gpu"], "what the step is for; with gpu --stablehlo_out is written, and nothing compiled"
+)
 define_preset_flags()
 flags.mark_flags_as_required(["preset"])
 
@@ -49,11 +52,16 @@ REACH = ("tgt_len", "mem_len", "clamp_len", "same_length")
 
 def main(argv):
     del argv
+    if FLAGS.target == "gpu" and not FLAGS.stablehlo_out:
+        raise InputError("--target=gpu needs --stablehlo_out: it compiles nothing")
     from aot import compiler, search  # after the flags are parsed: TensorFlow takes seconds to load
 
     config = configure()
-    devices = compiler.devices_of(FLAGS.topology)
     lanes = config.data.batch_size if FLAGS.mode in ("train", "finetune") else config.eval.batch_size
+    if FLAGS.target == "gpu":
+        write_stablehlo(lower(config, FLAGS.batch_size_per_core or lanes, 1))
+        return
+    devices = compiler.devices_of(FLAGS.topology)
     batch_size = FLAGS.batch_size_per_core or max(lanes // len(devices), 1)
     if not FLAGS.fit:
         result = compile_step(config, devices, batch_size)
@@ -87,18 +95,32 @@ def classifier(config):
     return tuned().replace(model=vars(config.model), data=data, eval={"batch_size": config.eval.batch_size})
 
 
-def compile_step(config, devices, batch_size):
-    """Compiles the step that the flags select, prints the tables of costs, and returns the dict of the JSON line."""
-    from aot import compiler, report, steps
-    from aot.program import Program
+def lower(config, batch_size, replicas):
+    """The Step that the flags select."""
+    from aot import steps
 
     modes = {"train": steps.train, "eval": steps.evaluate, "finetune": steps.train, "predict": steps.predict}
-    lower = modes[FLAGS.mode]
-    step = lower(config, batch_size, len(devices))
-    module = compiler.to_stablehlo(step.hlo)
+    return modes[FLAGS.mode](config, batch_size, replicas, FLAGS.target)
+
+
+def write_stablehlo(step):
+    """Writes --stablehlo_out, if it is given, and returns the same bytes."""
+    from aot import compiler
+
+    module = compiler.to_stablehlo(step.hlo, FLAGS.target)
     if FLAGS.stablehlo_out:
         pathlib.Path(FLAGS.stablehlo_out).write_bytes(module)
         pathlib.Path(FLAGS.stablehlo_out + ".json").write_text(json.dumps(step.parameters))
+    return module
+
+
+def compile_step(config, devices, batch_size):
+    """Compiles the step that the flags select, prints the tables of costs, and returns the dict of the JSON line."""
+    from aot import compiler, report
+    from aot.program import Program
+
+    step = lower(config, batch_size, len(devices))
+    module = write_stablehlo(step)
     about = {
         "preset": FLAGS.preset,
         "mode": FLAGS.mode,

@@ -128,7 +128,7 @@ def test_a_layer_is_traced_once_and_again_for_a_tpu(exact_model):
         return {node.op for node in graph.library.function[0].node_def}
 
     on_cpu = operations()
-    with platform.traced_for_tpu():
+    with platform.traced_for("tpu"):
         assert operations() != on_cpu
     assert operations() == on_cpu
 

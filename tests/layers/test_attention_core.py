@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from txl_tf.layers import attention_core, platform
-from txl_tf.layers.attention_core import TILE, attend, position_scores, positions_for_lanes, rows_at
+from txl_tf.layers.attention_core import GPU_ROWS, TILE, attend, position_scores, positions_for_lanes, rows_at
 from txl_tf.layers.dropout import keep_mask
 from txl_tf.layers.masks import visible_keys
 from txl_tf.layers.relative import relative_shift
@@ -32,12 +32,13 @@ def plain(query, key, value, mask, position_query, position, rate, first_rows):
     return tf.einsum("bhtk,bhkd->bhtd", probability, value)
 
 
-@pytest.mark.parametrize("t_len, m_len", [(3, 5), (TILE, 0), (TILE + 2, 7), (2 * TILE, TILE)])
+@pytest.mark.parametrize("t_len, m_len", [(3, 5), (TILE, 0), (TILE + 2, 7), (2 * TILE, TILE), (GPU_ROWS + 2, 7)])
 @pytest.mark.parametrize("rate", [0.0, 0.4])
-@pytest.mark.parametrize("kind", ["kernels", "TPU", "XLA"])
+@pytest.mark.parametrize("kind", ["kernels", "TPU", "GPU", "XLA"])
 def test_blocks_equal_the_whole_with_all_gradients(monkeypatch, rng, t_len, m_len, rate, kind):
-    """A TPU has its own way to join the blocks' gradients, XLA for CPU its own products for those of keys."""
+    """A TPU has its own way to join the blocks' gradients, a GPU larger blocks, XLA for CPU its own products."""
     monkeypatch.setattr(platform, "on_tpu", lambda: kind == "TPU")
+    monkeypatch.setattr(platform, "on_cpu", lambda: kind in ("kernels", "XLA"))
     monkeypatch.setattr(platform, "xla_on_cpu", lambda: kind == "XLA")
     k_len = m_len + t_len
     shapes = [[B, H, t_len, D], [B, H, k_len, D], [B, H, k_len, D], [B, H, t_len, D], [H, k_len, D]]
@@ -46,7 +47,7 @@ def test_blocks_equal_the_whole_with_all_gradients(monkeypatch, rng, t_len, m_le
     direction = rng.normal(size=shapes[0])
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(inputs)
-        positions = positions_for_lanes(position, query, training=kind == "XLA")
+        positions = positions_for_lanes(position, query, training=kind in ("GPU", "XLA"))
         got = attend(query, key, value, mask, position_query, positions, rate, SEED)
         want = plain(query, key, value, mask, position_query, position, rate, range(0, t_len, TILE))
         slopes = [tf.reduce_sum(output * direction) for output in (got, want)]

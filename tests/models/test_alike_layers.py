@@ -10,6 +10,7 @@ import reference
 import tensorflow as tf
 
 from txl_tf.hashing import split_seed
+from txl_tf.layers import platform
 from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.dropout import Seeds
 from txl_tf.models.alike_layers import alike_seeds
@@ -62,20 +63,22 @@ CASES = {
 }
 
 
+def loss_and_gradients(model, read, tokens, training):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(read(model, tokens, training))
+    return loss, [tf.convert_to_tensor(g) for g in tape.gradient(loss, model.trainable_variables) if g is not None]
+
+
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("case", CASES)
 def test_loss_and_gradients_are_those_of_layers_by_themselves(rng, case, training):
     make, read, changes = CASES[case]
     model = make(**changes)
 
-    def loss_and_gradients(tokens):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(read(model, tokens, training))
-        return loss, [tf.convert_to_tensor(g) for g in tape.gradient(loss, model.trainable_variables) if g is not None]
-
     tokens = tf.constant(rng.integers(0, 11, [B, T]), tf.int32)
-    loss, gradients = loss_and_gradients(tokens)
-    traced_loss, traced_gradients = tf.function(loss_and_gradients, autograph=False)(tokens)
+    loss, gradients = loss_and_gradients(model, read, tokens, training)
+    traced = tf.function(lambda tokens: loss_and_gradients(model, read, tokens, training), autograph=False)
+    traced_loss, traced_gradients = traced(tokens)
     np.testing.assert_allclose(traced_loss, loss, rtol=1e-12)
     nonzero = [gradient for gradient in traced_gradients if gradient.numpy().any()]
     expected = [gradient for gradient in gradients if gradient.numpy().any()]
@@ -95,6 +98,19 @@ def test_training_traces_each_form_of_layer_once(rng, monkeypatch, case, forms):
     train = tf.function(lambda tokens: read(model, tokens, training=True), autograph=False)
     train(tf.constant(rng.integers(0, 11, [B, T]), tf.int32))
     assert len(calls) == forms
+
+
+@pytest.mark.parametrize("case", ["untied", "shaw", "xlnet"])
+def test_what_is_traced_for_a_gpu_computes_the_same(rng, case):
+    make, read, changes = CASES[case]
+    model, tokens = make(**changes), tf.constant(rng.integers(0, 11, [B, T]), tf.int32)
+    loss, gradients = loss_and_gradients(model, read, tokens, training=True)
+    with platform.traced_for("gpu"):
+        assert platform.on_gpu() and not platform.on_cpu() and not platform.on_tpu()
+        found, found_gradients = loss_and_gradients(model, read, tokens, training=True)
+    np.testing.assert_allclose(found, loss, rtol=1e-12)
+    for one, other in zip(found_gradients, gradients, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("seed", [[7, 8], [[7, 8], [9, -10]]])

@@ -1,6 +1,7 @@
 """Not a test: one training step by TensorFlow, and by JAX from its StableHLO, and the differences as a JSON line.
 
-A program of its own, since it needs JAX and libtpu in the process. The second JSON line is of two replicas' step.
+A program of its own, since it needs JAX and libtpu in the process. The lines are of a TPU's step, a GPU's and that of
+two replicas.
 """
 
 import json
@@ -45,7 +46,16 @@ CONFIG = TransformerXLRunConfig(
 
 def main():
     jax.config.update("jax_enable_x64", True)  # the step count has 64 bits
-    step = steps.train(CONFIG, CONFIG.data.batch_size)
+    for target in ("tpu", "gpu"):
+        print(json.dumps(differences(target)))
+    several = compiler.to_stablehlo(steps.train(CONFIG, CONFIG.data.batch_size, replicas=2).hlo)
+    devices = compiler.devices_of("v5e:2x2")[:2]
+    print(json.dumps({"hlo": compiler.compile_for(devices, several).hlo}))
+
+
+def differences(target):
+    """The loss of one step, and by how much JAX's results of the step for a "tpu" or "gpu" differ from TensorFlow's."""
+    step = steps.train(CONFIG, CONFIG.data.batch_size, target=target)
     model = TransformerXL(CONFIG.model)
     optimizer = make_optimizer(CONFIG.train, model.trainable_variables)
     variables = {variable.path: variable.value for variable in model.variables}
@@ -56,8 +66,11 @@ def main():
 
     arguments = {path: value.numpy() for path, value in variables.items()} | {"batch/0": inputs, "batch/1": targets}
     arguments |= {f"state/{i}": tensor.numpy() for i, tensor in enumerate(tf.nest.flatten(mems))}
+    assert step.parameters == {
+        name: (list(value.shape), value.dtype.name) for name in step.parameters for value in [arguments[name]]
+    }
     cpu = jax.devices("cpu")[0]
-    module = compiler.to_stablehlo(step.hlo)
+    module = compiler.to_stablehlo(step.hlo, target)
     program = cpu.client.compile_and_load(module, _jax.DeviceList((cpu,)), _jax.CompileOptions())
     by_jax = program.execute([jax.device_put(arguments[name], cpu) for name in step.parameters])
 
@@ -67,12 +80,7 @@ def main():
     changed = [variables[name] for name in step.parameters if name in variables]
     by_tensorflow = [*tf.nest.flatten(result), *changed]
     pairs = [(np.array(a, np.float64), b.numpy()) for a, b in zip(by_jax, by_tensorflow, strict=True)]
-    differences = [float(np.max(abs(a - b))) for a, b in pairs]
-    print(json.dumps({"loss": float(result.loss), "differences": differences}))
-
-    several = compiler.to_stablehlo(steps.train(CONFIG, CONFIG.data.batch_size, replicas=2).hlo)
-    devices = compiler.devices_of("v5e:2x2")[:2]
-    print(json.dumps({"hlo": compiler.compile_for(devices, several).hlo}))
+    return {"loss": float(result.loss), "differences": [float(np.max(abs(a - b))) for a, b in pairs]}
 
 
 main()

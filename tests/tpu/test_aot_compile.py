@@ -47,8 +47,10 @@ def test_an_evaluation_step_is_compiled_and_costed(tmp_path):
 def test_a_training_step_computes_what_tensorflow_does_and_replicas_reduce_together():
     done = run("tests/tpu/stablehlo_on_cpu.py")
     assert done.returncode == 0, done.stderr
-    one, several = (json.loads(line) for line in done.stdout.splitlines())
-    assert one["loss"] > 3.5 and max(one["differences"]) < 1e-5  # loss, norm, mems, weights and moments
+    *alone, several = (json.loads(line) for line in done.stdout.splitlines())
+    for one in alone:  # for a TPU and for a GPU
+        assert one["loss"] > 3.5 and max(one["differences"]) < 1e-5  # loss, norm, mems, weights and moments
+    assert len(alone) == 2
     reduced = [line for line in several["hlo"].splitlines() if " all-reduce(" in line or " all-reduce-start(" in line]
     assert reduced and all("replica_groups={{0,1}}" in line or "[1,2]" in line for line in reduced)
 
@@ -62,6 +64,13 @@ def test_an_unknown_topology_is_one_line(topology):
     assert done.returncode == 1
     assert done.stderr.startswith(f"error: --topology={topology} is not one the TPU compiler knows")
     assert done.stderr.count("\n") == 1
+
+
+@needs_compiler
+def test_a_gpus_program_needs_a_file():
+    done = run("tpu/aot_compile.py", *SMALL, "--target=gpu")
+    assert done.returncode == 1
+    assert done.stderr == "error: --target=gpu needs --stablehlo_out: it compiles nothing\n"
 
 
 @pytest.mark.skipif(has_compiler, reason="JAX and libtpu are installed")

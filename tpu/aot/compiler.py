@@ -69,15 +69,15 @@ def devices_of(topology):
         ) from error
 
 
-def to_stablehlo(hlo):
-    """Converts an HLO module that was lowered for a CPU into StableHLO for a TPU, as MLIR bytecode."""
+def to_stablehlo(hlo, target="tpu"):
+    """Converts an HLO module that was lowered for a CPU into StableHLO for a "tpu" or a "gpu", as MLIR bytecode."""
     with mlir.make_ir_context():
         module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(hlo))
         for operation in list(_operations(module.operation)):
-            if operation.name == "mhlo.copy":  # from variable assignments; the TPU compiler rejects it
+            if operation.name == "mhlo.copy":  # from variable assignments; not StableHLO
                 operation.result.replace_all_uses_with(operation.operands[0])
                 operation.erase()
-            elif operation.name == "stablehlo.rng_bit_generator":
+            elif target == "tpu" and operation.name == "stablehlo.rng_bit_generator":
                 _use_the_native_generator(operation)
         return mlir.module_to_bytecode(module)
 

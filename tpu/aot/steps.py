@@ -24,16 +24,16 @@ from txl_tf.training.step import train_step
 
 
 class Step(NamedTuple):
-    """A lowered step: `hlo`, a serialized HloModuleProto, and the names of its parameters, in order."""
+    """A lowered step: `hlo`, a serialized HloModuleProto, and {name: (shape, dtype)} of its parameters, in order."""
 
     hlo: bytes
-    parameters: list
+    parameters: dict[str, tuple[list[int], str]]
 
 
-def train(config: Config, batch_size: int, replicas: int = 1) -> Step:
+def train(config: Config, batch_size: int, replicas: int = 1, target: str = "tpu") -> Step:
     """The Step of training on one batch of `batch_size` lanes: a Config's `train_step` with all its settings.
 
-    It is the step of one of `replicas`, with the all-reduces that join them.
+    It is the step of one of `replicas`, with the all-reduces that join them, on a "tpu" or a "gpu".
     """
     task = families.training_of(config)
     with host_memory.without_initial_values():
@@ -53,10 +53,10 @@ def train(config: Config, batch_size: int, replicas: int = 1) -> Step:
     variables |= {path: in_replica(value) for path, value in optimizer.sharding.by_path().items()}
     variables |= {f"average/{path}": in_replica(value) for path, value in average.by_path().items()}
     batch = task.batch_spec(config, batch_size, True)
-    return _lower(step, batch, _specs(objective.initial_state, batch_size), variables)
+    return _lower(step, batch, _specs(objective.initial_state, batch_size), variables, target)
 
 
-def evaluate(config: Config, batch_size: int, replicas: int = 1) -> Step:
+def evaluate(config: Config, batch_size: int, replicas: int = 1, target: str = "tpu") -> Step:
     """The Step of scoring one batch of `batch_size` lanes: what a Config's evaluation does with it.
 
     Replicas have nothing to do with each other in it.
@@ -67,10 +67,10 @@ def evaluate(config: Config, batch_size: int, replicas: int = 1) -> Step:
         model = families.make_model(config)
         scorer = task.scorer(model, config)
     batch = task.batch_spec(config, batch_size, False)
-    return _lower(scorer, batch, _specs(scorer.initial_state, batch_size), variables_by_path(model))
+    return _lower(scorer, batch, _specs(scorer.initial_state, batch_size), variables_by_path(model), target)
 
 
-def predict(config: Config, batch_size: int, replicas: int = 1) -> Step:
+def predict(config: Config, batch_size: int, replicas: int = 1, target: str = "tpu") -> Step:
     """The Step of a fine-tuned model's outputs for one batch of `batch_size` examples without labels.
 
     Replicas have nothing to do with each other in it.
@@ -82,7 +82,8 @@ def predict(config: Config, batch_size: int, replicas: int = 1) -> Step:
         objective = task.objective(model, config)
     known_later = ("label", "weight")
     batch = {name: spec for name, spec in task.batch_spec(config, batch_size, False).items() if name not in known_later}
-    return _lower(lambda batch, state: (objective.outputs(batch), state), batch, (), variables_by_path(model))
+    variables = variables_by_path(model)
+    return _lower(lambda batch, state: (objective.outputs(batch), state), batch, (), variables, target)
 
 
 class _Replica(NamedTuple):
@@ -110,16 +111,19 @@ def _specs(initial_state, batch_size):
     return tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), state)
 
 
-def _lower(step: Callable, batch: Any, state: Any, variables: dict[str, tf.Variable]) -> Step:
+def _lower(step: Callable, batch: Any, state: Any, variables: dict[str, tf.Variable], target: str) -> Step:
     def call(batch, state):
         return step(batch, state)
 
-    with platform.traced_for_tpu():
-        traced = tf.function(call, jit_compile=True).get_concrete_function(batch, state)
+    with platform.traced_for(target):
+        traced = tf.function(call, jit_compile=True, autograph=False).get_concrete_function(batch, state)
     inputs = tf.nest.flatten(traced.structured_input_signature)
     hlo = compiler_ir.from_concrete_function(traced, inputs)(stage="hlo_serialized")
     parts = {"batch": batch, "state": state}
-    names = [f"{part}/{i}" for part, nest in parts.items() for i in range(len(tf.nest.flatten(nest)))]
-    captured = {id(variable.handle): name for name, variable in variables.items()}
-    names += [captured.get(id(tensor), f"constant/{i}") for i, tensor in enumerate(traced.captured_inputs)]
-    return Step(hlo, names)
+    given = {f"{part}/{i}": spec for part, nest in parts.items() for i, spec in enumerate(tf.nest.flatten(nest))}
+    captured = {id(variable.handle): (name, variable) for name, variable in variables.items()}
+    read = {id(variable.handle): variable for variable in traced.variables}
+    for i, tensor in enumerate(traced.captured_inputs):
+        name, value = captured.get(id(tensor), (f"constant/{i}", read.get(id(tensor), tensor)))
+        given[name] = value
+    return Step(hlo, {name: (value.shape.as_list(), value.dtype.name) for name, value in given.items()})

@@ -11,17 +11,26 @@ from tensorflow.python.ops import control_flow_util
 
 TPU_LANES = 128  # numbers in a row of a TPU's vector register
 
-_FOR_TPU = contextvars.ContextVar("for_tpu", default=False)
+_TRACED_FOR = contextvars.ContextVar[str | None]("traced_for", default=None)
 
 
 def on_tpu() -> bool:
     """Whether the program that is being traced will run on a TPU."""
-    return _FOR_TPU.get() or isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
+    if _TRACED_FOR.get() is not None:
+        return _TRACED_FOR.get() == "tpu"
+    return isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
 
 
 def on_cpu() -> bool:
-    """Whether this process has CPUs alone, and traces for no TPU."""
-    return not on_tpu() and {device.device_type for device in tf.config.list_logical_devices()} == {"CPU"}
+    """Whether the program that is being traced will run on a CPU: this process has no other devices."""
+    if _TRACED_FOR.get() is not None or on_tpu():
+        return False
+    return {device.device_type for device in tf.config.list_logical_devices()} == {"CPU"}
+
+
+def on_gpu() -> bool:
+    """Whether the program that is being traced will run on a GPU."""
+    return not on_tpu() and not on_cpu()
 
 
 def xla_on_cpu() -> bool:
@@ -30,10 +39,10 @@ def xla_on_cpu() -> bool:
 
 
 @contextlib.contextmanager
-def traced_for_tpu() -> Iterator[None]:
-    """In this context functions are traced for a TPU, although no TPUStrategy is in use."""
-    token = _FOR_TPU.set(True)
+def traced_for(name: str) -> Iterator[None]:
+    """In this context functions are traced for a "tpu" or a "gpu", although this process uses none."""
+    token = _TRACED_FOR.set(name)
     try:
         yield
     finally:
-        _FOR_TPU.reset(token)
+        _TRACED_FOR.reset(token)

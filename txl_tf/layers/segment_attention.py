@@ -16,7 +16,7 @@ from txl_tf.layers.attention_core import attend, positions_for_lanes, rows_at
 from txl_tf.layers.memory_attention import Biases, HiddenShape
 
 SEGMENTS = 8
-"""Segment ids are below this. It is a multiple of eight, which suits the matrix units of GPUs."""
+"""Segment ids are below this."""
 
 Look = Callable[[tf.Tensor], None]
 """A function that is called with attention probabilities [B, H, T, K]."""
@@ -248,12 +248,13 @@ def _different_segments(
 ) -> tf.Tensor:
     """differs [B, H, T] where the query's segment, own [B, T], is not the key's, segments [B, K]; elsewhere 0.
 
-    A TPU compares numbers within the operation that adds the term to the scores. Elsewhere this is a product with the
-    keys' one-hot segments of a row that is `differs` in all columns except that of the query's own segment.
+    A TPU or GPU compares numbers within the operation that adds the term to the scores. A CPU multiplies the keys'
+    one-hot segments by a row that is `differs` in all columns except that of the query's own segment.
     """
     differs, own, segments = differs[:, :, first:last, None], own[:, first:last], segments[:, :seen]
     if platform.on_tpu():
         differs = tf.cast(differs, tf.float64 if differs.dtype == tf.float64 else tf.float32)
+    if not platform.on_cpu():
         return tf.where(own[:, None, :, None] != segments[:, None, None], differs, tf.zeros([], differs.dtype))
     own, segments = (tf.one_hot(ids, SEGMENTS, dtype=differs.dtype) for ids in (own, segments))
     return tf.einsum("bhts,bks->bhtk", differs * (1 - own[:, None]), segments)
