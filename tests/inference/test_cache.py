@@ -54,9 +54,19 @@ def test_the_cache_equals_the_mems(exact_model, reach):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "int8"), [("float64", False), ("float32", False), ("mixed_bfloat16", False), ("float32", True)]
+    ("reach", "dtype", "int8"),
+    [
+        (REACHES[1], "float64", False),
+        (REACHES[3], "float64", False),
+        (REACHES[1], "float32", False),
+        (REACHES[3], "mixed_bfloat16", False),
+        (REACHES[1], "float32", True),
+        pytest.param(REACHES[3], "float32", False, marks=pytest.mark.slow),
+        pytest.param(REACHES[1], "mixed_bfloat16", False, marks=pytest.mark.slow),
+        pytest.param(REACHES[3], "float32", True, marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
-@pytest.mark.parametrize("reach", [REACHES[1], REACHES[3]], ids=str)
 @pytest.mark.parametrize("form", [{}, {"untie_r": True}, {"pre_lnorm": True, "activation": "gelu"}], ids=str)
 def test_one_text_token_by_token(dtype, int8, reach, form):
     """In a ring of 32 slots, which goes round once; the matrices in the form for one row, whatever the dtype.

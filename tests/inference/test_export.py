@@ -157,6 +157,7 @@ def test_read_reads_a_segment_and_scores_the_targets(served):
 
 
 def test_the_signatures_say_what_they_take(byte_model, export_dir, served):
+    assert b"_gradient_op_type" not in pathlib.Path(export_dir, "saved_model.pb").read_bytes()
     signatures = tf.saved_model.load(export_dir).signatures
     arguments = {name: set(signature.structured_input_signature[1]) for name, signature in signatures.items()}
     cache = {"keys", "values", "length", "seen"}

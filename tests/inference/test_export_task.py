@@ -152,8 +152,9 @@ def test_options_stand_in_their_places():
     assert found == [q.replace("_", o) if "_" in q else f"{q} {o}" for q, o in zip(questions, options, strict=True)]
 
 
-def test_the_readme_names_all_inputs_and_outputs(predictors, exports):
+def test_the_readme_names_all_inputs_and_outputs_and_no_gradients_are_written(predictors, exports):
     for task in TASKS:
+        assert b"_gradient_op_type" not in (exports / task / "saved_model.pb").read_bytes()
         readme = (pathlib.Path(exports) / task / "README.md").read_text()
         root = tf.saved_model.load(str(exports / task))
         assert readme.startswith(f"# An XLNet for {task.replace('_', ' ')}") and " 24 tokens" in readme

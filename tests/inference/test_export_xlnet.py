@@ -138,6 +138,7 @@ def test_scores_in_parts_are_those_of_one_call(signatures, size, at_once):
 
 
 def test_wrong_requests_and_the_readme(model, export_dir, signatures):
+    assert b"_gradient_op_type" not in pathlib.Path(export_dir, "saved_model.pb").read_bytes()
     readme = (pathlib.Path(export_dir) / "README.md").read_text()
     assert set(signatures) == {"encode", "fill", "fill_part", "score", "score_part", "tokenize", "decode"}
     rows = {line.split(" | ")[0].strip("| "): line for line in readme.splitlines() if line.startswith("| ")}

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.files import complete_directory, write_atomically
+from txl_tf.layers.gradients import without_gradients
 from txl_tf.progress import progress_bar
 
 
@@ -60,10 +61,11 @@ def signatures_of(
 ) -> dict[str, tf.types.experimental.ConcreteFunction]:
     """Functions with the specs of their arguments -> signatures by the functions' names.
 
-    Without autograph: the loops are explicit while loops, and the SavedModel needs no Python source.
+    Without autograph: the loops are explicit while loops, and the SavedModel needs no Python source. Without gradients:
+    TensorFlow would trace them once more when it writes the SavedModel, and write them.
     """
     signatures = {}
-    with progress_bar("tracing", len(inputs), " signatures", leave=False) as bar:
+    with progress_bar("tracing", len(inputs), " signatures", leave=False) as bar, without_gradients():
         for function, specs in inputs.items():
             signatures[function.__name__] = tf.function(function, autograph=False).get_concrete_function(
                 **{name: tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in specs.items()}

@@ -14,6 +14,7 @@ from txl_tf.hashing import bits_at
 from txl_tf.layers import platform, scopes
 from txl_tf.layers.attention_products import computed_once, is_wide, scores, wide_product, widened
 from txl_tf.layers.dropout import keep_mask
+from txl_tf.layers.gradients import custom_gradient
 from txl_tf.layers.relative import columns_from, relative_shift
 from txl_tf.layers.rotated_scores import TILE, is_rotated, rotated_scores
 from txl_tf.layers.row_products import LayerSlice, row_scores, row_values
@@ -288,7 +289,7 @@ def weighted_values(
     """
     accurate = tf.float64 if score.dtype == tf.float64 else tf.float32
 
-    @tf.custom_gradient
+    @custom_gradient
     def run(score: tf.Tensor, value: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]:
         hide = tf.where(mask, tf.zeros([], accurate), tf.constant(MASKED, accurate))
         masked = tf.cast(score, accurate) + hide

@@ -16,6 +16,7 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from txl_tf.layers import platform
+from txl_tf.layers.gradients import custom_gradient
 
 WIDEST = 1 << 23  # scores of a block: 32 MB of float32
 
@@ -43,7 +44,7 @@ def scores(query: tf.Tensor, key: tf.Tensor, wide: bool = True) -> tf.Tensor:
     if platform.on_tpu():
         return wide_product("bhtd,bhkd->bhtk", query, key, wide)
 
-    @tf.custom_gradient
+    @custom_gradient
     def run(query: tf.Tensor, key: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]:
         def gradient(d_score: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             return tf.matmul(d_score, key), _sums_over_queries(d_score, query)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from txl_tf.layers.gradients import custom_gradient
 from txl_tf.layers.row_products import LayerSlice, multiply_row
 
 
@@ -81,7 +82,7 @@ def chunked_nll(
     own_first = tf.argsort(tf.cast(labels < 0, tf.int32), stable=True)
     own_first = tf.pad(own_first, [[0, chunk_size]])  # the last chunk may reach past the end
 
-    @tf.custom_gradient
+    @custom_gradient
     def run(hidden: tf.Tensor, table: tf.Tensor, bias: tf.Tensor, *projection: tf.Tensor) -> tuple[Any, Any]:
         # Casts are outside the loops, so that they run once.
         table_SxE = tf.cast(table, hidden.dtype)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from txl_tf.layers import platform
+from txl_tf.layers.gradients import custom_gradient
 
 
 def add_bias(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
@@ -18,7 +19,7 @@ def add_bias(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     if not platform.on_cpu():
         return x + bias
 
-    @tf.custom_gradient
+    @custom_gradient
     def run(x: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]:
         return x + bias, lambda d_out: (d_out, column_sums(d_out))
 
@@ -30,7 +31,7 @@ def scale_and_shift(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tenso
     if not platform.on_cpu():
         return x * gamma + beta
 
-    @tf.custom_gradient
+    @custom_gradient
     def run(
         x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor
     ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]:

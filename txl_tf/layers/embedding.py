@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from txl_tf.layers import platform
 from txl_tf.layers.clusters import ClusteredLayer, cluster_of
+from txl_tf.layers.gradients import custom_gradient
 
 MATMUL_TOKENS = 512  # for at most this many tokens a TPU replaces some gathers and scatters by matmuls
 
@@ -105,7 +106,7 @@ class AdaptiveEmbedding(ClusteredLayer):
         return {**super().get_config(), "scale": self.scale, "tied": self.tied}
 
 
-@tf.custom_gradient
+@custom_gradient
 def _rows(table: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, None]]]:
     """Rows of a table [V, D], in bfloat16; the table's gradient is a matmul with one-hot rows.
 

@@ -12,6 +12,7 @@ from txl_tf.layers import platform
 from txl_tf.layers.attention_products import computed_once
 from txl_tf.layers.column_sums import add_bias
 from txl_tf.layers.dropout import TIME, checked_rate, dropout, split_seed
+from txl_tf.layers.gradients import custom_gradient
 from txl_tf.layers.row_products import Matrix, multiply
 
 
@@ -33,7 +34,7 @@ def relu_and_dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, shared_a
     if not rate or not platform.on_tpu() or length is None or length <= platform.TPU_LANES:
         return dropout(tf.nn.relu(x), rate, seed, shared_axis)
 
-    @tf.custom_gradient
+    @custom_gradient
     def run(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         y = dropout(tf.nn.relu(x), rate, seed, shared_axis)
         return y, lambda d_y: tf.where(computed_once(y) > 0, d_y / (1 - rate), tf.zeros([], d_y.dtype))

@@ -16,6 +16,7 @@ import tensorflow as tf
 from txl_tf.layers import scopes
 from txl_tf.layers.attention_core import attend, attend_one_query, positions_for_lanes
 from txl_tf.layers.dropout import checked_rate
+from txl_tf.layers.gradients import custom_gradient
 from txl_tf.layers.key_value_ring import KeyValueRing, LayerRing
 from txl_tf.layers.masks import visible_keys
 from txl_tf.layers.row_products import LayerSlice, Matrix, multiply
@@ -372,7 +373,7 @@ class MemoryAttention(keras.layers.Layer):
         matmul each for memory and segment, so that compilers remove the memory's if its gradient is not used.
         """
 
-        @tf.custom_gradient
+        @custom_gradient
         def run(
             memory: tf.Tensor, hidden: tf.Tensor, kernel: tf.Tensor
         ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]:

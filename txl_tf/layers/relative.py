@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.layers import platform
+from txl_tf.layers.gradients import custom_gradient
 
 
 def sinusoids(distances: tf.Tensor, d_model: int, dtype: tf.DType = tf.float32) -> tf.Tensor:
@@ -93,7 +94,7 @@ def relative_shift(scores: tf.Tensor, k_len: int | None = None) -> tf.Tensor:
     if not platform.on_cpu():
         return _by_reshapes(scores, k_len)
 
-    @tf.custom_gradient
+    @custom_gradient
     def run(scores: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         t_len, columns = scores.shape[-2:]
         first = t_len - 1 - tf.range(t_len)[:, None]
@@ -131,7 +132,7 @@ def columns_from(scores: tf.Tensor, first: tf.Tensor, k_len: int) -> tf.Tensor:
         [B, H, P, K], where [b, h, p, j] is scores[b, h, p, first[b, p] + j].
     """
 
-    @tf.custom_gradient
+    @custom_gradient
     def run(scores: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         from_column = first[:, None, :, None]
         *lead, columns = tf.unstack(tf.shape(scores))

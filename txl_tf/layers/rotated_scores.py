@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from txl_tf.layers import platform, scopes
 from txl_tf.layers.attention_products import computed_once, wide_product, widened
+from txl_tf.layers.gradients import custom_gradient
 
 MOST_TILES = 28  # with more tiles of keys, all at once are faster
 TILE = 128  # the columns of a TPU's vector registers, the rows and columns of its matrix units
@@ -88,7 +89,7 @@ def _rotated_tiles(query: tf.Tensor, position: tf.Tensor, k_len: int) -> tf.Tens
     plan = _shared(f"rotation of tiles {rows} {query.dtype.name}", lambda: _plan(shift, TILE, 1, query))
     rotation, (_, next_one), (keep_this, keep_next) = plan[0], plan[1:3], plan[3:]
 
-    @tf.custom_gradient
+    @custom_gradient
     def run(
         query: tf.Tensor, position: tf.Tensor
     ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]:
@@ -153,7 +154,7 @@ def _selected(products: list[tf.Tensor], chosen: list[tf.Tensor], kept: list[tf.
     selection, the compiler would round all products to bfloat16 first.
     """
 
-    @tf.custom_gradient
+    @custom_gradient
     def run(*products: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], list[tf.Tensor]]]:
         def gradient(d_selected: tf.Tensor) -> list[tf.Tensor]:
             d_narrow, zero = tf.cast(d_selected, narrow), tf.zeros([], narrow)

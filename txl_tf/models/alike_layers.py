@@ -13,6 +13,7 @@ from txl_tf.layers import platform
 from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.dropout import numbered_seeds, split_seed
 from txl_tf.layers.given_weights import given_weights
+from txl_tf.layers.gradients import without_gradients
 from txl_tf.layers.key_value_ring import KeyValueRing
 from txl_tf.layers.memory_attention import Biases
 from txl_tf.layers.row_products import LayerSlice
@@ -81,6 +82,7 @@ class AlikeLayers:
         weights = [tf.convert_to_tensor(variable) for variable in _small_weights(self._layers[i])]
         return self._traced_once[platform.on_tpu()](weights, hidden, given, **inputs)
 
+    @without_gradients()
     def _read(self, weights: list[tf.Tensor], hidden: tf.Tensor, given: Any, **inputs: Any) -> Any:
         positions = LayerSlice(*given) if isinstance(given, tuple) else given
         return self.read_with_weights(weights, hidden, positions=positions, **inputs)

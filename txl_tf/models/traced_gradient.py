@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import tensorflow as tf
 
+from txl_tf.layers.gradients import custom_gradient, without_gradients
+
 Differentiable = Callable[..., tf.Tensor]
 
 
@@ -43,7 +45,7 @@ def traced_with_gradient(
         _called(whole.prune(*ends)) for ends in ((inputs, [result, *kept]), ([upstream, *inputs, *kept], gradients))
     )
 
-    @tf.custom_gradient
+    @custom_gradient
     def call(*arguments: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple]]:
         output, *values = forward(*arguments)
 
@@ -62,9 +64,9 @@ def traced(function: Differentiable, wanted: int) -> Differentiable:
         function: as above.
         wanted: the number of tensors with a gradient; they come first.
     """
-    forward = _called(function)
+    forward = _called(without_gradients()(function))
 
-    @tf.custom_gradient
+    @custom_gradient
     def call(*arguments: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple]]:
         def gradient(upstream: tf.Tensor) -> tuple:
             taped = _taped(function, wanted, arguments)
