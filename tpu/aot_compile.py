@@ -7,7 +7,8 @@ Any setting of the preset can be overridden by its flag; with --mode=eval, --tgt
 --same_length set evaluation's values. --mode=finetune and --mode=predict are those of a classifier of two classes with
 the preset's model. Prints what the step costs, and ends with one JSON line with the costs of one core. The cycles are
 estimates of the compiler, not timings, but the same on every machine, so that two formulations can be compared exactly.
-They do not include what the line lists under without_estimate.
+They do not include what the line lists under without_estimate. With --target=gpu the step is traced for a GPU instead,
+and only --stablehlo_out is written, for bench/gpu.py.
 """
 
 import json

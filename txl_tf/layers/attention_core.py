@@ -74,7 +74,7 @@ def attend(
             position = _as_ring(position, oldest, t_len - 1)
     if position is not None and oldest is None:  # a ring is only read, and needs no gradient
         position = widened(position)  # the gradient is a sum over blocks, for which float32 costs less than bfloat16
-    # A dropout mask is drawn for each TILE of rows, and a tile of the first part leaves out keys.
+    # Smaller where dropout masks are drawn, one for each TILE, and where the first part leaves out keys.
     rows = GPU_ROWS if platform.on_gpu() and not rate and not first_part else TILE
     blocks = [(first, min(first + rows, t_len)) for first in range(0, t_len, rows)]
     # A CPU gains nothing by it, and with bfloat16 scores a TPU's compiler would copy the rotated gradients.
