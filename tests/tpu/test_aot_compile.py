@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -64,6 +65,21 @@ def test_an_unknown_topology_is_one_line(topology):
     assert done.returncode == 1
     assert done.stderr.startswith(f"error: --topology={topology} is not one the TPU compiler knows")
     assert done.stderr.count("\n") == 1
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_a_gpus_programs_run_step_after_step(tmp_path):
+    """Without a GPU the benchmark compares the CPU with itself, over three steps."""
+    for mode in ("train", "eval"):
+        done = run("tpu/aot_compile.py", *SMALL, f"--mode={mode}", "--target=gpu", f"--stablehlo_out={tmp_path}/{mode}")
+        assert done.returncode == 0 and not done.stdout, done.stderr
+    done = run("bench/gpu.py", "--check", tmp_path / "train", tmp_path / "eval")
+    assert done.returncode == 0, done.stderr
+    train, evaluation = (json.loads(line) for line in done.stdout.splitlines())
+    assert train["largest"][0][0] == evaluation["largest"][0][0] == 0
+    assert 6 < train["third"][0][0] < math.log(600), "the loss falls below that of 600 equal tokens"
+    assert 6 < evaluation["third"][1][0] < 7
 
 
 @needs_compiler
