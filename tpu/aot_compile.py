@@ -53,8 +53,8 @@ REACH = ("tgt_len", "mem_len", "clamp_len", "same_length")
 
 def main(argv):
     del argv
-    if FLAGS.target == "gpu" and not FLAGS.stablehlo_out:
-        raise InputError("--target=gpu needs --stablehlo_out: it compiles nothing")
+    if FLAGS.target == "gpu" and (not FLAGS.stablehlo_out or FLAGS.hlo_out or FLAGS.fit):
+        raise InputError("--target=gpu needs --stablehlo_out, without --hlo_out and --fit: it compiles nothing")
     from aot import compiler, search  # after the flags are parsed: TensorFlow takes seconds to load
 
     config = configure()

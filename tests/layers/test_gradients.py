@@ -1,6 +1,6 @@
 import tensorflow as tf
 
-from txl_tf.layers.gradients import custom_gradient, without_gradients
+from txl_tf.layers.gradients import custom_gradient, without_custom_gradients
 
 
 @custom_gradient
@@ -19,7 +19,7 @@ def test_where_no_gradient_is_wanted_there_is_the_result_alone():
         y = doubled(x)
     assert (float(y), float(tape.gradient(y, x))) == (6, 100)
     _, with_gradient = operations()
-    with without_gradients():
+    with without_custom_gradients():
         assert float(doubled(x)) == 6
         names, without = operations()
     assert "CustomGradient" in with_gradient and "CustomGradient" not in without

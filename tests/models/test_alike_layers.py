@@ -16,7 +16,7 @@ from txl_tf.layers.dropout import Seeds
 from txl_tf.models.alike_layers import alike_seeds
 from txl_tf.models.transformer_xl.model import TransformerXL
 
-B, T, LAYERS = 2, 4, 3  # only the first layer gets positions; XLNet's last one is query_only
+B, T, LAYERS = 2, 4, 3  # a first, a middle and a last one: only the first gets positions, XLNet's last is query_only
 SEEDS = Seeds(tf.constant([5, 6]), tf.constant([[1, 2], [3, 4]]))
 
 
@@ -107,12 +107,12 @@ def test_training_traces_each_form_of_layer_once(rng, monkeypatch, case, forms):
 
 
 @pytest.mark.parametrize("case", ["untied", "shaw", "xlnet"])
-def test_what_is_traced_for_a_gpu_computes_the_same(rng, case):
+def test_what_is_for_a_gpu_computes_the_same(rng, case):
     make, read, changes = CASES[case]
     model, tokens = make(**changes), tf.constant(rng.integers(0, 11, [B, T]), tf.int32)
     loss, gradients = loss_and_gradients(model, read, tokens, training=True)
     with platform.traced_for("gpu"):
-        assert platform.on_gpu() and not platform.on_cpu() and not platform.on_tpu()
+        assert platform.target() == "gpu" and not platform.on_cpu() and not platform.on_tpu()
         found, found_gradients = loss_and_gradients(model, read, tokens, training=True)
     np.testing.assert_allclose(found, loss, rtol=1e-12)
     for one, other in zip(found_gradients, gradients, strict=True):

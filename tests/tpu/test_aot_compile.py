@@ -78,15 +78,18 @@ def test_a_gpus_programs_run_step_after_step(tmp_path):
     assert done.returncode == 0, done.stderr
     train, evaluation = (json.loads(line) for line in done.stdout.splitlines())
     assert train["largest"][0][0] == evaluation["largest"][0][0] == 0
-    assert 6 < train["third"][0][0] < math.log(600), "the loss falls below that of 600 equal tokens"
-    assert 6 < evaluation["third"][1][0] < 7
+    loss, _ = train["means"]["output 0 of step 2"]
+    assert 6 < loss < math.log(600), "the loss falls below that of 600 equal tokens"
+    losses, _ = evaluation["means"]["output 1 of step 2"]
+    assert 6 < losses < 7
 
 
 @needs_compiler
-def test_a_gpus_program_needs_a_file():
-    done = run("tpu/aot_compile.py", *SMALL, "--target=gpu")
-    assert done.returncode == 1
-    assert done.stderr == "error: --target=gpu needs --stablehlo_out: it compiles nothing\n"
+@pytest.mark.parametrize("flags", [[], ["--stablehlo_out=FILE", "--hlo_out=FILE"]])
+def test_nothing_is_compiled_for_a_gpu(flags):
+    done = run("tpu/aot_compile.py", *SMALL, "--target=gpu", *flags)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("error: --target=gpu needs --stablehlo_out, without --hlo_out and --fit")
 
 
 @pytest.mark.skipif(has_compiler, reason="JAX and libtpu are installed")

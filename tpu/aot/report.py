@@ -41,7 +41,7 @@ def tables(program, parameters, loop_trips=0):
 
     Args:
         program: a Program.
-        parameters: the names of its parameters, in order.
+        parameters: its parameters' names, in order.
         loop_trips: as for `Program.costs`.
     """
     cycles = collections.Counter()

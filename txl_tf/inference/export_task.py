@@ -25,7 +25,7 @@ from txl_tf.distribute import has_xla
 from txl_tf.files import require_new_directory
 from txl_tf.inference import answer_graph
 from txl_tf.inference.saved_model import by_length, in_groups, signatures_of, write_saved_model
-from txl_tf.layers.gradients import without_gradients
+from txl_tf.layers.gradients import without_custom_gradients
 from txl_tf.model_dir import TrainedModel
 from txl_tf.models.heads import BestAnswers
 
@@ -69,13 +69,13 @@ class ServedTask(tf.Module):
         self._compile = jit_compile and has_xla()
         self._functions = functools.cache(self._function)
 
-    @without_gradients()
     def signatures(self, task: str) -> dict[str, tf.types.experimental.ConcreteFunction]:
         """The functions for a task by name, as `tf.saved_model.save` takes them."""
         pairs, asked = {"texts": TEXTS, "second": TEXTS}, {"questions": TEXTS, "contexts": TEXTS}
         if task == "answering":
             number = tf.TensorSpec([], tf.int32)
-            outputs = self._functions(self.lengths[0]).get_concrete_function().structured_outputs
+            with without_custom_gradients():  # as in signatures_of
+                outputs = self._functions(self.lengths[0]).get_concrete_function().structured_outputs
             kept = {f"kept_{name}": tf.TensorSpec(spec.shape, spec.dtype) for name, spec in outputs.items()}
             return signatures_of(
                 {

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.files import complete_directory, write_atomically
-from txl_tf.layers.gradients import without_gradients
+from txl_tf.layers.gradients import without_custom_gradients
 from txl_tf.progress import progress_bar
 
 
@@ -65,7 +65,7 @@ def signatures_of(
     TensorFlow would trace them once more when it writes the SavedModel, and write them.
     """
     signatures = {}
-    with progress_bar("tracing", len(inputs), " signatures", leave=False) as bar, without_gradients():
+    with progress_bar("tracing", len(inputs), " signatures", leave=False) as bar, without_custom_gradients():
         for function, specs in inputs.items():
             signatures[function.__name__] = tf.function(function, autograph=False).get_concrete_function(
                 **{name: tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in specs.items()}

@@ -1,36 +1,42 @@
-"""The platform that a program is traced for; some layers use another method on a TPU."""
+"""The platform that a program is traced for; some layers use other methods on a TPU or GPU."""
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
 from collections.abc import Iterator
+from typing import Literal
 
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
 TPU_LANES = 128  # numbers in a row of a TPU's vector register
 
-_TRACED_FOR = contextvars.ContextVar[str | None]("traced_for", default=None)
+Target = Literal["cpu", "gpu", "tpu"]
+_TRACED_FOR = contextvars.ContextVar[Target | None]("traced_for", default=None)
+
+
+def target() -> Target:
+    """What the program that is being traced will run on."""
+    return "tpu" if on_tpu() else "cpu" if on_cpu() else "gpu"
 
 
 def on_tpu() -> bool:
-    """Whether the program that is being traced will run on a TPU."""
-    if _TRACED_FOR.get() is not None:
-        return _TRACED_FOR.get() == "tpu"
-    return isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
+    """Whether the program that is being traced will run on a TPU: with TPUStrategy."""
+    given = _TRACED_FOR.get()
+    return given == "tpu" if given else isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
 
 
 def on_cpu() -> bool:
-    """Whether the program that is being traced will run on a CPU: this process has no other devices."""
-    if _TRACED_FOR.get() is not None or on_tpu():
-        return False
-    return {device.device_type for device in tf.config.list_logical_devices()} == {"CPU"}
+    """Whether it will run on a CPU: this process has no other devices."""
+    given = _TRACED_FOR.get()
+    only_cpus = given == "cpu" if given else {one.device_type for one in tf.config.list_logical_devices()} == {"CPU"}
+    return only_cpus and not on_tpu()
 
 
 def on_gpu() -> bool:
-    """Whether the program that is being traced will run on a GPU."""
-    return not on_tpu() and not on_cpu()
+    """Whether it will run on a GPU, as everything that is for neither a TPU nor a CPU."""
+    return target() == "gpu"
 
 
 def xla_on_cpu() -> bool:
@@ -39,8 +45,8 @@ def xla_on_cpu() -> bool:
 
 
 @contextlib.contextmanager
-def traced_for(name: str) -> Iterator[None]:
-    """In this context functions are traced for a "tpu" or a "gpu", although this process uses none."""
+def traced_for(name: Target) -> Iterator[None]:
+    """In this context functions are traced for a platform, although this process may not use it."""
     token = _TRACED_FOR.set(name)
     try:
         yield

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import keras
 import tensorflow as tf
@@ -13,7 +13,7 @@ from txl_tf.layers import platform
 from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.dropout import numbered_seeds, split_seed
 from txl_tf.layers.given_weights import given_weights
-from txl_tf.layers.gradients import without_gradients
+from txl_tf.layers.gradients import without_custom_gradients
 from txl_tf.layers.key_value_ring import KeyValueRing
 from txl_tf.layers.memory_attention import Biases
 from txl_tf.layers.row_products import LayerSlice
@@ -32,7 +32,7 @@ class AlikeLayers:
     def __init__(self, layers: Sequence[DecoderLayer]):
         self._layers = layers
         # One for each platform: a trace for a CPU would otherwise be used again for a TPU.
-        self._traced_once = {on_tpu: tf.function(self._read, autograph=False) for on_tpu in (False, True)}
+        self._traced_once = {name: tf.function(self._read, autograph=False) for name in get_args(platform.Target)}
         self._by_form: dict[str, Callable[..., tf.Tensor]] = {}
 
     def read_with_mems(
@@ -80,9 +80,9 @@ class AlikeLayers:
         # A tf.function takes tensors, and tuples of them.
         given = (positions.stored, positions.layer) if isinstance(positions, LayerSlice) else positions
         weights = [tf.convert_to_tensor(variable) for variable in _small_weights(self._layers[i])]
-        return self._traced_once[platform.on_tpu()](weights, hidden, given, **inputs)
+        return self._traced_once[platform.target()](weights, hidden, given, **inputs)
 
-    @without_gradients()
+    @without_custom_gradients()  # nothing is learned through a ring
     def _read(self, weights: list[tf.Tensor], hidden: tf.Tensor, given: Any, **inputs: Any) -> Any:
         positions = LayerSlice(*given) if isinstance(given, tuple) else given
         return self.read_with_weights(weights, hidden, positions=positions, **inputs)

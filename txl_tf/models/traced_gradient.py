@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import tensorflow as tf
 
-from txl_tf.layers.gradients import custom_gradient, without_gradients
+from txl_tf.layers.gradients import custom_gradient, without_custom_gradients
 
 Differentiable = Callable[..., tf.Tensor]
 
@@ -64,7 +64,7 @@ def traced(function: Differentiable, wanted: int) -> Differentiable:
         function: as above.
         wanted: the number of tensors with a gradient; they come first.
     """
-    forward = _called(without_gradients()(function))
+    forward = _called(without_custom_gradients()(function))  # the gradient below computes it anew, with gradients
 
     @custom_gradient
     def call(*arguments: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple]]:
