@@ -74,7 +74,7 @@ class Steps:
 def first_values(inputs):
     """{name: array}: tokens like words of a text, weights as before training, empty moments and memory.
 
-    All other features of a batch get such numbers, too. A program takes the same time for any.
+    Other features of tokens get such numbers, too, those of a lane (a label, its weight) 1.
     """
     import numpy as np
 
@@ -84,9 +84,9 @@ def first_values(inputs):
     frequencies = 1 / (np.arange(vocab_size) + 3)
     values = {}
     for name, (shape, dtype) in inputs.items():
-        if name.startswith("batch/"):
+        if name.startswith("batch/") and len(shape) > 1:
             values[name] = generator.choice(vocab_size, shape, p=frequencies / frequencies.sum()).astype(dtype)
-        elif name.endswith("/gamma") and "adam" not in name:
+        elif name.startswith("batch/") or (name.endswith("/gamma") and "adam" not in name):
             values[name] = np.ones(shape, dtype)
         elif name.startswith(("state/", "adam/")) or len(shape) < 2:
             values[name] = np.zeros(shape, dtype)
