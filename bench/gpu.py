@@ -24,6 +24,7 @@ import json
 import os
 import re
 import statistics
+import sys
 import tempfile
 import time
 
@@ -50,6 +51,7 @@ class Steps:
             self.inputs = json.load(file)
         with open(path, "rb") as file:
             module = file.read()
+        print(f"compiling {path} for {device.device_kind}", file=sys.stderr, flush=True)
         start = time.perf_counter()
         self.program = device.client.compile_and_load(module, _jax.DeviceList((device,)), _jax.CompileOptions())
         self.compile_seconds = time.perf_counter() - start
@@ -86,9 +88,11 @@ def first_values(inputs):
     for name, (shape, dtype) in inputs.items():
         if name.startswith("batch/") and len(shape) > 1:
             values[name] = generator.choice(vocab_size, shape, p=frequencies / frequencies.sum()).astype(dtype)
-        elif name.startswith("batch/") or (name.endswith("/gamma") and "adam" not in name):
+        elif name.startswith(("state/", "adam/")):
+            values[name] = np.zeros(shape, dtype)
+        elif name.startswith("batch/") or name.endswith("/gamma"):
             values[name] = np.ones(shape, dtype)
-        elif name.startswith(("state/", "adam/")) or len(shape) < 2:
+        elif len(shape) < 2:
             values[name] = np.zeros(shape, dtype)
         else:
             values[name] = (0.02 * generator.standard_normal(shape, "float32")).astype(dtype)
@@ -129,6 +133,8 @@ def in_turn(runs, rounds):
             run()
             if i:
                 milliseconds[name].append(1e3 * (time.perf_counter() - start) / STEPS_PER_ROUND)
+        latest = {name: round(taken[-1], 2) for name, taken in milliseconds.items() if taken}
+        print(f"round {i}/{rounds}: {latest}", file=sys.stderr, flush=True)
     return milliseconds
 
 
@@ -192,32 +198,21 @@ def huggingface(rounds):
     os.environ["USE_FLAX"] = "0"  # transformers would load a JAX that it is too old for
     import torch
     import training
-    from transformers import TransfoXLConfig, TransfoXLLMHeadModel
 
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if not torch.cuda.is_available():
+        sys.exit("error: torch finds no GPU")
     torch.backends.cuda.matmul.allow_tf32 = True
-    config = TransfoXLConfig(
-        vocab_size=V, cutoffs=[], div_val=1, adaptive=True, mem_len=M, clamp_len=-1, dropout=DROPOUT, dropatt=0, **SIZES
-    )
-    tokens, mems = torch.randint(0, V, [B, T], device=device), None
-
-    def loss(model):
-        nonlocal mems
-        output = model(tokens, mems=mems, labels=tokens)
-        mems = output.mems
-        return output.loss.mean()
-
-    train = training.torch_steps(TransfoXLLMHeadModel(config).to(device), CLIP, loss)
+    config = {"vocab_size": V, "mem_len": M, "dropout": DROPOUT, **SIZES}
+    train = training.huggingface_steps(config, B, T, CLIP, device="cuda")
 
     def run():
         train(STEPS_PER_ROUND)
-        if device.type == "cuda":
-            torch.cuda.synchronize()
+        torch.cuda.synchronize()
 
     taken = in_turn({"huggingface": run}, rounds)["huggingface"]
     rate = 1e3 * B * T / statistics.median(taken)
     line = {"program": "huggingface", "ms": [round(one, 2) for one in taken], "tokens_per_sec": round(rate)}
-    print(json.dumps(line | {"device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu"}))
+    print(json.dumps(line | {"device": torch.cuda.get_device_name()}))
 
 
 def main():
@@ -236,6 +231,11 @@ def main():
     jax.config.update("jax_enable_x64", True)  # Adam's count has 64 bits
     if not args.programs or (args.profile and len(args.programs) > 1):
         parser.error("name a program, or several to be measured in turn")
+    for path in args.programs:
+        if not (os.path.isfile(path) and os.path.isfile(path + ".json")):
+            parser.error(f"{path} and {path}.json are not both there: tpu/aot_compile.py --stablehlo_out writes them")
+    if not args.check and jax.devices()[0].platform != "gpu":
+        parser.error("JAX finds no GPU: install it for one, or give --check, which can do without")
     if args.profile:
         profile(*args.programs, args.profile)
     elif args.check:

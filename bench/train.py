@@ -52,21 +52,8 @@ def ours(dtype="float32"):
 
 
 def huggingface():
-    import torch
-    from transformers import TransfoXLConfig, TransfoXLLMHeadModel
-
-    config = TransfoXLConfig(
-        vocab_size=V, cutoffs=[], div_val=1, adaptive=True, mem_len=M, clamp_len=-1, dropout=DROPOUT, dropatt=0, **SIZES
-    )
-    tokens, mems = torch.randint(0, V, [B, T]), None
-
-    def loss(model):
-        nonlocal mems
-        output = model(tokens, mems=mems, labels=tokens)
-        mems = output.mems
-        return output.loss.mean()
-
-    return training.torch_steps(TransfoXLLMHeadModel(config), CLIP, loss)
+    config = {"vocab_size": V, "mem_len": M, "dropout": DROPOUT, **SIZES}
+    return training.huggingface_steps(config, B, T, CLIP)
 
 
 def tf_models():

@@ -112,6 +112,30 @@ def torch_steps(model, clip, loss):
     return run
 
 
+def huggingface_steps(config, batch_size, tgt_len, clip, device="cpu"):
+    """A function of n, which trains Hugging Face's TransfoXL n steps, each with the memory of the one before.
+
+    Args:
+        config: arguments of its TransfoXLConfig, but for the vocabulary in one part.
+        batch_size, tgt_len: B and T.
+        clip: as for `torch_steps`.
+        device: of torch.
+    """
+    import torch
+    from transformers import TransfoXLConfig, TransfoXLLMHeadModel
+
+    config = TransfoXLConfig(cutoffs=[], div_val=1, adaptive=True, clamp_len=-1, dropatt=0, **config)
+    tokens, mems = torch.randint(0, config.vocab_size, [batch_size, tgt_len], device=device), None
+
+    def loss(model):
+        nonlocal mems
+        output = model(tokens, mems=mems, labels=tokens)
+        mems = output.mems
+        return output.loss.mean()
+
+    return torch_steps(TransfoXLLMHeadModel(config).to(device), clip, loss)
+
+
 def tf_keras_steps(loss, variables, clip, state):
     """A function of n, which trains n steps with tf_keras' Adam and clipping by the global norm.
 

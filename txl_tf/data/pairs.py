@@ -186,7 +186,6 @@ class TrainingPairs:
         self._block = min(max(_BLOCK_TOKENS // reuse_len, 1), self.epoch_steps)
         self._blocks = -(-self.epoch_steps // self._block)
 
-    @tf.autograph.experimental.do_not_convert  # 2.5 s, where `distribute_batches` does not read
     def batches(self, step: int, *, host: int = 0, num_hosts: int = 1, replicas_per_host: int = 1) -> tf.data.Dataset:
         """Batches without end, starting at any step.
 

@@ -30,8 +30,9 @@ def on_tpu() -> bool:
 def on_cpu() -> bool:
     """Whether it will run on a CPU: this process has no other devices."""
     given = _TRACED_FOR.get()
-    only_cpus = given == "cpu" if given else {one.device_type for one in tf.config.list_logical_devices()} == {"CPU"}
-    return only_cpus and not on_tpu()
+    if given:
+        return given == "cpu"
+    return not on_tpu() and {device.device_type for device in tf.config.list_logical_devices()} == {"CPU"}
 
 
 def on_gpu() -> bool:
