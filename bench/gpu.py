@@ -1,4 +1,4 @@
-r"""Measures steps of training and evaluation on a GPU, through JAX: no TensorFlow is needed on that machine.
+r"""Measures steps of training, evaluation and generation on a GPU, through JAX: that machine needs no TensorFlow.
 
     python tpu/aot_compile.py --preset=enwik8_base --target=gpu --dtype=mixed_bfloat16 --stablehlo_out=train.mlir
     python bench/gpu.py train.mlir                       (in a Python with JAX for GPUs; 0.10 and 0.11 work)
@@ -61,12 +61,12 @@ class Steps:
         self.weights = [name for name in self.inputs if not name.startswith(("state/", "batch/", "constant/"))]
 
     def run(self, steps):
-        """Runs steps one after the other; returns the last one's outputs before the state (loss and norm)."""
+        """Runs steps one after the other; returns the last one's outputs before the state (loss and norm, say)."""
         import jax
 
-        leading = 2 if self.state or self.trains else 1  # predictions have logits alone
         for _ in range(steps):
             outputs = self.program.execute(list(self.values.values()))
+            leading = 2 if self.trains else len(outputs) - len(self.state)
             self.values |= zip(self.state, outputs[leading : leading + len(self.state)], strict=True)
             if self.trains:
                 self.values |= zip(self.weights, outputs[-len(self.weights) :], strict=True)

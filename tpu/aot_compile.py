@@ -1,11 +1,12 @@
-"""Compiles a step of training, evaluation, fine-tuning or prediction with the TPU compiler, without a TPU.
+"""Compiles a step of training, evaluation, generation, fine-tuning or prediction with the TPU compiler, without a TPU.
 
     pip install -r tpu/requirements-aot.txt
     python tpu/aot_compile.py --preset=enwik8_large --topology=v5e:1x1 --batch_size_per_core=4
 
-Any setting of the preset can be overridden by its flag; with --mode=eval, --tgt_len, --mem_len, --clamp_len and
---same_length set evaluation's values. --mode=finetune and --mode=predict are those of a classifier of two classes with
-the preset's model. Prints what the step costs, and ends with one JSON line with the costs of one core. The cycles are
+Any setting of the preset can be overridden by its flag; with --mode=eval and --mode=generate, --tgt_len, --mem_len,
+--clamp_len and --same_length set evaluation's values. A step of --mode=generate is a call for 64 tokens of each text:
+give --loop_trips=64. --mode=finetune and --mode=predict are those of a classifier of two classes with the preset's
+model. Prints what the step costs, and ends with one JSON line with the costs of one core. The cycles are
 estimates of the compiler, not timings, but the same on every machine, so that two formulations can be compared exactly.
 They do not include what the line lists under without_estimate. With --target=gpu the step is traced for a GPU instead,
 and only --stablehlo_out is written, for bench/gpu.py.
@@ -28,8 +29,8 @@ flags.DEFINE_string("topology", "v5e:1x1", "generation and arrangement of the ch
 flags.DEFINE_enum(
     "mode",
     "train",
-    ["train", "eval", "finetune", "predict"],
-    "the step of scripts/train.py, evaluate.py, or of a classifier in finetune.py or predict.py",
+    ["train", "eval", "generate", "finetune", "predict"],
+    "the step of scripts/train.py, evaluate.py, generate.py, or of a classifier in finetune.py or predict.py",
 )
 flags.DEFINE_integer(
     "batch_size_per_core", None, "lanes of one core [the batch size over the number of cores]", lower_bound=1
@@ -48,7 +49,7 @@ flags.mark_flags_as_required(["preset"])
 
 
 REACH = ("tgt_len", "mem_len", "clamp_len", "same_length")
-"""The settings of evaluation that flags without eval_ set, too, in --mode=eval."""
+"""The settings of evaluation that flags without eval_ set, too, in --mode=eval and --mode=generate."""
 
 
 def main(argv):
@@ -82,7 +83,7 @@ def main(argv):
 def configure():
     """The preset's Config with every flag that was given; in --mode=eval, how far to reach is how far to evaluate."""
     config = override(families.presets()[FLAGS.preset].config)
-    if FLAGS.mode == "eval":
+    if FLAGS.mode in ("eval", "generate"):
         return config.replace(eval=given_flags(config.groups()["eval"], only=REACH))
     return config if FLAGS.mode == "train" else classifier(config)
 
@@ -101,6 +102,7 @@ def lower(config, batch_size, replicas):
     from aot import steps
 
     modes = {"train": steps.train, "eval": steps.evaluate, "finetune": steps.train, "predict": steps.predict}
+    modes["generate"] = steps.generate
     return modes[FLAGS.mode](config, batch_size, replicas, FLAGS.target)
 
 

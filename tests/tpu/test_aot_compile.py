@@ -71,13 +71,14 @@ def test_an_unknown_topology_is_one_line(topology):
 @pytest.mark.slow
 def test_a_gpus_programs_run_step_after_step(tmp_path):
     """Without a GPU the benchmark compares the CPU with itself, over three steps."""
-    for mode in ("train", "eval"):
+    modes = ("train", "eval", "generate")
+    for mode in modes:
         done = run("tpu/aot_compile.py", *SMALL, f"--mode={mode}", "--target=gpu", f"--stablehlo_out={tmp_path}/{mode}")
         assert done.returncode == 0 and not done.stdout, done.stderr
-    done = run("bench/gpu.py", "--check", tmp_path / "train", tmp_path / "eval")
+    done = run("bench/gpu.py", "--check", *(tmp_path / mode for mode in modes))
     assert done.returncode == 0, done.stderr
-    train, evaluation = (json.loads(line) for line in done.stdout.splitlines())
-    assert train["largest"][0][0] == evaluation["largest"][0][0] == 0
+    train, evaluation, generation = (json.loads(line) for line in done.stdout.splitlines())
+    assert train["largest"][0][0] == evaluation["largest"][0][0] == generation["largest"][0][0] == 0
     loss, _ = train["means"]["output 0 of step 2"]
     assert 6 < loss < math.log(600), "the loss falls below that of 600 equal tokens"
     losses, _ = evaluation["means"]["output 1 of step 2"]

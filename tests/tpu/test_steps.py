@@ -1,9 +1,10 @@
-"""The steps of fine-tuning and prediction that tpu/aot_compile.py lowers: their inputs are what such a step needs."""
+"""The steps that tpu/aot_compile.py lowers: their inputs are what such a step needs."""
 
 import pytest
 from aot import steps
 
 from txl_tf import families
+from txl_tf.inference.generate import CHUNK
 
 pytestmark = pytest.mark.xla
 SIZES = {"vocab_size": 40, "n_layer": 1, "d_model": 16, "n_head": 2, "d_head": 8, "d_inner": 32, "mem_len": 0}
@@ -49,3 +50,13 @@ def test_replicas_that_share_the_optimizers_state_reduce_scatter_and_gather(conf
         hlo = steps.train(shared, 2, replicas).hlo
         found[replicas] = [hlo.count(opcode) > 0 for opcode in (b"reduce-scatter", b"all-gather", b"all-reduce")]
     assert found == {1: [False] * 3, 2: [True] * 3}
+
+
+def test_generation_reads_tokens_of_texts_and_the_weights():
+    sizes = {"vocab_size": 40, "n_layer": 1, "d_model": 16, "d_embed": 16, "n_head": 2, "d_head": 8, "d_inner": 32}
+    config = families.presets()["demo"].config.replace(model=sizes, eval={"mem_len": 12})
+    step = steps.generate(config, 2)
+    assert step.parameters["batch/0"] == ([2, CHUNK], "int32")
+    read = {name for name in step.parameters if not name.startswith(("constant/", "batch/", "state/"))}
+    trained = {variable.path for variable in families.make_model(config).trainable_variables}
+    assert read <= trained and {name for name in trained - read if "position_kernel" not in name} == set()

@@ -16,6 +16,8 @@ from tensorflow.python.eager.polymorphic_function import compiler_ir
 from txl_tf import families, host_memory
 from txl_tf.checkpoints import variables_by_path
 from txl_tf.config import Config
+from txl_tf.inference.generate import CHUNK, Generator
+from txl_tf.inference.sampling import Sampling
 from txl_tf.layers import platform
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.optimizer import make_optimizer
@@ -84,6 +86,26 @@ def predict(config: Config, batch_size: int, replicas: int = 1, target: str = "t
     batch = {name: spec for name, spec in task.batch_spec(config, batch_size, False).items() if name not in known_later}
     variables = variables_by_path(model)
     return _lower(lambda batch, state: (objective.outputs(batch), state), batch, (), variables, target)
+
+
+def generate(config: Config, batch_size: int, replicas: int = 1, target: str = "tpu") -> Step:
+    """The Step of CHUNK tokens of `batch_size` texts: each is read, if it is given, or the most likely one is chosen.
+
+    It has a loop over the tokens, whose length compilers do not always find. Replicas have nothing to do with each
+    other in it.
+    """
+    del replicas
+    with host_memory.without_initial_values(), platform.traced_for(target):
+        model = families.make_model(config)
+        generator = Generator(model, config.for_evaluation()[1])
+        draft = _specs(generator.begin, batch_size)
+
+    def step(given, draft):
+        choice = Sampling(temperature=0.0).choice([0] * batch_size)  # constants, so that nothing is sorted
+        return generator.decode_texts(draft, given, tf.constant(CHUNK), choice)
+
+    given = tf.TensorSpec([batch_size, CHUNK], tf.int32)
+    return _lower(step, given, draft, variables_by_path(model), target)
 
 
 class _Replica(NamedTuple):

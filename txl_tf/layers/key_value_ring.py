@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import typing
 
@@ -34,9 +35,10 @@ class KeyValueRing(typing.NamedTuple):
     def written(self, key: tf.Tensor, value: tf.Tensor, block: int = 1) -> KeyValueRing:
         """The ring with the keys and values [B, H, T, d] of a segment from `start` on.
 
-        If T = `block`, the new slots are next to each other. A TPU then writes whole tiles of slots in place. By a
-        scatter, as in other cases, it would copy rings of narrow heads to another layout and back, since it keeps them
-        with slots as the innermost axis.
+        If T = `block`, the new slots are next to each other. A TPU then writes whole tiles of slots in place, and for a
+        single token the tile that it is in. By a scatter, as in other cases, it would copy rings of narrow heads to
+        another layout and back, since it keeps them with slots as the innermost axis. On a GPU a token of one text
+        takes 0.75 of the time without the scatter.
 
         Args:
             key, value: of the segment.
@@ -45,18 +47,19 @@ class KeyValueRing(typing.NamedTuple):
         n_head, c_len = self.keys.shape[1:3]
         new_len = key.shape[2]
         if platform.on_tpu() and block == new_len and block % TILE == 0:
-            place = tf.stack([0, 0, self.start // block * block, 0])
-            keys = gen_xla_ops.xla_dynamic_update_slice(self.keys, key, place)
-            values = gen_xla_ops.xla_dynamic_update_slice(self.values, value, place)
+            write = functools.partial(_with_rows, start=self.start // block * block)
+        elif platform.on_tpu() and new_len == 1 and c_len % TILE == 0:
+            write = functools.partial(_with_token, start=self.start)
+        elif platform.on_gpu() and platform.in_xla() and new_len == 1:
+            write = functools.partial(_with_rows, start=self.start)
         else:
             block = math.gcd(block, SCATTERED)
             n_blocks = c_len // block
             written = (self.start // block + tf.range(new_len // block)) % n_blocks
             of_heads = tf.range((self.keys.shape[0] or tf.shape(self.keys)[0]) * n_head) * n_blocks
             places = tf.reshape(of_heads[:, None] + written, [-1, 1])
-            keys, values = (
-                _scattered(slots, new, places, block) for slots, new in ((self.keys, key), (self.values, value))
-            )
+            write = functools.partial(_scattered, places=places, block=block)
+        keys, values = write(self.keys, key), write(self.values, value)
         return KeyValueRing(keys, values, (self.start + new_len) % c_len)
 
 
@@ -92,6 +95,23 @@ class LayerRing(typing.NamedTuple):
             for slots, new in ((self.all_keys, key), (self.all_values, value))
         )
         return LayerRing(keys, values, (self.start + 1) % c_len, self.layer)
+
+
+def _with_rows(slots: tf.Tensor, new: tf.Tensor, start: tf.Tensor) -> tf.Tensor:
+    """A ring's `slots` [B, H, C, d] with `new` [B, H, T, d] in the slots from `start` on, which is at most C - T."""
+    return gen_xla_ops.xla_dynamic_update_slice(slots, new, tf.stack([0, 0, start, 0]))
+
+
+def _with_token(slots: tf.Tensor, new: tf.Tensor, start: tf.Tensor) -> tf.Tensor:
+    """The same for T = 1 and C of whole TILEs, for a TPU: the tile that the slot is in is read and written.
+
+    If the slot alone were written, the compiler would store rings in a layout in which a token of eight texts takes 1.8
+    times as long.
+    """
+    first = start // TILE * TILE
+    batch, n_head, _, d_head = tf.unstack(tf.shape(slots))
+    tile = gen_xla_ops.xla_dynamic_slice(slots, tf.stack([0, 0, first, 0]), tf.stack([batch, n_head, TILE, d_head]))
+    return _with_rows(slots, tf.where(tf.range(TILE)[:, None] == start - first, new, tile), first)
 
 
 def _scattered(slots: tf.Tensor, new: tf.Tensor, places: tf.Tensor, block: int) -> tf.Tensor:

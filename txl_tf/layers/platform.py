@@ -40,9 +40,19 @@ def on_gpu() -> bool:
     return target() == "gpu"
 
 
+def in_xla() -> bool:
+    """Whether the function that is being traced is one with jit_compile=True, or is called in one."""
+    return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+
+
 def xla_on_cpu() -> bool:
-    """Whether the function that is being traced is one with jit_compile=True, or is called in one, for a CPU."""
-    return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()) and on_cpu()
+    """Whether it is one for a CPU."""
+    return in_xla() and on_cpu()
+
+
+def own_kernels_on_cpu() -> bool:
+    """Whether TensorFlow's own kernels for CPUs will run what is being traced or computed, without XLA."""
+    return on_cpu() and not xla_on_cpu()
 
 
 @contextlib.contextmanager

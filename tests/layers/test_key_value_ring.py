@@ -1,0 +1,53 @@
+"""A token is written into its slot of the rings, and nowhere else, by each platform's own method."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from txl_tf.layers import platform
+from txl_tf.layers.key_value_ring import KeyValueRing
+from txl_tf.layers.rotated_scores import TILE
+
+
+@pytest.mark.xla
+@pytest.mark.parametrize("batch", [2, None])
+@pytest.mark.parametrize(
+    ("target", "slots", "method"),
+    [
+        ("cpu", 2 * TILE, "TensorScatterUpdate"),
+        ("tpu", 2 * TILE, "XlaDynamicUpdateSlice"),
+        ("tpu", 2 * TILE + 1, "TensorScatterUpdate"),
+        ("gpu", 2 * TILE + 1, "XlaDynamicUpdateSlice"),
+    ],
+)
+def test_a_token_is_written_into_its_slot(target, slots, method, batch):
+    rng = np.random.default_rng(0)
+    keys, values = rng.normal(size=[2, 2, 3, slots, 4])
+    key, value = rng.normal(size=[2, 2, 3, 1, 4])
+    ring, token = tf.TensorSpec([batch, 3, slots, 4], tf.float64), tf.TensorSpec([batch, 3, 1, 4], tf.float64)
+
+    @tf.function(jit_compile=True, input_signature=[ring, ring, tf.TensorSpec([], tf.int32), token, token])
+    def write(keys, values, start, key, value):
+        return KeyValueRing(keys, values, start).written(key, value)
+
+    with platform.traced_for(target):
+        written = write.get_concrete_function()
+    assert {node.op for node in written.graph.as_graph_def().node} & {
+        "TensorScatterUpdate",
+        "XlaDynamicUpdateSlice",
+    } == {method}
+    for start in (0, 1, TILE - 1, TILE, TILE + 77, slots - 1):
+        found = written(*map(tf.constant, (keys, values, np.int32(start), key, value)))
+        for old, new, result in ((keys, key, found[0]), (values, value, found[1])):
+            expected = old.copy()
+            expected[:, :, start] = new[:, :, 0]
+            np.testing.assert_array_equal(result, expected)
+        assert int(found[2]) == (start + 1) % slots
+
+
+def test_without_xla_a_gpu_writes_by_a_scatter():
+    ring, token = tf.TensorSpec([1, 2, 8, 4]), tf.TensorSpec([1, 2, 1, 4])
+    write = tf.function(lambda keys, start, key: KeyValueRing(keys, keys, start).written(key, key))
+    with platform.traced_for("gpu"):
+        graph = write.get_concrete_function(ring, tf.TensorSpec([], tf.int32), token).graph
+    assert "XlaDynamicUpdateSlice" not in {node.op for node in graph.as_graph_def().node}
