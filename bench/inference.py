@@ -4,7 +4,8 @@ r"""Measures the speed of evaluation and generation beside other implementations
 
 The workload: 6 layers, D 512, 8 heads of 64, d_inner 2048, V 204, float32, the same weights everywhere; evaluation
 has B 4, T 64 and M 1024, generation has B 1 and M 1024 and takes the most likely token. Every round of evaluation reads
-the same text from an empty memory on, and all must get the same loss; `ours_bfloat16` is mixed bfloat16.
+the same text from an empty memory on, and all must get the same loss; `ours_bfloat16` is mixed bfloat16, and
+`ours_without_xla` TensorFlow's own kernels, which a long evaluation takes if they are faster than XLA.
 
 bench/train.py tells how to create the environments of the peers; --peer gives the Python of each.
 
@@ -55,7 +56,7 @@ def text():
     return np.stack([lanes[:, i * T : (i + 1) * T + 1] for i in range(SEGMENTS)])
 
 
-def ours(dtype="float32"):
+def ours(dtype="float32", jit_compile=True):
     import tensorflow as tf
 
     from txl_tf import distribute
@@ -67,7 +68,7 @@ def ours(dtype="float32"):
 
     model, reach, strategy = our_model(dtype), Reach(M), distribute.make_strategy("one_device")
     scorer = CausalScorer(model, EvalConfig(tgt_len=T), reach)
-    score_steps = make_score_steps(strategy, scorer, jit_compile=True, compute_dtype=model.compute_dtype)
+    score_steps = make_score_steps(strategy, scorer, jit_compile, compute_dtype=model.compute_dtype)
     segments = text()
     pairs = tf.data.Dataset.from_tensor_slices((segments[:, :, :-1], segments[:, :, 1:])).cache().repeat()
     iterator = iter(distribute.distribute_batches(strategy, lambda **hosts: pairs))
@@ -105,6 +106,10 @@ def ours(dtype="float32"):
 def ours_bfloat16():
     tasks = ours("mixed_bfloat16")
     return {"evaluate": tasks["evaluate"], "generate": tasks["generate"]}
+
+
+def ours_without_xla():
+    return {"evaluate": ours(jit_compile=False)["evaluate"]}
 
 
 def huggingface():
@@ -272,6 +277,6 @@ def _rounded(values, digits):
 
 
 if __name__ == "__main__":
-    own = {"ours": ours, "ours_bfloat16": ours_bfloat16, "limit": limit}
+    own = {"ours": ours, "ours_without_xla": ours_without_xla, "ours_bfloat16": ours_bfloat16, "limit": limit}
     others = {"huggingface": huggingface, "tf_models": tf_models}
     sys.exit(side_by_side.run(__doc__, own, others, report))

@@ -17,6 +17,7 @@ from txl_tf.config import Config
 from txl_tf.data.lanes import named_read_errors
 from txl_tf.data.manifest import Corpus
 from txl_tf.errors import InputError
+from txl_tf.inference.faster_steps import FasterSteps, ScoreSteps
 from txl_tf.objectives.base import Batch, Scorer, Scores, State
 
 STEPS_PER_CALL = 50  # between progress reports
@@ -58,7 +59,7 @@ class Evaluator:
             lanes_state = functools.partial(self._scorer.initial_state, self._data.lanes)
             host_memory.require({"mems (batch_size, mem_len, d_model, n_layer)": host_memory.bytes_of(lanes_state)})
         self._initial_state = distribute.on_replicas(strategy, self._scorer.initial_state, lanes)
-        self._score_steps = make_score_steps(strategy, self._scorer, config.eval.jit_compile, model.compute_dtype)
+        self._score_steps = make_faster_steps(strategy, self._scorer, config.eval.jit_compile, model.compute_dtype)
         self._settings = {"batch_size": self._data.lanes, **self._scorer.settings}
 
     def __call__(
@@ -97,7 +98,7 @@ class Evaluator:
         while done < self._data.steps:
             n = min(STEPS_PER_CALL, self._data.steps - done) if done else 1  # the first step compiles: it is not timed
             with named_read_errors(self._corpus):
-                targets, nll, state, bins = self._score_steps(iterator, state, tf.constant(n))
+                targets, nll, state, bins = self._score_steps(iterator, state, n, left=self._data.steps - done - n)
             scored = targets >= 0
             count = int(np.count_nonzero(scored))
             for sum_and_count, places in zip(sums.values(), bins, strict=True):
@@ -147,9 +148,24 @@ class Evaluator:
         return {"tokens_dropped": self._data.targets - scored}
 
 
+def make_faster_steps(
+    strategy: tf.distribute.Strategy, scorer: Scorer, jit_compile: bool, compute_dtype: str
+) -> Callable[..., Scores]:
+    """A function score_steps(iterator, state, n, left) for an evaluation with n + left further steps.
+
+    Arguments and result are as for `make_score_steps`. If XLA compiles for a CPU in float32, TensorFlow's own kernels
+    are tried, too, in evaluations that take long.
+    """
+    score_steps = make_score_steps(strategy, scorer, jit_compile, compute_dtype)
+    compiled = jit_compile and distribute.compiles(strategy, compute_dtype)
+    if compiled and distribute.on_cpu(strategy) and compute_dtype == "float32":
+        return FasterSteps(score_steps, lambda: make_score_steps(strategy, scorer, False, compute_dtype))
+    return lambda iterator, state, n, left: score_steps(iterator, state, tf.constant(n))
+
+
 def make_score_steps(
     strategy: tf.distribute.Strategy, scorer: Scorer, jit_compile: bool, compute_dtype: str
-) -> Callable[[Any, State, tf.Tensor], Scores]:
+) -> ScoreSteps:
     """A function that scores n batches in one call.
 
     Args:

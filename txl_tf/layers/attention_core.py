@@ -194,10 +194,10 @@ def _as_ring(position: tf.Tensor, oldest: tf.Tensor, extra: int) -> tf.Tensor:
     """Positions [H, C, d] in the order of a ring's slots, the oldest key in slot `oldest`; then its first `extra` rows.
 
     On a CPU or GPU two copies are rolled together: that is one pass for XLA, where rolling one and then joining its
-    first rows is three. On a TPU the latter is faster. A slice of two copies would do the same, but XLA would compile
-    one program for each start of the slice.
+    first rows is three. On a TPU, and with TensorFlow's own kernels, the latter is faster. A slice of two copies would
+    do the same, but XLA would compile one program for each start of the slice.
     """
-    if platform.on_tpu():
+    if platform.on_tpu() or platform.own_kernels_on_cpu():
         position = tf.roll(position, oldest, axis=1)
         return tf.concat([position, position[:, :extra]], axis=1)
     return tf.roll(tf.concat([position, position], axis=1), oldest, axis=1)[:, : position.shape[1] + extra]
@@ -264,6 +264,28 @@ def position_scores(
     return relative_shift(score, k_len) if query.shape[2] > 1 else _cut(score, -1, 0, k_len)
 
 
+def _exponentials(score: tf.Tensor, hide: tf.Tensor, only_read: bool) -> tuple[tf.Tensor, tf.Tensor]:
+    """e^x of x = score + hide - the row's maximum, and the sum of each row; arguments as for `weighted_values`.
+
+    If the gradient is not needed, TensorFlow's own kernel for CPUs does it in one pass instead of six, in float32 where
+    these are bfloat16. It divides by the sum, which is 1 then. A step of training would take as long with it.
+
+    Returns:
+        [B, H, T, K] in the scores' dtype, and [B, H, T, 1] or a scalar in that of `hide`.
+    """
+    if only_read and platform.own_kernels_on_cpu():
+        return tf.nn.softmax(score + tf.cast(hide, score.dtype)), tf.ones([], hide.dtype)
+    masked = tf.cast(score, hide.dtype) + hide
+    weight = tf.exp(masked - tf.reduce_max(masked, axis=-1, keepdims=True))
+    if platform.on_tpu() and only_read:
+        weight = tf.cast(weight, score.dtype)
+        total = wide_product("bhtk,kn->bhtn", weight, tf.ones([weight.shape[-1], TILE], weight.dtype))[..., :1]
+        return weight, total
+    total = tf.reduce_sum(weight, axis=-1, keepdims=True)
+    weight = tf.cast(weight, score.dtype)
+    return weight if weight.dtype == tf.bfloat16 else computed_once(weight), total
+
+
 def weighted_values(
     score: tf.Tensor,
     value: tf.Tensor,
@@ -292,15 +314,7 @@ def weighted_values(
     @custom_gradient
     def run(score: tf.Tensor, value: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]:
         hide = tf.where(mask, tf.zeros([], accurate), tf.constant(MASKED, accurate))
-        masked = tf.cast(score, accurate) + hide
-        weight = tf.exp(masked - tf.reduce_max(masked, axis=-1, keepdims=True))
-        if platform.on_tpu() and only_read:
-            weight = tf.cast(weight, score.dtype)
-            total = wide_product("bhtk,kn->bhtn", weight, tf.ones([weight.shape[-1], TILE], weight.dtype))[..., :1]
-        else:
-            total = tf.reduce_sum(weight, axis=-1, keepdims=True)
-            weight = tf.cast(weight, score.dtype)
-            weight = weight if weight.dtype == tf.bfloat16 else computed_once(weight)
+        weight, total = _exponentials(score, hide, only_read)
         narrow = platform.on_tpu() and weight.dtype != value.dtype and weight.shape[-1] > MOST_WIDE_KEYS
         saved_weight = computed_once(tf.cast(weight, value.dtype)) if narrow else weight
         scale = 1 / ((1 - rate) * total)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, get_args
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -31,9 +31,9 @@ class AlikeLayers:
 
     def __init__(self, layers: Sequence[DecoderLayer]):
         self._layers = layers
-        # One for each platform: a trace for a CPU would otherwise be used again for a TPU.
-        self._traced_once = {name: tf.function(self._read, autograph=False) for name in get_args(platform.Target)}
-        self._by_form: dict[str, Callable[..., tf.Tensor]] = {}
+        # One for each platform, with and without XLA: a trace for a CPU would otherwise be used again for a TPU.
+        self._with_ring: dict[tuple, Callable[..., Any]] = {}
+        self._by_form: dict[tuple, Callable[..., tf.Tensor]] = {}
 
     def read_with_mems(
         self,
@@ -58,7 +58,7 @@ class AlikeLayers:
         wanted = tf.nest.map_structure(tf.convert_to_tensor, (hidden, self._layers[i].variables, biases or ()))
         sources, others = _tensors(wanted), _tensors((mems, inputs))
         form = tf.nest.map_structure(_form, (wanted, (mems, inputs)))
-        key = repr((training, form))
+        key = (platform.xla_on_cpu(), repr((training, form)))
         if key not in self._by_form:
             read = functools.partial(self._read_given, form, training)
             specs = [_form(tensor) for tensor in sources], [_form(tensor) for tensor in others]
@@ -80,7 +80,10 @@ class AlikeLayers:
         # A tf.function takes tensors, and tuples of them.
         given = (positions.stored, positions.layer) if isinstance(positions, LayerSlice) else positions
         weights = [tf.convert_to_tensor(variable) for variable in _small_weights(self._layers[i])]
-        return self._traced_once[platform.target()](weights, hidden, given, **inputs)
+        key = (platform.target(), platform.xla_on_cpu())
+        if key not in self._with_ring:
+            self._with_ring[key] = tf.function(self._read, autograph=False)
+        return self._with_ring[key](weights, hidden, given, **inputs)
 
     @without_custom_gradients()  # nothing is learned through a ring
     def _read(self, weights: list[tf.Tensor], hidden: tf.Tensor, given: Any, **inputs: Any) -> Any:

@@ -135,7 +135,11 @@ class EvalConfig(Group):
     mem_len: int = setting(2100, "memory slots per layer", at_least=0)
     clamp_len: int = setting(820, "larger distances are treated as this one; <= 0: no limit")
     same_length: bool = setting(True, "every query sees the same number of keys")
-    jit_compile: bool = setting(True, "compile evaluation with XLA on one CPU or GPU (on a TPU it is always compiled)")
+    jit_compile: bool = setting(
+        True,
+        "compile evaluation with XLA on one CPU or GPU (a TPU always compiles); a long one in float32 on a CPU goes on "
+        "without XLA if that is measured to be faster",
+    )
 
     def reach(self, training: Reach) -> Reach:
         """The Reach of evaluation, given that of training."""

@@ -64,7 +64,11 @@ class XLNetEvalConfig(Group):
     batch_size: int = setting(8, "lanes the split is cut into", at_least=1)
     mem_len: int = setting(-1, "memory slots per layer, M; -1: as in training", at_least=-1)
     seed: int = setting(1, "of the pairs of texts, spans and orders that are evaluated", at_least=0)
-    jit_compile: bool = setting(True, "compile evaluation with XLA on one CPU or GPU (a TPU always compiles)")
+    jit_compile: bool = setting(
+        True,
+        "compile evaluation with XLA on one CPU or GPU (a TPU always compiles); a long one in float32 on a CPU goes on "
+        "without XLA if that is measured to be faster",
+    )
 
     def memory_length(self, model: XLNetConfig) -> int:
         """M in evaluation."""
