@@ -101,8 +101,8 @@ def lower(config, batch_size, replicas):
     """The Step that the flags select."""
     from aot import steps
 
-    modes = {"train": steps.train, "eval": steps.evaluate, "finetune": steps.train, "predict": steps.predict}
-    modes["generate"] = steps.generate
+    modes = {"train": steps.train, "eval": steps.evaluate, "generate": steps.generate}
+    modes |= {"finetune": steps.train, "predict": steps.predict}  # of a classifier
     return modes[FLAGS.mode](config, batch_size, replicas, FLAGS.target)
 
 

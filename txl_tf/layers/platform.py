@@ -46,13 +46,13 @@ def in_xla() -> bool:
 
 
 def xla_on_cpu() -> bool:
-    """Whether it is one for a CPU."""
+    """Whether it is, and the program will run on a CPU."""
     return in_xla() and on_cpu()
 
 
 def own_kernels_on_cpu() -> bool:
     """Whether TensorFlow's own kernels for CPUs will run what is being traced or computed, without XLA."""
-    return on_cpu() and not xla_on_cpu()
+    return on_cpu() and not in_xla()
 
 
 @contextlib.contextmanager
