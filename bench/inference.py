@@ -68,7 +68,8 @@ def ours(dtype="float32", jit_compile=True):
 
     model, reach, strategy = our_model(dtype), Reach(M), distribute.make_strategy("one_device")
     scorer = CausalScorer(model, EvalConfig(tgt_len=T), reach)
-    score_steps = make_score_steps(strategy, scorer, jit_compile, compute_dtype=model.compute_dtype)
+    compiled = jit_compile and distribute.compiles(strategy, model.compute_dtype)
+    score_steps = make_score_steps(strategy, scorer, compiled)
     segments = text()
     pairs = tf.data.Dataset.from_tensor_slices((segments[:, :, :-1], segments[:, :, 1:])).cache().repeat()
     iterator = iter(distribute.distribute_batches(strategy, lambda **hosts: pairs))

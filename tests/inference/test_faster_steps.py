@@ -79,10 +79,10 @@ def test_an_evaluation_that_changes_methods_gives_the_result_of_one(corpus, monk
             tried.append((self._trial is not None, self._decided))
             return scores
 
-    def result(jit_compile):
+    def result(jit_compile, may_change=True):
         evaluation = EvalConfig(batch_size=2, tgt_len=8, jit_compile=jit_compile)
         recorded = []
-        found = make_evaluator(model, corpus, "valid", evaluation, CONFIG.reach, strategy)(
+        found = make_evaluator(model, corpus, "valid", evaluation, CONFIG.reach, strategy, may_change=may_change)(
             record=lambda *tokens: recorded.extend(tokens)
         )
         return found["loss"], *recorded
@@ -96,3 +96,6 @@ def test_an_evaluation_that_changes_methods_gives_the_result_of_one(corpus, monk
     assert loss == pytest.approx(wanted_loss, rel=1e-6)
     np.testing.assert_array_equal(found[0], wanted[0])
     np.testing.assert_allclose(found[1], wanted[1], atol=1e-4)
+    tried.clear()
+    result(jit_compile=True, may_change=False)
+    assert set(tried) == {(False, True)}, "training's evaluations stay with one method"

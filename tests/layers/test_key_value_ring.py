@@ -32,10 +32,8 @@ def test_a_token_is_written_into_its_slot(target, slots, method, batch):
 
     with platform.traced_for(target):
         written = write.get_concrete_function()
-    assert {node.op for node in written.graph.as_graph_def().node} & {
-        "TensorScatterUpdate",
-        "XlaDynamicUpdateSlice",
-    } == {method}
+    operations = {node.op for node in written.graph.as_graph_def().node}
+    assert operations & {"TensorScatterUpdate", "XlaDynamicUpdateSlice"} == {method}
     for start in (0, 1, TILE - 1, TILE, TILE + 77, slots - 1):
         found = written(*map(tf.constant, (keys, values, np.int32(start), key, value)))
         for old, new, result in ((keys, key, found[0]), (values, value, found[1])):

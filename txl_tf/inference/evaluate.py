@@ -32,6 +32,8 @@ class Evaluator:
         corpus: a Corpus.
         split: name of one of its splits.
         strategy: where to run.
+        may_change: whether a long evaluation in float32 on a CPU may go on without XLA if that is faster. The loss may
+            then differ in the tenth digit, so training's evaluations do not.
         options: further options of the task's scorer, such as sliding_window.
 
     Raises:
@@ -46,6 +48,7 @@ class Evaluator:
         corpus: Corpus,
         split: str,
         strategy: tf.distribute.Strategy,
+        may_change: bool = False,
         **options: Any,
     ):
         task = families.task_of(config)
@@ -59,7 +62,11 @@ class Evaluator:
             lanes_state = functools.partial(self._scorer.initial_state, self._data.lanes)
             host_memory.require({"mems (batch_size, mem_len, d_model, n_layer)": host_memory.bytes_of(lanes_state)})
         self._initial_state = distribute.on_replicas(strategy, self._scorer.initial_state, lanes)
-        self._score_steps = make_faster_steps(strategy, self._scorer, config.eval.jit_compile, model.compute_dtype)
+        compiled = config.eval.jit_compile and distribute.compiles(strategy, model.compute_dtype)
+        score_steps = make_score_steps(strategy, self._scorer, compiled)
+        may_change = may_change and compiled and distribute.on_cpu(strategy) and model.compute_dtype == "float32"
+        make_other = functools.partial(make_score_steps, strategy, self._scorer, compiled=False)
+        self._score_steps = FasterSteps(score_steps, make_other if may_change else None)
         self._settings = {"batch_size": self._data.lanes, **self._scorer.settings}
 
     def __call__(
@@ -148,31 +155,13 @@ class Evaluator:
         return {"tokens_dropped": self._data.targets - scored}
 
 
-def make_faster_steps(
-    strategy: tf.distribute.Strategy, scorer: Scorer, jit_compile: bool, compute_dtype: str
-) -> Callable[..., Scores]:
-    """A function score_steps(iterator, state, n, left) for an evaluation with n + left further steps.
-
-    Arguments and result are as for `make_score_steps`. If XLA compiles for a CPU in float32, TensorFlow's own kernels
-    are tried, too, in evaluations that take long.
-    """
-    score_steps = make_score_steps(strategy, scorer, jit_compile, compute_dtype)
-    compiled = jit_compile and distribute.compiles(strategy, compute_dtype)
-    if compiled and distribute.on_cpu(strategy) and compute_dtype == "float32":
-        return FasterSteps(score_steps, lambda: make_score_steps(strategy, scorer, False, compute_dtype))
-    return lambda iterator, state, n, left: score_steps(iterator, state, tf.constant(n))
-
-
-def make_score_steps(
-    strategy: tf.distribute.Strategy, scorer: Scorer, jit_compile: bool, compute_dtype: str
-) -> ScoreSteps:
+def make_score_steps(strategy: tf.distribute.Strategy, scorer: Scorer, compiled: bool) -> ScoreSteps:
     """A function that scores n batches in one call.
 
     Args:
         strategy: where to run.
         scorer: a Scorer.
-        jit_compile: whether XLA compiles a step, where the strategy has one device.
-        compute_dtype: of the model.
+        compiled: whether XLA compiles a step.
 
     Returns:
         score_steps(iterator, state, n) -> the Scores of all steps, with targets, their negative log-likelihoods and
@@ -182,7 +171,6 @@ def make_score_steps(
     def score(batch: Batch, state: State) -> Scores:
         return scorer(batch, state)
 
-    compiled = jit_compile and distribute.compiles(strategy, compute_dtype)
     if compiled:
         score = tf.function(score, jit_compile=True, autograph=False)
 

@@ -26,12 +26,15 @@ class FasterSteps:
 
     Args:
         first: the method to begin with.
-        make_second: makes the other one. Its first call may take longer.
+        make_second: makes the other one, whose first call may take longer; None: there is none.
         clock: the time in seconds.
     """
 
     def __init__(
-        self, first: ScoreSteps, make_second: Callable[[], ScoreSteps], clock: Callable[[], float] = time.perf_counter
+        self,
+        first: ScoreSteps,
+        make_second: Callable[[], ScoreSteps] | None,
+        clock: Callable[[], float] = time.perf_counter,
     ):
         self._steps = first
         self._make_second = make_second
@@ -39,7 +42,7 @@ class FasterSteps:
         self._calls = 0
         self._fastest = float("inf")  # seconds of a step by the first method
         self._trial: ScoreSteps | None = None
-        self._decided = False
+        self._decided = make_second is None
 
     def __call__(self, iterator: Any, state: State, n: int, left: int) -> Scores:
         """The Scores of n steps, by one of the methods.
@@ -51,6 +54,7 @@ class FasterSteps:
         if self._decided:
             return self._steps(iterator, state, tf.constant(n))
         if self._trial is None and (n + left) * self._fastest > WORTH and self._calls > 1:
+            assert self._make_second is not None  # or it were decided
             self._trial, self._calls = self._make_second(), 0
         start = self._clock()
         scores = (self._trial or self._steps)(iterator, state, tf.constant(n))
