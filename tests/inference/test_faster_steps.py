@@ -36,7 +36,7 @@ class Machine:
             done += n
 
 
-@pytest.mark.parametrize(("second", "faster"), [(0.9, True), (1.1, False)])
+@pytest.mark.parametrize(("second", "faster"), [(0.9, True), (0.97, False)])
 def test_the_faster_method_is_found_once_and_kept(second, faster):
     machine = Machine()
     steps = FasterSteps(machine.method("first", 5, 1), lambda: machine.method("second", 9, second), lambda: machine.now)
@@ -69,8 +69,9 @@ def test_a_trial_that_an_evaluation_ends_goes_on_in_the_next_with_a_call_of_seve
 
 
 @pytest.mark.xla
-def test_an_evaluation_that_changes_methods_gives_the_result_of_one(corpus, monkeypatch):
-    model, strategy = random_model(dataclasses.replace(CONFIG, dtype="float32")), one_device()
+@pytest.mark.parametrize(("dtype", "loss_rtol", "mean_error"), [("float32", 1e-6, 1e-5), ("mixed_bfloat16", 1e-2, 0.05)])
+def test_an_evaluation_that_changes_methods_gives_the_result_of_one(dtype, loss_rtol, mean_error, corpus, monkeypatch):
+    model, strategy = random_model(dataclasses.replace(CONFIG, dtype=dtype)), one_device()
     tried = []
 
     class Tried(FasterSteps):
@@ -93,9 +94,9 @@ def test_an_evaluation_that_changes_methods_gives_the_result_of_one(corpus, monk
     monkeypatch.setattr(faster_steps, "WORTH", 0.0)
     loss, *found = result(jit_compile=True)
     assert tried[2:4] == [(True, False), (False, True)] and len(tried) > 4
-    assert loss == pytest.approx(wanted_loss, rel=1e-6)
+    assert loss == pytest.approx(wanted_loss, rel=loss_rtol)
     np.testing.assert_array_equal(found[0], wanted[0])
-    np.testing.assert_allclose(found[1], wanted[1], atol=1e-4)
+    assert np.mean(np.abs(found[1] - wanted[1])) < mean_error
     tried.clear()
     result(jit_compile=True, may_change=False)
     assert set(tried) == {(False, True)}, "training's evaluations stay with one method"

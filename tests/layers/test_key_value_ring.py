@@ -1,4 +1,6 @@
-"""A token is written into its slot of the rings, and nowhere else, by each platform's own method."""
+"""Tokens are written into their slots of the rings, and nowhere else, by each platform's own method."""
+
+import contextlib
 
 import numpy as np
 import pytest
@@ -41,6 +43,28 @@ def test_a_token_is_written_into_its_slot(target, slots, method, batch):
             expected[:, :, start] = new[:, :, 0]
             np.testing.assert_array_equal(result, expected)
         assert int(found[2]) == (start + 1) % slots
+
+
+@pytest.mark.xla
+@pytest.mark.parametrize(("saved", "method"), [(False, "XlaDynamicUpdateSlice"), (True, "TensorScatterUpdate")])
+def test_a_whole_segment_is_written_into_its_slots(saved, method):
+    rng = np.random.default_rng(0)
+    keys, values = (tf.cast(slots, tf.bfloat16) for slots in rng.normal(size=[2, 2, 3, 15, 4]))
+    key, value = (tf.cast(new, tf.bfloat16) for new in rng.normal(size=[2, 2, 3, 5, 4]))
+
+    @tf.function(jit_compile=True)
+    def write(start):
+        return KeyValueRing(keys, values, start).written(key, value, block=5)
+
+    with platform.traced_for("cpu"), platform.for_saved_model() if saved else contextlib.nullcontext():
+        written = write.get_concrete_function(tf.TensorSpec([], tf.int32))
+    operations = {node.op for node in written.graph.as_graph_def().node}
+    assert operations & {"TensorScatterUpdate", "XlaDynamicUpdateSlice"} == {method}
+    for start in (0, 5, 10):
+        found = written(tf.constant(start))
+        for old, new, result in ((keys, key, found[0]), (values, value, found[1])):
+            np.testing.assert_array_equal(result, tf.concat([old[:, :, :start], new, old[:, :, start + 5 :]], 2))
+        assert int(found[2]) == (start + 5) % 15
 
 
 def test_without_xla_a_gpu_writes_by_a_scatter():

@@ -32,8 +32,9 @@ class Evaluator:
         corpus: a Corpus.
         split: name of one of its splits.
         strategy: where to run.
-        may_change: whether a long evaluation in float32 on a CPU may go on without XLA if that is faster. The loss may
-            then differ in the tenth digit, so training's evaluations do not.
+        may_change: whether a long evaluation on a CPU that XLA compiles may go on without XLA, or the other way around
+            in bfloat16, if that is faster. The loss may then differ in the tenth digit, in bfloat16 in the sixth, so
+            training's evaluations do not.
         options: further options of the task's scorer, such as sliding_window.
 
     Raises:
@@ -64,9 +65,9 @@ class Evaluator:
         self._initial_state = distribute.on_replicas(strategy, self._scorer.initial_state, lanes)
         compiled = config.eval.jit_compile and distribute.compiles(strategy, model.compute_dtype)
         score_steps = make_score_steps(strategy, self._scorer, compiled)
-        may_change = may_change and compiled and distribute.on_cpu(strategy) and model.compute_dtype == "float32"
-        make_other = functools.partial(make_score_steps, strategy, self._scorer, compiled=False)
-        self._score_steps = FasterSteps(score_steps, make_other if may_change else None)
+        both = config.eval.jit_compile and distribute.can_compile(strategy) and distribute.on_cpu(strategy)
+        make_other = functools.partial(make_score_steps, strategy, self._scorer, not compiled)
+        self._score_steps = FasterSteps(score_steps, make_other if may_change and both else None)
         self._settings = {"batch_size": self._data.lanes, **self._scorer.settings}
 
     def __call__(

@@ -24,8 +24,7 @@ from txl_tf.data.tasks.windows import Layout
 from txl_tf.distribute import has_xla
 from txl_tf.files import require_new_directory
 from txl_tf.inference import answer_graph
-from txl_tf.inference.saved_model import by_length, in_groups, signatures_of, write_saved_model
-from txl_tf.layers.gradients import without_custom_gradients
+from txl_tf.inference.saved_model import by_length, in_groups, signatures_of, traced_to_be_saved, write_saved_model
 from txl_tf.model_dir import TrainedModel
 from txl_tf.models.heads import BestAnswers
 
@@ -74,7 +73,7 @@ class ServedTask(tf.Module):
         pairs, asked = {"texts": TEXTS, "second": TEXTS}, {"questions": TEXTS, "contexts": TEXTS}
         if task == "answering":
             number = tf.TensorSpec([], tf.int32)
-            with without_custom_gradients():  # as in signatures_of
+            with traced_to_be_saved():
                 outputs = self._functions(self.lengths[0]).get_concrete_function().structured_outputs
             kept = {f"kept_{name}": tf.TensorSpec(spec.shape, spec.dtype) for name, spec in outputs.items()}
             return signatures_of(

@@ -15,10 +15,12 @@ ScoreSteps = Callable[[Any, State, tf.Tensor], Scores]
 
 WORTH = 60.0
 """Seconds that an evaluation must still need before another method is tried, whose tracing takes a few of them."""
+FASTER = 0.95
+"""A method must take less than this part of the other one's time. With less the choice would change from run to run."""
 
 
 class FasterSteps:
-    """Scores by one method, and by another from when that has been measured to be faster.
+    """Scores by one method, and by another from when that has been measured to be clearly faster.
 
     Both must give the same scores up to rounding. Which is faster depends on the CPU, the softmax and the sizes, and
     is hard to predict: docs/results.md has examples. So one call of a long evaluation is a trial. What is found is kept
@@ -68,6 +70,6 @@ class FasterSteps:
         if self._trial is None:
             self._fastest = min(self._fastest, seconds)
             return
-        if seconds < self._fastest:
+        if seconds < FASTER * self._fastest:
             self._steps = self._trial
         self._trial, self._decided = None, True

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -11,6 +12,7 @@ import tensorflow as tf
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.files import complete_directory, write_atomically
 from txl_tf.layers.gradients import without_custom_gradients
+from txl_tf.layers.platform import for_saved_model
 from txl_tf.progress import progress_bar
 
 
@@ -56,16 +58,25 @@ def in_groups(
     return {name: array.concat() for name, array in arrays.items()}
 
 
+@contextlib.contextmanager
+def traced_to_be_saved() -> Iterator[None]:
+    """In this context functions are traced for a SavedModel.
+
+    Without gradients: TensorFlow would trace them once more when it writes the SavedModel, and write them.
+    """
+    with without_custom_gradients(), for_saved_model():
+        yield
+
+
 def signatures_of(
     inputs: Mapping[Callable[..., Any], Mapping[str, tf.TensorSpec]],
 ) -> dict[str, tf.types.experimental.ConcreteFunction]:
     """Functions with the specs of their arguments -> signatures by the functions' names.
 
-    Without autograph: the loops are explicit while loops, and the SavedModel needs no Python source. Without gradients:
-    TensorFlow would trace them once more when it writes the SavedModel, and write them.
+    Without autograph: the loops are explicit while loops, and the SavedModel needs no Python source.
     """
     signatures = {}
-    with progress_bar("tracing", len(inputs), " signatures", leave=False) as bar, without_custom_gradients():
+    with progress_bar("tracing", len(inputs), " signatures", leave=False) as bar, traced_to_be_saved():
         for function, specs in inputs.items():
             signatures[function.__name__] = tf.function(function, autograph=False).get_concrete_function(
                 **{name: tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in specs.items()}

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from txl_tf.layers.bfloat16_products import product
 from txl_tf.layers.gradients import custom_gradient
 from txl_tf.layers.row_products import LayerSlice, multiply_row
 
@@ -29,16 +30,16 @@ def cluster_logits(hidden: tf.Tensor, cluster: Cluster) -> tf.Tensor:
 
 
 def _logits(embedded: tf.Tensor, table: tf.Tensor | LayerSlice, bias: tf.Tensor) -> tf.Tensor:
-    product = _product(embedded, table)
-    dtype = _loss_dtype(product.dtype)
-    return tf.cast(product, dtype) + tf.cast(bias, dtype)
+    logits = _product(embedded, table)
+    dtype = _loss_dtype(logits.dtype)
+    return tf.cast(logits, dtype) + tf.cast(bias, dtype)
 
 
 def _product(x: tf.Tensor, rows: tf.Tensor | LayerSlice) -> tf.Tensor:
     """[.., E] -> products with rows [S, E]: [.., S]."""
     if isinstance(rows, LayerSlice):
         return multiply_row(x, rows)
-    return tf.matmul(x, tf.cast(rows, x.dtype), transpose_b=True)
+    return product(x, tf.cast(rows, x.dtype), transpose_b=True)
 
 
 def _loss_dtype(compute_dtype: tf.DType) -> tf.DType:
@@ -98,7 +99,7 @@ def chunked_nll(
             label_C = tf.where(own_C, tf.gather(labels, rows_C), 0)
             embedded_CxE = hidden_CxD = tf.gather(hidden, rows_C)
             for p in projection_ExD:
-                embedded_CxE = tf.matmul(hidden_CxD, p, transpose_b=True)
+                embedded_CxE = product(hidden_CxD, p, transpose_b=True)
             return rows_C, own_C, label_C, hidden_CxD, embedded_CxE, _logits(embedded_CxE, table_SxE, bias)
 
         def forward(start: int | tf.Tensor, nll_N: tf.Tensor, lse_N: tf.Tensor) -> tuple[tf.Tensor, ...]:

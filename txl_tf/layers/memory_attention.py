@@ -385,7 +385,7 @@ class MemoryAttention(keras.layers.Layer):
                     d_memory, d_hidden = (tf.einsum("bkn,Dn->bkD", self._merge_heads(part), kernel) for part in parts)
                     return d_memory, d_hidden, tf.einsum("bkD,bkn->Dn", context, self._merge_heads(d_heads))
 
-            return self._split_heads(tf.einsum("bkD,Dn->bkn", context, kernel)), gradient
+            return self._split_heads(multiply("bkD,Dn->bkn", context, kernel)), gradient
 
         return run(memory, hidden, kernel)
 

@@ -14,6 +14,7 @@ TPU_LANES = 128  # numbers in a row of a TPU's vector register
 
 Target = Literal["cpu", "gpu", "tpu"]
 _TRACED_FOR = contextvars.ContextVar[Target | None]("traced_for", default=None)
+_FOR_SAVED_MODEL = contextvars.ContextVar("for_saved_model", default=False)
 
 
 def target() -> Target:
@@ -45,6 +46,11 @@ def in_xla() -> bool:
     return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
+def only_in_xla() -> bool:
+    """Whether XLA is sure to compile it wherever it runs, so that it may have operations that only XLA knows."""
+    return in_xla() and not _FOR_SAVED_MODEL.get()
+
+
 def xla_on_cpu() -> bool:
     """Whether it is, and the program will run on a CPU."""
     return in_xla() and on_cpu()
@@ -53,6 +59,21 @@ def xla_on_cpu() -> bool:
 def own_kernels_on_cpu() -> bool:
     """Whether TensorFlow's own kernels for CPUs will run what is being traced or computed, without XLA."""
     return on_cpu() and not in_xla()
+
+
+def program() -> tuple[Target, bool, bool]:
+    """All that layers ask here. Two programs for which it differs must not share what is traced."""
+    return target(), in_xla(), only_in_xla()
+
+
+@contextlib.contextmanager
+def for_saved_model() -> Iterator[None]:
+    """In this context functions are traced for a SavedModel, which a server may run without XLA."""
+    token = _FOR_SAVED_MODEL.set(True)
+    try:
+        yield
+    finally:
+        _FOR_SAVED_MODEL.reset(token)
 
 
 @contextlib.contextmanager

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from txl_tf.layers import platform
+from txl_tf.layers import bfloat16_products, platform
+from txl_tf.layers.bfloat16_products import product
 from txl_tf.layers.quantization import quantized
 
 LANES = 16
@@ -98,17 +99,19 @@ def multiply(equation: str, x: tf.Tensor, matrix: Matrix) -> tf.Tensor:
     """tf.einsum(equation, x, matrix) of x [.., D] and a matrix [D, F]; if that is no tensor, x must be one row."""
     if not isinstance(matrix, LayerSlice):
         # The gradient of an einsum makes XLA for CPU copy the output's gradient, transposed; a list of rows does not.
-        return tf.einsum(equation, x, matrix) if platform.on_tpu() else tf.tensordot(x, matrix, 1)
+        if platform.on_tpu():
+            return tf.einsum(equation, x, matrix)
+        return product(x, matrix) if bfloat16_products.is_used(x.dtype) else tf.tensordot(x, matrix, 1)
     return multiply_row(x, matrix)
 
 
 def multiply_row(x: tf.Tensor, matrix: LayerSlice) -> tf.Tensor:
     """The product of one row, x [1, .., 1, D], and a matrix [D, F]: [1, .., 1, F], in the dtype of x."""
     rows = matrix.read()
-    product = tf.matmul(_written(tf.cast(tf.reshape(x, [1, -1]), rows.dtype)), rows, transpose_b=True)
+    out = tf.matmul(_written(tf.cast(tf.reshape(x, [1, -1]), rows.dtype)), rows, transpose_b=True)
     if matrix.stored.scales is not None:
-        product *= tf.cast(matrix.stored.scales[matrix.layer], product.dtype)
-    return tf.cast(tf.reshape(product, [-1, *x.shape[1:-1], rows.shape[0]]), x.dtype)
+        out *= tf.cast(matrix.stored.scales[matrix.layer], out.dtype)
+    return tf.cast(tf.reshape(out, [-1, *x.shape[1:-1], rows.shape[0]]), x.dtype)
 
 
 def _numbers(x: tf.Tensor | LayerSlice) -> tf.Tensor:

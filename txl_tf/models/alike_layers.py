@@ -31,7 +31,7 @@ class AlikeLayers:
 
     def __init__(self, layers: Sequence[DecoderLayer]):
         self._layers = layers
-        # One for each platform, with and without XLA: a trace for a CPU would otherwise be used again for a TPU.
+        # Each by platform.program(): a trace for a CPU would otherwise be used again for a TPU.
         self._with_ring: dict[tuple, Callable[..., Any]] = {}
         self._by_form: dict[tuple, Callable[..., tf.Tensor]] = {}
 
@@ -58,7 +58,7 @@ class AlikeLayers:
         wanted = tf.nest.map_structure(tf.convert_to_tensor, (hidden, self._layers[i].variables, biases or ()))
         sources, others = _tensors(wanted), _tensors((mems, inputs))
         form = tf.nest.map_structure(_form, (wanted, (mems, inputs)))
-        key = (platform.in_xla(), repr((training, form)))
+        key = (platform.program(), repr((training, form)))
         if key not in self._by_form:
             read = functools.partial(self._read_given, form, training)
             specs = [_form(tensor) for tensor in sources], [_form(tensor) for tensor in others]
@@ -80,7 +80,7 @@ class AlikeLayers:
         # A tf.function takes tensors, and tuples of them.
         given = (positions.stored, positions.layer) if isinstance(positions, LayerSlice) else positions
         weights = [tf.convert_to_tensor(variable) for variable in _small_weights(self._layers[i])]
-        key = (platform.target(), platform.in_xla())
+        key = platform.program()
         if key not in self._with_ring:
             self._with_ring[key] = tf.function(self._read, autograph=False)
         return self._with_ring[key](weights, hidden, given, **inputs)

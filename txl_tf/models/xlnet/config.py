@@ -66,8 +66,8 @@ class XLNetEvalConfig(Group):
     seed: int = setting(1, "of the pairs of texts, spans and orders that are evaluated", at_least=0)
     jit_compile: bool = setting(
         True,
-        "compile evaluation with XLA on one CPU or GPU (a TPU always compiles); outside training a long one in float32 "
-        "on a CPU goes on without XLA if that is measured to be faster",
+        "compile evaluation with XLA on one CPU or GPU (a TPU always compiles); outside training a long one on "
+        "a CPU goes on by the other method if that is measured to be faster",
     )
 
     def memory_length(self, model: XLNetConfig) -> int:

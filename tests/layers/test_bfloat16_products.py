@@ -1,0 +1,88 @@
+"""Products of bfloat16 matrices by XLA for CPU: what a matmul gives, added up in float32."""
+
+import contextlib
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from random_model import CONFIG, random_model
+
+from txl_tf.inference.generate import Generator
+from txl_tf.layers import platform
+from txl_tf.layers.bfloat16_products import product
+from txl_tf.models.transformer_xl.config import Reach
+
+SHAPES = [
+    ((5, 700), (700, 9), False),
+    ((5, 700), (9, 700), True),
+    ((2, 3, 5, 700), (2, 3, 700, 9), False),
+    ((2, 3, 5, 700), (2, 3, 9, 700), True),
+    ((2, 5, 700), (700, 9), False),
+    ((2, 5, 700), (9, 700), True),
+    ((1, 700), (700, 1), False),  # what XLA multiplies without the library
+    ((2, 3, 1, 2), (2, 3, 2, 1), False),
+]
+
+
+def bfloat16_numbers(rng, shape):
+    return tf.cast(rng.normal(size=shape), tf.bfloat16)
+
+
+@pytest.mark.xla
+@pytest.mark.parametrize(("x_shape", "y_shape", "transpose_b"), SHAPES)
+def test_products_and_gradients_are_those_of_exact_numbers(x_shape, y_shape, transpose_b):
+    rng = np.random.default_rng(0)
+    x, y = bfloat16_numbers(rng, x_shape), bfloat16_numbers(rng, y_shape)
+    exact_x, exact_y = (tf.cast(number, tf.float64) for number in (x, y))
+    upstream = bfloat16_numbers(rng, tf.matmul(exact_x, exact_y, transpose_b=transpose_b).shape)
+
+    def with_gradients(multiply, x, y, upstream):
+        with tf.GradientTape() as tape:
+            tape.watch([x, y])
+            out = multiply(x, y, transpose_b=transpose_b)
+        return out, *tape.gradient(out, [x, y], upstream)
+
+    compiled = tf.function(lambda *inputs: with_gradients(product, *inputs), jit_compile=True, autograph=False)
+    found = compiled(x, y, upstream)
+    wanted = with_gradients(tf.matmul, exact_x, exact_y, tf.cast(upstream, tf.float64))
+    for found_one, wanted_one in zip(found, wanted, strict=True):
+        assert found_one.dtype == tf.bfloat16
+        # One rounding to 8 bits, after sums in float32.
+        np.testing.assert_allclose(tf.cast(found_one, tf.float64), wanted_one, rtol=2**-8, atol=1e-5)
+
+
+@pytest.mark.xla
+@pytest.mark.parametrize(
+    ("dtype", "target", "compiled", "saved", "operation"),
+    [
+        ("bfloat16", "cpu", True, False, "XlaDotV2"),
+        ("float32", "cpu", True, False, "BatchMatMulV2"),
+        ("bfloat16", "cpu", False, False, "BatchMatMulV2"),
+        ("bfloat16", "cpu", True, True, "BatchMatMulV2"),
+        ("bfloat16", "gpu", True, False, "BatchMatMulV2"),
+    ],
+)
+def test_xlas_own_operation_is_only_where_xla_for_cpu_will_run_it(dtype, target, compiled, saved, operation):
+    x, y = tf.TensorSpec([2, 3, 4], dtype), tf.TensorSpec([2, 4, 5], dtype)
+    multiply = tf.function(product, jit_compile=compiled, autograph=False)
+    with platform.traced_for(target), platform.for_saved_model() if saved else contextlib.nullcontext():
+        graph = multiply.get_concrete_function(x, y).graph
+    assert {node.op for node in graph.as_graph_def().node} & {"XlaDotV2", "BatchMatMulV2"} == {operation}
+
+
+@pytest.mark.xla
+@pytest.mark.parametrize(("heads", "d_head", "batch"), [(4, 1, 1), (1, 1, 2), (1, 8, 1), (2, 8, 3)])
+def test_a_text_has_the_same_scores_by_both_methods_whatever_the_shapes(heads, d_head, batch):
+    """Of a head of one number the merged heads are a transpose, with which XLA could not use its library."""
+    config = dataclasses.replace(CONFIG, dtype="mixed_bfloat16", n_layer=1, n_head=heads, d_head=d_head)
+    decoder = Generator(random_model(config), Reach(16), jit_compile=False).decoder
+    tokens = np.random.default_rng(0).integers(0, CONFIG.vocab_size, [batch, decoder.max_segment], np.int32)
+
+    def nll(tokens):
+        hidden, _ = decoder(tokens, decoder.initial_cache(batch))
+        return decoder.nll(hidden, tokens)
+
+    tokens = tf.constant(tokens)
+    compiled, plain = (tf.function(nll, jit_compile=jit, autograph=False)(tokens) for jit in (True, False))
+    assert float(tf.reduce_mean(abs(compiled - plain))) < 0.01 * float(tf.reduce_mean(plain))

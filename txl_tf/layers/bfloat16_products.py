@@ -1,0 +1,60 @@
+"""Products of bfloat16 matrices by XLA for CPU, with the CPU's own instructions for them.
+
+If a product's result is bfloat16, XLA for CPU converts both matrices to float32 first. It does not if the result is
+float32: then a library, YNNPACK, multiplies bfloat16 by AVX-512 or AMX instructions where the CPU has them. The library
+takes only first matrices whose rows are the sum's terms, [.., M, K].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+from tensorflow.compiler.xla import xla_data_pb2
+
+from txl_tf.layers import platform
+from txl_tf.layers.gradients import custom_gradient
+
+
+def is_used(dtype: tf.DType) -> bool:
+    """Whether `product` differs from tf.matmul, in what is being traced, for matrices of this dtype."""
+    return dtype == tf.bfloat16 and platform.on_cpu() and platform.only_in_xla()
+
+
+def product(x: tf.Tensor, y: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
+    """tf.matmul(x, y, transpose_b=transpose_b): sums in float32, rounded to the dtype of x. The gradient is matmul's.
+
+    Args:
+        x: [.., M, K].
+        y: [.., K, N], or [.., N, K] with `transpose_b`: with the axes of x before the last two, or none of them.
+        transpose_b: whether the last axis of y is that of the sums.
+    """
+    if not is_used(x.dtype):
+        return tf.matmul(x, y, transpose_b=transpose_b)
+    if y.shape.rank == 2 and x.shape.rank != 2:
+        rows = tf.reshape(x, [-1, x.shape[-1]])
+        width = y.shape[0 if transpose_b else 1]
+        return tf.reshape(product(rows, y, transpose_b), tf.concat([tf.shape(x)[:-1], [width]], 0))
+
+    @custom_gradient
+    def run(x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]:
+        def gradient(d_out: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            d_y = tf.matmul(d_out, x, transpose_a=True) if transpose_b else tf.matmul(x, d_out, transpose_a=True)
+            return product(d_out, y, transpose_b=not transpose_b), d_y
+
+        return tf.cast(_float32_product(x, y, transpose_b), x.dtype), gradient
+
+    return run(x, y)
+
+
+def _float32_product(x: tf.Tensor, y: tf.Tensor, transpose_b: bool) -> tf.Tensor:
+    """The product of bfloat16 tensors of the same rank in float32; arguments as for `product`."""
+    rank = x.shape.rank
+    axes = xla_data_pb2.DotDimensionNumbers(
+        lhs_contracting_dimensions=[rank - 1],
+        rhs_contracting_dimensions=[rank - 1 if transpose_b else rank - 2],
+        lhs_batch_dimensions=range(rank - 2),
+        rhs_batch_dimensions=range(rank - 2),
+    )
+    return gen_xla_ops.xla_dot_v2(x, y, axes.SerializeToString(), "", preferred_element_type=tf.float32)
