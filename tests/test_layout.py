@@ -39,7 +39,7 @@ ALLOWED = {
     "config": "errors settings strict_json",
     "files": "errors strict_json",
     "lock": "errors files strict_json",
-    "measured_speed": "",
+    "measured_speed": "layers",
     "distribute": "choices errors measured_speed",
     "layers": "errors hashing",
     "collectives": "layers",

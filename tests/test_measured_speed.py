@@ -10,7 +10,7 @@ def test_bfloat16_is_fast_if_its_fastest_product_takes_clearly_less_time(monkeyp
     first_round, disturbed = {1: 9.0, 2: 0.1}, {5: 3.0, 8: 3.0}
     asked = []
 
-    def seconds(a, b):
+    def seconds(multiply, a, b):
         assert a.dtype == b.dtype and a.shape[1] == b.shape[0]
         asked.append(a.dtype.name)
         return (first_round | disturbed).get(len(asked), 1.0) * (narrow if a.dtype == "bfloat16" else 1.0)
@@ -23,3 +23,16 @@ def test_bfloat16_is_fast_if_its_fastest_product_takes_clearly_less_time(monkeyp
     finally:
         measured_speed.bfloat16_is_fast.cache_clear()
     assert asked == ["bfloat16", "float32"] * (measured_speed.ROUNDS + 1)  # in turn, and only once
+
+
+@pytest.mark.xla
+def test_xlas_products_are_measured_in_xla(monkeypatch):
+    operations = set()
+
+    def seconds(multiply, a, b):
+        operations.update(node.op for node in multiply.get_concrete_function(a, b).graph.as_graph_def().node)
+        return 1.0
+
+    monkeypatch.setattr(measured_speed, "_seconds", seconds)
+    assert not measured_speed.bfloat16_is_fast.__wrapped__(in_xla=True)
+    assert {"MatMul", "XlaDotV2"} <= operations

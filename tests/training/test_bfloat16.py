@@ -77,7 +77,7 @@ def test_loss_is_that_of_float32(corpus, tmp_path, one_device):
     ],
 )
 def test_every_matmul_is_in_bfloat16_and_nothing_else_that_matters(changes):
-    """In what goes to XLA: all dots in bfloat16, forward and backward; softmax, norm, loss and sums in float32."""
+    """In what goes to XLA: all dots multiply bfloat16, forward and backward; softmax, norm, loss, sums in float32."""
     keras.utils.set_random_seed(1)
     model = TransformerXL(
         dataclasses.replace(MODEL, **{"dropout": 0.1, "dropatt": 0.1, "dtype": "mixed_bfloat16"} | changes)
@@ -97,20 +97,34 @@ def test_every_matmul_is_in_bfloat16_and_nothing_else_that_matters(changes):
     assert {gradient.dtype for gradient in gradients} == {tf.float32}
     assert {memory.dtype for memory in (*mems.hidden, *new_mems.hidden)} == {tf.bfloat16}
     hlo = compute.experimental_get_compiler_ir(tokens, mems)(stage="hlo")
-    dots = re.findall(r"= (\w+\[[\d,]*\])[^=]*\bdot\(", hlo)
+    dots = re.findall(r"= (\w+\[[\d,]*\])[^=]*\bdot\((\w+)\[[\d,]*\]\S* %\S+, (\w+)\[", hlo)
     # The gradient of a layer's bias or scale is a product of two rows of ones; memory that is normed has its own.
-    sums = [dot for dot in dots if re.fullmatch(r"f32\[2,\d+\]", dot)]
+    sums = [dot for dot in dots if re.fullmatch(r"f32\[2,\d+\]", dot[0]) and dot[1:] == ("f32", "f32")]
     vectors = [v.path for v in model.trainable_variables if v.ndim == 1 and "/layer_" in v.path]
     assert len(sums) == len(vectors) + sum("attention_norm" in path for path in vectors if "pre_lnorm" in changes)
-    dtypes = [dot.split("[")[0] for dot in dots if dot not in sums]
-    assert len(dtypes) > 30 and set(dtypes) == {"bf16"}
+    factors = [dot[1:] for dot in dots if dot not in sums]
+    assert len(factors) > 30 and set(factors) == {("bf16", "bf16")}
     assert set(re.findall(r"= (\w+)\[[^=]*\b(?:exponential|log|rsqrt)\(", hlo)) == {"f32"}
 
 
 @pytest.mark.xla
 @pytest.mark.parametrize(
-    ("fast", "dtype", "wanted"), [(True, "bfloat16", False), (False, "bfloat16", True), (True, "float32", True)]
+    ("fast_in", "dtype", "evaluation", "training"),
+    [
+        ("both", "bfloat16", False, True),
+        ("kernels", "bfloat16", False, False),
+        ("xla", "bfloat16", True, True),
+        ("neither", "bfloat16", True, True),
+        ("kernels", "float32", True, True),
+    ],
 )
-def test_xla_is_for_cpus_that_are_not_fast_in_bfloat16(monkeypatch, fast, dtype, wanted):
-    monkeypatch.setattr(distribute, "bfloat16_is_fast", lambda: fast)
-    assert distribute.compiles(distribute.make_strategy("one_device"), dtype) is wanted
+def test_in_bfloat16_a_cpu_trains_by_xla_if_that_is_fast_and_evaluates_by_kernels_if_those_are(
+    monkeypatch, fast_in, dtype, evaluation, training
+):
+    def is_fast(in_xla=False):
+        return fast_in in ("both", "xla" if in_xla else "kernels")
+
+    monkeypatch.setattr(distribute, "bfloat16_is_fast", is_fast)
+    strategy = distribute.make_strategy("one_device")
+    assert distribute.compiles(strategy, dtype) is evaluation
+    assert distribute.compiles(strategy, dtype, training=True) is training

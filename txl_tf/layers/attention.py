@@ -7,6 +7,7 @@ import typing
 import keras
 import tensorflow as tf
 
+from txl_tf.layers import bfloat16_products
 from txl_tf.layers.dropout import dropout
 from txl_tf.layers.memory_attention import Biases, HiddenShape, MemoryAttention, PositionDropout
 from txl_tf.layers.relative import key_distances, sinusoids
@@ -107,7 +108,11 @@ class RelMultiHeadAttention(MemoryAttention):
 
     def project_positions(self, positions: tf.Tensor) -> tf.Tensor:
         """r = W_kR R of [K, D]: [H, K, d]."""
-        return tf.einsum("kD,Dhd->hkd", positions, self.position_kernel)
+        if not bfloat16_products.is_used(positions.dtype):
+            return tf.einsum("kD,Dhd->hkd", positions, self.position_kernel)
+        kernel = tf.reshape(tf.cast(self.position_kernel, positions.dtype), [-1, self.n_head * self.d_head])
+        rows = tf.reshape(bfloat16_products.product(positions, kernel), [-1, self.n_head, self.d_head])
+        return tf.transpose(rows, [1, 0, 2])
 
     def content_query(self, query: tf.Tensor, biases: Biases | None) -> tf.Tensor:
         """q + u: terms (a) and (c) with the keys."""

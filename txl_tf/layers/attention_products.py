@@ -16,7 +16,7 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from txl_tf.layers import bfloat16_products, platform
-from txl_tf.layers.bfloat16_products import product
+from txl_tf.layers.bfloat16_products import product, transposed
 from txl_tf.layers.gradients import custom_gradient
 
 WIDEST = 1 << 23  # scores of a block: 32 MB of float32
@@ -65,7 +65,9 @@ def _sums_over_queries(weight: tf.Tensor, query: tf.Tensor) -> tf.Tensor:
     batch, heads, _, d_head = query.shape
     if not platform.xla_on_cpu() or None in (batch, heads, weight.shape[-1]):
         return tf.matmul(weight, query, transpose_a=True)
-    sums = tf.reshape(tf.matmul(query, weight, transpose_a=True), [batch, heads * d_head, -1])
+    narrow = bfloat16_products.is_used(query.dtype)
+    sums = product(transposed(query), weight) if narrow else tf.matmul(query, weight, transpose_a=True)
+    sums = tf.reshape(sums, [batch, heads * d_head, -1])
     return tf.transpose(tf.reshape(tf.transpose(sums, [0, 2, 1]), [batch, -1, heads, d_head]), [0, 2, 1, 3])
 
 
@@ -79,7 +81,7 @@ def _shared_scores(query: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
     return tf.transpose(score, [1, 0, 2, 3])
 
 
-MATMULS = {
+MATMULS: dict[str, Callable[[tf.Tensor, tf.Tensor], tf.Tensor]] = {
     "bhtd,bhkd->bhtk": functools.partial(product, transpose_b=True),
     "bhtd,hkd->bhtk": _shared_scores,
     "bhtk,bhkd->bhtd": product,

@@ -2,7 +2,7 @@
 
 If a product's result is bfloat16, XLA for CPU converts both matrices to float32 first. It does not if the result is
 float32: then a library, YNNPACK, multiplies bfloat16 by AVX-512 or AMX instructions where the CPU has them. The library
-takes only first matrices whose rows are the sum's terms, [.., M, K].
+takes only first matrices whose last axis is that of the sums.
 """
 
 from __future__ import annotations
@@ -40,12 +40,27 @@ def product(x: tf.Tensor, y: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
     @custom_gradient
     def run(x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]:
         def gradient(d_out: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            d_y = tf.matmul(d_out, x, transpose_a=True) if transpose_b else tf.matmul(x, d_out, transpose_a=True)
+            d_y = product(transposed(d_out), x) if transpose_b else product(transposed(x), d_out)
             return product(d_out, y, transpose_b=not transpose_b), d_y
 
         return tf.cast(_float32_product(x, y, transpose_b), x.dtype), gradient
 
     return run(x, y)
+
+
+def sum_over_rows(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    """The sum of the products of x [.., K] and y [.., N] over all rows, a kernel's gradient: [K, N]."""
+    return product(transposed(tf.reshape(x, [-1, x.shape[-1]])), tf.reshape(y, [-1, y.shape[-1]]))
+
+
+def transposed(x: tf.Tensor) -> tf.Tensor:
+    """x [.., M, K] with the last two axes in the other order, in two parts of M.
+
+    XLA would replace the product with a whole transposed matrix by one that the library does not take.
+    """
+    length = x.shape[-2] or tf.shape(x)[-2]
+    first, second = x[..., : length // 2, :], x[..., length // 2 :, :]
+    return tf.concat([tf.linalg.matrix_transpose(first), tf.linalg.matrix_transpose(second)], axis=-1)
 
 
 def _float32_product(x: tf.Tensor, y: tf.Tensor, transpose_b: bool) -> tf.Tensor:

@@ -13,8 +13,9 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from txl_tf.layers import scopes
+from txl_tf.layers import bfloat16_products, scopes
 from txl_tf.layers.attention_core import attend, attend_one_query, positions_for_lanes
+from txl_tf.layers.bfloat16_products import product, sum_over_rows
 from txl_tf.layers.dropout import checked_rate
 from txl_tf.layers.gradients import custom_gradient
 from txl_tf.layers.key_value_ring import KeyValueRing, LayerRing
@@ -382,6 +383,9 @@ class MemoryAttention(keras.layers.Layer):
             def gradient(d_heads: tf.Tensor) -> tuple[tf.Tensor, ...]:
                 with tf.name_scope(scopes.ATTENTION):
                     parts = tf.split(d_heads, [memory.shape[1], hidden.shape[1]], axis=2)
+                    if bfloat16_products.is_used(kernel.dtype):
+                        d_parts = [product(self._merge_heads(part), kernel, transpose_b=True) for part in parts]
+                        return *d_parts, sum_over_rows(context, self._merge_heads(d_heads))
                     d_memory, d_hidden = (tf.einsum("bkn,Dn->bkD", self._merge_heads(part), kernel) for part in parts)
                     return d_memory, d_hidden, tf.einsum("bkD,bkn->Dn", context, self._merge_heads(d_heads))
 

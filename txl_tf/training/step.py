@@ -246,7 +246,7 @@ def make_host_loop(
     def replica_step(batch: Batch, state: State) -> StepResult:
         return train_step(objective, optimizer, config, seed, batch, state, average)
 
-    compiled = config.jit_compile and compiles(strategy, compute_dtype)
+    compiled = config.jit_compile and compiles(strategy, compute_dtype, training=True)
     if compiled:
         replica_step = tf.function(replica_step, jit_compile=True, autograph=False)
 
