@@ -22,7 +22,21 @@ def test_bfloat16_is_fast_if_its_fastest_product_takes_clearly_less_time(monkeyp
         assert measured_speed.bfloat16_is_fast() is fast
     finally:
         measured_speed.bfloat16_is_fast.cache_clear()
-    assert asked == ["bfloat16", "float32"] * (measured_speed.ROUNDS + 1)  # in turn, and only once
+    rounds = measured_speed.FEWEST_ROUNDS if fast else measured_speed.MOST_ROUNDS
+    assert asked == ["bfloat16", "float32"] * (rounds + 1)  # in turn, and only once
+
+
+def test_a_machine_that_is_busy_at_first_is_measured_until_it_is_not(monkeypatch):
+    asked = []
+
+    def seconds(multiply, a, b):
+        asked.append(a.dtype.name)
+        busy = 2.0 if a.dtype == "bfloat16" and len(asked) < 50 else 1.0
+        return busy * (0.55 if a.dtype == "bfloat16" else 1.0)
+
+    monkeypatch.setattr(measured_speed, "_seconds", seconds)
+    assert measured_speed.bfloat16_is_fast.__wrapped__()
+    assert 50 < len(asked) < 54
 
 
 @pytest.mark.xla

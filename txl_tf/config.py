@@ -98,7 +98,9 @@ class TrainConfig(Group):
     average_from_step: int = setting(0, "also keep the mean of the weights from this update on; 0: none", at_least=0)
     seed: int = setting(1, "of initial weights, dropout and lane offsets", at_least=0)
     jit_compile: bool = setting(
-        True, "compile the step with XLA on one CPU or GPU, if TensorFlow can (on a TPU it is always compiled)"
+        True,
+        "compile the step with XLA on one CPU or GPU, if TensorFlow can; on a CPU in bfloat16 if XLA is measured to be "
+        "fast at it (on a TPU it is always compiled)",
     )
     steps_per_loop: int = setting(200, "updates per call of the host loop on the device; changes no result", at_least=1)
     log_steps: int = setting(200, "updates between lines of metrics.jsonl", at_least=1)
