@@ -108,11 +108,7 @@ class RelMultiHeadAttention(MemoryAttention):
 
     def project_positions(self, positions: tf.Tensor) -> tf.Tensor:
         """r = W_kR R of [K, D]: [H, K, d]."""
-        if not bfloat16_products.is_used(positions.dtype):
-            return tf.einsum("kD,Dhd->hkd", positions, self.position_kernel)
-        kernel = tf.reshape(tf.cast(self.position_kernel, positions.dtype), [-1, self.n_head * self.d_head])
-        rows = tf.reshape(bfloat16_products.product(positions, kernel), [-1, self.n_head, self.d_head])
-        return tf.transpose(rows, [1, 0, 2])
+        return project_by_head(positions, tf.convert_to_tensor(self.position_kernel))
 
     def content_query(self, query: tf.Tensor, biases: Biases | None) -> tf.Tensor:
         """q + u: terms (a) and (c) with the keys."""
@@ -135,3 +131,12 @@ class RelMultiHeadAttention(MemoryAttention):
         """The constructor's arguments."""
         names = ("own_biases", "clamp_len", "same_length", "bidirectional")
         return super().get_config() | {name: getattr(self, name) for name in names}
+
+
+def project_by_head(rows: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    """Rows [K, D] times a kernel [D, H, d]: [H, K, d]."""
+    if not bfloat16_products.is_used(rows.dtype):
+        return tf.einsum("kD,Dhd->hkd", rows, kernel)
+    _, n_head, d_head = kernel.shape
+    merged = bfloat16_products.product(rows, tf.reshape(kernel, [-1, n_head * d_head]))
+    return tf.transpose(tf.reshape(merged, [-1, n_head, d_head]), [1, 0, 2])

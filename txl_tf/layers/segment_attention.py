@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf.layers import platform
-from txl_tf.layers.attention import RelMultiHeadAttention
+from txl_tf.layers.attention import RelMultiHeadAttention, project_by_head
 from txl_tf.layers.attention_core import attend, positions_for_lanes, rows_at
 from txl_tf.layers.memory_attention import Biases, HiddenShape
 
@@ -187,7 +187,7 @@ class SegmentAttention(RelMultiHeadAttention):
         if streams.backward is None:
             return self.project_positions(streams.encoding)
         sine, cosine = (
-            tf.einsum("cD,Dhd->hcd", encoding, kernel)
+            project_by_head(encoding, kernel)
             for encoding, kernel in zip(
                 tf.split(streams.encoding, 2, axis=1),
                 tf.split(tf.convert_to_tensor(self.position_kernel), 2, axis=0),
