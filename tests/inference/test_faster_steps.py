@@ -69,8 +69,13 @@ def test_a_trial_that_an_evaluation_ends_goes_on_in_the_next_with_a_call_of_seve
 
 
 @pytest.mark.xla
-@pytest.mark.parametrize(("dtype", "loss_rtol", "error"), [("float32", 1e-6, 1e-5), ("mixed_bfloat16", 1e-2, 0.05)])
-def test_an_evaluation_that_changes_methods_gives_the_result_of_one(dtype, loss_rtol, error, corpus, monkeypatch):
+@pytest.mark.parametrize(
+    ("dtype", "loss_rtol", "atol", "mean_error"),
+    [("float32", 1e-6, 1e-4, 1e-5), ("mixed_bfloat16", 1e-2, 3.0, 0.05)],  # large weights: one token may differ much
+)
+def test_an_evaluation_that_changes_methods_gives_the_result_of_one(
+    dtype, loss_rtol, atol, mean_error, corpus, monkeypatch
+):
     model, strategy = random_model(dataclasses.replace(CONFIG, dtype=dtype)), one_device()
     tried = []
 
@@ -96,7 +101,8 @@ def test_an_evaluation_that_changes_methods_gives_the_result_of_one(dtype, loss_
     assert tried[2:4] == [(True, False), (False, True)] and len(tried) > 4
     assert loss == pytest.approx(wanted_loss, rel=loss_rtol)
     np.testing.assert_array_equal(found[0], wanted[0])
-    assert np.mean(np.abs(found[1] - wanted[1])) < error
+    np.testing.assert_allclose(found[1], wanted[1], atol=atol)
+    assert np.mean(np.abs(found[1] - wanted[1])) < mean_error
     tried.clear()
     result(jit_compile=True, may_change=False)
     assert set(tried) == {(False, True)}, "training's evaluations stay with one method"

@@ -10,17 +10,16 @@ from typing import Any
 
 import tensorflow as tf
 
+from txl_tf.layers.contexts import having
+
 _WANTED = contextvars.ContextVar("gradients_wanted", default=True)
 
 
 @contextlib.contextmanager
 def without_custom_gradients() -> Iterator[None]:
     """In this context `custom_gradient` leaves gradients out; a tape then finds TensorFlow's own, which may be none."""
-    token = _WANTED.set(False)
-    try:
+    with having(_WANTED, False):
         yield
-    finally:
-        _WANTED.reset(token)
 
 
 def custom_gradient(function: Callable[..., tuple[Any, Callable[..., Any]]]) -> Callable[..., Any]:

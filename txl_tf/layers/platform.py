@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Literal
 
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
+
+from txl_tf.layers.contexts import having
 
 TPU_LANES = 128  # numbers in a row of a TPU's vector register
 
@@ -47,12 +48,12 @@ def in_xla() -> bool:
 
 
 def only_in_xla() -> bool:
-    """Whether XLA is sure to compile it wherever it runs, so that it may have operations that only XLA knows."""
+    """Whether XLA is sure to compile what is being traced, so that it may have operations that only XLA knows."""
     return in_xla() and not _FOR_SAVED_MODEL.get()
 
 
 def xla_on_cpu() -> bool:
-    """Whether it is, and the program will run on a CPU."""
+    """Whether XLA for CPU compiles what is being traced."""
     return in_xla() and on_cpu()
 
 
@@ -66,21 +67,11 @@ def program() -> tuple[Target, bool, bool]:
     return target(), in_xla(), only_in_xla()
 
 
-@contextlib.contextmanager
-def for_saved_model() -> Iterator[None]:
+def for_saved_model() -> AbstractContextManager[None]:
     """In this context functions are traced for a SavedModel, which a server may run without XLA."""
-    token = _FOR_SAVED_MODEL.set(True)
-    try:
-        yield
-    finally:
-        _FOR_SAVED_MODEL.reset(token)
+    return having(_FOR_SAVED_MODEL, True)
 
 
-@contextlib.contextmanager
-def traced_for(name: Target) -> Iterator[None]:
+def traced_for(name: Target) -> AbstractContextManager[None]:
     """In this context functions are traced for a platform, although this process may not use it."""
-    token = _TRACED_FOR.set(name)
-    try:
-        yield
-    finally:
-        _TRACED_FOR.reset(token)
+    return having(_TRACED_FOR, name)
