@@ -49,12 +49,12 @@ NEW_TOKENS = {"ours": 128, "ours_bfloat16": 128, "limit": STREAMED_TOKENS, "hugg
 LONG_CHUNKS = 20  # chunks of 64 tokens per round; at least 10,000 tokens in all rounds
 
 
-def text():
-    """Int32 [SEGMENTS, B, T + 1]: the inputs are the first T, the targets the last T."""
+def text(length=T):
+    """Int32 [.., B, length + 1]: a row's inputs are all its numbers but the last, its targets all but the first."""
     import numpy as np
 
     lanes = np.random.default_rng(1).integers(0, V, [B, SEGMENTS * T + 1], dtype=np.int32)
-    return np.stack([lanes[:, i * T : (i + 1) * T + 1] for i in range(SEGMENTS)])
+    return np.stack([lanes[:, i : i + length + 1] for i in range(0, SEGMENTS * T, length)])
 
 
 def ours(dtype="float32", compiled=None):
@@ -65,14 +65,16 @@ def ours(dtype="float32", compiled=None):
     from txl_tf.inference.evaluate import make_score_steps
     from txl_tf.inference.generate import CHUNK, Generator
     from txl_tf.inference.sampling import Sampling
-    from txl_tf.models.transformer_xl.config import EvalConfig, Reach
-    from txl_tf.objectives.causal_lm import CausalScorer
+    from txl_tf.models.transformer_xl.config import EvalConfig, Reach, TransformerXLRunConfig
+    from txl_tf.objectives.causal_lm import CausalScorer, segments_at_once
 
     model, reach, strategy = our_model(dtype), Reach(M), distribute.make_strategy("one_device")
-    scorer = CausalScorer(model, EvalConfig(tgt_len=T), reach)
+    config = TransformerXLRunConfig(model.config, eval=EvalConfig(tgt_len=T))
+    at_once = segments_at_once(config)
+    scorer = CausalScorer(model, config.eval, reach, segments=at_once)
     compiled = distribute.compiles(strategy, model.compute_dtype) if compiled is None else compiled
     score_steps = make_score_steps(strategy, scorer, compiled)
-    segments = text()
+    segments = text(at_once * T)
     pairs = tf.data.Dataset.from_tensor_slices((segments[:, :, :-1], segments[:, :, 1:])).cache().repeat()
     iterator = iter(distribute.distribute_batches(strategy, lambda **hosts: pairs))
     generator = Generator(model, reach)
@@ -81,7 +83,7 @@ def ours(dtype="float32", compiled=None):
     start = generator.begin(1)
 
     def evaluate():
-        _, nll, *_ = score_steps(iterator, scorer.initial_state(B), tf.constant(SEGMENTS))
+        _, nll, *_ = score_steps(iterator, scorer.initial_state(B), tf.constant(len(segments)))
         return float(nll.mean(dtype="float64"))
 
     def generate():
@@ -123,7 +125,7 @@ def huggingface():
     import torch
     from transformers import TransfoXLConfig, TransfoXLLMHeadModel
 
-    torch.set_num_threads(os.cpu_count())
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     torch.set_grad_enabled(False)
     config = TransfoXLConfig(
         vocab_size=V,

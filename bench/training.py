@@ -98,7 +98,7 @@ def torch_steps(model, clip, loss):
     """
     import torch
 
-    torch.set_num_threads(os.cpu_count())
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     model.train()
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
 

@@ -27,17 +27,20 @@ REACHES = [
 
 
 @functools.cache
-def read_both(model, reach, jit_compile=False, segments=SEGMENTS):
-    """Hidden states [B, sum(segments), D] by the model with mems, and by the cache."""
+def read_both(model, reach, jit_compile=False, segments=SEGMENTS, at_once=1):
+    """Hidden states [B, sum(segments), D] by the model with mems, and by the cache, which reads so many at once."""
     tokens = np.random.default_rng(1).integers(0, 256, [2, sum(segments)]).astype(np.int32)
-    decoder = CachedDecoder(model, reach, max_segment=max(segments), whole_segments=len(set(segments)) == 1)
+    whole = len(set(segments)) == 1
+    decoder = CachedDecoder(model, reach, at_once * max(segments), whole_segments=whole, segments=at_once)
     read = tf.function(decoder, jit_compile=True, reduce_retracing=False) if jit_compile else decoder
     mems, cache = model.initial_mems(2, reach), decoder.initial_cache(2)
     expected, found = [], []
-    for segment in np.split(tokens, np.cumsum(segments)[:-1], axis=1):
+    parts = np.split(tokens, np.cumsum(segments)[:-1], axis=1)
+    for segment in parts:
         hidden, mems = model(segment, mems, reach=reach)
         expected.append(hidden)
-        hidden, cache = read(tf.constant(segment), cache)
+    for first in range(0, len(parts), at_once):
+        hidden, cache = read(tf.constant(np.concatenate(parts[first : first + at_once], axis=1)), cache)
         found.append(hidden)
     return np.concatenate(expected, axis=1), np.concatenate(found, axis=1)
 
@@ -115,6 +118,13 @@ def test_several_texts_token_by_token_in_bfloat16():
 
 def test_whole_segments_are_written_in_blocks(exact_model):
     expected, found = read_both(exact_model, Reach(12, clamp_len=5), segments=(8,) * 6)  # 20 slots in blocks of 4
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("reach", REACHES, ids=str)
+def test_several_segments_at_once_are_read_as_one_after_another(exact_model, reach):
+    """Three of 4 tokens, in a ring of 128 slots, which goes round once; each sees as far back as by itself."""
+    expected, found = read_both(exact_model, reach, segments=(4,) * 39, at_once=3)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11)
 
 

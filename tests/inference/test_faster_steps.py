@@ -86,7 +86,7 @@ def test_an_evaluation_that_changes_methods_gives_the_result_of_one(
             return scores
 
     def result(jit_compile, may_change=True):
-        evaluation = EvalConfig(batch_size=2, tgt_len=8, jit_compile=jit_compile)
+        evaluation = EvalConfig(batch_size=2, tgt_len=9, jit_compile=jit_compile)  # not several segments at once
         recorded = []
         found = make_evaluator(model, corpus, "valid", evaluation, CONFIG.reach, strategy, may_change=may_change)(
             record=lambda *tokens: recorded.extend(tokens)

@@ -127,13 +127,13 @@ class Task(Training):
 
     Attributes:
         scorer: (model, config, further options of the family) -> Scorer.
-        evaluation_data: (corpus, split, config) -> EvaluationData.
+        evaluation_data: (corpus, split, config, the same options) -> EvaluationData.
         fit_to_corpus: (config, corpus, names of settings that the user gave) -> config, with the settings that follow
             from the data.
     """
 
     scorer: Callable[..., Scorer]
-    evaluation_data: Callable[[Corpus, str, Any], EvaluationData]
+    evaluation_data: Callable[..., EvaluationData]
     fit_to_corpus: Callable[[Any, Corpus, frozenset[str]], Any]
 
 

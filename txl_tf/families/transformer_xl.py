@@ -40,21 +40,29 @@ def _training_lanes(corpus: Corpus, config: Config) -> TrainingData:
 
 
 def _causal_scorer(model: Any, config: TransformerXLRunConfig, sliding_window: int = 0) -> Scorer:
-    from txl_tf.objectives.causal_lm import CausalScorer
+    from txl_tf.objectives.causal_lm import CausalScorer, segments_at_once
 
-    return CausalScorer(model, *config.for_evaluation(), sliding_window)
+    segments = segments_at_once(config, sliding_window)
+    return CausalScorer(model, *config.for_evaluation(), sliding_window, segments)
 
 
-def _evaluation_lanes(corpus: Corpus, split: str, config: TransformerXLRunConfig) -> EvaluationData:
+def _evaluation_lanes(
+    corpus: Corpus, split: str, config: TransformerXLRunConfig, sliding_window: int = 0
+) -> EvaluationData:
     from txl_tf.data.lanes import EvaluationLanes
+    from txl_tf.objectives.causal_lm import segments_at_once
 
-    return EvaluationLanes(corpus, split, config.eval.batch_size, config.eval.tgt_len)
+    tokens_at_once = segments_at_once(config, sliding_window) * config.eval.tgt_len
+    return EvaluationLanes(corpus, split, config.eval.batch_size, tokens_at_once)
 
 
 def _segment_spec(config: TransformerXLRunConfig, lanes: int, training: bool) -> Any:
     import tensorflow as tf
 
-    tokens = tf.TensorSpec([lanes, (config.data if training else config.eval).tgt_len], tf.int32)
+    from txl_tf.objectives.causal_lm import segments_at_once
+
+    t_len = config.data.tgt_len if training else segments_at_once(config) * config.eval.tgt_len
+    tokens = tf.TensorSpec([lanes, t_len], tf.int32)
     return tokens, tokens
 
 

@@ -35,7 +35,7 @@ class Evaluator:
         may_change: whether a long evaluation on a CPU that XLA compiles may go on without XLA, or the other way around
             in bfloat16, if that is faster. The loss may then differ in the tenth digit, in bfloat16 in the sixth, so
             training's evaluations do not.
-        options: further options of the task's scorer, such as sliding_window.
+        options: further options of the task's scorer and data, such as sliding_window.
 
     Raises:
         InputError: the batch is too large for the split, cannot be divided among the replicas, or needs more memory
@@ -54,11 +54,11 @@ class Evaluator:
     ):
         task = families.task_of(config)
         self._corpus, self._strategy, self._split = corpus, strategy, split
-        self._data = task.evaluation_data(corpus, split, config)
-        lanes = distribute.lanes_per_replica(strategy, self._data.lanes)
-        self._batches = distribute.distribute_batches(strategy, self._data.batches)
         with strategy.scope():
             self._scorer = task.scorer(model, config, **options)
+        self._data = task.evaluation_data(corpus, split, config, **options)
+        lanes = distribute.lanes_per_replica(strategy, self._data.lanes)
+        self._batches = distribute.distribute_batches(strategy, self._data.batches)
         if distribute.on_cpu(strategy):
             lanes_state = functools.partial(self._scorer.initial_state, self._data.lanes)
             host_memory.require({"mems (batch_size, mem_len, d_model, n_layer)": host_memory.bytes_of(lanes_state)})

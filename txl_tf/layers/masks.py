@@ -30,6 +30,21 @@ def visible_keys(t_len: int, m_len: int, window: int | None = None, valid: tf.Te
     return visible
 
 
+def within_reach_of_segments(t_len: int, m_len: int, segment_len: int, reach: int) -> tf.Tensor:
+    """Which keys each query may attend to if the T queries are of several segments, which are read at once.
+
+    Args:
+        t_len, m_len: T and M.
+        segment_len: of each segment.
+        reach: how many keys before its own segment a query sees, at most M.
+
+    Returns:
+        bool [T, K]; keys in a query's future are not hidden.
+    """
+    query = tf.range(t_len)[:, None]
+    return m_len + query - tf.range(m_len + t_len)[None, :] <= reach + query % segment_len
+
+
 def permutation_visible(rank: tf.Tensor, context: tf.Tensor, target: tf.Tensor, reuse_len: int = 0) -> tf.Tensor:
     """Which tokens of the segment XLNet's query stream sees, given factorization orders.
 

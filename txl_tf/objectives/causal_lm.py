@@ -12,16 +12,18 @@ import tensorflow as tf
 from txl_tf.config import CausalLMConfig
 from txl_tf.data.lanes import evaluation_batches, named_read_errors
 from txl_tf.data.manifest import Corpus
+from txl_tf.layers.attention_core import TILE
+from txl_tf.layers.decoder_layer import ATTENTION
 from txl_tf.layers.dropout import Seeds
 from txl_tf.models.memory import Mems
 from txl_tf.models.transformer_xl.cached import CachedDecoder
-from txl_tf.models.transformer_xl.config import EvalConfig, Reach
+from txl_tf.models.transformer_xl.config import EvalConfig, Reach, TransformerXLRunConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.models.transformer_xl.sliding_window import SlidingWindow
 from txl_tf.objectives.base import AttentionView, FiniteWatch, Loss, Scores, State
 
 Segment = tuple[tf.Tensor, tf.Tensor]
-"""Inputs and targets, int32 [b, T] each; -1: no target."""
+"""Inputs and targets, int32 [b, T] each; -1: no target. Evaluation may read several segments at once."""
 
 
 class CausalLM:
@@ -54,6 +56,20 @@ class CausalLM:
         return Loss(tf.reduce_sum(nll), weight, state, watch.stacked(self.activations))
 
 
+def segments_at_once(config: TransformerXLRunConfig, sliding_window: int = 0) -> int:
+    """How many segments evaluation reads at once: as many as make up a block of attention's queries.
+
+    The scores are those of one segment after another, up to rounding; larger matrices are multiplied faster.
+
+    Args:
+        config: a TransformerXLRunConfig.
+        sliding_window: as for CausalScorer.
+    """
+    if sliding_window or not ATTENTION[config.model.attn_type].cacheable or TILE % config.eval.tgt_len:
+        return 1
+    return TILE // config.eval.tgt_len
+
+
 class CausalScorer:
     """Evaluates a Transformer-XL: with a cache if its attention is cacheable, otherwise with mems.
 
@@ -63,9 +79,12 @@ class CausalScorer:
         reach: a Reach: memory length, clamp_len and window, which may differ from training.
         sliding_window: W > 0: no memory; for each token the window of the W tokens before it is computed again, as
             the paper evaluates Transformers without recurrence (its table 9).
+        segments: how many segments each lane of a batch has; with a cache only.
     """
 
-    def __init__(self, model: TransformerXL, evaluation: EvalConfig, reach: Reach, sliding_window: int = 0):
+    def __init__(
+        self, model: TransformerXL, evaluation: EvalConfig, reach: Reach, sliding_window: int = 0, segments: int = 1
+    ):
         self.model = model
         self.reach = reach
         self._cached: CachedDecoder | None = None
@@ -76,8 +95,14 @@ class CausalScorer:
             self.initial_state, self._read = window.initial_state, window
         elif model.attention.cacheable:
             keep_weights = model.compute_dtype != model.variable_dtype
-            length = evaluation.tgt_len
-            self._cached = CachedDecoder(model, reach, length, whole_segments=True, keep_weights=keep_weights)
+            self._cached = CachedDecoder(
+                model,
+                reach,
+                segments * evaluation.tgt_len,
+                whole_segments=True,
+                segments=segments,
+                keep_weights=keep_weights,
+            )
             self.initial_state, self._read = self._cached.initial_cache, self._cached
         else:
             self.initial_state, self._read = self._initial_mems, self._read_with_mems

@@ -20,7 +20,7 @@ from txl_tf.layers import platform
 from txl_tf.layers.attention_core import TILE
 from txl_tf.layers.chunked_softmax import Cluster
 from txl_tf.layers.key_value_ring import KeyValueRing
-from txl_tf.layers.masks import visible_keys
+from txl_tf.layers.masks import visible_keys, within_reach_of_segments
 from txl_tf.layers.memory_attention import Biases
 from txl_tf.layers.relative import key_distances, sinusoids
 from txl_tf.layers.row_products import WINDOW, Stored, alone, as_bits, stored, stored_alone
@@ -76,6 +76,8 @@ class CachedDecoder(tf.Module):
         reach: a Reach.
         max_segment: the length of the longest segment that is read at once.
         whole_segments: whether all segments have that length, which makes writing the ring cheaper.
+        segments: how many segments of the same length are read at once as one of `max_segment` tokens. The results are
+            those of reading one after another: a query sees the M keys before its own segment.
         keep_weights: whether to keep each layer's `kernels()` and the softmax's `clusters()`, too, in the compute
             dtype: this needs memory, but saves the time to compute them in each call.
         one_row: whether `rows` will be called, if this is a machine without accelerators. In bfloat16 and int8 the
@@ -92,6 +94,7 @@ class CachedDecoder(tf.Module):
         reach: Reach,
         max_segment: int,
         whole_segments: bool = False,
+        segments: int = 1,
         keep_weights: bool = False,
         one_row: bool = False,
         int8: bool = False,
@@ -107,10 +110,11 @@ class CachedDecoder(tf.Module):
         self.reach = reach
         self.int8 = int8
         self.max_segment = max_segment
+        self.segments = segments
         self.slots = reach.mem_len + max_segment
         self.is_narrow = model.compute_dtype == "bfloat16"
-        if self.is_narrow:  # whole tiles, for `position_scores`; the mask hides older keys
-            self.slots = -(-self.slots // TILE) * TILE
+        if self.is_narrow or segments > 1:  # whole tiles, for `position_scores` and for writing whole segments
+            self.slots = -(-self.slots // TILE) * TILE  # the mask hides older keys
         self.has_rows = one_row and platform.on_cpu()
         self._rows: Rows | None = None
         if self.has_rows:
@@ -225,7 +229,11 @@ class CachedDecoder(tf.Module):
             filled = tf.minimum(length, self.reach.mem_len)
         else:
             filled = tf.fill([1], self.reach.mem_len)  # hides slots older than M; zero vectors are visible
-        return visible_keys(t_len, self.slots - t_len, self.reach.window, filled)
+        m_len = self.slots - t_len
+        visible = visible_keys(t_len, m_len, self.reach.window, filled)
+        if self.segments == 1:
+            return visible
+        return visible & within_reach_of_segments(t_len, m_len, t_len // self.segments, self.reach.mem_len)
 
     def nll(self, hidden: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         """`model.nll`."""
