@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from random_model import CONFIG, random_model
 
 from txl_tf.inference.generate import Generator
 from txl_tf.layers import platform
+from txl_tf.layers.attention import RelMultiHeadAttention
 from txl_tf.layers.bfloat16_products import product
 from txl_tf.models.transformer_xl.config import Reach
 
@@ -86,3 +88,26 @@ def test_a_text_has_the_same_scores_by_both_methods_whatever_the_shapes(heads, d
     tokens = tf.constant(tokens)
     compiled, plain = (tf.function(nll, jit_compile=jit, autograph=False)(tokens) for jit in (True, False))
     assert float(tf.reduce_mean(abs(compiled - plain))) < 0.01 * float(tf.reduce_mean(plain))
+
+
+@pytest.mark.xla
+def test_all_products_of_attention_are_of_bfloat16():
+    """But for the sums of columns, which are products with ones. XLA shows what it converts to float32."""
+    layer = RelMultiHeadAttention(2, 16, dtype="mixed_bfloat16")
+    rng = np.random.default_rng(0)
+    hidden, mems = (bfloat16_numbers(rng, [2, 8, 32]) for _ in range(2))
+    layer(hidden, mems)
+
+    def gradients(hidden, mems):
+        with tf.GradientTape() as tape:
+            tape.watch(hidden)
+            loss = tf.reduce_sum(tf.square(layer(hidden, mems, training=True)))
+        return tape.gradient(loss, [hidden, *(variable.value for variable in layer.trainable_variables)])
+
+    compiled = tf.function(gradients, jit_compile=True, autograph=False)
+    program = compiled.experimental_get_compiler_ir(hidden, mems)(stage="optimized_hlo")
+    types = dict(re.findall(r"%([\w.-]+) = (\w+)\[", program))
+    products = re.findall(r" dot\(%([\w.-]+), %([\w.-]+)\)", program)
+    multiplied = [names for names in products if not any("broadcast" in name for name in names)]
+    assert len(multiplied) > 15
+    assert {types[name] for names in multiplied for name in names} == {"bf16"}

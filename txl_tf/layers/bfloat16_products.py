@@ -54,13 +54,27 @@ def sum_over_rows(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 
 
 def transposed(x: tf.Tensor) -> tf.Tensor:
-    """x [.., M, K] with the last two axes in the other order, in two parts of M.
+    """bfloat16 x [.., M, K] with the last two axes in the other order, for `product`."""
+    rank = x.shape.rank
+    return _permuted(x, [*range(rank - 2), rank - 1, rank - 2], rank - 2)
 
-    XLA would replace the product with a whole transposed matrix by one that the library does not take.
+
+def heads_first(x: tf.Tensor) -> tf.Tensor:
+    """x [B, K, H, d] as [B, H, K, d], for `product` if that is used."""
+    if not is_used(x.dtype) or x.shape[1] == 1:
+        return tf.transpose(x, [0, 2, 1, 3])
+    return _permuted(x, [0, 2, 1, 3], 1)
+
+
+def _permuted(x: tf.Tensor, axes: list[int], axis: int) -> tf.Tensor:
+    """tf.transpose(x, axes) of a bfloat16 tensor, as bits and in two parts of the axis `axis` of x.
+
+    XLA would merge a whole transpose into the product, whose matrices the library then does not take, and convert the
+    bfloat16 numbers that it moves to float32 and back.
     """
-    length = x.shape[-2] or tf.shape(x)[-2]
-    first, second = x[..., : length // 2, :], x[..., length // 2 :, :]
-    return tf.concat([tf.linalg.matrix_transpose(first), tf.linalg.matrix_transpose(second)], axis=-1)
+    length = x.shape[axis] or tf.shape(x)[axis]
+    parts = tf.split(tf.bitcast(x, tf.uint16), tf.stack([length // 2, length - length // 2]), axis)
+    return tf.bitcast(tf.concat([tf.transpose(part, axes) for part in parts], axes.index(axis)), x.dtype)
 
 
 def _float32_product(x: tf.Tensor, y: tf.Tensor, transpose_b: bool) -> tf.Tensor:

@@ -399,7 +399,7 @@ class MemoryAttention(keras.layers.Layer):
 
     def _split_heads(self, merged: tf.Tensor) -> tf.Tensor:
         """[B, K, H d] -> [B, H, K, d]."""
-        return tf.transpose(tf.reshape(merged, [-1, merged.shape[1], self.n_head, self.d_head]), [0, 2, 1, 3])
+        return bfloat16_products.heads_first(tf.reshape(merged, [-1, merged.shape[1], self.n_head, self.d_head]))
 
     def _merge_heads(self, heads: tf.Tensor) -> tf.Tensor:
         """[B, H, K, d] -> [B, K, H d]."""
