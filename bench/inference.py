@@ -18,7 +18,6 @@ thousand of 10,000, divided by that among the first thousand.
 """
 
 import functools
-import os
 import statistics
 import sys
 import time
@@ -125,7 +124,7 @@ def huggingface():
     import torch
     from transformers import TransfoXLConfig, TransfoXLLMHeadModel
 
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.set_num_threads(side_by_side.cores())
     torch.set_grad_enabled(False)
     config = TransfoXLConfig(
         vocab_size=V,

@@ -74,12 +74,14 @@ def limit():
     import concurrent.futures
 
     import numpy as np
+    import side_by_side
     import tensorflow as tf
 
     a, b = tf.random.normal([2048, 2048]), tf.random.normal([2048, 2048])
     product = tf.function(lambda: tf.reduce_sum(a @ b))
-    vector, threads = np.ones(D, np.float32), concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0)))
-    parts = np.array_split(np.ones([token_bytes() // (4 * D), D], np.float32), len(os.sched_getaffinity(0)))
+    cores = side_by_side.cores()
+    vector, threads = np.ones(D, np.float32), concurrent.futures.ThreadPoolExecutor(cores)
+    parts = np.array_split(np.ones([token_bytes() // (4 * D), D], np.float32), cores)
 
     def multiply():
         for _ in range(round(SEGMENTS * SEGMENT_FLOPS / (2 * 2048**3))):

@@ -82,6 +82,11 @@ def measure(pythons, rounds):
     return measured
 
 
+def cores():
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
 def ask(worker, error):
     """A worker's next answer."""
     line = worker.stdout.readline()

@@ -4,7 +4,6 @@ Nothing is imported before it is called, since peers run in environments of thei
 """
 
 import functools
-import os
 import statistics
 
 import side_by_side
@@ -98,7 +97,7 @@ def torch_steps(model, clip, loss):
     """
     import torch
 
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.set_num_threads(side_by_side.cores())
     model.train()
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
 
