@@ -10,6 +10,7 @@ import tensorflow as tf
 from random_model import CONFIG, random_model
 
 from txl_tf.layers import platform
+from txl_tf.layers.row_products import RUNS
 from txl_tf.models.transformer_xl.cached import CachedDecoder
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.token_readers import OneTextReader, OneTextState, TextsReader
@@ -72,15 +73,15 @@ def test_the_cache_equals_the_mems(exact_model, reach):
 )
 @pytest.mark.parametrize("form", [{}, {"untie_r": True}, {"pre_lnorm": True, "activation": "gelu"}], ids=str)
 def test_one_text_token_by_token(dtype, int8, reach, form):
-    """In a ring of 32 slots, which goes round once; the matrices in the form for one row, whatever the dtype.
+    """In a ring of two slots for each of the RUNS, which goes round once; matrices are in the form for one row, always.
 
     In int8 the result is that of the model with the rounded weights.
     """
     model = random_model(dataclasses.replace(CONFIG, dtype=dtype, **form))
     if int8:
         model.round_to_int8()
-    decoder = CachedDecoder(model, reach, max_segment=1, one_row=True, int8=int8)
-    assert decoder.slots == (128 if dtype == "mixed_bfloat16" else 32)
+    decoder = CachedDecoder(model, reach, max_segment=20, one_row=True, int8=int8)
+    assert decoder.slots == 2 * RUNS
     tokens = np.random.default_rng(1).integers(0, 256, [1, 40]).astype(np.int32)
     mems, reader = model.initial_mems(1, reach), OneTextReader(decoder, decoder.rows())
     state = OneTextState.of(decoder.initial_cache(1))

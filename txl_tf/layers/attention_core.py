@@ -120,7 +120,7 @@ def attend_one_query(
     position: LayerSlice,
     oldest: tf.Tensor,
 ) -> tf.Tensor:
-    """`attend` for one query of each text on a CPU; keys are a ring of whole windows (`row_products.WINDOW`).
+    """`attend` for one query of each text on a CPU; the ring has a multiple of `row_products.RUNS` slots.
 
     Arguments and result as for `attend`, with T = 1.
     """

@@ -23,9 +23,10 @@ from txl_tf.layers.quantization import quantized
 
 LANES = 16
 """Numbers that a core adds at once, each to a sum of its own. XLA adds up the numbers of a row one after the other."""
-WINDOW = 32
-"""Slots whose weighted values are added at once. XLA computes longer sums in several steps, and would write all
-products to memory between them."""
+RUNS = 16
+"""The weighted values of a ring are added up in so many runs of neighbouring slots, side by side: a sum has one slot of
+each run. So each run is read in the order of memory; sums of neighbouring slots would take up to twice as long. XLA
+computes sums of more than 32 numbers in several steps, and would write all products to memory between them."""
 
 
 class Stored(typing.NamedTuple):
@@ -139,9 +140,9 @@ def row_values(weight: tf.Tensor, value: tf.Tensor | LayerSlice) -> tf.Tensor:
     """The sum of values [B, H, C, d] or [H, C, d] with weights [B, H, 1, C]: [B, H, 1, d], in the weights' dtype."""
     rows = _numbers(value)
     n_head, c_len, d_head = rows.shape[-3:]
-    windows = tf.reshape(rows, [-1, c_len // WINDOW, WINDOW, d_head])
-    weights = tf.cast(tf.reshape(weight, [-1, c_len // WINDOW, WINDOW, 1]), windows.dtype)
-    partial = tf.reduce_sum(windows * weights, axis=2)
+    runs = tf.reshape(rows, [-1, RUNS, c_len // RUNS, d_head])
+    weights = tf.cast(tf.reshape(weight, [-1, RUNS, c_len // RUNS, 1]), runs.dtype)
+    partial = tf.reduce_sum(runs * weights, axis=1)
     # A matmul of two equal rows: a sum, or the product of one row, would be merged with the sum before it.
-    ones = tf.ones([tf.shape(partial)[0], 2, c_len // WINDOW], partial.dtype)
+    ones = tf.ones([tf.shape(partial)[0], 2, c_len // RUNS], partial.dtype)
     return tf.cast(tf.reshape(tf.matmul(ones, partial)[:, :1], [-1, n_head, 1, d_head]), weight.dtype)

@@ -23,7 +23,7 @@ from txl_tf.layers.key_value_ring import KeyValueRing
 from txl_tf.layers.masks import visible_keys, within_reach_of_segments
 from txl_tf.layers.memory_attention import Biases
 from txl_tf.layers.relative import key_distances, sinusoids
-from txl_tf.layers.row_products import WINDOW, Stored, alone, as_bits, stored, stored_alone
+from txl_tf.layers.row_products import RUNS, Stored, alone, as_bits, stored, stored_alone
 from txl_tf.models.alike_layers import AlikeLayers
 from txl_tf.models.stack import RingMemory, run_stack
 from txl_tf.models.transformer_xl.config import Reach
@@ -111,14 +111,12 @@ class CachedDecoder(tf.Module):
         self.int8 = int8
         self.max_segment = max_segment
         self.segments = segments
-        self.slots = reach.mem_len + max_segment
         self.is_narrow = model.compute_dtype == "bfloat16"
-        if self.is_narrow or segments > 1:  # whole tiles, for `position_scores` and for writing whole segments
-            self.slots = -(-self.slots // TILE) * TILE  # the mask hides older keys
         self.has_rows = one_row and platform.on_cpu()
         self._rows: Rows | None = None
-        if self.has_rows:
-            self.slots = -(-self.slots // WINDOW) * WINDOW
+        # Otherwise whole tiles are for `position_scores` and for writing whole segments. The mask hides older keys.
+        multiple = RUNS if self.has_rows else TILE if self.is_narrow or segments > 1 else 1
+        self.slots = -(-(reach.mem_len + max_segment) // multiple) * multiple
         host_memory.require({"keys and values of a text (mem_len, n_layer, d_model)": self._bytes_of_a_text()})
         self._block = math.gcd(max_segment, self.slots) if whole_segments else 1
         self.kept = tf.nest.map_structure(
