@@ -13,7 +13,7 @@ from txl_tf.layers import platform
 from txl_tf.layers.row_products import RUNS
 from txl_tf.models.transformer_xl.cached import CachedDecoder
 from txl_tf.models.transformer_xl.config import Reach
-from txl_tf.models.transformer_xl.token_readers import OneTextReader, OneTextState, TextsReader
+from txl_tf.models.transformer_xl.token_readers import FewTextsReader, FewTextsState, TextsReader
 
 SEGMENTS = (4, 4, 1, 1, 3, 4, 2, 1, 4, 4, 4, 4)  # 36 tokens: rings of 13 slots wrap more than twice, also mid-segment
 REACHES = [
@@ -58,21 +58,21 @@ def test_the_cache_equals_the_mems(exact_model, reach):
 
 
 @pytest.mark.parametrize(
-    ("reach", "dtype", "int8"),
+    ("reach", "dtype", "int8", "texts"),
     [
-        (REACHES[1], "float64", False),
-        (REACHES[3], "float64", False),
-        (REACHES[1], "float32", False),
-        (REACHES[3], "mixed_bfloat16", False),
-        (REACHES[1], "float32", True),
-        pytest.param(REACHES[3], "float32", False, marks=pytest.mark.slow),
-        pytest.param(REACHES[1], "mixed_bfloat16", False, marks=pytest.mark.slow),
-        pytest.param(REACHES[3], "float32", True, marks=pytest.mark.slow),
+        (REACHES[1], "float64", False, 1),
+        (REACHES[3], "float64", False, 3),
+        (REACHES[1], "float32", False, 2),
+        (REACHES[3], "mixed_bfloat16", False, 3),
+        (REACHES[1], "float32", True, 3),
+        pytest.param(REACHES[3], "float32", False, 1, marks=pytest.mark.slow),
+        pytest.param(REACHES[1], "mixed_bfloat16", False, 1, marks=pytest.mark.slow),
+        pytest.param(REACHES[3], "float32", True, 1, marks=pytest.mark.slow),
     ],
     ids=str,
 )
 @pytest.mark.parametrize("form", [{}, {"untie_r": True}, {"pre_lnorm": True, "activation": "gelu"}], ids=str)
-def test_one_text_token_by_token(dtype, int8, reach, form):
+def test_a_few_texts_token_by_token(dtype, int8, texts, reach, form):
     """In a ring of two slots for each of the RUNS, which goes round once; matrices are in the form for one row, always.
 
     In int8 the result is that of the model with the rounded weights.
@@ -82,16 +82,16 @@ def test_one_text_token_by_token(dtype, int8, reach, form):
         model.round_to_int8()
     decoder = CachedDecoder(model, reach, max_segment=20, one_row=True, int8=int8)
     assert decoder.slots == 2 * RUNS
-    tokens = np.random.default_rng(1).integers(0, 256, [1, 40]).astype(np.int32)
-    mems, reader = model.initial_mems(1, reach), OneTextReader(decoder, decoder.rows())
-    state = OneTextState.of(decoder.initial_cache(1))
+    tokens = np.random.default_rng(1).integers(0, 256, [texts, 40]).astype(np.int32)
+    mems, reader = model.initial_mems(texts, reach), FewTextsReader(decoder, decoder.rows())
+    state = FewTextsState.of(decoder.initial_cache(texts))
     expected, found = [], []
     for i, token in enumerate(np.split(tokens, 40, axis=1)):
         hidden, mems = model(token, mems, reach=reach)
         expected.append(tf.cast(hidden, tf.float64))
         hidden, state = reader.read(tf.constant(i), tf.constant(token), state)
         if i == 20:
-            state = OneTextState.of(state.cache(model.compute_dtype))
+            state = FewTextsState.of(state.cache(model.compute_dtype))
         found.append(tf.cast(hidden, tf.float64))
     largest = np.abs(np.array(found) - expected)
     if "pre_lnorm" in form:  # no norm comes last
@@ -99,7 +99,7 @@ def test_one_text_token_by_token(dtype, int8, reach, form):
     if dtype == "mixed_bfloat16":
         assert largest.mean() < 0.05
     else:
-        assert largest.max() < (1e-11 if dtype == "float64" else 2e-5)
+        assert largest.max() < (1e-11 if dtype == "float64" else 4e-5)
 
 
 def test_several_texts_token_by_token_in_bfloat16():
@@ -237,7 +237,7 @@ def test_refresh_follows_the_weights(keep_weights):
     np.testing.assert_allclose(cached_nll(decoder), expected, rtol=0, atol=1e-11)
 
 
-@pytest.mark.skipif(not platform.on_cpu(), reason="only a CPU reads one text so")
+@pytest.mark.skipif(not platform.on_cpu(), reason="only a CPU reads a few texts so")
 @pytest.mark.parametrize("int8", [False, True])
 def test_rows_are_kept_until_the_weights_change(int8):
     model = random_model(dataclasses.replace(CLUSTERED, dtype="float64"))
@@ -262,9 +262,8 @@ def test_a_softmax_with_clusters_in_bfloat16_is_that_of_the_model():
     hidden = tf.cast(np.random.default_rng(0).normal(size=[3, model.config.d_model]), tf.bfloat16)
     expected, step = model.log_prob(hidden), tf.constant(5)
     np.testing.assert_array_equal(TextsReader(decoder).log_prob(step, hidden), expected)
-    for row, of_row in zip(hidden, expected, strict=True):
-        found = OneTextReader(decoder, decoder.rows()).log_prob(step, row[None])[0]
-        np.testing.assert_allclose(found, of_row, atol=2**-8 * np.abs(of_row).max())
+    found = FewTextsReader(decoder, decoder.rows()).log_prob(step, hidden)
+    np.testing.assert_allclose(found, expected, atol=2**-8 * np.abs(expected).max())
 
 
 def test_kept_weights_are_those_that_each_call_would_make():

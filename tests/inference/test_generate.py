@@ -13,7 +13,7 @@ from txl_tf.inference.generate import CHUNK, Generator
 from txl_tf.inference.sampling import Sampling
 from txl_tf.layers import platform
 from txl_tf.models.transformer_xl.config import Reach
-from txl_tf.models.transformer_xl.token_readers import OneTextState
+from txl_tf.models.transformer_xl.token_readers import FewTextsState
 
 # Shorter and longer than a segment (64) and than the memory (24), and none at all.
 PROMPTS = ["", "ab", "def f(x):\n    return x", "q" * 64, "wörter " * 20, "import os\n" * 15]
@@ -90,16 +90,16 @@ def test_no_token_costs_a_copy_of_the_cache(byte_model):
 
 
 @pytest.mark.xla
-@pytest.mark.skipif(not platform.on_cpu(), reason="only a CPU reads one text so")
-def test_one_text_is_read_by_one_program_for_all_layers():
+@pytest.mark.skipif(not platform.on_cpu(), reason="only a CPU reads a few texts so")
+def test_a_few_texts_are_read_by_one_program_for_all_layers():
     """The compiled loop has as many operations, whatever the number of layers, and does not copy their rings."""
     programs = []
     for n_layer in (2, 4):
         generator = Generator(random_model(dataclasses.replace(CONFIG, n_layer=n_layer)), Reach(40))
-        draft = generator.begin(1)
-        draft = draft._replace(cache=OneTextState.of(draft.cache))
+        draft = generator.begin(2)
+        draft = draft._replace(cache=FewTextsState.of(draft.cache))
         compiler_ir = generator.decode_rows.experimental_get_compiler_ir(
-            draft, tf.fill([1, CHUNK], -1), tf.constant(CHUNK), Sampling().choice([0]), generator.decoder.rows()
+            draft, tf.fill([2, CHUNK], -1), tf.constant(CHUNK), Sampling().choice([0, 1]), generator.decoder.rows()
         )
         programs.append(compiler_ir(stage="hlo"))
     for operation in (" dot(", " scatter(", " exponential(", " reduce("):
@@ -128,7 +128,7 @@ def test_a_token_costs_the_same_however_long_the_text_is(byte_model):
     program = generator.decode_texts.experimental_get_compiler_ir(draft, given, tf.constant(CHUNK), choice)(stage="hlo")
     assert "while(" in program and "<=" not in program  # XLA writes a dynamic size as <=n
     if platform.on_cpu():  # the form that `decode` returns
-        draft = draft._replace(cache=OneTextState.of(draft.cache))
+        draft = draft._replace(cache=FewTextsState.of(draft.cache))
     shapes = [part.shape for part in tf.nest.flatten(draft)]
     for _ in range(4):  # the ring of 88 slots goes round more than twice
         _, draft = generator.decode(draft, given, tf.constant(CHUNK), choice)
@@ -182,30 +182,32 @@ def test_wrong_settings_are_refused_in_one_line(byte_model):
 
 @pytest.mark.xla
 @pytest.mark.parametrize(
-    ("dtype", "int8"),
+    ("dtype", "int8", "texts"),
     [
-        ("float32", False),
-        ("mixed_bfloat16", False),
-        pytest.param("float32", True, marks=pytest.mark.slow),
-        pytest.param("mixed_bfloat16", True, marks=pytest.mark.slow),
+        ("float32", False, 3),
+        ("mixed_bfloat16", False, 1),
+        pytest.param("float32", True, 1, marks=pytest.mark.slow),
+        pytest.param("mixed_bfloat16", True, 3, marks=pytest.mark.slow),
     ],
 )
-def test_one_text_is_read_like_several(dtype, int8):
+def test_a_few_texts_are_read_like_many(dtype, int8, texts):
     """Other products, the same keys and values; `generate`, whose batch may have any size, takes the right ones."""
     model = random_model(dataclasses.replace(CONFIG, dtype=dtype))
     if int8:
         model.round_to_int8()
     generator = Generator(model, Reach(40), int8=int8)
     assert generator.decoder.has_rows == platform.on_cpu()
-    given = np.random.default_rng(0).integers(0, 256, [1, CHUNK]).astype(np.int32)
-    choice = Sampling(temperature=0.0).choice([0])
-    for_one, for_all = (
-        decode(generator.begin(1), tf.constant(given), tf.constant(CHUNK), choice)
-        for decode in (generator.decode_one, generator.decode_texts)
+    given = np.random.default_rng(0).integers(0, 256, [texts, CHUNK]).astype(np.int32)
+    choice = Sampling(temperature=0.0).choice(list(range(texts)))
+    for_few, for_all = (
+        decode(generator.begin(texts), tf.constant(given), tf.constant(CHUNK), choice)
+        for decode in (generator.decode_few, generator.decode_texts)
     )
-    keys = for_one[1].cache.cache(model.compute_dtype).keys
-    for one, other in zip(keys, for_all[1].cache.keys, strict=True):
-        one, other = tf.cast(one, tf.float32), tf.cast(other, tf.float32)
-        assert np.abs(one - other).mean() < (1e-5 if dtype == "float32" else 0.02) * np.abs(other).mean()
-    made = generator.generate(tf.constant(given), tf.constant([CHUNK]), tf.constant(1), choice)
-    assert made.shape == (1, 1) and made[0, 0] in (for_one[0][0, -1], for_all[0][0, -1])
+    keys = for_few[1].cache.cache(model.compute_dtype).keys
+    for few, other in zip(keys, for_all[1].cache.keys, strict=True):
+        few, other = tf.cast(few, tf.float32), tf.cast(other, tf.float32)
+        assert np.abs(few - other).mean() < (1e-5 if dtype == "float32" else 0.02) * np.abs(other).mean()
+    made = generator.generate(tf.constant(given), tf.fill([texts], CHUNK), tf.constant(1), choice)
+    assert made.shape == (texts, 1)
+    for row, of_few, of_all in zip(made[:, 0], for_few[0][:, -1], for_all[0][:, -1], strict=True):
+        assert row in (of_few, of_all)

@@ -27,7 +27,7 @@ from txl_tf.inference.sampling import Choice, sample, uniform
 from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder, Rows
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
-from txl_tf.models.transformer_xl.token_readers import OneTextReader, OneTextState, TextsReader, TokenReader
+from txl_tf.models.transformer_xl.token_readers import FEW, FewTextsReader, FewTextsState, TextsReader, TokenReader
 
 CHUNK = 64
 """Tokens that one compiled call can generate; the cache is copied once per call, not once per token."""
@@ -36,8 +36,8 @@ CHUNK = 64
 class Draft(typing.NamedTuple):
     """The state of texts that are being generated.
 
-    cache: the Cache after the tokens read so far; after `decode` of one text on a CPU a OneTextState, which only
-        `decode` reads.
+    cache: the Cache after the tokens read so far; after `decode` of a few texts on a CPU a FewTextsState, which
+        only `decode` reads.
     last: int32 [B], the last chosen tokens, which the model has not read yet.
     seen: bool [B, V], the tokens that occur in each text.
     """
@@ -73,8 +73,8 @@ class Generator(tf.Module):
         reach: a Reach. Without same_length, `segment` changes the results: see above.
         segment: S, tokens of a prompt that are read at once.
         jit_compile: whether the inner steps are compiled by XLA.
-        int8: whether one text on a CPU is generated with the layers' weights in int8. `model.round_to_int8` makes all
-            other results agree with that.
+        int8: whether a few texts on a CPU are generated with the layers' weights in int8. `model.round_to_int8` makes
+            all other results agree with that.
     """
 
     def __init__(
@@ -223,19 +223,25 @@ class Generator(tf.Module):
             _, draft, made = tf.while_loop(lambda i, *_: i < chunks, body, (0, draft, made))
             return tf.transpose(made.concat()), draft
 
-        def one_text() -> tuple[tf.Tensor, Draft]:
-            made, new = decoded(self.decode_one, draft._replace(cache=OneTextState.of(draft.cache)))
+        def few_texts() -> tuple[tf.Tensor, Draft]:
+            made, new = decoded(self.decode_few, draft._replace(cache=FewTextsState.of(draft.cache)))
             return made, new._replace(cache=new.cache.cache(self.model.compute_dtype))
 
-        made, draft = self._by_number(layout.given, one_text, lambda: decoded(self.decode_texts, draft))
+        made, draft = self._by_number(layout.given, few_texts, lambda: decoded(self.decode_texts, draft))
         places = layout.first[:, None] + tf.range(max_tokens)
         return tf.gather(made, places, batch_dims=1), draft
 
-    def _by_number(self, tokens: tf.Tensor, one_text: Callable[[], Any], texts: Callable[[], Any]) -> Any:
-        """one_text() if the tokens [B, ..] are those of one text and this is a CPU with XLA; otherwise texts()."""
-        if not self.decoder.has_rows or (tokens.shape[0] or 1) > 1:
+    def _by_number(self, tokens: tf.Tensor, few_texts: Callable[[], Any], texts: Callable[[], Any]) -> Any:
+        """few_texts() if the tokens [B, ..] are those of a few texts and this is a CPU with XLA; otherwise texts().
+
+        If B is not known before the program runs, few_texts() is for one text.
+        """
+        if not self.decoder.has_rows:
             return texts()
-        return one_text() if tokens.shape[0] == 1 else tf.cond(tf.equal(tf.shape(tokens)[0], 1), one_text, texts)
+        batch = tokens.shape[0]
+        if batch is None:
+            return tf.cond(tf.equal(tf.shape(tokens)[0], 1), few_texts, texts)
+        return few_texts() if batch <= FEW else texts()
 
     def lay_out(self, prompts: tf.Tensor, lengths: tf.Tensor, max_tokens: tf.Tensor) -> Layout:
         """The Layout of prompts; arguments as for `generate`."""
@@ -259,27 +265,27 @@ class Generator(tf.Module):
             choice: a Choice.
 
         Returns:
-            int32 [B, CHUNK], the token chosen at each step, and the new Draft. If a CPU reads one text, that has a
-            OneTextState, which the next call does not need to convert.
+            int32 [B, CHUNK], the token chosen at each step, and the new Draft. If a CPU reads a few texts, that has
+            a FewTextsState, which the next call does not need to convert.
         """
-        decode = self._by_number(given, lambda: self.decode_one, lambda: self.decode_texts)
+        decode = self._by_number(given, lambda: self.decode_few, lambda: self.decode_texts)
         return decode(draft, given, n, choice)
 
     def decode_texts(self, draft: Draft, given: tf.Tensor, n: tf.Tensor, choice: Choice) -> tuple[tf.Tensor, Draft]:
         """`decode` for any number of texts."""
         return self._decode(draft, given, n, choice, TextsReader(self.decoder))
 
-    def decode_one(self, draft: Draft, given: tf.Tensor, n: tf.Tensor, choice: Choice) -> tuple[tf.Tensor, Draft]:
-        """`decode` for one text on a CPU."""
+    def decode_few(self, draft: Draft, given: tf.Tensor, n: tf.Tensor, choice: Choice) -> tuple[tf.Tensor, Draft]:
+        """`decode` for a few texts on a CPU."""
         given, n = tf.convert_to_tensor(given, tf.int32), tf.convert_to_tensor(n, tf.int32)
         rows = self.decoder.rows()  # outside XLA's program: XLA would take a second to compile that
-        return self.decode_rows(draft._replace(cache=OneTextState.of(draft.cache)), given, n, choice, rows)
+        return self.decode_rows(draft._replace(cache=FewTextsState.of(draft.cache)), given, n, choice, rows)
 
     def decode_rows(
         self, draft: Draft, given: tf.Tensor, n: tf.Tensor, choice: Choice, rows: Rows
     ) -> tuple[tf.Tensor, Draft]:
-        """`decode_one` of a Draft with a OneTextState, and with the decoder's `rows`."""
-        return self._decode(draft, given, n, choice, OneTextReader(self.decoder, rows))
+        """`decode_few` of a Draft with a FewTextsState, and with the decoder's `rows`."""
+        return self._decode(draft, given, n, choice, FewTextsReader(self.decoder, rows))
 
     def _decode(
         self, draft: Draft, given: tf.Tensor, n: tf.Tensor, choice: Choice, reader: TokenReader

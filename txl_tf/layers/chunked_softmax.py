@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from txl_tf.layers.bfloat16_products import product
 from txl_tf.layers.gradients import custom_gradient
-from txl_tf.layers.row_products import LayerSlice, multiply_row
+from txl_tf.layers.row_products import LayerSlice, multiply_rows
 
 
 class Cluster(NamedTuple):
@@ -38,7 +38,7 @@ def _logits(embedded: tf.Tensor, table: tf.Tensor | LayerSlice, bias: tf.Tensor)
 def _product(x: tf.Tensor, rows: tf.Tensor | LayerSlice) -> tf.Tensor:
     """[.., E] -> products with rows [S, E]: [.., S]."""
     if isinstance(rows, LayerSlice):
-        return multiply_row(x, rows)
+        return multiply_rows(x, rows)
     return product(x, tf.cast(rows, x.dtype), transpose_b=True)
 
 

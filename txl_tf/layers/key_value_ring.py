@@ -67,9 +67,9 @@ class KeyValueRing(typing.NamedTuple):
 
 
 class LayerRing(typing.NamedTuple):
-    """A layer's `KeyValueRing` among those of all layers, of one text: only `row_products` can read it.
+    """A layer's `KeyValueRing` among those of all layers, of a few texts: only `row_products` can read it.
 
-    all_keys, all_values: [N, H, C, d], `as_bits`.
+    all_keys, all_values: [N, B, H, C, d], `as_bits`; B is known.
     start: int32 scalar, as for KeyValueRing.
     layer: int32 scalar, the number of the layer.
     """
@@ -90,9 +90,10 @@ class LayerRing(typing.NamedTuple):
         return LayerSlice(Stored(self.all_values), self.layer)
 
     def written(self, key: tf.Tensor, value: tf.Tensor, block: int = 1) -> LayerRing:
-        """The ring with the key and the value [1, H, 1, d] of a token in slot `start`; block is 1."""
-        n_head, c_len = self.all_keys.shape[1:3]
-        places = tf.reshape((self.layer * n_head + tf.range(n_head)) * c_len + self.start, [-1, 1])
+        """The ring with the keys and values [B, H, 1, d] of a token of each text in slot `start`; block is 1."""
+        batch, n_head, c_len = self.all_keys.shape[1:4]
+        heads = batch * n_head
+        places = tf.reshape((self.layer * heads + tf.range(heads)) * c_len + self.start, [-1, 1])
         keys, values = (
             _scattered(slots, as_bits(new), places, 1)
             for slots, new in ((self.all_keys, key), (self.all_values, value))

@@ -1,9 +1,10 @@
-"""Products of a single row with matrices on a CPU, for generating text: as fast as memory gives the matrices.
+"""Products of a few single rows with matrices on a CPU, for generating text: as fast as memory gives the matrices.
 
 XLA for CPU multiplies one row and a matrix on one core, and a matrix that is not float32 is first converted to another
-one. If the matrix is a slice that depends on a loop, however, XLA reads and converts it inside the product, number by
-number, and divides the product's rows among the cores. So the matrices of all layers are kept in one tensor, and the
-number of the layer comes from a loop.
+one. For several rows it copies the matrix into another order. If the matrix is a slice that depends on a loop, however,
+XLA reads and converts it inside the product of one row, number by number, and divides the work among the cores. So the
+matrices of all layers are kept in one tensor, and the number of the layer comes from a loop. Each row is multiplied by
+itself; for the second one the matrix is in the caches already.
 
 Shapes: N layers, matrices [D, F], H heads, C slots, d = d_head.
 """
@@ -30,9 +31,9 @@ computes sums of more than 32 numbers in several steps, and would write all prod
 
 
 class Stored(typing.NamedTuple):
-    """The matrices [D, F] of all layers, or what they have of form [H, C, d], in one tensor; or a single matrix.
+    """The matrices [D, F] of all layers, or what they have of form [.., H, C, d], in one tensor; or a single matrix.
 
-    numbers: [N, F, D] or [N, H, C, d]: `as_bits`, or int8. Of a single matrix [F + 1, D]: with a row more than it
+    numbers: [N, F, D] or [N, .., H, C, d]: `as_bits`, or int8. Of a single matrix [F + 1, D]: with a row more than it
         has, so that XLA does not know where the slice begins that is read.
     scales: [N, F], of int8; None: there are none.
     """
@@ -43,7 +44,7 @@ class Stored(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LayerSlice:
-    """A layer's matrix, [D, F], or its positions, keys or values, [H, C, d].
+    """A layer's matrix, [D, F], its positions, [H, C, d], or its keys or values, [B, H, C, d].
 
     It is no tensor, so that Keras does not cast it.
 
@@ -97,19 +98,20 @@ def _from_bits(x: tf.Tensor) -> tf.Tensor:
 
 
 def multiply(equation: str, x: tf.Tensor, matrix: Matrix) -> tf.Tensor:
-    """tf.einsum(equation, x, matrix) of x [.., D] and a matrix [D, F]; if that is no tensor, x must be one row."""
+    """tf.einsum(equation, x, matrix) of x [.., D] and a matrix [D, F]; if that is no tensor, as `multiply_rows`."""
     if not isinstance(matrix, LayerSlice):
         # The gradient of an einsum makes XLA for CPU copy the output's gradient, transposed; a list of rows does not.
         if platform.on_tpu():
             return tf.einsum(equation, x, matrix)
         return product(x, matrix) if bfloat16_products.is_used(x.dtype) else tf.tensordot(x, matrix, 1)
-    return multiply_row(x, matrix)
+    return multiply_rows(x, matrix)
 
 
-def multiply_row(x: tf.Tensor, matrix: LayerSlice) -> tf.Tensor:
-    """The product of one row, x [1, .., 1, D], and a matrix [D, F]: [1, .., 1, F], in the dtype of x."""
-    rows = matrix.read()
-    out = tf.matmul(_written(tf.cast(tf.reshape(x, [1, -1]), rows.dtype)), rows, transpose_b=True)
+def multiply_rows(x: tf.Tensor, matrix: LayerSlice) -> tf.Tensor:
+    """The products of rows x [B, 1, .., 1, D] and a matrix [D, F], in the dtype of x; if B is not known, it is 1."""
+    rows, batch = matrix.read(), x.shape[0] or 1
+    written = _written(tf.cast(tf.reshape(x, [batch, -1]), rows.dtype))
+    out = tf.concat([tf.matmul(written[i : i + 1], rows, transpose_b=True) for i in range(batch)], axis=0)
     if matrix.stored.scales is not None:
         out *= tf.cast(matrix.stored.scales[matrix.layer], out.dtype)
     return tf.cast(tf.reshape(out, [-1, *x.shape[1:-1], rows.shape[0]]), x.dtype)
@@ -120,9 +122,9 @@ def _numbers(x: tf.Tensor | LayerSlice) -> tf.Tensor:
     return x.read() if isinstance(x, LayerSlice) else _from_bits(as_bits(x))
 
 
-def _written(row: tf.Tensor) -> tf.Tensor:
-    """The row, written to memory. XLA would compute it again for each row of the matrix; it cannot for running sums."""
-    return tf.cumsum(tf.stack([row, tf.zeros_like(row)]), axis=0)[0]
+def _written(rows: tf.Tensor) -> tf.Tensor:
+    """The rows, written to memory. XLA would compute them again for each row of the matrix; not so running sums."""
+    return tf.cumsum(tf.stack([rows, tf.zeros_like(rows)]), axis=0)[0]
 
 
 def row_scores(query: tf.Tensor, key: tf.Tensor | LayerSlice) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""Reading texts token by token in a loop, with a CachedDecoder: any texts, or one text on a CPU.
+"""Reading texts token by token in a loop, with a CachedDecoder: any texts, or a few texts on a CPU.
 
 Shapes: N layers, B texts, H heads, C slots, D width, d = d_head.
 """
@@ -14,6 +14,10 @@ from txl_tf.layers.chunked_softmax import Cluster
 from txl_tf.layers.key_value_ring import LayerRing
 from txl_tf.layers.row_products import LayerSlice, Stored, as_bits
 from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder, Rows
+
+FEW = 4
+"""Texts that a `FewTextsReader` reads at most. It goes through the weights once for each text. A TextsReader goes
+through them once for all texts, but copies them first."""
 
 
 class TextsReader:
@@ -63,10 +67,10 @@ class TextsReader:
         return state._replace(keys=keys, values=values)
 
 
-class OneTextState(typing.NamedTuple):
-    """A Cache of one text with the rings of all layers in one tensor.
+class FewTextsState(typing.NamedTuple):
+    """A Cache with the rings of all layers in one tensor.
 
-    keys, values: [N, H, C, d], `as_bits`.
+    keys, values: [N, B, H, C, d], `as_bits`.
     start, length: as in Cache.
     """
 
@@ -76,24 +80,27 @@ class OneTextState(typing.NamedTuple):
     length: tf.Tensor
 
     @classmethod
-    def of(cls, cache: Cache | OneTextState) -> OneTextState:
-        """The state of a Cache of one text; a state as it is."""
+    def of(cls, cache: Cache | FewTextsState) -> FewTextsState:
+        """The state of a Cache, of one text if its B is not known; a state as it is."""
         if isinstance(cache, cls):
             return cache
-        keys, values = (as_bits(tf.stack([ring[0] for ring in rings])) for rings in (cache.keys, cache.values))
+        batch = cache.length.shape[0] or 1
+        keys, values = (
+            tf.ensure_shape(as_bits(tf.stack(rings)), [None, batch, None, None, None])
+            for rings in (cache.keys, cache.values)
+        )
         return cls(keys, values, cache.start, cache.length)
 
     def cache(self, dtype: tf.DType | str) -> Cache:
         """The Cache of a decoder that computes in this dtype."""
         keys, values = (
-            tuple(tf.split(x if x.dtype == dtype else tf.bitcast(x, dtype), x.shape[0]))
-            for x in (self.keys, self.values)
+            tuple(tf.unstack(x if x.dtype == dtype else tf.bitcast(x, dtype))) for x in (self.keys, self.values)
         )
         return Cache(keys, values, self.start, self.length)
 
 
-class OneTextReader:
-    """Reads a token of one text on a CPU, in a loop over the layers. Make it before the loop over tokens.
+class FewTextsReader:
+    """Reads a token of each of a few texts on a CPU, in a loop over the layers. Make it before the loop over tokens.
 
     XLA compiles the loop's body, one layer, so that the first token comes sooner. Products of one row read a layer's
     part of what all layers keep in one tensor (`row_products`); products of several rows would copy it first.
@@ -109,12 +116,12 @@ class OneTextReader:
         self.weights, self.biases = decoder.layers.stacked(), decoder.shared_biases()
         self.layout = decoder.model.decoder_layers[0].kernels()
 
-    def begin(self, state: OneTextState) -> OneTextState:
+    def begin(self, state: FewTextsState) -> FewTextsState:
         """The loop's first state."""
         return state
 
-    def read(self, step: tf.Tensor, tokens: tf.Tensor, state: OneTextState) -> tuple[tf.Tensor, OneTextState]:
-        """Reads int32 [1, 1]: hidden [1, 1, D], and the next state."""
+    def read(self, step: tf.Tensor, tokens: tf.Tensor, state: FewTextsState) -> tuple[tf.Tensor, FewTextsState]:
+        """Reads int32 [B, 1]: hidden [B, 1, D], and the next state."""
         mask = self.decoder.mask(1, state.length)
 
         def read_layer(i: tf.Tensor, hidden: tf.Tensor, keys: tf.Tensor, values: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -133,10 +140,10 @@ class OneTextReader:
         first = (tf.constant(0), self.decoder.model.embedding(tokens), state.keys, state.values)
         n_layer = len(self.decoder.model.decoder_layers)
         _, hidden, keys, values = tf.while_loop(lambda i, *_: i < n_layer, read_layer, first)
-        return hidden, OneTextState(keys, values, (state.start + 1) % self.decoder.slots, state.length + 1)
+        return hidden, FewTextsState(keys, values, (state.start + 1) % self.decoder.slots, state.length + 1)
 
     def log_prob(self, step: tf.Tensor, hidden: tf.Tensor) -> tf.Tensor:
-        """`model.log_prob` of hidden [1, D], in the step that has read it."""
+        """`model.log_prob` of hidden [B, D], in the step that has read it."""
         zero = _zero(step)
         clusters = [
             Cluster(*(LayerSlice(part, zero) if isinstance(part, Stored) else part for part in cluster))
@@ -144,7 +151,7 @@ class OneTextReader:
         ]
         return self.decoder.model.log_prob(hidden, clusters or None)
 
-    def end(self, state: OneTextState) -> OneTextState:
+    def end(self, state: FewTextsState) -> FewTextsState:
         """The state after the loop."""
         return state
 
@@ -154,4 +161,4 @@ def _zero(step: tf.Tensor) -> tf.Tensor:
     return tf.minimum(step, 0)
 
 
-TokenReader: typing.TypeAlias = TextsReader | OneTextReader
+TokenReader: typing.TypeAlias = TextsReader | FewTextsReader
