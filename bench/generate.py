@@ -2,9 +2,10 @@
 
     python bench/generate.py --rounds=7
 
-The model is that of bench/inference.py: 6 layers, D 512, M 1024, random weights. Formats: float32, mixed_bfloat16, and
-both with the layers' weights in int8 (--quantize=int8), which only up to four texts are read with as int8. With the
-environment variable VOCAB_SIZE the vocabulary has as many tokens instead of 204.
+The model is that of bench/inference.py: 6 layers, D 512, M 1024, random weights. Formats: float32, mixed_bfloat16,
+and both with the layers' weights in int8 (--quantize=int8); more than four texts are generated from the same rounded
+weights in the format of the dtype. With the environment variable VOCAB_SIZE the vocabulary has as many tokens instead
+of 204.
 
 One JSON line has for each batch the tokens per second of all its texts (medians), and those over float32's; for one
 text also the bytes that a token reads, and the share of the memory bandwidth that all cores reach with matrix-vector

@@ -10,7 +10,6 @@ import tensorflow as tf
 from random_model import CONFIG, random_model
 
 from txl_tf.layers import platform
-from txl_tf.layers.row_products import RUNS
 from txl_tf.models.transformer_xl.cached import CachedDecoder
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.token_readers import FewTextsReader, FewTextsState, TextsReader
@@ -64,7 +63,7 @@ def test_the_cache_equals_the_mems(exact_model, reach):
         (REACHES[3], "float64", False, 3),
         (REACHES[1], "float32", False, 2),
         (REACHES[3], "mixed_bfloat16", False, 3),
-        (REACHES[1], "float32", True, 3),
+        (REACHES[1], "float32", True, 2),
         pytest.param(REACHES[3], "float32", False, 1, marks=pytest.mark.slow),
         pytest.param(REACHES[1], "mixed_bfloat16", False, 1, marks=pytest.mark.slow),
         pytest.param(REACHES[3], "float32", True, 1, marks=pytest.mark.slow),
@@ -73,7 +72,7 @@ def test_the_cache_equals_the_mems(exact_model, reach):
 )
 @pytest.mark.parametrize("form", [{}, {"untie_r": True}, {"pre_lnorm": True, "activation": "gelu"}], ids=str)
 def test_a_few_texts_token_by_token(dtype, int8, texts, reach, form):
-    """In a ring of two slots for each of the RUNS, which goes round once; matrices are in the form for one row, always.
+    """In a ring of 32 slots, which goes round once; the matrices in the form for one row, whatever the dtype.
 
     In int8 the result is that of the model with the rounded weights.
     """
@@ -81,7 +80,7 @@ def test_a_few_texts_token_by_token(dtype, int8, texts, reach, form):
     if int8:
         model.round_to_int8()
     decoder = CachedDecoder(model, reach, max_segment=20, one_row=True, int8=int8)
-    assert decoder.slots == 2 * RUNS
+    assert decoder.slots == 32
     tokens = np.random.default_rng(1).integers(0, 256, [texts, 40]).astype(np.int32)
     mems, reader = model.initial_mems(texts, reach), FewTextsReader(decoder, decoder.rows())
     state = FewTextsState.of(decoder.initial_cache(texts))
@@ -99,7 +98,7 @@ def test_a_few_texts_token_by_token(dtype, int8, texts, reach, form):
     if dtype == "mixed_bfloat16":
         assert largest.mean() < 0.05
     else:
-        assert largest.max() < (1e-11 if dtype == "float64" else 4e-5)
+        assert largest.max() < (1e-11 if dtype == "float64" else 2e-5)
 
 
 def test_several_texts_token_by_token_in_bfloat16():
@@ -263,7 +262,8 @@ def test_a_softmax_with_clusters_in_bfloat16_is_that_of_the_model():
     expected, step = model.log_prob(hidden), tf.constant(5)
     np.testing.assert_array_equal(TextsReader(decoder).log_prob(step, hidden), expected)
     found = FewTextsReader(decoder, decoder.rows()).log_prob(step, hidden)
-    np.testing.assert_allclose(found, expected, atol=2**-8 * np.abs(expected).max())
+    for row, of_row in zip(found, expected, strict=True):
+        np.testing.assert_allclose(row, of_row, atol=2**-8 * np.abs(of_row).max())
 
 
 def test_kept_weights_are_those_that_each_call_would_make():

@@ -91,15 +91,20 @@ def test_no_token_costs_a_copy_of_the_cache(byte_model):
 
 @pytest.mark.xla
 @pytest.mark.skipif(not platform.on_cpu(), reason="only a CPU reads a few texts so")
-def test_a_few_texts_are_read_by_one_program_for_all_layers():
+@pytest.mark.parametrize("texts", [1, 2])
+def test_a_few_texts_are_read_by_one_program_for_all_layers(texts):
     """The compiled loop has as many operations, whatever the number of layers, and does not copy their rings."""
     programs = []
     for n_layer in (2, 4):
         generator = Generator(random_model(dataclasses.replace(CONFIG, n_layer=n_layer)), Reach(40))
-        draft = generator.begin(2)
+        draft = generator.begin(texts)
         draft = draft._replace(cache=FewTextsState.of(draft.cache))
         compiler_ir = generator.decode_rows.experimental_get_compiler_ir(
-            draft, tf.fill([2, CHUNK], -1), tf.constant(CHUNK), Sampling().choice([0, 1]), generator.decoder.rows()
+            draft,
+            tf.fill([texts, CHUNK], -1),
+            tf.constant(CHUNK),
+            Sampling().choice([0] * texts),
+            generator.decoder.rows(),
         )
         programs.append(compiler_ir(stage="hlo"))
     for operation in (" dot(", " scatter(", " exponential(", " reduce("):

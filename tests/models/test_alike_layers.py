@@ -72,9 +72,8 @@ def loss_and_gradients(model, read, tokens, training):
 @pytest.mark.parametrize(
     ("case", "training"),
     [
-        *((case, True) for case in CASES if case != "xlnet, untied"),
+        *((case, True) for case in CASES),
         *((case, False) for case in ("pre_lnorm", "xlnet")),
-        pytest.param("xlnet, untied", True, marks=pytest.mark.slow),
         *(pytest.param(case, False, marks=pytest.mark.slow) for case in sorted({*CASES} - {"pre_lnorm", "xlnet"})),
     ],
 )

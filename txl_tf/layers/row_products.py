@@ -1,10 +1,10 @@
-"""Products of a few single rows with matrices on a CPU, for generating text: as fast as memory gives the matrices.
+"""Products of single rows with matrices on a CPU, for generating a few texts: as fast as memory gives the matrices.
 
-XLA for CPU multiplies one row and a matrix on one core, and a matrix that is not float32 is first converted to another
-one. For several rows it copies the matrix into another order. If the matrix is a slice that depends on a loop, however,
-XLA reads and converts it inside the product of one row, number by number, and divides the work among the cores. So the
-matrices of all layers are kept in one tensor, and the number of the layer comes from a loop. Each row is multiplied by
-itself; for the second one the matrix is in the caches already.
+XLA for CPU multiplies one row and a matrix on one core, and a matrix that is not float32 is first converted to
+another one. For several rows it first copies the matrix into another order. If the matrix is a slice that depends on
+a loop, however, XLA reads and converts it inside the product of one row, number by number, and divides the work among
+the cores. So the matrices of all layers are kept in one tensor, and the number of the layer comes from a loop.
+Several rows are multiplied one after the other; for the second one the matrix is in the caches already.
 
 Shapes: N layers, matrices [D, F], H heads, C slots, d = d_head.
 """
@@ -25,9 +25,9 @@ from txl_tf.layers.quantization import quantized
 LANES = 16
 """Numbers that a core adds at once, each to a sum of its own. XLA adds up the numbers of a row one after the other."""
 RUNS = 16
-"""The weighted values of a ring are added up in so many runs of neighbouring slots, side by side: a sum has one slot of
-each run. So each run is read in the order of memory; sums of neighbouring slots would take up to twice as long. XLA
-computes sums of more than 32 numbers in several steps, and would write all products to memory between them."""
+"""A ring's slots are divided into so many runs of neighbours. A sum of weighted values has one slot of each run, so
+that each run is read in the order of its addresses; sums of neighbouring slots take up to twice as long. XLA computes
+sums of more than 32 numbers in several steps, and would write all products to memory between them."""
 
 
 class Stored(typing.NamedTuple):
@@ -139,7 +139,7 @@ def row_scores(query: tf.Tensor, key: tf.Tensor | LayerSlice) -> tf.Tensor:
 
 
 def row_values(weight: tf.Tensor, value: tf.Tensor | LayerSlice) -> tf.Tensor:
-    """The sum of values [B, H, C, d] or [H, C, d] with weights [B, H, 1, C]: [B, H, 1, d], in the weights' dtype."""
+    """The sum of values [B, H, C, d] with weights [B, H, 1, C]: [B, H, 1, d], in the weights' dtype."""
     rows = _numbers(value)
     n_head, c_len, d_head = rows.shape[-3:]
     runs = tf.reshape(rows, [-1, RUNS, c_len // RUNS, d_head])

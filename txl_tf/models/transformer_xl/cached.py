@@ -114,7 +114,7 @@ class CachedDecoder(tf.Module):
         self.is_narrow = model.compute_dtype == "bfloat16"
         self.has_rows = one_row and platform.on_cpu()
         self._rows: Rows | None = None
-        # Otherwise whole tiles are for `position_scores` and for writing whole segments. The mask hides older keys.
+        # The mask hides keys that are too old. A TILE: for `position_scores`, and for writing whole segments.
         multiple = RUNS if self.has_rows else TILE if self.is_narrow or segments > 1 else 1
         self.slots = -(-(reach.mem_len + max_segment) // multiple) * multiple
         host_memory.require({"keys and values of a text (mem_len, n_layer, d_model)": self._bytes_of_a_text()})
