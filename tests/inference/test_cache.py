@@ -253,6 +253,16 @@ def test_rows_are_kept_until_the_weights_change(int8):
     np.testing.assert_allclose(new.positions.numbers, 1.5 * rows.positions.numbers, rtol=1e-12)
 
 
+@pytest.mark.parametrize("texts", [1, 3])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_softmax_with_clusters_is_that_of_the_model(dtype, texts):
+    model = random_model(dataclasses.replace(CLUSTERED, dtype=dtype))
+    decoder = CachedDecoder(model, Reach(9), max_segment=4, one_row=True)
+    hidden = tf.cast(np.random.default_rng(0).normal(size=[texts, model.config.d_model]), dtype)
+    found = FewTextsReader(decoder, decoder.rows()).log_prob(tf.constant(5), hidden)
+    np.testing.assert_allclose(found, model.log_prob(hidden), rtol={"float64": 1e-12, "float32": 1e-5}[dtype])
+
+
 @pytest.mark.skipif(not platform.on_cpu(), reason="only a CPU keeps tables for single rows")
 def test_a_softmax_with_clusters_in_bfloat16_is_that_of_the_model():
     """Two tables with projections and the entries of their clusters, kept for one row and for several."""

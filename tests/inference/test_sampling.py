@@ -273,13 +273,28 @@ def test_at_least_one_token_remains(rng, extreme):
     assert np.isfinite(found.max(-1)).all() and not np.isnan(found).any()
 
 
-def test_only_a_limit_that_is_on_costs_a_sort():
-    """Every sort of the program stands in a branch of its own, which runs where its setting is not the default."""
+def test_a_setting_costs_nothing_unless_it_is_on():
+    """Every transform stands in a branch of its own, which runs where its setting is not the default."""
     run = tf.function(samplers.transform, autograph=False)
     graph = run.get_concrete_function(
         tf.TensorSpec([2, V]), tf.TensorSpec([2, V], tf.bool), Sampling().tensors()
     ).graph.as_graph_def()
-    sorts = {"TopKV2", "TopK", "Sort"}
-    assert not sorts & {node.op for node in graph.node}
-    branches = [function for function in graph.library.function if sorts & {node.op for node in function.node_def}]
-    assert len(branches) == sum(setting.sorts for setting in samplers.SETTINGS) == 3
+    ops = [node.op for node in graph.node]
+    assert sum(op in ("If", "StatelessIf") for op in ops) == len(samplers.SETTINGS)
+    assert not {"Softmax", "LogSoftmax", "RealDiv", "SelectV2", "While", "StatelessWhile"} & set(ops)
+
+
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.xla)], ids=["graph", "XLA"])
+def test_the_largest_numbers_are_those_of_a_sort(rng, jit_compile):
+    """With all kinds of float32: both signs, from the smallest normal number to infinity, and many equal ones."""
+    exponents = rng.integers(-126, 128, [30, V])
+    numbers = (np.sign(rng.normal(size=[30, V])) * 2.0**exponents).astype(np.float32)
+    numbers[10:20] = rng.integers(-3, 4, [10, V])
+    numbers[:, 0], numbers[:, 1] = np.inf, -np.inf
+    weights = rng.integers(0, 5, [30, V]).astype(np.float32)
+    run = tf.function(samplers._largest, jit_compile=jit_compile)
+    for target in (1.0, 7.0, 30.0, 1e3, np.inf):
+        found = run(numbers, weights, tf.constant(target, tf.float32)).numpy()
+        for row, weight, kept in zip(numbers, weights, found, strict=True):
+            enough = [number for number in row if weight[row >= number].sum() >= target]
+            np.testing.assert_array_equal(kept, row >= (max(enough) if enough else -np.inf))

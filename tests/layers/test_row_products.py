@@ -46,10 +46,10 @@ def test_a_row_times_the_matrix_of_a_layer_in_int8():
 
 
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
-@pytest.mark.parametrize("batch_size", [1, 3])
-def test_scores_and_weighted_values_of_one_query(dtype, batch_size):
-    query, exact_query = rounded(DRAW.normal(size=[batch_size, 2, 1, 24]), dtype)
-    cached, exact = rounded(DRAW.normal(size=[batch_size, 2, 96, 24]), dtype)
+@pytest.mark.parametrize(("batch_size", "d_head"), [(1, 32), (3, 24), (2, 41)])
+def test_scores_and_weighted_values_of_one_query(dtype, batch_size, d_head):
+    query, exact_query = rounded(DRAW.normal(size=[batch_size, 2, 1, d_head]), dtype)
+    cached, exact = rounded(DRAW.normal(size=[batch_size, 2, 96, d_head]), dtype)
     weight = DRAW.uniform(size=[batch_size, 2, 1, 96])
     np.testing.assert_allclose(row_scores(query, cached), exact_query @ exact.swapaxes(2, 3), rtol=0, atol=1e-5)
     np.testing.assert_allclose(row_values(tf.constant(weight), cached), weight @ exact, rtol=0, atol=1e-4)

@@ -50,8 +50,7 @@ class Setting:
         high: the largest value; None: the largest value of the type, int32 or float32.
         above_low: whether `low` itself is not allowed.
         help: what the values mean, for users.
-        transform: the function, as described in this module's docstring.
-        sorts: whether the transform sorts the vocabulary. It then runs only if the value is not the default.
+        transform: the function, as described in this module's docstring. It runs only if the value is not the default.
     """
 
     name: str
@@ -61,7 +60,6 @@ class Setting:
     help: str
     transform: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
     above_low: bool = False
-    sorts: bool = False
 
     @property
     def kind(self) -> type:
@@ -113,22 +111,21 @@ def _temperature(logits: tf.Tensor, seen: tf.Tensor, temperature: tf.Tensor) -> 
 
 def _top_k(logits: tf.Tensor, seen: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
     del seen
-    descending = tf.sort(logits, direction="DESCENDING")
-    kept = tf.range(logits.shape[-1]) < tf.where(k > 0, k, logits.shape[-1])
-    return _at_least(logits, _smallest(descending, kept))
+    vocab_size = logits.shape[-1]
+    target = tf.cast(tf.where(k > 0, tf.minimum(k, vocab_size), vocab_size), tf.float32)
+    return _limited(logits, _largest(logits, tf.ones_like(logits), target))
 
 
 def _top_p(logits: tf.Tensor, seen: tf.Tensor, p: tf.Tensor) -> tf.Tensor:
     """Nucleus sampling: Holtzman et al. 2019 (arXiv 1904.09751)."""
     del seen
-    descending = tf.sort(logits, direction="DESCENDING")
-    return _at_least(logits, _smallest(descending, _reach(tf.nn.softmax(descending), p)))
+    return _limited(logits, _largest(logits, tf.nn.softmax(logits), _all_at_1(p)))
 
 
 def _min_p(logits: tf.Tensor, seen: tf.Tensor, p: tf.Tensor) -> tf.Tensor:
     """Nguyen et al. 2024 (arXiv 2407.01082)."""
     del seen
-    return _at_least(logits, tf.reduce_max(logits, axis=-1, keepdims=True) + tf.math.log(p))
+    return _limited(logits, logits >= tf.reduce_max(logits, axis=-1, keepdims=True) + tf.math.log(p))
 
 
 def _typical(logits: tf.Tensor, seen: tf.Tensor, p: tf.Tensor) -> tf.Tensor:
@@ -138,26 +135,58 @@ def _typical(logits: tf.Tensor, seen: tf.Tensor, p: tf.Tensor) -> tf.Tensor:
     probability = tf.exp(log_prob)
     entropy = -tf.reduce_sum(tf.math.multiply_no_nan(log_prob, probability), axis=-1, keepdims=True)
     distance = tf.abs(-log_prob - entropy)  # infinite for tokens that are excluded
-    ascending = tf.argsort(distance)
-    kept = _reach(tf.gather(probability, ascending, batch_dims=1), p)
-    farthest = tf.where(kept, tf.gather(distance, ascending, batch_dims=1), -float("inf"))
-    return tf.where(distance <= tf.reduce_max(farthest, axis=-1, keepdims=True), logits, -float("inf"))
+    return _limited(logits, _largest(-distance, probability, _all_at_1(p)))
 
 
-def _reach(probability: tf.Tensor, p: tf.Tensor) -> tf.Tensor:
-    """Which of the probabilities [B, V], in their order, are needed to reach the sum p. The first one always is; for
-    p = 1 all are."""
-    reached = tf.cumsum(probability, axis=-1, exclusive=True)  # by rounding it may be 1 before the last token
-    return (reached < p) | (tf.range(probability.shape[-1]) == 0) | (p >= 1)
+def _limited(logits: tf.Tensor, kept: tf.Tensor) -> tf.Tensor:
+    """Logits [B, V] with -inf where `kept` is false."""
+    return tf.where(kept, logits, -float("inf"))
 
 
-def _smallest(descending: tf.Tensor, kept: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_min(tf.where(kept, descending, float("inf")), axis=-1, keepdims=True)
+def _all_at_1(p: tf.Tensor) -> tf.Tensor:
+    """The target p; for 1 one that is never reached: by rounding, the sum of a part of the tokens may be 1."""
+    return tf.where(p >= 1, float("inf"), p)
 
 
-def _at_least(logits: tf.Tensor, smallest: tf.Tensor) -> tf.Tensor:
-    """Logits [B, V] with -inf for those below `smallest` [B, 1]; equal ones are all kept."""
-    return tf.where(logits >= smallest, logits, -float("inf"))
+def _largest(numbers: tf.Tensor, weights: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
+    """Which of the numbers are the largest ones whose weights reach a target: as few as possible, but all equal ones.
+
+    The smallest of them is found bit by bit, from sums of weights. Sorting a large vocabulary takes a CPU ten times as
+    long.
+
+    Args:
+        numbers, weights: float32 [B, V]; no NaN, and the weights are not negative.
+        target: float32 scalar, above 0.
+
+    Returns:
+        bool [B, V]; all true if the weights do not reach the target.
+    """
+    keys = _in_order(numbers)[:, None]
+    digits = tf.cast(tf.range(1, 2**DIGIT), tf.uint32)
+
+    def add_digit(i: tf.Tensor, smallest: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """smallest: uint32 [B], the first i digits of the key that is looked for; all others are 0."""
+        place = tf.cast(32 - DIGIT * (i + 1), tf.uint32)
+        tried = smallest[:, None] | tf.bitwise.left_shift(digits, place)
+        reached = tf.reduce_sum(tf.where(keys >= tried[:, :, None], weights[:, None], 0.0), axis=-1)
+        fits = (reached >= target) & (reached > 0)  # XLA for CPU takes the smallest targets for 0
+        digit = tf.reduce_sum(tf.cast(fits, tf.uint32), axis=-1)
+        return i + 1, smallest | tf.bitwise.left_shift(digit, place)
+
+    first = (tf.constant(0), tf.zeros_like(keys[:, 0, 0]))
+    smallest = tf.while_loop(lambda i, _: i < 32 // DIGIT, add_digit, first)[1]
+    return keys[:, 0] >= smallest[:, None]
+
+
+DIGIT = 2
+"""Bits of a key that `_largest` finds at once."""
+
+
+def _in_order(numbers: tf.Tensor) -> tf.Tensor:
+    """uint32 keys of float32 numbers, in the same order."""
+    bits = tf.bitcast(numbers, tf.uint32)
+    sign = tf.constant(1 << 31, tf.uint32)
+    return tf.where(bits < sign, bits | sign, tf.bitwise.invert(bits))
 
 
 SETTINGS = (
@@ -185,7 +214,6 @@ SETTINGS = (
         high=None,
         help="choose only among this many most likely tokens, and tokens as likely as the last of them; 0: all",
         transform=_top_k,
-        sorts=True,
     ),
     Setting(
         "top_p",
@@ -195,7 +223,6 @@ SETTINGS = (
         help="choose only among the most likely tokens that together reach this probability; 1: all",
         transform=_top_p,
         above_low=True,
-        sorts=True,
     ),
     Setting(
         "min_p",
@@ -214,7 +241,6 @@ SETTINGS = (
         "probability; 1: all",
         transform=_typical,
         above_low=True,
-        sorts=True,
     ),
 )
 """All settings, in the order in which their transforms are applied."""
@@ -254,10 +280,7 @@ def transform(logits: tf.Tensor, seen: tf.Tensor, values: dict[str, tf.Tensor]) 
         def apply(logits: tf.Tensor = logits, setting: Setting = setting, value: tf.Tensor = value) -> tf.Tensor:
             return setting.transform(logits, seen, value)
 
-        if setting.sorts:
-            logits = tf.cond(tf.equal(value, setting.default), lambda logits=logits: logits, apply)
-        else:
-            logits = apply()
+        logits = tf.cond(tf.equal(value, setting.default), lambda logits=logits: logits, apply)
     return logits
 
 

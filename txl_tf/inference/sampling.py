@@ -67,15 +67,19 @@ def sample(log_prob: tf.Tensor, seen: tf.Tensor, random: tf.Tensor, values: dict
         int32 [B].
     """
     logits = samplers.transform(log_prob, seen, values)
-    probability = tf.nn.softmax(logits)
-    cumulative = tf.cumsum(probability, axis=-1)
-    passed = (cumulative > random[:, None] * cumulative[:, -1:]) & (probability > 0)
-    vocab_size = log_prob.shape[-1]
-    drawn = tf.reduce_min(tf.where(passed, tf.range(vocab_size), vocab_size), axis=-1)
     best = tf.argmax(logits, axis=-1, output_type=tf.int32)
-    # A parallel cumulative sum may not increase monotonically. If no token exceeds the random number because of
-    # rounding, the most likely token is chosen.
-    return tf.where((values["temperature"] > 0) & (drawn < vocab_size), drawn, best)
+
+    def draw() -> tf.Tensor:
+        probability = tf.nn.softmax(logits)
+        cumulative = tf.cumsum(probability, axis=-1)
+        passed = (cumulative > random[:, None] * cumulative[:, -1:]) & (probability > 0)
+        vocab_size = log_prob.shape[-1]
+        drawn = tf.reduce_min(tf.where(passed, tf.range(vocab_size), vocab_size), axis=-1)
+        # A parallel cumulative sum may not increase monotonically. If no token exceeds the random number because of
+        # rounding, the most likely token is chosen.
+        return tf.where(drawn < vocab_size, drawn, best)
+
+    return tf.cond(values["temperature"] > 0, draw, lambda: best)
 
 
 def uniform(seeds: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:

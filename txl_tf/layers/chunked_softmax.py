@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from txl_tf.layers.bfloat16_products import product
 from txl_tf.layers.gradients import custom_gradient
-from txl_tf.layers.row_products import LayerSlice, multiply_rows
+from txl_tf.layers.row_products import LayerSlice, add_bias, multiply_rows
 
 
 class Cluster(NamedTuple):
@@ -32,7 +32,8 @@ def cluster_logits(hidden: tf.Tensor, cluster: Cluster) -> tf.Tensor:
 def _logits(embedded: tf.Tensor, table: tf.Tensor | LayerSlice, bias: tf.Tensor) -> tf.Tensor:
     logits = _product(embedded, table)
     dtype = _loss_dtype(logits.dtype)
-    return tf.cast(logits, dtype) + tf.cast(bias, dtype)
+    logits, bias = tf.cast(logits, dtype), tf.cast(bias, dtype)
+    return add_bias(logits, bias) if isinstance(table, LayerSlice) else logits + bias
 
 
 def _product(x: tf.Tensor, rows: tf.Tensor | LayerSlice) -> tf.Tensor:

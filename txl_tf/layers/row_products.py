@@ -12,7 +12,6 @@ Shapes: N layers, matrices [D, F], H heads, C slots, d = d_head.
 from __future__ import annotations
 
 import dataclasses
-import math
 import typing
 from collections.abc import Sequence
 
@@ -33,8 +32,8 @@ sums of more than 32 numbers in several steps, and would write all products to m
 class Stored(typing.NamedTuple):
     """The matrices [D, F] of all layers, or what they have of form [.., H, C, d], in one tensor; or a single matrix.
 
-    numbers: [N, F, D] or [N, .., H, C, d]: `as_bits`, or int8. Of a single matrix [F + 1, D]: with a row more than it
-        has, so that XLA does not know where the slice begins that is read.
+    numbers: [N, F, D] or [N, .., H, C, d]: `as_bits`, or int8. A single matrix is [F, D]; as bits [F + 1, D]: with a
+        row more than it has, so that XLA does not know where the slice begins that is read.
     scales: [N, F], of int8; None: there are none.
     """
 
@@ -58,9 +57,11 @@ class LayerSlice:
     def read(self) -> tf.Tensor:
         """The layer's numbers: float32 at least. int8 numbers are not multiplied by their scales."""
         numbers = self.stored.numbers
-        if numbers.shape.rank == 2:
-            return _from_bits(tf.slice(numbers, [self.layer, 0], [numbers.shape[0] - 1, numbers.shape[1]]))
-        return _from_bits(numbers[self.layer])
+        if numbers.shape.rank > 2:
+            return _from_bits(numbers[self.layer])
+        if numbers.dtype != tf.uint16:
+            return numbers
+        return _from_bits(tf.slice(numbers, [self.layer, 0], [numbers.shape[0] - 1, numbers.shape[1]]))
 
 
 Matrix: typing.TypeAlias = "tf.Tensor | LayerSlice"
@@ -76,12 +77,12 @@ def stored(matrices: Sequence[tf.Tensor], int8: bool = False) -> Stored:
 
 
 def stored_alone(rows: tf.Tensor) -> Stored:
-    """A single matrix [D, F], given as the transposed, [F, D]."""
-    return Stored(as_bits(tf.pad(rows, [[0, 1], [0, 0]])))
+    """A single matrix [D, F], given as the transposed, [F, D]. Only bfloat16 is copied."""
+    return Stored(as_bits(tf.pad(rows, [[0, 1], [0, 0]])) if rows.dtype == tf.bfloat16 else rows)
 
 
 def alone(stored: Stored) -> tf.Tensor:
-    """What `stored_alone` was given, [F, D]; bfloat16 as bits."""
+    """The bfloat16 matrix that `stored_alone` was given, [F, D], as bits."""
     return stored.numbers[:-1]
 
 
@@ -117,6 +118,16 @@ def multiply_rows(x: tf.Tensor, matrix: LayerSlice) -> tf.Tensor:
     return tf.cast(tf.reshape(out, [-1, *x.shape[1:-1], rows.shape[0]]), x.dtype)
 
 
+def add_bias(rows: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """rows [.., F] + bias [F], where the rows may be a result of `multiply_rows`.
+
+    XLA for CPU merges a product of one row with an addition if nothing else reads the product, and then computes it on
+    one core, at a fourth of the speed. So two additions read it.
+    """
+    half = rows.shape[-1] // 2
+    return tf.concat([rows[..., :half] + bias[:half], rows[..., half:] + bias[half:]], axis=-1)
+
+
 def _numbers(x: tf.Tensor | LayerSlice) -> tf.Tensor:
     """What row products multiply with: float32 at least."""
     return x.read() if isinstance(x, LayerSlice) else _from_bits(as_bits(x))
@@ -130,12 +141,18 @@ def _written(rows: tf.Tensor) -> tf.Tensor:
 def row_scores(query: tf.Tensor, key: tf.Tensor | LayerSlice) -> tf.Tensor:
     """The products of queries [B, H, 1, d] with keys, [B, H, C, d] or [H, C, d]: [B, H, 1, C], float32 at least."""
     rows = _numbers(key)
-    n_head, c_len, d_head = rows.shape[-3:]
-    lanes = math.gcd(LANES, d_head)
-    query = _written(tf.reshape(tf.cast(query, rows.dtype), [-1, n_head, 1, d_head // lanes, lanes]))
-    partial = tf.reduce_sum(tf.reshape(rows, [-1, n_head, c_len, d_head // lanes, lanes]) * query, axis=3)
-    score = tf.matmul(tf.ones([1, lanes], partial.dtype), tf.reshape(partial, [-1, lanes]), transpose_b=True)
+    n_head, c_len = rows.shape[-3:-1]
+    rows, query = _whole_lanes(rows), _whole_lanes(tf.cast(query, rows.dtype))
+    query = _written(tf.reshape(query, [-1, n_head, 1, query.shape[-1] // LANES, LANES]))
+    partial = tf.reduce_sum(tf.reshape(rows, [-1, n_head, c_len, *query.shape[-2:]]) * query, axis=3)
+    score = tf.matmul(tf.ones([1, LANES], partial.dtype), tf.reshape(partial, [-1, LANES]), transpose_b=True)
     return tf.reshape(score, [-1, n_head, 1, c_len])
+
+
+def _whole_lanes(x: tf.Tensor) -> tf.Tensor:
+    """x [.., d] with zeros up to a multiple of LANES. XLA does not write them to memory, but computes with them."""
+    missing = -x.shape[-1] % LANES
+    return tf.pad(x, [[0, 0]] * (x.shape.rank - 1) + [[0, missing]]) if missing else x
 
 
 def row_values(weight: tf.Tensor, value: tf.Tensor | LayerSlice) -> tf.Tensor:

@@ -46,21 +46,18 @@ class Cache(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """A model's weights in the form for products of one row.
+    """The layers' weights in the form for products of one row.
 
     matrices: `tf.nest.flatten(layer.kernels())` of all layers.
     positions: the projected ones of all layers.
-    clusters: in bfloat16 the softmax's `clusters()`, with tables and projections as by `stored_alone`. Otherwise there
-        are none: XLA would copy a slice of a float32 table.
     """
 
     matrices: list[Stored]
     positions: Stored
-    clusters: Sequence[Cluster]
 
     def __tf_flatten__(self) -> tuple[tuple, tuple]:
         """For tf.nest: what is no tensor, and the tensors."""
-        return (), (self.matrices, self.positions, self.clusters)
+        return (), (self.matrices, self.positions)
 
     @classmethod
     def __tf_unflatten__(cls, other: tuple, tensors: tuple) -> Rows:
@@ -156,7 +153,7 @@ class CachedDecoder(tf.Module):
         if self._rows is not None and tf.executing_eagerly():
             return self._rows
         matrices = [_as_tensors(of_all_layers) for of_all_layers in self.kept.rows or self._make_rows()]
-        rows = Rows(matrices, self.row_positions(), _as_tensors(self.kept.row_clusters))
+        rows = Rows(matrices, self.row_positions())
         if tf.executing_eagerly():
             self._rows = rows
         return rows
@@ -169,6 +166,13 @@ class CachedDecoder(tf.Module):
         """The projected positions of all layers, for one query of each text; compute them once before a loop."""
         return _as_tensors(self.kept.row_positions or _stacked(self.kept.positions))
 
+    def row_clusters(self) -> list[Cluster]:
+        """The softmax's `clusters()` with tables and projections as by `stored_alone`.
+
+        In float32 they are not kept: a program that XLA compiles reads the weights where they are.
+        """
+        return _as_tensors(self.kept.row_clusters or self._make_row_clusters())
+
     def narrow_clusters(self) -> list[Cluster]:
         """The softmax's `clusters()` in bfloat16, of a decoder with `has_rows` in bfloat16.
 
@@ -178,7 +182,7 @@ class CachedDecoder(tf.Module):
         def narrow(part: tf.Tensor | Stored | None) -> tf.Tensor | None:
             return tf.bitcast(alone(part), tf.bfloat16) if isinstance(part, Stored) else part
 
-        return [Cluster(*map(narrow, cluster)) for cluster in _as_tensors(self.kept.row_clusters)]
+        return [Cluster(*map(narrow, cluster)) for cluster in self.row_clusters()]
 
     def cache_spec(self) -> Cache:
         """The TensorSpecs of a Cache of any batch size."""
@@ -255,7 +259,7 @@ class CachedDecoder(tf.Module):
         return [stored(of_all_layers, self.int8) for of_all_layers in matrices]
 
     def _make_row_clusters(self) -> list[Cluster]:
-        """The softmax's `clusters()` in the form for products of one row, in bfloat16."""
+        """See `row_clusters`."""
 
         def as_row(weight: tf.Tensor | None) -> tf.Tensor | Stored | None:
             return weight if weight is None or len(weight.shape) < 2 else stored_alone(weight)

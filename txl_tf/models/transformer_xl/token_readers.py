@@ -147,9 +147,9 @@ class FewTextsReader:
         zero = _zero(step)
         clusters = [
             Cluster(*(LayerSlice(part, zero) if isinstance(part, Stored) else part for part in cluster))
-            for cluster in self.rows.clusters
+            for cluster in self.decoder.row_clusters()
         ]
-        return self.decoder.model.log_prob(hidden, clusters or None)
+        return self.decoder.model.log_prob(hidden, clusters)
 
     def end(self, state: FewTextsState) -> FewTextsState:
         """The state after the loop."""
