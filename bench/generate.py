@@ -3,7 +3,7 @@
     python bench/generate.py --rounds=7
 
 The model is that of bench/inference.py: 6 layers, D 512, M 1024, random weights. Formats: float32, mixed_bfloat16,
-and both with the layers' weights in int8 (--quantize=int8); more than four texts are generated from the same rounded
+and both with the weights in int8 (--quantize=int8); more than four texts are generated from the same rounded
 weights in the format of the dtype. With the environment variable VOCAB_SIZE the vocabulary has as many tokens instead
 of 204.
 

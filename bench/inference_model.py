@@ -14,12 +14,12 @@ SEGMENT_FLOPS = 2 * B * T * (N * (4 * D * H * D_HEAD + 2 * D * D_INNER + 3 * (M 
 
 
 def token_bytes(weight=4, number=4):
-    """Bytes read for a generated token: weights, cached keys, values and projected positions, output table.
+    """Bytes read for a generated token: weights, output table, cached keys, values and projected positions.
 
-    weight, number: bytes of a layer's weight, and of a cached number or one of the output table.
+    weight, number: bytes of a weight or a number of the table, and of a cached number.
     """
-    weights = N * (4 * D * H * D_HEAD + 2 * D * D_INNER)
-    return weights * weight + (N * 3 * (M + 1) * H * D_HEAD + D * V) * number
+    weights = N * (4 * D * H * D_HEAD + 2 * D * D_INNER) + D * V
+    return weights * weight + N * 3 * (M + 1) * H * D_HEAD * number
 
 
 def weights():

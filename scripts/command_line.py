@@ -245,7 +245,8 @@ def define_precision_flags():
         "quantize",
         None,
         QUANTIZE,
-        "round the weights of a Transformer-XL's layers to int8, a scale for each output channel [not rounded]",
+        "round the weights of a Transformer-XL's layers and softmax to int8, a scale for each output channel "
+        "[not rounded]",
     )
     _show_in_help("dtype", "quantize")
 

@@ -62,8 +62,8 @@ def load(
             generation, and evaluation if the model's config.json says so.
         dtype: "float32", or "mixed_bfloat16", which needs less memory and is faster where the processor or GPU computes
             with bfloat16; None: as in training.
-        quantize: "int8" rounds the weights of a Transformer-XL's layers to int8, each output channel with a scale of
-            its own. On a CPU a text is then generated faster. None: they are not rounded.
+        quantize: "int8" rounds the weights of a Transformer-XL's layers and softmax to int8, each output channel with a
+            scale of its own. On a CPU up to four texts are then generated faster. None: they are not rounded.
         progress: whether what takes longer shows a progress bar on standard error.
         settings: of evaluation, instead of those in the model's config.json: of a Transformer-XL mem_len, clamp_len,
             same_length, batch_size and tgt_len; generation and scores follow them, too.

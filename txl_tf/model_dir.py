@@ -209,8 +209,8 @@ def load_trained(
         change: called with the settings; returns those to use, with other values of settings on which no weight
             depends, such as those of memory.
         dtype: one of `choices.DTYPES`; None: as in training.
-        quantize: one of `choices.QUANTIZE`: the weights of a Transformer-XL's layers are rounded to what int8 numbers
-            and a scale for each output channel can express; None: they are not.
+        quantize: one of `choices.QUANTIZE`: the weights of a Transformer-XL's layers and softmax are rounded to what
+            int8 numbers and a scale for each output channel can express; None: they are not.
 
     Raises:
         InputError: there is no such model_dir, no checkpoint in it, no average, or no evaluation to choose the best

@@ -253,21 +253,27 @@ def test_rows_are_kept_until_the_weights_change(int8):
     np.testing.assert_allclose(new.positions.numbers, 1.5 * rows.positions.numbers, rtol=1e-12)
 
 
-@pytest.mark.parametrize("texts", [1, 3])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_a_softmax_with_clusters_is_that_of_the_model(dtype, texts):
+@pytest.mark.parametrize(("dtype", "int8", "texts"), [("float64", False, 1), ("float32", False, 3), ("float32", True, 2)])
+def test_a_softmax_with_clusters_is_that_of_the_model(dtype, int8, texts):
+    """In int8 it is that of the model with the rounded weights."""
     model = random_model(dataclasses.replace(CLUSTERED, dtype=dtype))
-    decoder = CachedDecoder(model, Reach(9), max_segment=4, one_row=True)
+    if int8:
+        model.round_to_int8()
+    decoder = CachedDecoder(model, Reach(9), max_segment=4, one_row=True, int8=int8)
     hidden = tf.cast(np.random.default_rng(0).normal(size=[texts, model.config.d_model]), dtype)
     found = FewTextsReader(decoder, decoder.rows()).log_prob(tf.constant(5), hidden)
     np.testing.assert_allclose(found, model.log_prob(hidden), rtol={"float64": 1e-12, "float32": 1e-5}[dtype])
 
 
 @pytest.mark.skipif(not platform.on_cpu(), reason="only a CPU keeps tables for single rows")
-def test_a_softmax_with_clusters_in_bfloat16_is_that_of_the_model():
+@pytest.mark.parametrize("int8", [False, True])
+def test_a_softmax_with_clusters_in_bfloat16_is_that_of_the_model(int8):
     """Two tables with projections and the entries of their clusters, kept for one row and for several."""
     model = random_model(dataclasses.replace(CLUSTERED, dtype="mixed_bfloat16"))
-    decoder = CachedDecoder(model, Reach(9), max_segment=4, one_row=True)
+    if int8:
+        model.round_to_int8()
+    decoder = CachedDecoder(model, Reach(9), max_segment=4, one_row=True, int8=int8)
+    assert int8 == (decoder.row_clusters()[0].table.numbers.dtype == tf.int8)
     hidden = tf.cast(np.random.default_rng(0).normal(size=[3, model.config.d_model]), tf.bfloat16)
     expected, step = model.log_prob(hidden), tf.constant(5)
     np.testing.assert_array_equal(TextsReader(decoder).log_prob(step, hidden), expected)

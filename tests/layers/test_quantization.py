@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf.layers.quantization import quantized, round_variable
+from txl_tf.layers.quantization import quantized, round_table, round_variable
 
 DRAW = np.random.default_rng(0)
 MATRIX = DRAW.normal(size=[30, 7]) * 10.0 ** np.arange(-3, 4)  # channels of very different sizes
@@ -34,3 +34,13 @@ def test_a_kernel_of_heads_has_a_scale_for_each_output():
     round_variable(variable, inputs=2)
     numbers, scale = quantized(tf.constant(kernel.reshape(30, 7)))
     np.testing.assert_array_equal(variable.numpy().reshape(30, 7), numbers.numpy() * scale.numpy())
+
+
+def test_each_row_of_a_table_has_a_scale():
+    numbers, scale = quantized(tf.constant(MATRIX.T), inputs_axis=1)
+    of_columns, of_column = quantized(tf.constant(MATRIX))
+    np.testing.assert_array_equal(numbers.numpy().T, of_columns)
+    np.testing.assert_array_equal(scale, of_column)
+    variable = tf.Variable(MATRIX.T)
+    round_table(variable)
+    np.testing.assert_array_equal(variable.numpy().T, of_columns.numpy() * scale.numpy())

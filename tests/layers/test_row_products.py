@@ -8,11 +8,14 @@ from txl_tf.layers.quantization import quantized
 from txl_tf.layers.row_products import (
     LayerSlice,
     Stored,
+    add_bias,
     as_bits,
     multiply,
+    multiply_rows,
     row_scores,
     row_values,
     stored,
+    stored_alone,
 )
 
 DRAW = np.random.default_rng(0)
@@ -43,6 +46,27 @@ def test_a_row_times_the_matrix_of_a_layer_in_int8():
     assert kept.numbers.dtype == tf.int8
     found = multiply("btD,Dn->btn", tf.constant(ROW, tf.float32), LayerSlice(kept, tf.constant(1)))
     np.testing.assert_allclose(found, ROW @ (numbers * scale), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "int8"])
+def test_rows_times_a_single_matrix(dtype):
+    """A table of 30 tokens, given as its rows; in int8 each token has a scale."""
+    rows, exact_rows = rounded(DRAW.normal(size=[2, 48]), "bfloat16" if dtype == "bfloat16" else "float64")
+    table, exact = rounded(MATRICES[0].T, "float64" if dtype == "int8" else dtype)
+    if dtype == "int8":
+        numbers, scale = (part.numpy().astype("float64") for part in quantized(table, inputs_axis=1))
+        exact = numbers * scale[:, None]
+    kept = stored_alone(table, int8=dtype == "int8")
+    assert kept.numbers.dtype == {"bfloat16": tf.uint16}.get(dtype, dtype)
+    found = multiply_rows(tf.cast(rows, table.dtype), LayerSlice(kept, tf.constant(0)))
+    tolerance = {"float32": 1e-5, "int8": 1e-5, "bfloat16": 1e-2}.get(dtype, 1e-13)
+    np.testing.assert_allclose(tf.cast(found, tf.float64), exact_rows @ exact.T, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("width", [1, 2, 31])
+def test_a_bias_is_added_to_every_number(width):
+    rows, bias = DRAW.normal(size=[2, width]), DRAW.normal(size=width)
+    np.testing.assert_array_equal(add_bias(tf.constant(rows), tf.constant(bias)), rows + bias)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])

@@ -73,8 +73,8 @@ class Generator(tf.Module):
         reach: a Reach. Without same_length, `segment` changes the results: see above.
         segment: S, tokens of a prompt that are read at once.
         jit_compile: whether the inner steps are compiled by XLA.
-        int8: whether a few texts on a CPU are generated with the layers' weights in int8. `model.round_to_int8` makes
-            all other results agree with that.
+        int8: whether a few texts on a CPU are generated with the weights of layers and softmax in int8.
+            `model.round_to_int8` makes all other results agree with that.
     """
 
     def __init__(

@@ -16,11 +16,11 @@ LARGEST = 127
 """Of the numbers in Q: -128 is not used, so that Q is symmetric."""
 
 
-def quantized(matrix: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Q, int8 [D, F], and s, [F] in the dtype of the matrix."""
-    largest = tf.reduce_max(tf.abs(matrix), axis=0)
+def quantized(matrix: tf.Tensor, inputs_axis: int = 0) -> tuple[tf.Tensor, tf.Tensor]:
+    """Q, int8 [D, F], and s, [F] in the dtype of the matrix; with inputs_axis 1 the matrix and Q are [F, D]."""
+    largest = tf.reduce_max(tf.abs(matrix), axis=inputs_axis, keepdims=True)
     scale = tf.where(largest > 0, largest / LARGEST, tf.ones_like(largest))
-    return tf.cast(tf.round(matrix / scale), tf.int8), scale
+    return tf.cast(tf.round(matrix / scale), tf.int8), tf.squeeze(scale, inputs_axis)
 
 
 def round_variable(variable: tf.Variable, inputs: int) -> None:
@@ -33,3 +33,9 @@ def round_variable(variable: tf.Variable, inputs: int) -> None:
     weights = tf.convert_to_tensor(variable)
     matrix, scale = quantized(tf.reshape(weights, [math.prod(weights.shape[:inputs]), -1]))
     variable.assign(tf.reshape(tf.cast(matrix, scale.dtype) * scale, weights.shape))
+
+
+def round_table(variable: tf.Variable) -> None:
+    """The same for a table [F, D], whose rows are the channels."""
+    matrix, scale = quantized(tf.convert_to_tensor(variable), inputs_axis=1)
+    variable.assign(tf.cast(matrix, scale.dtype) * scale[:, None])

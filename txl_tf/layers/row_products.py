@@ -32,9 +32,9 @@ sums of more than 32 numbers in several steps, and would write all products to m
 class Stored(typing.NamedTuple):
     """The matrices [D, F] of all layers, or what they have of form [.., H, C, d], in one tensor; or a single matrix.
 
-    numbers: [N, F, D] or [N, .., H, C, d]: `as_bits`, or int8. A single matrix is [F, D]; as bits [F + 1, D]: with a
-        row more than it has, so that XLA does not know where the slice begins that is read.
-    scales: [N, F], of int8; None: there are none.
+    numbers: [N, F, D] or [N, .., H, C, d]: `as_bits`, or int8. A single matrix is [F, D], or as bits or int8
+        [F + 1, D]: with a row more than it has, so that XLA does not know where the slice begins that is read.
+    scales: [N, F], of int8, of a single matrix [F]; None: there are none.
     """
 
     numbers: tf.Tensor
@@ -59,9 +59,14 @@ class LayerSlice:
         numbers = self.stored.numbers
         if numbers.shape.rank > 2:
             return _from_bits(numbers[self.layer])
-        if numbers.dtype != tf.uint16:
+        if numbers.dtype.is_floating:
             return numbers
         return _from_bits(tf.slice(numbers, [self.layer, 0], [numbers.shape[0] - 1, numbers.shape[1]]))
+
+    def scales(self) -> tf.Tensor | None:
+        """The scales of the layer's int8 numbers, [F]; None: there are none."""
+        scales = self.stored.scales
+        return scales if scales is None or self.stored.numbers.shape.rank == 2 else scales[self.layer]
 
 
 Matrix: typing.TypeAlias = "tf.Tensor | LayerSlice"
@@ -76,9 +81,13 @@ def stored(matrices: Sequence[tf.Tensor], int8: bool = False) -> Stored:
     return Stored(tf.stack([tf.transpose(matrix) for matrix in numbers]), tf.stack(scales))
 
 
-def stored_alone(rows: tf.Tensor) -> Stored:
-    """A single matrix [D, F], given as the transposed, [F, D]. Only bfloat16 is copied."""
-    return Stored(as_bits(tf.pad(rows, [[0, 1], [0, 0]])) if rows.dtype == tf.bfloat16 else rows)
+def stored_alone(rows: tf.Tensor, int8: bool = False) -> Stored:
+    """A single matrix [D, F], given as the transposed, [F, D]; in int8, or as it is. float32 is not copied."""
+    one_more = [[0, 1], [0, 0]]
+    if int8:
+        numbers, scales = quantized(rows, inputs_axis=1)
+        return Stored(tf.pad(numbers, one_more), scales)
+    return Stored(as_bits(tf.pad(rows, one_more)) if rows.dtype == tf.bfloat16 else rows)
 
 
 def alone(stored: Stored) -> tf.Tensor:
@@ -113,8 +122,9 @@ def multiply_rows(x: tf.Tensor, matrix: LayerSlice) -> tf.Tensor:
     rows, batch = matrix.read(), x.shape[0] or 1
     written = _written(tf.cast(tf.reshape(x, [batch, -1]), rows.dtype))
     out = tf.concat([tf.matmul(written[i : i + 1], rows, transpose_b=True) for i in range(batch)], axis=0)
-    if matrix.stored.scales is not None:
-        out *= tf.cast(matrix.stored.scales[matrix.layer], out.dtype)
+    scales = matrix.scales()
+    if scales is not None:
+        out *= tf.cast(scales, out.dtype)
     return tf.cast(tf.reshape(out, [-1, *x.shape[1:-1], rows.shape[0]]), x.dtype)
 
 

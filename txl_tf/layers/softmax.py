@@ -163,8 +163,7 @@ class AdaptiveSoftmax(ClusteredLayer):
         if embedding is None and (self.tie_weight or any(self.tie_projs)):
             raise ValueError("weights are tied to an AdaptiveEmbedding (tie_weight, proj_share_all_but_first): pass it")
 
-        own_or_tied = embedding.tables if embedding is not None and self.tie_weight else self.tables or []
-        tables = [tf.convert_to_tensor(table) for table in own_or_tied]
+        tables = [tf.convert_to_tensor(table) for table in self.output_tables(embedding)]
         if len(tables) < len(self.sizes):
             tables = tf.split(tables[0], self.sizes)
         biases = [tf.convert_to_tensor(bias) for bias in self.biases]
@@ -174,6 +173,10 @@ class AdaptiveSoftmax(ClusteredLayer):
         ]
         projections = [None if p is None else tf.convert_to_tensor(p) for p in projections]
         return [Cluster(*weights) for weights in zip(tables, biases, projections, strict=True)]
+
+    def output_tables(self, embedding: AdaptiveEmbedding | None) -> list[keras.Variable]:
+        """The tables of `clusters()` as variables: the embedding's, if they are tied to it."""
+        return embedding.tables if embedding is not None and self.tie_weight else self.tables or []
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

@@ -78,8 +78,10 @@ class CachedDecoder(tf.Module):
         keep_weights: whether to keep each layer's `kernels()` and the softmax's `clusters()`, too, in the compute
             dtype: this needs memory, but saves the time to compute them in each call.
         one_row: whether `rows` will be called, if this is a machine without accelerators. In bfloat16 and int8 the
-            weights are kept once more for it, in bfloat16 the positions and the softmax's tables, too.
-        int8: whether the matrices of `rows` are in int8. Otherwise they are in the compute dtype.
+            weights and the softmax's tables are kept once more for it, in bfloat16 the positions, too; and in bfloat16
+            with int8 the tables twice, since only a few texts are generated in int8.
+        int8: whether the matrices of `rows` and the tables of `row_clusters` are in int8. Otherwise they are in the
+            compute dtype.
 
     Raises:
         InputError: the model's attn_type is not transformer_xl, or the memory of a text is larger than the machine's.
@@ -171,10 +173,10 @@ class CachedDecoder(tf.Module):
 
         In float32 they are not kept: a program that XLA compiles reads the weights where they are.
         """
-        return _as_tensors(self.kept.row_clusters or self._make_row_clusters())
+        return _as_tensors(self.kept.row_clusters or self._make_row_clusters(self.int8))
 
     def narrow_clusters(self) -> list[Cluster]:
-        """The softmax's `clusters()` in bfloat16, of a decoder with `has_rows` in bfloat16.
+        """The softmax's `clusters()` in bfloat16 for several rows, of a decoder with `has_rows` in bfloat16.
 
         They are kept, since XLA for CPU would round them again in each call, at 10 ns for each number.
         """
@@ -182,7 +184,8 @@ class CachedDecoder(tf.Module):
         def narrow(part: tf.Tensor | Stored | None) -> tf.Tensor | None:
             return tf.bitcast(alone(part), tf.bfloat16) if isinstance(part, Stored) else part
 
-        return [Cluster(*map(narrow, cluster)) for cluster in self.row_clusters()]
+        clusters = _as_tensors(self.kept.narrow_clusters or self.kept.row_clusters)
+        return [Cluster(*map(narrow, cluster)) for cluster in clusters]
 
     def cache_spec(self) -> Cache:
         """The TensorSpecs of a Cache of any batch size."""
@@ -245,9 +248,11 @@ class CachedDecoder(tf.Module):
         """The tensors computed from the model's weights, in the compute dtype."""
         kept = _Kept(self._project_positions())
         if self.has_rows and (self.is_narrow or self.int8):
-            kept = kept._replace(rows=self._make_rows())
+            kept = kept._replace(rows=self._make_rows(), row_clusters=self._make_row_clusters(self.int8))
         if self.has_rows and self.is_narrow:
-            kept = kept._replace(row_positions=_stacked(kept.positions), row_clusters=self._make_row_clusters())
+            kept = kept._replace(row_positions=_stacked(kept.positions))
+        if self.has_rows and self.is_narrow and self.int8:
+            kept = kept._replace(narrow_clusters=self._make_row_clusters(int8=False))
         if keep_weights:
             kept = kept._replace(kernels=self._make_kernels(), clusters=self._make_clusters())
         return kept
@@ -258,17 +263,21 @@ class CachedDecoder(tf.Module):
         matrices = zip(*map(tf.nest.flatten, layers), strict=True)
         return [stored(of_all_layers, self.int8) for of_all_layers in matrices]
 
-    def _make_row_clusters(self) -> list[Cluster]:
+    def _make_row_clusters(self, int8: bool) -> list[Cluster]:
         """See `row_clusters`."""
-
-        def as_row(weight: tf.Tensor | None) -> tf.Tensor | Stored | None:
-            return weight if weight is None or len(weight.shape) < 2 else stored_alone(weight)
-
-        return [Cluster(*map(as_row, cluster)) for cluster in self._make_clusters()]
+        clusters = []
+        for exact, (table, bias, projection) in zip(self._softmax_clusters(), self._make_clusters(), strict=True):
+            rows = stored_alone(exact.table, int8=True) if int8 else stored_alone(table)
+            clusters.append(Cluster(rows, bias, None if projection is None else stored_alone(projection)))
+        return clusters
 
     def _make_clusters(self) -> list[Cluster]:
         """The softmax's `clusters()`, in the compute dtype."""
-        return self._in_compute_dtype(self.model.softmax.clusters(self.model.embedding))
+        return self._in_compute_dtype(self._softmax_clusters())
+
+    def _softmax_clusters(self) -> list[Cluster]:
+        """The softmax's `clusters()`, in the weights' dtype."""
+        return self.model.softmax.clusters(self.model.embedding)
 
     def _make_kernels(self) -> list[tuple]:
         """Each layer's kernels, in the compute dtype."""
@@ -299,6 +308,7 @@ class _Kept(typing.NamedTuple):
     rows: Sequence[Stored] = ()
     row_positions: Stored | None = None
     row_clusters: Sequence[Cluster] = ()
+    narrow_clusters: Sequence[Cluster] = ()
 
 
 def _stacked(positions: Sequence[tf.Tensor]) -> Stored:

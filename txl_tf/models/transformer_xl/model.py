@@ -14,7 +14,7 @@ from txl_tf.layers.dropout import TIME, Seeds, dropout, split_seed, token_dropou
 from txl_tf.layers.embedding import AdaptiveEmbedding
 from txl_tf.layers.masks import visible_keys
 from txl_tf.layers.memory_attention import MemoryAttention, PositionDropout
-from txl_tf.layers.quantization import round_variable
+from txl_tf.layers.quantization import round_table, round_variable
 from txl_tf.layers.softmax import AdaptiveSoftmax
 from txl_tf.models.alike_layers import AlikeLayers, alike_seeds
 from txl_tf.models.memory import Mems, check_mems, first_mems
@@ -97,10 +97,11 @@ class TransformerXL(keras.Model):
         return ("embedding", *(layer.name for layer in self.decoder_layers))
 
     def round_to_int8(self) -> None:
-        """Rounds the matrices of all layers to int8 numbers times a scale for each output channel, for inference.
+        """Rounds matrices to int8 numbers times a scale for each output channel, for inference.
 
-        The tables of embedding and softmax stay as they are, and so do biases, layer norms and the projection of
-        positions, which inference computes once.
+        These are the matrices of all layers, and the softmax's tables, in which each token has a scale; if they are the
+        embedding's, that is rounded, too. Biases, layer norms, the tables' projections and the projection of positions,
+        which inference computes once, stay as they are.
         """
         for layer in self.decoder_layers:
             attention, feed_forward = layer.attention, layer.feed_forward
@@ -108,6 +109,8 @@ class TransformerXL(keras.Model):
             for kernel in (attention.query_kernel, attention.key_kernel, attention.value_kernel, *dense):
                 round_variable(kernel, inputs=1)
             round_variable(attention.output_kernel, inputs=2)
+        for table in self.softmax.output_tables(self.embedding):
+            round_table(table)
 
     def initial_mems(self, batch_size: int | tf.Tensor, reach: Reach | None = None) -> Mems:
         """The memory before any text: zero vectors, attended to or masked by `mem_init`.

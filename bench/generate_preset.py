@@ -1,0 +1,67 @@
+"""Measures the speed of generation by a published model's sizes, with their large vocabularies, in alternating rounds.
+
+    python bench/generate_preset.py --rounds=5
+    PRESET=wt103_large MEM_LEN=1600 python bench/generate_preset.py
+
+The weights are random. The environment variables PRESET and MEM_LEN choose the model and its memory: wt103_base and 640,
+with the preset's clamp_len. One text is continued, always from the same place on: `greedy` takes the most likely token,
+`top_p` samples with top_p = 0.9. Formats are those of bench/generate.py.
+
+One JSON line has for each task the milliseconds of a token (medians) and how many times as fast as float32 each
+format is.
+"""
+
+import dataclasses
+import os
+import statistics
+import sys
+
+import generate
+import side_by_side
+
+PRESET, MEM_LEN = os.environ.get("PRESET", "wt103_base"), int(os.environ.get("MEM_LEN", "640"))
+TOKENS = 32
+"""Per round."""
+SAMPLINGS = {"greedy": {"temperature": 0.0}, "top_p": {"top_p": 0.9}}
+
+
+def format_named(name):
+    """The tasks of one format of `generate.FORMATS`."""
+    import tensorflow as tf
+
+    from txl_tf.inference.generate import CHUNK, Generator
+    from txl_tf.inference.sampling import Sampling
+    from txl_tf.models.transformer_xl.config import Reach
+    from txl_tf.models.transformer_xl.model import TransformerXL
+    from txl_tf.models.transformer_xl.presets import PRESETS
+
+    dtype, int8 = generate.FORMATS[name]
+    config = PRESETS[PRESET].config
+    model = TransformerXL(dataclasses.replace(config.model, dtype=dtype))
+    if int8:
+        model.round_to_int8()
+    generator = Generator(model, Reach(MEM_LEN, clamp_len=config.eval.clamp_len), int8=int8)
+    draft = generator.begin(1)
+
+    def task(settings):
+        choice = Sampling(**settings).choice([0])
+        return lambda: generator.decode(draft, tf.fill([1, CHUNK], -1), tf.constant(TOKENS), choice)[0].numpy().tolist()
+
+    return {name: task(settings) for name, settings in SAMPLINGS.items()}
+
+
+def report(measured):
+    """The JSON line of what `side_by_side.measure` returns."""
+    line = {"preset": PRESET, "mem_len": MEM_LEN}
+    for task, formats in measured.items():
+        seconds = {name: statistics.median(one["seconds"] for one in rounds) for name, rounds in formats.items()}
+        line[task] = {
+            "ms_per_token": {name: round(median / TOKENS * 1e3, 2) for name, median in seconds.items()},
+            "over_float32": {name: round(seconds["float32"] / median, 2) for name, median in seconds.items()},
+        }
+    return line
+
+
+if __name__ == "__main__":
+    own = {name: (lambda name=name: format_named(name)) for name in generate.FORMATS}
+    sys.exit(side_by_side.run(__doc__, own, {}, report))
