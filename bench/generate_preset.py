@@ -3,9 +3,9 @@
     python bench/generate_preset.py --rounds=5
     PRESET=wt103_large MEM_LEN=1600 python bench/generate_preset.py
 
-The weights are random. The environment variables PRESET and MEM_LEN choose the model and its memory: wt103_base and 640,
-with the preset's clamp_len. One text is continued, always from the same place on: `greedy` takes the most likely token,
-`top_p` samples with top_p = 0.9. Formats are those of bench/generate.py.
+The weights are random. The environment variables PRESET and MEM_LEN choose the model and its memory, wt103_base and
+640 if they are not set; clamp_len is the preset's. One text is continued, always from the same place on: `greedy` takes
+the most likely token, `top_p` samples with top_p = 0.9. Formats are those of bench/generate.py.
 
 One JSON line has for each task the milliseconds of a token (medians) and how many times as fast as float32 each
 format is.

@@ -253,7 +253,9 @@ def test_rows_are_kept_until_the_weights_change(int8):
     np.testing.assert_allclose(new.positions.numbers, 1.5 * rows.positions.numbers, rtol=1e-12)
 
 
-@pytest.mark.parametrize(("dtype", "int8", "texts"), [("float64", False, 1), ("float32", False, 3), ("float32", True, 2)])
+@pytest.mark.parametrize(
+    ("dtype", "int8", "texts"), [("float64", False, 1), ("float32", False, 3), ("float32", True, 2)]
+)
 def test_a_softmax_with_clusters_is_that_of_the_model(dtype, int8, texts):
     """In int8 it is that of the model with the rounded weights."""
     model = random_model(dataclasses.replace(CLUSTERED, dtype=dtype))
