@@ -18,17 +18,11 @@ import sys
 
 import inference_model
 import side_by_side
+from inference_model import FORMATS
 
 BATCHES = {1: 10, 4: 3, 16: 1}
 """{texts: chunks of 64 tokens each, per round}."""
 LATE = 10_000
-FORMATS = {
-    "float32": ("float32", False),
-    "bfloat16": ("mixed_bfloat16", False),
-    "float32_int8": ("float32", True),
-    "bfloat16_int8": ("mixed_bfloat16", True),
-}
-"""{name: dtype policy, whether weights are in int8}."""
 
 
 def format_named(name):

@@ -16,8 +16,8 @@ import os
 import statistics
 import sys
 
-import generate
 import side_by_side
+from inference_model import FORMATS
 
 PRESET, MEM_LEN = os.environ.get("PRESET", "wt103_base"), int(os.environ.get("MEM_LEN", "640"))
 TOKENS = 32
@@ -26,7 +26,7 @@ SAMPLINGS = {"greedy": {"temperature": 0.0}, "top_p": {"top_p": 0.9}}
 
 
 def format_named(name):
-    """The tasks of one format of `generate.FORMATS`."""
+    """The tasks of one format of `FORMATS`."""
     import tensorflow as tf
 
     from txl_tf.inference.generate import CHUNK, Generator
@@ -35,7 +35,7 @@ def format_named(name):
     from txl_tf.models.transformer_xl.model import TransformerXL
     from txl_tf.models.transformer_xl.presets import PRESETS
 
-    dtype, int8 = generate.FORMATS[name]
+    dtype, int8 = FORMATS[name]
     config = PRESETS[PRESET].config
     model = TransformerXL(dataclasses.replace(config.model, dtype=dtype))
     if int8:
@@ -63,5 +63,5 @@ def report(measured):
 
 
 if __name__ == "__main__":
-    own = {name: (lambda name=name: format_named(name)) for name in generate.FORMATS}
+    own = {name: (lambda name=name: format_named(name)) for name in FORMATS}
     sys.exit(side_by_side.run(__doc__, own, {}, report))

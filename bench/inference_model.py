@@ -9,6 +9,13 @@ N, D, H, D_HEAD, D_INNER, M = 6, 512, 8, 64, 2048, 1024
 V = int(os.environ.get("VOCAB_SIZE", "204"))
 B, T, SEGMENTS = 4, 64, 16  # of evaluation, per round
 STREAMED_TOKENS = 128  # whose bytes `limit` reads
+FORMATS = {
+    "float32": ("float32", False),
+    "bfloat16": ("mixed_bfloat16", False),
+    "float32_int8": ("float32", True),
+    "bfloat16_int8": ("mixed_bfloat16", True),
+}
+"""Of generation: {name: dtype policy, whether weights are in int8}."""
 SEGMENT_FLOPS = 2 * B * T * (N * (4 * D * H * D_HEAD + 2 * D * D_INNER + 3 * (M + T) * H * D_HEAD) + D * V)
 """FLOPs of the matmuls for scoring a segment, with every key, value and position projected once."""
 
