@@ -12,6 +12,7 @@ format is.
 """
 
 import dataclasses
+import functools
 import os
 import statistics
 import sys
@@ -63,5 +64,5 @@ def report(measured):
 
 
 if __name__ == "__main__":
-    own = {name: (lambda name=name: format_named(name)) for name in FORMATS}
+    own = {name: functools.partial(format_named, name) for name in FORMATS}
     sys.exit(side_by_side.run(__doc__, own, {}, report))

@@ -111,8 +111,7 @@ def _temperature(logits: tf.Tensor, seen: tf.Tensor, temperature: tf.Tensor) -> 
 
 def _top_k(logits: tf.Tensor, seen: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
     del seen
-    vocab_size = logits.shape[-1]
-    target = tf.cast(tf.where(k > 0, tf.minimum(k, vocab_size), vocab_size), tf.float32)
+    target = tf.where(k > 0, tf.cast(k, tf.float32), float("inf"))
     return _limited(logits, _largest(logits, tf.ones_like(logits), target))
 
 
@@ -179,11 +178,11 @@ def _largest(numbers: tf.Tensor, weights: tf.Tensor, target: tf.Tensor) -> tf.Te
 
 
 DIGIT = 2
-"""Bits of a key that `_largest` finds at once."""
+"""Bits of a key that `_largest` finds at once. With more bits it needs fewer passes, but more sums in each."""
 
 
 def _in_order(numbers: tf.Tensor) -> tf.Tensor:
-    """uint32 keys of float32 numbers, in the same order."""
+    """uint32 keys of float32 numbers, in the same order; that of -0.0 is below that of 0.0."""
     bits = tf.bitcast(numbers, tf.uint32)
     sign = tf.constant(1 << 31, tf.uint32)
     return tf.where(bits < sign, bits | sign, tf.bitwise.invert(bits))

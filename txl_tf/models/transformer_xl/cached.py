@@ -266,18 +266,15 @@ class CachedDecoder(tf.Module):
     def _make_row_clusters(self, int8: bool) -> list[Cluster]:
         """See `row_clusters`."""
         clusters = []
-        for exact, (table, bias, projection) in zip(self._softmax_clusters(), self._make_clusters(), strict=True):
-            rows = stored_alone(exact.table, int8=True) if int8 else stored_alone(table)
-            clusters.append(Cluster(rows, bias, None if projection is None else stored_alone(projection)))
+        for table, bias, projection in self.model.softmax.clusters(self.model.embedding):
+            rows = stored_alone(table if int8 else self._in_compute_dtype(table), int8)
+            projected = None if projection is None else stored_alone(self._in_compute_dtype(projection))
+            clusters.append(Cluster(rows, bias, projected))
         return clusters
 
     def _make_clusters(self) -> list[Cluster]:
         """The softmax's `clusters()`, in the compute dtype."""
-        return self._in_compute_dtype(self._softmax_clusters())
-
-    def _softmax_clusters(self) -> list[Cluster]:
-        """The softmax's `clusters()`, in the weights' dtype."""
-        return self.model.softmax.clusters(self.model.embedding)
+        return self._in_compute_dtype(self.model.softmax.clusters(self.model.embedding))
 
     def _make_kernels(self) -> list[tuple]:
         """Each layer's kernels, in the compute dtype."""

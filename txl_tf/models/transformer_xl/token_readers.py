@@ -145,6 +145,7 @@ class FewTextsReader:
     def log_prob(self, step: tf.Tensor, hidden: tf.Tensor) -> tf.Tensor:
         """`model.log_prob` of hidden [B, D], in the step that has read it."""
         zero = _zero(step)
+        # Here, not before the loop: there XLA would copy the parts of a float32 table that all clusters share.
         clusters = [
             Cluster(*(LayerSlice(part, zero) if isinstance(part, Stored) else part for part in cluster))
             for cluster in self.decoder.row_clusters()
