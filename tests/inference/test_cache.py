@@ -56,22 +56,30 @@ def test_the_cache_equals_the_mems(exact_model, reach):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11)
 
 
+UNTIED = {"untie_r": True}
+IN_EVERY_FORMAT = [
+    (UNTIED, REACHES[1], "float32", False, 2),
+    (UNTIED, REACHES[3], "mixed_bfloat16", False, 3),
+    (UNTIED, REACHES[1], "float32", True, 2),
+    (UNTIED, REACHES[3], "float32", False, 1),
+    (UNTIED, REACHES[1], "mixed_bfloat16", False, 1),
+    (UNTIED, REACHES[3], "float32", True, 1),
+]
+OTHER_FORMS = [{}, {"pre_lnorm": True, "activation": "gelu"}]
+
+
 @pytest.mark.parametrize(
-    ("reach", "dtype", "int8", "texts"),
+    ("form", "reach", "dtype", "int8", "texts"),
     [
-        (REACHES[1], "float64", False, 1),
-        (REACHES[3], "float64", False, 3),
-        (REACHES[1], "float32", False, 2),
-        (REACHES[3], "mixed_bfloat16", False, 3),
-        (REACHES[1], "float32", True, 2),
-        pytest.param(REACHES[3], "float32", False, 1, marks=pytest.mark.slow),
-        pytest.param(REACHES[1], "mixed_bfloat16", False, 1, marks=pytest.mark.slow),
-        pytest.param(REACHES[3], "float32", True, 1, marks=pytest.mark.slow),
+        *((form, REACHES[1], "float64", False, 1) for form in (UNTIED, *OTHER_FORMS)),
+        *((form, REACHES[3], "float64", False, 3) for form in (UNTIED, *OTHER_FORMS)),
+        *IN_EVERY_FORMAT[:3],
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in IN_EVERY_FORMAT[3:]),
+        *(pytest.param(form, *case[1:], marks=pytest.mark.slow) for form in OTHER_FORMS for case in IN_EVERY_FORMAT),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("form", [{}, {"untie_r": True}, {"pre_lnorm": True, "activation": "gelu"}], ids=str)
-def test_a_few_texts_token_by_token(dtype, int8, texts, reach, form):
+def test_a_few_texts_token_by_token(form, reach, dtype, int8, texts):
     """In a ring of 32 slots, which goes round once; the matrices in the form for one row, whatever the dtype.
 
     In int8 the result is that of the model with the rounded weights.

@@ -61,6 +61,8 @@ CASES = {
     "xlnet": (xlnet, read_xlnet, {}),
     "xlnet, untied": (xlnet, read_xlnet, {"untie_r": True}),
 }
+QUICK = ("untied", "pre_lnorm", "shaw", "vaswani", "remat", "xlnet")
+"""The cases whose training is tested in the quick suite."""
 
 
 def loss_and_gradients(model, read, tokens, training):
@@ -72,8 +74,9 @@ def loss_and_gradients(model, read, tokens, training):
 @pytest.mark.parametrize(
     ("case", "training"),
     [
-        *((case, True) for case in CASES),
+        *((case, True) for case in QUICK),
         *((case, False) for case in ("pre_lnorm", "xlnet")),
+        *(pytest.param(case, True, marks=pytest.mark.slow) for case in sorted({*CASES} - {*QUICK})),
         *(pytest.param(case, False, marks=pytest.mark.slow) for case in sorted({*CASES} - {"pre_lnorm", "xlnet"})),
     ],
 )

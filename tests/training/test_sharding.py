@@ -61,6 +61,7 @@ def test_moments_in_bfloat16_are_rounded_alike(two_replicas):
     assert_same(*runs)
 
 
+@pytest.mark.slow
 def test_layers_that_are_computed_again_get_the_joined_parts(one_replica, two_replicas):
     assert_same(one_replica, lane_runs.run(two_replicas, remat=True, train=RULES | {"shard_optimizer": True}))
 

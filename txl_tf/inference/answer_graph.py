@@ -7,6 +7,7 @@ Shapes: B questions, W windows of all of them, T tokens of a window; S starts an
 from __future__ import annotations
 
 import typing
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -46,11 +47,16 @@ class Windows(typing.NamedTuple):
         return tf.clip_by_value(place, 0, tf.maximum(tf.size(self.pieces.flat_values, tf.int64) - 1, 0))
 
 
-def windows(vocabulary: SubwordVocabulary, questions: tf.Tensor, contexts: tf.Tensor, layout: Layout) -> Windows:
-    """The windows of contexts, strings [B], for questions, strings [B]."""
-    queries, _, _ = vocabulary.encode_with_places_tensor(questions)
+def windows(
+    encode: Callable[[tf.Tensor], tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]],
+    questions: tf.Tensor,
+    contexts: tf.Tensor,
+    layout: Layout,
+) -> Windows:
+    """The windows of contexts, strings [B], for questions, strings [B]; encode: the vocabulary's, with places."""
+    queries, _, _ = encode(questions)
     queries = queries[:, : layout.max_query_len]
-    pieces, begin, end = vocabulary.encode_with_places_tensor(contexts)
+    pieces, begin, end = encode(contexts)
     count = pieces.row_lengths()
     size = layout.t_len - queries.row_lengths() - 3
     step = tf.minimum(size, layout.doc_stride)
