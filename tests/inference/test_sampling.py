@@ -73,6 +73,12 @@ def test_zero_temperature_takes_the_most_likely_that_the_other_settings_leave():
     assert draw(log_prob, np.array([0.5], np.float32), temperature=0.0, typical_p=0.1).numpy() == [1]
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_model_whose_probabilities_are_nan_gives_tokens_all_the_same(temperature):
+    drawn = draw(np.full([2, V], np.nan, np.float32), np.array([0.1, 0.9], np.float32), temperature=temperature)
+    assert drawn.numpy().tolist() == [0, 0]
+
+
 def test_the_extremes_of_the_random_numbers_hit_allowed_tokens():
     log_prob = np.log(np.array([[0, 0.5, 0, 0.5, 0]], np.float32) + 1e-30).repeat(2, 0)
     drawn = draw(log_prob, np.array([0, 1 - 2.0**-24], np.float32), temperature=1.0, top_k=2, top_p=1.0)

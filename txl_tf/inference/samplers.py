@@ -49,8 +49,9 @@ class Setting:
         low: the smallest value.
         high: the largest value; None: the largest value of the type, int32 or float32.
         above_low: whether `low` itself is not allowed.
+        off: further values with which the transform changes nothing.
         help: what the values mean, for users.
-        transform: the function, as described in this module's docstring. It runs only if the value is not the default.
+        transform: the function, as described in this module's docstring. It runs only if it changes something.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Setting:
     help: str
     transform: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
     above_low: bool = False
+    off: tuple[int | float, ...] = ()
 
     @property
     def kind(self) -> type:
@@ -205,6 +207,7 @@ SETTINGS = (
         high=None,
         help="divides the log-probabilities; 0: always the most likely token that the other settings leave",
         transform=_temperature,
+        off=(0.0,),
     ),
     Setting(
         "top_k",
@@ -279,7 +282,8 @@ def transform(logits: tf.Tensor, seen: tf.Tensor, values: dict[str, tf.Tensor]) 
         def apply(logits: tf.Tensor = logits, setting: Setting = setting, value: tf.Tensor = value) -> tf.Tensor:
             return setting.transform(logits, seen, value)
 
-        logits = tf.cond(tf.equal(value, setting.default), lambda logits=logits: logits, apply)
+        off = tf.reduce_any(tf.equal(value, (setting.default, *setting.off)))
+        logits = tf.cond(off, lambda logits=logits: logits, apply)
     return logits
 
 

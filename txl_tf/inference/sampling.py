@@ -67,14 +67,19 @@ def sample(log_prob: tf.Tensor, seen: tf.Tensor, random: tf.Tensor, values: dict
         int32 [B].
     """
     logits = samplers.transform(log_prob, seen, values)
-    best = tf.argmax(logits, axis=-1, output_type=tf.int32)
+    vocab_size = log_prob.shape[-1]
+
+    def first(flags: tf.Tensor) -> tf.Tensor:
+        """The place of the first one of bool [B, V] that is true: int32 [B]; V if none is."""
+        return tf.reduce_min(tf.where(flags, tf.range(vocab_size), vocab_size), axis=-1)
+
+    # XLA for CPU takes three times as long for an argmax. If all are NaN, this is the first token.
+    best = first(~(logits < tf.reduce_max(logits, axis=-1, keepdims=True)))
 
     def draw() -> tf.Tensor:
         probability = tf.nn.softmax(logits)
         cumulative = tf.cumsum(probability, axis=-1)
-        passed = (cumulative > random[:, None] * cumulative[:, -1:]) & (probability > 0)
-        vocab_size = log_prob.shape[-1]
-        drawn = tf.reduce_min(tf.where(passed, tf.range(vocab_size), vocab_size), axis=-1)
+        drawn = first((cumulative > random[:, None] * cumulative[:, -1:]) & (probability > 0))
         # A parallel cumulative sum may not increase monotonically. If no token exceeds the random number because of
         # rounding, the most likely token is chosen.
         return tf.where(drawn < vocab_size, drawn, best)
