@@ -12,6 +12,7 @@ The model is traced for a few lengths. A batch uses the smallest of them that is
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,7 +25,7 @@ from txl_tf.files import require_new_directory
 from txl_tf.inference.blanks import MARKER, PADDING, encode_parts, split_at_blanks
 from txl_tf.inference.encoder import Encoder
 from txl_tf.inference.fill import FillIn
-from txl_tf.inference.filler import Filled, Search
+from txl_tf.inference.filler import SCORED_ROWS, Filled, Search
 from txl_tf.inference.saved_model import by_length, signatures_of, write_saved_model
 from txl_tf.models.xlnet.model import XLNet
 
@@ -109,6 +110,7 @@ class ServedXLNet(tf.Module):
         self.fill_in = FillIn(model, vocabulary, marker, jit_compile)
         known = vocabulary.special.sep is not None and vocabulary.special.cls is not None
         self.encoder = Encoder(model, vocabulary, jit_compile) if known else None
+        self._searches, self._scorers = functools.cache(self._search_function), functools.cache(self._score_function)
 
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
         """The functions by name, as `tf.saved_model.save` takes them."""
@@ -160,8 +162,12 @@ class ServedXLNet(tf.Module):
     ) -> dict[str, tf.Tensor]:
         """The signature `fill`; see README."""
         rows, skip = self._with_blanks(texts, context, beam_size, top)
-        found = self._by_length(lambda rows: self.fill_in.filler.fill(rows, order, beam_size, free), rows)
-        return self._fillings(rows, skip, found, top)
+        filler = self.fill_in.filler
+
+        def search(ids: tf.Tensor) -> Filled:
+            return self._searched(ids, order, beam_size, free, filler.start(ids, beam_size), 0, tf.int32.max)[0]
+
+        return self._fillings(rows, skip, self._by_length(search, rows), top)
 
     def fill_part(
         self,
@@ -188,8 +194,7 @@ class ServedXLNet(tf.Module):
                 return Search(tf.ensure_shape(kept.tokens, shape), tf.ensure_shape(kept.log_probs, shape), kept.total)
 
             so_far = Search(*tf.cond(begin > 0, goes_on, lambda: filler.start(ids, beam_size)))
-            search = filler.search(ids, order, beam_size, free, so_far, begin, end)
-            return filler.found(filler.places(ids), search), search
+            return self._searched(ids, order, beam_size, free, so_far, begin, end)
 
         found, search = self._by_length(go_on, rows, at_least=tf.shape(kept_tokens, tf.int64)[2])
         return self._fillings(rows, skip, found, top) | {
@@ -201,7 +206,7 @@ class ServedXLNet(tf.Module):
 
     def score(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `score`; see README."""
-        return self._scores(texts, lambda rows: self.fill_in.filler.score(rows, rows >= 0))
+        return self._scores(texts, lambda rows: self._scorers(rows.shape[1])(rows, rows >= 0, SCORED_ROWS))
 
     def score_part(
         self, texts: tf.Tensor, begin: tf.Tensor, end: tf.Tensor, at_once: tf.Tensor
@@ -211,7 +216,7 @@ class ServedXLNet(tf.Module):
         def score(rows: tf.Tensor) -> tf.Tensor:
             flat = tf.reshape(tf.cast(rows >= 0, tf.int32), [-1])
             number = tf.reshape(tf.cumsum(flat, exclusive=True), tf.shape(rows))
-            return self.fill_in.filler.score(rows, (rows >= 0) & (number >= begin) & (number < end), at_once)
+            return self._scorers(rows.shape[1])(rows, (rows >= 0) & (number >= begin) & (number < end), at_once)
 
         return self._scores(texts, score)
 
@@ -228,6 +233,39 @@ class ServedXLNet(tf.Module):
         )
         with tf.control_dependencies([within]):
             return {"texts": self.vocabulary.decode_tensor(tf.identity(tokens))}
+
+    def _searched(
+        self,
+        ids: tf.Tensor,
+        order: tf.Tensor,
+        beam_size: tf.Tensor,
+        free: tf.Tensor,
+        so_far: Search,
+        begin: tf.Tensor,
+        end: tf.Tensor,
+    ) -> tuple[Filled, Search]:
+        """`Filler.search`, and what it has found."""
+        search = self._searches(ids.shape[1])(ids, order, beam_size, free, so_far, begin, end)
+        return self.fill_in.filler.found(self.fill_in.filler.places(ids), search), search
+
+    # A function for each length, which is traced and stored once for all signatures.
+
+    def _search_function(self, t_len: int) -> Any:
+        """`Filler.search` of rows of T tokens."""
+        filler, number = self.fill_in.filler, tf.TensorSpec([], tf.int32)
+        wide = [None, None, t_len]
+        so_far = Search(
+            tf.TensorSpec(wide, tf.int32), tf.TensorSpec(wide, filler.dtype), tf.TensorSpec(wide[:2], filler.dtype)
+        )
+        settings = [tf.TensorSpec([], tf.string), number, tf.TensorSpec([], tf.bool)]
+        signature = [tf.TensorSpec([None, t_len], tf.int32), *settings, so_far, number, number]
+        return tf.function(filler.search, input_signature=signature, autograph=False)
+
+    def _score_function(self, t_len: int) -> Any:
+        """`Filler.score` of rows of T tokens."""
+        rows = [tf.TensorSpec([None, t_len], dtype) for dtype in (tf.int32, tf.bool)]
+        signature = [*rows, tf.TensorSpec([], tf.int32)]
+        return tf.function(self.fill_in.filler.score, input_signature=signature, autograph=False)
 
     def _with_blanks(
         self, texts: tf.Tensor, context: tf.Tensor, beam_size: tf.Tensor, top: tf.Tensor
