@@ -234,18 +234,9 @@ class ServedXLNet(tf.Module):
         with tf.control_dependencies([within]):
             return {"texts": self.vocabulary.decode_tensor(tf.identity(tokens))}
 
-    def _searched(
-        self,
-        ids: tf.Tensor,
-        order: tf.Tensor,
-        beam_size: tf.Tensor,
-        free: tf.Tensor,
-        so_far: Search,
-        begin: tf.Tensor,
-        end: tf.Tensor,
-    ) -> tuple[Filled, Search]:
-        """`Filler.search`, and what it has found."""
-        search = self._searches(ids.shape[1])(ids, order, beam_size, free, so_far, begin, end)
+    def _searched(self, ids: tf.Tensor, *given: Any) -> tuple[Filled, Search]:
+        """`Filler.search` of ids and its other arguments, and what it has found."""
+        search = self._searches(ids.shape[1])(ids, *given)
         return self.fill_in.filler.found(self.fill_in.filler.places(ids), search), search
 
     # A function for each length, which is traced and stored once for all signatures.
@@ -253,10 +244,8 @@ class ServedXLNet(tf.Module):
     def _search_function(self, t_len: int) -> Any:
         """`Filler.search` of rows of T tokens."""
         filler, number = self.fill_in.filler, tf.TensorSpec([], tf.int32)
-        wide = [None, None, t_len]
-        so_far = Search(
-            tf.TensorSpec(wide, tf.int32), tf.TensorSpec(wide, filler.dtype), tf.TensorSpec(wide[:2], filler.dtype)
-        )
+        wide, dtype = [None, None, t_len], filler.dtype
+        so_far = Search(tf.TensorSpec(wide, tf.int32), tf.TensorSpec(wide, dtype), tf.TensorSpec(wide[:2], dtype))
         settings = [tf.TensorSpec([], tf.string), number, tf.TensorSpec([], tf.bool)]
         signature = [tf.TensorSpec([None, t_len], tf.int32), *settings, so_far, number, number]
         return tf.function(filler.search, input_signature=signature, autograph=False)

@@ -15,7 +15,6 @@ from txl_tf.layers.gradients import without_custom_gradients
 from txl_tf.layers.platform import for_saved_model
 from txl_tf.progress import progress_bar
 
-
 FIRST_CALL = """
 TensorFlow optimizes the graph of a signature at its first call. Later calls are as fast without that, and the first one
 comes 0.4 to 3 s sooner:
