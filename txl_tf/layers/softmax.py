@@ -123,18 +123,24 @@ class AdaptiveSoftmax(ClusteredLayer):
 
         Args:
             hidden: [.., D].
-            embedding, clusters: as for `nll`.
+            embedding: as for `nll`.
+            clusters: the result of `joined_clusters()`, if the caller keeps it in the compute dtype.
 
         Returns:
             float32 (float64 if that is the compute dtype) [.., V], in the order of ids.
         """
-        head, *tails = clusters or self.clusters(embedding)
+        clusters = clusters or self.joined_clusters(embedding)
         hidden = self._checked(hidden)
-        log_head = tf.nn.log_softmax(self.head_logits(hidden, head))
+        logits = [cluster_logits(hidden, cluster) for cluster in clusters]
+        if not self.cutoffs:
+            return tf.nn.log_softmax(logits[0])
+        head, *tails = logits if len(logits) > 1 else tf.split(logits[0], self.sizes, -1)
+        entries = cluster_logits(hidden, self._entries(clusters[0].projection))
+        log_head = tf.nn.log_softmax(tf.concat([head, entries], -1))
         size = self.sizes[0]
         parts = [log_head[..., :size]]
         for i, tail in enumerate(tails):
-            parts.append(log_head[..., size + i, None] + tf.nn.log_softmax(cluster_logits(hidden, tail)))
+            parts.append(log_head[..., size + i, None] + tf.nn.log_softmax(tail))
         return tf.concat(parts, -1)
 
     def _checked(self, hidden: tf.Tensor) -> tf.Tensor:
@@ -147,14 +153,18 @@ class AdaptiveSoftmax(ClusteredLayer):
         """Logits of the most frequent tokens, then of the cluster entries; head: the first element of `clusters()`."""
         if not self.cutoffs:
             return cluster_logits(hidden, head)
-        table, bias = (tf.convert_to_tensor(weight) for weight in (self.cluster_table, self.cluster_bias))
+        parts = head, self._entries(head.projection)
         rows = hidden.shape[:-1].num_elements()
         if rows is None or rows <= self.d_embed:  # concatenating the logits then copies less than the tables
-            entries = Cluster(table, bias, head.projection)
-            return tf.concat([cluster_logits(hidden, part) for part in (head, entries)], -1)
+            return tf.concat([cluster_logits(hidden, part) for part in parts], -1)
         # Cast first: this halves the memory to copy, forward and backward.
-        tables = [tf.cast(part, self.compute_dtype) for part in (head.table, table)]
-        return cluster_logits(hidden, Cluster(tf.concat(tables, 0), tf.concat([head.bias, bias], 0), head.projection))
+        tables = [tf.cast(part.table, self.compute_dtype) for part in parts]
+        biases = [part.bias for part in parts]
+        return cluster_logits(hidden, Cluster(tf.concat(tables, 0), tf.concat(biases, 0), head.projection))
+
+    def _entries(self, projection: tf.Tensor | None) -> Cluster:
+        """The cluster entries of the head; projection: the head's."""
+        return Cluster(*map(tf.convert_to_tensor, (self.cluster_table, self.cluster_bias)), projection)
 
     def clusters(self, embedding: AdaptiveEmbedding | None) -> list[Cluster]:
         """The output weights as a list of `Cluster`: the head without its cluster entries, then the tails."""
@@ -173,6 +183,17 @@ class AdaptiveSoftmax(ClusteredLayer):
         ]
         projections = [None if p is None else tf.convert_to_tensor(p) for p in projections]
         return [Cluster(*weights) for weights in zip(tables, biases, projections, strict=True)]
+
+    def joined_clusters(self, embedding: AdaptiveEmbedding | None) -> list[Cluster]:
+        """As `clusters`, or a single Cluster for all tokens if they have one table and no projections.
+
+        XLA for CPU multiplies a few rows with the whole table in two thirds of the time: it would copy each part.
+        """
+        clusters = self.clusters(embedding)
+        if not self._one_table or any(cluster.projection is not None for cluster in clusters):
+            return clusters
+        table = tf.convert_to_tensor(self.output_tables(embedding)[0])
+        return [Cluster(table, tf.concat([cluster.bias for cluster in clusters], 0), None)]
 
     def output_tables(self, embedding: AdaptiveEmbedding | None) -> list[keras.Variable]:
         """The tables of `clusters()` as variables: the embedding's, if they are tied to it."""

@@ -169,14 +169,14 @@ class CachedDecoder(tf.Module):
         return _as_tensors(self.kept.row_positions or _stacked(self.kept.positions))
 
     def row_clusters(self) -> list[Cluster]:
-        """The softmax's `clusters()` with tables and projections as by `stored_alone`.
+        """The softmax's `joined_clusters()` with tables and projections as by `stored_alone`.
 
         In float32 they are not kept: a program that XLA compiles reads the weights where they are.
         """
         return _as_tensors(self.kept.row_clusters or self._make_row_clusters(self.int8))
 
     def narrow_clusters(self) -> list[Cluster]:
-        """The softmax's `clusters()` in bfloat16 for several rows, of a decoder with `has_rows` in bfloat16.
+        """The softmax's `joined_clusters()` in bfloat16 for several rows, of a decoder with `has_rows` in bfloat16.
 
         They are kept, since XLA for CPU would round them again in each call, at 10 ns for each number.
         """
@@ -266,7 +266,7 @@ class CachedDecoder(tf.Module):
     def _make_row_clusters(self, int8: bool) -> list[Cluster]:
         """See `row_clusters`."""
         clusters = []
-        for table, bias, projection in self.model.softmax.clusters(self.model.embedding):
+        for table, bias, projection in self.model.softmax.joined_clusters(self.model.embedding):
             rows = stored_alone(table if int8 else self._in_compute_dtype(table), int8)
             projected = None if projection is None else stored_alone(self._in_compute_dtype(projection))
             clusters.append(Cluster(rows, bias, projected))
