@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from txl_tf.layers import row_products
 from txl_tf.layers.quantization import quantized
 from txl_tf.layers.row_products import (
     LayerSlice,
@@ -48,9 +49,12 @@ def test_a_row_times_the_matrix_of_a_layer_in_int8():
     np.testing.assert_allclose(found, ROW @ (numbers * scale), rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.xla)], ids=["eager", "XLA"])
+@pytest.mark.parametrize("block", [row_products.BLOCK, 10 * 48 * 2], ids=["at once", "in blocks"])
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "int8"])
-def test_rows_times_a_single_matrix(dtype):
-    """A table of 30 tokens, given as its rows; in int8 each token has a scale."""
+def test_rows_times_a_single_matrix(monkeypatch, dtype, block, jit_compile):
+    """A table of 30 tokens, given as its rows; in int8 each token has a scale. Blocks have 2, 5, 10 and 20 tokens."""
+    monkeypatch.setattr(row_products, "BLOCK", block)
     rows, exact_rows = rounded(DRAW.normal(size=[2, 48]), "bfloat16" if dtype == "bfloat16" else "float64")
     table, exact = rounded(MATRICES[0].T, "float64" if dtype == "int8" else dtype)
     if dtype == "int8":
@@ -58,7 +62,8 @@ def test_rows_times_a_single_matrix(dtype):
         exact = numbers * scale[:, None]
     kept = stored_alone(table, int8=dtype == "int8")
     assert kept.numbers.dtype == {"bfloat16": tf.uint16}.get(dtype, dtype)
-    found = multiply_rows(tf.cast(rows, table.dtype), LayerSlice(kept, tf.constant(0)))
+    run = tf.function(multiply_rows, jit_compile=True) if jit_compile else multiply_rows
+    found = run(tf.cast(rows, table.dtype), LayerSlice(kept, tf.constant(0)))
     tolerance = {"float32": 1e-5, "int8": 1e-5, "bfloat16": 1e-2}.get(dtype, 1e-13)
     np.testing.assert_allclose(tf.cast(found, tf.float64), exact_rows @ exact.T, rtol=tolerance, atol=tolerance)
 

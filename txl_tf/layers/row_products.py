@@ -4,7 +4,8 @@ XLA for CPU multiplies one row and a matrix on one core, and a matrix that is no
 another one. For several rows it first copies the matrix into another order. If the matrix is a slice that depends on
 a loop, however, XLA reads and converts it inside the product of one row, number by number, and divides the work among
 the cores. So the matrices of all layers are kept in one tensor, and the number of the layer comes from a loop.
-Several rows are multiplied one after the other; for the second one the matrix is in the caches already.
+Several rows are multiplied one after the other; for the second one the matrix is in the caches already. A single
+matrix that is too large for them is multiplied in blocks.
 
 Shapes: N layers, matrices [D, F], H heads, C slots, d = d_head.
 """
@@ -21,6 +22,8 @@ from txl_tf.layers import bfloat16_products, platform
 from txl_tf.layers.bfloat16_products import product
 from txl_tf.layers.quantization import quantized
 
+BLOCK = 4 * 2**20
+"""So many bytes of a single matrix are multiplied with all rows before the next ones are read."""
 LANES = 16
 """Numbers that a core adds at once, each to a sum of its own. XLA adds up the numbers of a row one after the other."""
 RUNS = 16
@@ -55,13 +58,28 @@ class LayerSlice:
     layer: tf.Tensor
 
     def read(self) -> tf.Tensor:
-        """The layer's numbers: float32 at least. int8 numbers are not multiplied by their scales."""
+        """The layer's numbers, in `dtype`. int8 numbers are not multiplied by their scales."""
         numbers = self.stored.numbers
         if numbers.shape.rank > 2:
             return _from_bits(numbers[self.layer])
         if numbers.dtype.is_floating:
             return numbers
-        return _from_bits(tf.slice(numbers, [self.layer, 0], [numbers.shape[0] - 1, numbers.shape[1]]))
+        return self.read_some(0, self.n_rows())
+
+    def read_some(self, first: tf.Tensor | int, count: int) -> tf.Tensor:
+        """`count` of the rows of a single matrix [F, D] from the row `first` on."""
+        numbers = self.stored.numbers
+        return _from_bits(tf.slice(numbers, [self.layer + first, 0], [count, numbers.shape[1]]))
+
+    def n_rows(self) -> int:
+        """F of a single matrix."""
+        numbers = self.stored.numbers
+        return numbers.shape[0] if numbers.dtype.is_floating else numbers.shape[0] - 1
+
+    @property
+    def dtype(self) -> tf.DType:
+        """Of what is read: float32 at least."""
+        return tf.float64 if self.stored.numbers.dtype == tf.float64 else tf.float32
 
     def scales(self) -> tf.Tensor | None:
         """The scales of the layer's int8 numbers, [F]; None: there are none."""
@@ -119,13 +137,35 @@ def multiply(equation: str, x: tf.Tensor, matrix: Matrix) -> tf.Tensor:
 
 def multiply_rows(x: tf.Tensor, matrix: LayerSlice) -> tf.Tensor:
     """The products of rows x [B, 1, .., 1, D] and a matrix [D, F], in the dtype of x; if B is not known, it is 1."""
-    rows, batch = matrix.read(), x.shape[0] or 1
-    written = _written(tf.cast(tf.reshape(x, [batch, -1]), rows.dtype))
-    out = tf.concat([tf.matmul(written[i : i + 1], rows, transpose_b=True) for i in range(batch)], axis=0)
+    batch, numbers = x.shape[0] or 1, matrix.stored.numbers
+    size = max(1, BLOCK // (numbers.shape[-1] * numbers.dtype.size))
+    x_rows = _written(tf.cast(tf.reshape(x, [batch, -1]), matrix.dtype))
+    if batch > 1 and numbers.shape.rank == 2 and matrix.n_rows() > size:
+        out = _products_in_blocks(x_rows, matrix, size)
+    else:
+        out = _products(x_rows, matrix.read())
     scales = matrix.scales()
     if scales is not None:
         out *= tf.cast(scales, out.dtype)
-    return tf.cast(tf.reshape(out, [-1, *x.shape[1:-1], rows.shape[0]]), x.dtype)
+    return tf.cast(tf.reshape(out, [-1, *x.shape[1:-1], out.shape[-1]]), x.dtype)
+
+
+def _products(x: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """x [B, D], rows [F, D]: [B, F]."""
+    return tf.concat([tf.matmul(x[i : i + 1], rows, transpose_b=True) for i in range(x.shape[0])], axis=0)
+
+
+def _products_in_blocks(x: tf.Tensor, matrix: LayerSlice, size: int) -> tf.Tensor:
+    """`_products` of x and a single matrix, `size` rows of it at a time."""
+    batch, (steps, rest) = x.shape[0], divmod(matrix.n_rows(), size)
+
+    def step(i: tf.Tensor, out: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+        return i + 1, out.write(i, _products(x, matrix.read_some(i * size, size)))
+
+    first = (tf.constant(0), tf.TensorArray(matrix.dtype, steps, element_shape=[batch, size]))
+    blocks = tf.while_loop(lambda i, _: i < steps, step, first)[1].stack()
+    out = tf.reshape(tf.transpose(blocks, [1, 0, 2]), [batch, steps * size])
+    return tf.concat([out, _products(x, matrix.read_some(steps * size, rest))], axis=1) if rest else out
 
 
 def add_bias(rows: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:

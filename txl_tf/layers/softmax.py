@@ -164,7 +164,8 @@ class AdaptiveSoftmax(ClusteredLayer):
 
     def _entries(self, projection: tf.Tensor | None) -> Cluster:
         """The cluster entries of the head; projection: the head's."""
-        return Cluster(*map(tf.convert_to_tensor, (self.cluster_table, self.cluster_bias)), projection)
+        table, bias = (tf.convert_to_tensor(weight) for weight in (self.cluster_table, self.cluster_bias))
+        return Cluster(table, bias, projection)
 
     def clusters(self, embedding: AdaptiveEmbedding | None) -> list[Cluster]:
         """The output weights as a list of `Cluster`: the head without its cluster entries, then the tails."""
