@@ -1,14 +1,15 @@
 """Measures the speed of generation by a published model's sizes, with their large vocabularies, in alternating rounds.
 
     python bench/generate_preset.py --rounds=5
-    PRESET=wt103_large MEM_LEN=1600 python bench/generate_preset.py
+    PRESET=wt103_large MEM_LEN=1600 TEXTS=4 python bench/generate_preset.py
 
 The weights are random. The environment variables PRESET and MEM_LEN choose the model and its memory, wt103_base and
-640 if they are not set; clamp_len is the preset's. One text is continued, always from the same place on: `greedy` takes
-the most likely token, `top_p` samples with top_p = 0.9. Formats are those of bench/generate.py.
+640 if they are not set; clamp_len is the preset's. So many TEXTS, or one, are continued at once, always from the same
+place on: `greedy` takes the most likely token, `top_p` samples with top_p = 0.9. Formats are those of
+bench/generate.py.
 
-One JSON line has for each task the milliseconds of a token (medians) and how many times as fast as float32 each
-format is.
+One JSON line has for each task the milliseconds in which each text gets a token (medians) and how many times as fast
+as float32 each format is.
 """
 
 import dataclasses
@@ -21,6 +22,7 @@ import side_by_side
 from inference_model import FORMATS
 
 PRESET, MEM_LEN = os.environ.get("PRESET", "wt103_base"), int(os.environ.get("MEM_LEN", "640"))
+TEXTS = int(os.environ.get("TEXTS", "1"))
 TOKENS = 32
 """Per round."""
 SAMPLINGS = {"greedy": {"temperature": 0.0}, "top_p": {"top_p": 0.9}}
@@ -42,18 +44,18 @@ def format_named(name):
     if int8:
         model.round_to_int8()
     generator = Generator(model, Reach(MEM_LEN, clamp_len=config.eval.clamp_len), int8=int8)
-    draft = generator.begin(1)
+    draft, given = generator.begin(TEXTS), tf.fill([TEXTS, CHUNK], -1)
 
     def task(settings):
-        choice = Sampling(**settings).choice([0])
-        return lambda: generator.decode(draft, tf.fill([1, CHUNK], -1), tf.constant(TOKENS), choice)[0].numpy().tolist()
+        choice = Sampling(**settings).choice([0] * TEXTS)
+        return lambda: generator.decode(draft, given, tf.constant(TOKENS), choice)[0].numpy().tolist()
 
     return {name: task(settings) for name, settings in SAMPLINGS.items()}
 
 
 def report(measured):
     """The JSON line of what `side_by_side.measure` returns."""
-    line = {"preset": PRESET, "mem_len": MEM_LEN}
+    line = {"preset": PRESET, "mem_len": MEM_LEN, "texts": TEXTS}
     for task, formats in measured.items():
         seconds = {name: statistics.median(one["seconds"] for one in rounds) for name, rounds in formats.items()}
         line[task] = {

@@ -33,7 +33,7 @@ def pytest_runtest_setup(item):
 def graphs_are_freed():
     """TensorFlow keeps each traced tf.custom_gradient for ever, and with it the graph: 12 GB by the end.
 
-    What a module leaves stays to the end, and Python need not look for garbage in it after every further module.
+    What is left after a module stays until the end, so Python need not search it for garbage again.
     """
     yield
     registered = ops.gradient_registry._registry

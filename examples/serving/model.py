@@ -103,7 +103,7 @@ class Model:
     def __init__(self, export_dir):
         try:
             _check_files(export_dir)
-            # TensorFlow's graph optimizer takes 0.4 to 3 s at the first call, and later calls are as fast without it.
+            # TensorFlow's graph optimizer takes a CPU 0.4 to 3.5 s at the first call. Later ones do not need it.
             tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
             self._root = tf.saved_model.load(export_dir)  # its variables live as long as it does
             self.signatures = self._root.signatures

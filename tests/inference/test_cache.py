@@ -56,26 +56,25 @@ def test_the_cache_equals_the_mems(exact_model, reach):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11)
 
 
-UNTIED = {"untie_r": True}
-IN_EVERY_FORMAT = [
-    (UNTIED, REACHES[1], "float32", False, 2),
-    (UNTIED, REACHES[3], "mixed_bfloat16", False, 3),
-    (UNTIED, REACHES[1], "float32", True, 2),
-    (UNTIED, REACHES[3], "float32", False, 1),
-    (UNTIED, REACHES[1], "mixed_bfloat16", False, 1),
-    (UNTIED, REACHES[3], "float32", True, 1),
+FORMS = [{"untie_r": True}, {}, {"pre_lnorm": True, "activation": "gelu"}]
+EXACT = [(REACHES[1], "float64", False, 1), (REACHES[3], "float64", False, 3)]
+ROUNDED = [
+    (REACHES[1], "float32", False, 2),
+    (REACHES[3], "mixed_bfloat16", False, 3),
+    (REACHES[1], "float32", True, 2),
+    (REACHES[3], "float32", False, 1),
+    (REACHES[1], "mixed_bfloat16", False, 1),
+    (REACHES[3], "float32", True, 1),
 ]
-OTHER_FORMS = [{}, {"pre_lnorm": True, "activation": "gelu"}]
 
 
 @pytest.mark.parametrize(
     ("form", "reach", "dtype", "int8", "texts"),
     [
-        *((form, REACHES[1], "float64", False, 1) for form in (UNTIED, *OTHER_FORMS)),
-        *((form, REACHES[3], "float64", False, 3) for form in (UNTIED, *OTHER_FORMS)),
-        *IN_EVERY_FORMAT[:3],
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in IN_EVERY_FORMAT[3:]),
-        *(pytest.param(form, *case[1:], marks=pytest.mark.slow) for form in OTHER_FORMS for case in IN_EVERY_FORMAT),
+        *((form, *case) for form in FORMS for case in EXACT),
+        *((FORMS[0], *case) for case in ROUNDED[:3]),
+        *(pytest.param(FORMS[0], *case, marks=pytest.mark.slow) for case in ROUNDED[3:]),
+        *(pytest.param(form, *case, marks=pytest.mark.slow) for form in FORMS[1:] for case in ROUNDED),
     ],
     ids=str,
 )

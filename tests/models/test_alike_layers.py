@@ -1,6 +1,7 @@
 """Layers that are traced once compute what each computes by itself, as it does where TensorFlow runs eagerly."""
 
 import dataclasses
+import itertools
 
 import keras
 import numpy as np
@@ -61,8 +62,8 @@ CASES = {
     "xlnet": (xlnet, read_xlnet, {}),
     "xlnet, untied": (xlnet, read_xlnet, {"untie_r": True}),
 }
-QUICK = ("untied", "pre_lnorm", "shaw", "vaswani", "remat", "xlnet")
-"""The cases whose training is tested in the quick suite."""
+SLOW = {("alrfou", True), ("xlnet, untied", True)} | {(case, False) for case in {*CASES} - {"pre_lnorm", "xlnet"}}
+"""Further variants of what the other cases show, in training and not."""
 
 
 def loss_and_gradients(model, read, tokens, training):
@@ -74,10 +75,8 @@ def loss_and_gradients(model, read, tokens, training):
 @pytest.mark.parametrize(
     ("case", "training"),
     [
-        *((case, True) for case in QUICK),
-        *((case, False) for case in ("pre_lnorm", "xlnet")),
-        *(pytest.param(case, True, marks=pytest.mark.slow) for case in sorted({*CASES} - {*QUICK})),
-        *(pytest.param(case, False, marks=pytest.mark.slow) for case in sorted({*CASES} - {"pre_lnorm", "xlnet"})),
+        pytest.param(*variant, marks=pytest.mark.slow if variant in SLOW else ())
+        for variant in itertools.product(CASES, (True, False))
     ],
 )
 def test_loss_and_gradients_are_those_of_layers_by_themselves(rng, case, training):

@@ -68,7 +68,9 @@ class ServedTask(tf.Module):
         self._compile = jit_compile and has_xla()
         self._functions = functools.cache(self._function)
         # A function of its own, so that it is traced and stored once for all signatures.
-        self._encode = tf.function(self._encode_with_places, input_signature=[TEXTS], autograph=False)
+        self._encode = tf.function(
+            lambda texts: self.vocabulary.encode_with_places_tensor(texts), input_signature=[TEXTS], autograph=False
+        )
 
     def signatures(self, task: str) -> dict[str, tf.types.experimental.ConcreteFunction]:
         """The functions for a task by name, as `tf.saved_model.save` takes them."""
@@ -154,9 +156,6 @@ class ServedTask(tf.Module):
         data = self.config.data
         layout = Layout(data.tgt_len, data.max_query_len, data.doc_stride)
         return answer_graph.windows(self._encode, questions, contexts, layout)
-
-    def _encode_with_places(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        return self.vocabulary.encode_with_places_tensor(texts)
 
     def _read(
         self, windows: answer_graph.Windows, begin: tf.Tensor | None = None, end: tf.Tensor | None = None

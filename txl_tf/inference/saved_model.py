@@ -16,8 +16,8 @@ from txl_tf.layers.platform import for_saved_model
 from txl_tf.progress import progress_bar
 
 FIRST_CALL = """
-TensorFlow optimizes the graph of a signature at its first call. Later calls are as fast without that, and the first one
-comes 0.4 to 3 s sooner:
+TensorFlow optimizes the graph of a signature at its first call. On the CPUs where this was measured, later calls are as
+fast without that, and the first one comes 0.4 to 3.5 s sooner:
 
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})  # before the first call
 """
