@@ -1,15 +1,22 @@
-"""Compiles a step of training, evaluation, generation, fine-tuning or prediction with the TPU compiler, without a TPU.
+"""Compiles a step of training, evaluation, generation, fine-tuning or prediction for a TPU or a GPU, without one.
 
     pip install -r tpu/requirements-aot.txt
     python tpu/aot_compile.py --preset=enwik8_large --topology=v5e:1x1 --batch_size_per_core=4
+
+    pip install -r tpu/requirements-aot-gpu.txt
+    python tpu/aot_compile.py --preset=enwik8_base --target=h100 --dtype=mixed_bfloat16
 
 Any setting of the preset can be overridden by its flag; with --mode=eval and --mode=generate, --tgt_len, --mem_len,
 --clamp_len and --same_length set evaluation's values. A step of --mode=generate is a call for 64 tokens of each text:
 give --loop_trips=64. --mode=finetune and --mode=predict are those of a classifier of two classes with the preset's
 model. Prints what the step costs, and ends with one JSON line with the costs of one core. The cycles are
 estimates of the compiler, not timings, but the same on every machine, so that two formulations can be compared exactly.
-They do not include what the line lists under without_estimate. With --target=gpu the step is traced for a GPU instead,
-and only --stablehlo_out is written, for bench/gpu.py.
+They do not include what the line lists under without_estimate.
+
+With --target=h100, a100, l4 or t4 the step is compiled for one such card. The compiler gives no cycles for GPUs: the
+line has the number of kernels, the bytes that they read and write, the FLOPs of matrix products, and a floor of the
+step's time, which is what the slower of the two takes at the card's full rate. With --target=gpu the step is traced for
+a GPU, and only --stablehlo_out is written, for bench/gpu.py.
 """
 
 import json
@@ -33,16 +40,22 @@ flags.DEFINE_enum(
     "the step of scripts/train.py, evaluate.py, generate.py, or of a classifier in finetune.py or predict.py",
 )
 flags.DEFINE_integer(
-    "batch_size_per_core", None, "lanes of one core [the batch size over the number of cores]", lower_bound=1
+    "batch_size_per_core", None, "lanes of one core or card [the batch size over the number of cores]", lower_bound=1
 )
-flags.DEFINE_bool("fit", False, "search the largest batch per core that fits, starting at --batch_size_per_core")
+flags.DEFINE_bool(
+    "fit", False, "search the largest batch per core or card that fits, starting at --batch_size_per_core"
+)
 flags.DEFINE_integer(
     "loop_trips", 0, "iterations to assume for loops whose trip count depends on the data", lower_bound=0
 )
 flags.DEFINE_string("hlo_out", None, "a file for the optimized HLO text")
 flags.DEFINE_string("stablehlo_out", None, "a file for the step's StableHLO, as MLIR bytecode; parameters in FILE.json")
+CARDS = ("h100", "a100", "l4", "t4")
 flags.DEFINE_enum(
-    "target", "tpu", ["tpu", "gpu"], "what the step is for; with gpu --stablehlo_out is written, and nothing compiled"
+    "target",
+    "tpu",
+    ["tpu", *CARDS, "gpu"],
+    "what the step is for: a TPU of --topology, one of these cards, or gpu, with which only --stablehlo_out is written",
 )
 define_preset_flags()
 flags.mark_flags_as_required(["preset"])
@@ -56,28 +69,30 @@ def main(argv):
     del argv
     if FLAGS.target == "gpu" and (not FLAGS.stablehlo_out or FLAGS.hlo_out or FLAGS.fit):
         raise InputError("--target=gpu needs --stablehlo_out, without --hlo_out and --fit: it compiles nothing")
-    from aot import compiler, search  # after the flags are parsed: TensorFlow takes seconds to load
-
+    if FLAGS.target != "tpu" and FLAGS["topology"].present:
+        raise InputError(f"--topology is for TPUs, and --target={FLAGS.target} is not one: omit one of the two")
     config = configure()
     lanes = config.data.batch_size if FLAGS.mode in ("train", "finetune") else config.eval.batch_size
     if FLAGS.target == "gpu":
         write_stablehlo(lower(config, FLAGS.batch_size_per_core or lanes, 1))
         return
-    devices = compiler.devices_of(FLAGS.topology)
-    batch_size = FLAGS.batch_size_per_core or max(lanes // len(devices), 1)
+    device = Tpu() if FLAGS.target == "tpu" else Gpu()
+    batch_size = FLAGS.batch_size_per_core or max(lanes // device.count, 1)
     if not FLAGS.fit:
-        result = compile_step(config, devices, batch_size)
+        result = device.compile(config, batch_size)
     else:
+        from aot import search
+
         results = {}
 
         def attempt(size):
-            results[size] = compile_step(config, devices, size)
+            results[size] = device.compile(config, size)
             wanted, available = results[size]["hbm_bytes"], results[size]["hbm_available"]
-            print(f"{size} lanes per core need {wanted / 1e9:.2f} of {available / 1e9:.2f} GB\n", flush=True)
+            print(f"{size} lanes per {device.part} need {wanted / 1e9:.2f} of {available / 1e9:.2f} GB\n", flush=True)
             return results[size]["fits"], wanted, available
 
         result = results[search.largest(attempt, batch_size)]
-    print(json.dumps(result))
+    print(json.dumps({"preset": FLAGS.preset, "mode": FLAGS.mode} | result))
 
 
 def configure():
@@ -103,57 +118,122 @@ def lower(config, batch_size, replicas):
 
     modes = {"train": steps.train, "eval": steps.evaluate, "generate": steps.generate}
     modes |= {"finetune": steps.train, "predict": steps.predict}  # of a classifier
-    return modes[FLAGS.mode](config, batch_size, replicas, FLAGS.target)
+    return modes[FLAGS.mode](config, batch_size, replicas, platform())
+
+
+def platform():
+    """What the step is traced for."""
+    return "tpu" if FLAGS.target == "tpu" else "gpu"
 
 
 def write_stablehlo(step):
     """Writes --stablehlo_out, if it is given, and returns the same bytes."""
     from aot import compiler
 
-    module = compiler.to_stablehlo(step.hlo, FLAGS.target)
+    module = compiler.to_stablehlo(step.hlo, platform())
     if FLAGS.stablehlo_out:
         pathlib.Path(FLAGS.stablehlo_out).write_bytes(module)
         pathlib.Path(FLAGS.stablehlo_out + ".json").write_text(json.dumps(step.parameters))
     return module
 
 
-def compile_step(config, devices, batch_size):
-    """Compiles the step that the flags select, prints the tables of costs, and returns the dict of the JSON line."""
-    from aot import compiler, report
-    from aot.program import Program
+class Tpu:
+    """The cores of --topology."""
 
-    step = lower(config, batch_size, len(devices))
-    module = write_stablehlo(step)
-    about = {
-        "preset": FLAGS.preset,
-        "mode": FLAGS.mode,
-        "topology": FLAGS.topology,
-        "cores": len(devices),
-        "batch_size_per_core": batch_size,
-    }
-    try:
-        compiled = compiler.compile_for(devices, module)
-    except compiler.DoesNotFitError as refusal:
-        return about | {"hbm_bytes": refusal.wanted, "hbm_available": refusal.available, "fits": False}
-    if FLAGS.hlo_out:
-        pathlib.Path(FLAGS.hlo_out).write_text(compiled.hlo)
-    program = Program(compiled.hlo)
-    print("\n".join(report.tables(program, step.parameters, FLAGS.loop_trips)), flush=True)
-    return about | {
-        "estimated_cycles": sum(cost.amount for cost in program.costs(FLAGS.loop_trips)),
-        "loops_of_unknown_length": program.unknown_loops(),
-        "loop_trips": FLAGS.loop_trips,
-        "without_estimate": program.without_estimate(FLAGS.loop_trips),
-        "flops": compiled.flops,
-        "bytes_accessed": compiled.bytes_accessed,
+    part = "core"
+
+    def __init__(self):
+        from aot import compiler
+
+        self.devices = compiler.devices_of(FLAGS.topology)
+        self.count = len(self.devices)
+
+    def compile(self, config, batch_size):
+        """Compiles the step that the flags select, prints the tables of costs, and returns what the JSON line says."""
+        from aot import compiler, report
+        from aot.program import Program
+
+        step = lower(config, batch_size, self.count)
+        module = write_stablehlo(step)
+        about = {"topology": FLAGS.topology, "cores": self.count, "batch_size_per_core": batch_size}
+        try:
+            compiled = compiler.compile_for(self.devices, module)
+        except compiler.DoesNotFitError as refusal:
+            return about | {"hbm_bytes": refusal.wanted, "hbm_available": refusal.available, "fits": False}
+        write_hlo(compiled)
+        program = Program(compiled.hlo)
+        print("\n".join(report.tables(program, step.parameters, FLAGS.loop_trips)), flush=True)
+        return about | {
+            "estimated_cycles": sum(cost.amount for cost in program.costs(FLAGS.loop_trips)),
+            "loops_of_unknown_length": program.unknown_loops(),
+            "loop_trips": FLAGS.loop_trips,
+            "without_estimate": program.without_estimate(FLAGS.loop_trips),
+            "flops": compiled.flops,
+            "bytes_accessed": compiled.bytes_accessed,
+            **memory_of(compiled, compiler.hbm_of(self.devices[0])),
+            "fits": True,
+            "compile_seconds": round(compiled.seconds, 1),
+        }
+
+
+class Gpu:
+    """One card, --target."""
+
+    part, count = "card", 1
+
+    def __init__(self):
+        from aot import gpu
+
+        self.card = gpu.CARDS[FLAGS.target]
+
+    def compile(self, config, batch_size):
+        """As `Tpu.compile`."""
+        from aot import gpu, kernels, report
+        from aot.program import Program
+
+        step = lower(config, batch_size, 1)
+        compiled = gpu.compile_for(self.card, write_stablehlo(step))
+        write_hlo(compiled)
+        program = Program(compiled.hlo)
+        found = kernels.kernels_of(program, FLAGS.loop_trips)
+        print("\n".join(report.gpu_tables(program, step.parameters, found)), flush=True)
+        memory = memory_of(compiled, self.card.memory - gpu.RESERVED)
+        moved = sum(kernel.bytes * kernel.runs for kernel in found)
+        memory_ms = 1e3 * moved / self.card.bandwidth
+        product_ms = 1e3 * (compiled.half_flops / self.card.half + compiled.single_flops / self.card.single)
+        return {
+            "card": self.card.name,
+            "batch_size_per_core": batch_size,
+            "kernels": sum(kernel.runs for kernel in found),
+            "small_kernels": sum(kernel.runs for kernel in found if kernel.bytes < kernels.SMALL),
+            "loops_of_unknown_length": program.unknown_loops(),
+            "loop_trips": FLAGS.loop_trips,
+            "flops": compiled.half_flops + compiled.single_flops,
+            "bytes_accessed": moved,
+            "memory_milliseconds": round(memory_ms, 3),
+            "product_milliseconds": round(product_ms, 3),
+            "floor_milliseconds": round(max(memory_ms, product_ms), 3),
+            **memory,
+            "fits": memory["hbm_bytes"] + memory["hbm_outputs"] <= memory["hbm_available"],
+            "compile_seconds": round(compiled.seconds, 1),
+        }
+
+
+def memory_of(compiled, available):
+    """What the JSON line says of memory, in bytes."""
+    return {
         "hbm_bytes": compiled.argument_bytes + compiled.temp_bytes,
         "hbm_arguments": compiled.argument_bytes,
         "hbm_temporaries": compiled.temp_bytes,
         "hbm_outputs": compiled.output_bytes,
-        "hbm_available": compiler.hbm_of(devices[0]),
-        "fits": True,
-        "compile_seconds": round(compiled.seconds, 1),
+        "hbm_available": available,
     }
+
+
+def write_hlo(compiled):
+    """Writes --hlo_out, if it is given."""
+    if FLAGS.hlo_out:
+        pathlib.Path(FLAGS.hlo_out).write_text(compiled.hlo)
 
 
 if __name__ == "__main__":

@@ -18,16 +18,13 @@ os.environ.update(
 )
 try:
     import jax
-    import libtpu  # noqa: F401 (JAX loads it; imported here so that its absence is reported now)
     from jax._src.interpreters import mlir
     from jax.experimental import topologies
     from jaxlib import _jax, xla_client
     from jaxlib.mlir import ir
     from jaxlib.mlir.dialects import stablehlo
 except ImportError as error:
-    raise InputError(
-        f"compiling for a TPU needs JAX and libtpu ({error}): pip install -r tpu/requirements-aot.txt"
-    ) from error
+    raise InputError(f"this needs JAX ({error}): pip install -r tpu/requirements-aot.txt") from error
 
 
 class Compiled(NamedTuple):
@@ -61,7 +58,13 @@ def devices_of(topology):
         if not re.fullmatch(r"\w+:[1-9]\d*(x[1-9]\d*)*", topology):
             # libtpu divides by these numbers, and takes no topology for that of the machine.
             raise ValueError("it must be a generation, a colon and numbers of chips above 0")
+        import libtpu  # noqa: F401 (JAX loads it; imported here so that its absence is reported now)
+
         return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
+    except ImportError as error:
+        raise InputError(
+            f"compiling for a TPU needs JAX and libtpu ({error}): pip install -r tpu/requirements-aot.txt"
+        ) from error
     except (jax.errors.JaxRuntimeError, RuntimeError, ValueError) as error:
         raise InputError(
             f"--topology={topology} is not one the TPU compiler knows (such as v5e:1x1, v5e:2x2, v6e:2x2, v4:2x2x1, "

@@ -81,18 +81,22 @@ class Program:
         the data. Of a conditional only the most expensive branch counts.
         """
         return [
-            Cost(instruction.opcode, self._scope(instruction), int(found[1]) * times)
-            for instruction, times in self._executed(self.entry, 1, unknown_trips)
+            Cost(instruction.opcode, self.scope_of(instruction), int(found[1]) * times)
+            for instruction, times in self.executed(unknown_trips)
             if (found := CYCLES.search(instruction.rest))
         ]
+
+    def executed(self, unknown_trips=0):
+        """(instruction, how often it runs) of everything that runs; arguments and loops as for `costs`."""
+        return self._executed(self.entry, 1, unknown_trips)
 
     def without_estimate(self, unknown_trips=0):
         """What `costs` does not include: {opcode: {"instructions": executions, "bytes": of their results}}."""
         left_out = collections.defaultdict(lambda: {"instructions": 0, "bytes": 0})
-        for instruction, times in self._executed(self.entry, 1, unknown_trips):
+        for instruction, times in self.executed(unknown_trips):
             if instruction.opcode in WITHOUT_ESTIMATE and not CYCLES.search(instruction.rest):
                 left_out[instruction.opcode]["instructions"] += times
-                left_out[instruction.opcode]["bytes"] += times * sum(_sizes(instruction.shape, in_hbm=False))
+                left_out[instruction.opcode]["bytes"] += times * sum(sizes_of(instruction.shape, in_hbm=False))
         return dict(left_out)
 
     def unknown_loops(self):
@@ -108,7 +112,7 @@ class Program:
         """The size of each parameter in HBM, in order."""
         entry = self.computations[self.entry].values()
         parameters = {int(one.rest.split(")")[0]): one for one in entry if one.opcode == "parameter"}
-        return [sum(_sizes(parameters[i].shape)) for i in range(len(parameters))]
+        return [sum(sizes_of(parameters[i].shape)) for i in range(len(parameters))]
 
     def live_at_peak(self):
         """The Cost in bytes of each live buffer at the peak of memory.
@@ -132,7 +136,7 @@ class Program:
             elif one.opcode in ("call", "async-start"):
                 yield from self._executed(_called(one, "to_apply|calls"), times, unknown_trips)
 
-    def _scope(self, instruction):
+    def scope_of(self, instruction):
         """An instruction's scope; for a fusion without a name, the last scope of the instructions inside it."""
         if instruction.scope or instruction.opcode != "fusion":
             return instruction.scope
@@ -180,9 +184,9 @@ class Program:
             elif one.opcode in SAME_MEMORY:
                 places[one.name] = tuple(buffer for operand in operands for buffer in operand)
             elif one.opcode in ("parameter", "constant"):
-                places[one.name] = tuple((one.name, i) for i in range(len(_sizes(one.shape))))
+                places[one.name] = tuple((one.name, i) for i in range(len(sizes_of(one.shape))))
             else:
-                made = _sizes(one.shape)
+                made = sizes_of(one.shape)
                 if one.opcode in RESULT_OF_START:
                     made = [made[RESULT_OF_START[one.opcode]]]
                 places[one.name] = tuple((one.name, i) for i in range(len(made)))
@@ -203,7 +207,7 @@ class Program:
             total = sum(alive.values()) + sum(cost.amount for cost in inner.get(now, ()))
             if total > most:
                 most = total
-                best = [Cost(made_by[b].opcode, self._scope(made_by[b]), size) for b, size in alive.items() if size]
+                best = [Cost(made_by[b].opcode, self.scope_of(made_by[b]), size) for b, size in alive.items() if size]
                 best += inner.get(now, [])
             alive = {buffer: size for buffer, size in alive.items() if last_use[buffer] > now}
         return best
@@ -236,7 +240,7 @@ def _branches(instruction):
     return re.findall(r"(?:true|false)_computation=%?([\w.\-]+)", instruction.rest)
 
 
-def _sizes(shape, in_hbm=True):
+def sizes_of(shape, in_hbm=True):
     """Bytes of every array in a shape such as "(f32[8,3]{1,0:T(8,128)}, u32[2]{0:S(1)})", padded to whole tiles.
 
     Arrays in other memory than HBM, such as S(1), VMEM, count as 0 unless `in_hbm` is False.

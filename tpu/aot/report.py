@@ -1,4 +1,4 @@
-"""A compiled program's cycles and memory by kind of layer, read from the HLO that the compiler wrote."""
+"""What a compiled program costs by kind of layer, read from the HLO that the compiler wrote."""
 
 import collections
 import re
@@ -47,15 +47,39 @@ def tables(program, parameters, loop_trips=0):
     cycles = collections.Counter()
     for cost in program.costs(loop_trips):
         cycles[kind_of(cost.name, cost.opcode)] += cost.amount
+    yield from _table("million cycles", cycles, 1e6)
+    yield ""
+    yield from _table("GB of HBM", _memory(program, parameters), 1e9)
+
+
+def gpu_tables(program, parameters, kernels):
+    """Three tables as lines of text: bytes read and written, then bytes of memory, then the largest arrays.
+
+    Args:
+        program, parameters: as for `tables`.
+        kernels: the list of `kernels_of`.
+    """
+    traffic = collections.Counter()
+    for kernel in kernels:
+        traffic[kind_of(kernel.scope, kernel.opcode)] += kernel.bytes * kernel.runs
+    yield from _table("GB a step", traffic, 1e9)
+    yield ""
+    yield from _table("GB of memory", _memory(program, parameters), 1e9)
+    yield ""
+    yield "            MB of the largest arrays at the peak"
+    for cost in sorted(program.live_at_peak(), key=lambda cost: cost.amount, reverse=True)[:10]:
+        yield f"{cost.amount / 1e6:14.1f}  {cost.name[-70:] or cost.opcode}"
+
+
+def _memory(program, parameters):
+    """Bytes of memory by kind: of the parameters, and of what is live at the peak."""
     memory = collections.Counter()
     for name, size in zip(parameters, program.parameter_bytes(), strict=True):
         kind = next((kind for kind, pattern in ARGUMENTS.items() if re.search(pattern, name)), "batch and constants")
         memory[kind] += size
     for cost in program.live_at_peak():
         memory["at the peak: " + kind_of(cost.name, cost.opcode)] += cost.amount
-    yield from _table("million cycles", cycles, 1e6)
-    yield ""
-    yield from _table("GB of HBM", memory, 1e9)
+    return memory
 
 
 def _table(unit, amounts, scale):
