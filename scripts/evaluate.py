@@ -73,7 +73,7 @@ def main(argv):
     corpus = load_corpus(FLAGS.data_dir)
     trained.require_vocabulary_of(corpus)
     options = {"sliding_window": FLAGS.sliding_window} if FLAGS.sliding_window else {}
-    evaluator = Evaluator(trained.config, trained.model, corpus, FLAGS.split, strategy, may_change=True, **options)
+    evaluator = Evaluator(trained.config, trained.model, corpus, FLAGS.split, strategy, choose=True, **options)
     record = functools.partial(write_tokens, trained.vocabulary) if FLAGS.per_token_out else None
     with reported("evaluating", " segments") as report:
         result = evaluator(lambda done, steps, loss: report(done, steps, loss=loss), record)

@@ -292,7 +292,7 @@ class Model:
         corpus = load_corpus(data)
         self.trained.require_vocabulary_of(corpus)
         evaluator = Evaluator(
-            self.config, self.network, corpus, split or "test", make_strategy("one_device"), may_change=True
+            self.config, self.network, corpus, split or "test", make_strategy("one_device"), choose=True
         )
         with reported("evaluating", " segments", shown=self._progress) as report:
             return evaluator(lambda done, steps, loss: report(done, steps, loss=loss)) | about

@@ -17,10 +17,18 @@ from txl_tf.config import Config
 from txl_tf.data.lanes import named_read_errors
 from txl_tf.data.manifest import Corpus
 from txl_tf.errors import InputError
-from txl_tf.inference.faster_steps import FasterSteps, ScoreSteps
 from txl_tf.objectives.base import Batch, Scorer, Scores, State
 
+ScoreSteps = Callable[[Any, State, tf.Tensor], Scores]
+"""score_steps(iterator, state, n): what `make_score_steps` returns."""
+
 STEPS_PER_CALL = 50  # between progress reports
+LONG = 60.0
+"""Seconds that an evaluation must need before another program is timed, which takes a few of them to trace."""
+TRIAL_STEPS = 3
+"""Steps of a trial, after the one that traces and compiles."""
+FASTER = 0.95
+"""The other program must take less than this part of the time, or the choice would change from run to run."""
 
 
 class Evaluator:
@@ -32,9 +40,9 @@ class Evaluator:
         corpus: a Corpus.
         split: name of one of its splits.
         strategy: where to run.
-        may_change: whether a long evaluation on a CPU that XLA compiles may go on without XLA, or the other way around
-            in bfloat16, if that is faster. The loss may then differ in the tenth digit, in bfloat16 in the sixth, so
-            training's evaluations do not.
+        choose: whether a long evaluation on a CPU first times a step both with XLA and without, and takes the faster
+            program for all of it. The two differ in the tenth digit of the loss, in bfloat16 in the sixth, so
+            evaluations while training do not choose.
         options: further options of the task's scorer and data, such as sliding_window.
 
     Raises:
@@ -49,7 +57,7 @@ class Evaluator:
         corpus: Corpus,
         split: str,
         strategy: tf.distribute.Strategy,
-        may_change: bool = False,
+        choose: bool = False,
         **options: Any,
     ):
         task = families.task_of(config)
@@ -64,10 +72,10 @@ class Evaluator:
             host_memory.require({"mems (batch_size, mem_len, d_model, n_layer)": host_memory.bytes_of(lanes_state)})
         self._initial_state = distribute.on_replicas(strategy, self._scorer.initial_state, lanes)
         compiled = config.eval.jit_compile and distribute.compiles(strategy, model.compute_dtype)
-        score_steps = make_score_steps(strategy, self._scorer, compiled)
+        self._score_steps = make_score_steps(strategy, self._scorer, compiled)
         both = config.eval.jit_compile and distribute.can_compile(strategy) and distribute.on_cpu(strategy)
         make_other = functools.partial(make_score_steps, strategy, self._scorer, not compiled)
-        self._score_steps = FasterSteps(score_steps, make_other if may_change and both else None)
+        self._make_other = make_other if choose and both else None
         self._settings = {"batch_size": self._data.lanes, **self._scorer.settings}
 
     def __call__(
@@ -99,6 +107,8 @@ class Evaluator:
             )
         with self._strategy.scope():
             self._scorer.refresh()
+        if self._make_other:
+            self._score_steps, self._make_other = self._faster(self._make_other), None
         iterator, state, texts, scores = iter(self._batches), self._initial_state(), [], []
         total, tokens, done = 0.0, 0, 0
         sums = {name: np.zeros([2, len(labels)]) for name, labels in self._scorer.breakdowns.items()}
@@ -106,7 +116,7 @@ class Evaluator:
         while done < self._data.steps:
             n = min(STEPS_PER_CALL, self._data.steps - done) if done else 1  # the first step compiles: it is not timed
             with named_read_errors(self._corpus):
-                targets, nll, state, bins = self._score_steps(iterator, state, n, left=self._data.steps - done - n)
+                targets, nll, state, bins = self._score_steps(iterator, state, tf.constant(n))
             scored = targets >= 0
             count = int(np.count_nonzero(scored))
             for sum_and_count, places in zip(sums.values(), bins, strict=True):
@@ -138,6 +148,26 @@ class Evaluator:
             "tokens_per_sec": round(timed_tokens / seconds, 1) if timed_tokens else None,
             **({"loss_by": self._loss_by(sums)} if sums else {}),
         }
+
+    def _faster(self, make_other: Callable[[], ScoreSteps]) -> ScoreSteps:
+        """The program that scores the first steps faster, the own or the other one; what they score is not counted."""
+        if self._data.steps < 10 * TRIAL_STEPS:  # a trial would take as long as it saves
+            return self._score_steps
+        seconds = self._seconds(self._score_steps)
+        if seconds * self._data.steps < LONG:
+            return self._score_steps
+        other = make_other()
+        return other if self._seconds(other) < FASTER * seconds else self._score_steps
+
+    def _seconds(self, score_steps: ScoreSteps) -> float:
+        """How long a step takes, the fastest of a few; the first one, which traces and compiles, is left out."""
+        iterator, state, times = iter(self._batches), self._initial_state(), []
+        with named_read_errors(self._corpus):
+            for _ in range(1 + TRIAL_STEPS):
+                start = time.perf_counter()
+                state = score_steps(iterator, state, tf.constant(1)).state
+                times.append(time.perf_counter() - start)
+        return min(times[1:])
 
     def _loss_by(self, sums: dict[str, np.ndarray]) -> dict[str, dict[str, list]]:
         """Means and counts of the bins of each breakdown, from its sums and counts [2, bins]."""
