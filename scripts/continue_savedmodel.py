@@ -71,7 +71,9 @@ def continued(tf, args):
         files = [os.path.join(folder, file) for folder, _, names in os.walk(args.export_dir) for file in names]
         if strange := [file for file in files if not os.path.isfile(file)]:
             raise FileNotFoundError(f"{strange[0]} is no file")  # TensorFlow would wait for a pipe
-    generate = tf.saved_model.load(args.export_dir).signatures["generate"]
+    from serving import loading
+
+    generate = loading.load(args.export_dir).signatures["generate"]
     with tf.io.gfile.GFile(tf.io.gfile.join(args.export_dir, "sampling.json")) as file:
         settings = json.load(file)
     sampling = {setting["name"]: setting["default"] for setting in settings} | {"temperature": args.temperature}

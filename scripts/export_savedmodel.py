@@ -18,6 +18,8 @@ from command_line import (
     run,
 )
 
+from txl_tf.errors import InputError
+
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
 flags.DEFINE_string("export_dir", None, "where the SavedModel goes: a new directory")
@@ -31,7 +33,14 @@ define_reach_flags()
 def main(argv):
     del argv
     from txl_tf.inference.exporting import export_trained  # after the flags: TensorFlow takes seconds to load
+    from txl_tf.literal_paths import has_pattern
     from txl_tf.model_dir import load_trained
+
+    if has_pattern(FLAGS.export_dir):
+        raise InputError(
+            f"--export_dir={FLAGS.export_dir}: TensorFlow, which loads the export, takes [, ], *, ? and \\ in a "
+            "path for a pattern: give a path without them"
+        )
 
     trained = load_trained(FLAGS.model_dir, checkpoint=FLAGS.checkpoint, **given_precision())
     export_trained(trained, FLAGS.export_dir, FLAGS.jit_compile, **given_reach())

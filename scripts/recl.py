@@ -8,6 +8,7 @@ loss at all positions for each context length. All models must have the vocabula
 """
 
 import json
+import os
 
 from absl import flags
 from command_line import integers, run
@@ -16,7 +17,9 @@ from txl_tf import families
 from txl_tf.errors import InputError
 
 FLAGS = flags.FLAGS
-flags.DEFINE_list("model_dirs", None, "directories that scripts/train.py wrote, separated by commas")
+flags.DEFINE_multi_string(
+    "model_dirs", None, "directories that scripts/train.py wrote, separated by commas; may be given several times"
+)
 flags.DEFINE_string("data_dir", None, "the corpus, as scripts/prepare_data.py wrote it")
 flags.DEFINE_string("split", "test", "which split: train, valid or test")
 flags.DEFINE_list(
@@ -46,7 +49,8 @@ def main(argv):
     corpus = load_corpus(FLAGS.data_dir)
     tokens, positions = draw_positions(corpus, FLAGS.split, FLAGS.positions, lengths[-1], FLAGS.seed)
     losses = []
-    for model_dir in FLAGS.model_dirs:
+    directories = model_dirs()
+    for model_dir in directories:
         trained = load_trained(model_dir)
         trained.require_vocabulary_of(corpus)
         families.require_generation(trained.config, model_dir)
@@ -54,12 +58,19 @@ def main(argv):
     for top_r in fractions:
         gains = relative_gains(np.stack(losses), top_r)
         found = effective_context_lengths(np.stack(losses), lengths, top_r, FLAGS.threshold)
-        for model_dir, length, steps, by_length in zip(FLAGS.model_dirs, found, gains, losses, strict=True):
+        for model_dir, length, steps, by_length in zip(directories, found, gains, losses, strict=True):
             rounded = {
                 "gains": [round(float(gain), 5) for gain in steps],
                 "losses": [round(float(loss), 5) for loss in by_length.mean(axis=1)],
             }
             print(json.dumps({"model_dir": model_dir, "top_r": top_r, "recl": length, **rounded}))
+
+
+def model_dirs():
+    """The directories of --model_dirs; a value that is the path of one is not divided at its commas."""
+    return [
+        path for value in FLAGS.model_dirs for path in ([value] if os.path.isdir(value) else value.split(",")) if path
+    ]
 
 
 def top_fractions():

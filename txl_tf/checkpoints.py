@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import os
 import re
 from collections.abc import Mapping
 
@@ -11,6 +13,7 @@ import tensorflow as tf
 
 from txl_tf.errors import InputError, one_line
 from txl_tf.files import check_checkpoint, digest
+from txl_tf.literal_paths import checkpoint_reader, files_named, lacks_files, plain_prefix
 
 
 class DamagedCheckpointError(InputError):
@@ -60,13 +63,14 @@ def read_checkpoint(path: str, may_lack: str = "", /, **parts: dict[str, tf.Vari
     Raises:
         DamagedCheckpointError: a file is missing or too short, or a checksum is wrong; some variables may have been
             assigned.
-        InputError: a file cannot be read; or it lacks variables, or has them in other shapes or types.
+        InputError: a file cannot be read, or TensorFlow does not find one that is there; or the checkpoint lacks
+            variables, or has them in other shapes or types.
     """
     if not tf.io.gfile.exists(f"{path}.index"):
         raise DamagedCheckpointError(f"{path} is damaged: it has no index")
     try:
         check_checkpoint(path)
-        reader = tf.train.load_checkpoint(path)
+        reader = checkpoint_reader(path)
         stored, types = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
         problems, lacking = [], []
         for part, variables in parts.items():
@@ -89,19 +93,23 @@ def read_checkpoint(path: str, may_lack: str = "", /, **parts: dict[str, tf.Vari
             part: {name: variable for name, variable in variables.items() if name not in lacking}
             for part, variables in parts.items()
         }
-        tf.train.Checkpoint(**wanted).read(path).expect_partial()
+        with plain_prefix(path) as plain:
+            tf.train.Checkpoint(**wanted).read(plain).expect_partial()
         return lacking
     except (tf.errors.OpError, IndexError) as error:
         # For a truncated file TensorFlow's reader raises OpError or IndexError; other errors are not caught.
         if type(error) not in _DAMAGE:
             raise
         _read_to_the_end(path)
+        if isinstance(error, tf.errors.NotFoundError) and not lacks_files(path):
+            raise InputError(f"{path} cannot be read ({one_line(error)}): nothing was changed") from error
         raise DamagedCheckpointError(f"{path} is damaged: {one_line(error)}") from error
 
 
 def _read_to_the_end(path: str) -> None:
     """Raises InputError if the system cannot read a file of a checkpoint: then nothing is known about its content."""
-    for file in tf.io.gfile.glob(f"{path}.*"):
+    folder, name = os.path.split(path)
+    for file in files_named(folder or ".", glob.escape(name) + ".*"):
         try:
             digest(file)
         except (tf.errors.OpError, OSError) as error:

@@ -24,6 +24,7 @@ from txl_tf.checkpoints import WEIGHT_PARTS, checkpoint_path, checkpoint_steps
 from txl_tf.config import Config
 from txl_tf.errors import InputError
 from txl_tf.files import check_checkpoint, joined, read_bytes, write_atomically
+from txl_tf.literal_paths import checkpoint_reader
 from txl_tf.strict_json import NUMBER, parse_json
 
 CARD_FILE = "README.md"
@@ -141,7 +142,7 @@ def _introduction(model_dir: str, config: Config, facts: Mapping[str, Any], step
 
 def _count_parameters(checkpoint: str) -> int:
     """The number of values of all weights in a checkpoint."""
-    shapes = tf.train.load_checkpoint(checkpoint).get_variable_to_shape_map()
+    shapes = checkpoint_reader(checkpoint).get_variable_to_shape_map()
     return sum(math.prod(shape) for name, shape in shapes.items() if name.startswith(f"{WEIGHT_PARTS['last']}/"))
 
 

@@ -9,6 +9,7 @@ import os
 import tensorflow as tf
 from tensorflow.python.eager import cancellation
 
+from serving import loading
 from serving.errors import RequestError, StartError, one_line
 from serving.pieces import Pieces
 
@@ -105,7 +106,7 @@ class Model:
             _check_files(export_dir)
             # TensorFlow's graph optimizer takes a CPU 0.4 to 3.5 s at the first call. Later ones do not need it.
             tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-            self._root = tf.saved_model.load(export_dir)  # its variables live as long as it does
+            self._root = loading.load(export_dir)  # its variables live as long as it does
             self.signatures = self._root.signatures
             name = next((name for name in KINDS if name in self.signatures), None)
             if name is None:

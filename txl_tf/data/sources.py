@@ -15,6 +15,7 @@ from txl_tf.data import blocks
 from txl_tf.data.blocks import DOCUMENT_MARK, Piece, PieceBlocks, Reading, drawn_split
 from txl_tf.errors import InputError
 from txl_tf.files import check_file
+from txl_tf.literal_paths import matches
 from txl_tf.progress import progress_bar
 
 SPLITS = ("train", "valid", "test")
@@ -153,11 +154,25 @@ def text_files(source: str, documents: str = "file") -> TextSource:
 
 
 def find_files(source: str) -> list[str]:
-    """The files that a --source means, sorted; InputError if there are none, or something that is no file."""
+    """The files that a --source means, sorted.
+
+    A file or a directory of this name is taken literally; only without one is it a pattern, in which ** means all
+    folders below.
+
+    Raises:
+        InputError: there is no file, something is not a file, or a name is not UTF-8.
+    """
+    try:
+        return _found(source)
+    except UnicodeDecodeError as error:
+        raise InputError(f"a file at {source} has a name that is not UTF-8 ({error.object!r}): rename it") from error
+
+
+def _found(source: str) -> list[str]:
     if tf.io.gfile.isdir(source):
         found = [path for path in _files_below(source) if not path.rsplit("/", 1)[-1].startswith(".")]
     else:
-        found = [path for path in tf.io.gfile.glob(source) if not tf.io.gfile.isdir(path)]
+        found = [path for path in matches(source) if not tf.io.gfile.isdir(path)]
     if not found:
         raise InputError(f"no text found at {source}: give --source=FILE, a directory or a quoted glob")
     for path in found:

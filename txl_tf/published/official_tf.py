@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from txl_tf.errors import InputError, one_line
 from txl_tf.files import check_checkpoint
+from txl_tf.literal_paths import checkpoint_reader, files_named
 from txl_tf.models.transformer_xl.config import TransformerXLConfig
 from txl_tf.published.kinds import TRANSFORMER_XL
 from txl_tf.published.layout import Checkpoint, TensorEntry
@@ -50,7 +51,7 @@ def open_tensors(source: str, no_weight: re.Pattern[str]) -> TensorFile:
     """
     prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", source)
     if tf.io.gfile.isdir(source):  # not its `checkpoint` file, which may hold a path of another machine
-        found = tf.io.gfile.glob(tf.io.gfile.join(source, "*.index"))
+        found = files_named(source, "*.index")
         if len(found) != 1:
             raise InputError(f"{source} holds {len(found)} TensorFlow checkpoints: give one as .../model.ckpt-STEP")
         prefix = found[0].removesuffix(".index")
@@ -58,7 +59,7 @@ def open_tensors(source: str, no_weight: re.Pattern[str]) -> TensorFile:
         raise InputError(f"{source} is not a TensorFlow checkpoint: give its directory, or the part before .index")
     check_checkpoint(prefix)
     try:
-        reader = tf.train.load_checkpoint(prefix)
+        reader = checkpoint_reader(prefix)
         shapes = {
             name: tuple(shape)
             for name, shape in reader.get_variable_to_shape_map().items()

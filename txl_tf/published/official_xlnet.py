@@ -20,6 +20,7 @@ import tensorflow as tf
 from txl_tf.data.archives import named_damage
 from txl_tf.errors import InputError
 from txl_tf.files import read_json
+from txl_tf.literal_paths import files_named
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.published import official_tf
 from txl_tf.published.kinds import XLNETS
@@ -102,10 +103,10 @@ def open_checkpoint(source: str) -> Checkpoint:
 
 def _folder(source: str) -> str:
     """The source, or the only directory in it that has the checkpoint, as in an unpacked zip."""
-    if not tf.io.gfile.isdir(source) or tf.io.gfile.glob(tf.io.gfile.join(source, "*.index")):
+    if not tf.io.gfile.isdir(source) or files_named(source, "*.index"):
         return source
-    inner = tf.io.gfile.glob(tf.io.gfile.join(source, "*", "*.index"))
-    return inner[0].rpartition("/")[0] if len(inner) == 1 else source
+    inner = [folder for folder in files_named(source, "*") if files_named(folder, "*.index")]
+    return inner[0] if len(inner) == 1 else source
 
 
 def _read_config(folder: str) -> tuple[dict[str, Any], str]:

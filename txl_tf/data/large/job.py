@@ -24,6 +24,7 @@ from txl_tf.data.sources import waiting_size
 from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
 from txl_tf.errors import InputError
 from txl_tf.files import read_json, read_text, write_atomically
+from txl_tf.literal_paths import files_named
 
 _PROGRESS_SECONDS = 2.0
 
@@ -151,7 +152,7 @@ def worker_of(path: str) -> Worker:
 
 def bytes_done(work_dir: str) -> int:
     """How many bytes of text the workers have read, as far as they have said."""
-    paths = tf.io.gfile.glob(tf.io.gfile.join(work_dir, "progress", "*"))
+    paths = files_named(tf.io.gfile.join(work_dir, "progress"), "*")
     return sum(int(read_text(path)) for path in paths if not path.endswith(".partial"))
 
 
@@ -172,6 +173,6 @@ def write_rows(folder: str, rows: Iterable[Any]) -> None:
 
 def read_rows(folder: str) -> list[Any]:
     """The values that `write_rows` wrote, sorted. Rows that were written twice, by a repeated bundle, come once."""
-    paths = tf.io.gfile.glob(tf.io.gfile.join(folder, "*"))
+    paths = files_named(folder, "*")
     lines = {line for path in paths if not path.endswith(".partial") for line in read_text(path).splitlines()}
     return sorted(json.loads(line) for line in lines)

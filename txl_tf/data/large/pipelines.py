@@ -42,6 +42,7 @@ from txl_tf.data.request import Settings
 from txl_tf.data.sources import SPLITS, TextSource, grouped, sizes
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError, one_line
+from txl_tf.literal_paths import files_named
 from txl_tf.progress import progress_bar
 
 _NOWHERE = 1 << 62
@@ -99,7 +100,7 @@ def write(
         return vocabulary, {split: tuple(shards) for split, shards in streams.items()}
     finally:
         tf.io.gfile.rmtree(job.work_dir)
-        for path in tf.io.gfile.glob(tf.io.gfile.join(data_dir, "*.tfrecord.partial-*")):
+        for path in files_named(data_dir, "*.tfrecord.partial-*"):
             tf.io.gfile.remove(path)
 
 

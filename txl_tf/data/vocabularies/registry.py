@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -60,6 +61,9 @@ def load_vocabulary(
     Raises:
         InputError: a file is missing, damaged or another one, or the spec is of an unknown kind.
     """
+    for name in (*(sha256 or ()), spec.get("file", "")):
+        if not isinstance(name, str) or os.path.basename(name) != name:
+            raise InputError(f"{directory} names a vocabulary's file outside of it, {name!r}: {remedy}")
     for name, expected in (sha256 or {}).items():
         path = tf.io.gfile.join(directory, name)
         if not tf.io.gfile.exists(path):

@@ -1,0 +1,102 @@
+"""Paths taken literally, where TensorFlow would take them for patterns.
+
+TensorFlow opens the files of a checkpoint by a glob, so that a folder named lr=[1e-3] has none for it, and one named
+run* has those of other folders, too. Everything in txl_tf that TensorFlow globs goes through this module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import glob
+import os
+import re
+import tempfile
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from txl_tf.errors import InputError
+
+_PATTERN = re.compile(r"[\[\]*?\\]")
+
+
+def has_pattern(path: str) -> bool:
+    """Whether TensorFlow would take a local path for a pattern."""
+    return "://" not in path and bool(_PATTERN.search(path))
+
+
+@contextlib.contextmanager
+def plain_prefix(prefix: str) -> Iterator[str]:
+    """A path without signs of patterns that leads to the files of the checkpoint `prefix`, as long as the block runs.
+
+    It is `prefix` itself if that has none; otherwise that of links in a temporary folder. Paths such as gs:// are not
+    changed.
+    """
+    if not has_pattern(prefix):
+        yield prefix
+        return
+    with tempfile.TemporaryDirectory(prefix="checkpoint") as folder:
+        yield _link_files(prefix, folder)
+
+
+def checkpoint_reader(prefix: str) -> Any:
+    """TensorFlow's reader of a checkpoint, of any local path or gs://.
+
+    Raises:
+        tf.errors.OpError, ValueError, IndexError: as tf.train.load_checkpoint.
+    """
+    if not has_pattern(prefix):
+        return tf.train.load_checkpoint(prefix)
+    folder = tempfile.TemporaryDirectory(prefix="checkpoint")
+    reader = tf.train.load_checkpoint(_link_files(prefix, folder.name))
+    weakref.finalize(reader, folder.cleanup)  # it opens files when their first tensor is read
+    return reader
+
+
+def _link_files(prefix: str, folder: str) -> str:
+    source, name = os.path.split(os.path.abspath(prefix))
+    for file in os.listdir(source):
+        if file.startswith(name + "."):
+            os.symlink(os.path.join(source, file), os.path.join(folder, "checkpoint" + file[len(name) :]))
+    return os.path.join(folder, "checkpoint")
+
+
+def lacks_files(prefix: str) -> bool:
+    """Whether a file of a checkpoint is not listed in its folder: the index, or one of the data files."""
+    folder, name = os.path.split(prefix)
+    names = set(tf.io.gfile.listdir(folder or "."))
+    counts = {int(m[1]) for file in names if (m := re.fullmatch(re.escape(name) + r"\.data-\d+-of-(\d+)", file))}
+    needed = {f"{name}.index"} | {f"{name}.data-{i:05d}-of-{n:05d}" for n in counts for i in range(n)}
+    return not counts or not needed <= names
+
+
+def files_named(folder: str, pattern: str) -> list[str]:
+    """The paths of what is in a folder, local or gs://, under a name that matches a pattern; sorted.
+
+    Args:
+        folder: taken literally; empty where it does not exist.
+        pattern: of names, as fnmatch takes it.
+    """
+    names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+    names = [name.rstrip("/") for name in names]  # a bucket's folders end in a slash
+    return sorted(tf.io.gfile.join(folder, name) for name in names if fnmatch.fnmatchcase(name, pattern))
+
+
+def matches(path: str) -> list[str]:
+    """What a path means: itself if there is such a thing, otherwise all that it matches as a pattern; sorted.
+
+    In a pattern ** means all folders below. Names that begin with a dot need a pattern that does.
+
+    Raises:
+        InputError: ** in a path such as gs://.
+    """
+    if tf.io.gfile.exists(path):
+        return [path]
+    if "://" not in path:
+        return sorted(glob.glob(path, recursive=True))
+    if "**" in path:
+        raise InputError(f"{path}: ** is for local files; give the directory, whose folders are all read")
+    return sorted(tf.io.gfile.glob(path))
