@@ -57,7 +57,8 @@ ALLOWED = {
     "finetuner": "config data distribute errors families files inference model_dir strict_json training",
     "api": "choices config data distribute errors families inference model_dir progress",
     "published": (
-        "checkpoints config data errors families files layers literal_paths model_dir models progress settings strict_json"
+        "checkpoints config data errors families files layers literal_paths model_dir models progress settings "
+        "strict_json"
     ),
 }
 """What each part of txl_tf may import, besides itself.
