@@ -37,3 +37,20 @@ def test_a_constant_row_is_finite(monkeypatch):
         tape.watch(x)
         y = layer(x)
     assert np.isfinite(y).all() and np.isfinite(tape.gradient(y, x)).all()
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1e-12])
+@pytest.mark.parametrize("on_tpu", [False, True])
+def test_a_row_without_variance_becomes_beta_and_has_no_gradient(monkeypatch, rng, on_tpu, epsilon):
+    monkeypatch.setattr(platform, "on_tpu", lambda: on_tpu)
+    layer = LayerNorm(epsilon=epsilon, dtype="float64")
+    layer.build([None, None, 6])
+    layer.set_weights(rng.normal(size=[2, 6]))
+    x = tf.constant(np.concatenate([np.zeros([1, 1, 6]), rng.normal(size=[1, 2, 6])], axis=1))
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = layer(x)
+    gradient, of_beta = tape.gradient(y, [x, layer.beta.value], rng.normal(size=x.shape))
+    np.testing.assert_array_equal(y[0, 0], layer.beta)
+    assert not gradient[0, 0].numpy().any() and gradient[0, 1:].numpy().any() and np.isfinite(gradient).all()
+    assert of_beta.numpy().all()
