@@ -225,7 +225,11 @@ def given_sampling():
 def define_checkpoint_flag():
     """Defines --checkpoint, for programs that read a model_dir."""
     flags.DEFINE_enum(
-        "checkpoint", CHECKPOINTS[0], CHECKPOINTS, "the newest checkpoint, or the best on valid during training"
+        "checkpoint",
+        None,
+        CHECKPOINTS,
+        "the newest checkpoint, or the best on valid or dev during training [of a fine-tuned model the best on dev, if "
+        "it was evaluated; otherwise the newest]",
     )
     _show_in_help("checkpoint")
 

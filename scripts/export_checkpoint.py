@@ -7,7 +7,7 @@ Of a Transformer-XL `TransfoXLLMHeadModel.from_pretrained` of transformers up to
 """
 
 from absl import flags
-from command_line import define_weights_flag, run
+from command_line import define_checkpoint_flag, define_weights_flag, run
 
 from txl_tf.choices import EXPORT_FORMATS
 
@@ -16,6 +16,7 @@ flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py or scr
 flags.DEFINE_string("export_dir", None, "where config.json, model.safetensors and the vocabulary go; local or gs://")
 flags.DEFINE_enum("format", "huggingface", EXPORT_FORMATS, "whose checkpoint to write")
 flags.mark_flags_as_required(["model_dir", "export_dir"])
+define_checkpoint_flag()
 define_weights_flag()
 
 
@@ -24,7 +25,7 @@ def main(argv):
     from txl_tf.model_dir import load_trained  # after the flags are parsed: TensorFlow takes seconds to load
     from txl_tf.published.exporting import export_checkpoint
 
-    trained = load_trained(FLAGS.model_dir, FLAGS.weights)
+    trained = load_trained(FLAGS.model_dir, FLAGS.weights, FLAGS.checkpoint)
     differences = export_checkpoint(trained, FLAGS.format, FLAGS.export_dir)
     print(f"step {trained.step} exported to {FLAGS.export_dir}")
     for difference in differences:

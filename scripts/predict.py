@@ -1,6 +1,6 @@
 """Predicts with a fine-tuned model: a line of JSON for each input, in the order of the file.
 
-    python scripts/predict.py --model_dir=runs/sentiment --checkpoint=best --input=reviews.tsv > predictions.jsonl
+    python scripts/predict.py --model_dir=runs/sentiment --input=reviews.tsv > predictions.jsonl
     python scripts/predict.py --model_dir=runs/race --input=RACE/test --output=predictions.jsonl --metrics
 
 The input has the form that the task is trained on; labels may be missing. A line has, by task,
@@ -13,6 +13,7 @@ The input has the form that the task is trained on; labels may be missing. A lin
 
 For answering, --squad_dir also writes the files that SQuAD's official evaluation reads. Whether a question has no
 answer is decided by the threshold of the best F1 on dev, if this checkpoint was evaluated, and otherwise by even odds.
+The checkpoint that was best on dev answers, or the newest if none was evaluated; stderr names its step.
 With --metrics the inputs must have labels; the last line on stderr is then JSON with the task's standard metrics.
 """
 
@@ -28,12 +29,15 @@ from txl_tf.choices import ONE_PROCESS_STRATEGIES
 from txl_tf.errors import InputError
 from txl_tf.families.xlnet_answering import no_answer_threshold
 
+TABLES = (".csv", ".tsv", ".xlsx", ".csv.gz", ".tsv.gz")
+"""Ends of names under which a program expects a table."""
+
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/finetune.py wrote")
 flags.DEFINE_string(
     "input", None, "a table (.tsv, .csv, .jsonl, also with .gz), RACE's folder or .jsonl, or SQuAD's .json"
 )
-flags.DEFINE_string("output", None, "the file to write, a new one, local or gs:// [stdout]")
+flags.DEFINE_string("output", None, "the file of JSON lines to write, a new one, local or gs:// [stdout]")
 flags.DEFINE_string(
     "squad_dir", None, "for answering: a directory for predictions.json, nbest_predictions.json and null_odds.json"
 )
@@ -59,6 +63,10 @@ def main(argv):
     from txl_tf.progress import reported
 
     if FLAGS.output:
+        if FLAGS.output.lower().endswith(TABLES):
+            raise InputError(
+                f"--output={FLAGS.output} would hold JSON lines and no table: give a name that ends in .jsonl"
+            )
         require_new(FLAGS.output, "output")
     if FLAGS.squad_dir:
         require_no_answers(FLAGS.squad_dir)
@@ -91,6 +99,8 @@ def main(argv):
         numbers = {"examples": result["examples"], "loss": result["loss"], **result["metrics"]}
         numbers = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
         print(json.dumps(about | numbers), file=sys.stderr)
+    else:
+        print(f"predicted with step {predictor.trained.step:,} of {FLAGS.model_dir}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -112,7 +112,7 @@ def test_resumed_equals_uninterrupted(tuner, whole, tmp_path, one_device):
     resumed = train(config, corpus, str(tmp_path), one_device, evaluator(config, corpus, one_device))
     assert lines(tmp_path) == lines(whole[0]) and lines(tmp_path)[-1]["epoch"] == 2
     assert lines(tmp_path, "evaluations.jsonl") == lines(whole[0], "evaluations.jsonl")
-    assert_same(resumed, model_dirs.load_trained(str(whole[0])).model)
+    assert_same(resumed, model_dirs.load_trained(str(whole[0]), checkpoint="latest").model)
     assert tuner.run(str(whole[0])) == whole[1]
 
 
@@ -164,7 +164,8 @@ def test_what_is_learned_is_in_the_model_dir(tuner, whole, init):
     assert line["error"] == min(line["error"] for line in lines(folder, "evaluations.jsonl"))
     assert line["metrics"]["accuracy"] == result["accuracy"] == 1 - line["error"]
     best = model_dirs.load_trained(str(folder), checkpoint="best")
-    assert best.step == result["step"]
+    assert best.step == trained.step == result["step"]
+    assert model_dirs.load_trained(str(folder), checkpoint="latest").step == 6
 
 
 def test_it_learns(tuner, tmp_path, one_device):
@@ -241,7 +242,7 @@ def test_a_warm_start_takes_the_head_where_it_fits(tuner, whole, init, tables, o
     for name, weight in by_path(model).items():
         np.testing.assert_array_equal(weight, before[name] if name in fresh else pretrained[name])
     assert model_dirs.read_weights(str(whole[0]), variables_by_path(model), head) == []
-    trained = by_path(model_dirs.load_trained(str(whole[0])).model)
+    trained = by_path(model_dirs.load_trained(str(whole[0]), checkpoint="latest").model)
     for name, weight in by_path(model).items():
         np.testing.assert_array_equal(weight, trained[name])
     # The run began with the pretrained weights: tokens that do not occur still have them.

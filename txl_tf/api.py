@@ -43,7 +43,7 @@ Prediction = dict[str, Any]
 
 def load(
     model_dir: str,
-    checkpoint: str = "latest",
+    checkpoint: str | None = None,
     weights: str | None = None,
     *,
     jit_compile: bool | None = None,
@@ -56,7 +56,8 @@ def load(
 
     Args:
         model_dir: what training, fine-tuning or an import wrote; local or gs://.
-        checkpoint: "latest", or "best" by the evaluations during training.
+        checkpoint: "latest", or "best" by the evaluations during training. None: of a fine-tuned model the best, if it
+            was evaluated; otherwise the latest.
         weights: "last", or "average" over steps; None: the average if there is one.
         jit_compile: whether XLA compiles the model, which takes a while for each new length of text. None: it compiles
             generation, and evaluation if the model's config.json says so.
@@ -72,7 +73,7 @@ def load(
         InputError: there is no trained model, it cannot be read, or a setting is unknown or out of range.
     """
     for name, value, allowed in (
-        ("checkpoint", checkpoint, CHECKPOINTS),
+        ("checkpoint", checkpoint, (None, *CHECKPOINTS)),
         ("weights", weights, (None, *WEIGHTS)),
         ("dtype", dtype, (None, *DTYPES)),
         ("quantize", quantize, (None, *QUANTIZE)),

@@ -138,6 +138,10 @@ def _introduction(model_dir: str, config: Config, facts: Mapping[str, Any], step
         yield "Its weights were imported, or are those that training begins with."
     else:
         yield f"It holds the weights after {', '.join(f'{step:,}' for step in steps)} updates."
+        if config.task in families.tuned_configs():
+            step, best = model_dirs.chosen_step(model_dir, config), model_dirs.best_step(model_dir)
+            why = "the newest, since none was evaluated" if best is None else "the best on dev"
+            yield f"Commands answer with those after {step:,}, {why}; `--checkpoint=latest` takes the newest."
 
 
 def _count_parameters(checkpoint: str) -> int:
@@ -226,7 +230,7 @@ def _results(
         yield f"python scripts/evaluate.py --model_dir={shlex.quote(model_dir)} --data_dir={data_dir} --split=test"
     else:
         table = use.guide.table if use.guide else "LABELLED.tsv"
-        flags = f"--model_dir={shlex.quote(model_dir)} --input={table} --metrics --checkpoint=best"
+        flags = f"--model_dir={shlex.quote(model_dir)} --input={table} --metrics"
         yield f"python scripts/predict.py {flags}"
     yield "```"
 

@@ -19,6 +19,7 @@ import dataclasses
 import json
 import math
 import os
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -195,7 +196,7 @@ def vocabulary_identity(corpus: LearnedCorpus) -> dict[str, Any]:
 def load_trained(
     model_dir: str,
     weights: str | None = None,
-    checkpoint: str = "latest",
+    checkpoint: str | None = None,
     change: Callable[[Config], Config] | None = None,
     dtype: str | None = None,
     quantize: str | None = None,
@@ -205,7 +206,7 @@ def load_trained(
     Args:
         model_dir: local or gs://.
         weights: "last", or "average" by the run's ema_decay or average_from_step; None: the average if there is one.
-        checkpoint: "latest", or "best" by the loss on valid during training.
+        checkpoint: "latest", or "best" by the evaluations during training; None: see `chosen_step`.
         change: called with the settings; returns those to use, with other values of settings on which no weight
             depends, such as those of memory.
         dtype: one of `choices.DTYPES`; None: as in training.
@@ -230,12 +231,7 @@ def load_trained(
     steps = checkpoint_steps(model_dir)
     if not steps:
         raise InputError(f"{model_dir} has no checkpoint yet: train until the first save (save_steps)")
-    step = best_step(model_dir) if checkpoint == "best" else steps[-1]
-    if step is None:
-        raise InputError(
-            f"{model_dir} has no evaluated checkpoint, so there is no best one: "
-            "use --checkpoint=latest, or train with --eval_steps above 0"
-        )
+    step = chosen_step(model_dir, config, checkpoint)
     unit, (vocabulary, identity) = read_corpus_facts(model_dir)["unit"], read_vocabulary(model_dir)
     with host_memory.without_initial_values():  # the checkpoint has all of them
         model = families.make_model(config)
@@ -259,6 +255,34 @@ def load_trained(
         labels=read_labels(model_dir),
         quantize=quantize,
     )
+
+
+def chosen_step(model_dir: str, config: Config, checkpoint: str | None = None) -> int:
+    """The step of the checkpoint whose weights answer: the one rule for all commands.
+
+    Args:
+        model_dir: has a checkpoint.
+        config: its settings.
+        checkpoint: "latest" or "best". None: of a fine-tuned model the best on dev, and the newest if none was
+            evaluated, which is said where there are several; of any other model the newest.
+
+    Raises:
+        InputError: the best is asked for, and no checkpoint was evaluated.
+    """
+    steps = checkpoint_steps(model_dir)
+    tuned = checkpoint is None and config.task in families.tuned_configs()
+    best = best_step(model_dir) if tuned or checkpoint == "best" else None
+    if checkpoint == "best" and best is None:
+        raise InputError(
+            f"{model_dir} has no evaluated checkpoint, so there is no best one: "
+            "use --checkpoint=latest, or train with --eval_steps above 0"
+        )
+    if tuned and best is None and len(steps) > 1:
+        print(
+            f"{model_dir}: no checkpoint was evaluated on dev, so the newest answers, step {steps[-1]:,}",
+            file=sys.stderr,
+        )
+    return steps[-1] if best is None else best
 
 
 def last_bad_step(model_dir: str) -> int | None:

@@ -10,11 +10,14 @@ import replicas
 import tensorflow as tf
 import tuned_models
 
-from txl_tf import families
+import txl_tf
+from txl_tf import checkpoints, families
 from txl_tf.data.tasks.layout import lay_out
 from txl_tf.errors import InputError
 from txl_tf.inference.predict import Predictor
 from txl_tf.metrics import labelling
+from txl_tf.model_card import describe_model
+from txl_tf.model_dir import load_trained
 
 ROOT = pathlib.Path(__file__).parents[2]
 LABELS = ("bad", "good", "mixed")
@@ -193,6 +196,35 @@ def test_the_script_writes_a_line_an_input_and_metrics(predictors, model_dirs, t
         **labelling.classification({"log_probs": log_probs}, right),
     }
     assert result["loss"] == pytest.approx(-log_probs[range(6), right].mean(), abs=1e-6)
+
+
+def test_the_checkpoint_that_was_best_on_dev_answers(tmp_path):
+    """It is step 0; step 2, the newest, has a head of its own. Without evaluations the newest does, as is said."""
+    tuned_models.write_model_dir(tmp_path, "regression")
+    trained = load_trained(str(tmp_path))
+    head = trained.model.trainable_variables[-1]
+    head.assign(head + 100)
+    weights = tf.train.Checkpoint(model=checkpoints.variables_by_path(trained.model))
+    weights.write(checkpoints.checkpoint_path(str(tmp_path), 2))
+    (tmp_path / "t.tsv").write_text("text\nthe River\n")
+    flags = [f"--model_dir={tmp_path}", f"--input={tmp_path}/t.tsv"]
+    done = run(*flags)
+    said = "no checkpoint was evaluated on dev, so the newest answers, step 2"
+    assert done.returncode == 0 and said in done.stderr and json.loads(done.stdout)["score"] > 50
+    lines = [{"step": step, "loss": 1.0, "error": error, "metrics": {}} for step, error in ((0, 0.1), (2, 0.3))]
+    (tmp_path / "evaluations.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = run(*flags)
+    assert json.loads(done.stdout)["score"] < 50
+    assert done.stderr.splitlines() == [f"predicted with step 0 of {tmp_path}"]
+    assert "those after 0, the best on dev" in describe_model(str(tmp_path)).text
+    assert txl_tf.load(str(tmp_path)).trained.step == 0
+    assert Predictor.load(str(tmp_path), "latest", strategy=replicas.one_device()).trained.step == 2
+    done = run(*flags, f"--output={tmp_path}/x.CSV")
+    (line,) = done.stderr.splitlines()
+    assert done.returncode and line.endswith(
+        "x.CSV would hold JSON lines and no table: give a name that ends in .jsonl"
+    )
+    assert not (tmp_path / "x.CSV").exists()
 
 
 def test_labels_are_ignored_unless_they_are_compared(predictors, tmp_path):

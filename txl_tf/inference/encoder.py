@@ -74,12 +74,12 @@ class Encoder:
         self._functions = functools.cache(self._function)
 
     @classmethod
-    def load(cls, model_dir: str, checkpoint: str = "latest", **options: Any) -> Encoder:
+    def load(cls, model_dir: str, checkpoint: str | None = None, **options: Any) -> Encoder:
         """The model of a directory that training or an import wrote.
 
         Args:
             model_dir: local or gs://.
-            checkpoint: "latest", or "best", the one with the lowest loss on valid during training.
+            checkpoint: "latest", "best" or None, as for `load_trained`.
             options: jit_compile.
 
         Raises:

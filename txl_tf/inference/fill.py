@@ -92,12 +92,12 @@ class FillIn:
         self._score = functools.cache(self._score_function)
 
     @classmethod
-    def load(cls, model_dir: str, checkpoint: str = "latest", **options: Any) -> FillIn:
+    def load(cls, model_dir: str, checkpoint: str | None = None, **options: Any) -> FillIn:
         """The model of a directory that training or an import wrote.
 
         Args:
             model_dir: local or gs://.
-            checkpoint: "latest", or "best", the one with the lowest loss on valid during training.
+            checkpoint: "latest", "best" or None, as for `load_trained`.
             options: marker, jit_compile.
 
         Raises:
@@ -272,7 +272,7 @@ class FillIn:
         return tuple(pieces)
 
 
-def load_xlnet(model_dir: str, checkpoint: str, otherwise: str) -> TrainedModel:
+def load_xlnet(model_dir: str, checkpoint: str | None, otherwise: str) -> TrainedModel:
     """The TrainedModel of a model_dir.
 
     Raises:

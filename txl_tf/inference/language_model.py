@@ -88,7 +88,7 @@ class LanguageModel:
     def load(
         cls,
         model_dir: str,
-        checkpoint: str = "latest",
+        checkpoint: str | None = None,
         *,
         dtype: str | None = None,
         quantize: str | None = None,
@@ -98,7 +98,7 @@ class LanguageModel:
 
         Args:
             model_dir: local or gs://.
-            checkpoint: "latest", or "best", the one with the lowest loss on valid during training.
+            checkpoint: "latest", "best" or None, as for `load_trained`.
             dtype, quantize: as for `load_trained`.
             reach: mem_len, clamp_len, same_length, mem_init to use instead. With same_length every token sees the same
                 number of keys. Without it texts are read as the model with mems reads segments. `score` reads segments

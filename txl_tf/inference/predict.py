@@ -84,7 +84,7 @@ class Predictor:
     def load(
         cls,
         model_dir: str,
-        checkpoint: str = "latest",
+        checkpoint: str | None = None,
         weights: str | None = None,
         strategy: tf.distribute.Strategy | None = None,
         **options: Any,
