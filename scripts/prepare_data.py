@@ -30,6 +30,14 @@ VOCAB_FILE = flags.DEFINE_string(
 )
 MIN_COUNT = flags.DEFINE_integer("min_count", None, "rarer words become <unk>", lower_bound=1)
 DOCUMENTS = flags.DEFINE_enum("documents", "file", choices.DOCUMENTS, "what separates documents of text")
+SPLITS = flags.DEFINE_enum(
+    "splits",
+    None,
+    choices.SPLITS,
+    "of text; names: files or folders named train, valid (val, validation, dev, eval) and test; shares: the last 5 % of "
+    "every file are test, the 5 % before them valid; with 40 files or more, whole files are drawn "
+    "[names, if they say splits]",
+)
 PASSES = flags.DEFINE_integer(
     "passes", None, "copies of the training text, lines shuffled in each [4 for lm1b, else 1]", lower_bound=1
 )
@@ -62,6 +70,7 @@ def main(argv):
         vocab_file=VOCAB_FILE.value,
         min_count=MIN_COUNT.value,
         documents=DOCUMENTS.value,
+        splits=SPLITS.value,
         passes=PASSES.value,
         seed=SEED.value,
         overwrite=OVERWRITE.value,
@@ -70,7 +79,17 @@ def main(argv):
     )
     print(f"{corpus.data_dir}: {corpus.dataset}, {corpus.vocab_size:,} {corpus.unit}s")
     for name, split in corpus.splits.items():
-        print(f"{name:>6} {split.tokens:15,} tokens" + (f", {len(split.passes)} passes" * (len(split.passes) > 1)))
+        passes = f", {len(split.passes)} passes" if len(split.passes) > 1 else ""
+        print(f"{name:>6} {split.tokens:15,} tokens{passes}{read_from(corpus.texts.get(name))}")
+
+
+def read_from(text):
+    """Where the text of a split is from, as the end of its line; text: of `Corpus.texts`, or None."""
+    if not text:
+        return ""
+    more = ", .." if text["files"] > len(text["first"]) else ""
+    files = f"{text['files']:,} files: " if text["files"] > 1 else ""
+    return f" {text['bytes']:15,} bytes of {files}{', '.join(text['first'])}{more}"
 
 
 if __name__ == "__main__":

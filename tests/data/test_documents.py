@@ -104,7 +104,7 @@ def test_which_sources_have_documents(tmp_path):
         (tmp_path / name).write_text("a")
     assert sources.text_files(str(tmp_path)).document_ends == "blank_line"  # a file is a split, not a document
     (tmp_path / "more.txt").write_text("a")
-    assert sources.text_files(str(tmp_path)).document_ends == "file"
+    assert sources.text_files(str(tmp_path), splits="shares").document_ends == "file"
     assert sources.TextSource(()).document_ends == ""  # as lm1b's
 
 

@@ -181,7 +181,7 @@ def test_anyones_text(tmp_path, vocab):
     for split, text in {"train": "the cat sat on the mat\n" * 50, "valid": "the mat\n\nsat", "test": "the dog"}.items():
         (tmp_path / f"{split}.txt").write_text(text)
     size = 288 if vocab == "sentencepiece" else None
-    corpus = prepare("text", str(tmp_path / "a"), source=str(tmp_path / "t*.txt"), vocab="bytes")
+    corpus = prepare("text", str(tmp_path / "a"), source=str(tmp_path / "t*.txt"), vocab="bytes", splits="shares")
     corpus = prepare(
         "text", str(tmp_path / "a"), source=str(tmp_path / "*.txt"), vocab=vocab, vocab_size=size, overwrite=True
     )

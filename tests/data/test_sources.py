@@ -100,14 +100,16 @@ def test_many_files_are_drawn_by_their_path_inside_the_folder(tmp_path):
     assert set(splits[0]) == set(sources.SPLITS)
 
 
-def test_few_files_are_cut_at_lines(tmp_path):
-    lines = "".join(f"line {i:05d}\n" for i in range(1000))
-    (tmp_path / "a.txt").write_text(lines[:5500])
-    (tmp_path / "b.txt").write_text(lines[5500:])
-    joined = texts(sources.TextSource(sources.text_files(str(tmp_path / "*.txt")).pieces))
-    assert b"".join(joined.values()).decode() == lines
-    assert [len(text) for text in joined.values()] == [9900, 550, 550]
-    assert all(text.startswith(b"line") for text in joined.values())
+def test_few_files_are_cut_at_lines_and_each_is_in_every_split(tmp_path):
+    for name, word in (("a", "english"), ("b", "deutsch")):
+        (tmp_path / f"{name}.txt").write_text("".join(f"{word} {i:05d}\n" for i in range(1000)))
+    source = sources.text_files(str(tmp_path / "*.txt"))
+    joined = texts(sources.TextSource(source.pieces))
+    for word in ("english", "deutsch"):
+        lines = [[line for line in text.decode().splitlines() if word in line] for text in joined.values()]
+        assert [len(part) for part in lines] == [900, 50, 50]
+        assert [line for part in lines for line in part] == [f"{word} {i:05d}" for i in range(1000)]
+    assert source.told()["valid"] == {"files": 2, "first": ["a.txt", "b.txt"], "bytes": 2 * 50 * 14}
 
 
 def test_a_text_without_lines_is_cut_between_characters(tmp_path):

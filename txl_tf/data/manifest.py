@@ -86,6 +86,8 @@ class Corpus:
         document_ends: "file", "blank_line" or "article", if an end-of-document token stands at the end of each file, at
             blank lines, or at the end of each article; "": the ends of documents are not marked; None: a corpus of an
             earlier version, which does not say.
+        texts: {split: {"files": number of files, "first": names of up to three, "bytes": of their text}}; {}: not
+            known, as in corpora of an earlier version.
         folder: the sub-directory with the shards and the vocabulary's files; "": they are in data_dir itself.
     """
 
@@ -102,6 +104,7 @@ class Corpus:
     files: dict[str, str]
     request: dict[str, Any]
     document_ends: str | None = None
+    texts: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     folder: str = ""
 
     @functools.cached_property
@@ -258,12 +261,20 @@ def _from_json(data_dir: str, manifest: dict[str, Any]) -> Corpus:
         if "/" in name or name in ("", ".", ".."):
             raise ValueError(f"{name!r} is no file of the corpus")
     names = {field.name for field in dataclasses.fields(Corpus)}
-    names -= {"data_dir", "splits", "cutoffs", "document_ends", "folder"}
+    names -= {"data_dir", "splits", "cutoffs", "document_ends", "texts", "folder"}
     return Corpus(
         data_dir=data_dir,
         splits=splits,
         cutoffs=cutoffs,
         document_ends=manifest.get("document_ends"),
+        texts=_texts(manifest.get("texts", {})),
         folder=folder,
         **{name: manifest[name] for name in names},
     )
+
+
+def _texts(told: Any) -> dict[str, dict[str, Any]]:
+    for about in told.values():
+        if not (type(about["files"]) is type(about["bytes"]) is int and all(type(n) is str for n in about["first"])):
+            raise ValueError(f"texts has {about!r}")
+    return dict(told)

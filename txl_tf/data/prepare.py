@@ -106,7 +106,7 @@ def _build(
         vocabulary, streams = _write_with_beam(
             settings, encoder, text, place, tf.io.gfile.join(data_dir, staging.WORK), work_dir, beam_args
         )
-    return _finish(settings, data_dir, folder, vocabulary, streams, document_ends)
+    return _finish(settings, data_dir, folder, vocabulary, streams, document_ends, text.told())
 
 
 def _write(place: str, vocabulary: Vocabulary, chunks: encoding.Chunks) -> manifest.Streams:
@@ -155,6 +155,7 @@ def _finish(
     vocabulary: Vocabulary,
     streams: manifest.Streams,
     document_ends: str,
+    texts: dict[str, dict[str, Any]],
 ) -> manifest.Corpus:
     """Writes the manifest of shards that are complete."""
     splits = {}
@@ -187,6 +188,7 @@ def _finish(
             files={name: digest(joined(data_dir, folder, name)) for name in names},
             request=dataclasses.asdict(settings),
             document_ends=document_ends,
+            texts=texts,
             folder=folder,
         )
     )

@@ -24,6 +24,7 @@ class Settings:
             text8 their symbols as a model_dir has them: to use as it is.
         min_count: rarer words become the unknown token; None: the corpus's own rule.
         documents: "file" or "blank_line": what separates documents in dataset "text".
+        splits: of dataset "text": "names" or "shares", see `sources.text_files`; None: names if they say splits.
         passes: shuffled copies of the training text; None: the corpus's own number.
         seed: of the shuffling.
     """
@@ -35,6 +36,7 @@ class Settings:
     vocab_file: str | None = None
     min_count: int | None = None
     documents: str = "file"
+    splits: str | None = None
     passes: int | None = None
     seed: int = 0
 
@@ -66,6 +68,8 @@ class Settings:
             raise InputError("--min_count and --passes are for vocabularies of words")
         if self.documents != "file" and self.dataset != "text":
             raise InputError("--documents is for --dataset=text")
+        if self.splits is not None and self.dataset != "text":
+            raise InputError("--splits is for --dataset=text: published corpora have their own splits")
 
     def encoder(self) -> encoders.Encoder:
         """The Encoder of this kind of token."""
@@ -99,7 +103,7 @@ class Settings:
             return sources.standard_library()
         corpus = self.corpus
         if corpus is None:
-            return sources.text_files(self.source or "", self.documents)
+            return sources.text_files(self.source or "", self.documents, self.splits)
         at_lines = self.vocab not in (None, "bytes")
         return corpus.text(self.dataset, self.source, download_dir, work_dir, at_lines)
 

@@ -7,18 +7,17 @@ import dataclasses
 import os
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
 from txl_tf.data import blocks
 from txl_tf.data.blocks import DOCUMENT_MARK, Piece, PieceBlocks, Reading, drawn_split
+from txl_tf.data.splits import SPLITS, named_splits
 from txl_tf.errors import InputError
 from txl_tf.files import check_file
 from txl_tf.literal_paths import matches
 from txl_tf.progress import progress_bar
-
-SPLITS = ("train", "valid", "test")
 
 # Folders of tests, and folders that do not belong to the standard library.
 _NOT_LIBRARY = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
@@ -70,6 +69,21 @@ class TextSource:
                     texts, number = reader.texts(index, documents)
                     yield from texts
                     documents += number
+
+    def told(self) -> dict[str, dict[str, Any]]:
+        """{split: {"files": their number, "first": names of up to three, "bytes": of their text}}.
+
+        Empty if the splits of documents are drawn: then files belong to no split.
+        """
+        if any(piece.split is None for piece in self.pieces):
+            return {}
+        told: dict[str, dict[str, Any]] = {split: {"files": 0, "first": [], "bytes": 0} for split in SPLITS}
+        for piece, size in zip(self.pieces, sizes(self.pieces), strict=True):
+            about = told[piece.split or ""]
+            about["files"] += 1
+            about["bytes"] += size
+            about["first"] = [*about["first"], os.path.basename(piece.path)][:3]
+        return told
 
     def size(self) -> int:
         """Bytes of all pieces."""
@@ -124,33 +138,40 @@ def standard_library() -> TextSource:
     return TextSource(tuple(sorted(pieces, key=lambda piece: piece.path)), "file")
 
 
-def text_files(source: str, documents: str = "file") -> TextSource:
+def text_files(source: str, documents: str = "file", splits: str | None = None) -> TextSource:
     """The user's text: a file, a directory (all files below it) or a glob.
 
     Splits follow the first rule that applies:
 
+    - files or folders named for splits (`named_splits`): by name
     - documents="blank_line": drawn for each document
-    - files named train*, valid* and test* (all three, and no others): by name
     - at least 40 files: drawn for each file
-    - else the last 5% of the bytes are test and the 5% before them valid
+    - else shares of every file: its last 5% of bytes are test, the 5% before them valid
 
     A file is a document, except where it is a whole split or the only file: then blank lines end documents, as in
     XLNet's text files.
 
+    Args:
+        source: its path.
+        documents: "file" or "blank_line", what separates documents.
+        splits: "names": the first rule alone; "shares": all but the first; None: all, but the first not for one file.
+
     Raises:
-        InputError: there is no file.
+        InputError: there is no file, or the names of some say a split and those of others do not (`named_splits`).
     """
     paths = find_files(source)
+    root = source if tf.io.gfile.isdir(source) else paths[0][: min(_common(paths[0], path) for path in paths)]
+    by_name = splits == "names" or (splits is None and len(paths) > 1)
+    if by_name and (named := named_splits(paths, root, required=splits == "names")):
+        pieces = [Piece(split, path) for split, path in zip(named, paths, strict=True)]
+        return TextSource(tuple(pieces), "file", "blank_line")
     if documents == "blank_line":
         return TextSource(tuple(Piece(None, path) for path in paths), documents)
-    named = [next((split for split in SPLITS if path.rsplit("/", 1)[-1].startswith(split)), None) for path in paths]
-    if None not in named and set(named) == set(SPLITS):
-        pieces = [Piece(split, path) for split, path in zip(named, paths, strict=True)]
-        return TextSource(tuple(pieces), documents, "blank_line")
     if len(paths) >= 40:
         root = paths[0][: min(_common(paths[0], path) for path in paths)]
         return TextSource(tuple(Piece(drawn_split(path[len(root) :]), path) for path in paths), documents)
-    return TextSource(tuple(cut_by_bytes(paths, at_lines=True)), documents, "blank_line" if len(paths) == 1 else "")
+    shares = (piece for path in paths for piece in cut_by_bytes([path], at_lines=True))
+    return TextSource(tuple(shares), documents, "blank_line" if len(paths) == 1 else "")
 
 
 def find_files(source: str) -> list[str]:

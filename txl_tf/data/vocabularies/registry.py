@@ -62,7 +62,7 @@ def load_vocabulary(
         InputError: a file is missing, damaged or another one, or the spec is of an unknown kind.
     """
     for name in (*(sha256 or ()), spec.get("file", "")):
-        if not isinstance(name, str) or os.path.basename(name) != name:
+        if directory and (not isinstance(name, str) or os.path.basename(name) != name):
             raise InputError(f"{directory} names a vocabulary's file outside of it, {name!r}: {remedy}")
     for name, expected in (sha256 or {}).items():
         path = tf.io.gfile.join(directory, name)
