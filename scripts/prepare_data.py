@@ -34,8 +34,8 @@ SPLITS = flags.DEFINE_enum(
     "splits",
     None,
     choices.SPLITS,
-    "of text; names: files or folders named train, valid (val, validation, dev, eval) and test; shares: the last 5 % of "
-    "every file are test, the 5 % before them valid; with 40 files or more, whole files are drawn "
+    "of text; names: files or folders named train, valid (val, validation, dev, eval) and test; shares: the last 5 % "
+    "of every file are test, the 5 % before them valid; with 40 files or more, whole files are drawn "
     "[names, if they say splits]",
 )
 PASSES = flags.DEFINE_integer(

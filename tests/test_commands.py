@@ -91,7 +91,8 @@ def test_training_wrote_what_the_contract_says(results, folder):
 def test_evaluation_ends_with_the_contracts_json_line(results):
     line = json.loads(results["evaluate"].stdout.splitlines()[-1])
     wanted = (
-        "split loss ppl bpc tokens tokens_dropped tgt_len mem_len clamp_len same_length mem_init step tokens_per_sec"
+        "split loss ppl bpc bits_per_byte tokens tokens_dropped tgt_len mem_len clamp_len same_length mem_init step "
+        "tokens_per_sec"
     )
     assert set(wanted.split()) <= set(line)
     assert (line["split"], line["step"], line["tokens_dropped"]) == ("test", 6, 0)

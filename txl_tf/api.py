@@ -271,8 +271,8 @@ class Model:
             columns: of a fine-tuned model: the names of a table's columns.
 
         Returns:
-            loss in nats, the numbers that belong to it (ppl, bpc and tokens, or the task's metrics and examples), step
-            and weights.
+            loss in nats, the numbers that belong to it (ppl, bpc, bits_per_byte and tokens, or the task's metrics and
+            examples), step and weights.
 
         Raises:
             InputError: the model is not evaluated, or the data cannot be read or is not for this model.

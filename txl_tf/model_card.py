@@ -242,7 +242,8 @@ def _measures(row: Mapping[str, Any], config: Config, unit: str) -> str:
         known = {name: value for name, value in metrics.items() if isinstance(value, float)}
         shown = {"loss": row.get("loss")} | known
     else:
-        shown = {name: row.get(name) for name in ("bpc" if unit in ("byte", "char") else "ppl", "loss")}
+        names = ("bpc", "loss") if unit in ("byte", "char") else ("ppl", "bits_per_byte", "loss")
+        shown = {name: row.get(name) for name in names}
     texts = [f"{name} {value:.4g}" for name, value in shown.items() if isinstance(value, NUMBER)]
     counted = [f"{row[name]:,} {name}" for name in ("targets", "tokens", "examples") if isinstance(row.get(name), int)]
     memory = [f"mem_len {row['mem_len']:,}"] if isinstance(row.get("mem_len"), int) else []

@@ -124,3 +124,21 @@ def test_an_evaluator_follows_the_weights_without_tracing_again(corpus, monkeypa
     after = evaluator()["loss"]
     assert len(traces) == traced
     assert after == evaluate(*arguments)["loss"] != before
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_bits_per_byte_follow_from_the_bytes_of_the_split(corpus, known):
+    given = corpus if known else dataclasses.replace(corpus, texts={})
+    result, _ = run(given)
+    assert result["bpc"] == pytest.approx(result["loss"] / np.log(2))
+    if not known:  # a corpus of an earlier version: nothing is guessed
+        assert "bits_per_byte" not in result
+        return
+    size = corpus.texts["valid"]["bytes"]
+    assert result["bits_per_byte"] == pytest.approx(result["bpc"] * corpus.splits["valid"].tokens / size)
+    assert corpus.splits["valid"].tokens > size > 0  # blank lines end documents, and the texts have none
+
+
+def test_a_token_that_is_not_a_character_has_no_bpc(corpus):
+    result, _ = run(dataclasses.replace(corpus, unit="subword"))
+    assert "bpc" not in result and result["bits_per_byte"] > 0

@@ -92,7 +92,8 @@ class Evaluator:
                 the order of the text.
 
         Returns:
-            dict: loss in nats per token, ppl, bpc, tokens scored, tokens_per_sec, and the settings of the evaluation.
+            dict: loss in nats per token, ppl, bpc and bits_per_byte (`_bits`), tokens scored, tokens_per_sec, and the
+            settings of the evaluation.
             Also tokens_dropped, the targets of the split that were not scored (0); or targets, their number, where
             targets are drawn at random. If the scorer has breakdowns, loss_by: a dict with {"bins": labels, "loss":
             mean of each bin, None if it is empty, "targets": their numbers} for each of them.
@@ -141,7 +142,7 @@ class Evaluator:
             "split": self._split,
             "loss": loss,
             "ppl": math.exp(min(loss, 700.0)),
-            "bpc": loss / math.log(2),
+            **self._bits(loss),
             "tokens": tokens,
             **self._found(tokens),
             **self._settings,
@@ -168,6 +169,17 @@ class Evaluator:
                 state = score_steps(iterator, state, tf.constant(1)).state
                 times.append(time.perf_counter() - start)
         return min(times[1:])
+
+    def _bits(self, loss: float) -> dict[str, float]:
+        """bpc, where a token is a byte or a character; bits_per_byte, where the bytes of the split are known.
+
+        The latter compares models with different vocabularies. It takes the unscored first token of a lane for as
+        likely as the others.
+        """
+        bits = {"bpc": loss / math.log(2)} if self._corpus.unit in ("byte", "char") else {}
+        if self._data.targets is not None and (text := self._corpus.texts.get(self._split)):
+            bits["bits_per_byte"] = loss / math.log(2) * self._corpus.split(self._split).tokens / text["bytes"]
+        return bits
 
     def _loss_by(self, sums: dict[str, np.ndarray]) -> dict[str, dict[str, list]]:
         """Means and counts of the bins of each breakdown, from its sums and counts [2, bins]."""

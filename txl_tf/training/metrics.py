@@ -133,9 +133,12 @@ class Metrics:
     def evaluation(self, step: int, split: str, result: dict[str, Any]) -> None:
         """Reports one evaluation during training; `result` is what `train`'s `evaluate` returns."""
         measured = result.get("metrics", {})
-        texts = [self._loss_text(result["loss"]), *(f"{name} {value:.4f}" for name, value in measured.items())]
+        bits = [f"bits per byte {result['bits_per_byte']:.4f}"] if "bits_per_byte" in result else []
+        texts = [self._loss_text(result["loss"]), *bits, *(f"{name} {value:.4f}" for name, value in measured.items())]
         print(f"step {step:>7,} | {split}: {' | '.join(texts)}", flush=True)
         curves = self._loss_curves(result["loss"]) | {f"metrics/{name}": value for name, value in measured.items()}
+        if "bits_per_byte" in result:
+            curves["loss/bits_per_byte"] = result["bits_per_byte"]
         self._lay_out(step, bool(measured), tuple(result.get("loss_by", ())))
         for about, parts in result.get("loss_by", {}).items():
             curves |= {
