@@ -8,6 +8,7 @@ import squad_files
 from random_xlnet import with_prefix, write_model_dir
 from small_run import KilledError, lines
 
+from txl_tf import families
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.errors import InputError
 from txl_tf.finetuner import Finetuner
@@ -123,6 +124,35 @@ def test_answers_that_are_misplaced_are_said_and_not_learned(files, tmp_path, on
     assert own.corpus.train.remarks[0].startswith(
         "2 answers do not stand where the file says so, such as data[0].parag"
     )
+
+
+def test_where_nothing_can_be_learned_it_is_said_and_answers_are_found_by_their_text(files, tmp_path, one_device):
+    """Two questions whose answers are misplaced, one of a text that stands twice, and one in its place."""
+    context = "the River 11 the River 22 dash 22 End"
+    asked = [
+        {"id": str(i), "question": "the River?", "answers": [{"text": text, "answer_start": start}]}
+        for i, (text, start) in enumerate([("11", 3), ("22", 3)])
+    ]
+    path = tmp_path / "train.json"
+
+    def written(questions):
+        path.write_text(json.dumps({"data": [{"paragraphs": [{"context": context, "qas": questions}]}]}))
+        return (files[0], str(path), files[2])
+
+    with pytest.raises(InputError, match=r"train\.json: no answer stands where .*or give --find_answers"):
+        tuner(written(asked), one_device)
+    right = {"id": "2", "question": "one River?", "answers": [{"text": "11", "answer_start": 10}]}
+    own = tuner(written([*asked, right]), one_device, data={"find_answers": True, "batch_size": 1})
+    assert own.corpus.train.remarks[0] == "1 misplaced answers were found by their texts"
+    assert own.corpus.train.remarks[1].startswith("1 answers do not stand")
+    readings = own.corpus.train.readings()
+    assert [reading.answer is not None for reading in readings] == [True, False, True]
+    assert readings[0].answer == readings[2].answer
+    windows = len(readings[0].windows)
+    assert own.corpus.train.learned == 2 * windows and own.config.train.warmup_steps == 0
+    data = families.training_of(own.config).training_data(own.corpus, own.config)
+    assert data.epoch_steps == 2 * windows
+    assert all(batch["learned"][0] and batch["weight"][0] == 1 for batch in data.batches(0).take(2 * windows))
 
 
 def test_shards_hold_the_same_examples(files, tmp_path, one_device, monkeypatch):

@@ -97,12 +97,17 @@ class Finetuner:
         train_set, known = examples(train_file, "train", None), model_dirs.read_labels(init)
         if train_set.labels and set(train_set.labels) <= set(known) and known != train_set.labels:
             train_set = examples(train_file, "train", known)  # the pretrained head keeps its classes
+        if not train_set.learned:
+            raise InputError(
+                f"--train={train_file}: no answer stands where the file says so, so there is nothing to learn: correct "
+                "answer_start, which counts characters from 0, or give --find_answers"
+            )
         dev_set = examples(dev_file, "dev", train_set.labels or None)
         self.corpus = TaskCorpus(
             train_set, dev_set, vocabulary, identity["spec"], identity["sha256"], data_dir=os.path.dirname(train_file)
         )
         config = fine_tuning.fit(config, pretrained, train_set).replace(model=given.get("model", {}))
-        counts = _counts(config, given.get("train", {}), len(train_set))
+        counts = _counts(config, given.get("train", {}), train_set.learned)
         self.config: Config = config.replace(train=given.get("train", {}) | counts | {"warm_start": init})
 
     def run(self, model_dir: str, seeds: Sequence[int] = ()) -> dict[str, Any]:

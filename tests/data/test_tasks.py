@@ -1,6 +1,7 @@
 """Examples of tasks: tables, RACE, the official layout, shards, batches."""
 
 import gzip
+import itertools
 import json
 
 import numpy as np
@@ -290,6 +291,8 @@ def test_an_epoch_has_every_example_once_from_any_step_and_for_any_replicas():
     weighted = TrainingExamples(numbered_set([3] * 7), 7, (1, 3), np.arange(7) / 2)
     (batch,) = weighted.batches(0).take(1)
     np.testing.assert_array_equal(batch["weight"], batch["label"] / 2)
+    some = TrainingExamples(numbered_set([3] * 7), 2, (1, 3), np.array([0, 0, 1, 0, 1, 0, 1]))
+    assert some.epoch_steps == 2 and sorted(itertools.chain(*taken(some.batches(0), 2))) == [2, 4, 6]
 
 
 @pytest.mark.parametrize("padded", ["left", "right"])

@@ -250,6 +250,12 @@ def test_dropout_differs_between_replicas(batches, two_replicas):
     assert first != second
 
 
+def test_a_batch_without_targets_has_loss_0(batches, one_device):
+    inputs, targets = batches[0]
+    _, sums, _ = run_steps(one_device, [(inputs, np.full_like(targets, -1))])
+    assert sums[0][0] == 0 and Sums(*sums[0]).skipped == 0
+
+
 def test_gradients_are_clipped_after_the_sum_over_replicas(batches, two_replicas):
     """One update's length tells: Adam's is insensitive to scale, so look at its first moment."""
     strategy = two_replicas

@@ -115,8 +115,8 @@ def replay(
     weight = float(found.weight)
     return Replayed(
         step=step,
-        loss=float(found.total) / weight if weight else float("nan"),
-        grad_norm=float(np.sqrt(squares)) / weight if weight else float("nan"),
+        loss=float(found.total) / (weight or 1.0),
+        grad_norm=float(np.sqrt(squares)) / (weight or 1.0),
         activation=bad[0] if bad else None,
         variables=variables,
         operation=first_bad_operation(lambda: loss_and_gradients(*arguments)),

@@ -104,11 +104,11 @@ def train_step(
     """One update on one replica; runs inside `strategy.run`.
 
     Losses, weights and gradients are sums over targets. They are summed over replicas and divided once: the loss is the
-    mean over the targets of the whole batch, and the gradient of that mean is clipped. A step that is not good
-    (`is_good`) is skipped: weights, moments and averages do not change, and the initial state is returned, since the
-    state may be the cause. A skipped step counts as a step. All random numbers of a lane follow from the run's seed,
-    the step and the number of the lane in the global batch: they do not depend on the number of replicas, and are the
-    same in a resumed run.
+    mean over the targets of the whole batch, 0 if there are none, and the gradient of that mean is clipped. A step that
+    is not good (`is_good`) is skipped: weights, moments and averages do not change, and the initial state is returned,
+    since the state may be the cause. A skipped step counts as a step. All random numbers of a lane follow from the
+    run's seed, the step and the number of the lane in the global batch: they do not depend on the number of replicas,
+    and are the same in a resumed run.
 
     Args:
         objective: an Objective.
@@ -127,13 +127,14 @@ def train_step(
             objective, optimizer.variables, config, (seed, optimizer.iterations, first_lane), batch, state
         )
     gradients, sums = optimizer.sharding.sum(replica, sums.gradients, sums._replace(gradients=[]))
+    weight = tf.where(tf.equal(sums.weight, 0), tf.ones_like(sums.weight), sums.weight)  # nothing to learn: loss 0
     with tf.name_scope("global_norm"):
         halved_squares = optimizer.sharding.halved_squares(replica, gradients, halved_square)
-        norm = tf.sqrt(2 * tf.reduce_sum(halved_squares)) / sums.weight
-    loss = sums.total / sums.weight
+        norm = tf.sqrt(2 * tf.reduce_sum(halved_squares)) / weight
+    loss = sums.total / weight
     good = is_good(loss, norm)
     clip = config.clip / tf.maximum(norm, config.clip) if config.clip else 1.0
-    optimizer.apply(gradients, clip / sums.weight, good, replica)
+    optimizer.apply(gradients, clip / weight, good, replica)
     if average is not None:
         average.update(optimizer.iterations, good)
     first_state = objective.initial_state(lanes)

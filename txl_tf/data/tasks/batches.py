@@ -23,13 +23,14 @@ Batch = dict[str, tf.Tensor]
 class TrainingExamples:
     """The batches of a training run: in each epoch every example once, in an order that follows from (seed, epoch).
 
-    The last batch of an epoch is filled up with examples of weight 0.
+    Examples of weight 0, from which nothing is learned, are left out. The last batch of an epoch is filled up with
+    examples of weight 0.
 
     Args:
         examples: an ExampleSet.
         batch_size: B.
         seed: int32 [2], of the orders.
-        weights: how much each example counts, [n]; None: all count 1.
+        weights: how much each example counts, [n], not 0 for all; None: all count 1.
 
     Attributes:
         epoch_steps: steps in an epoch.
@@ -39,8 +40,9 @@ class TrainingExamples:
 
     def __init__(self, examples: ExampleSet, batch_size: int, seed: tuple[int, int], weights: np.ndarray | None = None):
         self._reader = _Reader(examples, weights)
-        self._count, self._batch_size, self._seed = len(examples), batch_size, seed
-        self.epoch_steps = -(-len(examples) // batch_size)
+        self._rows = np.arange(len(examples)) if weights is None else np.flatnonzero(weights)
+        self._batch_size, self._seed = batch_size, seed
+        self.epoch_steps = -(-len(self._rows) // batch_size)
         self.step_tokens = batch_size * examples.features["padding"][0].size
         self.unused = 0
 
@@ -59,9 +61,9 @@ class TrainingExamples:
         lanes = host_lanes(self._batch_size, host, num_hosts, replicas_per_host)
 
         def epoch_rows(epoch: tf.Tensor) -> tf.data.Dataset:
-            bits = random_bits([self._count], numbered_seeds(tf.constant(self._seed), epoch))
-            order = tf.argsort(tf.cast(bits, tf.int64), stable=True)
-            fill = self.epoch_steps * self._batch_size - self._count
+            bits = random_bits([len(self._rows)], numbered_seeds(tf.constant(self._seed), epoch))
+            order = tf.gather(tf.constant(self._rows, tf.int32), tf.argsort(tf.cast(bits, tf.int64), stable=True))
+            fill = self.epoch_steps * self._batch_size - len(self._rows)
             rows = tf.reshape(tf.pad(order, [[0, fill]], constant_values=-1), [self.epoch_steps, self._batch_size])
             first = tf.where(epoch == step // self.epoch_steps, step % self.epoch_steps, 0)
             return tf.data.Dataset.from_tensor_slices(rows[first:])

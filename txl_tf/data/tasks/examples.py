@@ -67,6 +67,12 @@ class ExampleSet:
         """T."""
         return self.features["padding"].shape[-1]
 
+    @property
+    def learned(self) -> int:
+        """From how many of them something is learned: all, unless a feature "learned" says for each whether it is."""
+        learned = self.features.get("learned")
+        return len(self) if learned is None else int(np.count_nonzero(learned))
+
     def lengths(self) -> np.ndarray:
         """How many columns of the time axis each example needs, int [n]: those of its longest sequence."""
         padding = self.features["padding"].reshape(len(self), -1, self.t_len)

@@ -14,7 +14,7 @@ import numpy as np
 from txl_tf.data.records import smallest_dtype
 from txl_tf.data.tasks.answers import Answered, decode
 from txl_tf.data.tasks.examples import Chunk, ExampleSet, make_examples
-from txl_tf.data.tasks.squad import Squad
+from txl_tf.data.tasks.squad import Answer, Paragraph, Squad
 from txl_tf.data.tasks.windows import Layout, Reading, examples, read_windows
 from txl_tf.data.vocabularies import SubwordVocabulary
 
@@ -62,6 +62,7 @@ def squad_examples(
     origin: dict[str, Any],
     directory: str | None = None,
     labelled: bool = True,
+    find_answers: bool = False,
     **about: Any,
 ) -> QuestionExamples:
     """Questions about texts as examples.
@@ -73,8 +74,10 @@ def squad_examples(
         origin: what identifies the vocabulary; the questions and the layout are added.
         directory: as for `make_examples`.
         labelled: whether the answers are known; otherwise the features that say where they are do not exist.
+        find_answers: whether a misplaced answer is looked for; see `with_found`.
         about: further attributes of the QuestionExamples.
     """
+    squad, found = with_found(squad) if find_answers else (squad, 0)
 
     @functools.cache
     def readings() -> Sequence[Reading]:
@@ -91,10 +94,44 @@ def squad_examples(
     origin = origin | {"sha256": content, "layout": dataclasses.asdict(layout), "labelled": labelled}
     count = len(squad.questions)
     made = make_examples(chunks, count, origin, directory, timed=TIMED, padded="right")
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = (f"{found:,} misplaced answers were found by their texts",) if found else ()
     if squad.misplaced:
-        remarks = (
+        advice = "" if find_answers else "; --find_answers finds those whose text stands once in the context"
+        remarks += (
             f"{len(squad.misplaced):,} answers do not stand where the file says so, such as {squad.misplaced[0]}: a "
-            "question without any other answer is not learned",
+            f"question without any other answer is not learned{advice}",
         )
     return QuestionExamples(**vars(made) | about | {"readings": readings, "remarks": remarks})
+
+
+def with_found(squad: Squad) -> tuple[Squad, int]:
+    """The questions with the places of misplaced answers whose texts stand exactly once in their paragraphs.
+
+    Returns:
+        The questions; `misplaced` keeps the answers that are still without a place. And how many were found.
+    """
+    places, found = iter(squad.misplaced), 0
+    left: list[str] = []
+
+    def placed(answer: Answer, text: str) -> Answer:
+        nonlocal found
+        if answer.start is not None:
+            return answer
+        place, start = next(places), text.find(answer.text)
+        if start < 0 or text.find(answer.text, start + 1) >= 0:
+            left.append(place)
+            return answer
+        found += 1
+        return Answer(answer.text, start)
+
+    paragraphs = tuple(
+        Paragraph(
+            paragraph.text,
+            tuple(
+                dataclasses.replace(one, answers=tuple(placed(answer, paragraph.text) for answer in one.answers))
+                for one in paragraph.questions
+            ),
+        )
+        for paragraph in squad.paragraphs
+    )
+    return Squad(paragraphs, tuple(left)), found

@@ -92,11 +92,13 @@ def owners(windows: Sequence[Window]) -> np.ndarray:
     """For each token the window, int [n], in which it has the most context: the number of tokens on its shorter side,
     plus 0.01 for each token of the window; the first of equal ones. It is the official code's "max context"."""
     n = windows[-1].first + windows[-1].size
-    context = np.full([len(windows), n], -1.0)
-    for row, (first, size) in zip(context, windows, strict=True):
+    owner, most = np.zeros([n], np.int64), np.full([n], -1.0)  # a row for each window would be a square of the text
+    for number, (first, size) in enumerate(windows):
         left = np.arange(size)
-        row[first : first + size] = np.minimum(left, size - 1 - left) + 0.01 * size
-    return context.argmax(axis=0)
+        context = np.minimum(left, size - 1 - left) + 0.01 * size
+        more = context > most[first : first + size]
+        owner[first : first + size][more], most[first : first + size][more] = number, context[more]
+    return owner
 
 
 def read_windows(paragraphs: Iterable[Paragraph], vocabulary: SubwordVocabulary, layout: Layout) -> Iterator[Reading]:

@@ -70,6 +70,9 @@ class QuestionsConfig(ExamplesConfig):
     tgt_len: int = setting(512, "tokens of a window with its question, padding included, T", at_least=8)
     max_query_len: int = setting(64, "a question is cut to so many tokens", at_least=1)
     doc_stride: int = setting(128, "tokens from the start of one window of a text to that of the next", at_least=1)
+    find_answers: bool = setting(
+        False, "take an answer that does not stand where the file says so from where its text stands, if it does once"
+    )
 
     def __post_init__(self) -> None:
         """Checks that there is room for a text."""
