@@ -105,18 +105,30 @@ def main(argv):
     if path is None:
         raise InputError(f"there is no vocabulary beside {FLAGS.source}: give --vocabulary")
     options = {} if FLAGS.lower_case is None else {"lower_case": FLAGS.lower_case}
+    try:
+        vocabulary = kind.vocabulary(path, dataset, options)
+    except InputError as error:
+        raise InputError(checkpoint.shown(str(error))) from error
     config, lacking = import_checkpoint(
         checkpoint,
-        kind.vocabulary(path, dataset, options),
+        vocabulary,
         FLAGS.model_dir,
         dataset=dataset,
         preset=preset,
         model=model,
         evaluation=evaluation,
     )
-    print(f"{len(checkpoint.file.shapes)} tensors of {checkpoint.file.path}, vocabulary {path}: {FLAGS.model_dir}")
+    tensors = f"{len(checkpoint.file.shapes)} tensors of {checkpoint.file.path}"
+    print(f"{tensors}, vocabulary {checkpoint.shown(path)}: {FLAGS.model_dir}")
     for line in DESCRIPTIONS[config.family](config):
         print(line)
+    for note in checkpoint.notes:
+        print(f"different here: {note}")
+    for name in checkpoint.unstated:
+        if name not in model:
+            print(f"config.json does not state {name}: {getattr(config.model, name)} is used; --{name} sets another")
+    if checkpoint.labels:
+        print(f"classes: {', '.join(checkpoint.labels[:10])}{', ..' if len(checkpoint.labels) > 10 else ''}")
     if lacking:
         print(f"not in the checkpoint, and as they begin: {', '.join(lacking)}")
 

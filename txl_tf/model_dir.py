@@ -20,7 +20,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import keras
@@ -146,9 +146,14 @@ def write_description(model_dir: str, config: Config, corpus: LearnedCorpus) -> 
         about["data_dir"] = corpus.data_dir if "://" in corpus.data_dir else os.path.abspath(corpus.data_dir)
     write_atomically(tf.io.gfile.join(model_dir, CORPUS_FILE), json.dumps(about, indent=2) + "\n")
     if isinstance(corpus, TaskCorpus) and corpus.labels:
-        labels = json.dumps(corpus.labels, ensure_ascii=False, indent=0) + "\n"
-        write_atomically(tf.io.gfile.join(model_dir, LABELS_FILE), labels)
+        write_labels(model_dir, corpus.labels)
     write_atomically(tf.io.gfile.join(model_dir, CONFIG_FILE), config.to_json())
+
+
+def write_labels(model_dir: str, labels: Sequence[str]) -> None:
+    """Writes labels.json, the names of the classes in the order of their numbers."""
+    content = json.dumps(labels, ensure_ascii=False, indent=0) + "\n"
+    write_atomically(tf.io.gfile.join(model_dir, LABELS_FILE), content)
 
 
 def read_labels(model_dir: str) -> tuple[str, ...]:

@@ -503,7 +503,6 @@ def test_official_settings_are_checked(tmp_path, rng, config, message):
     ("config", "message"),
     [
         ({"attn_type": "uni"}, "attn_type='uni': only 'bi' is imported"),
-        ({"untie_r": False}, "untie_r=False: only True is imported"),
         ({"ff_activation": "swish"}, "ff_activation='swish': only gelu_new, gelu, relu"),
         ({"d_inner": 13}, r"config.json is not of these tensors: d_inner=13 \(12 in the tensors\)"),
         ({"dropout": "much"}, "config.json: dropout must be of type float, got 'much'"),
@@ -553,3 +552,164 @@ def test_a_vocabulary_of_its_own(tmp_path):
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": "yes"}')
     with pytest.raises(InputError, match=r"do_lower_case, .* must be true or false"):
         read_xlnet_vocabulary(str(tmp_path / "spiece.model"), "text")
+
+
+@pytest.mark.parametrize(
+    ("n_class", "config", "message"),
+    [
+        (3, {"problem_type": "multi_label_classification"}, "'multi_label_classification': .* several classes at once"),
+        (3, {"problem_type": "regression"}, "'regression' with 3 outputs: .* several scores"),
+        (2, {"id2label": {"0": "good"}}, "id2label must name the 2 classes"),
+        (2, {"id2label": {"0": "good", "1": "good"}}, "id2label gives two classes one name"),
+        (2, {"id2label": ["good", "bad"]}, "id2label must name the 2 classes"),
+    ],
+)
+def test_heads_with_other_outputs(tmp_path, rng, n_class, config, message):
+    write_hugging_face(tmp_path, huggingface_tensors(random_weights(rng) | head_weights(rng, n_class)), **config)
+    with pytest.raises(InputError, match=rf"config.json.*{message}"):
+        open_checkpoint("huggingface", str(tmp_path))
+
+
+@pytest.mark.parametrize("ending", ["model.safetensors", "pytorch_model.bin"])
+def test_shards(tmp_path, rng, ending):
+    """The tensors of an index's files; without a file, or with a wrong index, one line says so."""
+    tensors = huggingface_tensors(random_weights(rng))
+    write_hugging_face(tmp_path, {}, ending)
+    (tmp_path / ending).unlink()
+    stem, suffix = ending.split(".")
+    places, names = {}, sorted(tensors)
+    for i, part in enumerate((names[::2], names[1::2]), 1):
+        shard = f"{stem}-0000{i}-of-00002.{suffix}"
+        places |= dict.fromkeys(part, shard)
+        own = {name: tensors[name] for name in part}
+        if suffix == "safetensors":
+            files.write_safetensors(tmp_path / shard, own)
+        else:
+            named, storages = files.as_torch(own)
+            files.write_torch(tmp_path / shard, collections.OrderedDict(named), storages)
+    index = tmp_path / f"{ending}.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    file = open_checkpoint("huggingface", str(tmp_path)).file
+    assert set(file.shapes) == set(tensors)
+    for name, tensor in tensors.items():
+        np.testing.assert_array_equal(file.read(name), tensor)
+    for wrong, message in (
+        ({name: f"../{place}" for name, place in places.items()}, "weight_map must name files of its own directory"),
+        (places | {"more": shard}, "looks for more in .*, which does not have it"),
+        ({name: place for name, place in places.items() if name != names[0]}, f"does not list {names[0]}"),
+        (places | {names[0]: "gone.bin"}, "gone.bin not found: copy them there"),
+    ):
+        index.write_text(json.dumps({"weight_map": wrong}))
+        with pytest.raises(InputError, match=message):
+            open_checkpoint("huggingface", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("xlnet.safetensors", ": if xlnet.safetensors holds its weights, rename it to model.safetensors"),
+        ("weights.bin", ": if weights.bin holds its weights, rename it to pytorch_model.bin"),
+        ("tf_model.h5", r", but tf_model.h5: convert it .*from_tf=True\)\.save_pretrained"),
+        ("._model.safetensors", "pytorch_model.bin$"),
+    ],
+)
+def test_weights_under_another_name(tmp_path, rng, name, message):
+    write_hugging_face(tmp_path, huggingface_tensors(random_weights(rng)))
+    (tmp_path / "model.safetensors").rename(tmp_path / name)
+    with pytest.raises(InputError, match=f"has neither model.safetensors nor .*{message}"):
+        open_checkpoint("huggingface", str(tmp_path))
+
+
+def test_data_under_another_name(tmp_path, rng):
+    write_official(tmp_path, official_tensors(random_weights(rng)))
+    (data,) = tmp_path.glob("*.data-*")
+    other = data.rename(tmp_path / "weights.data-00000-of-00001")
+    with pytest.raises(InputError, match=f"has no {data.name} beside it: if {other} is this file, rename it to that"):
+        open_checkpoint("official_xlnet", str(tmp_path))
+    other.unlink()
+    with pytest.raises(InputError, match=f"has no {data.name} beside it, which holds the weights"):
+        open_checkpoint("official_xlnet", str(tmp_path))
+
+
+def test_what_a_mac_adds(tmp_path, rng):
+    """A zip and a folder with __MACOSX/ and ._NAME give the same weights; messages name the zip."""
+    inner = tmp_path / "given" / "xlnet"
+    write_official(inner, official_tensors(random_weights(rng)))
+    expected = imported(inner, "official_xlnet")[0].get_weights()
+    (tmp_path / "given" / "__MACOSX").mkdir()
+    archive = tmp_path / "xlnet.zip"
+    with zipfile.ZipFile(archive, "w") as packed:
+        for path in sorted(inner.iterdir()):
+            packed.write(path, f"xlnet/{path.name}")
+            packed.writestr(f"__MACOSX/xlnet/._{path.name}", b"Mac OS X")
+            (tmp_path / "given" / "__MACOSX" / f"._{path.name}").write_bytes(b"Mac OS X")
+            path.with_name(f"._{path.name}").write_bytes(b"Mac OS X")
+    for source in (archive, inner, inner.parent):
+        for one, other in zip(imported(source, "official_xlnet")[0].get_weights(), expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+    with zipfile.ZipFile(tmp_path / "wrong.zip", "w") as packed:
+        for path in sorted(inner.glob("xlnet_model*")):
+            packed.write(path, f"xlnet/{path.name}")
+        packed.writestr("xlnet/xlnet_config.json", "{")
+    with pytest.raises(InputError, match=r"^\S+/wrong\.zip: xlnet_config.json"):
+        open_checkpoint("official_xlnet", str(tmp_path / "wrong.zip"))
+
+
+def test_summaries_without_a_projection(tmp_path, rng):
+    """Their class applies tanh all the same, unless summary_activation is null; an export says which it is."""
+    weights = random_weights(rng) | head_weights(rng, 3)
+    tensors = huggingface_tensors(weights)
+    tensors = {name: tensor for name, tensor in tensors.items() if "summary" not in name}
+    hidden = rng.normal(size=[B, T, D])
+    for activation, function in (("tanh", np.tanh), (None, lambda value: value)):
+        folder = tmp_path / str(activation)
+        write_hugging_face(folder, tensors, summary_use_proj=False, summary_activation=activation)
+        model, _ = imported(folder, "huggingface")
+        wanted = function(hidden[:, -1]) @ weights["logits/kernel"] + weights["logits/bias"]
+        np.testing.assert_allclose(model.head(tf.constant(hidden)), wanted, rtol=0, atol=1e-6)
+        assert bool(open_checkpoint("huggingface", str(folder)).notes) == bool(activation)
+    single = families.make_model(configure(open_checkpoint("huggingface", str(folder)), None, {}, {}))
+    export(single, ByteVocabulary(range(V)), "classification", str(tmp_path / "out"))
+    told = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert (told["summary_use_proj"], told["summary_activation"]) == (False, None)
+
+
+def test_settings_that_older_and_odd_files_have(tmp_path, rng):
+    """No model_type, untie_r that their classes ignore, no memory, bi_data: each is understood or said."""
+    weights = random_weights(rng)
+    write_hugging_face(tmp_path, huggingface_tensors(weights), untie_r=False, reuse_len=None, bi_data=True)
+    about = json.loads((tmp_path / "config.json").read_text())
+    del about["model_type"]
+    (tmp_path / "config.json").write_text(json.dumps(about))
+    checkpoint = open_checkpoint("huggingface", str(tmp_path))
+    assert checkpoint.unstated == ("mem_len", "reuse_len") and not checkpoint.notes
+    model, config = imported(tmp_path, "huggingface", mem_len=M, reuse_len=2)
+    assert_equal_to_the_reference(model, weights, rng, reference.gelu)
+    assert config.data.bi_data and config.model.untie_r
+    own = XLNet(dataclasses.replace(config.model, dtype="float32"))
+    export(own, ByteVocabulary(range(V)), "permutation_lm", str(tmp_path / "out"), bi_data=config.data.bi_data)
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["bi_data"] is True
+    write_hugging_face(tmp_path / "head", huggingface_tensors(weights | head_weights(rng, 2)), bi_data=True)
+    assert "bi_data is true" in open_checkpoint("huggingface", str(tmp_path / "head")).notes[0]
+
+
+def test_a_classifier_by_the_commands(tmp_path, rng, pieces, vocab_size):
+    """Its classes have the names of config.json; what is not stated is said; null is a default; added tokens are."""
+    weights = random_weights(rng, vocab_size=vocab_size) | head_weights(rng, 2)
+    named = {"id2label": {"1": "good", "0": "bad"}, "vocab_size": vocab_size}
+    write_hugging_face(tmp_path / "hf", huggingface_tensors(weights), **named)
+    (tmp_path / "hf" / "spiece.model").write_bytes(pieces)
+    (tmp_path / "hf" / "tokenizer_config.json").write_text('{"do_lower_case": null, "keep_accents": true}')
+    common = ["scripts/import_checkpoint.py", "--format=huggingface"]
+    output = run(*common, f"--source={tmp_path}/hf", f"--model_dir={tmp_path}/run", "--mem_len=5")
+    assert "classes: bad, good" in output
+    assert "does not state reuse_len: 256 is used; --reuse_len sets another" in output and "state mem_len" not in output
+    trained = load_trained(f"{tmp_path}/run")
+    assert trained.labels == ("bad", "good") and not trained.vocabulary.spec["lower_case"]
+    weights = random_weights(rng, vocab_size=vocab_size + 2)
+    write_hugging_face(tmp_path / "more", huggingface_tensors(weights), vocab_size=vocab_size + 2)
+    (tmp_path / "more" / "spiece.model").write_bytes(pieces)
+    (tmp_path / "more" / "added_tokens.json").write_text(json.dumps({"<a>": vocab_size, "<b>": vocab_size + 1}))
+    error = run(*common, f"--source={tmp_path}/more", f"--model_dir={tmp_path}/other", status=1)
+    assert "2 tokens were added to the model (<a>, <b>), which txl_tf does not support" in error
+    assert f"resize_token_embeddings({vocab_size})" in error and error.count("\n") == 1

@@ -14,8 +14,9 @@ def _transformer_xl(trained: TrainedModel, export_dir: str) -> list[str]:
 
 
 def _xlnet(trained: TrainedModel, export_dir: str) -> list[str]:
+    bi_data = getattr(trained.config.data, "bi_data", False)
     found = huggingface_xlnet.export(
-        trained.model, trained.vocabulary, trained.config.task, export_dir, trained.class_names()
+        trained.model, trained.vocabulary, trained.config.task, export_dir, trained.class_names(), bi_data
     )
     if (segments := getattr(trained.config.data, "max_segments", 1)) > 1:
         found.append(f"it reads a text at once, not in up to {segments} segments with memory")

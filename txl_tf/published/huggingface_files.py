@@ -1,9 +1,14 @@
-"""Reads the files that Hugging Face's save_pretrained writes for any model."""
+"""Reads the files that Hugging Face's save_pretrained writes for any model.
+
+The weights are in one file, or in several that an index lists by tensor ("shards").
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from txl_tf.errors import InputError
@@ -13,7 +18,14 @@ from txl_tf.published.torch_files import TorchFile, state_dict
 from txl_tf.strict_json import check_record
 
 _REMEDY = "--source is the directory as it was published"
-_TYPES = {"model_type": str, "architectures": list, "cutoffs": list, "tie_projs": list, "ff_activation": str}
+_TYPES = {
+    "model_type": str,
+    "architectures": list,
+    "cutoffs": list,
+    "tie_projs": list,
+    "ff_activation": str,
+    "problem_type": str,
+}
 """Fields that are not settings of ours, for which `from_dict` would check the type."""
 
 
@@ -30,15 +42,72 @@ def read_config(source: str) -> tuple[dict[str, Any], str]:
 
 
 def open_tensors(source: str) -> TensorFile:
-    """The TensorFile of a directory's model.safetensors or pytorch_model.bin.
+    """The TensorFile of a directory's model.safetensors or pytorch_model.bin, or of the shards of one.
 
     Raises:
-        InputError: neither file exists, or the file is damaged.
+        InputError: no such file exists, or one is damaged; or the shards are not those of their index.
     """
-    safe, pickled = (tf.io.gfile.join(source, name) for name in ("model.safetensors", "pytorch_model.bin"))
-    if tf.io.gfile.exists(safe):
-        return open_safetensors(safe)
-    if tf.io.gfile.exists(pickled):
-        torch_file = TorchFile(pickled)
-        return torch_file.tensors(state_dict(torch_file.root) or {})
-    raise InputError(f"{source} has neither model.safetensors nor pytorch_model.bin")
+    for name, opener in _OPENERS.items():
+        path = tf.io.gfile.join(source, name)
+        if tf.io.gfile.exists(path):
+            return opener(path)
+        if tf.io.gfile.exists(f"{path}.index.json"):
+            return _open_shards(source, f"{path}.index.json", opener)
+    raise InputError(f"{source} has neither {' nor '.join(_OPENERS)}{_hint(source)}")
+
+
+def _open_torch(path: str) -> TensorFile:
+    file = TorchFile(path)
+    return file.tensors(state_dict(file.root) or {})
+
+
+_OPENERS: dict[str, Callable[[str], TensorFile]] = {
+    "model.safetensors": open_safetensors,
+    "pytorch_model.bin": _open_torch,
+}
+"""Functions by the name of the file with the weights; the first that exists is read."""
+
+
+def _open_shards(source: str, index: str, opener: Callable[[str], TensorFile]) -> TensorFile:
+    """The tensors of the files that an index names as one TensorFile."""
+    places = read_record(index, {"weight_map": dict}, _REMEDY)["weight_map"]
+    names = sorted({str(name) for name in places.values()})
+    if not names or any(not name or "/" in name or "\\" in name for name in names):
+        raise InputError(f"{index}: weight_map must name files of its own directory, such as {_SHARD}: {_REMEDY}")
+    if missing := [name for name in names if not tf.io.gfile.exists(tf.io.gfile.join(source, name))]:
+        raise InputError(f"{index} names {len(names)} files, of which {', '.join(missing)} not found: copy them there")
+    files = {name: opener(tf.io.gfile.join(source, name)) for name in names}
+    shapes = {}
+    for tensor, name in places.items():
+        if tensor not in files[name].shapes:
+            raise InputError(f"{index} looks for {tensor} in {name}, which does not have it: {_REMEDY}")
+        shapes[tensor] = files[name].shapes[tensor]
+    if unlisted := sorted({tensor for file in files.values() for tensor in file.shapes} - set(shapes)):
+        raise InputError(f"{index} does not list {unlisted[0]}, which one of its files has: {_REMEDY}")
+
+    def read(tensor: str) -> np.ndarray:
+        return files[places[tensor]].read(tensor)
+
+    return TensorFile(index, shapes, read)
+
+
+def _hint(source: str) -> str:
+    """What to do with the files that a directory has in place of the weights; "" if there are none."""
+    names = tf.io.gfile.listdir(source) if tf.io.gfile.isdir(source) else []
+    names = sorted(name for name in names if not name.startswith("."))
+    for ending, wanted in ((".safetensors", "model.safetensors"), (".bin", "pytorch_model.bin")):
+        found = [name for name in names if name.endswith(ending) and name not in _OTHER]
+        if len(found) == 1:
+            return f": if {found[0]} holds its weights, rename it to {wanted}"
+    for name, framework in (("tf_model.h5", "from_tf"), ("flax_model.msgpack", "from_flax")):
+        if name in names:
+            return (
+                f", but {name}: convert it with transformers 4: AutoModel's class for it, such as XLNetLMHeadModel"
+                f".from_pretrained('{source}', {framework}=True).save_pretrained('NEW'), and give NEW as --source"
+            )
+    return ""
+
+
+_SHARD = "model-00001-of-00002.safetensors"
+_OTHER = ("training_args.bin", "optimizer.bin", "scheduler.bin", "vocab.bin")
+"""Files of these endings that hold no weights."""

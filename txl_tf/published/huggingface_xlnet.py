@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from txl_tf.data.vocabularies import Vocabulary, XLNetVocabulary
@@ -38,8 +39,9 @@ _CLASSES = {
 _UNKNOWN = {"qa_outputs.weight": "XLNetForQuestionAnsweringSimple", "classifier.weight": "XLNetForTokenClassification"}
 _SHAPED = ("vocab_size", "n_layer", "d_model", "n_head", "d_head", "d_inner", "untie_r")
 _FREE = {"layer_norm_eps": "layer_norm_epsilon", "initializer_range": "init_std", "dropout": "dropout"}
-_REACH = ("mem_len", "reuse_len", "clamp_len")
-_DEFAULTS = {"untie_r": True, "ff_activation": "gelu", "layer_norm_eps": 1e-12, "attn_type": "bi"}
+_MEMORY = ("mem_len", "reuse_len")
+_REACH = (*_MEMORY, "clamp_len")
+_DEFAULTS = {"ff_activation": "gelu", "layer_norm_eps": 1e-12, "attn_type": "bi"}
 """The defaults of Hugging Face's XLNetConfig, for fields that are missing in older files."""
 _LOGITS = {
     "summary_type": "summary_type",
@@ -59,7 +61,8 @@ def open_checkpoint(source: str) -> Checkpoint:
     file = huggingface_files.open_tensors(source)
     prefix = "" if "word_embedding.weight" in file.shapes else "transformer."
     inferred = _inferred(file, prefix)
-    stated = {name: config[name] for name in _SHAPED if name in config}
+    # Their classes have untied biases, whatever untie_r says.
+    stated = {name: config[name] for name in _SHAPED if name in config and name != "untie_r"}
     differing = [
         f"{name}={value!r} ({inferred[name]!r} in the tensors)"
         for name, value in stated.items()
@@ -68,15 +71,20 @@ def open_checkpoint(source: str) -> Checkpoint:
     if differing:
         raise InputError(f"{where} is not of these tensors: {', '.join(differing)}")
     task = _task(config, file, where)
-    kind = XLNETS[task]
+    kind, notes = XLNETS[task], []
+    labels = _labels(config, file.shapes["logits_proj.weight"][0], where) if task == "classification" else ()
     architecture = inferred | stated | {"activation": _ACTIVATIONS[config["ff_activation"]]}
     names = dict(_FREE)
     if "logits_proj.weight" in file.shapes:
         names |= _LOGITS
         architecture["n_class"] = file.shapes["logits_proj.weight"][0]
-        config["summary_use_proj"] = config.get("summary_use_proj", True)
-        if config["summary_use_proj"] and config.get("summary_activation", "tanh") != "tanh":
-            raise InputError(f"{where} has summary_activation={config['summary_activation']!r}: only tanh is imported")
+        projects, activation = config.get("summary_use_proj", True), config.get("summary_activation", "tanh")
+        if activation not in ("tanh", *([] if projects else [None, ""])):
+            raise InputError(f"{where} has summary_activation={activation!r}: only tanh is imported")
+        if activation and not projects:  # their class applies it all the same
+            file = _with_identity_projection(file, architecture["d_model"])
+            notes.append("summary_use_proj is false, but tanh is applied there: the projection here is the identity")
+        config["summary_use_proj"] = bool(activation)
     elif task == "answering":
         names |= _ANSWERS
     settings = {ours: config[theirs] for theirs, ours in names.items() if theirs in config}
@@ -84,8 +92,13 @@ def open_checkpoint(source: str) -> Checkpoint:
     settings |= {name: config[name] for name in _REACH if config.get(name)} | _CONVENTIONS
     from_dict(kind.config.groups()["model"], architecture | settings, where)
     data = {"bi_data": config["bi_data"]} if task == "permutation_lm" and "bi_data" in config else {}
+    if config.get("bi_data") and not data:
+        notes.append(
+            "bi_data is true: there the second half of an even batch is read with positions in reverse; here no text is"
+        )
+    unstated = tuple(name for name in _MEMORY if not config.get(name))
     own_layout = functools.partial(layout, prefix=prefix)
-    return Checkpoint(file, architecture, settings, {}, own_layout, kind, source, data)
+    return Checkpoint(file, architecture, settings, {}, own_layout, kind, source, data, labels, tuple(notes), unstated)
 
 
 def _checked_config(source: str) -> tuple[dict[str, Any], str]:
@@ -96,9 +109,8 @@ def _checked_config(source: str) -> tuple[dict[str, Any], str]:
     config = _DEFAULTS | config
     if "vocab_size" not in config and "n_token" in config:
         config["vocab_size"] = config["n_token"]
-    for name, wanted in (("attn_type", "bi"), ("untie_r", True)):
-        if config[name] != wanted:
-            raise InputError(f"{path} has {name}={config[name]!r}: only {wanted!r} is imported")
+    if config["attn_type"] != "bi":
+        raise InputError(f"{path} has attn_type={config['attn_type']!r}: only 'bi' is imported")
     if config["ff_activation"] not in _ACTIVATIONS:
         raise InputError(
             f"{path} has ff_activation={config['ff_activation']!r}: only {', '.join(_ACTIVATIONS)} are imported"
@@ -131,8 +143,45 @@ def _task(config: Mapping[str, Any], file: TensorFile, where: str) -> str:
         return "permutation_lm"
     if _CLASSES["multiple_choice"] in classes:
         return "multiple_choice"
-    labels = file.shapes["logits_proj.weight"][0]
-    return "regression" if labels == 1 else "classification"
+    outputs, problem = file.shapes["logits_proj.weight"][0], config.get("problem_type")
+    if problem == "multi_label_classification":
+        raise InputError(
+            f"{where} has problem_type={problem!r}: a model that gives a text several classes at once is not imported; "
+            "only one that gives it one class is"
+        )
+    if problem == "regression" and outputs > 1:
+        raise InputError(
+            f"{where} has problem_type={problem!r} with {outputs} outputs: a model with several scores for a text is "
+            "not imported; only one with one score is"
+        )
+    return "regression" if outputs == 1 else "classification"
+
+
+def _labels(config: Mapping[str, Any], n_class: int, where: str) -> tuple[str, ...]:
+    """The names of the classes in config.json, in the order of their numbers; () if it has none."""
+    named = config.get("id2label")
+    if not named:
+        return ()
+    found = [named.get(str(i)) for i in range(n_class)] if isinstance(named, dict) else []
+    labels = [label for label in found if isinstance(label, str)]
+    if not len(labels) == n_class == len(named):
+        raise InputError(f"{where}: id2label must name the {n_class} classes, as {{'0': 'name', ..}}: correct it")
+    if len(set(labels)) != n_class:
+        raise InputError(f"{where}: id2label gives two classes one name: give each its own")
+    return tuple(labels)
+
+
+def _with_identity_projection(file: TensorFile, d_model: int) -> TensorFile:
+    """The tensors with a projection of the summary that changes nothing."""
+    added = {
+        "sequence_summary.summary.weight": np.eye(d_model, dtype=np.float32),
+        "sequence_summary.summary.bias": np.zeros([d_model], np.float32),
+    }
+
+    def read(name: str) -> np.ndarray:
+        return added[name] if name in added else file.read(name)
+
+    return TensorFile(file.path, file.shapes | {name: array.shape for name, array in added.items()}, read)
 
 
 def layout(config: XLNetConfig, weights: Collection[str], prefix: str = "transformer.") -> list[TensorEntry]:
@@ -191,7 +240,12 @@ def layout(config: XLNetConfig, weights: Collection[str], prefix: str = "transfo
 
 
 def export(
-    model: keras.Model, vocabulary: Vocabulary, task: str, export_dir: str, labels: Sequence[str] = ()
+    model: keras.Model,
+    vocabulary: Vocabulary,
+    task: str,
+    export_dir: str,
+    labels: Sequence[str] = (),
+    bi_data: bool = False,
 ) -> list[str]:
     """Writes config.json, model.safetensors and, for an XLNet vocabulary, spiece.model and tokenizer_config.json.
 
@@ -201,6 +255,7 @@ def export(
         task: the model's task, as in its config.json.
         export_dir: local or gs://.
         labels: the names of a classifier's classes; (): they get names by their numbers.
+        bi_data: whether half of the texts of its pretraining were read from right to left.
 
     Returns:
         list of texts: what Hugging Face's code will do differently from txl_tf.
@@ -223,12 +278,13 @@ def export(
         "model_type": "xlnet",
         "ff_activation": activations[config.activation],
         "attn_type": "bi",
-        "bi_data": False,
+        "bi_data": bi_data,
         "same_length": False,
         "mem_len": config.mem_len or None,
         "reuse_len": config.reuse_len or None,
         "clamp_len": config.clamp_len,
-        "summary_activation": "tanh",
+        # Their class applies it without a projection, too.
+        "summary_activation": "tanh" if getattr(config, "summary_use_proj", True) else None,
         "tie_word_embeddings": True,
         "torch_dtype": "float32",
     }
@@ -269,6 +325,8 @@ def _differences(config: Any, vocabulary: Vocabulary) -> list[str]:
         found.append("memory begins with nothing in it, not with zero vectors that are attended to (mem_init=zeros)")
     if config.dropatt != config.dropout:
         found.append(f"its training drops attention probabilities at the rate {config.dropout}, not {config.dropatt}")
+    if getattr(config, "summary_type", "") in ("mean", "first"):
+        found.append(f"summary_type={config.summary_type} depends on padding: pad on the left, to the length used here")
     if not isinstance(vocabulary, XLNetVocabulary):
         found.append(f"it has no tokenizer for {vocabulary.unit}s: encode text with txl_tf")
     return found

@@ -13,7 +13,7 @@ from txl_tf import model_dir as model_dirs
 from txl_tf.config import Config
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
-from txl_tf.files import complete_directory, digest, require_new_directory
+from txl_tf.files import complete_directory, digest, read_record, require_new_directory
 from txl_tf.models.preset import Preset
 from txl_tf.published import (
     huggingface,
@@ -29,9 +29,13 @@ from txl_tf.settings import update
 HUGGINGFACE = {"transfo-xl": huggingface, "xlnet": huggingface_xlnet}
 """Functions by the model_type in config.json."""
 
+_XLNETS_FIELDS = {"d_model", "n_layer", "ff_activation", "untie_r"}
+"""What every config.json of an XLNet has; older ones do not have model_type. A Transformer-XL's lacks ff_activation."""
+
 
 def _open_huggingface(source: str) -> Checkpoint:
-    model_type = huggingface_files.read_config(source)[0].get("model_type", "transfo-xl")
+    config = huggingface_files.read_config(source)[0]
+    model_type = config.get("model_type") or ("xlnet" if set(config) >= _XLNETS_FIELDS else "transfo-xl")
     if model_type not in HUGGINGFACE:
         raise InputError(
             f"{source} is of model_type {model_type!r}: only {' and '.join(HUGGINGFACE)} (Transformer-XL, XLNet) are "
@@ -103,10 +107,7 @@ def import_checkpoint(
     """
     config = configure(checkpoint, preset, model or {}, evaluation or {})
     if vocabulary.vocab_size != config.model.vocab_size:
-        raise InputError(
-            f"the vocabulary has {vocabulary.vocab_size:,} entries, the checkpoint {config.model.vocab_size:,}: "
-            "give the one that was published with it"
-        )
+        raise InputError(_other_vocabulary(checkpoint, vocabulary.vocab_size, config.model.vocab_size))
     require_new_directory(model_dir, "model_dir")
     model_of_config = families.make_model(config)
     lacking = load(model_of_config, checkpoint)
@@ -120,7 +121,29 @@ def import_checkpoint(
         weights.write(checkpoints.checkpoint_path(folder, 0))
         learned = _Learned(dataset, vocabulary.unit, "imported", vocabulary, vocabulary.spec, files)
         model_dirs.write_description(folder, config, learned)
+        if checkpoint.labels:
+            model_dirs.write_labels(folder, checkpoint.labels)
     return config, lacking
+
+
+def _other_vocabulary(checkpoint: Checkpoint, entries: int, rows: int) -> str:
+    """The message for a vocabulary that has not as many entries as the checkpoint has rows."""
+    sizes = f"the vocabulary has {entries:,} entries, the checkpoint {rows:,}"
+    path = tf.io.gfile.join(checkpoint.source, "added_tokens.json")
+    if rows > entries and checkpoint.kind.config.family == "xlnet":
+        added = read_record(path, {}) if tf.io.gfile.exists(path) else {}
+        if added or rows - entries < _FEW:
+            named = f" ({', '.join(sorted(added)[:5])})" if added else ""
+            return (
+                f"{sizes}: it seems that {rows - entries} tokens were added to the model{named}, which txl_tf does not "
+                f"support. To import it without them, write it with transformers' "
+                f"model.resize_token_embeddings({entries}) and model.save_pretrained"
+            )
+    return f"{sizes}: give the one that was published with it"
+
+
+_FEW = 1000
+"""With fewer rows more than the vocabulary has, a checkpoint is taken for one with added tokens."""
 
 
 def configure(

@@ -106,6 +106,10 @@ class Checkpoint:
         source: a file or directory, local or gs://. The other published files are in the directory, or next to the
             file.
         data: fields of the group "data" that the source states.
+        labels: the names of a classifier's classes, if the source states them.
+        notes: lines that tell what the import changes or leaves out.
+        unstated: settings that such a source usually states and this one does not, so that defaults are used.
+        unpacked: the temporary folder that holds the source's files; "" if there is none.
     """
 
     file: TensorFile
@@ -116,6 +120,19 @@ class Checkpoint:
     kind: Kind
     source: str
     data: dict[str, Any] = dataclasses.field(default_factory=dict)
+    labels: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    unstated: tuple[str, ...] = ()
+    unpacked: str = ""
+
+    def shown(self, text: str) -> str:
+        """A text with the user's file in place of the temporary folder."""
+        return in_place_of(self.unpacked, self.file.path, text)
+
+
+def in_place_of(folder: str, source: str, text: str) -> str:
+    """A text in which paths in a temporary folder are written as parts of `source`; unchanged if folder is ""."""
+    return text.replace(f"{folder}/", f"{source}: ").replace(folder, source) if folder else text
 
 
 def load(model: keras.Model, checkpoint: Checkpoint) -> list[str]:

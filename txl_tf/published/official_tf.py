@@ -6,6 +6,7 @@ keys, layer norm adds 1e-12, and the head has its cluster entries in the order o
 
 from __future__ import annotations
 
+import glob
 import itertools
 import re
 from collections.abc import Collection, Iterable
@@ -51,12 +52,13 @@ def open_tensors(source: str, no_weight: re.Pattern[str]) -> TensorFile:
     """
     prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", source)
     if tf.io.gfile.isdir(source):  # not its `checkpoint` file, which may hold a path of another machine
-        found = files_named(source, "*.index")
+        found = own_files(source, "*.index")
         if len(found) != 1:
             raise InputError(f"{source} holds {len(found)} TensorFlow checkpoints: give one as .../model.ckpt-STEP")
         prefix = found[0].removesuffix(".index")
     if not tf.io.gfile.exists(prefix + ".index"):
         raise InputError(f"{source} is not a TensorFlow checkpoint: give its directory, or the part before .index")
+    _refuse_other_data(prefix)
     check_checkpoint(prefix)
     try:
         reader = checkpoint_reader(prefix)
@@ -75,6 +77,29 @@ def open_tensors(source: str, no_weight: re.Pattern[str]) -> TensorFile:
             raise InputError(f"{prefix} is damaged: {one_line(error)}; copy the checkpoint again") from error
 
     return TensorFile(prefix, shapes, read)
+
+
+def is_of_a_mac(path: str) -> bool:
+    """Whether a file is one of those that macOS adds to archives and disks of others: __MACOSX/, ._NAME."""
+    *folders, name = path.split("/")
+    return "__MACOSX" in folders or name.startswith("._")
+
+
+def own_files(folder: str, pattern: str) -> list[str]:
+    """`files_named` without what macOS adds."""
+    return [path for path in files_named(folder, pattern) if not is_of_a_mac(path.rpartition("/")[2])]
+
+
+def _refuse_other_data(prefix: str) -> None:
+    """InputError if a checkpoint's only data file stands beside it under another name."""
+    folder, _, name = prefix.rpartition("/")
+    folder = folder or "."
+    if files_named(folder, glob.escape(name) + ".data-*-of-*"):
+        return
+    wanted, others = f"{name}.data-00000-of-00001", own_files(folder, "*data-*-of-*")
+    if len(others) == 1:
+        raise InputError(f"{prefix}.index has no {wanted} beside it: if {others[0]} is this file, rename it to that")
+    raise InputError(f"{prefix}.index has no {wanted} beside it, which holds the weights: copy it there, too")
 
 
 def _architecture(file: TensorFile) -> dict[str, Any]:

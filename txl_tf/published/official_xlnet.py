@@ -24,7 +24,7 @@ from txl_tf.literal_paths import files_named
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.published import official_tf
 from txl_tf.published.kinds import XLNETS
-from txl_tf.published.layout import Checkpoint, TensorEntry
+from txl_tf.published.layout import Checkpoint, TensorEntry, in_place_of
 from txl_tf.published.tensor_files import TensorFile, open_binary
 
 CONVENTIONS = {"mem_init": "zeros", "layer_norm_epsilon": 1e-12}
@@ -45,22 +45,32 @@ class _Unpacked:
     def __init__(self, path: str):
         with open_binary(path) as file, named_damage(path):
             archive = zipfile.ZipFile(file)
-            members = [name for name in archive.namelist() if _PUBLISHED.fullmatch(name.rpartition("/")[2])]
+            members = [
+                name
+                for name in archive.namelist()
+                if _PUBLISHED.fullmatch(name.rpartition("/")[2]) and not official_tf.is_of_a_mac(name)
+            ]
             names = [name.rpartition("/")[2] for name in members]
             if len(set(names)) != len(names):
                 raise InputError(f"{path} holds several models: unpack it, and give the directory of one")
             if CONFIG not in names or not any(name.endswith(".index") for name in names):
                 raise InputError(f"{path} is not an XLNet as it was published: it has no checkpoint, or no {CONFIG}")
             self._folder = tempfile.TemporaryDirectory(prefix="xlnet")
-            self.path = self._folder.name
+            self.path, self.source = self._folder.name, path
             for member, name in zip(members, names, strict=True):
                 with archive.open(member) as packed, open(f"{self.path}/{name}", "wb") as unpacked:
                     shutil.copyfileobj(packed, unpacked, 1 << 20)
 
 
 def _read_unpacked(unpacked: _Unpacked, read: Callable[[str], np.ndarray], name: str) -> np.ndarray:
-    """read(name). A partial function of this one keeps a reference to `unpacked`, so that its folder is not deleted."""
-    return read(name)
+    """read(name), with the user's file in messages.
+
+    A partial function of this one keeps a reference to `unpacked`, so that its folder is not deleted.
+    """
+    try:
+        return read(name)
+    except InputError as error:
+        raise InputError(in_place_of(unpacked.path, unpacked.source, str(error))) from error
 
 
 def open_checkpoint(source: str) -> Checkpoint:
@@ -75,6 +85,14 @@ def open_checkpoint(source: str) -> Checkpoint:
     unpacked = None
     if source.endswith(".zip"):
         unpacked = _Unpacked(source)
+    try:
+        return _opened(source, unpacked)
+    except InputError as error:
+        raise InputError(in_place_of(unpacked.path if unpacked else "", source, str(error))) from error
+
+
+def _opened(source: str, unpacked: _Unpacked | None) -> Checkpoint:
+    """The Checkpoint; messages may name the folder of what is unpacked."""
     file = official_tf.open_tensors(_folder(unpacked.path if unpacked else source), _NO_WEIGHT)
     folder = file.path.rpartition("/")[0]
     if unpacked:
@@ -97,15 +115,15 @@ def open_checkpoint(source: str) -> Checkpoint:
     task, head, scope = _head(file)
     architecture |= head | {"activation": ACTIVATIONS[config["ff_activation"]]}
     own_layout = functools.partial(layout, scope=scope)
-    kept = unpacked.path + "/" if unpacked else source
-    return Checkpoint(file, architecture, CONVENTIONS, {}, own_layout, XLNETS[task], kept)
+    kept, folder = (unpacked.path + "/", unpacked.path) if unpacked else (source, "")
+    return Checkpoint(file, architecture, CONVENTIONS, {}, own_layout, XLNETS[task], kept, unpacked=folder)
 
 
 def _folder(source: str) -> str:
     """The source, or the only directory in it that has the checkpoint, as in an unpacked zip."""
-    if not tf.io.gfile.isdir(source) or files_named(source, "*.index"):
+    if not tf.io.gfile.isdir(source) or official_tf.own_files(source, "*.index"):
         return source
-    inner = [folder for folder in files_named(source, "*") if files_named(folder, "*.index")]
+    inner = [folder for folder in files_named(source, "*") if official_tf.own_files(folder, "*.index")]
     return inner[0] if len(inner) == 1 else source
 
 

@@ -88,6 +88,8 @@ def read_xlnet_vocabulary(path: str, dataset: str, options: Mapping[str, bool] |
     model, about = read_bytes(path, _REMEDY), tf.io.gfile.join(path.rpartition("/")[0], "tokenizer_config.json")
     told = read_json(about) if tf.io.gfile.exists(about) else {}
     names = {"do_lower_case": "lower_case", "keep_accents": "keep_accents", "remove_space": "remove_space"}
+    if isinstance(told, dict):
+        told = {name: value for name, value in told.items() if value is not None}  # null stands for the default
     if not isinstance(told, dict) or any(type(told.get(name, True)) is not bool for name in names):
         raise InputError(f"{about} is not of an XLNet's tokenizer: {', '.join(names)} must be true or false")
     told = {ours: told[theirs] for theirs, ours in names.items() if theirs in told}
