@@ -12,6 +12,7 @@ from serving import terminal
 
 from txl_tf import families
 from txl_tf.choices import CHECKPOINTS, DTYPES, QUANTIZE, STRATEGIES, WEIGHTS
+from txl_tf.data.tasks.table_files import Columns
 from txl_tf.errors import InputError, one_line
 from txl_tf.inference import samplers
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
@@ -21,8 +22,12 @@ EMPTY_FLAGS = ("prompt", "text", "context", "beam_args", "warm_start", "cutoffs"
 """Flags that may be given as --name= and nothing. Others must not: an empty path would be the working folder."""
 
 
-def run(main):
+def run(main, check=None):
     """Runs main(argv). An input error becomes one line on stderr and exit status 1.
+
+    Several faults of one file have a line each before it.
+
+    `check`, if given, is called before TensorFlow is loaded, so that what it finds wrong is said at once.
 
     -v=1 also shows the traceback, and what libraries write (`terminal.divert_libraries`).
 
@@ -33,6 +38,8 @@ def run(main):
         mendable = (InputError, OSError, MemoryError)
         try:
             check_flags(argv)
+            if check:
+                check()
             if not wants_details():
                 terminal.divert_libraries()
             import tensorflow as tf  # here, so that --help and wrong flags are answered at once
@@ -50,6 +57,8 @@ def run(main):
         except mendable as error:
             if wants_details():
                 raise
+            for fault in getattr(error, "faults", ()):
+                print(as_called(one_line(fault)), file=sys.stderr)
             no_memory = "there is not enough memory: " if isinstance(error, MemoryError) else ""
             print(f"error: {no_memory}{as_called(one_line(error))}", file=sys.stderr)
             return 1
@@ -220,6 +229,28 @@ def _check_sampling(setting, value):
 def given_sampling():
     """The values of those flags: {name: value}, as `LanguageModel.generate` takes them."""
     return {name: flags.FLAGS[name].value for name in samplers.names()}
+
+
+def define_table_flags():
+    """Defines the flags that say how a table is read: those of Columns."""
+    define_config_flags(Columns, default=Columns())
+
+
+def given_columns():
+    """The Columns that these flags say."""
+    return Columns(**given_flags(Columns))
+
+
+LARGE_TABLE = 1 << 26
+"""Files of more bytes are not read before TensorFlow is loaded: that would take longer than it saves."""
+
+
+def check_examples(task, paths, columns, labelled):
+    """Raises InputError if one of these files is local and cannot be used for a task, without loading TensorFlow."""
+    use = families.fine_tuning_of(families.tuned_configs()[task].from_groups({}, "defaults"))
+    for path in paths:
+        if os.path.isdir(path) or (os.path.isfile(path) and os.path.getsize(path) <= LARGE_TABLE):
+            use.read(path, columns, labelled)
 
 
 def define_checkpoint_flag():

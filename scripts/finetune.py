@@ -15,11 +15,20 @@ At SIGTERM or Ctrl-C it finishes the current host loop (--steps_per_loop), saves
 or 130.
 """
 
-import dataclasses
 import json
 
 from absl import flags
-from command_line import GROUP_PREFIXES, define_config_flags, define_strategy_flags, given_flags, integers, run
+from command_line import (
+    GROUP_PREFIXES,
+    check_examples,
+    define_config_flags,
+    define_strategy_flags,
+    define_table_flags,
+    given_columns,
+    given_flags,
+    integers,
+    run,
+)
 
 from txl_tf import families
 from txl_tf.errors import InputError
@@ -39,11 +48,9 @@ flags.DEFINE_enum(
     + "; ".join(f"{name}: {recipe.source}: {recipe.published}" for name, recipe in families.recipes().items()),
 )
 flags.DEFINE_list("seeds", ["1"], "seeds of initial heads, dropout and orders: a run for each")
-flags.DEFINE_string("text_column", "text", "the table's column of the text, or of the first text of a pair")
-flags.DEFINE_string("text_b_column", "text_b", "its column of the second text; without it texts are no pairs")
-flags.DEFINE_string("label_column", "label", "its column of the label: a class, or a number for regression")
 flags.DEFINE_string("examples_dir", None, "where encoded examples are kept if there are many [model_dir/examples]")
 flags.mark_flags_as_required(["init", "train", "dev", "model_dir"])
+define_table_flags()
 define_strategy_flags()
 
 FIXED = {
@@ -78,29 +85,38 @@ for tuned in families.tuned_configs().values():
             define_config_flags(kind, prefix, only=own, default=getattr(defaults, group_name))
 
 
-def main(argv):
-    del argv
+def chosen_task():
+    """The task to learn, and the recipe for it or None."""
     recipe = families.recipes()[FLAGS.preset] if FLAGS.preset else None
     task = FLAGS.task or (recipe and recipe.task)
     if task is None:
         raise InputError("give --task, or a --preset")
     if recipe and recipe.task != task:
         raise InputError(f"--preset={FLAGS.preset} is for {recipe.task}, not for --task={task}: give one of them")
+    return task, recipe
+
+
+def check():
+    """What can be found wrong before TensorFlow is loaded."""
+    check_examples(chosen_task()[0], (FLAGS.train, FLAGS.dev), given_columns(), labelled=True)
+
+
+def main(argv):
+    del argv
+    task, recipe = chosen_task()
     settings = given_settings(task, recipe.settings if recipe else {})
 
-    from txl_tf.data.tasks.tables import Columns  # after the flags are parsed: TensorFlow takes seconds to load
-    from txl_tf.distribute import make_strategy
+    from txl_tf.distribute import make_strategy  # after the flags are parsed: TensorFlow takes seconds to load
     from txl_tf.finetuner import Finetuner
     from txl_tf.training.interruption import TrainingStoppedError
 
-    columns = Columns(**{field.name: FLAGS[field.name].value for field in dataclasses.fields(Columns)})
     tuner = Finetuner(
         FLAGS.init,
         task,
         FLAGS.train,
         FLAGS.dev,
         settings=settings,
-        columns=columns,
+        columns=given_columns(),
         examples_dir=FLAGS.examples_dir or f"{FLAGS.model_dir}/examples",
         strategy=make_strategy(FLAGS.strategy, FLAGS.tpu),
     )
@@ -133,4 +149,4 @@ def given_settings(task, settings):
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, check)

@@ -17,14 +17,23 @@ The checkpoint that was best on dev answers, or the newest if none was evaluated
 With --metrics the inputs must have labels; the last line on stderr is then JSON with the task's standard metrics.
 """
 
-import dataclasses
 import json
 import math
+import pathlib
 import sys
 
 from absl import flags
-from command_line import define_checkpoint_flag, define_strategy_flags, define_weights_flag, run
+from command_line import (
+    check_examples,
+    define_checkpoint_flag,
+    define_strategy_flags,
+    define_table_flags,
+    define_weights_flag,
+    given_columns,
+    run,
+)
 
+from txl_tf import families
 from txl_tf.choices import ONE_PROCESS_STRATEGIES
 from txl_tf.errors import InputError
 from txl_tf.families.xlnet_answering import no_answer_threshold
@@ -42,21 +51,33 @@ flags.DEFINE_string(
     "squad_dir", None, "for answering: a directory for predictions.json, nbest_predictions.json and null_odds.json"
 )
 flags.DEFINE_bool("metrics", False, "compare with the labels of the input")
-flags.DEFINE_string("text_column", "text", "the table's column of the text, or of the first text of a pair")
-flags.DEFINE_string("text_b_column", "text_b", "its column of the second text; without it texts are no pairs")
-flags.DEFINE_string("label_column", "label", "its column of the label, for --metrics")
 flags.DEFINE_integer("batch_size", None, "inputs at once [as in the run's evaluation]", lower_bound=1)
 flags.DEFINE_bool("jit_compile", False, "compile the model with XLA: worth its time for many inputs")
 flags.mark_flags_as_required(["model_dir", "input"])
 define_strategy_flags(ONE_PROCESS_STRATEGIES)
+define_table_flags()
 define_checkpoint_flag()
 define_weights_flag()
 
 
+def check():
+    """What can be found wrong before TensorFlow is loaded."""
+    columns = given_columns()
+    try:
+        text = pathlib.Path(FLAGS.model_dir, "config.json").read_text(encoding="utf-8")
+        task = families.config_from_json(text).task
+    except (OSError, ValueError):
+        return  # remote, or wrong in a way that is told when the model is loaded
+    if task in families.tuned_configs():
+        check_examples(task, (FLAGS.input,), columns, FLAGS.metrics)
+
+
 def main(argv):
     del argv
-    from txl_tf.data.tasks.answers import require_no_answers, write_answers
-    from txl_tf.data.tasks.tables import Columns  # after the flags are parsed: TensorFlow takes seconds to load
+    from txl_tf.data.tasks.answers import (  # after the flags are parsed: TensorFlow takes seconds to load
+        require_no_answers,
+        write_answers,
+    )
     from txl_tf.distribute import make_strategy
     from txl_tf.files import require_new, write_atomically
     from txl_tf.inference.predict import Predictor
@@ -78,13 +99,14 @@ def main(argv):
         batch_size=FLAGS.batch_size,
         jit_compile=FLAGS.jit_compile,
     )
-    columns = Columns(**{field.name: FLAGS[field.name].value for field in dataclasses.fields(Columns)})
     if FLAGS.squad_dir and predictor.config.task != "answering":
         raise InputError(
             f"--squad_dir is for answering, and --model_dir={FLAGS.model_dir} is for {predictor.config.task}"
         )
     with reported("predicting", " batches") as report:
-        found = predictor.predict_file(FLAGS.input, columns, labelled=FLAGS.metrics, progress=report)
+        found = predictor.predict_file(FLAGS.input, given_columns(), labelled=FLAGS.metrics, progress=report)
+    for remark in found.examples.remarks:
+        print(f"{FLAGS.input}: {remark}", file=sys.stderr)
     lines = (json.dumps(prediction, ensure_ascii=False) + "\n" for prediction in found.predictions)
     if FLAGS.output:
         write_atomically(FLAGS.output, "".join(lines))
@@ -104,4 +126,4 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, check)

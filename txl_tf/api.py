@@ -22,7 +22,7 @@ from txl_tf import families
 from txl_tf.choices import CHECKPOINTS, DTYPES, QUANTIZE, WEIGHTS
 from txl_tf.config import Config
 from txl_tf.data.manifest import load_corpus
-from txl_tf.data.tasks.tables import Columns
+from txl_tf.data.tasks.table_files import Columns
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.distribute import make_strategy
 from txl_tf.errors import InputError

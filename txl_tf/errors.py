@@ -1,8 +1,10 @@
-"""InputError, an error that the user can fix, and messages of other errors in one line."""
+"""InputError, an error that the user can fix, alone or all those of a file, and other messages in one line."""
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator, Sequence
 
 
 class InputError(ValueError):
@@ -16,3 +18,56 @@ def one_line(error: BaseException | str) -> str:
     """An exception's message without line breaks and without TensorFlow's names of operations."""
     message = str(getattr(error, "message", error))  # str() of a TensorFlow error may add a stack trace
     return " ".join(re.sub(r"\{\{.*?\}\}|\[Op:\w+\]", "", message).split())
+
+
+class FaultsError(InputError):
+    """Several faults of one file, each in one line.
+
+    Attributes:
+        faults: the lines that are shown before the message, the first SHOWN_FAULTS and how many more there are.
+    """
+
+    def __init__(self, where: str, faults: Sequence[str]):
+        super().__init__(f"{len(faults):,} faults in {where}")
+        more = len(faults) - SHOWN_FAULTS
+        self.faults = [*faults[:SHOWN_FAULTS], *([f"and {more:,} more"] if more > 0 else [])]
+        for fault in self.faults:
+            self.add_note(fault)  # Python shows notes below an error's message
+
+
+SHOWN_FAULTS = 10
+"""So many faults of a file are shown."""
+
+
+class Faults:
+    """Collects what is wrong with a file, so that all of it can be said at once.
+
+    Args:
+        where: the file.
+    """
+
+    def __init__(self, where: str):
+        self._where = where
+        self._found: list[tuple[int, str]] = []
+
+    def add(self, fault: str, line: int = 0) -> None:
+        """Adds a fault; those of larger lines are shown later."""
+        self._found.append((line, fault))
+
+    @contextlib.contextmanager
+    def noted(self, line: int = 0) -> Iterator[None]:
+        """Adds the InputError that the block raises, if any."""
+        try:
+            yield
+        except FaultsError:
+            raise
+        except InputError as error:
+            self.add(str(error), line)
+
+    def raise_any(self) -> None:
+        """Raises InputError if there is a fault, FaultsError if there are several."""
+        found = [fault for _, fault in sorted(self._found, key=lambda one: one[0])]
+        if len(found) == 1:
+            raise InputError(found[0])
+        if found:
+            raise FaultsError(self._where, found)

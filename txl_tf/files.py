@@ -6,13 +6,13 @@ import contextlib
 import glob
 import hashlib
 import os
-import stat
 from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
-from txl_tf.errors import InputError, one_line
+from txl_tf.errors import InputError
+from txl_tf.local_files import check_file, unreadable
 from txl_tf.strict_json import Fields, check_record, parse_json
 
 
@@ -97,22 +97,6 @@ def _is_device(path: str) -> bool:
     return "://" not in path and os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
 
 
-def check_file(path: str, remedy: str = "") -> None:
-    """Raises InputError unless a local path is a file that has an end; paths such as gs:// are not looked at.
-
-    To open a pipe can wait for ever, and a device such as /dev/zero never ends. `remedy` ends the message.
-    """
-    if "://" in path:
-        return
-    try:
-        mode = os.stat(path).st_mode
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error, remedy) from error
-    if not stat.S_ISREG(mode):
-        kind = "a directory" if stat.S_ISDIR(mode) else "a pipe" if stat.S_ISFIFO(mode) else "a device or socket"
-        raise InputError(f"{path} is {kind}, not a file: {remedy or 'give a file'}")
-
-
 def check_checkpoint(prefix: str) -> None:
     """`check_file` for all files of a checkpoint, which TensorFlow names by the beginning of their paths."""
     for path in [] if "://" in prefix else glob.glob(glob.escape(prefix) + ".*"):
@@ -134,7 +118,7 @@ def read_bytes(path: str, remedy: str = "") -> bytes:
         with tf.io.gfile.GFile(path, "rb") as file:
             return file.read()
     except (tf.errors.OpError, OSError) as error:
-        raise _unreadable(path, error, remedy) from error
+        raise unreadable(path, error, remedy) from error
 
 
 def read_text(path: str, remedy: str = "") -> str:
@@ -181,7 +165,3 @@ def digest(path: str, kind: str = "sha256") -> str:
         while block := file.read(1 << 20):
             state.update(block)
     return state.hexdigest()
-
-
-def _unreadable(path: str, error: Exception, remedy: str) -> InputError:
-    return InputError(f"{path} cannot be read ({one_line(error)})" + (f": {remedy}" if remedy else ""))

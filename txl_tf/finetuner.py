@@ -20,7 +20,8 @@ from txl_tf import families
 from txl_tf import model_dir as model_dirs
 from txl_tf.config import Config
 from txl_tf.data.tasks.corpus import TaskCorpus
-from txl_tf.data.tasks.tables import Columns, imbalance
+from txl_tf.data.tasks.table_files import Columns
+from txl_tf.data.tasks.tables import imbalance
 from txl_tf.distribute import is_chief, make_strategy
 from txl_tf.errors import InputError
 from txl_tf.inference.task_evaluate import TaskEvaluator

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from txl_tf.errors import InputError, one_line
+from txl_tf.surrogates import whole
 
 NUMBER = (int, float)
 """The type of a field that may be an integer or not."""
@@ -18,7 +20,7 @@ _NAMES = {int: "an integer", float: "a number", str: "a text", bool: "true or fa
 
 
 def parse_json(text: str | bytes, where: str, remedy: str = "") -> Any:
-    """The value of a JSON text.
+    """The value of a JSON text. Half a surrogate pair in a text becomes U+FFFD; see `surrogates.whole`.
 
     Args:
         text: bytes must be UTF-8.
@@ -29,7 +31,8 @@ def parse_json(text: str | bytes, where: str, remedy: str = "") -> Any:
         InputError: it is not JSON, not UTF-8, or too deeply nested.
     """
     try:
-        return json.loads(text)
+        value = json.loads(text)
+        return _whole(value) if _has_surrogates(text) else value
     except RecursionError:
         raise _error(f"{where} is nested too deeply", remedy) from None
     except ValueError as error:  # of JSON or of UTF-8
@@ -56,6 +59,23 @@ def check_record(value: Any, where: str, fields: Fields, remedy: str = "") -> di
         if type(value[name]) not in kinds:
             wanted = " or ".join(_NAMES.get(kind, kind.__name__) for kind in kinds)
             raise _error(f"{where}: {name!r} must be {wanted}, not {_shown(value[name])}", remedy)
+    return value
+
+
+def _has_surrogates(text: str | bytes) -> bool:
+    """Whether a JSON text may name surrogates; UTF-8 cannot hold them in another way."""
+    pattern = r"\\u[dD][89a-fA-F]"
+    return bool(re.search(pattern, text) if isinstance(text, str) else re.search(pattern.encode(), text))
+
+
+def _whole(value: Any) -> Any:
+    """A value of JSON with `surrogates.whole` texts."""
+    if isinstance(value, str):
+        return whole(value)
+    if isinstance(value, list):
+        return [_whole(one) for one in value]
+    if isinstance(value, dict):
+        return {whole(name): _whole(one) for name, one in value.items()}
     return value
 
 

@@ -134,6 +134,10 @@ def judged(case, done):
     lines = [line for line in lines if not re.match(r"(usage:|\s+\[|Pass --help|.*\d[\d,]*/\d)", line)]
     if len(lines) == 1 and lines[0].startswith("FATAL Flags parsing error: "):
         return ""
+    if lines and (several := re.match(r"error: ([\d,]+) faults in ", lines[-1])):
+        if len(lines) - 1 != min(int(several[1].replace(",", "")), 11):
+            return f"not a line for each fault: {lines[:4]}"
+        lines = lines[-1:]
     if len(lines) != 1 or not re.match(r"error: |\w+\.py: error: ", lines[0]):
         return f"not one line: {lines[:4]}"
     if len(lines[0]) > 1000:

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from txl_tf.data.tasks.squad import Answer, read_squad
-from txl_tf.errors import InputError
+from txl_tf.errors import FaultsError, InputError
 
 TEXT = "Oslo lies in Norway."
 QUESTIONS = [
@@ -55,11 +55,12 @@ ANSWER = ("data", 0, "paragraphs", 0, "qas", 0, "answers", 0)
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        ((), [], r"squad\.json must be a JSON object"),
+        ((), 7, r"squad\.json must be a JSON object"),
+        ((), [], "there are no questions"),
         (("data",), None, "'data' must be a list"),
         (("data", 0), "x", r"data\[0\] must be a JSON object"),
         (("data", 0, "paragraphs", 0, "context"), " ", r"data\[0\]\.paragraphs\[0\]\.context must not be empty"),
-        ((*QUESTION, "id"), 7, r"data\[0\]\.paragraphs\[0\]\.qas\[1\]: 'id' must be a text, not 7"),
+        ((*QUESTION, "id"), True, r"data\[0\]\.paragraphs\[0\]\.qas\[1\]: 'id' must be a text or an integer, not True"),
         ((*QUESTION, "id"), "a", r"qas\[1\]\.id is 'a', as is data\[0\]\.paragraphs\[0\]\.qas\[0\]\.id"),
         ((*QUESTION, "is_impossible"), 1, r"qas\[1\]: 'is_impossible' must be true or false"),
         ((*QUESTION, "is_impossible"), False, r"qas\[1\]\.answers must not be empty"),
@@ -86,3 +87,62 @@ def test_what_is_wrong_is_named(read, place, value, message):
 def test_a_file_that_is_not_json(read):
     with pytest.raises(InputError, match=r"squad\.json is not JSON .* give a file in SQuAD's format"):
         read("{'a'")
+
+
+def test_ids_may_be_numbers_or_missing(read):
+    content = copy.deepcopy(FILE)
+    questions = content["data"][0]["paragraphs"][0]["qas"]
+    questions[0]["id"] = 70
+    del questions[1]["id"]
+    questions[2]["id"] = None
+    assert [question.id for question in read(content).questions] == ["70", "2", "3"]
+    questions[0]["id"] = 2
+    with pytest.raises(InputError, match=r"qas\[1\]\.id is '2', as is data\[0\]\.paragraphs\[0\]\.qas\[0\]\.id"):
+        read(content)
+
+
+def test_a_flat_list_is_the_same(read):
+    """As Hugging Face's datasets write it, with and without "data"; empty lists say that there is no answer."""
+    flat = []
+    for question in QUESTIONS:
+        texts, starts = ([answer[name] for answer in question["answers"]] for name in ("text", "answer_start"))
+        flat.append(
+            {"question": question["question"], "context": TEXT, "answers": {"text": texts, "answer_start": starts}}
+        )
+        flat[-1]["id"] = question["id"]
+    wanted = read(FILE)
+    for content in (flat, {"data": flat}):
+        squad = read(content)
+        assert squad.questions == wanted.questions and squad.misplaced == ("data[2].answers[1]",)
+        assert {paragraph.text for paragraph in squad.paragraphs} == {TEXT}
+    del flat[0]["answers"]
+    assert read(flat, labelled=False).questions[0].answers == ()
+    with pytest.raises(InputError, match=r"data\[0\] has no 'answers'"):
+        read(flat)
+
+
+def test_an_answer_without_text_at_minus_one_is_none(read):
+    content = copy.deepcopy(FILE)
+    content["data"][0]["paragraphs"][0]["qas"][0].update(
+        answers=[{"text": "", "answer_start": -1}], is_impossible=False
+    )
+    question = read(content).questions[0]
+    assert question.impossible and question.answers == ()
+
+
+def test_all_faults_are_said_at_once(read):
+    content = copy.deepcopy(FILE)
+    content["data"][0]["paragraphs"][0]["qas"][0]["answers"][0]["text"] = ""
+    del content["data"][0]["paragraphs"][0]["qas"][2]["question"]
+    content["data"].append({"paragraphs": [{"context": " ", "qas": []}]})
+    with pytest.raises(FaultsError, match=r"3 faults in .*squad\.json") as raised:
+        read(content)
+    places = [r"qas[0].answers[0].text must not be empty", r"qas[2] has no 'question'", "data[1].paragraphs[0].context"]
+    assert all(place in fault for place, fault in zip(places, raised.value.faults, strict=True))
+
+
+def test_half_an_emoji_becomes_the_replacement_character(read):
+    content = copy.deepcopy(FILE)
+    content["data"][0]["paragraphs"][0]["context"] = TEXT + " \ud83d"
+    squad = read(content)
+    assert squad.paragraphs[0].text == TEXT + " \ufffd" and squad.questions[0].answers == (Answer("Norway", 13),)

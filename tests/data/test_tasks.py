@@ -1,6 +1,5 @@
 """Examples of tasks: tables, RACE, the official layout, shards, batches."""
 
-import gzip
 import itertools
 import json
 
@@ -9,19 +8,12 @@ import pytest
 import random_xlnet
 import tensorflow as tf
 
-from txl_tf.data.tasks import examples, race
+from txl_tf.data.tasks import examples, race, race_examples
 from txl_tf.data.tasks.batches import EvaluationExamples, TrainingExamples, bucket_lengths
 from txl_tf.data.tasks.layout import cut_longer, lay_out, pad_left
+from txl_tf.data.tasks.table_examples import table_examples
 from txl_tf.data.tasks.tables import (
-    Columns,
     Row,
-    class_numbers,
-    class_weights,
-    imbalance,
-    label_names,
-    read_table,
-    scores,
-    table_examples,
 )
 from txl_tf.errors import InputError
 
@@ -80,74 +72,6 @@ def test_the_second_text_of_a_long_pair_is_in_the_last_segment(vocabulary):
     assert found.count(1) == t_len - 2 and found.count(0) == min(len(ids), 2 * t_len) + 1
 
 
-def write(path, text):
-    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
-    return str(path)
-
-
-def test_the_three_forms_of_a_table_are_one(tmp_path):
-    rows = [("a, b", "x", "yes"), ('say "hi"', "", "no")]
-    columns = Columns(text_column="sentence", text_b_column="other")
-    tsv = write(tmp_path / "t.tsv.gz", 'label\tsentence\tother\r\nyes\ta, b\tx\r\nno\tsay "hi"\t\r\n')
-    csv = write(tmp_path / "t.csv", 'sentence,other,label\n"a, b",x,yes\n"say ""hi""",,no\n')
-    lines = [dict(zip(("sentence", "other", "label"), row, strict=True)) for row in rows]
-    jsonl = write(tmp_path / "t.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
-    for path, places in ((tsv, (2, 3)), (csv, (2, 3)), (jsonl, (1, 2))):
-        wanted = [Row(*row, f"{path}, line {place}") for row, place in zip(rows, places, strict=True)]
-        assert read_table(path, columns) == wanted
-    unlabelled = write(tmp_path / "u.tsv", "text\nonly this\n")
-    assert read_table(unlabelled, Columns(), labelled=False) == [Row("only this", "", "", f"{unlabelled}, line 2")]
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("a.txt", "x", "name ends in .tsv, .csv or .jsonl"),
-        ("a.tsv", "text\tlabel\nfine\t1\n\nno label\n", "a.tsv, line 4 has 1 columns, but line 1 has 2"),
-        ("a.tsv", "text\tlabel\nfine\t1\n \t1\n", "a.tsv, line 3 has no text in column 'text'"),
-        ("a.tsv", "text\tlabel\nfine\t \n", "a.tsv, line 2 has no label in column 'label'"),
-        ("a.tsv", "sentence\tlabel\nfine\t1\n", "a.tsv, line 2 has no column 'text' but 'sentence', 'label'"),
-        ("a.tsv", "text\ttext\nfine\t1\n", "a.tsv, line 1 names the column 'text' twice"),
-        ("a.tsv", "text\tlabel\n", "a.tsv has no rows"),
-        ("a.csv", 'text,label\n"a\nb",1\n"c" d,1\n', "a.csv, line 4 is not CSV"),
-        ("a.jsonl", '{"text": "a", "label": 1}\n{"text"', "a.jsonl, line 2 is not JSON"),
-        ("a.jsonl", "[1]\n", "a.jsonl, line 1 must be a JSON object"),
-        (
-            "a.jsonl",
-            '{"text": ["a"], "label": 1}\n',
-            r"a.jsonl, line 1: 'text' must be a text or a number, not \[\"a\"\]",
-        ),
-        ("a.tsv.gz", None, "a.tsv.gz is damaged"),
-        ("a.tsv", b"text\tlabel\n\xff\t1\n", "a.tsv, line 2 is not UTF-8"),
-    ],
-)
-def test_a_malformed_row_names_file_and_line(tmp_path, name, text, message):
-    path = tmp_path / name
-    path.write_bytes(b"no gzip" if text is None else text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(InputError, match=message):
-        read_table(str(path), Columns())
-
-
-def row(label, where="f, line 1"):
-    return Row("text", "", label, where)
-
-
-def test_labels():
-    assert label_names([row("10"), row("9"), row("10")]) == ("9", "10")
-    assert label_names([row("b"), row("10"), row("a")]) == ("10", "a", "b")
-    rows = [row("a"), row("b"), row("a"), row("a")]
-    numbers = class_numbers(rows, ("a", "b", "c"))
-    assert numbers.tolist() == [0, 1, 0, 0]
-    with pytest.raises(InputError, match=r"f, line 7 has the label 'd', which the model does not know: it has a, b, c"):
-        class_numbers([row("d", "f, line 7")], ("a", "b", "c"))
-    assert imbalance(("a", "b"), numbers) == "2 classes: a 75.0%, b 25.0%; the largest is 3.0 times the smallest"
-    np.testing.assert_allclose(class_weights(numbers, 3), [2 / 3, 2, 2 / 3, 2 / 3])
-    assert scores([row("-1.5"), row("3")]).tolist() == [-1.5, 3]
-    for label in ("much", "nan", "inf"):
-        with pytest.raises(InputError, match=r"f, line 1 has the label .*, which is not a finite number"):
-            scores([row(label)])
-
-
 ARTICLE = "the the the River the River River the the the the River the River"
 
 
@@ -177,9 +101,9 @@ def test_race_folders_and_lines_are_one(tmp_path):
 @pytest.mark.parametrize("t_len", [12, 60])
 def test_options_do_not_see_each_other(vocabulary, t_len, monkeypatch):
     """Article SEP question and option SEP CLS; the last of these are kept, then the first of the article."""
-    monkeypatch.setattr(race, "MAX_QA", 5)
+    monkeypatch.setattr(race_examples, "MAX_QA", 5)
     question = race.Question(ARTICLE, "the _ River", ("one", "the the the the the the the"), 1, "")
-    found = race.question_examples([question], vocabulary, t_len, {})
+    found = race_examples.question_examples([question], vocabulary, t_len, {})
     sep, cls = vocabulary.special_token("sep"), vocabulary.special_token("cls")
     for i, text in enumerate(question.with_options()):
         texts = vocabulary.encode(text).tolist()[-5:]
@@ -215,7 +139,7 @@ def test_malformed_questions(tmp_path, changes, message):
 def test_shards_hold_the_examples(vocabulary, tmp_path, monkeypatch):
     """Many examples are encoded once; a change of the texts encodes them again; damage is found."""
     monkeypatch.setattr(examples, "SMALL", 2)
-    monkeypatch.setattr("txl_tf.data.tasks.tables.CHUNK", 2)
+    monkeypatch.setattr("txl_tf.data.tasks.table_examples.CHUNK", 2)
     monkeypatch.setattr(examples.write_examples, "__defaults__", (3,))
     rows = [Row("the " * n, "", "", "") for n in range(1, 8)]
     label = np.arange(7, dtype=np.int32)

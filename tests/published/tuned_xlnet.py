@@ -13,7 +13,7 @@ import sys
 import numpy as np
 
 from txl_tf import families
-from txl_tf.data.tasks.tables import Columns
+from txl_tf.data.tasks.table_files import Columns
 from txl_tf.distribute import make_strategy
 from txl_tf.inference.task_evaluate import TaskReader
 from txl_tf.model_dir import load_trained

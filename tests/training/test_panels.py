@@ -6,8 +6,10 @@ import random_xlnet
 import tensorflow as tf
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 
-from txl_tf.data.tasks.race import question_examples, question_rows
-from txl_tf.data.tasks.tables import table_examples, text_rows
+from txl_tf.data.tasks.race import question_rows
+from txl_tf.data.tasks.race_examples import question_examples
+from txl_tf.data.tasks.table_examples import table_examples
+from txl_tf.data.tasks.tables import text_rows
 from txl_tf.metrics import panels
 from txl_tf.training.board import Board
 from txl_tf.training.panels import confusion_picture, reliability_bins, reliability_picture, show_panels

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from txl_tf.data.manifest import Corpus
     from txl_tf.data.tasks.examples import ExampleSet
-    from txl_tf.data.tasks.tables import Columns
+    from txl_tf.data.tasks.table_files import Columns
     from txl_tf.data.vocabularies import Vocabulary
     from txl_tf.metrics.panels import Panel
     from txl_tf.objectives.base import AttentionView, Objective, Scorer, TaskObjective

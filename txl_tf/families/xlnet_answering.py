@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from txl_tf.data.tasks.corpus import TaskCorpus
     from txl_tf.data.tasks.questions import QuestionExamples
     from txl_tf.data.tasks.squad import Squad
-    from txl_tf.data.tasks.tables import Columns
+    from txl_tf.data.tasks.table_files import Columns
     from txl_tf.data.vocabularies import Vocabulary
     from txl_tf.objectives.base import TaskObjective
 
@@ -65,7 +65,8 @@ def _batch_spec(config: XLNetAnsweringConfig, lanes: int, training: bool) -> Any
 def _read(path: str, columns: Columns, labelled: bool) -> Squad:
     from txl_tf.data.tasks.squad import read_squad
 
-    return read_squad(path, labelled)
+    columns.require_no_table("files in SQuAD's format")
+    return read_squad(path, labelled, columns.encoding)
 
 
 def _asked(values: Sequence[Any]) -> Squad:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from txl_tf.data.tasks.corpus import TaskCorpus
     from txl_tf.data.tasks.examples import ExampleSet
     from txl_tf.data.tasks.race import Question
-    from txl_tf.data.tasks.tables import Columns, Row
+    from txl_tf.data.tasks.table_files import Columns
+    from txl_tf.data.tasks.tables import Row
     from txl_tf.data.vocabularies import Vocabulary
     from txl_tf.objectives.base import TaskObjective
 
@@ -103,6 +104,16 @@ def _read_table(path: str, columns: Columns, labelled: bool) -> Sequence[Row]:
     return read_table(path, columns, labelled)
 
 
+def _read_scored(path: str, columns: Columns, labelled: bool) -> Sequence[Row]:
+    """A table whose labels are numbers."""
+    from txl_tf.data.tasks.tables import scores
+
+    rows = _read_table(path, columns, labelled)
+    if labelled:
+        scores(rows)
+    return rows
+
+
 def _text_rows(texts: Sequence[Any]) -> Sequence[Row]:
     from txl_tf.data.tasks.tables import text_rows
 
@@ -120,24 +131,30 @@ def _table_examples(
     labelled: bool = True,
 ) -> ExampleSet:
     from txl_tf.data.tasks import tables
+    from txl_tf.data.tasks.table_examples import table_examples
 
-    label, about = None, {"max_segments": config.data.max_segments}
+    label, remarks = None, list(getattr(rows, "remarks", ()))
+    about: dict[str, Any] = {"max_segments": config.data.max_segments}
     if config.task == "classification":
         labels = tables.label_names(rows) if labels is None else labels
         if len(labels) < 2:
             path, _, _ = rows[0].where.rpartition(", line ")
             raise InputError(f"{path} has only the label {labels[0]!r}: there is nothing to tell apart")
         about["labels"] = labels
-        label = tables.class_numbers(rows, labels) if labelled else None
+        if labelled:
+            label = tables.class_numbers(rows, labels)
+            remarks += tables.twins(tables.label_names(rows))
     elif labelled:
         label = tables.scores(rows)
-    return tables.table_examples(rows, vocabulary, config.data.tgt_len, label, dict(origin), directory, **about)
+    about["remarks"] = remarks
+    return table_examples(rows, vocabulary, config.data.tgt_len, label, dict(origin), directory, **about)
 
 
 def _read_race(path: str, columns: Columns, labelled: bool) -> Sequence[Question]:
     from txl_tf.data.tasks.race import read_race
 
-    return read_race(path, labelled)
+    columns.require_no_table("RACE's folders or JSON lines")
+    return read_race(path, labelled, columns.encoding)
 
 
 def _question_rows(values: Sequence[Any]) -> Sequence[Question]:
@@ -156,7 +173,7 @@ def _race_examples(
     directory: str | None = None,
     labelled: bool = True,
 ) -> ExampleSet:
-    from txl_tf.data.tasks.race import question_examples
+    from txl_tf.data.tasks.race_examples import question_examples
 
     return question_examples(rows, vocabulary, config.data.tgt_len, dict(origin), directory, labelled)
 
@@ -237,6 +254,7 @@ HEADS: dict[str, FineTuning] = {
         ),
     ),
     "regression": _of_tables(
+        read=_read_scored,
         config=head_config.XLNetRegressionConfig,
         objective=_regression,
         training_data=training_examples,

@@ -29,6 +29,7 @@ from txl_tf.inference.fill import ROUND, load_xlnet
 from txl_tf.model_dir import TrainedModel
 from txl_tf.models.xlnet.model import XLNet
 from txl_tf.progress import Progress
+from txl_tf.surrogates import whole
 
 POOLS = ("last", "first", "mean")
 """How a text becomes one vector: "last" is the hidden state of its last token, <cls>; "first" is that of its first
@@ -126,7 +127,9 @@ class Encoder:
             if progress:
                 progress(start, len(rows))
             batch = [row if isinstance(row, tuple) else (row, "") for row in rows[start : start + batch_size]]
-            ids, segments = lay_out(self.vocabulary, *(tf.constant(list(side)) for side in zip(*batch, strict=True)))
+            ids, segments = lay_out(
+                self.vocabulary, *(tf.constant([whole(text) for text in side]) for side in zip(*batch, strict=True))
+            )
             lengths = ids.row_lengths().numpy()
             t_len = -(-int(lengths.max()) // ROUND) * ROUND
             padded = [_padded(values.to_list(), t_len, padding) for values in (ids, segments)]

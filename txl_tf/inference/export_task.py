@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from txl_tf import families
 from txl_tf.data.tasks.layout import encode, join, lay_out, pad_left
-from txl_tf.data.tasks.race import MAX_QA, cut_article
+from txl_tf.data.tasks.race_examples import MAX_QA, cut_article
 from txl_tf.data.tasks.windows import Layout
 from txl_tf.distribute import has_xla
 from txl_tf.files import require_new_directory

@@ -24,6 +24,7 @@ from txl_tf.inference.blanks import MARKER, PADDING, allowed_tokens, encode_part
 from txl_tf.inference.filler import ORDERS, Filled, Filler
 from txl_tf.model_dir import TrainedModel, load_trained
 from txl_tf.models.xlnet.model import XLNet
+from txl_tf.surrogates import whole
 
 ROUND = 64
 """Rows are padded to a multiple of this, so that few lengths are compiled."""
@@ -169,7 +170,8 @@ class FillIn:
         Raises:
             InputError: a text without a blank, or settings out of range.
         """
-        texts, single = ([texts], True) if isinstance(texts, str) else (list(texts), False)
+        single = isinstance(texts, str)
+        texts = [whole(text) for text in ([texts] if isinstance(texts, str) else texts)]
         order = order if isinstance(order, str) else ",".join(str(int(number)) for number in order)
         if beam_size < 1 or (top is not None and not 1 <= top <= beam_size):
             raise InputError(f"beam_size={beam_size} must be at least 1, and top={top} at least 1 and at most as many")
@@ -208,7 +210,8 @@ class FillIn:
             texts: str, or a list of them; blanks in them are read as ordinary text.
             context: a text to read before each text, as a separate document; its tokens are not scored.
         """
-        texts, single = ([texts], True) if isinstance(texts, str) else (list(texts), False)
+        single = isinstance(texts, str)
+        texts = [whole(text) for text in ([texts] if isinstance(texts, str) else texts)]
         scores = []
         for text in texts:
             front = self._encode_context(context)
@@ -232,7 +235,7 @@ class FillIn:
     def _encode_context(self, context: str) -> np.ndarray:
         if not context:
             return np.zeros(0, np.int32)
-        return np.append(self.vocabulary.encode(context), self.document_end).astype(np.int32)
+        return np.append(self.vocabulary.encode(whole(context)), self.document_end).astype(np.int32)
 
     def _pad(self, rows: Sequence[np.ndarray]) -> np.ndarray:
         longest = max(1, *map(len, rows))

@@ -29,6 +29,7 @@ from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.progress import Progress
 from txl_tf.settings import Range
+from txl_tf.surrogates import whole
 
 STREAM_TOKENS = 16  # at most this many tokens in one piece of streamed text
 
@@ -311,7 +312,7 @@ class LanguageModel:
         return scores[0] if single else scores
 
     def _encode_prompt(self, text: str) -> np.ndarray:
-        ids = np.asarray(self.vocabulary.encode(text), np.int32)
+        ids = np.asarray(self.vocabulary.encode(whole(text)), np.int32)
         return ids if len(ids) else np.array([self.vocabulary.start_token], np.int32)
 
     def _pad(self, rows: Sequence[np.ndarray]) -> tuple[tf.Tensor, tf.Tensor]:
@@ -323,7 +324,7 @@ class LanguageModel:
 
 
 def _as_list(texts: str | Sequence[str]) -> list[str]:
-    return [texts] if isinstance(texts, str) else list(texts)
+    return [whole(text) for text in ([texts] if isinstance(texts, str) else texts)]
 
 
 def _choice(

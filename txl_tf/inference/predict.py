@@ -28,7 +28,7 @@ import tensorflow as tf
 from txl_tf import families
 from txl_tf import model_dir as model_dirs
 from txl_tf.data.tasks.examples import ExampleSet
-from txl_tf.data.tasks.tables import Columns
+from txl_tf.data.tasks.table_files import Columns
 from txl_tf.distribute import make_strategy
 from txl_tf.errors import InputError
 from txl_tf.inference.task_evaluate import TaskReader, task_result

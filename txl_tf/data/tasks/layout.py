@@ -12,6 +12,7 @@ import typing
 import tensorflow as tf
 
 from txl_tf.data.vocabularies import Vocabulary
+from txl_tf.data.vocabularies.xlnet_text import remove_space
 
 FIRST, SECOND, CLS, PADDING = 0, 1, 2, 4
 """Segment ids of A and its SEP, of B and its SEP, of CLS, and of padding; the official code's SEP, 3, is never used."""
@@ -54,7 +55,11 @@ def lay_out(
 
 
 def encode(vocabulary: Vocabulary, texts: tf.Tensor) -> tf.RaggedTensor:
-    """Strings [n] -> ids, int32 RaggedTensor [n, None]."""
+    """Strings [n] -> ids, int32 RaggedTensor [n, None].
+
+    As in the official code, whatever stands between words is one space, unless the vocabulary was made to keep it.
+    """
+    texts = remove_space(texts) if vocabulary.ignores_space else texts
     return tf.cast(vocabulary.encode_tensor(texts), tf.int32)
 
 

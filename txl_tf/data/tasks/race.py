@@ -2,32 +2,21 @@
 
 RACE has a JSON file for each article: {"article": .., "questions": [..], "options": [[..], ..], "answers": ["A", ..]}.
 A line of JSON has one question: {"article": .., "question": .., "options": [..], "answer": 0 or "A"}.
-A question becomes one sequence for each option, article SEP question and option SEP CLS, as in the official code, but
-without its fault: there, where nothing is cut, the article of an option also holds the options before it.
+All faults of a file or a folder are said at once.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import os
 import string
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
-
-from txl_tf.data.records import smallest_dtype
-from txl_tf.data.tasks.examples import Chunk, ExampleSet, make_examples
-from txl_tf.data.tasks.layout import cut, encode, join, pad_left
-from txl_tf.data.tasks.tables import digest_of, json_lines, read_file_text
-from txl_tf.data.vocabularies import Vocabulary
-from txl_tf.errors import InputError
+from txl_tf.data.tasks.table_files import json_lines, read_file_text
+from txl_tf.errors import Faults, InputError
 from txl_tf.strict_json import check_record, parse_json
-
-MAX_QA = 128
-"""Of a question with an option the last so many tokens are read, as in the official code."""
-
-CHUNK = 100  # questions that are encoded at once
+from txl_tf.surrogates import whole
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,24 +36,37 @@ class Question:
         return [f"{self.question} {option}" for option in self.options]
 
 
-def read_race(path: str, answered: bool = True) -> list[Question]:
+def read_race(path: str, answered: bool = True, encoding: str = "") -> list[Question]:
     """The questions of a folder, with its folders, or of a .jsonl or .jsonl.gz file, in the order of the files' names.
 
     Args:
         path: local or gs://.
         answered: whether every question must have an answer.
+        encoding: see `read_file_text`.
 
     Raises:
-        InputError: nothing can be read, a question lacks something, or the numbers of options differ.
+        InputError: nothing can be read, a question lacks something, or the numbers of options differ. If there are
+            several faults, it is FaultsError, with all of them.
     """
-    if tf.io.gfile.isdir(path):
-        found = list(_folder(path, answered))
-    else:
-        lines = json_lines(path, read_file_text(path))
-        found = [_question(value, f"{path}, line {i}", answered) for i, value in lines]
+    faults, found = Faults(path), []
+    for value, where in (
+        _folder(path, answered, encoding, faults) if is_folder(path) else _lines(path, encoding, faults)
+    ):
+        with faults.noted():
+            found.append(_question(value, where, answered))
+    faults.raise_any()
     if not found:
         raise InputError(f"{path} has no questions: give RACE's folder (train, dev, test) or JSON lines")
     return _with_equal_options(found)
+
+
+def is_folder(path: str) -> bool:
+    """Whether a path is a folder; local paths are looked at without TensorFlow."""
+    if "://" not in path:
+        return os.path.isdir(path)
+    import tensorflow as tf
+
+    return bool(tf.io.gfile.isdir(path))
 
 
 def question_rows(values: Sequence[dict[str, Any]]) -> list[Question]:
@@ -91,65 +93,35 @@ def _with_equal_options(found: list[Question]) -> list[Question]:
     return found
 
 
-def question_examples(
-    questions: Sequence[Question],
-    vocabulary: Vocabulary,
-    t_len: int,
-    origin: dict[str, Any],
-    directory: str | None = None,
-    labelled: bool = True,
-) -> ExampleSet:
-    """Questions as examples: features tokens, segments, padding [n, C, T] and, if `labelled`, label [n].
-
-    Args:
-        questions: of `read_race`, with C options each.
-        vocabulary: with SEP and CLS.
-        t_len: T.
-        origin: what identifies the vocabulary; the questions and T are added.
-        directory: as for `make_examples`.
-        labelled: whether there are labels; then all answers must be known.
-    """
-    label = np.array([question.answer for question in questions], np.int32)
-    count = len(questions[0].options)
-
-    def chunks() -> Iterator[Chunk]:
-        for start in range(0, len(questions), CHUNK):
-            some = questions[start : start + CHUNK]
-            articles = encode(vocabulary, tf.constant([question.article for question in some]))
-            articles = tf.gather(articles, np.repeat(np.arange(len(some)), count))
-            texts = encode(vocabulary, tf.constant([text for question in some for text in question.with_options()]))
-            features = pad_left(*join(vocabulary, *cut_article(articles, texts, t_len)), t_len)._asdict()
-            arrays = {name: feature.numpy().reshape(len(some), count, t_len) for name, feature in features.items()}
-            arrays["tokens"] = arrays["tokens"].astype(smallest_dtype(vocabulary.vocab_size))
-            arrays["segments"] = arrays["segments"].astype(np.uint8)
-            yield arrays | ({"label": label[start : start + CHUNK]} if labelled else {}), ()
-
-    origin = origin | {"rows": digest_of(questions, label), "tgt_len": t_len, "labelled": labelled}
-    return make_examples(chunks, len(questions), origin, directory)
+def _lines(path: str, encoding: str, faults: Faults) -> Iterator[tuple[dict[str, Any], str]]:
+    """The questions of a file of JSON lines, and their places."""
+    for i, value in json_lines(path, read_file_text(path, encoding), faults):
+        yield value, f"{path}, line {i}"
 
 
-def cut_article(
-    articles: tf.RaggedTensor, texts: tf.RaggedTensor, t_len: int
-) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Cuts articles and questions with options so that they fit into T tokens with SEP, SEP and CLS.
-
-    Of a question with its option the last MAX_QA tokens are kept, and the first of the article for which there is room.
-    """
-    room = t_len - 3
-    texts = texts[:, -min(MAX_QA, room) :]
-    articles = cut(articles, tf.minimum(articles.row_lengths(), room - texts.row_lengths()), t_len)
-    return articles, texts
-
-
-def _folder(path: str, answered: bool) -> Iterator[Question]:
-    for folder, _, files in tf.io.gfile.walk(path):
+def _folder(path: str, answered: bool, encoding: str, faults: Faults) -> Iterator[tuple[dict[str, Any], str]]:
+    """The questions of a folder and their places."""
+    for folder, files in _walk(path):
         for name in sorted(files, key=_numbered):
             if not name.endswith((".txt", ".json")):
                 continue
-            file = tf.io.gfile.join(folder, name)
-            value = check_record(parse_json(read_file_text(file), file, "copy it again"), file, {}, "copy it again")
-            for i, one in enumerate(_questions_of(value, file, answered), 1):
-                yield _question(one, f"{file}, question {i}", answered)
+            file, questions = f"{folder}/{name}", []
+            with faults.noted():
+                value = parse_json(read_file_text(file, encoding), file, "copy it again")
+                questions = _questions_of(check_record(value, file, {}, "copy it again"), file, answered)
+            for i, one in enumerate(questions, 1):
+                yield one, f"{file}, question {i}"
+
+
+def _walk(path: str) -> Iterator[tuple[str, list[str]]]:
+    """Each folder at and below a path, and the names of its files; local ones without TensorFlow."""
+    if "://" in path:
+        import tensorflow as tf
+
+        walk = tf.io.gfile.walk
+    else:
+        walk = os.walk
+    yield from sorted((folder.rstrip("/"), files) for folder, _, files in walk(path))
 
 
 def _questions_of(value: dict[str, Any], file: str, answered: bool) -> list[dict[str, Any]]:
@@ -190,4 +162,5 @@ def _question(value: dict[str, Any], where: str, answered: bool) -> Question:
         answer = -1
     elif type(answer) is not int or not 0 <= answer < len(options):
         raise InputError(f"{where}: answer {given!r} is not the letter or the number (from 0) of one of its options")
-    return Question(value["article"], value["question"], tuple(options), answer, where)
+    texts = whole(value["article"]), whole(value["question"]), tuple(map(whole, options))
+    return Question(*texts, answer, where)

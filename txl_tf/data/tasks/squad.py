@@ -1,4 +1,8 @@
-"""Questions about texts, in the JSON format of SQuAD 1.1 and 2.0."""
+"""Questions about texts, in the JSON format of SQuAD 1.1 and 2.0, or as a flat list of questions with their contexts.
+
+A flat list is what Hugging Face's datasets write: {"question": .., "context": .., "answers": {"text": [..],
+"answer_start": [..]}}, where empty lists say that there is no answer. All faults of a file are said at once.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,10 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from txl_tf.data.tasks.tables import read_file_text
-from txl_tf.errors import InputError
+from txl_tf.data.tasks.table_files import read_file_text
+from txl_tf.errors import Faults, InputError
 from txl_tf.strict_json import Fields, check_record, parse_json
+from txl_tf.surrogates import whole
 
 _REMEDY = "give a file in SQuAD's format"
 
@@ -69,26 +74,38 @@ class Squad:
         return [question for paragraph in self.paragraphs for question in paragraph.questions]
 
 
-def read_squad(path: str, labelled: bool = True) -> Squad:
-    """The questions of a file in the format of SQuAD 1.1 or 2.0.
+def read_squad(path: str, labelled: bool = True, encoding: str = "") -> Squad:
+    """The questions of a file in the format of SQuAD 1.1 or 2.0, or of a flat list.
 
     An answer that does not stand where the file says so is kept for scoring, without its place; see `Squad.misplaced`.
+    An id may be a number; a question without one gets its number in the file, from 1 on.
 
     Args:
         path: local or gs://; may end in .gz.
         labelled: whether each question must have an answer, or be marked as impossible. Otherwise answers may be
             missing.
+        encoding: see `read_file_text`.
 
     Raises:
-        InputError: not JSON, or not of this format; names the place in the file.
+        InputError: not JSON, or not of this format; names the place in the file. If there are several faults, it is
+            FaultsError, with all of them.
     """
-    reader = _Reader(path, labelled)
-    top = reader.record(parse_json(read_file_text(path), path, _REMEDY), "", {"data": list})
-    paragraphs = [
-        reader.paragraph(paragraph, place)
-        for article, place in reader.records(top, "data", "", {"paragraphs": list})
-        for paragraph, place in reader.records(article, "paragraphs", f"{place}.", {"context": str, "qas": list})
-    ]
+    faults = Faults(path)
+    reader = _Reader(path, labelled, faults)
+    top = parse_json(read_file_text(path, encoding), path, _REMEDY)
+    top = {"data": top} if isinstance(top, list) else reader.record(top, "", {"data": list})
+    paragraphs = []
+    for article, place in reader.records(top, "data", "", {}):
+        with faults.noted():
+            if "context" in article:
+                paragraphs.append(reader.flat(article, place))
+            else:
+                reader.record(article, place, {"paragraphs": list})
+                fields: Fields = {"context": str, "qas": list}
+                for paragraph, own in reader.records(article, "paragraphs", f"{place}.", fields):
+                    with faults.noted():
+                        paragraphs.append(reader.paragraph(paragraph, own))
+    faults.raise_any()
     if not reader.places:
         raise InputError(f"{path}: there are no questions: {_REMEDY}")
     return Squad(tuple(paragraphs), tuple(reader.misplaced))
@@ -107,7 +124,7 @@ def asked(values: Sequence[Mapping[str, str]]) -> Squad:
         )
         if not isinstance(question, str) or not isinstance(context, str) or not context.strip():
             raise InputError(f"question {i} must be a dict with the texts question and context, and not empty")
-        paragraphs.append(Paragraph(context, (Question(str(i), question),)))
+        paragraphs.append(Paragraph(whole(context), (Question(str(i), whole(question)),)))
     return Squad(tuple(paragraphs))
 
 
@@ -119,8 +136,8 @@ class _Reader:
         misplaced: the places of answers that do not stand where the file says so.
     """
 
-    def __init__(self, path: str, labelled: bool):
-        self._path, self._labelled = path, labelled
+    def __init__(self, path: str, labelled: bool, faults: Faults):
+        self._path, self._labelled, self._faults = path, labelled, faults
         self.places: dict[str, str] = {}
         self.misplaced: list[str] = []
 
@@ -131,29 +148,68 @@ class _Reader:
     def records(
         self, record: dict[str, Any], name: str, place: str, fields: Fields
     ) -> Iterator[tuple[dict[str, Any], str]]:
-        """The objects in a field, a list, and their places; `place` is what their places begin with."""
+        """The objects in a field, a list, and their places; `place` is what their places begin with.
+
+        What is no such object is added to the faults.
+        """
         for i, value in enumerate(record[name]):
             own = f"{place}{name}[{i}]"
-            yield self.record(value, own, fields), own
+            with self._faults.noted():
+                self.record(value, own, fields)
+                yield value, own
 
     def paragraph(self, record: dict[str, Any], place: str) -> Paragraph:
-        """One paragraph and its questions."""
-        text = record["context"]
-        if not text.strip():
+        """A paragraph and its questions."""
+        text, questions = self._context(record, place), []
+        for own, where in self.records(record, "qas", f"{place}.", {"question": str}):
+            with self._faults.noted():
+                questions.append(self._question(own, where, text))
+        return Paragraph(text, tuple(questions))
+
+    def flat(self, record: dict[str, Any], place: str) -> Paragraph:
+        """One question of a flat list, with a paragraph of its own."""
+        self.record(record, place, {"context": str, "question": str})
+        known = dict(record)
+        answers = record.get("answers")
+        if isinstance(answers, dict):
+            self.record(answers, f"{place}.answers", {"text": list, "answer_start": list})
+            if len(answers["text"]) != len(answers["answer_start"]):
+                raise self._error(f"{place}.answers has lists text and answer_start of different lengths")
+            pairs = zip(answers["text"], answers["answer_start"], strict=True)
+            known["answers"] = [{"text": text, "answer_start": start} for text, start in pairs]
+            if not known["answers"]:
+                known.setdefault("is_impossible", True)
+        return Paragraph(self._context(record, place), (self._question(known, place, record["context"]),))
+
+    def _context(self, record: dict[str, Any], place: str) -> str:
+        if not record["context"].strip():
             raise self._error(f"{place}.context must not be empty")
-        questions = self.records(record, "qas", f"{place}.", {"id": str, "question": str})
-        return Paragraph(text, tuple(self._question(own, where, text) for own, where in questions))
+        return str(record["context"])
+
+    def _id(self, record: dict[str, Any], place: str) -> str:
+        """The id of a question, as a text; its number if it has none."""
+        name = record.get("id")
+        if name is None:
+            return str(len(self.places) + 1)
+        if isinstance(name, bool) or not isinstance(name, (str, int)):
+            self.record(record, place, {"id": (str, int)})
+        return str(name)
 
     def _question(self, record: dict[str, Any], place: str, text: str) -> Question:
-        name = record["id"]
+        name = self._id(record, place)
         if name in self.places:
             raise self._error(f"{place}.id is {name!r}, as is {self.places[name]}.id")
         self.places[name] = place
         known = {"answers": []} | record if not self._labelled or record.get("is_impossible") is True else record
         known = self.record({"is_impossible": False} | known, place, {"is_impossible": bool, "answers": list})
         impossible, answers = known["is_impossible"], []
-        for answer, own in self.records(known, "answers", f"{place}.", {"text": str, "answer_start": int}):
-            start = answer["answer_start"]
+        given = known["answers"]
+        if given and all(_stands_for_none(answer) for answer in given):
+            impossible, given = True, []
+        fields: Fields = {"text": str, "answer_start": int}
+        for i, answer in enumerate(given):
+            own = f"{place}.answers[{i}]"
+            start = self.record(answer, own, fields)["answer_start"]
             if not answer["text"].strip():
                 raise self._error(f"{own}.text must not be empty")
             if start < 0 or not text.startswith(answer["text"], start):
@@ -168,3 +224,8 @@ class _Reader:
 
     def _error(self, what: str) -> InputError:
         return InputError(f"{self._path}: {what}: {_REMEDY}")
+
+
+def _stands_for_none(answer: Any) -> bool:
+    """Whether this is how some files say that there is no answer: at -1, without text."""
+    return isinstance(answer, dict) and answer.get("answer_start") == -1 and answer.get("text") in ("", None)

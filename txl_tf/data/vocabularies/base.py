@@ -116,6 +116,11 @@ class Vocabulary(tf.Module, abc.ABC):
     def decode_tensor(self, ids: tf.Tensor | tf.RaggedTensor, after: tf.Tensor | str = "") -> tf.Tensor:
         """As `decode`, in TensorFlow ops: ids, RaggedTensor or Tensor [B, T], and strings [B] or [] -> strings [B]."""
 
+    @property
+    def ignores_space(self) -> bool:
+        """Whether line breaks, tabs and runs of spaces in the texts of a task are read as one space."""
+        return True
+
     def encode_around(self, parts: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """Encodes parts of texts with missing tokens between them, in TensorFlow ops.
 

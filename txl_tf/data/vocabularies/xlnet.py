@@ -59,6 +59,11 @@ class XLNetVocabulary(SubwordVocabulary):
         lines = tf.strings.split(strings, "\n")
         return lines.with_flat_values(self._encode_lines(lines.flat_values)).merge_dims(1, 2)
 
+    @property
+    def ignores_space(self) -> bool:
+        """See Vocabulary."""
+        return self._clean_up.remove_space
+
     def _lines(self, text: bytes) -> list[bytes]:
         """The lines of a text without newlines."""
         return text.split(b"\n")

@@ -1,0 +1,268 @@
+"""The files that hold tables and questions: their text, and their rows by the names of columns.
+
+The first line of a TSV or CSV file names the columns, unless `Columns.no_header`. TSV has no quotes, as in GLUE's
+files: a quotation mark is a character of the text. All of this works without TensorFlow for local files, so that a
+command can say what is wrong before it loads.
+"""
+
+from __future__ import annotations
+
+import codecs
+import collections
+import csv
+import dataclasses
+import gzip
+import io
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from txl_tf.data.archives import named_damage
+from txl_tf.errors import Faults, InputError
+from txl_tf.local_files import read_local
+from txl_tf.settings import Group, setting
+from txl_tf.strict_json import check_record, parse_json
+
+SEPARATORS = (",", ";", "\t", "|")
+"""What may part the columns of a file whose separator is not given."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns(Group):
+    """How a table is read: its columns, and the form of its file."""
+
+    text_column: str = setting("text", "the table's column of the text, or of the first text of a pair")
+    text_b_column: str = setting("text_b", "its column of the second text; without it texts are no pairs")
+    label_column: str = setting("label", "its column of the label: a class, or a number for regression")
+    no_header: bool = setting(False, "line 1 has no names: columns are given by number, such as --text_column=4")
+    delimiter: str = setting("", "what parts the columns, one character or tab; empty: found from line 1")
+    encoding: str = setting("", "of the file, such as cp1252; empty: UTF-8, or UTF-16 if it begins as such a file does")
+    skip_empty: bool = setting(False, "leave out the rows without text, and count them")
+
+    def __post_init__(self) -> None:
+        """Refuses columns that are one, and forms that are not known."""
+        super().__post_init__()
+        names = ("text_column", "text_b_column", "label_column")
+        for i, name in enumerate(names):
+            for other in names[:i]:
+                if getattr(self, name) == getattr(self, other):
+                    raise InputError(
+                        f"--{name} and --{other} are both {getattr(self, name)!r}: name a column of its own for each"
+                    )
+        if len(self.separator) > 1:
+            raise InputError(f"--delimiter={self.delimiter} must be one character, or tab")
+        if self.encoding:
+            try:
+                "a".encode(self.encoding)
+            except (LookupError, UnicodeError) as error:
+                raise InputError(
+                    f"--encoding={self.encoding} is unknown: give a name such as cp1252, latin-1 or utf-16"
+                ) from error
+        if self.no_header:
+            for name in names:
+                if self.named(name) and not re.fullmatch("[1-9][0-9]*", getattr(self, name)):
+                    raise InputError(
+                        f"--{name}={getattr(self, name)} must be a number from 1 on, since there is --no_header"
+                    )
+            if not self.named("text_column"):
+                raise InputError("--no_header needs the numbers of the columns: give --text_column=1 or the like")
+
+    @property
+    def separator(self) -> str:
+        """The character of `delimiter`; "" if it is to be found."""
+        return "\t" if self.delimiter in ("tab", "\\t") else self.delimiter
+
+    def named(self, name: str) -> bool:
+        """Whether a field was set to something else than its default."""
+        return bool(getattr(self, name) != type(self).__dataclass_fields__[name].default)
+
+    def require_no_table(self, what: str) -> None:
+        """Raises InputError if something was set that only tables have; `what` is read instead."""
+        for field in dataclasses.fields(self):
+            if field.name != "encoding" and self.named(field.name):
+                raise InputError(f"--{field.name} is for tables, and this task reads {what}: omit it")
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table as its file has it.
+
+    Attributes:
+        names: of the columns.
+        rows: the number of each row's line, and its values by the names of columns.
+        empty: the lines of rows without any content, which are not among `rows`.
+        header: how messages name the place of the columns' names.
+    """
+
+    names: list[str]
+    rows: list[tuple[int, dict[str, Any]]]
+    empty: list[int]
+    header: str
+
+
+def read_file_text(path: str, encoding: str = "", remedy: str = "convert the file to UTF-8") -> str:
+    """The text of a file, which is unpacked if its name ends in .gz.
+
+    Args:
+        path: local or gs://.
+        encoding: "": UTF-8, or UTF-16 if the file begins with its byte order mark.
+        remedy: what the user can do where it cannot be decoded.
+
+    Raises:
+        InputError: it cannot be read, unpacked or decoded.
+    """
+    if "://" in path:
+        from txl_tf.files import read_bytes  # here: it loads TensorFlow
+
+        data = read_bytes(path)
+    else:
+        data = read_local(path)
+    if path.endswith(".gz"):
+        with named_damage(path):
+            data = gzip.decompress(data)
+    for begin, kind in _OTHER_KINDS.items():
+        if data.startswith(begin):
+            raise InputError(f"{path} {kind}")
+    if not encoding:
+        wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        encoding = "utf-16" if wide else "utf-8"
+    try:
+        return data.decode(encoding).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1 if not path.endswith(".gz") else None
+        raise InputError(
+            f"{path}{f', line {line}' if line else ''} is not {encoding.upper()} text ({error.reason}): {remedy}"
+        ) from error
+
+
+_SHEET = "is a spreadsheet program's own file: save it there as CSV (UTF-8), and give that file"
+_PARQUET = (
+    "is a Parquet file: convert it to JSON lines, in Python with "
+    "pandas.read_parquet(OLD).to_json(NEW, orient='records', lines=True)"
+)
+_OTHER_NAMES = {"xlsx": _SHEET, "xls": _SHEET, "ods": _SHEET, "parquet": _PARQUET}
+_OTHER_KINDS = {b"PK\x03\x04": _SHEET, b"\xd0\xcf\x11\xe0": _SHEET, b"PAR1": _PARQUET}
+"""What is said of files of other kinds, by the ends of their names and by their first bytes."""
+
+
+def read_rows(path: str, columns: Columns, faults: Faults) -> Table:
+    """The rows of a file whose name ends in .tsv, .csv or .jsonl, or in one of these and .gz.
+
+    Args:
+        path: local or gs://.
+        columns: the form of the file.
+        faults: gets those of single rows, which are left out.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    kind = path.removesuffix(".gz").rsplit(".", 1)[-1].lower()
+    if kind in _OTHER_NAMES:
+        raise InputError(f"{path} {_OTHER_NAMES[kind]}")
+    if kind not in ("tsv", "csv", "jsonl"):
+        raise InputError(f"{path}: give a table whose name ends in .tsv, .csv or .jsonl (or in one of these and .gz)")
+    remedy = "name its encoding, such as --encoding=cp1252 for many spreadsheet programs, or convert the file to UTF-8"
+    text = read_file_text(path, columns.encoding, remedy)
+    if kind == "jsonl":
+        if columns.no_header:
+            raise InputError(f"{path} has names in every line, as JSON has: omit --no_header")
+        found = list(json_lines(path, text, faults))
+        names = list(dict.fromkeys(name for _, values in found for name in values))
+        empty = [line for line, values in found if not any(_content(value) for value in values.values())]
+        rows = [(line, values) for line, values in found if line not in set(empty)] if empty else found
+        return Table(names, rows, empty, path)
+    return _named(path, _cells(path, text, kind, columns, faults), columns, faults)
+
+
+def json_lines(path: str, text: str, faults: Faults) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a file of JSON lines with the numbers of their lines; lines without text are left out.
+
+    A line that is not a JSON object is added to the faults.
+    """
+    for i, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            where = f"{path}, line {i}"
+            with faults.noted(i):
+                found = check_record(parse_json(line, where, "correct the line"), where, {}, "correct the line")
+                yield i, found
+
+
+def near_name(name: str, names: list[str]) -> str:
+    """The one of `names` that differs from `name` only by case or spaces; "" if there is none."""
+    return next((other for other in names if _plain(other) == _plain(name)), "")
+
+
+def _plain(name: str) -> str:
+    return "".join(name.split()).casefold()
+
+
+def _content(value: Any) -> bool:
+    return value is not None and (not isinstance(value, str) or bool(value.strip()))
+
+
+def _cells(path: str, text: str, kind: str, columns: Columns, faults: Faults) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each row, with the number of its first line."""
+    first, named = 1, re.match('"?sep=(.)"?(\r\n|\r|\n)', text)  # spreadsheet programs name their separator so
+    if named:
+        first, text = 2, text[named.end() :]
+    usual = "\t" if kind == "tsv" else ","
+    separator = columns.separator or (named[1] if named else _separator(text, columns, usual))
+    if kind == "tsv" and separator == "\t":
+        ends = "\n" if "\n" in text else "\r"
+        for i, row in enumerate(text.removesuffix(ends).split(ends), first):
+            yield i, row.removesuffix("\r").split("\t")
+        return
+    csv.field_size_limit(1 << 30)  # a text may be long
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    while True:
+        line = reader.line_num + first
+        try:
+            yield line, next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:  # what follows has no certain rows
+            faults.add(f"{path}, line {line} is not CSV ({error}): correct its quotes", line)
+            return
+
+
+def _separator(text: str, columns: Columns, usual: str) -> str:
+    """What parts the columns: the usual, or another if line 1 (without header the first lines) speaks for it."""
+    lines = text[: 1 << 20].splitlines()[: 20 if columns.no_header else 1]
+    counts = {}
+    for separator in (usual, *(other for other in SEPARATORS if other != usual)):
+        rows = [row for row in csv.reader(lines, delimiter=separator) if row]
+        counts[separator] = len(rows[0]) if rows and len({len(row) for row in rows}) == 1 else 0
+        if counts[separator] > 1 and (columns.no_header or near_name(columns.text_column, rows[0])):
+            return separator
+    return usual if counts[usual] > 1 else max(counts, key=lambda separator: counts[separator])
+
+
+def _named(path: str, cells: Iterator[tuple[int, list[str]]], columns: Columns, faults: Faults) -> Table:
+    """The values of each row by their column's name, which the first row has, or their number."""
+    empty: list[int] = []
+    names: list[str] = []
+    rows: list[tuple[int, dict[str, Any]]] = []
+    header = ""
+    for line, values in cells:
+        if not any(value.strip() for value in values):
+            empty.append(line)
+            continue
+        if not header:
+            empty.clear()
+            header = f"{path}, line {line}"
+            names = [str(i) for i in range(1, len(values) + 1)] if columns.no_header else values
+            twice = [name for name, count in collections.Counter(names).items() if count > 1]
+            if twice:
+                raise InputError(f"{header} names the column {twice[0]!r} twice: rename one")
+            if not columns.no_header:
+                continue
+        if len(values) != len(names):
+            faults.add(
+                f"{path}, line {line} has {len(values)} columns, but {header.rpartition(', ')[2]} has {len(names)}: "
+                "correct the row",
+                line,
+            )
+        else:
+            rows.append((line, dict(zip(names, values, strict=True))))
+    last = rows[-1][0] if rows else 0
+    return Table(names, rows, [line for line in empty if line < last], header)

@@ -1,0 +1,47 @@
+"""Local files, read without TensorFlow, which takes seconds to load."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from txl_tf.errors import InputError, one_line
+
+
+def check_file(path: str, remedy: str = "") -> None:
+    """Raises InputError unless a local path is a file that has an end; paths such as gs:// are not looked at.
+
+    To open a pipe can wait for ever, and a device such as /dev/zero never ends. `remedy` ends the message.
+    """
+    if "://" in path:
+        return
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error, remedy) from error
+    if not stat.S_ISREG(mode):
+        kind = "a directory" if stat.S_ISDIR(mode) else "a pipe" if stat.S_ISFIFO(mode) else "a device or socket"
+        raise InputError(f"{path} is {kind}, not a file: {remedy or 'give a file'}")
+
+
+def read_local(path: str, remedy: str = "") -> bytes:
+    """The content of a local file.
+
+    Args:
+        path: the file.
+        remedy: what the user can do where it cannot be read; ends the message.
+
+    Raises:
+        InputError: it is missing, has no end, or cannot be read.
+    """
+    check_file(path, remedy)
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise unreadable(path, error, remedy) from error
+
+
+def unreadable(path: str, error: Exception, remedy: str) -> InputError:
+    """The error for a file that cannot be read; `remedy` ends its message."""
+    return InputError(f"{path} cannot be read ({one_line(error)})" + (f": {remedy}" if remedy else ""))
