@@ -92,7 +92,7 @@ def test_predict_reads_what_a_spreadsheet_program_writes(tuned, tmp_path):
     wanted = Predictor.load(str(tuned / "texts")).predict(texts)
     for line, prediction in zip(done.stdout.splitlines(), wanted, strict=True):
         assert json.loads(line)["probabilities"] == pytest.approx(prediction["probabilities"], abs=1e-6)
-    assert done.stderr.splitlines() == [
+    assert done.stderr.splitlines()[:-1] == [  # the last names the checkpoint
         f"{table}: 1 row without any content left out (line 3)",
         f"{table}: 1 row without text left out (line 5)",
     ]
@@ -103,7 +103,7 @@ def test_half_an_emoji_is_the_replacement_character_and_said_once(tuned, tmp_pat
     file.write_text('{"text": "the River \\ud83d"}\n{"text": "so \\ud83d", "text_b": null, "label": null}\n')
     done = processes.run(["scripts/predict.py", f"--model_dir={tuned}/texts", f"--input={file}"], cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.splitlines() == [
+    assert done.stderr.splitlines()[:-1] == [
         "half a surrogate pair (such as half an emoji) is no character: it is read as U+FFFD"
     ]
     predictor = Predictor.load(str(tuned / "texts"))
