@@ -161,6 +161,8 @@ class Model:
                     f"the signature {name} takes {', '.join(sorted(found))}, and not "
                     f"{', '.join([*inputs, *settings])}: export the model again"
                 )
+        if "classify" in self.signatures and self.signatures["classify"].structured_outputs["classes"].shape.rank != 2:
+            raise StartError("the output classes has no row for each text: export the model again")
 
 
 def _check_files(export_dir):

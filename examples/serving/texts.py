@@ -24,7 +24,7 @@ DEFAULT_BEAM, DEFAULT_TOP, MAX_BEAM = 8, 5, 64
 MAX_OPTIONS = 16
 POOLS = {"last": "pooled", "first": "first", "mean": "mean"}
 """The outputs of the signature encode, by the field `pool`."""
-WHOLE = ("classes", "start_token")
+WHOLE = ("start_token",)
 """The outputs that have no row for each text."""
 
 
@@ -179,7 +179,7 @@ class Texts:
         """The most likely class of each of request["texts"], or of pairs of them and request["second"]."""
         del record
         found = await self._compute("classify", self._pairs(request), ("labels", "probabilities", "classes"))
-        classes = [name.decode() for name in found["classes"]]
+        classes = [name.decode() for name in found["classes"][0]]
         return {
             "labels": [label.decode() for label in found["labels"]],
             "probabilities": [dict(zip(classes, row.tolist(), strict=True)) for row in found["probabilities"]],

@@ -92,11 +92,31 @@ def served(exports, tmp_path_factory):
 
 def test_classes_equal_the_predictors(predictors, served):
     expected = predictors["classification"].predict(list(PAIRS))
-    assert [name.decode() for name in served["classification/classes"]] == list(LABELS)
+    assert [[name.decode() for name in row] for row in served["classification/classes"]] == [list(LABELS)] * len(PAIRS)
     assert [name.decode() for name in served["classification/labels"]] == [line["label"] for line in expected]
     wanted = [list(line["probabilities"].values()) for line in expected]
     np.testing.assert_allclose(served["classification/probabilities"], wanted, atol=1e-5)
     np.testing.assert_allclose(served["classification/probability"], np.max(wanted, axis=1), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "given"),
+    [
+        ("classification", "classify", {"texts": [text for text, _ in PAIRS], "second": [text for _, text in PAIRS]}),
+        ("answering", "answer", {f"{part}s": [one[part] for one in ASKED] for part in ("question", "context")}),
+    ],
+)
+def test_serving_default_is_the_tasks_signature(exports, task, name, given):
+    """As TensorFlow Serving calls it: no name, and every output has a row for each example."""
+    model = tf.saved_model.load(str(exports / task))
+    inputs = {key: tf.constant(values) for key, values in given.items()}
+    found, wanted = (model.signatures[one](**inputs) for one in ("serving_default", name))
+    assert set(found) == set(wanted)
+    for output, values in found.items():
+        assert values.shape[0] == len(next(iter(given.values()))), output
+        np.testing.assert_array_equal(values, wanted[output])
+    readme = (exports / task / "README.md").read_text()
+    assert f"`serving_default`, which TensorFlow Serving calls if a request names no signature, is {name}." in readme
 
 
 def test_scores_and_choices_equal_the_predictors(predictors, served):

@@ -1,6 +1,7 @@
 """A fine-tuned XLNet as a SavedModel that plain TensorFlow loads and serves, without this package.
 
-Its signature takes strings and gives what `Predictor` gives, by task: classify, regress, choose, answer. `answer_part`
+Its signature takes strings and gives what `Predictor` gives, by task: classify, regress, choose, answer; it is also
+named `serving_default`. `answer_part`
 and `answer_whole` give what `answer` gives, in several calls. The vocabulary is inside. Texts are laid out and cut as
 in training. The model is traced for a few lengths; a batch uses the smallest of them that is not below its longest
 example.
@@ -44,6 +45,9 @@ README = """\
 
 {about}
 Sizes: {sizes}. {cut} A signature needs all its inputs: a SavedModel has no defaults.
+
+`serving_default`, which TensorFlow Serving calls if a request names no signature, is {default}. The first axis of its
+inputs and outputs is that of the batch.
 """
 
 
@@ -102,7 +106,8 @@ class ServedTask(tf.Module):
             "labels": tf.gather(classes, tf.argmax(probabilities, axis=1)),
             "probability": tf.reduce_max(probabilities, axis=1),
             "probabilities": probabilities,
-            "classes": classes,
+            # A row for each text: TensorFlow Serving cuts every output by its first axis.
+            "classes": tf.broadcast_to(classes, tf.shape(probabilities)),
         }
 
     def regress(self, texts: tf.Tensor, second: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -245,7 +250,8 @@ _ABOUT = {
     "classification": (
         f'"classify"]{_CALL}["labels"]',
         f"classify: {_PAIRS} -> labels: strings [B], the most likely class of each. probability: float [B], of "
-        "this class. probabilities: float [B, C], of all classes. classes: strings [C], their names: {labels}.\n",
+        "this class. probabilities: float [B, C], of all classes. classes: strings [B, C], their names, the same "
+        "for each text: {labels}.\n",
         _CUT,
     ),
     "regression": (f'"regress"]{_CALL}["scores"]', f"regress: {_PAIRS} -> scores: float [B].\n", _CUT),
@@ -292,6 +298,7 @@ def export(
     require_new_directory(export_dir, "export_dir")
     served, task = ServedTask(trained, jit_compile, lengths), trained.config.task
     call, about, cut = _ABOUT[task]
+    default = about.partition(":")[0]
     config, data = trained.model.config, served.config.data
     sizes = {"vocabulary": config.vocab_size, "unit": trained.unit, "layers": config.n_layer, "width": config.d_model}
     readme = README.format(
@@ -299,6 +306,9 @@ def export(
         call=call,
         about=about.replace("{labels}", json.dumps(served.labels[:10], ensure_ascii=False)),
         sizes=json.dumps(sizes),
+        default=default,
         cut=(cut + (_LONG if getattr(data, "max_segments", 1) > 1 else "")).format(**vars(data), t_len=served.t_len),
     )
-    write_saved_model(export_dir, served.signatures(task), trained.model, trained.vocabulary, readme)
+    signatures = served.signatures(task)
+    signatures["serving_default"] = signatures[default]
+    write_saved_model(export_dir, signatures, trained.model, trained.vocabulary, readme)
