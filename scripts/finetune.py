@@ -3,6 +3,7 @@
     python scripts/finetune.py --init=runs/xl --task=classification --train=train.tsv --dev=dev.tsv --model_dir=runs/1
     python scripts/finetune.py --init=runs/large --preset=race --train=RACE/train --dev=RACE/dev --model_dir=runs/race
     python scripts/finetune.py .. --seeds=1,2,3 --model_dir=runs/three   # runs/three/seed-1 and so on
+    python scripts/finetune.py .. --untrained --model_dir=runs/untrained  # new weights: what is pretraining worth?
 
 Classification and regression read tables (.tsv, .csv, .jsonl, also with .gz): a text or a pair of texts, and a label.
 Multiple choice reads RACE's folders, or JSON lines; answering files of SQuAD 1.1 or 2.0 (.json, .json.gz), whose texts
@@ -39,6 +40,9 @@ flags.DEFINE_string("init", None, "a model_dir with the pretrained model, ours o
 flags.DEFINE_enum("task", None, sorted(families.tuned_configs()), "what to learn [the preset's]")
 flags.DEFINE_string("train", None, "the examples to learn from")
 flags.DEFINE_string("dev", None, "the examples to evaluate on")
+flags.DEFINE_bool(
+    "untrained", False, "take only vocabulary and sizes of --init, and new weights: shows what pretraining is worth"
+)
 flags.DEFINE_string("model_dir", None, "directory for config, checkpoints, metrics and TensorBoard events; or gs://")
 flags.DEFINE_enum(
     "preset",
@@ -117,6 +121,7 @@ def main(argv):
         FLAGS.dev,
         settings=settings,
         columns=given_columns(),
+        untrained=FLAGS.untrained,
         examples_dir=FLAGS.examples_dir or f"{FLAGS.model_dir}/examples",
         strategy=make_strategy(FLAGS.strategy, FLAGS.tpu),
     )

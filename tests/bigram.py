@@ -103,7 +103,7 @@ class TrainingTokens:
         self.corpus, self.data = corpus, config.data
         self.epoch_steps = segments_per_epoch(corpus, "train", config.data.batch_size, config.data.tgt_len)
         self.step_tokens = config.data.batch_size * config.data.tgt_len
-        self.unused = 0
+        self.unused, self.reads = 0, 1
 
     def batches(self, step, **hosts):
         batches = training_batches(self.corpus, self.data.batch_size, self.data.tgt_len, step=step, **hosts)

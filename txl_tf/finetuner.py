@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from txl_tf import families
@@ -32,6 +33,13 @@ EPOCHS = 3
 """How often the examples are read, where the number of steps is not given."""
 
 
+FEW_UPDATES = 100
+"""Runs with fewer updates are warned of."""
+
+_MORE = "more train_steps, smaller batches or a higher learning_rate: it had few updates"
+_CALMER = "another seed, a lower learning_rate, more warmup_steps or larger batches"
+
+
 class Finetuner:
     """A pretrained model and a task's examples.
 
@@ -42,6 +50,8 @@ class Finetuner:
         settings: of the run, {group: {field: value}}. If the number of steps is not given, it is EPOCHS epochs, with a
             tenth of them for warmup, and an evaluation after each epoch.
         columns: names of a table's columns.
+        untrained: whether only the vocabulary and the sizes are taken over, and all weights are new: to see what
+            pretraining is worth.
         examples_dir: where encoded examples are kept if there are many; None: nowhere.
         strategy: from `distribute.make_strategy`; None: the default.
 
@@ -62,6 +72,7 @@ class Finetuner:
         *,
         settings: Mapping[str, Mapping[str, Any]] | None = None,
         columns: Columns | None = None,
+        untrained: bool = False,
         examples_dir: str | None = None,
         strategy: tf.distribute.Strategy | None = None,
     ):
@@ -109,7 +120,9 @@ class Finetuner:
         )
         config = fine_tuning.fit(config, pretrained, train_set).replace(model=given.get("model", {}))
         counts = _counts(config, given.get("train", {}), train_set.learned)
-        self.config: Config = config.replace(train=given.get("train", {}) | counts | {"warm_start": init})
+        self.config: Config = config.replace(
+            train=given.get("train", {}) | counts | {"warm_start": "" if untrained else init}
+        )
 
     def run(self, model_dir: str, seeds: Sequence[int] = ()) -> dict[str, Any]:
         """Trains, and evaluates on dev; continues runs that are there.
@@ -127,6 +140,8 @@ class Finetuner:
         for name, examples in (("train", self.corpus.train), ("dev", self.corpus.dev)):
             for remark in examples.remarks:
                 print(f"{name}: {remark}", flush=True)
+        if few := few_updates(self.config, self.corpus.train.learned):
+            print(few, flush=True)
         if self.corpus.labels:
             print(f"train: {imbalance(self.corpus.labels, self.corpus.train.features['label'])}", flush=True)
         results = []
@@ -149,19 +164,39 @@ class Finetuner:
         fields: Fields = {"examples": int, "metrics": dict, "collapsed": (str, type(None))}
         lines = model_dirs.read_evaluations(model_dir, fields)
         result = min(lines, key=model_dirs.score)
+        remedy = _MORE if self.config.train.train_steps < FEW_UPDATES else _CALMER
         if result["collapsed"]:
+            print(f"{model_dir}: this run has collapsed: {result['collapsed']}; try {remedy}", flush=True)
+        elif (accuracy := result["metrics"].get("accuracy", 1.0)) <= (most := self._most_frequent()):
             print(
-                f"{model_dir}: this run has collapsed: {result['collapsed']}; try another seed, a lower learning_rate, "
-                "more warmup_steps or larger batches",
+                f"{model_dir}: an accuracy of {accuracy:.4f} on dev is no better than always giving the most frequent "
+                f"class ({most:.4f}); try {remedy}",
                 flush=True,
             )
         return {"seed": seed} | result
+
+    def _most_frequent(self) -> float:
+        """The share of the most frequent class or choice of dev."""
+        label = self.corpus.dev.features["label"]
+        return float(np.bincount(label).max() / len(label))
 
     def _evaluator(self, config: Config) -> Any:
         def make(model: keras.Model) -> TaskEvaluator:
             return TaskEvaluator(config, model, self.corpus.dev, self.strategy, self.corpus.vocabulary)
 
         return make
+
+
+def few_updates(config: Config, examples: int) -> str | None:
+    """What to say of a run with few updates, which often ends where it began; None if there are enough."""
+    steps, size = config.train.train_steps, config.data.batch_size
+    if steps >= FEW_UPDATES:
+        return None
+    return (
+        f"this run has only {steps:,} updates ({examples:,} examples in batches of {size:,}) with a learning_rate of "
+        f"{config.train.learning_rate:g}, which may teach it little: more --train_steps, a smaller --batch_size or a "
+        "higher --learning_rate give it more"
+    )
 
 
 def summary(config: Config, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -160,6 +160,7 @@ def test_a_step_advances_so_far_that_the_memory_is_followed(made, course):
     np.testing.assert_array_equal(text[:3], stretches[:, : text.shape[1]])
     np.testing.assert_array_equal(text[3:], stretches[:, ::-1][:, : text.shape[1]])
     assert lanes.unused == 5003 - 3 * text.shape[1] and lanes.step_tokens == 6 * T
+    assert lanes.reads == round(2 * T / R)
 
 
 @pytest.mark.slow

@@ -41,6 +41,7 @@ class TrainingLanes:
         epoch_steps: steps in an epoch.
         step_tokens: B T.
         unused: tokens of the split that an epoch leaves out.
+        reads: 1, how often an epoch reads each of the others.
 
     Raises:
         InputError: the split is too small for a single batch.
@@ -51,6 +52,7 @@ class TrainingLanes:
         self.epoch_steps = segments_per_epoch(corpus, "train", data.batch_size, data.tgt_len)
         self.step_tokens = data.batch_size * data.tgt_len
         self.unused = corpus.split("train").tokens - 1 - self.epoch_steps * self.step_tokens
+        self.reads = 1
 
     def batches(self, step: int, *, host: int = 0, num_hosts: int = 1, replicas_per_host: int = 1) -> tf.data.Dataset:
         """`training_batches` from a step on."""

@@ -154,6 +154,7 @@ class TrainingPairs:
         epoch_steps: steps in an epoch.
         step_tokens: B T.
         unused: tokens of the split that an epoch does not advance over, including the last W of each stretch.
+        reads: about how often an epoch reads each of the others: to be remembered and in A or B, in each direction.
 
     Raises:
         InputError: no SEP or CLS, or too few tokens for a step.
@@ -173,6 +174,7 @@ class TrainingPairs:
         self._shards = Shards(corpus, split)
         self._reuse_len, self._total = reuse_len, data.tgt_len - reuse_len - 3
         self._stretches = data.batch_size // 2 if data.bi_data else data.batch_size
+        self.reads = round(data.batch_size * data.tgt_len / (self._stretches * reuse_len))
         self._stretch = self._shards.tokens // self._stretches
         self.epoch_steps = (self._stretch - self._total) // reuse_len
         if self.epoch_steps < 1:

@@ -23,11 +23,15 @@ if TYPE_CHECKING:
 
 
 class TrainingData(Protocol):
-    """The batches of a run. An epoch has `epoch_steps` steps of `step_tokens` tokens; `unused` tokens are left over."""
+    """The batches of a run. An epoch has `epoch_steps` steps of `step_tokens` tokens; `unused` tokens are left over.
+
+    In an epoch each of the other tokens is read about `reads` times.
+    """
 
     epoch_steps: int
     step_tokens: int
     unused: int
+    reads: int
 
     def batches(self, step: int, *, host: int, num_hosts: int, replicas_per_host: int) -> tf.data.Dataset:
         """Batches without end, starting at a step: those of one host's replicas in turn."""

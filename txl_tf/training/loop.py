@@ -245,6 +245,7 @@ class Run:
             f"{self.model.count_params():,} parameters, {self.strategy.num_replicas_in_sync} replica(s), "
             f"{self.data.epoch_steps:,} steps of {self.data.step_tokens:,} tokens per epoch, which leave "
             f"{self.data.unused:,} tokens unused"
+            + (f" and read the others {self.data.reads} times" if self.data.reads > 1 else "")
             + (f", {shared:.1%} of weights and moments shared out over them" if shared else "")
             + (", evaluated with averaged weights" if self.settings.averages_weights else ""),
             flush=True,

@@ -36,6 +36,7 @@ class TrainingExamples:
         epoch_steps: steps in an epoch.
         step_tokens: tokens of a batch, padding included.
         unused: 0.
+        reads: 1.
     """
 
     def __init__(self, examples: ExampleSet, batch_size: int, seed: tuple[int, int], weights: np.ndarray | None = None):
@@ -44,7 +45,7 @@ class TrainingExamples:
         self._batch_size, self._seed = batch_size, seed
         self.epoch_steps = -(-len(self._rows) // batch_size)
         self.step_tokens = batch_size * examples.features["padding"][0].size
-        self.unused = 0
+        self.unused, self.reads = 0, 1
 
     def batches(self, step: int, *, host: int = 0, num_hosts: int = 1, replicas_per_host: int = 1) -> tf.data.Dataset:
         """Batches without end, starting at any step.
