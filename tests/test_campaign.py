@@ -28,6 +28,10 @@ CASES = [
     Case("import_huggingface", "list", file=("huggingface/config.json", "a list"), refused=True, says="config.json"),
     Case("export_huggingface", "no vocabulary", file=("model/vocab.txt", "missing"), refused=True, says="vocab.txt"),
     Case("predict", "damaged gzip", {"input": "a file.tsv.gz"}, refused=True, says="a file.tsv.gz"),
+    Case(
+        "predict", "faults", file=("table.tsv", "with short and long rows"), refused=True, says="2 faults in table.tsv"
+    ),
+    Case("predict", "semicolons in UTF-16", {"encoding": "utf-16"}, file=("table.tsv", "in UTF-16")),
     Case("saved", "foreign", {"export_dir": "a folder"}, refused=True, says="a folder is not an exported model"),
 ]
 

@@ -158,11 +158,44 @@ def other_cases(name):
         ],
         "saved": [Case("saved", "an ordinary folder", {"export_dir": "a folder"}, refused=True, says="a folder")],
     }  # fmt: skip
+    if name in ("predict", "finetune"):
+        yield from table_cases(name)
     if name in ("describe", "score", "train", "predict"):
         yield Case(name, "ascii terminal", environment=ASCII, says="größe" if name in ("describe", "score") else "")
     yield from by_name.get(name, ())
     for seconds in (0.6, 1.5, 4.0, 7.0):
         yield Case(name, f"Ctrl-C after {seconds} s", interrupted=seconds)
+
+
+TABLES = {
+    "in UTF-16": "",
+    "in cp1252": "--encoding=cp1252",
+    "with rows without content": "left out",
+    "with rows without text": "2 faults in table.tsv",
+    "with short and long rows": "2 faults in table.tsv",
+    "with a label of NaN": "stands for a missing value",
+    "without header": "--no_header",
+    "with semicolons": "",
+    "of a spreadsheet program": "CSV",
+}
+"""Kinds of damage.TABLE_CONTENTS, and what a command says of them."""
+READ = ("in UTF-16", "with rows without content", "with semicolons")
+
+
+def table_cases(name):
+    """Odd tables, and flags that do not fit the table."""
+    for kind, says in TABLES.items():
+        yield Case(name, f"table.tsv {kind}", file=("table.tsv", kind), refused=kind not in READ, says=says)
+    for flag, value, says in (
+        ("text_column", "Text", "--text_column='text'"),
+        ("text_b_column", "misspelt", "no column 'misspelt'"),
+        ("label_column", "misspelt", "no column 'misspelt'"),
+        ("label_column", "text", "both 'text'"),
+        ("delimiter", "ab", "--delimiter=ab"),
+        ("encoding", "none", "--encoding=none is unknown"),
+        ("no_header", "true", "--text_column=1"),
+    ):
+        yield Case(name, f"--{flag}={value}", {flag: value}, refused=True, says=says)
 
 
 def all_cases(root):

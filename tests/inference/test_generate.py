@@ -220,3 +220,10 @@ def test_a_few_texts_are_read_like_many(dtype, int8, texts):
     assert made.shape == (texts, 1)
     for row, of_few, of_all in zip(made[:, 0], for_few[0][:, -1], for_all[0][:, -1], strict=True):
         assert row in (of_few, of_all)
+
+
+def test_half_a_surrogate_pair_is_read_as_the_replacement_character(byte_model):
+    half, same = "half \ud83d", "half \ufffd"
+    assert byte_model.generate(half, 4) == byte_model.generate(same, 4)
+    assert "".join(byte_model.stream(half, 4)) == "".join(byte_model.stream(same, 4))
+    assert byte_model.score(half).total == byte_model.score([same])[0].total

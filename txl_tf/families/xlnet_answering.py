@@ -92,7 +92,7 @@ def _examples(
     if not isinstance(vocabulary, SubwordVocabulary):
         raise InputError(f"answering needs a vocabulary of subwords, and this one is of {vocabulary.unit}s")
     layout = Layout(config.data.tgt_len, config.data.max_query_len, config.data.doc_stride)
-    decoding = {"max_answer_len": config.eval.max_answer_len, "n_best": config.eval.n_best}
+    decoding: dict[str, Any] = {"max_answer_len": config.eval.max_answer_len, "n_best": config.eval.n_best}
     decoding["find_answers"] = config.data.find_answers
     return squad_examples(rows, vocabulary, layout, dict(origin), directory, labelled, **decoding)
 
