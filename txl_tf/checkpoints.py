@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import keras
 import numpy as np
@@ -19,6 +19,9 @@ from txl_tf.literal_paths import checkpoint_reader, files_named, lacks_files, pl
 class DamagedCheckpointError(InputError):
     """A checkpoint that was complete when it was written cannot be read."""
 
+
+LAYER = re.compile(r"/layer_(\d+)/")
+"""The part of a weight's path that tells its layer."""
 
 WEIGHT_PARTS = {"last": "model", "average": "average"}
 """The name in a checkpoint of each kind of weights."""
@@ -104,6 +107,25 @@ def read_checkpoint(path: str, may_lack: str = "", /, **parts: dict[str, tf.Vari
         if isinstance(error, tf.errors.NotFoundError) and not lacks_files(path):
             raise InputError(f"{path} cannot be read ({one_line(error)}): nothing was changed") from error
         raise DamagedCheckpointError(f"{path} is damaged: {one_line(error)}") from error
+
+
+def stored_layers(path: str) -> int:
+    """How many layers the model of a checkpoint has.
+
+    Raises:
+        DamagedCheckpointError: the checkpoint cannot be read.
+    """
+    try:
+        names = checkpoint_reader(path).get_variable_to_shape_map()
+    except (tf.errors.OpError, IndexError) as error:
+        raise DamagedCheckpointError(f"{path} is damaged: {one_line(error)}") from error
+    part = f"{WEIGHT_PARTS['last']}/"
+    return count_layers(name.replace(".S", "/") for name in names if name.startswith(part))
+
+
+def count_layers(names: Iterable[str]) -> int:
+    """The number of layers that weights have: one more than the highest I in a path with layer_I."""
+    return max((int(match[1]) + 1 for name in names if (match := LAYER.search(name))), default=0)
 
 
 def _read_to_the_end(path: str) -> None:

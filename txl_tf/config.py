@@ -113,6 +113,12 @@ class TrainConfig(Group):
     warm_start: str = setting(
         "", "start with the weights of this model_dir (its newest) or checkpoint; its other state is not used"
     )
+    warm_start_layers: int = setting(
+        0,
+        "take only so many of the first layers of --warm_start, which is needed if it has another number of layers; "
+        "further layers are new; 0: all",
+        at_least=0,
+    )
     max_bad_steps: int = setting(
         100, "stop after this many skipped updates in a row (loss or gradient not finite)", at_least=1
     )

@@ -28,11 +28,14 @@ import tensorflow as tf
 
 from txl_tf import families, host_memory
 from txl_tf.checkpoints import (
+    LAYER,
     WEIGHT_PARTS,
     checkpoint_path,
     checkpoint_steps,
+    count_layers,
     read_checkpoint,
     refuse_not_finite,
+    stored_layers,
     variables_by_path,
 )
 from txl_tf.config import FORMAT, Config, parse_config
@@ -321,7 +324,7 @@ def score(evaluation: dict[str, Any]) -> float:
     return math.inf if found is None or math.isnan(found) else found
 
 
-def read_weights(source: str, variables: Mapping[str, tf.Variable], head: str = "") -> list[str]:
+def read_weights(source: str, variables: Mapping[str, tf.Variable], head: str = "", layers: int = 0) -> list[str]:
     """Assigns the last weights of a run to a model's variables.
 
     Args:
@@ -329,13 +332,15 @@ def read_weights(source: str, variables: Mapping[str, tf.Variable], head: str = 
         variables: by their Keras paths (`variables_by_path`).
         head: the beginning of the paths of weights that the run need not have: those that it lacks, or has in another
             shape, stay as they are. "": it must have all weights.
+        layers: so many of the run's first layers are taken, and further layers stay as they are; says so. 0: the run
+            must have as many layers as the model, and all are taken.
 
     Returns:
         The paths of the weights that stayed as they were.
 
     Raises:
-        InputError: there is no checkpoint, it cannot be read, it is of a model with other sizes, or a weight in it is
-            not finite.
+        InputError: there is no checkpoint, it cannot be read, it is of a model with other sizes or another number of
+            layers, or a weight in it is not finite.
     """
     path: str | None = source
     if tf.io.gfile.isdir(source):
@@ -345,9 +350,26 @@ def read_weights(source: str, variables: Mapping[str, tf.Variable], head: str = 
         raise InputError(
             f"--warm_start={source} is not a checkpoint: give a model_dir, or a checkpoint such as runs/a/ckpt-400"
         )
-    fresh = read_checkpoint(path, head, **{WEIGHT_PARTS["last"]: dict(variables)})
-    refuse_not_finite(variables, path)
-    return fresh
+    theirs, ours = stored_layers(path), count_layers(variables)
+    if theirs and (layers > min(theirs, ours) or (not layers and theirs != ours)):
+        raise InputError(
+            f"{path} has {theirs} layers, the model {ours}: give --n_layer={theirs}, or --warm_start_layers=N to take "
+            f"its first N layers, at most {min(theirs, ours)}"
+        )
+    taken = {
+        name: variable
+        for name, variable in variables.items()
+        if not layers or not (match := LAYER.search(name)) or int(match[1]) < layers
+    }
+    fresh = read_checkpoint(path, head, **{WEIGHT_PARTS["last"]: taken})
+    refuse_not_finite(taken, path)
+    if layers:
+        print(
+            f"the first {layers} layers and the weights outside the layers are from {path}; its other "
+            f"{theirs - layers} layers are left out, and {ours - layers} of the model's are new",
+            flush=True,
+        )
+    return fresh + [name for name in variables if name not in taken]
 
 
 def read_log(path: str, fields: Fields | None = None) -> list[dict[str, Any]]:

@@ -208,9 +208,38 @@ def test_warm_start_takes_weights_alone(run, corpus, tmp_path, one_device):
     message = r"ckpt-7 does not fit the model: model/\S+ is \[.*\] instead of \[.*\].*and \d+ more"
     with pytest.raises(InputError, match=message):
         model_dir.read_weights(str(source), checkpoints.variables_by_path(TransformerXL(other)))
+    for layers in (0, 2):
+        deep = TransformerXL(dataclasses.replace(CONFIG.model, n_layer=2))
+        with pytest.raises(InputError, match=r"ckpt-7 has 1 layers, the model 2: give --n_layer=1, or .* at most 1"):
+            model_dir.read_weights(str(source), checkpoints.variables_by_path(deep), layers=layers)
     double = TransformerXL(dataclasses.replace(CONFIG.model, dtype="float64"))
     with pytest.raises(InputError, match=r"ckpt-7 does not fit the model: model/\S+ is float32 instead of float64"):
         model_dir.read_weights(str(source), checkpoints.variables_by_path(double))
     for nothing in (tmp_path, source / "ckpt-8"):
         with pytest.raises(InputError, match="is not a checkpoint: give a model_dir, or a checkpoint"):
             model_dir.read_weights(str(nothing), checkpoints.variables_by_path(run.model))
+
+
+def test_warm_start_takes_the_first_layers(run, corpus, tmp_path, one_device, capsys):
+    """By a run: it says what is taken and left, the further layers keep their first values, and it can be continued."""
+    run.checkpoints.model_dir = str(tmp_path)
+    with run.checkpoints:
+        run.save(7)
+    run.restored()
+    start = {"warm_start": str(tmp_path / "ckpt-7"), "warm_start_layers": 1}
+    frozen = {"train_steps": 1, "learning_rate": 1e-30}
+    config = change(CONFIG, model={"n_layer": 2}, train=frozen)
+    own = train(config, corpus, str(tmp_path / "own"), one_device)
+    refused = change(config, train={"warm_start": start["warm_start"]})
+    with pytest.raises(
+        InputError, match=r"has 1 layers, the model 2: .*--warm_start_layers=N to take its first N layers"
+    ):
+        train(refused, corpus, str(tmp_path / "refused"), one_device)
+    capsys.readouterr()
+    deep = train(change(config, train=start), corpus, str(tmp_path / "deep"), one_device)
+    told = f"are from {start['warm_start']}; its other 0 layers are left out, and 1 of the model's are new"
+    assert f"the first 1 layers and the weights outside the layers {told}" in capsys.readouterr().out
+    theirs, fresh = (checkpoints.variables_by_path(model) for model in (run.model, own))
+    for name, variable in checkpoints.variables_by_path(deep).items():
+        expected = fresh if "/layer_1/" in name else theirs
+        np.testing.assert_allclose(variable, expected[name], rtol=0, atol=1e-8, err_msg=name)

@@ -185,11 +185,11 @@ class Checkpoints:
             )
         return None
 
-    def warm_start(self, source: str, head: str) -> list[str]:
+    def warm_start(self, source: str, head: str, layers: int = 0) -> list[str]:
         """Gives the run the weights of another one; arguments, result and errors of `model_dir.read_weights`."""
         with tf.device("CPU:0"):
             targets = {name: _whole_of(variable) for name, variable in self.variables["model"].items()}
-        fresh = model_dirs.read_weights(source, targets, head)
+        fresh = model_dirs.read_weights(source, targets, head, layers)
         for name, variable in self.variables["model"].items():
             if name not in fresh:
                 _hand_out(variable, targets[name])

@@ -152,7 +152,9 @@ class Run:
             self.state, stacked = restored
             self.sums = Sums(*stacked.numpy().tolist())
         elif config.train.warm_start:
-            fresh = self.checkpoints.warm_start(config.train.warm_start, task.head)
+            layers = config.train.warm_start_layers
+            fresh = self.checkpoints.warm_start(config.train.warm_start, task.head, layers)
+            fresh = [name for name in fresh if task.head and name.startswith(task.head)]
             if fresh:
                 print(
                     f"{len(fresh)} weights of the head are not in {config.train.warm_start}: they are new", flush=True

@@ -87,7 +87,7 @@ def replay(
     if restored is not None:
         state, sums = restored
     elif config.train.warm_start:
-        checkpoints.warm_start(config.train.warm_start, task.head)
+        checkpoints.warm_start(config.train.warm_start, task.head, config.train.warm_start_layers)
     first = int(optimizer.iterations.numpy())
     data = task.training_data(corpus, config)
     batches = iter(distribute.distribute_batches(strategy, lambda **hosts: data.batches(first, **hosts)))
