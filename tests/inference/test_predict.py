@@ -183,7 +183,8 @@ def test_the_script_writes_a_line_an_input_and_metrics(predictors, model_dirs, t
     for line, prediction in zip(lines, wanted, strict=True):
         assert line["label"] == prediction["label"]
         assert line["probabilities"] == pytest.approx(prediction["probabilities"], abs=1e-6)
-    (last,) = done.stderr.splitlines()
+    said, last = done.stderr.splitlines()
+    assert said == f"{table}: 2 of 6 (33.3%) are cut at 24 tokens (tgt_len)"
     result = json.loads(last)
     right = np.array([LABELS.index(label) for label in labels])
     log_probs = np.log([[*line["probabilities"].values()] for line in lines])

@@ -89,6 +89,14 @@ class ExampleSet:
         return found.hexdigest()[:16]
 
 
+def cut_remarks(cut: Sequence[bool], t_len: int) -> tuple[str, ...]:
+    """What to say of examples that were cut at T tokens; () if none was, or if it is not known."""
+    count = sum(cut)
+    if not count:
+        return ()
+    return (f"{count:,} of {len(cut):,} ({count / len(cut):.1%}) are cut at {t_len:,} tokens (tgt_len)",)
+
+
 def make_examples(
     chunks: Callable[[], Iterable[Chunk]],
     count: int,

@@ -8,6 +8,7 @@ Shapes: n texts, T tokens of an example.
 from __future__ import annotations
 
 import typing
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -50,8 +51,21 @@ def lay_out(
     """
     first, other = encode(vocabulary, texts), encode(vocabulary, second)
     if t_len is not None:
-        first, other = cut_longer(first, other[:, : t_len - 3], t_len * max_segments)
+        first, other = fit(first, other, t_len, max_segments)
     return join(vocabulary, first, other)
+
+
+def fit(
+    first: tf.RaggedTensor, second: tf.RaggedTensor, t_len: int, max_segments: int = 1
+) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    """Ids of texts and of second texts, cut as `lay_out` says."""
+    return cut_longer(first, second[:, : t_len - 3], t_len * max_segments)
+
+
+def were_cut(before: Sequence[tf.RaggedTensor], after: Sequence[tf.RaggedTensor]) -> list[bool]:
+    """For each row whether one of its texts has lost tokens."""
+    lost = [old.row_lengths() > new.row_lengths() for old, new in zip(before, after, strict=True)]
+    return [bool(one) for one in tf.reduce_any(tf.stack(lost), axis=0).numpy()]
 
 
 def encode(vocabulary: Vocabulary, texts: tf.Tensor) -> tf.RaggedTensor:

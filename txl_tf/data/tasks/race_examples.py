@@ -6,6 +6,7 @@ without its fault: there, where nothing is cut, the article of an option also ho
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,8 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.data.records import smallest_dtype
-from txl_tf.data.tasks.examples import Chunk, ExampleSet, make_examples
-from txl_tf.data.tasks.layout import cut, encode, join, pad_left
+from txl_tf.data.tasks.examples import Chunk, ExampleSet, cut_remarks, make_examples
+from txl_tf.data.tasks.layout import cut, encode, join, pad_left, were_cut
 from txl_tf.data.tasks.race import Question
 from txl_tf.data.tasks.table_examples import digest_of
 from txl_tf.data.vocabularies import Vocabulary
@@ -52,14 +53,18 @@ def question_examples(
             articles = encode(vocabulary, tf.constant([question.article for question in some]))
             articles = tf.gather(articles, np.repeat(np.arange(len(some)), count))
             texts = encode(vocabulary, tf.constant([text for question in some for text in question.with_options()]))
-            features = pad_left(*join(vocabulary, *cut_article(articles, texts, t_len)), t_len)._asdict()
+            kept = cut_article(articles, texts, t_len)
+            features = pad_left(*join(vocabulary, *kept), t_len)._asdict()
             arrays = {name: feature.numpy().reshape(len(some), count, t_len) for name, feature in features.items()}
             arrays["tokens"] = arrays["tokens"].astype(smallest_dtype(vocabulary.vocab_size))
             arrays["segments"] = arrays["segments"].astype(np.uint8)
-            yield arrays | ({"label": label[start : start + CHUNK]} if labelled else {}), ()
+            lost = were_cut((articles, texts), kept)  # of each sequence
+            lost = [any(lost[i : i + count]) for i in range(0, len(lost), count)]
+            yield arrays | ({"label": label[start : start + CHUNK]} if labelled else {}), lost
 
     origin = origin | {"rows": digest_of(questions, label), "tgt_len": t_len, "labelled": labelled}
-    return make_examples(chunks, len(questions), origin, directory)
+    made = make_examples(chunks, len(questions), origin, directory)
+    return dataclasses.replace(made, remarks=cut_remarks(made.meta, t_len))
 
 
 def cut_article(

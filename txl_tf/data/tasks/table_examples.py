@@ -12,8 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.data.records import smallest_dtype
-from txl_tf.data.tasks.examples import Chunk, ExampleSet, make_examples
-from txl_tf.data.tasks.layout import lay_out, pad_left
+from txl_tf.data.tasks.examples import Chunk, ExampleSet, cut_remarks, make_examples
+from txl_tf.data.tasks.layout import encode, fit, join, pad_left, were_cut
 from txl_tf.data.tasks.tables import Row
 from txl_tf.data.vocabularies import Vocabulary
 
@@ -33,6 +33,8 @@ def table_examples(
 ) -> ExampleSet:
     """Texts and pairs as examples: features tokens, segments, padding [n, S T] and, if there is one, label [n].
 
+    `meta` says of each whether it was cut, and the remarks how many were.
+
     Args:
         rows: of `read_table`.
         vocabulary: with SEP and CLS.
@@ -49,16 +51,17 @@ def table_examples(
         for start in range(0, len(rows), CHUNK):
             some = rows[start : start + CHUNK]
             texts, second = (tf.constant([getattr(row, name) for row in some]) for name in ("text", "text_b"))
-            ids, segments = lay_out(vocabulary, texts, second, t_len, max_segments)
-            features = pad_left(ids, segments, t_len * max_segments)._asdict()
+            whole = encode(vocabulary, texts), encode(vocabulary, second)
+            kept = fit(*whole, t_len, max_segments)
+            features = pad_left(*join(vocabulary, *kept), t_len * max_segments)._asdict()
             arrays = {name: feature.numpy() for name, feature in features.items()}
             arrays["tokens"] = arrays["tokens"].astype(smallest_dtype(vocabulary.vocab_size))
             arrays["segments"] = arrays["segments"].astype(np.uint8)
-            yield arrays | ({} if label is None else {"label": label[start : start + CHUNK]}), ()
+            yield arrays | ({} if label is None else {"label": label[start : start + CHUNK]}), were_cut(whole, kept)
 
     origin = origin | {"rows": digest_of(rows, label), "tgt_len": t_len, "max_segments": max_segments}
     made = make_examples(chunks, len(rows), origin, directory, **about)
-    return dataclasses.replace(made, remarks=tuple(remarks))
+    return dataclasses.replace(made, remarks=(*remarks, *cut_remarks(made.meta, t_len * max_segments)))
 
 
 def digest_of(rows: Sequence[Any], label: np.ndarray | None) -> str:
