@@ -15,7 +15,7 @@ from txl_tf.data.tasks.table_examples import table_examples
 from txl_tf.data.tasks.tables import (
     Row,
 )
-from txl_tf.errors import InputError
+from txl_tf.errors import FaultsError, InputError
 
 
 @pytest.fixture(scope="module")
@@ -233,3 +233,15 @@ def test_evaluation_reads_every_example_once_and_cuts_only_padding(padded):
                     assert tokens.tolist().count(label + 1) == lengths[label] <= len(tokens) == length
     assert seen == {2: 2, 6: 2, 0: 4, 3: 4, 4: 8, 5: 8, 1: 8}
     assert bucket_lengths(512) == (64, 128, 192, 256, 384, 512) and bucket_lengths(10)[-1] == 10
+
+
+def test_all_faults_of_questions_are_said_at_once(tmp_path):
+    good = {"article": "a", "question": "b", "options": ["c", "d"], "answer": 0}
+    lines = [good, good | {"answer": 2}, good | {"options": []}, [1], good | {"article": "half \ud83d"}]
+    file = tmp_path / "race.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(FaultsError, match=r"3 faults in .*race\.jsonl") as raised:
+        race.read_race(str(file))
+    assert [fault.split("race.jsonl, ")[1][:6] for fault in raised.value.faults] == ["line 2", "line 3", "line 4"]
+    file.write_text("".join(json.dumps(line) + "\n" for line in (lines[0], lines[-1])))
+    assert race.read_race(str(file))[1].article == "half \ufffd"

@@ -49,10 +49,10 @@ def read_race(path: str, answered: bool = True, encoding: str = "") -> list[Ques
             several faults, it is FaultsError, with all of them.
     """
     faults, found = Faults(path), []
-    for value, where in (
+    for line, value, where in (
         _folder(path, answered, encoding, faults) if is_folder(path) else _lines(path, encoding, faults)
     ):
-        with faults.noted():
+        with faults.noted(line):
             found.append(_question(value, where, answered))
     faults.raise_any()
     if not found:
@@ -93,14 +93,14 @@ def _with_equal_options(found: list[Question]) -> list[Question]:
     return found
 
 
-def _lines(path: str, encoding: str, faults: Faults) -> Iterator[tuple[dict[str, Any], str]]:
-    """The questions of a file of JSON lines, and their places."""
+def _lines(path: str, encoding: str, faults: Faults) -> Iterator[tuple[int, dict[str, Any], str]]:
+    """The questions of a file of JSON lines, with their lines and places."""
     for i, value in json_lines(path, read_file_text(path, encoding), faults):
-        yield value, f"{path}, line {i}"
+        yield i, value, f"{path}, line {i}"
 
 
-def _folder(path: str, answered: bool, encoding: str, faults: Faults) -> Iterator[tuple[dict[str, Any], str]]:
-    """The questions of a folder and their places."""
+def _folder(path: str, answered: bool, encoding: str, faults: Faults) -> Iterator[tuple[int, dict[str, Any], str]]:
+    """The questions of a folder, in its order, and their places."""
     for folder, files in _walk(path):
         for name in sorted(files, key=_numbered):
             if not name.endswith((".txt", ".json")):
@@ -110,7 +110,7 @@ def _folder(path: str, answered: bool, encoding: str, faults: Faults) -> Iterato
                 value = parse_json(read_file_text(file, encoding), file, "copy it again")
                 questions = _questions_of(check_record(value, file, {}, "copy it again"), file, answered)
             for i, one in enumerate(questions, 1):
-                yield one, f"{file}, question {i}"
+                yield 0, one, f"{file}, question {i}"
 
 
 def _walk(path: str) -> Iterator[tuple[str, list[str]]]:
