@@ -38,6 +38,8 @@ SPLITS = flags.DEFINE_enum(
     "of every file are test, the 5 % before them valid; with 40 files or more, whole files are drawn "
     "[names, if they say splits]",
 )
+ENCODING = flags.DEFINE_string("encoding", None, "of text that is not UTF-8, such as cp1252 or utf-16")
+BINARY = flags.DEFINE_bool("binary", False, "read files of text's source that are not text, too")
 PASSES = flags.DEFINE_integer(
     "passes", None, "copies of the training text, lines shuffled in each [4 for lm1b, else 1]", lower_bound=1
 )
@@ -71,6 +73,8 @@ def main(argv):
         min_count=MIN_COUNT.value,
         documents=DOCUMENTS.value,
         splits=SPLITS.value,
+        encoding=ENCODING.value,
+        binary=BINARY.value,
         passes=PASSES.value,
         seed=SEED.value,
         overwrite=OVERWRITE.value,

@@ -121,7 +121,7 @@ def test_a_text_without_lines_is_cut_between_characters(tmp_path):
 def test_what_is_not_utf8_is_named_with_its_place(tmp_path, block_bytes):
     (tmp_path / "a").write_bytes(b"ab\n" * 30 + b"\xff\n")
     source = sources.TextSource((sources.Piece("train", str(tmp_path / "a")),))
-    with pytest.raises(InputError, match=r"a is not UTF-8 at byte 90: convert it, or use --vocab=bytes"):
+    with pytest.raises(InputError, match=r"a is not UTF-8 at byte 90: give its --encoding, such as cp1252"):
         texts(source)
     assert len(texts(source, utf8=False)["train"]) == 92
 

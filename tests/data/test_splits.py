@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 def splits(*names, **options):
-    return named_splits([f"/text/{name}" for name in names], "/text", **options)
+    return named_splits(names, "/text", **options)
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,11 @@ def test_several_files_of_a_split_and_the_files_own_name_first():
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (("train.txt", "test.txt"), r"no files named for valid, only files such as /text/train.txt and /text/test.txt"),
-        (("a.py", "b.py", "test_a.py"), r"no files named for train and valid, only files such as /text/test_a.py"),
-        (("train.txt", "valid.txt", "dev.txt", "test.txt"), r"/text/valid.txt and /text/dev.txt both claim .* valid"),
-        (("train.txt", "train_dev.txt", "test.txt"), r"/text/train_dev.txt names several splits \(dev, train\)"),
-        (("train.txt", "dev.txt", "test.txt", "README"), r"/text/README is named for no split"),
+        (("train.txt", "test.txt"), r"no files named for valid, only files such as train.txt and test.txt"),
+        (("a.py", "b.py", "test_a.py"), r"no files named for train and valid, only files such as test_a.py"),
+        (("train.txt", "valid.txt", "dev.txt", "test.txt"), r"valid.txt and dev.txt both claim .* valid"),
+        (("train.txt", "train_dev.txt", "test.txt"), r"train_dev.txt names several splits \(dev, train\)"),
+        (("train.txt", "dev.txt", "test.txt", "README"), r"README is named for no split"),
     ],
 )
 def test_what_is_not_clear_is_refused_with_the_ways_out(names, message):

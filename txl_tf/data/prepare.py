@@ -55,7 +55,9 @@ def prepare(
     request = dataclasses.asdict(wanted)
     if tf.io.gfile.exists(tf.io.gfile.join(data_dir, manifest.FILE_NAME)) and not overwrite:
         corpus = manifest.load_corpus(data_dir)
-        if differing := [name for name, value in request.items() if corpus.request.get(name) != value]:
+        defaults = dataclasses.asdict(Settings(dataset))  # of settings that are newer than the corpus
+        said = defaults | corpus.request
+        if differing := [name for name, value in request.items() if said.get(name) != value]:
             what = ", ".join(f"{name}={corpus.request.get(name)}" for name in differing)
             raise InputError(f"{data_dir} holds a corpus made with {what}: give another --data_dir, or --overwrite")
         if staging.is_left(data_dir):

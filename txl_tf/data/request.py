@@ -25,6 +25,7 @@ class Settings:
         min_count: rarer words become the unknown token; None: the corpus's own rule.
         documents: "file" or "blank_line": what separates documents in dataset "text".
         splits: of dataset "text": "names" or "shares", see `sources.text_files`; None: names if they say splits.
+        encoding, binary: of dataset "text", see `own_files.plain_files`.
         passes: shuffled copies of the training text; None: the corpus's own number.
         seed: of the shuffling.
     """
@@ -37,6 +38,8 @@ class Settings:
     min_count: int | None = None
     documents: str = "file"
     splits: str | None = None
+    encoding: str | None = None
+    binary: bool = False
     passes: int | None = None
     seed: int = 0
 
@@ -70,6 +73,8 @@ class Settings:
             raise InputError("--documents is for --dataset=text")
         if self.splits is not None and self.dataset != "text":
             raise InputError("--splits is for --dataset=text: published corpora have their own splits")
+        if (self.encoding is not None or self.binary) and self.dataset != "text":
+            raise InputError("--encoding and --binary are for --dataset=text: published corpora are UTF-8")
 
     def encoder(self) -> encoders.Encoder:
         """The Encoder of this kind of token."""
@@ -103,7 +108,9 @@ class Settings:
             return sources.standard_library()
         corpus = self.corpus
         if corpus is None:
-            return sources.text_files(self.source or "", self.documents, self.splits)
+            return sources.text_files(
+                self.source or "", self.documents, self.splits, work_dir, self.encoding, self.binary
+            )
         at_lines = self.vocab not in (None, "bytes")
         return corpus.text(self.dataset, self.source, download_dir, work_dir, at_lines)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import itertools
 import os
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,6 +14,7 @@ import tensorflow as tf
 
 from txl_tf.data import blocks
 from txl_tf.data.blocks import DOCUMENT_MARK, Piece, PieceBlocks, Reading, drawn_split
+from txl_tf.data.own_files import File, plain_files
 from txl_tf.data.splits import SPLITS, named_splits
 from txl_tf.errors import InputError
 from txl_tf.files import check_file
@@ -138,8 +140,15 @@ def standard_library() -> TextSource:
     return TextSource(tuple(sorted(pieces, key=lambda piece: piece.path)), "file")
 
 
-def text_files(source: str, documents: str = "file", splits: str | None = None) -> TextSource:
-    """The user's text: a file, a directory (all files below it) or a glob.
+def text_files(
+    source: str,
+    documents: str = "file",
+    splits: str | None = None,
+    work_dir: str | None = None,
+    encoding: str | None = None,
+    binary: bool = False,
+) -> TextSource:
+    """The user's text: a file, a directory (all files below it), a glob, or archives of text.
 
     Splits follow the first rule that applies:
 
@@ -155,23 +164,31 @@ def text_files(source: str, documents: str = "file", splits: str | None = None) 
         source: its path.
         documents: "file" or "blank_line", what separates documents.
         splits: "names": the first rule alone; "shares": all but the first; None: all, but the first not for one file.
+        work_dir: a local directory for what is unpacked or converted; None: files are read as they are.
+        encoding, binary: as for `plain_files`.
 
     Raises:
-        InputError: there is no file, or the names of some say a split and those of others do not (`named_splits`).
+        InputError: there is no file; the names of some say a split and those of others do not (`named_splits`); or as
+            `plain_files`.
     """
     paths = find_files(source)
-    root = source if tf.io.gfile.isdir(source) else paths[0][: min(_common(paths[0], path) for path in paths)]
-    by_name = splits == "names" or (splits is None and len(paths) > 1)
-    if by_name and (named := named_splits(paths, root, required=splits == "names")):
-        pieces = [Piece(split, path) for split, path in zip(named, paths, strict=True)]
+    root = source.rstrip("/") + "/" if tf.io.gfile.isdir(source) else paths[0][: _common_folders(paths)]
+    files = [File(path, path[len(root) :]) for path in paths]
+    if work_dir is not None:
+        files = plain_files(files, work_dir, encoding, binary)
+    if not files:
+        raise InputError(f"{source} holds no text: give files of text as --source")
+    by_name = splits == "names" or (splits is None and len(files) > 1)
+    if by_name and (named := named_splits([file.name for file in files], root, required=splits == "names")):
+        pieces = [Piece(split, file.path) for split, file in zip(named, files, strict=True)]
         return TextSource(tuple(pieces), "file", "blank_line")
     if documents == "blank_line":
-        return TextSource(tuple(Piece(None, path) for path in paths), documents)
-    if len(paths) >= 40:
-        root = paths[0][: min(_common(paths[0], path) for path in paths)]
-        return TextSource(tuple(Piece(drawn_split(path[len(root) :]), path) for path in paths), documents)
-    shares = (piece for path in paths for piece in cut_by_bytes([path], at_lines=True))
-    return TextSource(tuple(shares), documents, "blank_line" if len(paths) == 1 else "")
+        return TextSource(tuple(Piece(None, file.path) for file in files), documents)
+    if len(files) >= 40:
+        shared = _common_folders([file.name for file in files])
+        return TextSource(tuple(Piece(drawn_split(file.name[shared:]), file.path) for file in files), documents)
+    shares = (piece for file in files for piece in cut_by_bytes([file.path], at_lines=True))
+    return TextSource(tuple(shares), documents, "blank_line" if len(files) == 1 else "")
 
 
 def find_files(source: str) -> list[str]:
@@ -248,11 +265,8 @@ def _line_start(path: str, position: int) -> int:
     return position - 1 + (near.find(b"\n") + 1 or character)
 
 
-def _common(first: str, second: str) -> int:
-    """The length of the folders that two paths share at their start."""
-    shared = 0
-    for a, b in zip(first.split("/"), second.split("/"), strict=False):
-        if a != b:
-            break
-        shared += len(a) + 1
-    return shared
+def _common_folders(paths: Sequence[str]) -> int:
+    """The length of the folders that all paths share at their start, with the slash that follows them."""
+    folders = [path.split("/")[:-1] for path in paths]
+    shared = itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*folders, strict=False))
+    return sum(len(parts[0]) + 1 for parts in shared)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -21,49 +20,49 @@ WORDS = {
 """The split of each word that names one."""
 
 
-def named_splits(paths: Sequence[str], root: str, required: bool = False) -> list[str] | None:
+def named_splits(names: Sequence[str], root: str, required: bool = False) -> list[str] | None:
     """The split of each file, from the words of its name and of its folders; None if no name says one.
 
     A word is a run of letters: my_train_set.txt, ptb.train.txt and train/a.txt are all training text. The file's own
     name counts before its folder, and an inner folder before an outer one.
 
     Args:
-        paths: of the files.
-        root: the folder above which names say nothing.
+        names: paths of the files below the source.
+        root: the source, for messages.
         required: whether it is an error that no name says a split.
 
     Raises:
         InputError: some names say a split, but not all do, or not all three splits are there, or two words claim one.
     """
-    told = [_told(os.path.relpath(path, root)) for path in paths]
+    told = [_told(name) for name in names]
     named = [words for words in told if words]
     if not named and not required:
         return None
     ways_out = "rename them, or give --splits=shares, which takes shares of every file whatever its name is"
-    for path, words in zip(paths, told, strict=True):
+    for path, words in zip(names, told, strict=True):
         if len({WORDS[word] for word in words}) > 1:
             raise InputError(f"{path} names several splits ({', '.join(sorted(words))}): {ways_out}")
     for split in SPLITS:
-        said = [(word, path) for path, words in zip(paths, told, strict=True) for word in words]
+        said = [(word, path) for path, words in zip(names, told, strict=True) for word in words]
         claims = {word: path for word, path in said if WORDS[word] == split}
         if len(claims) > 1:
             raise InputError(f"{_listed(claims.values())} both claim to be the {split} text: {ways_out}")
     found = [WORDS[next(iter(words))] if words else None for words in told]
     if lacking := [split for split in SPLITS if split not in found]:
-        examples = [path for path, split in zip(paths, found, strict=True) if split]
+        examples = [path for path, split in zip(names, found, strict=True) if split]
         seen = f", only files such as {_listed(examples)}" if examples else ""
         raise InputError(
             f"{root} has no files named for {' and '.join(lacking)}{seen}: add files with such names "
             f"(train; valid, val, validation, dev or eval; test), {ways_out}"
         )
-    if others := [path for path, split in zip(paths, found, strict=True) if not split]:
+    if others := [path for path, split in zip(names, found, strict=True) if not split]:
         raise InputError(f"{_listed(others)} is named for no split, and others are: move it away, {ways_out}")
     return [split for split in found if split]
 
 
 def _told(path: str) -> set[str]:
     """The words that name a split in the innermost part of a path that has one."""
-    for part in reversed(path.split(os.sep)):
+    for part in reversed(path.split("/")):
         if words := set(_words(part)):
             return words
     return set()

@@ -1,0 +1,113 @@
+"""Archives, encodings and binary files as a source of text."""
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import pathlib
+import tarfile
+import zipfile
+
+import processes
+import pytest
+
+from txl_tf.data import own_files, sources
+from txl_tf.errors import InputError
+
+ROOT = pathlib.Path(__file__).parents[2]
+TEXT = b"".join(b"line %d of this text\n" % i for i in range(200))
+
+
+def tar(names):
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for name in names:
+            info = tarfile.TarInfo(name)
+            info.size = len(TEXT)
+            archive.addfile(info, io.BytesIO(TEXT))
+    return packed.getvalue()
+
+
+def zipped(names):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names:
+            archive.writestr(name, TEXT)
+    return packed.getvalue()
+
+
+def read(source, tmp_path, **options):
+    text = sources.text_files(str(source), work_dir=str(tmp_path / "work"), **options)
+    joined = dict.fromkeys(sources.SPLITS, b"")
+    for split, block in sources.TextSource(text.pieces).blocks():
+        joined[split] += block
+    return joined
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_packed_text_is_read_whatever_its_name(pack, tmp_path):
+    (tmp_path / "corpus.txt").write_bytes(pack(TEXT))
+    assert b"".join(read(tmp_path / "corpus.txt", tmp_path).values()) == TEXT
+
+
+@pytest.mark.parametrize("pack", [tar, zipped, lambda names: gzip.compress(tar(names))])
+def test_members_belong_to_the_splits_of_their_names(pack, tmp_path):
+    (tmp_path / "all.bin").write_bytes(pack(["a/train.txt", "a/dev.txt", "../a/test.txt", "__MACOSX/a/._train.txt"]))
+    assert read(tmp_path / "all.bin", tmp_path) == dict.fromkeys(sources.SPLITS, TEXT)
+    assert not any("MACOSX" in path or "train" in path for path in os.listdir(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\x28\xb5\x2f\xfd" + TEXT, "is a zstd archive, which is not read here: unpack it"),
+        (b"%PDF-1.4" + TEXT, "is a PDF, not text: remove it from the source, or give --binary"),
+        (b"a\0b" + TEXT, "is a binary file: it has NUL bytes, not text"),
+        (TEXT.decode().encode("utf-16"), "is UTF-16 text: give --encoding=utf-16"),
+        (gzip.compress(TEXT)[:-10], "is damaged"),
+        (zipped(["[Content_Types].xml"]), "is a document of an office program"),
+    ],
+)
+def test_what_is_not_text_is_named(content, message, tmp_path):
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(InputError, match=message) as caught:
+        read(tmp_path / "file", tmp_path)
+    assert str(caught.value).startswith("file ")
+
+
+def test_binary_files_are_read_on_request(tmp_path):
+    (tmp_path / "file").write_bytes(b"a\0b" + TEXT)
+    assert b"".join(read(tmp_path / "file", tmp_path, binary=True).values()) == b"a\0b" + TEXT
+
+
+def test_an_archive_that_holds_far_too_much_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(own_files, "FREE", 1000)
+    (tmp_path / "file.gz").write_bytes(gzip.compress(b"a" * 1_000_000))
+    with pytest.raises(InputError, match=r"file\.gz holds more than 100 times its own size"):
+        read(tmp_path / "file.gz", tmp_path)
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "latin-1"])
+def test_older_files_are_converted(encoding, tmp_path):
+    text = "caf\u00e9 au lait\r\n" * 100
+    (tmp_path / "file").write_bytes(text.encode(encoding))
+    assert b"".join(read(tmp_path / "file", tmp_path, encoding=encoding).values()).decode() == text
+
+
+@pytest.mark.parametrize("encoding", ["nope", "utf-16"])
+def test_a_wrong_encoding_is_one_line(encoding, tmp_path):
+    (tmp_path / "file").write_bytes(b"\xff\xfe\x00\xd8odd")
+    with pytest.raises(InputError, match=f"{encoding} .*encoding|--encoding={encoding} is not known"):
+        read(tmp_path / "file", tmp_path, encoding=encoding)
+
+
+def test_the_command_leaves_nothing_unpacked(tmp_path):
+    (tmp_path / "corpus.txt.gz").write_bytes(gzip.compress(TEXT))
+    command = ["scripts/prepare_data.py", "--dataset=text", f"--source={tmp_path}/corpus.txt.gz"]
+    done = processes.run([*command, f"--data_dir={tmp_path}/data", "--vocab=words"], cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert all(line.endswith("bytes of corpus.txt") for line in done.stdout.splitlines()[1:])
+    sizes = [int(line.split()[3].replace(",", "")) for line in done.stdout.splitlines()[1:]]
+    assert sum(sizes) == len(TEXT)
+    assert not list((tmp_path / "data").glob(".txl_tf_work*"))

@@ -1,0 +1,183 @@
+"""The user's own files as plain UTF-8 text: archives are unpacked, other encodings converted, binary files refused."""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import concurrent.futures
+import gzip
+import io
+import lzma
+import os
+import re
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from txl_tf.data.archives import named_damage
+from txl_tf.errors import InputError
+
+PACKED: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
+"""How a packed file begins: what opens it."""
+REFUSED = {b"\x28\xb5\x2f\xfd": "zstd", b"7z\xbc\xaf\x27\x1c": "7z", b"Rar!": "rar"}
+"""How archives begin that are not read here."""
+NOT_TEXT = {b"%PDF": "a PDF", b"\x89PNG": "an image", b"\xff\xd8\xff": "an image", b"GIF8": "an image"}
+LARGEST = 100
+"""An archive may hold this many times its own size; small ones FREE bytes. More is an attack, or a mistake."""
+FREE = 64 << 20
+_HEAD = 1 << 16
+
+
+class File(NamedTuple):
+    """A file to read, and its name below the source, by which it belongs to a split."""
+
+    path: str
+    name: str
+
+
+def plain_files(files: Sequence[File], work_dir: str, encoding: str | None = None, binary: bool = False) -> list[File]:
+    """The files as UTF-8 text: themselves, or what was unpacked or converted, in a folder of `work_dir`.
+
+    What a file is follows from its first bytes, not from its name.
+
+    Args:
+        files: local or remote.
+        work_dir: a local directory.
+        encoding: of the text, as Python names it; None: UTF-8, which is not checked here.
+        binary: whether files that are not text are read, too.
+
+    Raises:
+        InputError: a file is an archive that cannot be read here, holds far more than its size, or is damaged; it is
+            not text and `binary` is False; or it is not in `encoding`.
+    """
+    if encoding is not None:
+        try:
+            "".encode(encoding)
+        except LookupError:
+            raise InputError(f"--encoding={encoding} is not known: give one such as utf-8, cp1252 or utf-16") from None
+    with concurrent.futures.ThreadPoolExecutor(32) as pool:  # a request to a bucket is slow
+        heads = list(pool.map(lambda file: _head(file.path), files))
+    found: list[File] = []
+    for i, (file, head) in enumerate(zip(files, heads, strict=True)):
+        for member in _unpacked(file, head, os.path.join(work_dir, "unpacked", str(i))):
+            if not binary:
+                _refuse_binary(member, _head(member.path), encoding)
+            found.append(_converted(member, encoding, os.path.join(work_dir, "converted", str(len(found)))))
+    return found
+
+
+def _head(path: str) -> bytes:
+    with tf.io.gfile.GFile(path, "rb") as file:
+        return file.read(_HEAD)
+
+
+def _unpacked(file: File, head: bytes, folder: str) -> Iterator[File]:
+    """The files in an archive, written into a new folder; the file itself if it is none."""
+    for magic, kind in REFUSED.items():
+        if head.startswith(magic):
+            raise InputError(f"{file.name} is a {kind} archive, which is not read here: unpack it")
+    opener = next((opener for magic, opener in PACKED.items() if head.startswith(magic)), None)
+    is_zip, is_tar = head.startswith(b"PK\3\4"), head[257:262] == b"ustar"
+    if not (opener or is_zip or is_tar):
+        yield file
+        return
+    if folder.count("-inner") > 2:
+        raise InputError(f"{file.name} is packed again and again: unpack it yourself")
+    path = file.path
+    os.makedirs(folder)
+    if "://" in path:
+        path = os.path.join(folder, "copy")
+        tf.io.gfile.copy(file.path, path)
+    limit = max(LARGEST * os.path.getsize(path), FREE)
+    with named_damage(file.name):
+        if opener:
+            with opener(path, "rb") as packed:
+                name = re.sub(r"\.(gz|bz2|xz|tgz)$", "", file.name)
+                inner = File(os.path.join(folder, "inner", os.path.basename(name)), name)
+                _write(packed, inner.path, limit, file.name)
+            yield from _unpacked(inner, _head(inner.path), folder + "-inner")  # often a tar
+            return
+        written = 0
+        for number, (parts, member) in enumerate(_members(path, is_zip, file.name)):
+            place = os.path.join(folder, str(number), parts[-1])
+            written += _write(member, place, limit - written, file.name)
+            yield File(place, os.path.join(os.path.splitext(file.name)[0], *parts))
+
+
+def _members(path: str, is_zip: bool, shown: str) -> Iterator[tuple[list[str], Any]]:
+    """(parts of the name, open file) of each file in a zip or tar; what a Mac adds, and hidden files, are left out."""
+    if is_zip:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            if "[Content_Types].xml" in names or "mimetype" in names:
+                raise InputError(f"{shown} is a document of an office program or a book: save it as plain text")
+            for info in archive.infolist():
+                if not info.is_dir() and (parts := _parts(info.filename)):
+                    with archive.open(info) as packed:
+                        yield parts, packed
+        return
+    with tarfile.open(path) as archive:
+        for member in archive:
+            if member.isreg() and (parts := _parts(member.name)):
+                yield parts, archive.extractfile(member)
+
+
+def _parts(name: str) -> list[str]:
+    parts = [part for part in re.split(r"[/\\]", name) if part not in ("", ".", "..")]
+    return [] if "__MACOSX" in parts or parts[-1].startswith(".") else parts
+
+
+def _write(source: Any, path: str, limit: int, shown: str) -> int:
+    size = 0
+    os.makedirs(os.path.dirname(path))
+    with open(path, "wb") as file:
+        while block := source.read(1 << 20):
+            size += len(block)
+            if size > limit:
+                raise InputError(f"{shown} holds more than {LARGEST} times its own size: unpack it yourself")
+            file.write(block)
+    return size
+
+
+def _refuse_binary(file: File, head: bytes, encoding: str | None) -> None:
+    kind = next((kind for magic, kind in NOT_TEXT.items() if head.startswith(magic)), "")
+    wide = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    if not kind and encoding is None and b"\0" in head:
+        kind = "UTF-16 text" if wide else "a binary file: it has NUL bytes"
+    if kind == "UTF-16 text":
+        raise InputError(f"{file.name} is {kind}: give --encoding=utf-16")
+    if kind:
+        raise InputError(f"{file.name} is {kind}, not text: remove it from the source, or give --binary to read it")
+
+
+def _converted(file: File, encoding: str | None, folder: str) -> File:
+    if encoding is None or codecs.lookup(encoding).name == "utf-8":
+        return file
+    os.makedirs(folder)
+    path = os.path.join(folder, os.path.basename(file.name))
+    with tf.io.gfile.GFile(file.path, "rb") as source, open(path, "w", encoding="utf-8", newline="") as target:
+        reader = codecs.getreader(encoding)(io.BufferedReader(_Raw(source)))
+        try:
+            while text := reader.read(1 << 20):
+                target.write(text)
+        except UnicodeError as error:
+            raise InputError(f"{file.name} is not {encoding} ({error}): give its --encoding") from error
+    return File(path, file.name)
+
+
+class _Raw(io.RawIOBase):
+    """A file of TensorFlow's as one of Python's."""
+
+    def __init__(self, file: tf.io.gfile.GFile):
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
