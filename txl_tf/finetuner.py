@@ -167,18 +167,21 @@ class Finetuner:
         remedy = _MORE if self.config.train.train_steps < FEW_UPDATES else _CALMER
         if result["collapsed"]:
             print(f"{model_dir}: this run has collapsed: {result['collapsed']}; try {remedy}", flush=True)
-        elif (accuracy := result["metrics"].get("accuracy", 1.0)) <= (most := self._most_frequent()):
-            print(
-                f"{model_dir}: an accuracy of {accuracy:.4f} on dev is no better than always giving the most frequent "
-                f"class ({most:.4f}); try {remedy}",
-                flush=True,
-            )
+        elif said := self._no_better(result["metrics"]):
+            print(f"{model_dir}: {said}; try {remedy}", flush=True)
         return {"seed": seed} | result
 
-    def _most_frequent(self) -> float:
-        """The share of the most frequent class or choice of dev."""
+    def _no_better(self, metrics: Mapping[str, float]) -> str | None:
+        """What to say of an accuracy that always giving the most frequent class or choice of dev has, too."""
+        if "accuracy" not in metrics:
+            return None
         label = self.corpus.dev.features["label"]
-        return float(np.bincount(label).max() / len(label))
+        accuracy, most = metrics["accuracy"], float(np.bincount(label).max() / len(label))
+        if accuracy > most:
+            return None
+        return (
+            f"an accuracy of {accuracy:.4f} on dev is no better than always giving the most frequent class ({most:.4f})"
+        )
 
     def _evaluator(self, config: Config) -> Any:
         def make(model: keras.Model) -> TaskEvaluator:
