@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import os
 import re
+import signal
 import sys
 
 import start_up
@@ -52,9 +53,13 @@ def run(main, check=None):
             sys.stdout.flush()  # if the disk is full, this fails, and the results are lost
             return status
         except KeyboardInterrupt:
-            print("interrupted", file=sys.stderr)
-            return 130
+            return interrupted()
+        except BrokenPipeError:
+            print("error: standard output was closed: the rest of the results is lost", file=sys.stderr)
+            return 1
         except mendable as error:
+            if start_up.interrupts:
+                return interrupted()
             if wants_details():
                 raise
             for fault in getattr(error, "faults", ()):
@@ -62,6 +67,10 @@ def run(main, check=None):
             no_memory = "there is not enough memory: " if isinstance(error, MemoryError) else ""
             print(f"error: {no_memory}{as_called(one_line(error))}", file=sys.stderr)
             return 1
+        except Exception:
+            if start_up.interrupts:
+                return interrupted()
+            raise
         finally:
             start_up.ignore_from_now_on()
             drop_unwritable_output()
@@ -76,10 +85,20 @@ def run(main, check=None):
     except BrokenPipeError:  # from --help, whose reader needed only its beginning
         drop_unwritable_output()
         sys.exit(1)
+    except KeyboardInterrupt:  # it came just before or after `guarded` could answer it
+        start_up.leave()
+
+
+def interrupted():
+    """Says that Ctrl-C ended the command; its exit status."""
+    print("interrupted", file=sys.stderr)
+    return 128 + signal.SIGINT
 
 
 def as_called(text):
-    """A text for the user: if this is `txl NAME`, "scripts/NAME.py" becomes that, too."""
+    """A text for the user: if this is `txl NAME`, "scripts/NAME.py" becomes that, too. `python -OO` has no texts."""
+    if text is None:
+        return None
     return re.sub(r"(python )?scripts/(\w+)\.py", r"txl \2", text) if sys.argv[0].startswith("txl ") else text
 
 

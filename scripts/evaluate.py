@@ -7,6 +7,7 @@ Settings that are not given come from the model's config.json (its "eval" group)
 
 import functools
 import json
+import sys
 
 from absl import flags
 from command_line import (
@@ -75,6 +76,8 @@ def main(argv):
     options = {"sliding_window": FLAGS.sliding_window} if FLAGS.sliding_window else {}
     evaluator = Evaluator(trained.config, trained.model, corpus, FLAGS.split, strategy, choose=True, **options)
     record = functools.partial(write_tokens, trained.vocabulary) if FLAGS.per_token_out else None
+    if evaluator.note:
+        print(evaluator.note, file=sys.stderr)
     with reported("evaluating", " segments") as report:
         result = evaluator(lambda done, steps, loss: report(done, steps, loss=loss), record)
     print(json.dumps(result | {"step": trained.step, "weights": trained.weights}))

@@ -4,9 +4,10 @@
     python scripts/fill.py --model_dir=runs/xlnet --text="She went ____*3 yesterday." --order=confident
     python scripts/fill.py --model_dir=runs/xlnet --text="The capital of France is Paris ." --score
 
-A blank stands for one token of the vocabulary (a word, a piece of one, or a byte), and ____*3 for three of them. For
-each filling, the likeliest first, a line: its log-probability in nats, a tab, the filled text. The log-probability is
-exact under --order, in which each token is predicted from the text and the tokens before it.
+A blank stands for one token of the vocabulary (a word, a piece of one, or a byte), and ____*3 for three of them. A
+longer row of underscores is one blank, too. For each filling, the likeliest first, a line: its log-probability in nats,
+a tab, the filled text. The log-probability is exact under --order, in which each token is predicted from the text and
+the tokens before it.
 --score prints the pseudo-log-likelihood: the sum of each token's log-probability given all the others.
 --json prints instead a line of JSON for each filling, with its tokens and their log-probabilities, or for each text
 scored. With --text_file every line that is not empty is a text of its own.
@@ -91,9 +92,9 @@ def read_texts():
         raise InputError("give the text with either --text or --text_file")
     if FLAGS.text is not None:
         return [FLAGS.text]
-    from txl_tf.files import read_lines
+    from txl_tf.files import read_texts
 
-    texts = [line for line in read_lines(FLAGS.text_file) if line.strip()]
+    texts = [line for line in read_texts(FLAGS.text_file) if line.strip()]
     if not texts:
         raise InputError(f"--text_file={FLAGS.text_file} has no text")
     return texts

@@ -3,7 +3,8 @@
     python scripts/score.py --model_dir=runs/demo --input=sentences.txt --output=scores.jsonl
 
 Writes one JSON line per line of the input, in the same order: text, tokens, total (log-probability in nats), ppl; with
---per_token also ids and log_probs. The first token is predicted from the vocabulary's start token.
+--per_token also ids and log_probs. A line's end, also that of Windows, and a byte order mark are no part of the
+text. The first token is predicted from the vocabulary's start token.
 With --nosame_length a line is read in segments of 64 tokens, from the start token on, as the model with mems reads
 them: each token sees the memory before its segment, and the segment up to itself.
 """
@@ -38,13 +39,13 @@ def main(argv):
     del argv
     import tensorflow as tf  # after the flags are parsed: it takes seconds to load
 
-    from txl_tf.files import read_lines, require_new
+    from txl_tf.files import read_texts, require_new
     from txl_tf.inference.language_model import LanguageModel
     from txl_tf.progress import progress_bar
 
     if FLAGS.output:
         require_new(FLAGS.output, "output")
-    lines = read_lines(FLAGS.input)
+    lines = read_texts(FLAGS.input)
     model = LanguageModel.load(FLAGS.model_dir, FLAGS.checkpoint, **given_precision(), **given_reach())
     output = tf.io.gfile.GFile(FLAGS.output, "w") if FLAGS.output else sys.stdout
     with progress_bar("scoring", len(lines), " lines", shown=bool(FLAGS.output) or not sys.stdout.isatty()) as bar:

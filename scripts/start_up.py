@@ -6,6 +6,8 @@ Python's own answer to Ctrl-C is a traceback, and TensorFlow's import can swallo
 command at once, with one line. `sys.stderr` is for the command's own lines from this import on, and
 `terminal.divert_libraries` parts it from what libraries write.
 
+Keras is used as this project was tested with it: on TensorFlow, whatever KERAS_BACKEND and the user's keras.json say.
+
 Python's garbage collector looks for unused objects after every few hundred new ones. TensorFlow makes millions of
 objects while it loads and traces a model, so this took 0.4 to 0.8 s of the first 8 s, and 0.4 s when the command ended.
 It therefore runs less often, and not at the end.
@@ -47,10 +49,16 @@ def is_loading(module):
     return getattr(getattr(sys.modules.get(module), "__spec__", None), "_initializing", False)
 
 
+os.environ |= {"KERAS_BACKEND": "tensorflow", "KERAS_HOME": os.path.join(os.devnull, "none")}
 sys.meta_path.insert(0, NotWhileLoading())
+terminal.open_what_is_closed()
 terminal.own_stderr()
 gc.set_threshold(100_000)
 atexit.register(gc.freeze)
+
+
+interrupts = []
+"""Not empty: Ctrl-C was pressed after `raise_from_now_on`."""
 
 
 def leave(*_):
@@ -62,8 +70,14 @@ def leave(*_):
 def raise_from_now_on():
     """From now on Ctrl-C raises KeyboardInterrupt, so that the command can clean up."""
     if signal.getsignal(signal.SIGINT) is leave:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, interrupt)
         sys.unraisablehook = send_again
+
+
+def interrupt(*_):
+    """Raises KeyboardInterrupt, and notes it: what is called from C++ may turn it into another exception."""
+    interrupts.append(signal.SIGINT)
+    raise KeyboardInterrupt
 
 
 def ignore_from_now_on():

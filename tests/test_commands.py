@@ -15,6 +15,7 @@ import processes
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
+OLD = ROOT / "tests" / "model_dir_ce09e14"
 TINY = shlex.split(
     "--n_layer=1 --d_model=16 --d_embed=16 --n_head=1 --d_head=16 --d_inner=16 --mem_len=16 --eval_mem_len=16 "
     "--tgt_len=32 --batch_size=8 --eval_batch_size=8 --eval_tgt_len=64 --eval_clamp_len=-1 "
@@ -145,6 +146,48 @@ def test_the_lines_of_a_file_are_scored(model, folder):
     assert [score["text"] for score in scores] == ["line 1 of", "", "no line"]
     assert [score["tokens"] for score in scores] == [len(score["ids"]) for score in scores] == [9, 0, 7]
     assert all(score["total"] == pytest.approx(sum(score["log_probs"]), abs=1e-4) for score in scores)
+
+
+def test_a_lines_end_and_a_byte_order_mark_are_no_part_of_the_line(folder):
+    text = "line 1 of\n\nno line\n"
+    (folder / "unix.txt").write_text(text)
+    (folder / "windows.txt").write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
+    unix, windows = (
+        run("scripts/score.py", f"--model_dir={OLD}/plain", f"--input={folder}/{name}.txt").stdout
+        for name in ("unix", "windows")
+    )
+    assert windows == unix and len(unix.splitlines()) == 3
+
+
+def test_evaluation_says_when_a_lane_is_shorter_than_the_memory(folder):
+    flags = [f"--model_dir={OLD}/plain", f"--data_dir={OLD}/corpus", "--nojit_compile"]
+    said = run("scripts/evaluate.py", *flags, "--mem_len=3000").stderr
+    assert re.fullmatch(r"the \d+ lanes of \d+ tokens are shorter than the memory of 3,000: .* smaller .*\n", said)
+    assert run("scripts/evaluate.py", *flags, "--mem_len=8").stderr == ""
+
+
+def test_any_seed_shuffles(folder):
+    flags = ["--dataset=text", f"--source={folder}/a.txt", "--vocab=words", "--passes=2", "--seed=-1"]
+    assert "2 passes" in run("scripts/prepare_data.py", *flags, f"--data_dir={folder}/shuffled").stdout
+
+
+def test_what_is_set_for_keras_and_python_makes_no_difference(tmp_path):
+    (tmp_path / "keras.json").write_text("[]")
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "KERAS_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    flags = ["-OO", "-m", "txl_tf", "describe_model", f"--model_dir={OLD}/plain"]
+    done = subprocess.run([sys.executable, *flags], env=environment, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "") and "Transformer-XL" in done.stdout
+
+
+def test_a_reader_that_is_gone_gets_one_line(tmp_path):
+    """As `| head`."""
+    command = ["scripts/describe_model.py", f"--model_dir={OLD}/plain"]
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "w") as output, open(tmp_path / "said", "w+") as said:
+        assert processes.Popen(command, stdout=output, stderr=said, cwd=ROOT).wait(60) == 1
+        said.seek(0)
+        assert said.read() == "error: standard output was closed: the rest of the results is lost\n"
 
 
 def test_scores_without_same_length_are_others_once_a_text_is_longer_than_memory(model, folder):

@@ -15,7 +15,7 @@ from txl_tf.config import DataConfig, TrainConfig
 from txl_tf.errors import InputError
 from txl_tf.inference.evaluate import Evaluator
 from txl_tf.model_card import describe_model
-from txl_tf.model_dir import load_trained, read_config
+from txl_tf.model_dir import load_trained, read_config, read_labels
 from txl_tf.training.loop import train
 
 CONFIG = bigram.BigramRunConfig(
@@ -109,3 +109,13 @@ def test_looking_families_up_does_not_load_tensorflow():
     """So that --help answers at once."""
     code = "import sys, txl_tf.families; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_title_in_a_sentence():
+    assert [families.with_article(title) for title in ("XLNet", "Transformer-XL")] == ["an XLNet", "a Transformer-XL"]
+
+
+def test_two_classes_of_one_name_are_refused(tmp_path):
+    (tmp_path / "labels.json").write_text('["good", "bad", "good"]')
+    with pytest.raises(InputError, match=r"labels\.json names the class 'good' more than once: every class needs"):
+        read_labels(str(tmp_path))

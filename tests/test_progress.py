@@ -94,3 +94,11 @@ def test_nothing_is_drawn_that_is_not_to_be_shown(clock, stderr):
         clock(time.time())
         bar.update(2)
     assert not terminal.getvalue()
+
+
+def test_work_in_unlike_pieces_has_no_speed(clock, stderr):
+    log = stderr(io.StringIO())
+    with progress_bar("tracing signatures", 4, "") as bar:
+        clock(20)
+        bar.update(1)
+    assert log.getvalue() == "tracing signatures [#######.......................]  25 %, 1 of 4, 01:00 left\n"

@@ -87,3 +87,38 @@ print(*sorted(set(start_up.NOT_NEEDED) & set(sys.modules)), file=sys.stderr)
 import matplotlib.pyplot
 """
     assert run(code, tmp_path) == (0, "our line\n\n", [])
+
+
+def test_ctrl_c_that_comes_back_as_another_exception_is_one_line(tmp_path):
+    """As from functions that C++ calls while TensorFlow traces."""
+    code = """
+import signal
+from absl import flags
+import command_line
+def main(argv):
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        raise RuntimeError("what C++ makes of it")
+signal.signal(signal.SIGINT, start_up.leave)  # jobs in the background ignore Ctrl-C
+sys.argv[:] = ["program", "-v=1"]  # without the file for libraries, which this has already
+command_line.run(main)
+"""
+    status, shown, _ = run(code, tmp_path)
+    assert (status, shown.splitlines()[-1]) == (130, "interrupted") and "Traceback" not in shown
+
+
+@pytest.mark.parametrize("closed", ["1>&-", "0<&- 1>&- 2>&-"])
+def test_closed_streams_take_no_other_files_place(closed, tmp_path):
+    code = f"""
+import sys
+sys.path.insert(0, {str(SCRIPTS)!r})
+import start_up
+start_up.write_utf8()
+file = open({str(tmp_path / "file")!r}, "w")
+print("to nowhere", flush=True)
+file.write("its own")
+"""
+    command = ["sh", "-c", f'"$0" -c "$1" {closed}', sys.executable, code]
+    assert subprocess.run(command, stdin=subprocess.DEVNULL).returncode == 0
+    assert (tmp_path / "file").read_text() == "its own"

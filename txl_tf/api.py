@@ -154,7 +154,8 @@ class Model:
         Args:
             prompts: str, or a list of them; "" starts from the vocabulary's start token.
             max_tokens: how many tokens to generate for each prompt.
-            seed: a continuation depends only on its seed, its prompt and the settings.
+            seed: a continuation depends only on its seed, its prompt and the settings. Where a prompt comes again, the
+                next ones have seed + 1, seed + 2, ..
             stop: strings; a continuation ends before the first of them.
             sampling: temperature, top_k, top_p and the other settings of `txl_tf.inference.samplers`.
 

@@ -138,6 +138,15 @@ def read_lines(path: str, remedy: str = "") -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
+def read_texts(path: str, remedy: str = "") -> list[str]:
+    r"""The texts of a UTF-8 file with one text per line; arguments and errors as of `read_text`.
+
+    A line's end, "\n" or "\r\n", is no part of its text, nor is a byte order mark at the file's start.
+    """
+    lines = [line.removesuffix("\r") for line in read_lines(path, remedy)]
+    return [lines[0].removeprefix("\ufeff"), *lines[1:]] if lines else []
+
+
 def read_json(path: str, remedy: str = "") -> Any:
     """The value in a JSON file; arguments and errors as of `read_text` and `parse_json`."""
     return parse_json(read_bytes(path, remedy), path, remedy)

@@ -165,6 +165,8 @@ def read_labels(model_dir: str) -> tuple[str, ...]:
     labels = read_json(path, _INCOMPLETE) if tf.io.gfile.exists(path) else []
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise InputError(f"{path} must be a JSON list of texts: {_INCOMPLETE}")
+    if twice := sorted({label for label in labels if labels.count(label) > 1}):
+        raise InputError(f"{path} names the class {twice[0]!r} more than once: every class needs a name of its own")
     return tuple(labels)
 
 

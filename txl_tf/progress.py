@@ -37,7 +37,7 @@ def progress_bar(title: str, total: int, unit: str, done: int = 0, leave: bool =
     Args:
         title: what is being done.
         total: amount of work, in `unit`s.
-        unit: for display, such as "B".
+        unit: for display, such as "B"; "": no speed is shown, since the pieces of the work are too unlike.
         done: what is done already; it does not count for the speed.
         leave: keep the bar on a terminal when it is closed.
         shown: False: nothing is drawn.
@@ -61,7 +61,7 @@ def progress_bar(title: str, total: int, unit: str, done: int = 0, leave: bool =
         miniters=1,
         unit_scale=total >= 10_000,
         ascii=".#",
-        bar_format=_LOOK,
+        bar_format=_LOOK if unit else _LOOK.replace("{rate_fmt}, ", ""),
         dynamic_ncols=terminal,
     )
 

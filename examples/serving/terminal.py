@@ -28,6 +28,17 @@ if [ "$failure" ] && [ -s "$0" ]; then echo "what libraries wrote is in $0"; els
 """A shell that outlives the process: its input ends when the process does, however that happens."""
 
 
+def open_what_is_closed():
+    """Makes closed standard streams (`>&-`) discard what they get: the next file opened would take their descriptor."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w"))
+
+
 def own_stderr():
     """Makes `sys.stderr` a copy of descriptor 2, which stays the terminal whatever becomes of the descriptor."""
     sys.stderr.flush()

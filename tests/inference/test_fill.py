@@ -172,7 +172,9 @@ def test_spaces_belong_to_the_tokens_that_fill():
     the, behind = names(plain, plain.encode("the")), names(plain, plain.encode(" is"))
     assert at == [*the, SPACED, *behind, SPACED, *names(plain, plain.encode("."))]
     assert encoded(plain, "____")[0] == GLUED and encoded(plain, "____ ____")[1] == SPACED
-    assert encoded(plain, "________")[1] == ANY
+    assert encoded(plain, "____*2")[1] == ANY
+    assert encoded(plain, "the _______.") == encoded(plain, "the ____.")
+    assert encoded(plain, "a ________*2 b") == encoded(plain, "a ____*2 b")
     for vocabulary in (with_prefix(XLNetVocabulary), with_prefix()):
         the, behind = names(vocabulary, vocabulary.encode("the")), names(vocabulary, vocabulary.encode("is"))
         assert names(vocabulary, encoded(vocabulary, "the ____ is ____*2")) == [*the, SPACED, *behind, SPACED, ANY]

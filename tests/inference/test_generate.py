@@ -50,6 +50,12 @@ def test_a_row_depends_on_its_seed_and_not_on_its_place(byte_model):
     assert one == three != two
 
 
+def test_equal_prompts_of_one_call_get_texts_of_their_own(byte_model):
+    made = byte_model.generate(["x", "y", "x", "x"], 40, seed=5)
+    assert made == byte_model.generate(["x", "y", "x", "x"], 40, seed=[5, 5, 6, 7])
+    assert made[0] == byte_model.generate("x", 40, seed=5) and len(set(made)) == 4
+
+
 def test_the_stream_comes_in_pieces_the_first_of_them_early(byte_model):
     pieces = list(byte_model.stream("x", 100, seed=1))
     assert len(pieces) >= 100 / 16

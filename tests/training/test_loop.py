@@ -122,3 +122,13 @@ def test_epochs_pass(corpus, tmp_path, one_device):
     assert segments_per_epoch(corpus, "train", 32, 64) < 12
     train(small, corpus, str(tmp_path), one_device)
     assert lines(tmp_path)[-1]["epoch"] > 1
+
+
+def test_a_finished_run_that_is_started_again_says_so(corpus, tmp_path, one_device, capsys):
+    config = change(small_run.CONFIG, train={"train_steps": 1, "eval_steps": 0})
+    train(config, corpus, str(tmp_path), one_device)
+    assert "starting at step 0 of 1: " in capsys.readouterr().out
+    train(config, corpus, str(tmp_path), one_device)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("finished at step 1 of 1: ")
+    assert second.startswith("this run is finished: use the commands evaluate and export_savedmodel, or begin a new")

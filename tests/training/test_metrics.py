@@ -179,3 +179,13 @@ def test_peaks_are_of_all_chips_of_a_slice():
 def test_durations():
     texts = [duration(seconds) for seconds in (7.4, 60, 3599.6, 86_399, 90_000)]
     assert texts == ["0 min 07 s", "1 min 00 s", "1 h 00 min", "23 h 59 min", "1 d 01 h"]
+
+
+def test_what_float32_cannot_hold_is_in_the_log_and_no_point_of_a_curve(tmp_path):
+    metrics = Metrics(str(tmp_path), "byte", 0, CONFIG)
+    rest = {"lr": 0.1, "skipped": 0.0, "tokens_per_sec": 100.0, "epoch": 0.3, "norms": lambda: (8.0, 0.01)}
+    for step, norm in ((3, 1e300), (6, 2.0)):
+        metrics.training(step, loss=5.0, grad_norm=norm, **rest)
+    logged = [json.loads(line)["grad_norm"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert logged == [1e300, 2.0]
+    assert curve(tmp_path / "tensorboard" / "train", "optimizer/grad_norm") == [(6, 2.0)]

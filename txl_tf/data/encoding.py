@@ -76,7 +76,7 @@ def _encode_words(encoder: Words, text: TextSource, work_dir: str, passes: int, 
         with progress_bar("writing", total, " tokens") as bar:
             for split, spool in spools.items():
                 for index in range(passes if split == "train" else 1):
-                    rng = np.random.default_rng([seed, index]) if split == "train" and passes > 1 else None
+                    rng = np.random.default_rng([seed & 0xFFFFFFFF, index]) if split == "train" and passes > 1 else None
                     parts = spool.groups(_SHUFFLE_TOKENS)
                     if rng is not None:
                         rng.shuffle(parts)

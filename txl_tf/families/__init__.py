@@ -39,6 +39,7 @@ __all__ = [
     "task_of",
     "training_of",
     "tuned_configs",
+    "with_article",
 ]
 
 _FAMILIES: dict[str, Family] = {}
@@ -151,12 +152,17 @@ def family_title(config_class: type[Config]) -> str:
     return _FAMILIES[config_class.family].title
 
 
+def with_article(title: str) -> str:
+    """A family's title as it stands in a sentence: "an XLNet", "a Transformer-XL"."""
+    return f"{'an' if title[0] in 'AEIOUX' else 'a'} {title}"
+
+
 def require_generation(config: Config, where: str) -> Any:
     """`config`, or InputError if its models do not continue texts token by token; `where` names the model's place."""
     if not family_of(config).generates:
         raise InputError(
-            f"{where} holds an {family_of(config).title}, which does not continue texts: use scripts/fill.py, which "
-            "fills blanks and, with --score, scores texts"
+            f"{where} holds {with_article(family_of(config).title)}, which does not continue texts: use "
+            "scripts/fill.py, which fills blanks and, with --score, scores texts"
         )
     return config
 
@@ -165,7 +171,8 @@ def require_quantization(config: Config, where: str) -> None:
     """InputError if the weights of these models cannot be rounded; `where` names the model's place."""
     if not family_of(config).generates:
         raise InputError(
-            f"{where} holds an {family_of(config).title}: quantize is for {TRANSFORMER_XL.title} alone, leave it away"
+            f"{where} holds {with_article(family_of(config).title)}: quantize is for {TRANSFORMER_XL.title} alone, "
+            "leave it away"
         )
 
 

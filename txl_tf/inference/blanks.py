@@ -1,7 +1,7 @@
 """Texts with blanks: finds the blanks, encodes the text around them, and lists the tokens that can fill them.
 
-A blank is written ____ and stands for one token; ____*3 stands for three. In rows of ids a negative number stands for a
-missing token and gives its kind: see below.
+A blank is written ____ and stands for one token; ____*3 stands for three. A longer row of underscores is one blank,
+too. In rows of ids a negative number stands for a missing token and gives its kind: see below.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ def split_at_blanks(texts: tf.Tensor, marker: str = MARKER) -> tuple[tf.RaggedTe
 
     Args:
         texts: strings [B].
-        marker: how a blank is written; *N after it makes it a blank of N tokens.
+        marker: how a blank is written; *N after it makes it a blank of N tokens. If it is ____, a longer row of
+            underscores is one blank, too.
 
     Returns:
         The parts, strings RaggedTensor [B, n], where a text with k blanks has n = k + 1 parts; and for each part, int32
         [sum of n], how many tokens are missing before it.
     """
+    if marker == MARKER:
+        texts = tf.strings.regex_replace(texts, "_{5,}", MARKER)
     parts = tf.strings.split(texts, marker)
     flat, first = parts.flat_values, _at_start(parts)
     counted = ~first & tf.strings.regex_full_match(flat, _COUNT)

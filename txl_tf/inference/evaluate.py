@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -45,6 +45,9 @@ class Evaluator:
             evaluations while training do not choose.
         options: further options of the task's scorer and data, such as sliding_window.
 
+    Attributes:
+        note: what to know of the result beforehand, or "".
+
     Raises:
         InputError: the batch is too large for the split, cannot be divided among the replicas, or needs more memory
             than there is.
@@ -77,6 +80,7 @@ class Evaluator:
         make_other = functools.partial(make_score_steps, strategy, self._scorer, not compiled)
         self._make_other = make_other if choose and both else None
         self._settings = {"batch_size": self._data.lanes, **self._scorer.settings}
+        self.note = _note(corpus.splits[split].tokens // self._data.lanes, self._data.lanes, self._settings)
 
     def __call__(
         self,
@@ -196,6 +200,16 @@ class Evaluator:
         if self._data.targets is None:
             return {"targets": scored, "tokens_dropped": 0}
         return {"tokens_dropped": self._data.targets - scored}
+
+
+def _note(length: int, lanes: int, settings: Mapping[str, Any]) -> str:
+    """A line about lanes of `length` tokens that are shorter than the memory; "" if they are not."""
+    if length >= settings.get("mem_len", 0):
+        return ""
+    return (
+        f"the {lanes} lanes of {length:,} tokens are shorter than the memory of {settings['mem_len']:,}: each begins "
+        "without what stands before it in the text, so the loss is higher than with a smaller --batch_size"
+    )
 
 
 def make_score_steps(strategy: tf.distribute.Strategy, scorer: Scorer, compiled: bool) -> ScoreSteps:

@@ -33,7 +33,9 @@ def export_trained(trained: TrainedModel, export_dir: str, jit_compile: bool = T
         export(generator, trained.vocabulary, export_dir, trained.unit)
         return
     if reach:
-        raise InputError(f"{', '.join(f'--{name}' for name in reach)}: an {title} is exported without memory")
+        raise InputError(
+            f"{', '.join(f'--{name}' for name in reach)}: {families.with_article(title)} is exported without memory"
+        )
     if isinstance(trained.model, XLNet):
         from txl_tf.inference import export_xlnet
 

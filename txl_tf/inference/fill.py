@@ -283,7 +283,9 @@ def load_xlnet(model_dir: str, checkpoint: str | None, otherwise: str) -> Traine
     """
     trained = load_trained(model_dir, checkpoint=checkpoint)
     if not isinstance(trained.model, XLNet):
-        raise InputError(f"{model_dir} holds a {families.family_of(trained.config).title}, which {otherwise}")
+        raise InputError(
+            f"{model_dir} holds {families.with_article(families.family_of(trained.config).title)}, which {otherwise}"
+        )
     return trained
 
 

@@ -150,8 +150,9 @@ class LanguageModel:
         Args:
             prompts: str, or a list of them; "" starts from the vocabulary's start token.
             max_tokens: how many tokens to generate for each prompt.
-            seed: int, or a list with one for each prompt. A continuation depends only on its seed, its prompt and the
-                settings.
+            seed: int, or a list with one for each prompt. An int is every prompt's seed, but where a prompt comes
+                again: the next ones have seed + 1, seed + 2, .., so that they get other texts. A continuation depends
+                only on its seed, its prompt and the settings.
             stop: strings; a continuation ends before the first of them.
             sampling: temperature and the other settings by name, as `samplers.SETTINGS` describes them.
 
@@ -165,7 +166,10 @@ class LanguageModel:
         texts = _as_list(prompts)
         if not texts:
             return []
-        choice = _choice(max_tokens, seed, len(texts), stop, sampling)
+        seeds = np.asarray(seed, np.int64)
+        if not seeds.ndim:
+            seeds = seeds + np.array([texts[:i].count(text) for i, text in enumerate(texts)])
+        choice = _choice(max_tokens, seeds, len(texts), stop, sampling)
         ids, lengths = self._pad([self._encode_prompt(text) for text in texts])
         made = self.generator.generate(ids, lengths, tf.constant(max_tokens), choice)
         decoded = [self.vocabulary.decode(row, after=text) for row, text in zip(made.numpy(), texts, strict=True)]
@@ -328,7 +332,7 @@ def _as_list(texts: str | Sequence[str]) -> list[str]:
 
 
 def _choice(
-    max_tokens: int, seed: int | Sequence[int], count: int, stop: Sequence[str], sampling: dict[str, float]
+    max_tokens: int, seed: int | Sequence[int] | np.ndarray, count: int, stop: Sequence[str], sampling: dict[str, float]
 ) -> Choice:
     """The Choice for `count` texts, from one seed for all or one for each."""
     _check_request(max_tokens, stop)

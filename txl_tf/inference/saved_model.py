@@ -84,7 +84,7 @@ def signatures_of(
     Without autograph: the loops are explicit while loops, and the SavedModel needs no Python source.
     """
     signatures = {}
-    with progress_bar("tracing", len(inputs), " signatures", leave=False) as bar, traced_to_be_saved():
+    with progress_bar("tracing signatures", len(inputs), "", leave=False) as bar, traced_to_be_saved():
         for function, specs in inputs.items():
             signatures[function.__name__] = tf.function(function, autograph=False).get_concrete_function(
                 **{name: tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in specs.items()}

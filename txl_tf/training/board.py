@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.plugins.hparams import api as hparams
@@ -17,10 +17,10 @@ from txl_tf.training.charts import Charts, layout_summary
 from txl_tf.training.pictures import pixels
 
 if TYPE_CHECKING:
-    import numpy as np
     from matplotlib.figure import Figure
 
 FOLDER = "tensorboard"
+_LARGEST = float(np.finfo(np.float32).max)
 SPLITS = ("train", "valid")
 """Folders of curves. Curves of the same name are drawn in one chart: for example the losses on train and valid."""
 
@@ -43,10 +43,13 @@ class Board:
             self.writers[name] = tf.summary.create_file_writer(path)
 
     def scalars(self, split: str, step: int, values: Mapping[str, float | None]) -> None:
-        """Writes one point per curve, {"group/name": value}, of a split in SPLITS; skips None, NaN and infinities."""
+        """Writes one point per curve, {"group/name": value}, of a split in SPLITS.
+
+        Skips None, NaN, and what is infinite in float32, the type of curves.
+        """
         with self.writers[split].as_default(step=step):
             for name, value in values.items():
-                if value is not None and math.isfinite(value):
+                if value is not None and abs(value) <= _LARGEST:
                     tf.summary.scalar(name, value)
         self.writers[split].flush()
 

@@ -242,8 +242,10 @@ class Run:
 
     def _introduce(self) -> None:
         shared = self.optimizer.sharding.fraction()
+        finished = self.step == self.settings.train_steps
+        begins = "finished" if finished else "continuing" if self.step else "starting"
         print(
-            f"{'continuing at' if self.step else 'starting at'} step {self.step:,} of {self.settings.train_steps:,}: "
+            f"{begins} at step {self.step:,} of {self.settings.train_steps:,}: "
             f"{self.model.count_params():,} parameters, {self.strategy.num_replicas_in_sync} replica(s), "
             f"{self.data.epoch_steps:,} steps of {self.data.step_tokens:,} tokens per epoch, which leave "
             f"{self.data.unused:,} tokens unused"
@@ -252,7 +254,14 @@ class Run:
             + (", evaluated with averaged weights" if self.settings.averages_weights else ""),
             flush=True,
         )
-        if self.step and self.was_format < FORMAT:
+        if finished:
+            more = "" if isinstance(self.corpus, TaskCorpus) else " with --warm_start"
+            print(
+                "this run is finished: use the commands evaluate and export_savedmodel, or begin a new run from its "
+                f"weights{more} and another --model_dir",
+                flush=True,
+            )
+        elif self.step and self.was_format < FORMAT:
             print("this run was started by an earlier version of txl_tf: its dropout masks now differ", flush=True)
 
     def _take_steps(self, n: int) -> None:

@@ -3,7 +3,7 @@
 import { ask } from "./api.js";
 import { element, onSend, percent } from "./dom.js";
 
-const BLANK = /____(?:\*\d+)?/;
+const BLANK = /_{4,}(?:\*\d+)?/;
 const MOST = 5;
 
 /** Sets the tab up. */
