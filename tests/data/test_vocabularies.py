@@ -268,3 +268,15 @@ def test_specs_on_disk_stay_readable(tmp_path, spec, lines):
     vocabulary = load_vocabulary(str(tmp_path), spec)
     assert vocabulary.spec == spec
     assert vocabulary.vocab_size == len(lines or range(256))
+
+
+def test_a_paragraph_without_spaces_counts_for_a_subword_vocabulary():
+    """As Chinese text is: the trainer drops a line of more than 4,192 bytes, here all of the text."""
+    draw = np.random.default_rng(0)
+    signs = [chr(0x4E00 + i) for i in range(40)]
+    sentences = ["".join(draw.choice(signs, 20)) for _ in range(10)]
+    paragraph = "".join(draw.choice(sentences, 200)) + "\u3002" + "".join(draw.choice(signs, 5000))
+    vocabulary = SubwordVocabulary(train({paragraph: 1, "\n": 1}, vocab_size=400))
+    ids = vocabulary.encode(paragraph)
+    assert vocabulary.decode(ids) == paragraph
+    assert len(ids) < len(paragraph)  # characters, not their three bytes each, and merges of them

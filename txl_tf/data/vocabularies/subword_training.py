@@ -7,6 +7,7 @@ XLNet's special pieces with XLNet's ids, so that a corpus made with them can be 
 
 from __future__ import annotations
 
+import collections
 import io
 import re
 from collections.abc import Mapping
@@ -20,6 +21,9 @@ _CONTROL = ["<cls>", "<sep>", "<pad>", "<mask>", "<eod>"]
 _USER_DEFINED = ["<eop>"]
 _MAX_PIECE_CHARACTERS = 16
 _MAX_TRAINING_WORDS = 300_000
+_LONGEST_TEXT = 200
+"""Characters of a text for the trainer; it takes 4,192 bytes at most, and a character has up to 4."""
+_PART = rf".{{0,{_LONGEST_TEXT - 1}}}[^\w\s]|.{{1,{_LONGEST_TEXT}}}"
 
 
 def train(counts: Mapping[str, int], vocab_size: int) -> bytes:
@@ -42,9 +46,13 @@ def train(counts: Mapping[str, int], vocab_size: int) -> bytes:
 
     # The trainer ignores words that are spelled like special pieces. Some corpora have many of one of them, "<unk>".
     spelled_alike = [f"{SPACE}{piece}" for piece in [*_FIRST, *_CONTROL] if piece in counts]
-    words = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_MAX_TRAINING_WORDS]
-    # A line with a second tab would not be a pair of a word and its count.
-    lines = [f" {word}\t{count}" for word, count in words if word and word != "\n" and "\t" not in word]
+    texts: collections.Counter[str] = collections.Counter()
+    for word, count in counts.items():
+        if word and word != "\n" and "\t" not in word:  # a line with a second tab is not a pair of a text and its count
+            for part in _parts(f" {word}"):
+                texts[part] += count
+    wanted = sorted(texts.items(), key=lambda item: (-item[1], item[0]))[:_MAX_TRAINING_WORDS]
+    lines = [f"{text}\t{count}" for text, count in wanted]
     if not lines:
         raise InputError("there are no words to train a SentencePiece model on: give a text that is not empty")
     model = io.BytesIO()
@@ -68,6 +76,15 @@ def train(counts: Mapping[str, int], vocab_size: int) -> bytes:
     except RuntimeError as error:
         raise InputError(_in_words(str(error), vocab_size)) from error
     return model.getvalue()
+
+
+def _parts(text: str) -> list[str]:
+    """A text in parts that the trainer takes: it drops lines of more than 4,192 bytes.
+
+    Where words are not separated by spaces, as in Chinese and Japanese, a paragraph is one "word". Long ones are cut
+    after punctuation, and where that is too far away, after so many characters.
+    """
+    return [text] if len(text) <= _LONGEST_TEXT else re.findall(_PART, text, re.DOTALL)
 
 
 def _in_words(message: str, vocab_size: int) -> str:
