@@ -165,7 +165,7 @@ def test_what_a_model_does_not_do_is_one_line_that_says_which_do(causal, xlnet, 
         (lambda: txl_tf.load(str(tuned)), "has no config.json"),
         (
             lambda: txl_tf.load(str(tuned / "regression"), "newest"),
-            "checkpoint='newest' must be one of 'latest', 'best'",
+            "checkpoint='newest' must be one of None, 'latest', 'best'",
         ),
         (lambda: txl_tf.load(str(TRAINED / "plain"), mem_length=3), "unknown keys .'mem_length'.; known are"),
         (lambda: causal.evaluate(str(TRAINED / "nothing")), "nothing/manifest.json not found"),

@@ -118,6 +118,12 @@ def test_a_text_without_lines_is_cut_between_characters(tmp_path):
     assert sum(len(text.decode().strip()) for text in joined.values()) == 1000
 
 
+def test_a_line_longer_than_a_share_is_cut(tmp_path):
+    (tmp_path / "a.txt").write_text(("日" * 3000 + "\n") * 4)
+    joined = texts(sources.text_files(str(tmp_path / "a.txt")))
+    assert all(len(text.decode()) > 500 for text in joined.values())
+
+
 def test_what_is_not_utf8_is_named_with_its_place(tmp_path, block_bytes):
     (tmp_path / "a").write_bytes(b"ab\n" * 30 + b"\xff\n")
     source = sources.TextSource((sources.Piece("train", str(tmp_path / "a")),))

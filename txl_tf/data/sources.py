@@ -248,7 +248,10 @@ def cut_by_bytes(paths: Sequence[str], at_lines: bool) -> list[Piece]:
     for path, size in zip(paths, lengths, strict=True):
         inside = [min(max(cut - position, 0), size) for cut in cuts]
         if at_lines:
-            inside = [_line_start(path, cut) if 0 < cut < size else cut for cut in inside]
+            inside = [
+                _line_start(path, cut, stop) if 0 < cut < size else cut
+                for cut, stop in itertools.pairwise([*inside, size])
+            ]
         for split, start, stop in zip(SPLITS, inside, inside[1:], strict=False):
             if start < stop:
                 pieces.append(Piece(split, path, start, stop))
@@ -256,11 +259,11 @@ def cut_by_bytes(paths: Sequence[str], at_lines: bool) -> list[Piece]:
     return pieces
 
 
-def _line_start(path: str, position: int) -> int:
-    """The next start of a line from `position` on, or of a character if no line starts within 64 KiB."""
+def _line_start(path: str, position: int, stop: int) -> int:
+    """The next start of a line from `position` on, or of a character if no line starts before `stop` or in 64 KiB."""
     with tf.io.gfile.GFile(path, "rb") as file:
         file.seek(position - 1)
-        near = file.read(1 << 16)
+        near = file.read(min(1 << 16, stop - position))
     character = next((i for i in range(1, len(near)) if near[i] & 0xC0 != 0x80), len(near))
     return position - 1 + (near.find(b"\n") + 1 or character)
 
