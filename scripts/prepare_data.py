@@ -28,6 +28,9 @@ VOCAB_FILE = flags.DEFINE_string(
     "vocabulary to use: a list of words, a SentencePiece model (xlnet: the published spiece.model), or the vocab.txt "
     "of a model_dir",
 )
+KEEP_ACCENTS = flags.DEFINE_bool(
+    "keep_accents", False, "of xlnet's vocabulary: keep accents, which Japanese text and others need"
+)
 MIN_COUNT = flags.DEFINE_integer("min_count", None, "rarer words become <unk>", lower_bound=1)
 DOCUMENTS = flags.DEFINE_enum("documents", "file", choices.DOCUMENTS, "what separates documents of text")
 SPLITS = flags.DEFINE_enum(
@@ -70,6 +73,7 @@ def main(argv):
         vocab=VOCAB.value,
         vocab_size=VOCAB_SIZE.value,
         vocab_file=VOCAB_FILE.value,
+        keep_accents=KEEP_ACCENTS.value,
         min_count=MIN_COUNT.value,
         documents=DOCUMENTS.value,
         splits=SPLITS.value,

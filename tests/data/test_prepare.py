@@ -216,6 +216,21 @@ def test_given_vocabularies(tmp_path):
     assert corpus.vocab_size == 2  # <eos> and <unk>
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("<unk>\n<eos>\nthe 3\nsat\nthe 1\n", r"list.txt, line 5 has 'the', as line 3: every word has one line"),
+        ("<unk>\nthe\n", r"list.txt has no <eos>: add it as a line of its own"),
+    ],
+)
+def test_a_wrong_list_of_words_is_named_with_its_line(words, message, tmp_path):
+    (tmp_path / "text.txt").write_text("the cat sat\n" * 100)
+    (tmp_path / "list.txt").write_text(words)
+    with pytest.raises(InputError, match=message):
+        prepare("text", str(tmp_path / "a"), source=str(tmp_path / "text.txt"), vocab="words",
+                vocab_file=str(tmp_path / "list.txt"))  # fmt: skip
+
+
 def test_clusters_are_shown_for_cutoffs(word_files):
     folder, _ = word_files
     corpus = prepare("wt103", str(folder / "corpus"), source=str(folder))

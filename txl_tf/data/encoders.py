@@ -202,12 +202,19 @@ class Subwords(Encoder):
         vocab_size: of the model to train, on the first 40 million words of the training text.
         model: a serialised model to use in place of a trained one.
         xlnet: use it with XLNet's clean-up, as XLNet's spiece.model is meant.
+        keep_accents: whether that clean-up leaves accents in place.
     """
 
-    def __init__(self, vocab_size: int | None = None, model: bytes | None = None, xlnet: bool = False):
+    def __init__(
+        self,
+        vocab_size: int | None = None,
+        model: bytes | None = None,
+        xlnet: bool = False,
+        keep_accents: bool = False,
+    ):
         self._vocab_size, self._given = vocab_size, None
         if model is not None:
-            self._given = XLNetVocabulary(model) if xlnet else SubwordVocabulary(model)
+            self._given = XLNetVocabulary(model, keep_accents=keep_accents) if xlnet else SubwordVocabulary(model)
         marked = self._given is None or self._given.special.end_of_document is not None
         self.reading = {"marked": marked}
 

@@ -22,6 +22,7 @@ class Settings:
         vocab_size: of a SentencePiece model to train.
         vocab_file: a word list, one a line, a SentencePiece model (XLNet's spiece.model for "xlnet"), or for enwik8 and
             text8 their symbols as a model_dir has them: to use as it is.
+        keep_accents: of vocab "xlnet": letters keep their accents, which the published models do not know.
         min_count: rarer words become the unknown token; None: the corpus's own rule.
         documents: "file" or "blank_line": what separates documents in dataset "text".
         splits: of dataset "text": "names" or "shares", see `sources.text_files`; None: names if they say splits.
@@ -35,6 +36,7 @@ class Settings:
     vocab: str | None = None
     vocab_size: int | None = None
     vocab_file: str | None = None
+    keep_accents: bool = False
     min_count: int | None = None
     documents: str = "file"
     splits: str | None = None
@@ -62,6 +64,8 @@ class Settings:
             raise InputError("--vocab=sentencepiece needs either --vocab_size, to train a model, or --vocab_file")
         if self.vocab == "xlnet" and self.vocab_file is None:
             raise InputError("--vocab=xlnet needs --vocab_file: the spiece.model that comes with XLNet's checkpoints")
+        if self.keep_accents and self.vocab != "xlnet":
+            raise InputError("--keep_accents is for --vocab=xlnet: other vocabularies change no letter")
         if self.vocab_size is not None and self.vocab != "sentencepiece":
             raise InputError("--vocab_size is for --vocab=sentencepiece: other vocabularies have the size they have")
         own_symbols = self.vocab is None and self.corpus is not None and self.corpus.encoder is not None
@@ -83,7 +87,7 @@ class Settings:
             return corpus.encoder(vocab_file=self.vocab_file)
         if vocab in ("sentencepiece", "xlnet"):
             model = read_bytes(self.vocab_file) if self.vocab_file else None
-            return encoders.Subwords(self.vocab_size, model, xlnet=vocab == "xlnet")
+            return encoders.Subwords(self.vocab_size, model, xlnet=vocab == "xlnet", keep_accents=self.keep_accents)
         if vocab == "chars":
             return encoders.SeenChars()
         if vocab == "words" or (vocab is None and corpus):
@@ -91,9 +95,10 @@ class Settings:
             if self.min_count is not None:
                 options["min_count"] = self.min_count
             if self.vocab_file:
-                # Counts may follow. Of bytes: a word of an imported vocabulary may hold white space that is not ASCII.
-                lines = (line.encode().split() for line in read_lines(self.vocab_file))
-                options["word_list"] = [columns[0].decode() for columns in lines if columns]
+                options["word_list"] = _read_words(self.vocab_file)
+                for token in (options.get("line_end", "<eos>"), options.get("unknown", "<unk>")):
+                    if token not in options["word_list"]:
+                        raise InputError(f"{self.vocab_file} has no {token}: add it as a line of its own")
             return encoders.Words(**options)
         return encoders.AllBytes()
 
@@ -119,3 +124,18 @@ class Settings:
         """How many copies of the training text are written."""
         words = self.vocab == "words" or (self.vocab is None and self.corpus is not None)
         return (self.passes or (self.corpus.passes if self.corpus else 1)) if words else 1
+
+
+def _read_words(path: str) -> list[str]:
+    """The words of a list, one a line; counts may follow. InputError for a word that is there twice."""
+    lines: dict[str, int] = {}
+    for number, line in enumerate(read_lines(path), start=1):
+        # Split as bytes: a word of an imported vocabulary may hold white space that is not ASCII.
+        if columns := line.encode().split():
+            word = columns[0].decode()
+            if word in lines:
+                raise InputError(
+                    f"{path}, line {number} has {word!r}, as line {lines[word]}: every word has one line, so remove one"
+                )
+            lines[word] = number
+    return list(lines)
