@@ -113,12 +113,34 @@ def test_a_path_is_literal_first_and_a_pattern_only_then(tmp_path):
     assert files_named(f"{tmp_path}/none", "*") == []
 
 
-def test_a_file_name_that_is_not_utf8_is_one_line(tmp_path):
+@pytest.mark.parametrize("source", ["text", "text/*.txt", "**/*.txt"])
+def test_a_file_name_that_is_not_utf8_is_one_line(source, tmp_path):
     (tmp_path / "text").mkdir()
     with open(os.fsencode(tmp_path) + b"/text/caf\xe9.txt", "wb") as file:
         file.write(b"text\n" * 100)
-    done = run("prepare_data", "--dataset=text", f"--source={tmp_path}/text", f"--data_dir={tmp_path}/data", status=1)
+    done = run(
+        "prepare_data", "--dataset=text", f"--source={tmp_path}/{source}", f"--data_dir={tmp_path}/data", status=1
+    )
     assert done.stderr.count("\n") == 1 and "not UTF-8" in done.stderr and "rename it" in done.stderr
+
+
+def test_a_model_dir_with_a_file_name_that_is_not_utf8_is_one_line(world, tmp_path):
+    shutil.copytree(world / "lr=[1e-3]", tmp_path / "run")
+    with open(os.fsencode(tmp_path) + b"/run/caf\xe9.txt", "wb"):
+        pass
+    done = run("generate", f"--model_dir={tmp_path}/run", "--prompt=a", status=1)
+    assert done.stderr.count("\n") == 1 and "not UTF-8" in done.stderr and "rename it" in done.stderr
+
+
+def test_a_path_through_a_link_leads_where_the_system_says(tmp_path):
+    (tmp_path / "real" / "sub").mkdir(parents=True)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "link").symlink_to(tmp_path / "real" / "sub")
+    for place, value in (("real", 1.0), ("other", 2.0)):
+        tf.train.Checkpoint(model={"w": tf.Variable(value)}).write(str(tmp_path / place / "x[1]" / "ckpt-4"))
+    variable = tf.Variable(0.0)
+    checkpoints.read_checkpoint(f"{tmp_path}/other/link/../x[1]/ckpt-4", model={"w": variable})
+    assert variable.numpy() == 1.0
 
 
 def test_a_model_dir_names_no_file_outside_of_it(world, tmp_path):

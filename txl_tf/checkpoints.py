@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from txl_tf.errors import InputError, one_line
 from txl_tf.files import check_checkpoint, digest
-from txl_tf.literal_paths import checkpoint_reader, files_named, lacks_files, plain_prefix
+from txl_tf.literal_paths import checkpoint_reader, files_named, lacks_files, listed, plain_prefix
 
 
 class DamagedCheckpointError(InputError):
@@ -40,7 +40,7 @@ def checkpoint_path(model_dir: str, step: int) -> str:
 def checkpoint_files(model_dir: str) -> dict[int, list[str]]:
     """The names of the files of checkpoints: {step: [name, ..]}; empty if there is no model_dir yet."""
     files: dict[int, list[str]] = {}
-    for name in tf.io.gfile.listdir(model_dir) if tf.io.gfile.isdir(model_dir) else ():
+    for name in listed(model_dir) if tf.io.gfile.isdir(model_dir) else ():
         if match := re.fullmatch(r"ckpt-(\d+)\.(index|data-.*)", name):
             files.setdefault(int(match[1]), []).append(name)
     return files

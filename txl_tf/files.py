@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.errors import InputError
+from txl_tf.literal_paths import listed
 from txl_tf.local_files import check_file, unreadable
 from txl_tf.strict_json import Fields, check_record, parse_json
 
@@ -82,7 +83,7 @@ def require_new_directory(path: str, flag: str) -> None:
     """Raises InputError if there is anything at `path` but an empty directory; arguments as of `require_new`."""
     _refuse_dead_link(path, flag)
     if tf.io.gfile.isdir(path):
-        if tf.io.gfile.listdir(path):
+        if listed(path):
             raise InputError(f"{path} is not empty: give a new --{flag}")
     elif tf.io.gfile.exists(path):
         raise InputError(f"{path} is not a directory: give a new --{flag}")

@@ -57,7 +57,7 @@ def checkpoint_reader(prefix: str) -> Any:
 
 
 def _link_files(prefix: str, folder: str) -> str:
-    source, name = os.path.split(os.path.abspath(prefix))
+    source, name = os.path.split(os.path.join(os.getcwd(), prefix))  # abspath would read "link/.." as nothing
     for file in os.listdir(source):
         if file.startswith(name + "."):
             os.symlink(os.path.join(source, file), os.path.join(folder, "checkpoint" + file[len(name) :]))
@@ -67,10 +67,18 @@ def _link_files(prefix: str, folder: str) -> str:
 def lacks_files(prefix: str) -> bool:
     """Whether a file of a checkpoint is not listed in its folder: the index, or one of the data files."""
     folder, name = os.path.split(prefix)
-    names = set(tf.io.gfile.listdir(folder or "."))
+    names = set(listed(folder or "."))
     counts = {int(m[1]) for file in names if (m := re.fullmatch(re.escape(name) + r"\.data-\d+-of-(\d+)", file))}
     needed = {f"{name}.index"} | {f"{name}.data-{i:05d}-of-{n:05d}" for n in counts for i in range(n)}
     return not counts or not needed <= names
+
+
+def listed(folder: str) -> list[str]:
+    """The names in a folder, local or gs://; InputError where one is not UTF-8, as TensorFlow needs all paths to be."""
+    try:
+        return tf.io.gfile.listdir(folder)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{folder} has a file whose name is not UTF-8 ({error.object!r}): rename it") from error
 
 
 def files_named(folder: str, pattern: str) -> list[str]:
@@ -80,7 +88,7 @@ def files_named(folder: str, pattern: str) -> list[str]:
         folder: taken literally; empty where it does not exist.
         pattern: of names, as fnmatch takes it.
     """
-    names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+    names = listed(folder) if tf.io.gfile.isdir(folder) else []
     names = [name.rstrip("/") for name in names]  # a bucket's folders end in a slash
     return sorted(tf.io.gfile.join(folder, name) for name in names if fnmatch.fnmatchcase(name, pattern))
 

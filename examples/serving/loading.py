@@ -13,5 +13,5 @@ def load(export_dir):
         return tf.saved_model.load(export_dir)
     with tempfile.TemporaryDirectory(prefix="savedmodel") as folder:
         link = os.path.join(folder, "export")
-        os.symlink(os.path.abspath(export_dir), link)
+        os.symlink(os.path.join(os.getcwd(), export_dir), link)
         return tf.saved_model.load(link)

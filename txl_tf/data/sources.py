@@ -202,7 +202,7 @@ def find_files(source: str) -> list[str]:
     """
     try:
         return _found(source)
-    except UnicodeDecodeError as error:
+    except (UnicodeDecodeError, UnicodeEncodeError) as error:  # from a folder's list; from a pattern's
         raise InputError(f"a file at {source} has a name that is not UTF-8 ({error.object!r}): rename it") from error
 
 

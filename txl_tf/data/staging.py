@@ -18,6 +18,7 @@ from txl_tf.data import manifest
 from txl_tf.data.vocabularies import vocabulary_files
 from txl_tf.errors import InputError
 from txl_tf.files import joined, read_record, write_atomically
+from txl_tf.literal_paths import listed
 
 MARKER = "preparing.json"
 WORK = ".txl_tf_work"
@@ -82,7 +83,7 @@ def clean_up(data_dir: str) -> None:
             tf.io.gfile.remove(tf.io.gfile.join(data_dir, name))
     folders = {folder, *(name.rpartition("/")[0] for name in names)} - {"", _folder_in_use(data_dir)}
     for directory in (tf.io.gfile.join(data_dir, name) for name in folders):
-        if tf.io.gfile.isdir(directory) and not tf.io.gfile.listdir(directory):
+        if tf.io.gfile.isdir(directory) and not listed(directory):
             tf.io.gfile.rmtree(directory)
     if tf.io.gfile.isdir(tf.io.gfile.join(data_dir, WORK)):
         tf.io.gfile.rmtree(tf.io.gfile.join(data_dir, WORK))
@@ -94,7 +95,7 @@ def _own_names(directory: str) -> list[str]:
     if not tf.io.gfile.isdir(directory):
         return []
     vocabularies = {name + end for name in vocabulary_files() for end in ("", ".partial")}
-    return sorted(name for name in tf.io.gfile.listdir(directory) if re.fullmatch(_SHARD, name) or name in vocabularies)
+    return sorted(name for name in listed(directory) if re.fullmatch(_SHARD, name) or name in vocabularies)
 
 
 def _files_of(data_dir: str) -> list[str]:
@@ -102,7 +103,7 @@ def _files_of(data_dir: str) -> list[str]:
     try:
         corpus = manifest.read_manifest(data_dir)
     except InputError:
-        folders = [name.rstrip("/") for name in tf.io.gfile.listdir(data_dir)]
+        folders = [name.rstrip("/") for name in listed(data_dir)]
         folders = ["", *(name for name in folders if name and re.fullmatch(manifest.FOLDER, name))]
         return [joined(folder, name) for folder in folders for name in _own_names(joined(data_dir, folder))]
     return [joined(corpus.folder, name) for name in (*(shard.file for shard in corpus.shards()), *corpus.files)]

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from txl_tf.errors import InputError
 from txl_tf.files import read_record
+from txl_tf.literal_paths import listed
 from txl_tf.published.tensor_files import TensorFile, open_safetensors
 from txl_tf.published.torch_files import TorchFile, state_dict
 from txl_tf.strict_json import check_record
@@ -93,7 +94,7 @@ def _open_shards(source: str, index: str, opener: Callable[[str], TensorFile]) -
 
 def _hint(source: str) -> str:
     """What to do with the files that a directory has in place of the weights; "" if there are none."""
-    names = tf.io.gfile.listdir(source) if tf.io.gfile.isdir(source) else []
+    names = listed(source) if tf.io.gfile.isdir(source) else []
     names = sorted(name for name in names if not name.startswith("."))
     for ending, wanted in ((".safetensors", "model.safetensors"), (".bin", "pytorch_model.bin")):
         found = [name for name in names if name.endswith(ending) and name not in _OTHER]

@@ -11,6 +11,7 @@ from txl_tf import model_dir as model_dirs
 from txl_tf.config import Config
 from txl_tf.errors import InputError
 from txl_tf.files import digest
+from txl_tf.literal_paths import listed
 
 FREE_TO_CHANGE = {
     "accumulate_steps",
@@ -71,7 +72,7 @@ def _refuse_foreign_files(model_dir: str, corpus: model_dirs.LearnedCorpus) -> N
     _refuse_other_vocabulary(model_dir, corpus)
     own = {model_dirs.METRICS_FILE, model_dirs.EVALUATIONS_FILE, model_dirs.BAD_STEPS_FILE, model_dirs.LABELS_FILE}
     own.add(model_dirs.CORPUS_FILE)
-    found = set(tf.io.gfile.listdir(model_dir))
+    found = set(listed(model_dir))
     if model_dirs.CORPUS_FILE in found:
         facts = model_dirs.read_corpus_facts(model_dir)
         if (facts["fingerprint"], facts["vocabulary"]) == (corpus.fingerprint, model_dirs.vocabulary_identity(corpus)):

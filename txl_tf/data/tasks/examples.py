@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from txl_tf.errors import InputError
 from txl_tf.files import digest, read_bytes, read_json, read_record, write_atomically
+from txl_tf.literal_paths import listed
 from txl_tf.progress import progress_bar
 
 MANIFEST = "manifest.json"
@@ -159,7 +160,7 @@ def write_examples(
     """
     tf.io.gfile.makedirs(directory)
     manifest_path = tf.io.gfile.join(directory, MANIFEST)
-    foreign = [name for name in tf.io.gfile.listdir(directory) if not _OWN.fullmatch(name)]
+    foreign = [name for name in listed(directory) if not _OWN.fullmatch(name)]
     if tf.io.gfile.exists(manifest_path) and FORMAT.encode() not in read_bytes(manifest_path)[:1000]:
         foreign.append(MANIFEST)
     if foreign:
