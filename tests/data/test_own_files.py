@@ -62,8 +62,10 @@ def test_members_belong_to_the_splits_of_their_names(pack, tmp_path):
     ("content", "message"),
     [
         (b"\x28\xb5\x2f\xfd" + TEXT, "is a zstd archive, which is not read here: unpack it"),
+        (b"\x04\x22\x4d\x18" + TEXT, "is a lz4 archive, which is not read here: unpack it"),
+        (b"\x1f\x9d" + TEXT, r"is a compress \(.Z\) archive, which is not read here: unpack it"),
         (b"%PDF-1.4" + TEXT, "is a PDF, not text: remove it from the source, or give --binary"),
-        (b"a\0b" + TEXT, "is a binary file: it has NUL bytes, not text"),
+        (b"a\0b" + TEXT, "is a binary file .*: it has NUL bytes, not text"),
         (TEXT.decode().encode("utf-16"), "is UTF-16 text: give --encoding=utf-16"),
         (gzip.compress(TEXT)[:-10], "is damaged"),
         (zipped(["[Content_Types].xml"]), "is a document of an office program"),
@@ -95,7 +97,51 @@ def test_older_files_are_converted(encoding, tmp_path):
     assert b"".join(read(tmp_path / "file", tmp_path, encoding=encoding).values()).decode() == text
 
 
-@pytest.mark.parametrize("encoding", ["nope", "utf-16"])
+def zip_of(**members):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return packed.getvalue()
+
+
+def test_archives_inside_archives_are_told_by_their_first_bytes_too(tmp_path):
+    (tmp_path / "all.zip").write_bytes(zip_of(train=gzip.compress(TEXT), dev=gzip.compress(tar(["a"])), test=TEXT))
+    assert read(tmp_path / "all.zip", tmp_path) == dict.fromkeys(sources.SPLITS, TEXT)
+    (tmp_path / "zstd.zip").write_bytes(zip_of(member=b"\x28\xb5\x2f\xfd" + TEXT))
+    with pytest.raises(InputError, match=r"zstd/member is a zstd archive"):
+        read(tmp_path / "zstd.zip", tmp_path / "other")
+
+
+def test_many_small_archives_inside_one_share_its_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(own_files, "FREE", 100_000)
+    (tmp_path / "all.zip").write_bytes(zip_of(**{f"m{i}": gzip.compress(b"a" * 90_000) for i in range(4)}))
+    with pytest.raises(InputError, match=r"all.zip holds more than 100 times its own size"):
+        read(tmp_path / "all.zip", tmp_path)
+
+
+def test_what_is_packed_again_and_again_is_refused(tmp_path):
+    content = TEXT
+    for _ in range(4):
+        content = gzip.compress(content)
+    (tmp_path / "file.gz").write_bytes(content)
+    with pytest.raises(InputError, match=r"file.gz is packed again and again"):
+        read(tmp_path / "file.gz", tmp_path)
+
+
+def test_an_archive_without_files_holds_no_text(tmp_path):
+    (tmp_path / "empty.zip").write_bytes(zip_of())
+    with pytest.raises(InputError, match=r"empty.zip holds no text"):
+        read(tmp_path / "empty.zip", tmp_path)
+
+
+def test_text_that_is_not_in_the_encoding_that_was_given(tmp_path):
+    (tmp_path / "file").write_bytes("caf\u00e9\n".encode("cp1252") * 100)
+    with pytest.raises(InputError, match="file is not utf-8"):
+        read(tmp_path / "file", tmp_path, encoding="utf-8")
+
+
+@pytest.mark.parametrize("encoding", ["nope", "undefined", "utf-16"])
 def test_a_wrong_encoding_is_one_line(encoding, tmp_path):
     (tmp_path / "file").write_bytes(b"\xff\xfe\x00\xd8odd")
     with pytest.raises(InputError, match=f"{encoding} .*encoding|--encoding={encoding} is not known"):

@@ -127,7 +127,9 @@ def test_a_line_longer_than_a_share_is_cut(tmp_path):
 def test_what_is_not_utf8_is_named_with_its_place(tmp_path, block_bytes):
     (tmp_path / "a").write_bytes(b"ab\n" * 30 + b"\xff\n")
     source = sources.TextSource((sources.Piece("train", str(tmp_path / "a")),))
-    with pytest.raises(InputError, match=r"a is not UTF-8 at byte 90: give its --encoding, such as cp1252"):
+    with pytest.raises(
+        InputError, match=r"a is not UTF-8 at byte 90: convert it or, with --dataset=text, give its --encoding"
+    ):
         texts(source)
     assert len(texts(source, utf8=False)["train"]) == 92
 

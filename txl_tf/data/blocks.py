@@ -259,6 +259,6 @@ def _check_utf8(block: bytes, path: str, start: int) -> None:
         block.decode()
     except UnicodeDecodeError as error:
         raise InputError(
-            f"{path} is not UTF-8 at byte {start + error.start:,}: give its --encoding, such as cp1252 or utf-16, or "
-            "read bytes with --vocab=bytes"
+            f"{path} is not UTF-8 at byte {start + error.start:,}: convert it or, with --dataset=text, give its "
+            "--encoding, such as cp1252 or utf-16; --vocab=bytes reads any bytes"
         ) from None

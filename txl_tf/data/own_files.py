@@ -22,13 +22,20 @@ from txl_tf.errors import InputError
 
 PACKED: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
 """How a packed file begins: what opens it."""
-REFUSED = {b"\x28\xb5\x2f\xfd": "zstd", b"7z\xbc\xaf\x27\x1c": "7z", b"Rar!": "rar"}
+REFUSED = {
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\x04\x22\x4d\x18": "lz4",
+    b"\x1f\x9d": "compress (.Z)",
+    b"7z\xbc\xaf\x27\x1c": "7z",
+    b"Rar!": "rar",
+}
 """How archives begin that are not read here."""
 NOT_TEXT = {b"%PDF": "a PDF", b"\x89PNG": "an image", b"\xff\xd8\xff": "an image", b"GIF8": "an image"}
 LARGEST = 100
 """An archive may hold this many times its own size; small ones FREE bytes. More is an attack, or a mistake."""
 FREE = 64 << 20
 _HEAD = 1 << 16
+_DEEPEST = 3  # archives inside archives: a packed tar in a zip has two inside
 
 
 class File(NamedTuple):
@@ -56,13 +63,14 @@ def plain_files(files: Sequence[File], work_dir: str, encoding: str | None = Non
     if encoding is not None:
         try:
             "".encode(encoding)
-        except LookupError:
+        except (LookupError, ValueError):  # ValueError: "undefined", or a name that cannot be one
             raise InputError(f"--encoding={encoding} is not known: give one such as utf-8, cp1252 or utf-16") from None
     with concurrent.futures.ThreadPoolExecutor(32) as pool:  # a request to a bucket is slow
         heads = list(pool.map(lambda file: _head(file.path), files))
     found: list[File] = []
     for i, (file, head) in enumerate(zip(files, heads, strict=True)):
-        for member in _unpacked(file, head, os.path.join(work_dir, "unpacked", str(i))):
+        budget = _Budget(file)
+        for member in _unpacked(file, head, os.path.join(work_dir, "unpacked", str(i)), budget):
             if not binary:
                 _refuse_binary(member, _head(member.path), encoding)
             found.append(_converted(member, encoding, os.path.join(work_dir, "converted", str(len(found)))))
@@ -74,37 +82,50 @@ def _head(path: str) -> bytes:
         return file.read(_HEAD)
 
 
-def _unpacked(file: File, head: bytes, folder: str) -> Iterator[File]:
-    """The files in an archive, written into a new folder; the file itself if it is none."""
+class _Budget:
+    """How many bytes may still be unpacked from a file of the source, with all archives inside it."""
+
+    def __init__(self, file: File):
+        self.name = file.name
+        self._left = max(LARGEST * tf.io.gfile.stat(file.path).length, FREE)
+
+    def spend(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise InputError(f"{self.name} holds more than {LARGEST} times its own size: unpack it yourself")
+
+
+def _unpacked(file: File, head: bytes, folder: str, budget: _Budget, depth: int = 0) -> Iterator[File]:
+    """The files in an archive, and in archives inside it, written into a new folder; the file itself if it is none."""
     for magic, kind in REFUSED.items():
         if head.startswith(magic):
             raise InputError(f"{file.name} is a {kind} archive, which is not read here: unpack it")
     opener = next((opener for magic, opener in PACKED.items() if head.startswith(magic)), None)
-    is_zip, is_tar = head.startswith(b"PK\3\4"), head[257:262] == b"ustar"
+    is_zip, is_tar = head.startswith((b"PK\3\4", b"PK\5\6")), head[257:262] == b"ustar"
     if not (opener or is_zip or is_tar):
         yield file
         return
-    if folder.count("-inner") > 2:
-        raise InputError(f"{file.name} is packed again and again: unpack it yourself")
+    if depth == _DEEPEST:
+        raise InputError(f"{budget.name} is packed again and again: unpack it yourself")
     path = file.path
     os.makedirs(folder)
     if "://" in path:
         path = os.path.join(folder, "copy")
         tf.io.gfile.copy(file.path, path)
-    limit = max(LARGEST * os.path.getsize(path), FREE)
     with named_damage(file.name):
         if opener:
+            name = re.sub(r"\.(gz|bz2|xz|tgz)$", "", file.name)
+            inner = [File(os.path.join(folder, "inner", os.path.basename(name)), name)]
             with opener(path, "rb") as packed:
-                name = re.sub(r"\.(gz|bz2|xz|tgz)$", "", file.name)
-                inner = File(os.path.join(folder, "inner", os.path.basename(name)), name)
-                _write(packed, inner.path, limit, file.name)
-            yield from _unpacked(inner, _head(inner.path), folder + "-inner")  # often a tar
-            return
-        written = 0
-        for number, (parts, member) in enumerate(_members(path, is_zip, file.name)):
-            place = os.path.join(folder, str(number), parts[-1])
-            written += _write(member, place, limit - written, file.name)
-            yield File(place, os.path.join(os.path.splitext(file.name)[0], *parts))
+                _write(packed, inner[0].path, budget)
+        else:
+            inner = []
+            for number, (parts, member) in enumerate(_members(path, is_zip, file.name)):
+                name = os.path.join(os.path.splitext(file.name)[0], *parts)
+                inner.append(File(os.path.join(folder, str(number), parts[-1]), name))
+                _write(member, inner[-1].path, budget)
+    for number, one in enumerate(inner):
+        yield from _unpacked(one, _head(one.path), os.path.join(folder, f"in-{number}"), budget, depth + 1)
 
 
 def _members(path: str, is_zip: bool, shown: str) -> Iterator[tuple[list[str], Any]]:
@@ -116,6 +137,8 @@ def _members(path: str, is_zip: bool, shown: str) -> Iterator[tuple[list[str], A
                 raise InputError(f"{shown} is a document of an office program or a book: save it as plain text")
             for info in archive.infolist():
                 if not info.is_dir() and (parts := _parts(info.filename)):
+                    if info.flag_bits & 1:
+                        raise InputError(f"{shown} is protected by a password: unpack it")
                     with archive.open(info) as packed:
                         yield parts, packed
         return
@@ -130,23 +153,19 @@ def _parts(name: str) -> list[str]:
     return [] if "__MACOSX" in parts or parts[-1].startswith(".") else parts
 
 
-def _write(source: Any, path: str, limit: int, shown: str) -> int:
-    size = 0
+def _write(source: Any, path: str, budget: _Budget) -> None:
     os.makedirs(os.path.dirname(path))
     with open(path, "wb") as file:
         while block := source.read(1 << 20):
-            size += len(block)
-            if size > limit:
-                raise InputError(f"{shown} holds more than {LARGEST} times its own size: unpack it yourself")
+            budget.spend(len(block))
             file.write(block)
-    return size
 
 
 def _refuse_binary(file: File, head: bytes, encoding: str | None) -> None:
     kind = next((kind for magic, kind in NOT_TEXT.items() if head.startswith(magic)), "")
     wide = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     if not kind and encoding is None and b"\0" in head:
-        kind = "UTF-16 text" if wide else "a binary file: it has NUL bytes"
+        kind = "UTF-16 text" if wide else "a binary file (or UTF-16, which needs its --encoding): it has NUL bytes"
     if kind == "UTF-16 text":
         raise InputError(f"{file.name} is {kind}: give --encoding=utf-16")
     if kind:
@@ -154,7 +173,7 @@ def _refuse_binary(file: File, head: bytes, encoding: str | None) -> None:
 
 
 def _converted(file: File, encoding: str | None, folder: str) -> File:
-    if encoding is None or codecs.lookup(encoding).name == "utf-8":
+    if encoding is None:
         return file
     os.makedirs(folder)
     path = os.path.join(folder, os.path.basename(file.name))

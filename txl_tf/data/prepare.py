@@ -137,7 +137,7 @@ def _write_with_beam(
     if encoder.trim:
         raise InputError(f"--runner=beam does not know the vocabulary of {settings.dataset}: leave --runner away")
     if any(piece.path.startswith(work_dir) for piece in text.pieces):
-        raise InputError("--runner=beam reads files where they are: unpack the archive and give --source=FOLDER")
+        raise InputError("--runner=beam reads files where they are: unpack or convert them and give --source=FOLDER")
     python_logging.disable(python_logging.WARNING)  # Beam warns of what it lacks for other clouds, at import
     try:
         from txl_tf.data.large import pipelines
