@@ -36,7 +36,7 @@ DOCUMENTS = flags.DEFINE_enum("documents", "file", choices.DOCUMENTS, "what sepa
 SPLITS = flags.DEFINE_enum(
     "splits",
     None,
-    choices.SPLITS,
+    choices.SPLIT_RULES,
     "of text; names: files or folders named train, valid (val, validation, dev, eval) and test; shares: the last 5 % "
     "of every file are test, the 5 % before them valid; with 40 files or more, whole files are drawn "
     "[names, if they say splits]",

@@ -26,6 +26,7 @@ import sys
 sys.path.append(str(pathlib.Path(__file__).parents[1] / "scripts"))
 
 from absl import flags
+from aot import cards
 from command_line import define_preset_flags, given_flags, override, run
 
 from txl_tf import families
@@ -50,11 +51,10 @@ flags.DEFINE_integer(
 )
 flags.DEFINE_string("hlo_out", None, "a file for the optimized HLO text")
 flags.DEFINE_string("stablehlo_out", None, "a file for the step's StableHLO, as MLIR bytecode; parameters in FILE.json")
-CARDS = ("h100", "a100", "l4", "t4")
 flags.DEFINE_enum(
     "target",
     "tpu",
-    ["tpu", *CARDS, "gpu"],
+    ["tpu", *cards.CARDS, "gpu"],
     "what the step is for: a TPU of --topology, one of these cards, or gpu, with which only --stablehlo_out is written",
 )
 define_preset_flags()
@@ -122,7 +122,7 @@ def lower(config, batch_size, replicas):
 
 
 def platform():
-    """What the step is traced for."""
+    """The platform that the step is traced for."""
     return "tpu" if FLAGS.target == "tpu" else "gpu"
 
 
@@ -182,9 +182,7 @@ class Gpu:
     part, count = "card", 1
 
     def __init__(self):
-        from aot import gpu
-
-        self.card = gpu.CARDS[FLAGS.target]
+        self.card = cards.CARDS[FLAGS.target]
 
     def compile(self, config, batch_size):
         """As `Tpu.compile`."""
@@ -197,7 +195,7 @@ class Gpu:
         program = Program(compiled.hlo)
         found = kernels.kernels_of(program, FLAGS.loop_trips)
         print("\n".join(report.gpu_tables(program, step.parameters, found)), flush=True)
-        memory = memory_of(compiled, self.card.memory - gpu.RESERVED)
+        memory = memory_of(compiled, self.card.memory - cards.RESERVED)
         moved = sum(kernel.bytes * kernel.runs for kernel in found)
         memory_ms = 1e3 * moved / self.card.bandwidth
         product_ms = 1e3 * (compiled.half_flops / self.card.half + compiled.single_flops / self.card.single)
@@ -220,7 +218,7 @@ class Gpu:
 
 
 def memory_of(compiled, available):
-    """What the JSON line says of memory, in bytes."""
+    """The JSON line's numbers about memory, in bytes."""
     return {
         "hbm_bytes": compiled.argument_bytes + compiled.temp_bytes,
         "hbm_arguments": compiled.argument_bytes,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import glob
-import os
 import re
 from collections.abc import Iterable, Mapping
 
@@ -13,7 +11,7 @@ import tensorflow as tf
 
 from txl_tf.errors import InputError, one_line
 from txl_tf.files import check_checkpoint, digest
-from txl_tf.literal_paths import checkpoint_reader, files_named, lacks_files, listed, plain_prefix
+from txl_tf.literal_paths import checkpoint_reader, files_of, lacks_files, listed, plain_prefix
 
 
 class DamagedCheckpointError(InputError):
@@ -130,8 +128,7 @@ def count_layers(names: Iterable[str]) -> int:
 
 def _read_to_the_end(path: str) -> None:
     """Raises InputError if the system cannot read a file of a checkpoint: then nothing is known about its content."""
-    folder, name = os.path.split(path)
-    for file in files_named(folder or ".", glob.escape(name) + ".*"):
+    for file in files_of(path):
         try:
             digest(file)
         except (tf.errors.OpError, OSError) as error:

@@ -30,8 +30,8 @@ VOCABULARIES = ("bytes", "chars", "words", "sentencepiece", "xlnet")
 DOCUMENTS = ("file", "blank_line")
 """What separates the documents of the user's own text."""
 
-SPLITS = ("names", "shares")
-"""What says which split the user's own files belong to."""
+SPLIT_RULES = ("names", "shares")
+"""How the user's own files are assigned to splits."""
 
 RUNNERS = ("local", "beam")
 """What prepares a corpus: this process, or Apache Beam on many machines."""

@@ -115,7 +115,7 @@ class TrainConfig(Group):
     )
     warm_start_layers: int = setting(
         0,
-        "take only so many of the first layers of --warm_start, which is needed if it has another number of layers; "
+        "take only this many layers of --warm_start, the first ones; needed if it has another number of layers; "
         "further layers are new; 0: all",
         at_least=0,
     )

@@ -36,7 +36,7 @@ class FaultsError(InputError):
 
 
 SHOWN_FAULTS = 10
-"""So many faults of a file are shown."""
+"""How many faults of a file are shown."""
 
 
 class Faults:

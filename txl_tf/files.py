@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import hashlib
 import os
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.errors import InputError
-from txl_tf.literal_paths import listed
+from txl_tf.literal_paths import files_of, listed
 from txl_tf.local_files import check_file, unreadable
 from txl_tf.strict_json import Fields, check_record, parse_json
 
@@ -100,7 +99,7 @@ def _is_device(path: str) -> bool:
 
 def check_checkpoint(prefix: str) -> None:
     """`check_file` for all files of a checkpoint, which TensorFlow names by the beginning of their paths."""
-    for path in [] if "://" in prefix else glob.glob(glob.escape(prefix) + ".*"):
+    for path in [] if "://" in prefix else files_of(prefix):
         check_file(path, "copy the checkpoint again")
 
 

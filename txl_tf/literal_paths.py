@@ -57,11 +57,17 @@ def checkpoint_reader(prefix: str) -> Any:
 
 
 def _link_files(prefix: str, folder: str) -> str:
-    source, name = os.path.split(os.path.join(os.getcwd(), prefix))  # abspath would read "link/.." as nothing
-    for file in os.listdir(source):
-        if file.startswith(name + "."):
-            os.symlink(os.path.join(source, file), os.path.join(folder, "checkpoint" + file[len(name) :]))
-    return os.path.join(folder, "checkpoint")
+    plain, whole = os.path.join(folder, "checkpoint"), os.path.join(os.getcwd(), prefix)  # abspath drops "link/.."
+    for file in files_of(whole):
+        os.symlink(file, plain + file[len(whole) :])
+    return plain
+
+
+def files_of(prefix: str) -> list[str]:
+    """The paths of a checkpoint's files, which TensorFlow names by their common beginning; sorted."""
+    folder, name = os.path.split(prefix)
+    names = listed(folder or ".") if tf.io.gfile.isdir(folder or ".") else []
+    return [prefix.removesuffix(name) + file for file in sorted(names) if file.startswith(f"{name}.")]
 
 
 def lacks_files(prefix: str) -> bool:

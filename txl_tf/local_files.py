@@ -42,6 +42,14 @@ def read_local(path: str, remedy: str = "") -> bytes:
         raise unreadable(path, error, remedy) from error
 
 
+def check_encoding(encoding: str) -> None:
+    """Raises InputError unless Python knows an encoding of text by this name."""
+    try:
+        "a".encode(encoding)
+    except (LookupError, ValueError) as error:  # ValueError: "undefined", or a name that cannot be one
+        raise InputError(f"--encoding={encoding} is unknown: give a name such as cp1252, latin-1 or utf-16") from error
+
+
 def unreadable(path: str, error: Exception, remedy: str) -> InputError:
     """The error for a file that cannot be read; `remedy` ends its message."""
     return InputError(f"{path} cannot be read ({one_line(error)})" + (f": {remedy}" if remedy else ""))

@@ -334,8 +334,8 @@ def read_weights(source: str, variables: Mapping[str, tf.Variable], head: str = 
         variables: by their Keras paths (`variables_by_path`).
         head: the beginning of the paths of weights that the run need not have: those that it lacks, or has in another
             shape, stay as they are. "": it must have all weights.
-        layers: so many of the run's first layers are taken, and further layers stay as they are; says so. 0: the run
-            must have as many layers as the model, and all are taken.
+        layers: how many of the run's first layers are taken; further layers stay as they are, as a line says. 0:
+            the run must have as many layers as the model, and all are taken.
 
     Returns:
         The paths of the weights that stayed as they were.

@@ -141,10 +141,16 @@ def test_text_that_is_not_in_the_encoding_that_was_given(tmp_path):
         read(tmp_path / "file", tmp_path, encoding="utf-8")
 
 
+def test_half_a_character_at_the_end_is_not_dropped(tmp_path):
+    (tmp_path / "file").write_bytes("text\n".encode("utf-16") + b"x")
+    with pytest.raises(InputError, match="file is not utf-16"):
+        read(tmp_path / "file", tmp_path, encoding="utf-16")
+
+
 @pytest.mark.parametrize("encoding", ["nope", "undefined", "utf-16"])
 def test_a_wrong_encoding_is_one_line(encoding, tmp_path):
     (tmp_path / "file").write_bytes(b"\xff\xfe\x00\xd8odd")
-    with pytest.raises(InputError, match=f"{encoding} .*encoding|--encoding={encoding} is not known"):
+    with pytest.raises(InputError, match=f"{encoding} .*encoding|--encoding={encoding} is unknown"):
         read(tmp_path / "file", tmp_path, encoding=encoding)
 
 

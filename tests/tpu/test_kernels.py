@@ -2,12 +2,15 @@
 
 import importlib.util
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from aot.kernels import Kernel, kernels_of
 from aot.program import Program
 from aot.report import gpu_tables
-from tpu.test_aot_compile import SMALL, run
+from tpu.test_aot_compile import ROOT, SMALL, run
 
 HLO = """\
 HloModule step, is_scheduled=true
@@ -73,6 +76,31 @@ def test_a_topology_is_no_card(card):
     assert done.returncode == 1 and done.stderr == (
         f"error: --topology is for TPUs, and --target={card} is not one: omit one of the two\n"
     )
+
+
+PRODUCTS = """
+from aot import gpu
+from aot.gpu import ir, mlir
+
+with mlir.make_ir_context():
+    module = ir.Module.parse('''
+    func.func public @main(%a: tensor<4x8xbf16>, %b: tensor<8x3xbf16>, %c: tensor<5xf32>, %d: tensor<7xf32>)
+        -> (tensor<4x3xbf16>, tensor<5x7xf32>) {
+      %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+          : (tensor<4x8xbf16>, tensor<8x3xbf16>) -> tensor<4x3xbf16>
+      %1 = stablehlo.dot_general %c, %d, contracting_dims = [] x [] : (tensor<5xf32>, tensor<7xf32>) -> tensor<5x7xf32>
+      return %0, %1 : tensor<4x3xbf16>, tensor<5x7xf32>
+    }''')
+    print(gpu._product_flops(module.operation))
+"""
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("jax"), reason="JAX is not installed")
+def test_flops_of_products_with_and_without_a_sum():
+    command = [sys.executable, "-c", PRODUCTS]
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tpu")])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | {"PYTHONPATH": path})
+    assert done.stdout.strip() == str((2 * 4 * 3 * 8, 2 * 5 * 7)), done.stderr
 
 
 has_compiler = importlib.util.find_spec("jax_plugins.xla_cuda13") if importlib.util.find_spec("jax_plugins") else None

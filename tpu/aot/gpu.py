@@ -1,10 +1,12 @@
 """Compiles StableHLO for a GPU without one, with XLA as JAX's CUDA plugin brings it."""
 
+import math
 import os
 import re
 import time
 from typing import NamedTuple
 
+from aot.cards import Card
 from txl_tf.errors import InputError
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # JAX itself runs nothing, and must not look for a GPU
@@ -18,61 +20,6 @@ except ImportError as error:
     raise InputError(f"compiling for a GPU needs JAX ({error}): pip install -r tpu/requirements-aot-gpu.txt") from error
 
 
-class Card(NamedTuple):
-    """A GPU as its data sheet and CUDA's deviceQuery describe it.
-
-    Attributes:
-        name: as CUDA reports it.
-        capability: CUDA's compute capability.
-        cores: streaming multiprocessors.
-        lanes: float32 units of a core.
-        threads: the most threads that a core holds.
-        gigahertz: the highest clock.
-        memory: bytes.
-        bandwidth: bytes of memory that are read or written in a second.
-        cache: bytes of the L2 cache.
-        shared: bytes of shared memory of a core; a block can have 1 KiB less.
-        half, single: FLOP/s of dense matrix products in bfloat16 and in float32, as TF32 where the card has it.
-    """
-
-    name: str
-    capability: tuple[int, int]
-    cores: int
-    lanes: int
-    threads: int
-    gigahertz: float
-    memory: int
-    bandwidth: float
-    cache: int
-    shared: int
-    half: float
-    single: float
-
-
-CARDS = {
-    # https://resources.nvidia.com/en-us-tensor-core/nvidia-tensor-core-gpu-datasheet (SXM)
-    "h100": Card(
-        "NVIDIA H100 80GB HBM3", (9, 0), 132, 128, 2048, 1.98, 84_978_434_048, 3.35e12, 50 << 20, 228 << 10,
-        half=989e12, single=494e12,
-    ),
-    # https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/a100/pdf/nvidia-a100-datasheet.pdf (SXM, 80 GB)
-    "a100": Card(
-        "NVIDIA A100-SXM4-80GB", (8, 0), 108, 64, 2048, 1.41, 85_100_068_864, 2.039e12, 40 << 20, 164 << 10,
-        half=312e12, single=156e12,
-    ),
-    # https://www.nvidia.com/en-us/data-center/l4/; the site gives rates with sparsity, twice the dense ones
-    "l4": Card(
-        "NVIDIA L4", (8, 9), 58, 128, 1536, 2.04, 22_574 << 20, 0.3e12, 48 << 20, 100 << 10, half=121e12, single=60e12
-    ),
-    # https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/tesla-t4/t4-tensor-core-datasheet-951643.pdf
-    # Its tensor cores know float16 alone: bfloat16 is computed at float32's rate.
-    "t4": Card(
-        "Tesla T4", (7, 5), 40, 64, 1024, 1.59, 15_095 << 20, 0.32e12, 4 << 20, 64 << 10, half=8.1e12, single=8.1e12
-    ),
-}  # fmt: skip
-"""By the name that --target takes."""
-RESERVED = 1_800 << 20
-"""Bytes of a card's memory that a program cannot have: CUDA's context, and libraries with their workspaces."""
 _CONFIG = """
 gpu_device_info {{
   threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152
@@ -157,8 +104,6 @@ def _flops(product) -> tuple[int, bool]:
     left = ir.RankedTensorType(product.operands[0].type)
     result = ir.RankedTensorType(product.results[0].type)
     numbers = str(product.attributes["dot_dimension_numbers"])
-    contracted = [int(axis) for axis in re.search(r"lhs_contracting_dimensions = \[([\d, ]*)\]", numbers)[1].split(",")]
-    flops = 2
-    for size in [*result.shape, *(left.shape[axis] for axis in contracted)]:
-        flops *= size
-    return flops, str(left.element_type) in ("bf16", "f16")
+    contracted = re.search(r"lhs_contracting_dimensions = \[([\d, ]*)\]", numbers)  # an outer product has none
+    inner = [left.shape[int(axis)] for axis in contracted[1].split(",")] if contracted else []
+    return 2 * math.prod([*result.shape, *inner]), str(left.element_type) in ("bf16", "f16")

@@ -29,6 +29,12 @@ def is_archive(path: str) -> bool:
     return path.endswith((".zip", ".tgz", ".tar.gz", ".tar", ".gz"))
 
 
+def is_of_a_mac(path: str) -> bool:
+    """Whether a file is one of those that macOS adds to archives and disks of others: __MACOSX/, ._NAME."""
+    *folders, name = path.split("/")
+    return "__MACOSX" in folders or name.startswith("._")
+
+
 def extract(archive: str, wanted: str, directory: str) -> list[str]:
     """Extracts the members whose file name matches the regular expression `wanted`.
 

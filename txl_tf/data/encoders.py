@@ -147,6 +147,11 @@ class Words(Encoder):
         self._word_list, self._first = word_list, first
         self._options = {"line_end": "<eos>", "both_ends": False, "unknown": "<unk>", "lower_case": False, **options}
 
+    @property
+    def required(self) -> tuple[str, str]:
+        """The words that every vocabulary has: the line's end and the unknown word."""
+        return self._options["line_end"], self._options["unknown"]
+
     def cleaned(self, block: bytes) -> bytes:
         """The block, in lower case if so wished."""
         return block.decode().lower().encode() if self._options["lower_case"] else block

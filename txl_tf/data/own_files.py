@@ -6,7 +6,6 @@ import bz2
 import codecs
 import concurrent.futures
 import gzip
-import io
 import lzma
 import os
 import re
@@ -17,8 +16,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from txl_tf.data.archives import named_damage
+from txl_tf.data.archives import is_of_a_mac, named_damage
 from txl_tf.errors import InputError
+from txl_tf.local_files import check_encoding
 
 PACKED: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
 """How a packed file begins: what opens it."""
@@ -48,7 +48,7 @@ class File(NamedTuple):
 def plain_files(files: Sequence[File], work_dir: str, encoding: str | None = None, binary: bool = False) -> list[File]:
     """The files as UTF-8 text: themselves, or what was unpacked or converted, in a folder of `work_dir`.
 
-    What a file is follows from its first bytes, not from its name.
+    The kind of a file is told by its first bytes, not by its name.
 
     Args:
         files: local or remote.
@@ -61,18 +61,15 @@ def plain_files(files: Sequence[File], work_dir: str, encoding: str | None = Non
             not text and `binary` is False; or it is not in `encoding`.
     """
     if encoding is not None:
-        try:
-            "".encode(encoding)
-        except (LookupError, ValueError):  # ValueError: "undefined", or a name that cannot be one
-            raise InputError(f"--encoding={encoding} is not known: give one such as utf-8, cp1252 or utf-16") from None
+        check_encoding(encoding)
     with concurrent.futures.ThreadPoolExecutor(32) as pool:  # a request to a bucket is slow
         heads = list(pool.map(lambda file: _head(file.path), files))
     found: list[File] = []
     for i, (file, head) in enumerate(zip(files, heads, strict=True)):
         budget = _Budget(file)
-        for member in _unpacked(file, head, os.path.join(work_dir, "unpacked", str(i)), budget):
+        for member, begin in _unpacked(file, head, os.path.join(work_dir, "unpacked", str(i)), budget):
             if not binary:
-                _refuse_binary(member, _head(member.path), encoding)
+                _refuse_binary(member, begin, encoding)
             found.append(_converted(member, encoding, os.path.join(work_dir, "converted", str(len(found)))))
     return found
 
@@ -95,15 +92,18 @@ class _Budget:
             raise InputError(f"{self.name} holds more than {LARGEST} times its own size: unpack it yourself")
 
 
-def _unpacked(file: File, head: bytes, folder: str, budget: _Budget, depth: int = 0) -> Iterator[File]:
-    """The files in an archive, and in archives inside it, written into a new folder; the file itself if it is none."""
+def _unpacked(file: File, head: bytes, folder: str, budget: _Budget, depth: int = 0) -> Iterator[tuple[File, bytes]]:
+    """The files in an archive, and in archives inside it, written into a new folder; the file itself if it is none.
+
+    Each comes with its first bytes; `head` are those of `file`.
+    """
     for magic, kind in REFUSED.items():
         if head.startswith(magic):
             raise InputError(f"{file.name} is a {kind} archive, which is not read here: unpack it")
     opener = next((opener for magic, opener in PACKED.items() if head.startswith(magic)), None)
     is_zip, is_tar = head.startswith((b"PK\3\4", b"PK\5\6")), head[257:262] == b"ustar"
     if not (opener or is_zip or is_tar):
-        yield file
+        yield file, head
         return
     if depth == _DEEPEST:
         raise InputError(f"{budget.name} is packed again and again: unpack it yourself")
@@ -150,7 +150,7 @@ def _members(path: str, is_zip: bool, shown: str) -> Iterator[tuple[list[str], A
 
 def _parts(name: str) -> list[str]:
     parts = [part for part in re.split(r"[/\\]", name) if part not in ("", ".", "..")]
-    return [] if "__MACOSX" in parts or parts[-1].startswith(".") else parts
+    return [] if not parts or is_of_a_mac("/".join(parts)) or parts[-1].startswith(".") else parts
 
 
 def _write(source: Any, path: str, budget: _Budget) -> None:
@@ -163,11 +163,10 @@ def _write(source: Any, path: str, budget: _Budget) -> None:
 
 def _refuse_binary(file: File, head: bytes, encoding: str | None) -> None:
     kind = next((kind for magic, kind in NOT_TEXT.items() if head.startswith(magic)), "")
-    wide = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     if not kind and encoding is None and b"\0" in head:
-        kind = "UTF-16 text" if wide else "a binary file (or UTF-16, which needs its --encoding): it has NUL bytes"
-    if kind == "UTF-16 text":
-        raise InputError(f"{file.name} is {kind}: give --encoding=utf-16")
+        if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise InputError(f"{file.name} is UTF-16 text: give --encoding=utf-16")
+        kind = "a binary file (or UTF-16, which needs its --encoding): it has NUL bytes"
     if kind:
         raise InputError(f"{file.name} is {kind}, not text: remove it from the source, or give --binary to read it")
 
@@ -178,25 +177,9 @@ def _converted(file: File, encoding: str | None, folder: str) -> File:
     os.makedirs(folder)
     path = os.path.join(folder, os.path.basename(file.name))
     with tf.io.gfile.GFile(file.path, "rb") as source, open(path, "w", encoding="utf-8", newline="") as target:
-        reader = codecs.getreader(encoding)(io.BufferedReader(_Raw(source)))
+        blocks = iter(lambda: source.read(1 << 20), b"")
         try:
-            while text := reader.read(1 << 20):
-                target.write(text)
+            target.writelines(codecs.iterdecode(blocks, encoding))  # half a character at the end is an error, too
         except UnicodeError as error:
             raise InputError(f"{file.name} is not {encoding} ({error}): give its --encoding") from error
     return File(path, file.name)
-
-
-class _Raw(io.RawIOBase):
-    """A file of TensorFlow's as one of Python's."""
-
-    def __init__(self, file: tf.io.gfile.GFile):
-        self._file = file
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._file.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)

@@ -96,10 +96,11 @@ class Settings:
                 options["min_count"] = self.min_count
             if self.vocab_file:
                 options["word_list"] = _read_words(self.vocab_file)
-                for token in (options.get("line_end", "<eos>"), options.get("unknown", "<unk>")):
-                    if token not in options["word_list"]:
-                        raise InputError(f"{self.vocab_file} has no {token}: add it as a line of its own")
-            return encoders.Words(**options)
+            encoder = encoders.Words(**options)
+            for token in encoder.required if self.vocab_file else ():
+                if token not in options["word_list"]:
+                    raise InputError(f"{self.vocab_file} has no {token}: add it as a line of its own")
+            return encoder
         return encoders.AllBytes()
 
     def text(self, download_dir: str, work_dir: str) -> sources.TextSource:

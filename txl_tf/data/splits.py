@@ -1,4 +1,4 @@
-"""Which split the user's files belong to: by the words of their names, or by shares of their text."""
+"""Which split the names of the user's files and folders say."""
 
 from __future__ import annotations
 

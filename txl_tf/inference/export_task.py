@@ -1,10 +1,9 @@
 """A fine-tuned XLNet as a SavedModel that plain TensorFlow loads and serves, without this package.
 
 Its signature takes strings and gives what `Predictor` gives, by task: classify, regress, choose, answer; it is also
-named `serving_default`. `answer_part`
-and `answer_whole` give what `answer` gives, in several calls. The vocabulary is inside. Texts are laid out and cut as
-in training. The model is traced for a few lengths; a batch uses the smallest of them that is not below its longest
-example.
+named `serving_default`. `answer_part` and `answer_whole` give what `answer` gives, in several calls. The vocabulary is
+inside. Texts are laid out and cut as in training. The model is traced for a few lengths; a batch uses the smallest of
+them that is not below its longest example.
 
 Shapes: B inputs, C classes, n options.
 """

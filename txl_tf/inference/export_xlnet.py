@@ -52,7 +52,7 @@ with -1 where there is no token, and with 0 where there is no number.
 |---|---|---|
 {rows}
 
-A blank is written {marker} and stands for one token, {marker}*3 for three. A longer row of
+A blank is written {marker} and stands for one token, {marker}*3 for three. A longer row of \
 underscores is one blank, too. Order: left_to_right, right_to_left, \
 confident (next the token that the model is surest of, for each filling), or the numbers of the missing tokens from 0 \
 on with commas, "2,0,1". A token is predicted from the text and the tokens before it in the order; under that order \

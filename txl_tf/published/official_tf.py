@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.data.archives import is_of_a_mac
 from txl_tf.errors import InputError, one_line
 from txl_tf.files import check_checkpoint
 from txl_tf.literal_paths import checkpoint_reader, files_named
@@ -77,12 +78,6 @@ def open_tensors(source: str, no_weight: re.Pattern[str]) -> TensorFile:
             raise InputError(f"{prefix} is damaged: {one_line(error)}; copy the checkpoint again") from error
 
     return TensorFile(prefix, shapes, read)
-
-
-def is_of_a_mac(path: str) -> bool:
-    """Whether a file is one of those that macOS adds to archives and disks of others: __MACOSX/, ._NAME."""
-    *folders, name = path.split("/")
-    return "__MACOSX" in folders or name.startswith("._")
 
 
 def own_files(folder: str, pattern: str) -> list[str]:

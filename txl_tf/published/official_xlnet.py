@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.data.archives import named_damage
+from txl_tf.data.archives import is_of_a_mac, named_damage
 from txl_tf.errors import InputError
 from txl_tf.files import read_json
 from txl_tf.literal_paths import files_named
@@ -48,7 +48,7 @@ class _Unpacked:
             members = [
                 name
                 for name in archive.namelist()
-                if _PUBLISHED.fullmatch(name.rpartition("/")[2]) and not official_tf.is_of_a_mac(name)
+                if _PUBLISHED.fullmatch(name.rpartition("/")[2]) and not is_of_a_mac(name)
             ]
             names = [name.rpartition("/")[2] for name in members]
             if len(set(names)) != len(names):

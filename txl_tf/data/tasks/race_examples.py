@@ -21,7 +21,7 @@ from txl_tf.data.tasks.table_examples import digest_of
 from txl_tf.data.vocabularies import Vocabulary
 
 MAX_QA = 128
-"""Of a question with an option the last so many tokens are read, as in the official code."""
+"""Tokens to which a question with its option is cut, the last ones, as in the official code."""
 
 CHUNK = 100  # questions that are encoded at once
 
@@ -72,7 +72,7 @@ def cut_article(
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     """Cuts articles and questions with options so that they fit into T tokens with SEP, SEP and CLS.
 
-    Of a question with its option the last MAX_QA tokens are kept, and the first of the article for which there is room.
+    A question with its option keeps its last MAX_QA tokens; the article keeps its first, up to the room that is left.
     """
     room = t_len - 3
     texts = texts[:, -min(MAX_QA, room) :]

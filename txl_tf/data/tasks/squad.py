@@ -150,7 +150,7 @@ class _Reader:
     ) -> Iterator[tuple[dict[str, Any], str]]:
         """The objects in a field, a list, and their places; `place` is what their places begin with.
 
-        What is no such object is added to the faults.
+        Anything else in the list is added to the faults.
         """
         for i, value in enumerate(record[name]):
             own = f"{place}{name}[{i}]"

@@ -19,7 +19,7 @@ from typing import Any
 
 from txl_tf.data.archives import named_damage
 from txl_tf.errors import Faults, InputError
-from txl_tf.local_files import read_local
+from txl_tf.local_files import check_encoding, read_local
 from txl_tf.settings import Group, setting
 from txl_tf.strict_json import check_record, parse_json
 
@@ -52,12 +52,7 @@ class Columns(Group):
         if len(self.separator) > 1:
             raise InputError(f"--delimiter={self.delimiter} must be one character, or tab")
         if self.encoding:
-            try:
-                "a".encode(self.encoding)
-            except (LookupError, UnicodeError) as error:
-                raise InputError(
-                    f"--encoding={self.encoding} is unknown: give a name such as cp1252, latin-1 or utf-16"
-                ) from error
+            check_encoding(self.encoding)
         if self.no_header:
             for name in names:
                 if self.named(name) and not re.fullmatch("[1-9][0-9]*", getattr(self, name)):

@@ -82,7 +82,7 @@ def _parts(text: str) -> list[str]:
     """A text in parts that the trainer takes: it drops lines of more than 4,192 bytes.
 
     Where words are not separated by spaces, as in Chinese and Japanese, a paragraph is one "word". Long ones are cut
-    after punctuation, and where that is too far away, after so many characters.
+    after punctuation, or after _LONGEST_TEXT characters without any.
     """
     return [text] if len(text) <= _LONGEST_TEXT else re.findall(_PART, text, re.DOTALL)
 
