@@ -16,6 +16,7 @@ from txl_tf.choices import CHECKPOINTS, DTYPES, QUANTIZE, STRATEGIES, WEIGHTS
 from txl_tf.data.tasks.table_files import Columns
 from txl_tf.errors import InputError, one_line
 from txl_tf.inference import samplers
+from txl_tf.local_files import without_links_back
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
 from txl_tf.settings import Range, field_types
 
@@ -111,7 +112,10 @@ def utf8_arguments():
 
 
 def check_flags(argv):
-    """Raises InputError for arguments that are no flags, empty texts, and numbers that no command can use."""
+    """Raises InputError for arguments that are no flags, empty texts, and numbers that no command can use.
+
+    Paths become what they mean for the system (`without_links_back`).
+    """
     if len(argv) > 1:
         raise InputError(f"unexpected argument {argv[1]!r}: flags are written --name=value")
     for flag in flags.FLAGS.get_key_flags_for_module(sys.argv[0]):
@@ -122,6 +126,10 @@ def check_flags(argv):
                 raise InputError(f"--{flag.name}= is empty: give a value, or leave the flag away")
             if isinstance(value, int | float) and not isinstance(value, bool):
                 Range().check(value, f"--{flag.name}={value}")
+        if isinstance(flag.value, list):
+            flag.value = [without_links_back(value) if isinstance(value, str) else value for value in flag.value]
+        elif isinstance(flag.value, str):
+            flag.value = without_links_back(flag.value)
 
 
 def drop_unwritable_output():

@@ -3,7 +3,8 @@
 import pytest
 from campaign import world
 from campaign.attempts import attempt
-from campaign.cases import ASCII, Case
+from campaign.case import ASCII, Case
+from campaign.cases import KINDS
 
 CASES = [
     Case("train", "10^30 steps", {"train_steps": "1" + 30 * "0"}, refused=True, says="--train_steps=1000"),
@@ -28,12 +29,25 @@ CASES = [
     Case("import_huggingface", "list", file=("huggingface/config.json", "a list"), refused=True, says="config.json"),
     Case("export_huggingface", "no vocabulary", file=("model/vocab.txt", "missing"), refused=True, says="vocab.txt"),
     Case("predict", "damaged gzip", {"input": "a file.tsv.gz"}, refused=True, says="a file.tsv.gz"),
-    Case(
-        "predict", "faults", file=("table.tsv", "with short and long rows"), refused=True, says="2 faults in table.tsv"
-    ),
-    Case("predict", "semicolons in UTF-16", {"encoding": "utf-16"}, file=("table.tsv", "in UTF-16")),
     Case("saved", "foreign", {"export_dir": "a folder"}, refused=True, says="a folder is not an exported model"),
 ]
+OF_KINDS = (
+    "describe: paths with brackets",
+    "describe: paths behind a link",
+    "prepare: paths: a file named like a pattern",
+    "prepare: own text: names of splits: folders",
+    "prepare: own text: two claims",
+    "prepare: archives: a tar in a gz in a zip",
+    "prepare: archives: an encrypted zip",
+    "prepare: encodings: text in utf-16",
+    "prepare: encodings: an image",
+    "predict: surrogates: a first half in a text",
+    "python: surrogates: score, a first half",
+    "predict: tables: a spreadsheet program's utf-16",
+    "predict: tables: 1,200 faults",
+)
+"""Lines of cases that are written in the modules of KINDS."""
+CASES += [case for kind in KINDS for case in kind.cases() if f"{case.command}: {case.title}" in OF_KINDS]
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +61,11 @@ def root(tmp_path_factory):
 def test_case(case, root):
     wrong, _ = attempt(case, root)
     assert not wrong
+
+
+def test_kinds_have_lines_of_their_own():
+    lines = [f"{case.command}: {case.title}" for kind in KINDS for case in kind.cases()]
+    assert len(set(lines)) == len(lines) and set(OF_KINDS) <= set(lines)
 
 
 def test_a_command_without_damage_is_no_failure_and_a_right_answer_is_told_from_a_wrong_one(root):

@@ -65,6 +65,15 @@ def test_finetune_says_all_faults_of_a_table(without_tensorflow, tmp_path):
     assert status == 1 and "t.csv, line 3 has the label 'NaN'" in line
 
 
+def test_an_encoding_of_no_file_is_one_line(without_tensorflow, tmp_path):
+    """Its codec raises an error of Python's that does not say where."""
+    table = tmp_path / "t.csv"
+    table.write_text("text,label\ngreat,good\n")
+    flags = ["--init=none", "--task=classification", f"--train={table}", f"--dev={table}", f"--model_dir={tmp_path}/m"]
+    status, (line,) = without_tensorflow("finetune", *flags, "--encoding=punycode")
+    assert status == 1 and line.startswith(f"error: {table} is not PUNYCODE text (")
+
+
 def test_predict_says_all_faults_of_a_file(without_tensorflow, tuned, tmp_path):
     table = tmp_path / "t.csv"
     table.write_text("text,label\ngreat,good\n")

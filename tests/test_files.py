@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from txl_tf import files
 from txl_tf.errors import InputError
+from txl_tf.local_files import without_links_back
 
 
 def test_what_is_written_is_read(tmp_path):
@@ -57,6 +58,19 @@ def test_what_cannot_be_read_gets_one_line(tmp_path, content, read, message):
     with pytest.raises(InputError, match=message) as raised:
         read(str(tmp_path / "file"), "copy it again")
     assert "\n" not in str(raised.value) and str(tmp_path / "file") in str(raised.value)
+
+
+def test_a_link_and_back_is_where_the_system_says(tmp_path, monkeypatch):
+    """TensorFlow takes such a path for another, and reads and writes there."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "far" / "inside").mkdir(parents=True)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("far/inside")
+    assert without_links_back("link/../new/a.txt") == f"{tmp_path}/far/new/a.txt"
+    assert without_links_back("folder/../link/../new/") == f"{tmp_path}/far/new"
+    assert without_links_back("link/..") == f"{tmp_path}/far"
+    for same in ("new", "folder/../new/", "link/none/../a", "..", "none/../a", "gs://link/../a", "link/..a", ""):
+        assert without_links_back(same) == same
 
 
 def test_a_device_is_written_to_and_not_replaced(tmp_path):

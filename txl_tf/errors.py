@@ -14,6 +14,15 @@ class InputError(ValueError):
     """
 
 
+@contextlib.contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Begins the message of an InputError that the block raises with the file that was read."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
 def one_line(error: BaseException | str) -> str:
     """An exception's message without line breaks and without TensorFlow's names of operations."""
     message = str(getattr(error, "message", error))  # str() of a TensorFlow error may add a stack trace

@@ -24,6 +24,17 @@ def check_file(path: str, remedy: str = "") -> None:
         raise InputError(f"{path} is {kind}, not a file: {remedy or 'give a file'}")
 
 
+def without_links_back(path: str) -> str:
+    """A path that means for TensorFlow what it means for the system.
+
+    TensorFlow drops "LINK/.." from a path, but the folder above a link's target is another than that above the link.
+    """
+    head, back, rest = (path + "/").rpartition("/../")
+    if not back or "://" in path or os.path.realpath(head + back) == os.path.realpath(os.path.normpath(head + back)):
+        return path
+    return os.path.join(os.path.realpath(head + back), rest).rstrip("/")
+
+
 def read_local(path: str, remedy: str = "") -> bytes:
     """The content of a local file.
 

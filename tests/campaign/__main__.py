@@ -14,8 +14,8 @@ import tempfile
 import time
 
 from campaign import serving, world
-from campaign.attempts import attempt, set_up_process
-from campaign.cases import all_cases
+from campaign.attempts import set_up_process
+from campaign.cases import all_cases, attempt_number
 
 
 def main():
@@ -28,14 +28,15 @@ def main():
         root = pathlib.Path(folder)
         with multiprocessing.get_context("spawn").Pool(1) as pool:  # which gives its memory back
             pool.apply(world.build, [root, list(world.PARTS)])
-        cases = [case for case in all_cases(root) if re.search(args.only, f"{case.command}: {case.title}")]
-        print(f"{len(cases)} cases; the world took {time.perf_counter() - start:.0f} s", flush=True)
+        lines = {i: f"{case.command}: {case.title}" for i, case in enumerate(all_cases(root))}
+        lines = {i: line for i, line in lines.items() if re.search(args.only, line)}
+        print(f"{len(lines)} cases; the world took {time.perf_counter() - start:.0f} s", flush=True)
         count = failed = 0
         context = multiprocessing.get_context("spawn")
         with concurrent.futures.ProcessPoolExecutor(args.jobs, context, set_up_process) as pool:
-            results = pool.map(attempt, cases, itertools.repeat(root), chunksize=4)
+            results = pool.map(attempt_number, lines, itertools.repeat(root), chunksize=4)
             servers = pool.map(serving.cases, serving.EXPORTS, itertools.repeat(root), itertools.repeat(args.only))
-            tried = ((f"{case.command}: {case.title}", *result) for case, result in zip(cases, results, strict=True))
+            tried = ((line, *result) for line, result in zip(lines.values(), results, strict=True))
             for line, wrong, seconds in itertools.chain(tried, itertools.chain.from_iterable(servers)):
                 count, failed = count + 1, failed + bool(wrong)
                 print(f"{seconds:6.1f} s  {line}: {f'FAILED: {wrong}' if wrong else 'ok'}", flush=True)

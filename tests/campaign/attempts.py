@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import hashlib
+import json
 import os
 import pathlib
 import re
@@ -17,6 +18,7 @@ import time
 import processes
 
 from campaign import damage
+from campaign.case import Case
 from campaign.commands import COMMANDS
 
 SECONDS = 90
@@ -46,31 +48,67 @@ def attempt(case, root):
     command, start = COMMANDS[case.command], time.perf_counter()
     with folder(case, root) as place:
         before = snapshot(place)
+        move(place, case.moved)
         try:
             line = command.line(case.flags)
             if case.interrupted:
                 done = interrupt(line, place, case.interrupted)
             else:
-                done = processes.run(line, cwd=place, env=case.environment, timeout=SECONDS)
+                done = run(command, line, place, case.environment, SECONDS)
         except subprocess.TimeoutExpired:
             return f"it ran for more than {SECONDS} s", time.perf_counter() - start
         seconds = time.perf_counter() - start
+        move(place, {other: path for path, other in case.moved.items()})
         wrong = judged(case, done)
         status = done.returncode if not case.interrupted else 0  # a run that was stopped has saved
         wrong = wrong or changed(command, status, before, snapshot(place))
-        if not wrong and case.file and not done.returncode and not may_differ(*case.file):
-            try:
-                if command.outcome(place, done.stdout) != usual(case.command, root):
-                    wrong = "it succeeded, with another result than with the undamaged file"
-            except (OSError, ValueError) as error:
-                wrong = f"it succeeded, without a result ({error})"
+        if not wrong and not done.returncode:
+            wrong = case.check(place, done.stdout + done.stderr) if case.check else ""
+            if case.usual or (case.file and not may_differ(*case.file)):
+                wrong = wrong or differing(case, place, done.stdout, root)
     return wrong, seconds
+
+
+def differing(case, place, printed, root):
+    """What is wrong with the result of a success that should be the usual one."""
+    command = COMMANDS[case.command]
+    for flag in case.flags.keys() & command.flags.keys():
+        value, own = case.flags[flag], command.flags[flag]
+        if value and own:
+            given, own = (value[0], own.split(",")[0]) if isinstance(value, list) else (value, own)
+            in_json = (json.dumps(given, ensure_ascii=ascii)[1:-1] for ascii in (True, False))
+            for shown in (os.path.realpath(place / given), given, *in_json):
+                printed = printed.replace(shown, own)
+    try:
+        same = command.outcome(place, printed) == usual(case.command, root)
+    except (OSError, ValueError) as error:
+        return f"it succeeded, without a result ({error})"
+    return "" if same else "it succeeded, with another result than the usual one"
+
+
+def move(place, paths):
+    """Moves what is there of these paths of a folder, {old: new}; others come to be or are gone."""
+    for old, new in paths.items():
+        if (place / old).exists() and old != new:
+            (place / new).parent.mkdir(parents=True, exist_ok=True)
+            (place / old).rename(place / new)
+            with contextlib.suppress(OSError):  # not empty
+                os.removedirs((place / old).parent)
 
 
 def may_differ(file, kind):
     """Whether a success with another result is right: for the user's own text, and for settings with defaults."""
     lost = file.endswith("metrics.jsonl") and kind in ("cut", "missing")  # a run goes on, and its first lines are gone
     return lost or file.startswith(_FREE) or (file.endswith("config.json") and kind.startswith("without"))
+
+
+def run(command, line, place, environment, seconds):
+    """Runs a command to its end."""
+    if not command.alone:
+        return processes.run(line, cwd=place, env=environment, timeout=seconds)
+    environment = os.environ | environment
+    line = [sys.executable, *line]
+    return subprocess.run(line, cwd=place, env=environment, timeout=seconds, capture_output=True, text=True)
 
 
 def interrupt(command, cwd, seconds):
@@ -101,16 +139,16 @@ def folder(case, root):
         damage.put_places(place)
         if case.file:
             damage.apply(place / case.file[0], case.file[1])
+        if case.setup:
+            case.setup(place)
         yield place
 
 
 @functools.cache
 def usual(name, root):
     """The result of a command without damage."""
-    from campaign.cases import Case
-
     with folder(Case(name, ""), root) as place:
-        done = processes.run(COMMANDS[name].line({}), cwd=place, timeout=2 * SECONDS)
+        done = run(COMMANDS[name], COMMANDS[name].line({}), place, {}, 2 * SECONDS)
         assert done.returncode == 0, f"{name} fails without damage: {done.stderr}"
         return COMMANDS[name].outcome(place, done.stdout)
 
@@ -130,6 +168,8 @@ def judged(case, done):
         return f"it does not say {case.says!r}: {printed[-300:]}"
     if not done.returncode:
         return "it was accepted" if case.refused else ""
+    if case.works or case.usual:
+        return f"it was refused: {done.stderr[-400:]}"
     lines = [line for line in done.stderr.splitlines() if line.strip() and "\r" not in line]
     lines = [line for line in lines if not re.match(r"(usage:|\s+\[|Pass --help|.*\d[\d,]*/\d)", line)]
     if len(lines) == 1 and lines[0].startswith("FATAL Flags parsing error: "):

@@ -4,45 +4,21 @@ import functools
 import json
 import os
 import pathlib
-import typing
 import xml.etree.ElementTree
 
 import processes
 
-from campaign import damage, world
+from campaign import archives, damage, encodings, own_text, paths, surrogates, tables, world
+from campaign.attempts import attempt
+from campaign.case import ASCII, Case
 from campaign.commands import COMMANDS, ROOT
 
 NUMBERS = ("nan", "inf", "-1", "0", "1" + 30 * "0", "x")
 INTEGER_LISTS = ("cutoffs", "profile_steps", "seeds", "context_lengths")
 EMPTY = ("prompt", "text", "context", "beam_args", "warm_start", "cutoffs", "profile_steps")
 """Flags whose text may be empty."""
-
-ASCII = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
-
-
-class Case(typing.NamedTuple):
-    """A command with something wrong.
-
-    Attributes:
-        command: its name in COMMANDS.
-        title: what is wrong; unique for a command.
-        flags: that replace the command's own; False: to leave one away.
-        file: of the world that is damaged, and how: a name of damage.KINDS; (): none.
-        refused: whether the command must refuse it. If not, it may also succeed: then with the usual result if a file
-            was damaged, except for texts, whose words are free.
-        environment: variables.
-        says: a text that the command must print.
-        interrupted: seconds after which Ctrl-C comes, in an interpreter that has to import everything; 0: never.
-    """
-
-    command: str
-    title: str
-    flags: dict = {}  # noqa: RUF012 (nobody changes it)
-    file: tuple = ()
-    refused: bool = False
-    environment: dict = {}  # noqa: RUF012
-    says: str = ""
-    interrupted: float = 0
+KINDS = (paths, own_text, archives, encodings, surrogates, tables)
+"""Modules with cases that people run into; the titles begin with the module's name."""
 
 
 @functools.cache
@@ -158,8 +134,6 @@ def other_cases(name):
         ],
         "saved": [Case("saved", "an ordinary folder", {"export_dir": "a folder"}, refused=True, says="a folder")],
     }  # fmt: skip
-    if name in ("predict", "finetune"):
-        yield from table_cases(name)
     if name in ("describe", "score", "train", "predict"):
         yield Case(name, "ascii terminal", environment=ASCII, says="größe" if name in ("describe", "score") else "")
     yield from by_name.get(name, ())
@@ -167,43 +141,26 @@ def other_cases(name):
         yield Case(name, f"Ctrl-C after {seconds} s", interrupted=seconds)
 
 
-TABLES = {
-    "in UTF-16": "",
-    "in cp1252": "--encoding=cp1252",
-    "with rows without content": "left out",
-    "with rows without text": "2 faults in table.tsv",
-    "with short and long rows": "2 faults in table.tsv",
-    "with a label of NaN": "stands for a missing value",
-    "without header": "--no_header",
-    "with semicolons": "",
-    "of a spreadsheet program": "CSV",
-}
-"""Kinds of damage.TABLE_CONTENTS, and what a command says of them."""
-READ = ("in UTF-16", "with rows without content", "with semicolons")
-
-
-def table_cases(name):
-    """Odd tables, and flags that do not fit the table."""
-    for kind, says in TABLES.items():
-        yield Case(name, f"table.tsv {kind}", file=("table.tsv", kind), refused=kind not in READ, says=says)
-    for flag, value, says in (
-        ("text_column", "Text", "--text_column='text'"),
-        ("text_b_column", "misspelt", "no column 'misspelt'"),
-        ("label_column", "misspelt", "no column 'misspelt'"),
-        ("label_column", "text", "both 'text'"),
-        ("delimiter", "ab", "--delimiter=ab"),
-        ("encoding", "none", "--encoding=none is unknown"),
-        ("no_header", "true", "--text_column=1"),
-    ):
-        yield Case(name, f"--{flag}={value}", {flag: value}, refused=True, says=says)
-
-
+@functools.cache
 def all_cases(root):
-    """Every case."""
+    """Every case; a list."""
+    return list(_cases(root))
+
+
+def attempt_number(number, root):
+    """`attempt` of a case of `all_cases`, which cannot be sent to a process."""
+    return attempt(all_cases(root)[number], root)
+
+
+def _cases(root):
     seen = set()
     for name, command in COMMANDS.items():
+        if command.by_hand:
+            continue
         yield from number_cases(name)
         yield from text_cases(name)
         yield from file_cases(name, root, seen)
         yield from other_cases(name)
         seen.update(command.reads)
+    for kind in KINDS:
+        yield from kind.cases()

@@ -19,6 +19,8 @@ class Command:
         writes: paths that it may create; one of `reads` may be changed only if the command succeeds.
         result: function (folder, what it printed) -> what must be equal whenever it succeeds.
         by_argparse: whether its flags are argparse's; numbers and texts are then those in `flags`.
+        alone: whether it must not find modules loaded that it does not import itself.
+        by_hand: whether no cases are generated for it.
     """
 
     script: str
@@ -27,11 +29,14 @@ class Command:
     writes: tuple[str, ...] = ()
     result: object = None
     by_argparse: bool = False
+    alone: bool = False
+    by_hand: bool = False
 
     def line(self, flags):
-        """The arguments that follow `python`."""
-        given = {name: value for name, value in (self.flags | flags).items() if value is not False}
-        return [str(ROOT / self.script), *(f"--{name}" + ("" if v is None else f"={v}") for name, v in given.items())]
+        """The arguments that follow `python`; a flag whose value is a list is given several times."""
+        given = [(name, value) for name, value in (self.flags | flags).items() if value is not False]
+        given = [(name, v) for name, value in given for v in (value if isinstance(value, list) else [value])]
+        return [str(ROOT / self.script), *(f"--{name}" + ("" if v is None else f"={v}") for name, v in given)]
 
     def outcome(self, folder, stdout):
         """The result of a run that succeeded."""
@@ -58,6 +63,15 @@ def files(path):
     return read
 
 
+def corpus(path):
+    """The function that reads all files of a data_dir but the manifest, which says what they were made from."""
+
+    def read(folder):
+        return {file.name: file.read_bytes() for file in (folder / path).iterdir() if file.name != "manifest.json"}
+
+    return read
+
+
 def flags(text):
     """Flags as they are written on a command line, without spaces in values."""
     words = (word.removeprefix("--").partition("=") for word in text.split())
@@ -77,14 +91,21 @@ COMMANDS = {
         flags("--dataset=text --source=text --data_dir=new --vocab=words --min_count=1"),
         ("text",),
         ("new",),
-        files("new"),
+        corpus("new"),
     ),
     "prepare_pieces": Command(
         "scripts/prepare_data.py",
         flags("--dataset=text --source=text --data_dir=new --vocab=sentencepiece --vocab_size=300"),
         ("text",),
         ("new",),
-        files("new"),
+        corpus("new"),
+    ),
+    "prepare_listed": Command(
+        "scripts/prepare_data.py",
+        flags("--dataset=text --source=text --data_dir=new --vocab=words --vocab_file=list.txt"),
+        ("text", "list.txt"),
+        ("new",),
+        corpus("new"),
     ),
     "prepare_task": Command("scripts/prepare_task.py", flags("--task=match --out_dir=new"), (), ("new",), files("new")),
     "describe": Command("scripts/describe_data.py", flags("--data_dir=words --verify --example_tokens=8"), ("words",)),
@@ -99,6 +120,13 @@ COMMANDS = {
         "scripts/train.py",
         TINY | flags("--data_dir=words --model_dir=new"),
         ("words",),
+        ("new",),
+        metrics("new"),
+    ),
+    "warm": Command(
+        "scripts/train.py",
+        TINY | flags("--data_dir=words --warm_start=half --model_dir=new"),
+        ("words", "half"),
         ("new",),
         metrics("new"),
     ),
@@ -179,6 +207,7 @@ COMMANDS = {
         flags("--export_dir=saved --prompt=word1 --max_tokens=4 --temperature=0.5 --seed=1"),
         ("saved",),
         by_argparse=True,
+        alone=True,
     ),
     "serve": Command(
         "tests/campaign/serve_once.py",
@@ -189,6 +218,12 @@ COMMANDS = {
         ("saved",),
         ("libraries.log",),
         by_argparse=True,
+    ),
+    "python": Command(
+        "tests/campaign/speak_to.py",
+        flags('--model_dir=model --call=score --text="a"'),
+        ("model", "xlnet", "tuned", "answering"),
+        by_hand=True,
     ),
     "aot": Command("tpu/aot_compile.py", flags("--preset=demo --topology=v5e:0x0")),
 } | {

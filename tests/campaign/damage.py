@@ -31,20 +31,6 @@ JSON_CONTENTS = {
 }
 
 
-TABLE_CONTENTS = {
-    "in UTF-16": lambda data: data.decode().encode("utf-16"),
-    "in cp1252": lambda data: data.replace(b"lambda", b"caf\xe9"),
-    "with rows without content": lambda data: data.replace(b"\n", b"\n\t\n\n", 2) + b"\t\n",
-    "with rows without text": lambda data: data + b"\tyes\n \tno\n",
-    "with short and long rows": lambda data: data + b"alone\na\tb\tc\n",
-    "with a label of NaN": lambda data: data + b"a text\tNaN\n",
-    "without header": lambda data: data.split(b"\n", 1)[1],
-    "with semicolons": lambda data: data.replace(b"\t", b";"),
-    "of a spreadsheet program": lambda data: b"PK\x03\x04" + data,
-}
-"""What tables are like that are not as they should be."""
-
-
 def kinds(path):
     """How the file at a path can be damaged."""
     contents = JSON_CONTENTS if path.suffix in (".json", ".jsonl") else CONTENTS
@@ -54,7 +40,7 @@ def kinds(path):
 
 def apply(path, kind):
     """Damages the file at a path."""
-    contents = JSON_CONTENTS if path.suffix in (".json", ".jsonl") else CONTENTS | TABLE_CONTENTS
+    contents = JSON_CONTENTS if path.suffix in (".json", ".jsonl") else CONTENTS
     if kind in contents:
         path.write_bytes(contents[kind](path.read_bytes()))
     elif kind == "unreadable":

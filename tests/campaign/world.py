@@ -66,6 +66,11 @@ def prompt(path, root):
     path.write_text("word1 größe word3\nword4 word5\n")
 
 
+@part("list.txt")
+def word_list(path, root):
+    path.write_text("\n".join(["<eos>", "<unk>", "größe", *WORDS]) + "\n")
+
+
 @part("words")
 def words(path, root):
     build(root, ["text"])

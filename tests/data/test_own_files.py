@@ -78,6 +78,15 @@ def test_what_is_not_text_is_named(content, message, tmp_path):
     assert str(caught.value).startswith("file ")
 
 
+def test_members_are_read_whatever_their_names_and_told_by_them(tmp_path):
+    """Names that are not UTF-8, or longer than a file's can be; a message names no temporary folder."""
+    (tmp_path / "all.tar").write_bytes(tar(["caf\udce9.train", "d" * 300 + ".dev", "caf\udce9/test"]))
+    assert read(tmp_path / "all.tar", tmp_path) == dict.fromkeys(sources.SPLITS, TEXT)
+    (tmp_path / "all.zip").write_bytes(zip_of(**{"a/one.txt": TEXT, "a/two.txt": b"caf\xe9"}))
+    with pytest.raises(InputError, match=r"^all/a/two.txt is not UTF-8 at byte 3"):
+        read(tmp_path / "all.zip", tmp_path / "other")
+
+
 def test_binary_files_are_read_on_request(tmp_path):
     (tmp_path / "file").write_bytes(b"a\0b" + TEXT)
     assert b"".join(read(tmp_path / "file", tmp_path, binary=True).values()) == b"a\0b" + TEXT

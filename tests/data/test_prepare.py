@@ -231,6 +231,14 @@ def test_a_wrong_list_of_words_is_named_with_its_line(words, message, tmp_path):
                 vocab_file=str(tmp_path / "list.txt"))  # fmt: skip
 
 
+def test_what_is_no_sentencepiece_model_is_named(tmp_path):
+    (tmp_path / "text.txt").write_text("the cat sat\n" * 100)
+    for vocab in ("sentencepiece", "xlnet"):
+        with pytest.raises(InputError, match=r"text.txt: not a SentencePiece model: give one, such as spiece.model"):
+            prepare("text", str(tmp_path / "a"), source=str(tmp_path / "text.txt"), vocab=vocab,
+                    vocab_file=str(tmp_path / "text.txt"))  # fmt: skip
+
+
 def test_clusters_are_shown_for_cutoffs(word_files):
     folder, _ = word_files
     corpus = prepare("wt103", str(folder / "corpus"), source=str(folder))

@@ -547,7 +547,7 @@ def test_what_cannot_be_exported(tmp_path, settings, what):
 
 def test_a_vocabulary_of_its_own(tmp_path):
     (tmp_path / "spiece.model").write_bytes(b"no model")
-    with pytest.raises(InputError, match="not a SentencePiece model"):
+    with pytest.raises(InputError, match=r"spiece.model: not a SentencePiece model: give"):
         read_xlnet_vocabulary(str(tmp_path / "spiece.model"), "text")
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": "yes"}')
     with pytest.raises(InputError, match=r"do_lower_case, .* must be true or false"):

@@ -35,12 +35,19 @@ class Piece:
     Attributes:
         split: to which they belong; None: the split of each document is drawn.
         path, start, stop: where they are.
+        name: of the file, for messages; "": its path.
     """
 
     split: str | None
     path: str
     start: int = 0
     stop: int | None = None
+    name: str = ""
+
+    @property
+    def shown(self) -> str:
+        """How messages name the file."""
+        return self.name or self.path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,7 +171,7 @@ class PieceBlocks:
             block = block[: _cut(block)]
             self._known = (index + 1, start + len(block))
         if self._reading.utf8:
-            _check_utf8(block, self._piece.path, start)
+            _check_utf8(block, self._piece.shown, start)
         return block
 
     def _window_end(self, index: int) -> int:
@@ -230,7 +237,7 @@ class PieceBlocks:
                 f"{self._piece.path} ends at byte {start + len(text):,} but was expected to reach {stop:,}"
             )
         if check and self._reading.utf8 and self._reading.documents == "blank_line":
-            _check_utf8(text, self._piece.path, start)
+            _check_utf8(text, self._piece.shown, start)
         return text
 
 
@@ -254,11 +261,11 @@ def _character_end(block: bytes) -> int:
     return len(block)
 
 
-def _check_utf8(block: bytes, path: str, start: int) -> None:
+def _check_utf8(block: bytes, name: str, start: int) -> None:
     try:
         block.decode()
     except UnicodeDecodeError as error:
         raise InputError(
-            f"{path} is not UTF-8 at byte {start + error.start:,}: convert it or, with --dataset=text, give its "
+            f"{name} is not UTF-8 at byte {start + error.start:,}: convert it or, with --dataset=text, give its "
             "--encoding, such as cp1252 or utf-16; --vocab=bytes reads any bytes"
         ) from None

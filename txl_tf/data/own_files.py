@@ -35,14 +35,24 @@ LARGEST = 100
 """An archive may hold this many times its own size; small ones FREE bytes. More is an attack, or a mistake."""
 FREE = 64 << 20
 _HEAD = 1 << 16
+_LONGEST_NAME = 200
 _DEEPEST = 3  # archives inside archives: a packed tar in a zip has two inside
 
 
 class File(NamedTuple):
-    """A file to read, and its name below the source, by which it belongs to a split."""
+    """A file to read, and its name below the source, by which it belongs to a split.
+
+    `temporary`: whether it was unpacked or converted, so that users know it by its name and not by its path.
+    """
 
     path: str
     name: str
+    temporary: bool = False
+
+    @property
+    def shown(self) -> str:
+        """How messages name it."""
+        return self.name if self.temporary else self.path
 
 
 def plain_files(files: Sequence[File], work_dir: str, encoding: str | None = None, binary: bool = False) -> list[File]:
@@ -115,14 +125,14 @@ def _unpacked(file: File, head: bytes, folder: str, budget: _Budget, depth: int 
     with named_damage(file.name):
         if opener:
             name = re.sub(r"\.(gz|bz2|xz|tgz)$", "", file.name)
-            inner = [File(os.path.join(folder, "inner", os.path.basename(name)), name)]
+            inner = [File(os.path.join(folder, "inner", os.path.basename(name)), name, temporary=True)]
             with opener(path, "rb") as packed:
                 _write(packed, inner[0].path, budget)
         else:
             inner = []
             for number, (parts, member) in enumerate(_members(path, is_zip, file.name)):
                 name = os.path.join(os.path.splitext(file.name)[0], *parts)
-                inner.append(File(os.path.join(folder, str(number), parts[-1]), name))
+                inner.append(File(os.path.join(folder, str(number), parts[-1]), name, temporary=True))
                 _write(member, inner[-1].path, budget)
     for number, one in enumerate(inner):
         yield from _unpacked(one, _head(one.path), os.path.join(folder, f"in-{number}"), budget, depth + 1)
@@ -149,7 +159,10 @@ def _members(path: str, is_zip: bool, shown: str) -> Iterator[tuple[list[str], A
 
 
 def _parts(name: str) -> list[str]:
-    parts = [part for part in re.split(r"[/\\]", name) if part not in ("", ".", "..")]
+    """The parts of a member's name, as names of files can be: UTF-8, and not too long."""
+    plain = os.fsencode(name).decode("utf-8", "replace")
+    parts = [part for part in re.split(r"[/\\]", plain) if part not in ("", ".", "..")]
+    parts = [part.encode()[-_LONGEST_NAME:].decode("utf-8", "ignore") for part in parts]
     return [] if not parts or is_of_a_mac("/".join(parts)) or parts[-1].startswith(".") else parts
 
 
@@ -182,4 +195,4 @@ def _converted(file: File, encoding: str | None, folder: str) -> File:
             target.writelines(codecs.iterdecode(blocks, encoding))  # half a character at the end is an error, too
         except UnicodeError as error:
             raise InputError(f"{file.name} is not {encoding} ({error}): give its --encoding") from error
-    return File(path, file.name)
+    return File(path, file.name, temporary=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 
 from txl_tf.choices import DATASETS, VOCABULARIES
 from txl_tf.data import encoders, sources
 from txl_tf.data.corpora import CORPORA, PublishedCorpus
-from txl_tf.errors import InputError
+from txl_tf.errors import InputError, naming
 from txl_tf.files import read_bytes, read_lines
 
 
@@ -87,7 +88,8 @@ class Settings:
             return corpus.encoder(vocab_file=self.vocab_file)
         if vocab in ("sentencepiece", "xlnet"):
             model = read_bytes(self.vocab_file) if self.vocab_file else None
-            return encoders.Subwords(self.vocab_size, model, xlnet=vocab == "xlnet", keep_accents=self.keep_accents)
+            with naming(self.vocab_file) if self.vocab_file else contextlib.nullcontext():
+                return encoders.Subwords(self.vocab_size, model, xlnet=vocab == "xlnet", keep_accents=self.keep_accents)
         if vocab == "chars":
             return encoders.SeenChars()
         if vocab == "words" or (vocab is None and corpus):

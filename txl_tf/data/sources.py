@@ -180,15 +180,23 @@ def text_files(
         raise InputError(f"{source} holds no text: give files of text as --source")
     by_name = splits == "names" or (splits is None and len(files) > 1)
     if by_name and (named := named_splits([file.name for file in files], root, required=splits == "names")):
-        pieces = [Piece(split, file.path) for split, file in zip(named, files, strict=True)]
-        return TextSource(tuple(pieces), "file", "blank_line")
+        return TextSource(_whole(files, named), "file", "blank_line")
     if documents == "blank_line":
-        return TextSource(tuple(Piece(None, file.path) for file in files), documents)
+        return TextSource(_whole(files, [None] * len(files)), documents)
     if len(files) >= 40:
         shared = _common_folders([file.name for file in files])
-        return TextSource(tuple(Piece(drawn_split(file.name[shared:]), file.path) for file in files), documents)
-    shares = (piece for file in files for piece in cut_by_bytes([file.path], at_lines=True))
+        return TextSource(_whole(files, [drawn_split(file.name[shared:]) for file in files]), documents)
+    shares = (
+        dataclasses.replace(piece, name=file.shown)
+        for file in files
+        for piece in cut_by_bytes([file.path], at_lines=True)
+    )
     return TextSource(tuple(shares), documents, "blank_line" if len(files) == 1 else "")
+
+
+def _whole(files: Sequence[File], splits: Sequence[str | None]) -> tuple[Piece, ...]:
+    """A Piece for each file."""
+    return tuple(Piece(split, file.path, name=file.shown) for file, split in zip(files, splits, strict=True))
 
 
 def find_files(source: str) -> list[str]:

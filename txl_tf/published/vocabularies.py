@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from txl_tf.data.corpora import CORPORA
 from txl_tf.data.vocabularies import ByteVocabulary, CharVocabulary, Vocabulary, WordVocabulary, XLNetVocabulary
-from txl_tf.errors import InputError
+from txl_tf.errors import InputError, naming
 from txl_tf.files import read_bytes, read_json, read_lines
 from txl_tf.published.pickles import Call, as_dict, read_pickle
 from txl_tf.published.tensor_files import open_binary
@@ -93,7 +93,8 @@ def read_xlnet_vocabulary(path: str, dataset: str, options: Mapping[str, bool] |
     if not isinstance(told, dict) or any(type(told.get(name, True)) is not bool for name in names):
         raise InputError(f"{about} is not of an XLNet's tokenizer: {', '.join(names)} must be true or false")
     told = {ours: told[theirs] for theirs, ours in names.items() if theirs in told}
-    return XLNetVocabulary(model, **told | dict(options or {}))
+    with naming(path):
+        return XLNetVocabulary(model, **told | dict(options or {}))
 
 
 def _symbols(path: str) -> Any:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from txl_tf.data.archives import named_damage
-from txl_tf.errors import Faults, InputError
+from txl_tf.errors import Faults, InputError, one_line
 from txl_tf.local_files import check_encoding, read_local
 from txl_tf.settings import Group, setting
 from txl_tf.strict_json import check_record, parse_json
@@ -123,11 +123,14 @@ def read_file_text(path: str, encoding: str = "", remedy: str = "convert the fil
         encoding = "utf-16" if wide else "utf-8"
     try:
         return data.decode(encoding).removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1 if not path.endswith(".gz") else None
-        raise InputError(
-            f"{path}{f', line {line}' if line else ''} is not {encoding.upper()} text ({error.reason}): {remedy}"
-        ) from error
+    except UnicodeError as error:
+        where, reason = path, one_line(error)
+        if isinstance(error, UnicodeDecodeError):  # some of Python's codecs do not say where
+            reason = error.reason
+            if not path.endswith(".gz"):
+                line = data[: error.start].count(b"\n") + 1
+                where += f", line {line}"
+        raise InputError(f"{where} is not {encoding.upper()} text ({reason}): {remedy}") from error
 
 
 _SHEET = "is a spreadsheet program's own file: save it there as CSV (UTF-8), and give that file"

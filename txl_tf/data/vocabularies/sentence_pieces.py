@@ -18,7 +18,7 @@ from txl_tf.data.vocabularies import traced_tensor
 from txl_tf.data.vocabularies.base import WHITESPACE, SpecialTokens, Vocabulary, stands_apart
 from txl_tf.data.vocabularies.registry import register
 from txl_tf.data.vocabularies.traced_text import Pieces, TracedText, source_places
-from txl_tf.errors import InputError, one_line
+from txl_tf.errors import InputError
 from txl_tf.files import read_bytes
 
 SPACE = "\u2581"  # SentencePiece's sign for a space
@@ -59,7 +59,7 @@ class SubwordVocabulary(Vocabulary):
             self.vocab_size = int(self._tokenizer.vocab_size())
             pieces = self._tokenizer.id_to_string(tf.range(self.vocab_size)).numpy()
         except tf.errors.OpError as error:
-            raise InputError(f"not a SentencePiece model: {one_line(error)}") from error
+            raise InputError("not a SentencePiece model: give one, such as spiece.model") from error
         # No list or dict may be an attribute: tf.Module would wrap and track every piece.
         self._names = np.array([piece.decode() for piece in pieces], dtype=object)
         self._texts = np.array([_text(name) for name in self._names], dtype=object)

@@ -1,0 +1,241 @@
+"""Not a test: tables and questions as people have them: separators, headers, empty rows, labels, SQuAD's forms."""
+
+import functools
+import json
+
+from campaign.case import Case
+
+ROWS = [(f"lambda return {word}", label) for word, label in (("import", "yes"), ("while", "no"))] * 4
+"""The rows of the world's table.tsv."""
+EVERY = ("predict", "finetune")
+
+
+def cases():
+    """Every case of odd tables."""
+    yield from forms()
+    yield from columns()
+    yield from rows()
+    yield from labels()
+    yield from names()
+    yield from questions()
+
+
+def case(title, data, flags=None, commands=EVERY, name="t.csv", **about):
+    """Cases of commands whose input is another file."""
+    for command in commands:
+        files = {"input": name} if command in ("predict", "answer") else {"train": name, "dev": name}
+        setup = functools.partial(write, name=name, data=data)
+        yield Case(command, f"tables: {title}", files | (flags or {}), setup=setup, **about)
+
+
+def lines(separator=",", header=("text", "label"), end="\n", rows=ROWS):
+    """The text of a table."""
+    return "".join(separator.join(row) + end for row in [*([header] if header else []), *rows])
+
+
+def forms():
+    """Separators, line ends, encodings, headers: what must be read as the usual table is."""
+    for name, sign in (("comma", ","), ("semicolon", ";"), ("tab", "\t"), ("bar", "|")):
+        for end in ("csv", "tsv"):
+            yield from case(f"{name} in .{end}", lines(sign), name=f"t.{end}", usual=True)
+        yield from case(f"sep= {name}", f"sep={sign}\n" + lines(sign), usual=True)
+        yield from case(f"a delimiter of {name}", lines(sign), {"delimiter": sign}, ("predict",), usual=True)
+    yield from case("a delimiter of ^", lines("^"), {"delimiter": "^"}, ("predict",), usual=True)
+    yield from case("a delimiter that is not found", lines(), {"delimiter": "^"}, refused=True, says="no column 'text'")
+    for value in ("ab", "none", '"', "\r"):
+        yield from case(f"--delimiter={value!r}", lines(), {"delimiter": value}, refused=True)
+    for name, end in (("CRLF", "\r\n"), ("CR", "\r")):
+        yield from case(f"line ends of {name}", lines(end=end), usual=True)
+        yield from case(f"line ends of {name}, tabs", lines("\t", end=end), name="t.tsv", usual=True)
+    saved = "sep=;\r\n" + lines(";", end="\r\n")
+    for encoding in ("utf-8-sig", "utf-16"):
+        yield from case(f"a spreadsheet program's {encoding}", saved.encode(encoding), usual=True)
+    flags = {"encoding": "cp1252"}
+    yield from case("a spreadsheet program's cp1252", saved.encode("cp1252"), flags, usual=True)
+    quoted = lines(rows=[(f'"{text}"', f'"{label}"') for text, label in ROWS], header=('"text"', '"label"'))
+    yield from case("quotes", quoted, usual=True)
+    yield from case("quotes that do not end", lines() + '"no end,yes\n', refused=True, says="quotes")
+    yield from case("text after quotes", lines() + '"a"b,yes\n', refused=True, says="quotes")
+    broken = lines(
+        rows=[(f'"{text.replace(" ", sign)}"', label) for (text, label), sign in zip(ROWS, BREAKS, strict=True)]
+    )
+    yield from case("line breaks in cells", broken, usual=True)
+    yield from case("quotes in .tsv", lines("\t", rows=[('a "quoted" word', "yes")] * 4), name="t.tsv", works=True)
+    yield from case(
+        "other columns", lines(header=("id", "text", "label"), rows=[("1", *row) for row in ROWS]), usual=True
+    )
+    yield from case("no last line end", lines()[:-1], usual=True)
+    yield from case("a long text", lines(rows=[*ROWS, ("word " * 200_000, "yes")]), commands=("predict",), works=True)
+    yield from case("the end of the name in capitals", lines(), name="T.CSV", usual=True)
+    jsonl = [json.dumps({"text": text, "label": label}) for text, label in ROWS]
+    yield from case("JSON lines", "\n".join(jsonl) + "\n", name="t.jsonl", usual=True)
+    yield from case("JSON lines with empty ones", "\n\n".join(jsonl), name="t.jsonl", usual=True)
+    yield from case("JSON lines with CRLF", "\r\n".join(jsonl), name="t.jsonl", usual=True)
+    yield from case("a list in JSON", "[" + ",\n".join(jsonl) + "]", name="t.jsonl", refused=True, says="t.jsonl")
+    yield from case("JSON lines, one cut", "\n".join(jsonl)[:-5], name="t.jsonl", refused=True, says="line 8")
+    for name in ("t.txt", "t", "t.xlsx", "t.xls", "t.ods", "t.parquet", "t.csv.zip"):
+        yield from case(f"a table named {name}", lines(), name=name, refused=True, says=name)
+    for name, magic in (("xlsx", b"PK\3\4"), ("xls", b"\xd0\xcf\x11\xe0"), ("parquet", b"PAR1")):
+        yield from case(f"{name} named .csv", magic + bytes(200), refused=True, says="t.csv")
+
+
+BREAKS = ("\n", "\r\n", "\t", "  ", "\u3000", "\n\n", " \n ", " ")
+
+
+def columns():
+    """Flags of columns, in every command."""
+    plain = lines(header=None)
+    numbers = {"no_header": None, "text_column": "1", "label_column": "2"}
+    yield from case("no header", plain, numbers, usual=True)
+    yield from case("no header and tabs", lines("\t", None), numbers, name="t.tsv", usual=True)
+    yield from case("no header, which is not said", plain, refused=True, says="--no_header")
+    yield from case("no header and no numbers", plain, {"no_header": None}, refused=True, says="--text_column=1")
+    yield from case("no header and names", plain, numbers | {"text_column": "text"}, refused=True, says="--text_column")
+    for number in ("0", "-1", "3", "99999999999", "1.5", "\u0661"):
+        yield from case(
+            f"column {number}", plain, numbers | {"text_column": number}, refused=True, says="--text_column"
+        )
+    yield from case("JSON without header", '{"text": "a"}\n', numbers, name="t.jsonl", refused=True, says="--no_header")
+    for flag in ("text_column", "text_b_column", "label_column"):
+        yield from case(f"--{flag}=misspelt", lines(), {flag: "misspelt"}, refused=True, says="no column 'misspelt'")
+        near = {flag: "TEXT "} if flag == "text_column" else {flag: "Other"}
+        data = lines(header=("text", "label", " other"), rows=[(*row, "x") for row in ROWS])
+        yield from case(f"--{flag} in other letters", data, near, refused=True, says=f"give --{flag}=")
+    for flag, value in (("label_column", "text"), ("text_b_column", "text"), ("text_b_column", "label")):
+        yield from case(f"--{flag}={value}", lines(), {flag: value}, refused=True, says="are both")
+    yield from case("a column twice", lines(header=("text", "text")), refused=True, says="twice")
+    yield from case("no column of text", lines(header=("Sentence", "label")), refused=True, says="no column 'text'")
+    yield from case("a column named Text", lines(header=("Text", "label")), refused=True, says="--text_column='Text'")
+    yield from case(
+        "no label to learn", lines(header=("text", "other")), commands=("finetune",), refused=True, says="label"
+    )
+    yield from case("no label to predict", lines(header=("text", "other")), commands=("predict",), works=True,
+                    flags={"metrics": False})  # fmt: skip
+    for flag, value in (("text_column", "a"), ("delimiter", ";"), ("no_header", None), ("skip_empty", None)):
+        yield Case("answer", f"tables: --{flag} for questions", {flag: value}, refused=True, says=f"--{flag}")
+
+
+def rows():
+    """Rows without content, without text, of other lengths."""
+    yield from case("empty rows", lines(rows=[("", ""), *ROWS, (" ", "\t"), ("", "")]), usual=True)
+    yield from case("empty rows between", lines(rows=[*ROWS[:3], ("", ""), *ROWS[3:]]), usual=True, says="left out")
+    yield from case("empty lines", lines().replace("\n", "\n\n"), usual=True)
+    yield from case("only a header", lines(rows=[]), refused=True, says="no rows")
+    yield from case("only empty rows", lines(rows=[("", "")] * 5), refused=True, says="no rows")
+    yield from case("nothing", "", refused=True, says="t.csv")
+    without = lines(rows=[*ROWS, ("", "yes"), (" ", "no")])
+    yield from case("two rows without text", without, refused=True, says="2 faults in t.csv")
+    yield from case("two rows without text, left out", without, {"skip_empty": None}, usual=True, says="left out")
+    yield from case(
+        "no row with text", lines(rows=[("", "yes")] * 3), {"skip_empty": None}, refused=True, says="no rows"
+    )
+    uneven = lines() + "alone\na,b,c\n"
+    yield from case("rows of other lengths", uneven, refused=True, says="2 faults in t.csv")
+    many = lines() + "alone\n" * 1200
+    yield from case("1,200 faults", many, refused=True, says="1,200 faults in t.csv")
+    yield from case(
+        "a list in a cell", '{"text": ["a"], "label": "yes"}\n', name="t.jsonl", refused=True, says="line 1"
+    )
+    null = '{"text": "lambda", "text_b": null, "label": "yes"}\n{"text": "lambda", "label": "no"}\n'
+    yield from case("null for a second text", null, name="t.jsonl", works=True)
+    null = '{"text": "lambda", "label": null}\n'
+    yield from case("null for a label", null, {"metrics": False}, ("predict",), "t.jsonl", works=True)
+    yield from case("null for a label to learn", null * 2, commands=("finetune",), name="t.jsonl", refused=True,
+                    says="2 faults")  # fmt: skip
+    yield from case("null for a text", '{"text": null, "label": "yes"}\n', name="t.jsonl", refused=True, says="line 1")
+
+
+def labels():
+    """Labels that are missing, twins, numbers, booleans."""
+    for label in ("NaN", "nan", "NAN "):
+        yield from case(f"a label {label!r}", lines(rows=[*ROWS, ("a", label)]), refused=True, says="missing value")
+    yield from case("NaN in JSON", '{"text": "a", "label": NaN}\n', name="t.jsonl", refused=True, says="t.jsonl")
+    yield from case("an empty label", lines(rows=[*ROWS, ("a", "")]), refused=True, says="no label")
+    twins = lines(rows=[("lambda", label) for label in ("yes", "Yes", "no", "YES")])
+    yield from case("labels in other letters", twins, commands=("finetune",), works=True, says="differ only by case")
+    yield from case("a label that the model does not know", twins, commands=("predict",), refused=True, says="'Yes'")
+    yield from case("one class", lines(rows=ROWS[::2]), commands=("finetune",))
+    yield from case("a class of dev alone", lines(rows=[*ROWS, ("a", "other")]), {"train": "table.tsv"}, ("finetune",),
+                    refused=True, says="'other'")  # fmt: skip
+    true = "".join(json.dumps({"text": "lambda", "label": i % 2 == 0}) + "\n" for i in range(4))
+    yield from case("true and false", true, commands=("finetune",), name="t.jsonl", works=True)
+    spaces = lines(rows=[(text, f" {label} ") for text, label in ROWS])
+    yield from case("spaces around labels", spaces, usual=True)
+    flags = {"task": "regression"}
+    for label in ("NaN", "inf", "-inf", "1,5", "high", "1e400", ""):
+        data = lines(";", rows=[("lambda", "1.5"), ("while", label)])
+        yield from case(f"a score {label!r}", data, flags, ("finetune",), refused=True, says="line 3")
+    data = lines(rows=[("lambda", "1.5"), ("while", "-2e-3")])
+    yield from case("scores", data, flags, ("finetune",), works=True)
+
+
+def names():
+    """Names of files, and results that would be written where they should not."""
+    for name in ("found.csv", "found.tsv", "found.xlsx"):
+        yield Case("predict", f"tables: --output={name}", {"output": name}, refused=True, says=name)
+    yield Case("predict", "tables: --output is the input", {"output": "table.tsv"}, refused=True, says="table.tsv")
+    yield Case(
+        "finetune", "tables: --model_dir is the table", {"model_dir": "table.tsv"}, refused=True, says="table.tsv"
+    )
+    yield Case("answer", "tables: --squad_dir is a file", {"squad_dir": "squad.json"}, refused=True, says="squad.json")
+
+
+def questions():
+    """Files of questions."""
+    answer = {"text": "import", "answer_start": 7}
+    question = {"id": "q1", "question": "class ?", "answers": [answer]}
+    context = "lambda import return"
+
+    def squad(*questions, **more):
+        return json.dumps({"data": [{"paragraphs": [{"context": context, "qas": list(questions)} | more]}]})
+
+    def flat(**more):
+        return json.dumps([{"question": "class ?", "context": context} | more])
+
+    lists = {"text": ["import"], "answer_start": [7]}
+    right = {
+        "no version and no title": squad(question),
+        "no answers": squad({"id": "q1", "question": "class ?"}),
+        "an id that is a number": squad(question | {"id": 7}),
+        "no ids": squad({"question": "a ?"}, {"question": "b ?"}),
+        "an answer at -1": squad(question | {"answers": [{"text": "", "answer_start": -1}]}),
+        "a misplaced answer": squad(question | {"answers": [answer | {"answer_start": 3}]}),
+        "an answer that is not there": squad(question | {"answers": [{"text": "nowhere", "answer_start": 0}]}),
+        "an empty question": squad(question | {"question": ""}),
+        "a flat list": flat(),
+        "a flat list with answers": flat(answers=lists),
+        "a flat list with a list of answers": flat(answers=[answer]),
+        "a flat list without answer": flat(answers={"text": [], "answer_start": []}),
+        "a flat list in data": json.dumps({"data": json.loads(flat(id="a"))}),
+        "no paragraphs in one article": json.dumps(
+            {"data": [{"paragraphs": []}, *json.loads(squad(question))["data"]]}
+        ),
+        "a byte order mark": "\ufeff" + squad(question),
+    }
+    for title, data in right.items():
+        yield from case(title, data, commands=("answer",), name="q.json", works=True)
+    long = squad(question, context="lambda import " * 20_000)
+    yield from case("a long context", long, commands=("answer",), name="q.json", works=True)
+    wrong = {
+        "no questions": squad(),
+        "an empty list": "[]",
+        "no data": json.dumps({"version": "v2.0"}),
+        "an id twice": squad(question, question),
+        "an id that is a list": squad(question | {"id": []}),
+        "an empty context": squad(question, context=" "),
+        "a question that is a number": squad(question | {"question": 5}),
+        "lists of other lengths": flat(answers={"text": ["a"], "answer_start": []}),
+        "an answer to what has none": squad(question | {"is_impossible": True}),
+        "a start that is a text": squad(question | {"answers": [answer | {"answer_start": "7"}]}),
+        "JSON lines": squad(question) + "\n" + squad(question),
+        "a table": lines(),
+    }
+    for title, data in wrong.items():
+        yield from case(title, data, commands=("answer",), name="q.json", refused=True, says="q.json")
+    several = squad({"question": 5}, {"question": "a", "id": []}, question)
+    yield from case("two faults", several, commands=("answer",), name="q.json", refused=True, says="2 faults in q.json")
+
+
+def write(folder, name, data):
+    """Writes a file, as UTF-8 if it is text."""
+    (folder / name).write_bytes(data if isinstance(data, bytes) else data.encode())
