@@ -111,8 +111,10 @@ def stored_layers(path: str) -> int:
     """How many layers the model of a checkpoint has.
 
     Raises:
-        DamagedCheckpointError: the checkpoint cannot be read.
+        DamagedCheckpointError: the checkpoint is damaged.
+        InputError: a file of it cannot be read.
     """
+    check_checkpoint(path)
     try:
         names = checkpoint_reader(path).get_variable_to_shape_map()
     except (tf.errors.OpError, IndexError) as error:

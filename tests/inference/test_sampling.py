@@ -75,7 +75,11 @@ def test_zero_temperature_takes_the_most_likely_that_the_other_settings_leave():
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_model_whose_probabilities_are_nan_gives_tokens_all_the_same(temperature):
-    drawn = draw(np.full([2, V], np.nan, np.float32), np.array([0.1, 0.9], np.float32), temperature=temperature)
+    log_prob, random = np.full([2, V], np.nan, np.float32), np.array([0.1, 0.9], np.float32)
+    drawn = draw(log_prob, random, temperature=temperature)
+    assert drawn.numpy().tolist() == [0, 0]
+    values = Sampling(temperature=temperature).tensors()
+    drawn = tf.function(sample)(log_prob, np.zeros([2, V], bool), random, values)  # which turns "not <" into ">="
     assert drawn.numpy().tolist() == [0, 0]
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import resource
 
 import keras
@@ -243,3 +244,9 @@ def test_warm_start_takes_the_first_layers(run, corpus, tmp_path, one_device, ca
     for name, variable in checkpoints.variables_by_path(deep).items():
         expected = fresh if "/layer_1/" in name else theirs
         np.testing.assert_allclose(variable, expected[name], rtol=0, atol=1e-8, err_msg=name)
+
+
+def test_a_pipe_instead_of_a_checkpoint_is_named_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "ckpt-2.index")
+    with pytest.raises(InputError, match=r"ckpt-2.index is a pipe, not a file"):
+        checkpoints.stored_layers(str(tmp_path / "ckpt-2"))

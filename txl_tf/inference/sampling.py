@@ -73,8 +73,8 @@ def sample(log_prob: tf.Tensor, seen: tf.Tensor, random: tf.Tensor, values: dict
         """The place of the first one of bool [B, V] that is true: int32 [B]; V if none is."""
         return tf.reduce_min(tf.where(flags, tf.range(vocab_size), vocab_size), axis=-1)
 
-    # XLA for CPU takes three times as long for an argmax. If all are NaN, this is the first token.
-    best = first(~(logits < tf.reduce_max(logits, axis=-1, keepdims=True)))
+    # XLA for CPU takes three times as long for an argmax. If all are NaN, none is found, and this is the first token.
+    best = first(logits >= tf.reduce_max(logits, axis=-1, keepdims=True)) % vocab_size
 
     def draw() -> tf.Tensor:
         probability = tf.nn.softmax(logits)
