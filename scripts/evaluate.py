@@ -60,6 +60,7 @@ for run_config in families.run_configs():
 def main(argv):
     del argv
     from txl_tf.data.manifest import load_corpus  # after the flags are parsed: TensorFlow takes seconds to load
+    from txl_tf.data.unknown import unknown_note
     from txl_tf.distribute import make_strategy
     from txl_tf.files import require_new
     from txl_tf.inference.evaluate import Evaluator
@@ -76,8 +77,9 @@ def main(argv):
     options = {"sliding_window": FLAGS.sliding_window} if FLAGS.sliding_window else {}
     evaluator = Evaluator(trained.config, trained.model, corpus, FLAGS.split, strategy, choose=True, **options)
     record = functools.partial(write_tokens, trained.vocabulary) if FLAGS.per_token_out else None
-    if evaluator.note:
-        print(evaluator.note, file=sys.stderr)
+    unknown = unknown_note(corpus.unit, corpus.split(FLAGS.split).unknown_share, f"the {FLAGS.split} text")
+    for note in filter(None, (evaluator.note, unknown)):
+        print(note, file=sys.stderr)
     with reported("evaluating", " segments") as report:
         result = evaluator(lambda done, steps, loss: report(done, steps, loss=loss), record)
     print(json.dumps(result | {"step": trained.step, "weights": trained.weights}))

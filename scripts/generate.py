@@ -8,6 +8,8 @@ reads them: each token sees the memory before its segment, and the segment up to
 generated tokens are read one by one.
 """
 
+import sys
+
 from absl import flags
 from command_line import (
     define_checkpoint_flag,
@@ -57,10 +59,14 @@ define_reach_flags()
 def main(argv):
     del argv
     prompt = read_prompt()
-    from txl_tf.inference.language_model import LanguageModel  # after the flags: TensorFlow takes seconds to load
+    from txl_tf.data.unknown import unknown_note, unknown_share  # after the flags: TensorFlow takes seconds to load
+    from txl_tf.inference.language_model import LanguageModel
 
     reach = given_reach()
     model = LanguageModel.load(FLAGS.model_dir, FLAGS.checkpoint, **given_precision(), **reach)
+    share = unknown_share(model.vocabulary, [model.vocabulary.encode(prompt)])
+    if note := unknown_note(model.vocabulary.unit, share, "the prompt"):
+        print(note, file=sys.stderr)
     for title, pieces in search(model, prompt) if FLAGS.beam_size else samples(model, prompt):
         if FLAGS.num_samples > 1:
             print(title)

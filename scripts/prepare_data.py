@@ -65,6 +65,8 @@ def main(argv):
     if BEAM_ARGS.value and RUNNER.value != "beam":
         raise InputError("--beam_args is for --runner=beam")
     from txl_tf.data.prepare import prepare  # here, so that --help and wrong flags are answered at once
+    from txl_tf.data.splits import RULES
+    from txl_tf.data.unknown import unknown_note
 
     corpus = prepare(
         DATASET.value,
@@ -89,6 +91,11 @@ def main(argv):
     for name, split in corpus.splits.items():
         passes = f", {len(split.passes)} passes" if len(split.passes) > 1 else ""
         print(f"{name:>6} {split.tokens:15,} tokens{passes}{read_from(corpus.texts.get(name))}")
+    if corpus.split_rule:
+        print(RULES[corpus.split_rule])
+    for name, split in corpus.splits.items():
+        if note := unknown_note(corpus.unit, split.unknown_share, f"the {name} text"):
+            print(note)
 
 
 def read_from(text):

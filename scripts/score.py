@@ -4,7 +4,8 @@
 
 Writes one JSON line per line of the input, in the same order: text, tokens, total (log-probability in nats), ppl; with
 --per_token also ids and log_probs. A line's end, also that of Windows, and a byte order mark are no part of the
-text. The first token is predicted from the vocabulary's start token.
+text. The first token is predicted from the vocabulary's start token. A line on standard error says so where more than
+1 % of all tokens are unknown words or pieces.
 With --nosame_length a line is read in segments of 64 tokens, from the start token on, as the model with mems reads
 them: each token sees the memory before its segment, and the segment up to itself.
 """
@@ -39,6 +40,7 @@ def main(argv):
     del argv
     import tensorflow as tf  # after the flags are parsed: it takes seconds to load
 
+    from txl_tf.data.unknown import unknown_note, unknown_share
     from txl_tf.files import read_texts, require_new
     from txl_tf.inference.language_model import LanguageModel
     from txl_tf.progress import progress_bar
@@ -48,13 +50,18 @@ def main(argv):
     lines = read_texts(FLAGS.input)
     model = LanguageModel.load(FLAGS.model_dir, FLAGS.checkpoint, **given_precision(), **given_reach())
     output = tf.io.gfile.GFile(FLAGS.output, "w") if FLAGS.output else sys.stdout
+    scored_ids = []
     with progress_bar("scoring", len(lines), " lines", shown=bool(FLAGS.output) or not sys.stdout.isatty()) as bar:
         for start in range(0, len(lines), FLAGS.batch_size):
             batch = lines[start : start + FLAGS.batch_size]
             for text, score in zip(batch, model.score(batch), strict=True):
                 output.write(json.dumps(scored(text, score), ensure_ascii=False) + "\n")
+                scored_ids.append(score.ids)
             bar.update(len(batch))
     output.flush()
+    share = unknown_share(model.vocabulary, scored_ids)
+    if note := unknown_note(model.vocabulary.unit, share, FLAGS.input):
+        print(note, file=sys.stderr)
 
 
 def scored(text, score):

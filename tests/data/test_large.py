@@ -33,8 +33,12 @@ def small(monkeypatch):
     write_shard, writer = records.write_shard, records.ShardWriter
     monkeypatch.setattr(records, "RECORD_TOKENS", 1 << 8)
     monkeypatch.setattr(records, "SHARD_RECORDS", 4)
-    monkeypatch.setattr(records, "ShardWriter", lambda *arguments: writer(*arguments, 1 << 8, 4))
-    monkeypatch.setattr(records, "write_shard", lambda path, file, ids, size=1 << 8: write_shard(path, file, ids, size))
+    monkeypatch.setattr(records, "ShardWriter", lambda *arguments, **options: writer(*arguments, 1 << 8, 4, **options))
+    monkeypatch.setattr(
+        records,
+        "write_shard",
+        lambda path, file, ids, size=1 << 8, **options: write_shard(path, file, ids, size, **options),
+    )
 
 
 def write_text(folder, seed=0, paragraphs=400):
@@ -118,12 +122,12 @@ def test_what_fails_is_done_again(tmp_path, small, monkeypatch):
             raise OSError(f"the worker of unit {unit} is lost")
         return found
 
-    def failing_write(path, file, ids, *sizes):
+    def failing_write(path, file, ids, *sizes, **options):
         if ".partial-" in path and file in broken and file not in failed:
             failed.add(file)
-            complete(path, file, ids[: len(ids) // 2], *sizes)
+            complete(path, file, ids[: len(ids) // 2], *sizes, **options)
             raise OSError(f"the worker of {file} is lost")
-        return complete(path, file, ids, *sizes)
+        return complete(path, file, ids, *sizes, **options)
 
     monkeypatch.setattr(job.Worker, "encode", failing_encode)
     monkeypatch.setattr(records, "write_shard", failing_write)
@@ -134,10 +138,12 @@ def test_what_fails_is_done_again(tmp_path, small, monkeypatch):
 def test_an_error_is_one_line_and_leaves_no_corpus(tmp_path, monkeypatch):
     write_text(tmp_path)
     (tmp_path / "files" / "bad.txt").write_bytes(b"no\xff")
-    with pytest.raises(InputError, match=r"bad.txt is not UTF-8 at byte 2: convert it, or use --vocab=bytes$"):
+    with pytest.raises(
+        InputError, match=r"bad.txt is not UTF-8 at byte 2: convert it or, with --dataset=text, give its --encoding"
+    ):
         prepare("text", str(tmp_path / "beam"), source=str(tmp_path / "files"), vocab="words", beam_args=[])
 
-    def full(path, file, ids, *sizes):
+    def full(path, file, ids, *sizes, **options):
         with open(path, "wb") as half:
             half.write(b"half")
         raise OSError("no space left")

@@ -109,7 +109,11 @@ def test_few_files_are_cut_at_lines_and_each_is_in_every_split(tmp_path):
         lines = [[line for line in text.decode().splitlines() if word in line] for text in joined.values()]
         assert [len(part) for part in lines] == [900, 50, 50]
         assert [line for part in lines for line in part] == [f"{word} {i:05d}" for i in range(1000)]
-    assert source.told()["valid"] == {"files": 2, "first": ["a.txt", "b.txt"], "bytes": 2 * 50 * 14}
+    assert sources.split_contents(source.split_sizes())["valid"] == {
+        "files": 2,
+        "first": ["a.txt", "b.txt"],
+        "bytes": 2 * 50 * 14,
+    }
 
 
 def test_a_text_without_lines_is_cut_between_characters(tmp_path):

@@ -98,4 +98,17 @@ def test_the_command_refuses_half_a_set_and_takes_shares_on_request(tmp_path):
     done = prepare(tmp_path, status=1)
     assert done.stderr.count("\n") == 1 and "test_model.py" in done.stderr and "--splits=shares" in done.stderr
     done = prepare(tmp_path, "--splits=shares")
-    assert "of 2 files: model.py, test_model.py" in done.stdout.splitlines()[-1]
+    table, rule = done.stdout.splitlines()[-2:]
+    assert "of 2 files: model.py, test_model.py" in table
+    assert rule == "the last 5 % of every file is test, the 5 % before it valid"
+
+
+def test_the_table_of_drawn_documents_has_files_and_bytes(tmp_path):
+    (tmp_path / "text").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "text" / name).write_text("".join(f"{name} {i}\n\n" for i in range(100)))
+    _, *table, rule = prepare(tmp_path, "--documents=blank_line").stdout.splitlines()
+    assert all("bytes of 2 files: a, b" in line for line in table)
+    tokens, sizes = ([int(line.split()[i].replace(",", "")) for line in table] for i in (1, 3))
+    assert tokens == sizes and sum(sizes) == sum(path.stat().st_size for path in (tmp_path / "text").iterdir())
+    assert rule == "every document is drawn: 90 % train, 5 % valid, 5 % test"

@@ -34,12 +34,20 @@ FOLDER = r"(corpus-\d+)?"
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """One TFRecord file: its name inside the corpus directory, its number of tokens, its size and checksum."""
+    """One TFRecord file.
+
+    Attributes:
+        file: its name inside the corpus directory.
+        tokens: how many it has.
+        bytes, sha256: its size and checksum.
+        unknown: how many of the tokens stand for unknown words or pieces; None: not counted, in an earlier version.
+    """
 
     file: str
     tokens: int
     bytes: int
     sha256: str
+    unknown: int | None = None
 
 
 _FIELDS: Fields = {
@@ -65,6 +73,11 @@ class Split:
     tokens: int
     passes: tuple[tuple[Shard, ...], ...]
 
+    @property
+    def unknown_share(self) -> float:
+        """The share of tokens that stand for unknown words or pieces; 0 where they were not counted."""
+        return sum(shard.unknown or 0 for shard in self.passes[0]) / self.tokens
+
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
@@ -88,6 +101,8 @@ class Corpus:
             earlier version, which does not say.
         texts: {split: {"files": number of files, "first": names of up to three, "bytes": of their text}}; {}: not
             known, as in corpora of an earlier version.
+        split_rule: what decided the splits, one of splits.RULES; "": the corpus has its own, or it is of an earlier
+            version.
         folder: the sub-directory with the shards and the vocabulary's files; "": they are in data_dir itself.
     """
 
@@ -105,6 +120,7 @@ class Corpus:
     request: dict[str, Any]
     document_ends: str | None = None
     texts: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    split_rule: str = ""
     folder: str = ""
 
     @functools.cached_property
@@ -261,20 +277,21 @@ def _from_json(data_dir: str, manifest: dict[str, Any]) -> Corpus:
         if "/" in name or name in ("", ".", ".."):
             raise ValueError(f"{name!r} is no file of the corpus")
     names = {field.name for field in dataclasses.fields(Corpus)}
-    names -= {"data_dir", "splits", "cutoffs", "document_ends", "texts", "folder"}
+    names -= {"data_dir", "splits", "cutoffs", "document_ends", "texts", "split_rule", "folder"}
     return Corpus(
         data_dir=data_dir,
         splits=splits,
         cutoffs=cutoffs,
         document_ends=manifest.get("document_ends"),
         texts=_texts(manifest.get("texts", {})),
+        split_rule=manifest.get("split_rule", ""),
         folder=folder,
         **{name: manifest[name] for name in names},
     )
 
 
-def _texts(told: Any) -> dict[str, dict[str, Any]]:
-    for about in told.values():
+def _texts(contents: Any) -> dict[str, dict[str, Any]]:
+    for about in contents.values():
         if not (type(about["files"]) is type(about["bytes"]) is int and all(type(n) is str for n in about["first"])):
             raise ValueError(f"texts has {about!r}")
-    return dict(told)
+    return dict(contents)

@@ -7,7 +7,7 @@ import logging as python_logging
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -100,15 +100,22 @@ def _build(
     place = joined(data_dir, folder)
     text = settings.text(download_dir, work_dir)
     encoder = settings.encoder()
-    document_ends = text.document_ends if encoder.reading.get("marked") else ""
     if beam_args is None:
         vocabulary, chunks = encoding.encode(encoder, text, work_dir, settings.written_passes, settings.seed)
-        streams = _write(place, vocabulary, chunks)
+        streams, sizes = _write(place, vocabulary, chunks), text.split_sizes()
     else:
-        vocabulary, streams = _write_with_beam(
+        vocabulary, streams, sizes = _write_with_beam(
             settings, encoder, text, place, tf.io.gfile.join(data_dir, staging.WORK), work_dir, beam_args
         )
-    return _finish(settings, data_dir, folder, vocabulary, streams, document_ends, text.told())
+    corpus = _described(settings, data_dir, folder, vocabulary, streams)
+    corpus = dataclasses.replace(
+        corpus,
+        document_ends=text.document_ends if encoder.reading.get("marked") else "",
+        texts=sources.split_contents(sizes),
+        split_rule=text.split_rule,
+    )
+    manifest.write_manifest(corpus)
+    return manifest.load_corpus(data_dir)
 
 
 def _write(place: str, vocabulary: Vocabulary, chunks: encoding.Chunks) -> manifest.Streams:
@@ -116,7 +123,7 @@ def _write(place: str, vocabulary: Vocabulary, chunks: encoding.Chunks) -> manif
     dtype, writers = records.smallest_dtype(vocabulary.vocab_size), {}
     for stream, ids in chunks:
         if stream not in writers:
-            writers[stream] = records.ShardWriter(place, stream, dtype)
+            writers[stream] = records.ShardWriter(place, stream, dtype, unknown=vocabulary.special.unknown)
         writers[stream].add(ids)
     vocabulary.save(place)
     return {stream: writer.close() for stream, writer in writers.items()}
@@ -130,7 +137,7 @@ def _write_with_beam(
     shared_dir: str,
     work_dir: str,
     beam_args: Sequence[str],
-) -> tuple[Vocabulary, manifest.Streams]:
+) -> tuple[Vocabulary, manifest.Streams, Iterable[tuple[str, str, int]]]:
     """`large.pipelines.write`, after a check that it can be done."""
     if settings.written_passes > 1:
         raise InputError("--runner=beam does not shuffle lines: give --passes=1, or leave --runner away")
@@ -150,16 +157,10 @@ def _write_with_beam(
     return pipelines.write(settings, encoder, text, place, shared_dir, beam_args)
 
 
-def _finish(
-    settings: Settings,
-    data_dir: str,
-    folder: str,
-    vocabulary: Vocabulary,
-    streams: manifest.Streams,
-    document_ends: str,
-    texts: dict[str, dict[str, Any]],
+def _described(
+    settings: Settings, data_dir: str, folder: str, vocabulary: Vocabulary, streams: manifest.Streams
 ) -> manifest.Corpus:
-    """Writes the manifest of shards that are complete."""
+    """The Corpus of shards that are complete, as far as it follows from them."""
     splits = {}
     for split in sources.SPLITS:
         passes = [shards for stream, shards in streams.items() if stream == split or stream.startswith(split + "-")]
@@ -175,23 +176,18 @@ def _finish(
             *(vocabulary.vocab_size, settings.dataset, corpus.vocab_size),
         )
     cutoffs = corpus.cutoffs if corpus and vocabulary.unit == "word" else ()
-    manifest.write_manifest(
-        manifest.Corpus(
-            data_dir=data_dir,
-            dataset=settings.dataset,
-            unit=vocabulary.unit,
-            vocab_size=vocabulary.vocab_size,
-            cutoffs=tuple(cutoff for cutoff in cutoffs if cutoff < vocabulary.vocab_size),
-            vocabulary_spec=vocabulary.spec,
-            dtype=records.smallest_dtype(vocabulary.vocab_size),
-            record_tokens=records.RECORD_TOKENS,
-            shard_records=records.SHARD_RECORDS,
-            splits=splits,
-            files={name: digest(joined(data_dir, folder, name)) for name in names},
-            request=dataclasses.asdict(settings),
-            document_ends=document_ends,
-            texts=texts,
-            folder=folder,
-        )
+    return manifest.Corpus(
+        data_dir=data_dir,
+        dataset=settings.dataset,
+        unit=vocabulary.unit,
+        vocab_size=vocabulary.vocab_size,
+        cutoffs=tuple(cutoff for cutoff in cutoffs if cutoff < vocabulary.vocab_size),
+        vocabulary_spec=vocabulary.spec,
+        dtype=records.smallest_dtype(vocabulary.vocab_size),
+        record_tokens=records.RECORD_TOKENS,
+        shard_records=records.SHARD_RECORDS,
+        splits=splits,
+        files={name: digest(joined(data_dir, folder, name)) for name in names},
+        request=dataclasses.asdict(settings),
+        folder=folder,
     )
-    return manifest.load_corpus(data_dir)

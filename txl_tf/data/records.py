@@ -28,6 +28,12 @@ class ShardWriter:
     """Cuts a stream of tokens into shards, see `shard_name`.
 
     Call `add` with arrays of any length in order, then `close`. Tests use smaller sizes.
+
+    Args:
+        data_dir, name: where, and of which stream.
+        dtype: of a token in a shard.
+        record_tokens, shard_records: see the module.
+        unknown: the id to count in each shard; None: the vocabulary has no unknown token.
     """
 
     def __init__(
@@ -37,8 +43,9 @@ class ShardWriter:
         dtype: str,
         record_tokens: int = RECORD_TOKENS,
         shard_records: int = SHARD_RECORDS,
+        unknown: int | None = None,
     ):
-        self._data_dir, self._name = data_dir, name
+        self._data_dir, self._name, self._unknown = data_dir, name, unknown
         self._dtype = np.dtype(dtype).newbyteorder("<")
         self._record_tokens, self._shard_tokens = record_tokens, record_tokens * shard_records
         self._pending: list[np.ndarray] = []
@@ -71,7 +78,7 @@ class ShardWriter:
     def _write(self, tokens: np.ndarray) -> None:
         file = shard_name(self._name, len(self._shards))
         path = tf.io.gfile.join(self._data_dir, file)
-        self._shards.append(write_shard(path, file, tokens, self._record_tokens))
+        self._shards.append(write_shard(path, file, tokens, self._record_tokens, unknown=self._unknown))
 
 
 def shard_name(stream: str, number: int) -> str:
@@ -79,9 +86,12 @@ def shard_name(stream: str, number: int) -> str:
     return f"{stream}-{number:05d}.tfrecord"
 
 
-def write_shard(path: str, file: str, tokens: np.ndarray, record_tokens: int = RECORD_TOKENS) -> manifest.Shard:
+def write_shard(
+    path: str, file: str, tokens: np.ndarray, record_tokens: int = RECORD_TOKENS, unknown: int | None = None
+) -> manifest.Shard:
     """Writes the tokens [n] of a shard to `path`; returns its Shard, in which it has the name `file`."""
     with tf.io.TFRecordWriter(path) as writer:
         for start in range(0, len(tokens), record_tokens):
             writer.write(tokens[start : start + record_tokens].tobytes())
-    return manifest.Shard(file, len(tokens), tf.io.gfile.stat(path).length, digest(path))
+    counted = 0 if unknown is None else int(np.count_nonzero(tokens == unknown))
+    return manifest.Shard(file, len(tokens), tf.io.gfile.stat(path).length, digest(path), counted)

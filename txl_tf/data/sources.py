@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
 import dataclasses
+import functools
 import itertools
 import os
 import sysconfig
@@ -34,11 +36,13 @@ class TextSource:
     Attributes:
         pieces: in the order of their text in the splits.
         documents, inner: what ends documents, see Reading.
+        split_rule: what decides the split of the user's text, one of splits.RULES; "": the corpus has its own.
     """
 
     pieces: tuple[Piece, ...]
     documents: str = "joined"
     inner: str = ""
+    split_rule: str = ""
 
     @property
     def document_ends(self) -> str:
@@ -58,7 +62,7 @@ class TextSource:
         if self.documents != "joined":  # documents can be short, and their splits alternate
             groups = grouped((split, waiting_size(text), text) for split, text in texts)
             texts = ((split, b"".join(group)) for split, group in groups)
-        with progress_bar("reading", self.size(), "B") as bar:
+        with progress_bar("reading", sum(self.sizes), "B") as bar:
             for split, block in texts:
                 yield split, block
                 bar.update(len(block))
@@ -72,29 +76,37 @@ class TextSource:
                     yield from texts
                     documents += number
 
-    def told(self) -> dict[str, dict[str, Any]]:
-        """{split: {"files": their number, "first": names of up to three, "bytes": of their text}}.
+    @functools.cached_property
+    def sizes(self) -> list[int]:
+        """Bytes of each piece."""
+        return _sizes(self.pieces)
 
-        Empty if the splits of documents are drawn: then files belong to no split.
-        """
-        if any(piece.split is None for piece in self.pieces):
-            return {}
-        told: dict[str, dict[str, Any]] = {split: {"files": 0, "first": [], "bytes": 0} for split in SPLITS}
-        for piece, size in zip(self.pieces, sizes(self.pieces), strict=True):
-            about = told[piece.split or ""]
-            about["files"] += 1
-            about["bytes"] += size
-            about["first"] = [*about["first"], os.path.basename(piece.path)][:3]
-        return told
-
-    def size(self) -> int:
-        """Bytes of all pieces."""
-        return sum(sizes(self.pieces))
+    def split_sizes(self) -> Iterator[tuple[str, str, int]]:
+        """Yields (split, path, bytes) for `split_contents`. Where the splits of documents are drawn, reads the text."""
+        for piece, size in zip(self.pieces, self.sizes, strict=True):
+            if piece.split is not None:
+                yield piece.split, piece.path, size
+            else:
+                for split, text in TextSource((piece,), self.documents)._texts(self.reading(utf8=False)):
+                    yield split, piece.path, len(text)
 
 
-def sizes(pieces: Iterable[Piece]) -> list[int]:
-    """Bytes of each piece."""
+def split_contents(sizes: Iterable[tuple[str, str, int]]) -> dict[str, dict[str, Any]]:
+    """{split: {"files": their number, "first": names of up to three, "bytes": of their text}}.
 
+    Args:
+        sizes: (split, path, bytes); a path can come again.
+    """
+    found: dict[str, collections.Counter[str]] = {split: collections.Counter() for split in SPLITS}
+    for split, path, size in sizes:
+        found[split][path] += size
+    return {
+        split: {"files": len(files), "first": [*map(os.path.basename, files)][:3], "bytes": files.total()}
+        for split, files in found.items()
+    }
+
+
+def _sizes(pieces: Iterable[Piece]) -> list[int]:
     def size(piece: Piece) -> int:
         return (tf.io.gfile.stat(piece.path).length if piece.stop is None else piece.stop) - piece.start
 
@@ -137,7 +149,7 @@ def standard_library() -> TextSource:
         raise InputError(
             f"{root} has no Python files: this interpreter has no standard library to read; use --dataset=text"
         )
-    return TextSource(tuple(sorted(pieces, key=lambda piece: piece.path)), "file")
+    return TextSource(tuple(sorted(pieces, key=lambda piece: piece.path)), "file", split_rule="files")
 
 
 def text_files(
@@ -180,18 +192,19 @@ def text_files(
         raise InputError(f"{source} holds no text: give files of text as --source")
     by_name = splits == "names" or (splits is None and len(files) > 1)
     if by_name and (named := named_splits([file.name for file in files], root, required=splits == "names")):
-        return TextSource(_whole(files, named), "file", "blank_line")
+        return TextSource(_whole(files, named), "file", "blank_line", "names")
     if documents == "blank_line":
-        return TextSource(_whole(files, [None] * len(files)), documents)
+        return TextSource(_whole(files, [None] * len(files)), documents, split_rule="documents")
     if len(files) >= 40:
         shared = _common_folders([file.name for file in files])
-        return TextSource(_whole(files, [drawn_split(file.name[shared:]) for file in files]), documents)
+        drawn = _whole(files, [drawn_split(file.name[shared:]) for file in files])
+        return TextSource(drawn, documents, split_rule="files")
     shares = (
         dataclasses.replace(piece, name=file.shown)
         for file in files
         for piece in cut_by_bytes([file.path], at_lines=True)
     )
-    return TextSource(tuple(shares), documents, "blank_line" if len(files) == 1 else "")
+    return TextSource(tuple(shares), documents, "blank_line" if len(files) == 1 else "", "shares")
 
 
 def _whole(files: Sequence[File], splits: Sequence[str | None]) -> tuple[Piece, ...]:
@@ -249,7 +262,7 @@ def cut_by_bytes(paths: Sequence[str], at_lines: bool) -> list[Piece]:
         paths: of the files.
         at_lines: whether splits begin at the start of a line, or of a character in very long lines.
     """
-    lengths = sizes([Piece(None, path) for path in paths])
+    lengths = _sizes([Piece(None, path) for path in paths])
     total, pieces, position = sum(lengths), [], 0
     held_out = round(total * 0.05)
     cuts = [0, total - 2 * held_out, total - held_out, total]

@@ -18,6 +18,13 @@ WORDS = {
     "test": "test",
 }
 """The split of each word that names one."""
+RULES = {
+    "names": "the names of files and folders say the splits",
+    "documents": "every document is drawn: 90 % train, 5 % valid, 5 % test",
+    "files": "every file is drawn: 90 % train, 5 % valid, 5 % test",
+    "shares": "the last 5 % of every file is test, the 5 % before it valid",
+}
+"""What can decide the split of a text, in words."""
 
 
 def named_splits(names: Sequence[str], root: str, required: bool = False) -> list[str] | None:

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.data import records
-from txl_tf.data.blocks import Piece, PieceBlocks, Reading, block_count
+from txl_tf.data.blocks import DOCUMENT_MARK, Piece, PieceBlocks, Reading, block_count
 from txl_tf.data.request import Settings
 from txl_tf.data.sources import waiting_size
 from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
@@ -61,6 +61,10 @@ class Job:
     def units(self) -> int:
         """Number of units."""
         return int(self.first_units[-1])
+
+    def piece_of(self, unit: int) -> int:
+        """The number of the piece that a unit is in."""
+        return int(np.searchsorted(self.first_units, unit, side="right")) - 1
 
     def save(self, name: str) -> str:
         """Writes the job into its work_dir; returns the path."""
@@ -110,23 +114,25 @@ class Worker:
         for split, text in self._texts(unit)[0]:
             yield split, *self.encoder.count(text), waiting_size(text)
 
-    def encode(self, unit: int) -> Iterator[tuple[str, bytes]]:
-        """Yields (split, ids as they stand in shards) of the texts of a unit."""
+    def encode(self, unit: int) -> Iterator[tuple[str, bytes, int]]:
+        """Yields (split, ids as they stand in shards, bytes of text) of the texts of a unit."""
         for split, text in self._texts(unit)[0]:
-            yield split, self.encoder.encode(self.vocabulary, text).astype(self.dtype).tobytes()
+            marks = text.count(DOCUMENT_MARK) if self.job.reading.marked else 0
+            yield split, self.encoder.encode(self.vocabulary, text).astype(self.dtype).tobytes(), len(text) - marks
 
     def write_shard(self, split: str, number: int, ids: bytes) -> dict[str, Any]:
         """Writes a shard completely or not at all, however many workers try; returns its Shard as a dict."""
         file = records.shard_name(split, number)
         path = tf.io.gfile.join(self.job.data_dir, file)
         partial = f"{path}.partial-{uuid.uuid4().hex}"
-        shard = records.write_shard(partial, file, np.frombuffer(ids, self.dtype))
+        unknown = self.vocabulary.special.unknown
+        shard = records.write_shard(partial, file, np.frombuffer(ids, self.dtype), unknown=unknown)
         tf.io.gfile.rename(partial, path, overwrite=True)
         return dataclasses.asdict(shard)
 
     def _texts(self, unit: int) -> tuple[list[tuple[str, bytes]], int]:
         job = self.job
-        number = int(np.searchsorted(job.first_units, unit, side="right")) - 1
+        number = job.piece_of(unit)
         index = unit - int(job.first_units[number])
         try:
             with PieceBlocks(job.pieces[number], job.reading) as blocks:

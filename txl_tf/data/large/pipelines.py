@@ -39,7 +39,7 @@ from txl_tf.data import manifest, records
 from txl_tf.data.encoders import Encoder
 from txl_tf.data.large.job import Job, bytes_done, input_error, read_rows, worker_of, write_rows
 from txl_tf.data.request import Settings
-from txl_tf.data.sources import SPLITS, TextSource, grouped, sizes
+from txl_tf.data.sources import SPLITS, TextSource, grouped
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError, one_line
 from txl_tf.literal_paths import files_named
@@ -52,7 +52,7 @@ _MOST_SYMBOLS = 1_000_000  # that a worker adds up before it hands them on
 
 def write(
     settings: Settings, encoder: Encoder, text: TextSource, data_dir: str, shared_dir: str, beam_args: Sequence[str]
-) -> tuple[Vocabulary, manifest.Streams]:
+) -> tuple[Vocabulary, manifest.Streams, Iterable[tuple[str, str, int]]]:
     """Writes the vocabulary and the shards of a corpus.
 
     Args:
@@ -64,7 +64,7 @@ def write(
         beam_args: flags of Apache Beam. Without --runner: Beam's runner for one machine.
 
     Returns:
-        (vocabulary, streams).
+        (vocabulary, streams, sizes): sizes for `sources.split_contents`.
 
     Raises:
         InputError: the text cannot be read, or Beam fails.
@@ -75,12 +75,12 @@ def write(
         settings=settings,
         pieces=tuple(
             dataclasses.replace(piece, stop=piece.start + size)
-            for piece, size in zip(text.pieces, sizes(text.pieces), strict=True)
+            for piece, size in zip(text.pieces, text.sizes, strict=True)
         ),
         reading=text.reading(**encoder.reading),
     )
     tf.io.gfile.makedirs(tf.io.gfile.join(job.work_dir, "progress"))
-    runner = _Runner(beam_args, text.size())
+    runner = _Runner(beam_args, sum(text.sizes))
     try:
         if text.documents == "blank_line":
             rows = runner(job, "documents", _documents)
@@ -93,11 +93,14 @@ def write(
         vocabulary.save(data_dir)
         job = dataclasses.replace(job, vocabulary=vocabulary.spec)
         streams: dict[str, list[manifest.Shard]] = {}
-        for split, number, shard in runner(job, "shards", _shards):
+        rows = runner(job, "shards", _shards)
+        for split, number, shard in (row[1:] for row in rows if row[0] == "shard"):
             if number != len(streams.setdefault(split, [])):
                 raise RuntimeError(f"shard {len(streams[split])} of {split} is missing")
             streams[split].append(manifest.Shard(**shard))
-        return vocabulary, {split: tuple(shards) for split, shards in streams.items()}
+        drawn = (row[1:] for row in rows if row[0] == "text")
+        sizes = [(split, job.pieces[job.piece_of(unit)].path, size) for split, unit, size in drawn]
+        return vocabulary, {split: tuple(shards) for split, shards in streams.items()}, sizes or text.split_sizes()
     finally:
         tf.io.gfile.rmtree(job.work_dir)
         for path in files_named(data_dir, "*.tfrecord.partial-*"):
@@ -330,23 +333,28 @@ def _symbols_in_order(job: Job, runner: _Runner) -> tuple[list[Any], np.ndarray]
 
 
 def _shards(units: beam.PCollection, job: str) -> beam.PCollection:
-    """Rows (split, number of the shard, Shard)."""
+    """Rows ("shard", split, number, Shard) and, where splits of documents are drawn, ("text", split, unit, bytes)."""
+    encoded = units | "encode" >> beam.FlatMap(_encoded, job).with_outputs("sizes", main="ids")
     # What is shuffled is kept: a unit is encoded once, although its ids are needed twice.
-    ids = units | "encode" >> beam.FlatMap(_encoded, job) | "keep ids" >> beam.Reshuffle()
+    ids = encoded.ids | "keep ids" >> beam.Reshuffle()
     layout = beam.pvalue.AsSingleton(
         ids | "lengths" >> beam.Map(_length, job) | "places" >> beam.CombineGlobally(_Places())
     )
-    return (
+    shards = (
         ids
         | "cut" >> beam.FlatMap(_cut, job, layout)
         | "group shards" >> beam.GroupByKey()
         | "write shards" >> beam.Map(_write_shard, job, layout)
     )
+    return (shards, encoded.sizes) | "all rows" >> beam.Flatten()
 
 
-def _encoded(unit: int, job: str) -> Iterator[tuple[tuple[str, int], bytes]]:
-    for split, ids in worker_of(job).encode(unit):
+def _encoded(unit: int, job: str) -> Iterator[Any]:
+    worker = worker_of(job)
+    for split, ids, size in worker.encode(unit):
         yield (split, unit), ids
+        if worker.job.reading.documents == "blank_line":
+            yield beam.pvalue.TaggedOutput("sizes", ("text", split, unit, size))
 
 
 def _length(item: tuple[tuple[str, int], bytes], job: str) -> tuple[str, int, int]:
@@ -396,11 +404,11 @@ def _cut(
 
 def _write_shard(
     group: tuple[tuple[str, int], Iterable[tuple[int, bytes]]], job: str, layout: _Layout
-) -> tuple[str, int, dict[str, Any]]:
+) -> tuple[str, str, int, dict[str, Any]]:
     (split, number), parts = group
     ids = b"".join(part for _, part in sorted(parts))
     worker, total = worker_of(job), int(layout[split][1][-1])
     expected = min(_SHARD_TOKENS, total - number * _SHARD_TOKENS) * worker.dtype.itemsize
     if len(ids) != expected:
         raise RuntimeError(f"shard {number} of {split} has {len(ids):,} bytes of ids, not {expected:,}")
-    return split, number, worker.write_shard(split, number, ids)
+    return "shard", split, number, worker.write_shard(split, number, ids)

@@ -1,0 +1,34 @@
+"""What is said of text that a vocabulary does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from txl_tf.data.vocabularies import Vocabulary
+
+SAID_FROM = 0.01
+"""A share of unknown tokens up to this is not worth a word."""
+_TOKENS = {"word": "words", "subword": "pieces"}
+
+
+def unknown_note(unit: str, share: float, where: str) -> str:
+    """A line about the share of tokens that are unknown, or "" for a small one.
+
+    Args:
+        unit: of the vocabulary.
+        share: 0 to 1.
+        where: the text that they are in.
+    """
+    if share <= SAID_FROM:
+        return ""
+    tokens = _TOKENS.get(unit, "tokens")
+    return f"{100 * share:.1f} % of the {tokens} of {where} are unknown: the model reads them all alike"
+
+
+def unknown_share(vocabulary: Vocabulary, texts: Iterable[np.ndarray]) -> float:
+    """The share of the tokens of texts, ids [n] each, that stand for unknown words or pieces; 0 if there are none."""
+    ids = np.concatenate([np.zeros(0, np.int32), *texts])
+    unknown = vocabulary.special.unknown
+    return 0.0 if unknown is None or not len(ids) else float(np.mean(ids == unknown))
