@@ -19,7 +19,7 @@ With --metrics the inputs must have labels; the last line on stderr is then JSON
 
 import json
 import math
-import pathlib
+import os
 import sys
 
 from absl import flags
@@ -37,6 +37,7 @@ from txl_tf import families
 from txl_tf.choices import ONE_PROCESS_STRATEGIES
 from txl_tf.errors import InputError
 from txl_tf.families.xlnet_answering import no_answer_threshold
+from txl_tf.local_files import read_local
 
 TABLES = (".csv", ".tsv", ".xlsx", ".csv.gz", ".tsv.gz")
 """Ends of names under which a program expects a table."""
@@ -64,7 +65,7 @@ def check():
     """What can be found wrong before TensorFlow is loaded."""
     columns = given_columns()
     try:
-        text = pathlib.Path(FLAGS.model_dir, "config.json").read_text(encoding="utf-8")
+        text = read_local(os.path.join(FLAGS.model_dir, "config.json")).decode()
         task = families.config_from_json(text).task
     except (OSError, ValueError):
         return  # remote, or wrong in a way that is told when the model is loaded

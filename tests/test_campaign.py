@@ -28,6 +28,7 @@ CASES = [
     Case("recl", "beyond int32", {"context_lengths": "4,99999999999"}, refused=True, says="--context_lengths"),
     Case("import_huggingface", "list", file=("huggingface/config.json", "a list"), refused=True, says="config.json"),
     Case("export_huggingface", "no vocabulary", file=("model/vocab.txt", "missing"), refused=True, says="vocab.txt"),
+    Case("predict", "pipe", file=("tuned/config.json", "a pipe"), refused=True, says="config.json is a pipe"),
     Case("predict", "damaged gzip", {"input": "a file.tsv.gz"}, refused=True, says="a file.tsv.gz"),
     Case("saved", "foreign", {"export_dir": "a folder"}, refused=True, says="a folder is not an exported model"),
 ]

@@ -40,8 +40,7 @@ class FaultsError(InputError):
         super().__init__(f"{len(faults):,} faults in {where}")
         more = len(faults) - SHOWN_FAULTS
         self.faults = [*faults[:SHOWN_FAULTS], *([f"and {more:,} more"] if more > 0 else [])]
-        for fault in self.faults:
-            self.add_note(fault)  # Python shows notes below an error's message
+        self.__notes__ = list(self.faults)  # which Python shows below an error's message, from 3.11 on
 
 
 SHOWN_FAULTS = 10

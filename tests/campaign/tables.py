@@ -232,8 +232,17 @@ def questions():
         "JSON lines": squad(question) + "\n" + squad(question),
         "a table": lines(),
     }
+    learn = {"task": "answering", "tgt_len": "80"}
     for title, data in wrong.items():
         yield from case(title, data, commands=("answer",), name="q.json", refused=True, says="q.json")
+        yield from case(f"{title}, to learn", data, learn, ("finetune",), "q.json", refused=True, says="q.json")
+    for title in ("no answers", "a flat list", "an answer that is not there"):  # nothing can be learned
+        yield from case(f"{title}, to learn", right[title], learn, ("finetune",), "q.json", refused=True, says="q.json")
+    learned = ("an answer at -1", "a flat list with answers", "a flat list without answer", "an id that is a number")
+    for title in learned:
+        yield from case(f"{title}, to learn", right[title], learn, ("finetune",), "q.json", works=True)
+    find = learn | {"find_answers": None}
+    yield from case("a misplaced answer, found", right["a misplaced answer"], find, ("finetune",), "q.json", works=True)
     several = squad({"question": 5}, {"question": "a", "id": []}, question)
     yield from case("two faults", several, commands=("answer",), name="q.json", refused=True, says="2 faults in q.json")
 
