@@ -26,7 +26,6 @@ flags.DEFINE_list("cutoffs", ["20000", "40000", "200000"], "ids at which the clu
 flags.DEFINE_integer("div_val", 4, "divides the embedding width from cluster to cluster", lower_bound=1)
 flags.DEFINE_integer("d_model", 1024, "D", lower_bound=1)
 flags.DEFINE_integer("tokens", 3072, "tokens in a batch", lower_bound=1)
-flags.DEFINE_integer("chunk_size", None, "of the softmax [its default]", lower_bound=1)
 flags.DEFINE_string("dtype", "float32", "Keras dtype policy")
 flags.DEFINE_bool("jit_compile", False, "compile both sides with XLA")
 flags.DEFINE_integer("repeats", 7, "timed runs of each side", lower_bound=1)
@@ -48,7 +47,7 @@ def exactly_filled(softmax, embedding, targets):
     """A loss function for these targets only: the cluster of each token is known in advance."""
     import tensorflow as tf
 
-    from txl_tf.layers.chunked_softmax import cluster_logits
+    from txl_tf.ops import cluster_logits
 
     cluster = np.searchsorted(softmax.cutoffs, targets, side="right")
     head_labels = np.where(cluster == 0, targets, softmax.sizes[0] + cluster - 1)
@@ -100,9 +99,7 @@ def main(_):
     cutoffs = [int(cutoff) for cutoff in FLAGS.cutoffs]
     shared = {"cutoffs": cutoffs, "div_val": FLAGS.div_val, "dtype": FLAGS.dtype}
     embedding = AdaptiveEmbedding(FLAGS.vocab_size, FLAGS.d_model, **shared)
-    softmax = AdaptiveSoftmax(
-        FLAGS.vocab_size, FLAGS.d_model, chunk_size=FLAGS.chunk_size, proj_share_all_but_first=True, **shared
-    )
+    softmax = AdaptiveSoftmax(FLAGS.vocab_size, FLAGS.d_model, proj_share_all_but_first=True, **shared)
     embedding.build()
     softmax.build()
 
@@ -124,7 +121,6 @@ def main(_):
     median = {name: statistics.median(runs) for name, runs in times.items()}
     result = {
         "tokens_per_cluster": np.bincount(np.searchsorted(cutoffs, targets, side="right")).tolist(),
-        "chunk_size": FLAGS.chunk_size,
         "dtype": FLAGS.dtype,
         "jit_compile": FLAGS.jit_compile,
         "layer_seconds": round(median["layer"], 4),

@@ -2,6 +2,7 @@
 
 # ruff: noqa: E402 (what TensorFlow writes while it loads is diverted before)
 
+import contextlib
 import gc
 import os
 
@@ -41,6 +42,15 @@ def graphs_are_freed():
         del registered[name]
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def on_device():
+    """A function after whose call operations are those for "cpu", "gpu" or "tpu"."""
+    from txl_tf.ops import platform
+
+    with contextlib.ExitStack() as stack:
+        yield lambda target: stack.enter_context(platform.traced_for(target))
 
 
 @pytest.fixture

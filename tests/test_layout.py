@@ -23,7 +23,7 @@ PARTS_OF_SCRIPTS = sorted((ROOT / "tpu").glob("*/*.py"))
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 RUNS = (
     "checkpoints config data distribute errors families files host_memory layers metrics model_dir models objectives "
-    "progress"
+    "ops progress"
 )
 """What training and inference may import: the same parts, but never each other."""
 
@@ -42,21 +42,21 @@ ALLOWED = {
     "files": "errors literal_paths local_files strict_json",
     "literal_paths": "errors",
     "lock": "errors files strict_json",
-    "measured_speed": "layers",
-    "distribute": "choices errors measured_speed",
-    "layers": "errors hashing",
-    "collectives": "layers",
-    "models": "choices config errors host_memory layers settings",
+    "measured_speed": "ops",
+    "distribute": "choices errors measured_speed ops",
+    "ops": "hashing",
+    "layers": "errors hashing ops",
+    "models": "choices config errors host_memory layers ops settings",
     "data": (
         "choices config errors files hashing literal_paths local_files lock progress settings strict_json surrogates"
     ),
-    "objectives": "config data errors layers models",
+    "objectives": "config data errors layers models ops",
     "metrics": "data errors",
     "families": "config data errors metrics models objectives",
     "checkpoints": "errors files literal_paths",
     "model_dir": "checkpoints config data errors families files host_memory strict_json",
     "model_card": "checkpoints config errors families files literal_paths model_dir strict_json",
-    "training": f"{RUNS} collectives literal_paths lock strict_json",
+    "training": f"{RUNS} hashing literal_paths lock strict_json",
     "inference": f"{RUNS} hashing settings surrogates",
     "finetuner": "config data distribute errors families files inference model_dir strict_json training",
     "api": "choices config data distribute errors families inference model_dir progress",

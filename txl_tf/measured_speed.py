@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from txl_tf.layers.bfloat16_products import product
+from txl_tf import ops
+from txl_tf.ops import platform
 
 FEWEST_ROUNDS, MOST_ROUNDS = 8, 40
 """Of the measurement. It goes on as long as bfloat16 seems slow, since another program on the machine may be the cause:
@@ -31,7 +32,7 @@ def bfloat16_is_fast(in_xla: bool = False) -> bool:
     Args:
         in_xla: by a program that XLA compiles; otherwise by TensorFlow's own kernels.
     """
-    multiply = tf.function(product, jit_compile=True, autograph=False) if in_xla else tf.matmul
+    multiply = tf.function(_product_in_xla, jit_compile=True, autograph=False) if in_xla else tf.matmul
     narrow, wide = ((tf.ones([256, 512], dtype), tf.ones([512, 2048], dtype)) for dtype in (tf.bfloat16, tf.float32))
     fastest_narrow = fastest_wide = float("inf")
     for i in range(MOST_ROUNDS + 1):
@@ -41,6 +42,11 @@ def bfloat16_is_fast(in_xla: bool = False) -> bool:
         if i >= FEWEST_ROUNDS and fastest_narrow < FAST * fastest_wide:
             return True
     return False
+
+
+def _product_in_xla(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    with platform.traced_for("cpu"):
+        return ops.dot(a, b)
 
 
 def _seconds(multiply: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], a: tf.Tensor, b: tf.Tensor) -> float:

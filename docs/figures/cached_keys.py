@@ -32,7 +32,7 @@ def score_terms():
     import tensorflow as tf
 
     from txl_tf.layers.attention import RelMultiHeadAttention
-    from txl_tf.layers.relative import sinusoids
+    from txl_tf.layers.positions import sinusoids
 
     layer = RelMultiHeadAttention(n_head=1, d_head=16)
     draw = np.random.default_rng(1)

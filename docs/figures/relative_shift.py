@@ -8,7 +8,8 @@ T, M = 4, 3
 
 def draw():
     from txl_tf.layers.masks import visible_keys
-    from txl_tf.layers.relative import key_distances, relative_shift
+    from txl_tf.layers.positions import key_distances
+    from txl_tf.ops.shift import relative_shift
 
     keys = M + T
     by_distance = np.tile(key_distances(keys), [T, 1]).astype(np.float32)  # the score at a distance is the distance

@@ -9,10 +9,12 @@ import pytest
 import tensorflow as tf
 from random_model import CONFIG, random_model
 
-from txl_tf.layers import platform
 from txl_tf.models.transformer_xl.cached import CachedDecoder
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.token_readers import FewTextsReader, FewTextsState, TextsReader
+from txl_tf.ops import platform
+
+ON_CPU = platform.program().target == "cpu"
 
 SEGMENTS = (4, 4, 1, 1, 3, 4, 2, 1, 4, 4, 4, 4)  # 36 tokens: rings of 13 slots wrap more than twice, also mid-segment
 REACHES = [
@@ -161,9 +163,9 @@ def test_a_layer_is_traced_once_and_again_for_a_tpu(exact_model):
 
 
 @pytest.mark.xla
-def test_in_bfloat16_rings_are_whole_tiles(monkeypatch):
+def test_in_bfloat16_rings_are_whole_tiles(on_device):
     """127 tokens at once, to go round the ring of 128 slots soon; the model with mems shifts, the cache turns tiles."""
-    monkeypatch.setattr(platform, "on_tpu", lambda: True)
+    on_device("tpu")
     model = random_model(dataclasses.replace(CONFIG, dtype="mixed_bfloat16"))
     expected, found = read_both(model, Reach(9), segments=(100, 4, 19, 4, 4, 1, 3))
     assert CachedDecoder(model, Reach(9), max_segment=100).slots == 128
@@ -172,9 +174,9 @@ def test_in_bfloat16_rings_are_whole_tiles(monkeypatch):
 
 @pytest.mark.xla
 @pytest.mark.parametrize("dtype", ["float64", "mixed_bfloat16"])
-def test_a_tpu_writes_whole_tiles_of_a_ring_in_place(monkeypatch, dtype):
+def test_a_tpu_writes_whole_tiles_of_a_ring_in_place(monkeypatch, on_device, dtype):
     """Twice around a ring of two tiles; sums of probabilities are products, and bfloat16 scores are rotated."""
-    monkeypatch.setattr(platform, "on_tpu", lambda: True)
+    on_device("tpu")
     model = random_model(dataclasses.replace(CONFIG, dtype=dtype, n_layer=1))
     with monkeypatch.context() as patch:
         patch.setattr(tf, "tensor_scatter_nd_update", None)
@@ -243,7 +245,7 @@ def test_refresh_follows_the_weights(keep_weights):
     np.testing.assert_allclose(cached_nll(decoder), expected, rtol=0, atol=1e-11)
 
 
-@pytest.mark.skipif(not platform.on_cpu(), reason="only a CPU reads a few texts so")
+@pytest.mark.skipif(not ON_CPU, reason="only a CPU reads a few texts so")
 @pytest.mark.parametrize("int8", [False, True])
 def test_rows_are_kept_until_the_weights_change(int8):
     model = random_model(dataclasses.replace(CLUSTERED, dtype="float64"))
@@ -274,7 +276,7 @@ def test_a_softmax_with_clusters_is_that_of_the_model(dtype, int8, texts):
     np.testing.assert_allclose(found, model.log_prob(hidden), rtol={"float64": 1e-12, "float32": 1e-5}[dtype])
 
 
-@pytest.mark.skipif(not platform.on_cpu(), reason="only a CPU keeps tables for single rows")
+@pytest.mark.skipif(not ON_CPU, reason="only a CPU keeps tables for single rows")
 @pytest.mark.parametrize("int8", [False, True])
 def test_a_softmax_with_clusters_in_bfloat16_is_that_of_the_model(int8):
     """Two tables with projections and the entries of their clusters, kept for one row and for several."""

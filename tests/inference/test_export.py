@@ -22,7 +22,9 @@ from txl_tf.inference import samplers
 from txl_tf.inference.export import export
 from txl_tf.inference.generate import Generator
 from txl_tf.inference.language_model import LanguageModel
-from txl_tf.layers import platform
+from txl_tf.ops import platform
+
+ON_CPU = platform.program().target == "cpu"
 
 LIMITS = {"top_k": 50, "top_p": 0.9, "repetition_penalty": 1.2, "min_p": 0.01, "typical_p": 0.95}
 PROMPTS = ["", "wörter " * 12, "def f(x):"]
@@ -221,7 +223,7 @@ def test_weights_in_int8_are_in_the_graph(tmp_path):
     export(language_model.generator, language_model.vocabulary, str(tmp_path / "model"), "byte")
     served = tf.saved_model.load(str(tmp_path / "model"))
     kept = [variable.dtype for variable in tf.nest.flatten(served.kept) if variable is not None]
-    assert kept.count(tf.int8) == (7 if platform.on_cpu() else 0)  # six of the layers, and a table
+    assert kept.count(tf.int8) == (7 if ON_CPU else 0)  # six of the layers, and a table
     sampling = {setting.name: tf.constant(setting.default) for setting in samplers.SETTINGS}
     made = served.signatures["generate"](
         prompts=tf.constant(["one"]),

@@ -11,9 +11,11 @@ from random_model import CONFIG, random_model, read
 from txl_tf.errors import InputError
 from txl_tf.inference.generate import CHUNK, Generator
 from txl_tf.inference.sampling import Sampling
-from txl_tf.layers import platform
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.token_readers import FewTextsState
+from txl_tf.ops import platform
+
+ON_CPU = platform.program().target == "cpu"
 
 # Shorter and longer than a segment (64) and than the memory (24), and none at all.
 PROMPTS = ["", "ab", "def f(x):\n    return x", "q" * 64, "wörter " * 20, "import os\n" * 15]
@@ -96,7 +98,7 @@ def test_no_token_costs_a_copy_of_the_cache(byte_model):
 
 
 @pytest.mark.xla
-@pytest.mark.skipif(not platform.on_cpu(), reason="only a CPU reads a few texts so")
+@pytest.mark.skipif(not ON_CPU, reason="only a CPU reads a few texts so")
 @pytest.mark.parametrize("texts", [1, 2])
 def test_a_few_texts_are_read_by_one_program_for_all_layers(texts):
     """The compiled loop has as many operations, whatever the number of layers, and does not copy their rings.
@@ -131,7 +133,7 @@ def test_a_short_prompt_traces_nothing_for_segments(byte_model):
     assert [each.experimental_get_tracing_count() for each in functions] == [
         0,
         0,
-        *([0, 1] if platform.on_cpu() else [1, 0]),
+        *([0, 1] if ON_CPU else [1, 0]),
     ]
 
 
@@ -142,7 +144,7 @@ def test_a_token_costs_the_same_however_long_the_text_is(byte_model):
     draft, given = generator.begin(1), tf.fill([1, CHUNK], -1)
     program = generator.decode_texts.experimental_get_compiler_ir(draft, given, tf.constant(CHUNK), choice)(stage="hlo")
     assert "while(" in program and "<=" not in program  # XLA writes a dynamic size as <=n
-    if platform.on_cpu():  # the form that `decode` returns
+    if ON_CPU:  # the form that `decode` returns
         draft = draft._replace(cache=FewTextsState.of(draft.cache))
     shapes = [part.shape for part in tf.nest.flatten(draft)]
     for _ in range(4):  # the ring of 88 slots goes round more than twice
@@ -211,7 +213,7 @@ def test_a_few_texts_are_read_like_many(dtype, int8, texts):
     if int8:
         model.round_to_int8()
     generator = Generator(model, Reach(40), int8=int8)
-    assert generator.decoder.has_rows == platform.on_cpu()
+    assert generator.decoder.has_rows == ON_CPU
     given = np.random.default_rng(0).integers(0, 256, [texts, CHUNK]).astype(np.int32)
     choice = Sampling(temperature=0.0).choice(list(range(texts)))
     for_few, for_all = (

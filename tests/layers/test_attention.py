@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from txl_tf.layers.attention import RelMultiHeadAttention
 from txl_tf.layers.masks import visible_keys
-from txl_tf.layers.relative import key_distances, sinusoids
+from txl_tf.layers.positions import key_distances, sinusoids
 
 B, T, M, D, H, D_HEAD = 2, 5, 7, 12, 3, 4
 

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf.layers.dropout import TIME, dropout, random_bits, split_seed, token_dropout
+from txl_tf.hashing import random_bits
+from txl_tf.layers.dropout import TIME, dropout, split_seed, token_dropout
 from txl_tf.layers.feed_forward import FeedForward
 
 SEED = tf.constant([3, 4])

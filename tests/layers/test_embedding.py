@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf.layers import platform
 from txl_tf.layers.embedding import AdaptiveEmbedding
+from txl_tf.ops import platform
 
 V, D = 60, 8
 CUTOFFS = (10, 25, 40)
@@ -97,14 +97,13 @@ def test_mixed_bfloat16_has_float32_weights():
     np.testing.assert_allclose(tf.cast(out, tf.float32), exact, rtol=0.02, atol=0.2)
 
 
-def test_rows_taken_by_matmul_on_a_tpu_are_the_gathered_ones(monkeypatch):
+def test_rows_taken_by_matmul_on_a_tpu_are_the_gathered_ones():
     """Bit for bit in bfloat16, foreign tokens left out; and the gradient."""
     embedding = build(LAYOUTS["tables (wt103)"], "mixed_bfloat16")
     for tokens in TOKENS.values():
         upstream = tf.constant(np.random.default_rng(2).integers(-3, 4, size=(*tokens.shape, D)), tf.bfloat16)
         gathered, gathered_grads = outputs(embedding, tokens, upstream)
-        with monkeypatch.context() as patch:
-            patch.setattr(platform, "on_tpu", lambda: True)
+        with platform.traced_for("tpu"):
             graph = tf.function(outputs).get_concrete_function(embedding, tokens, upstream).graph
             taken, taken_grads = outputs(embedding, tokens, upstream)
         assert [op.type for op in graph.get_operations()].count("OneHot") == len(CUTOFFS)
@@ -113,14 +112,14 @@ def test_rows_taken_by_matmul_on_a_tpu_are_the_gathered_ones(monkeypatch):
             np.testing.assert_allclose(mine, theirs, rtol=2**-6, atol=1e-6)
 
 
-def test_gradient_of_an_untied_table_by_matmul_on_a_tpu_is_that_of_the_gather(monkeypatch):
+def test_gradient_of_an_untied_table_by_matmul_on_a_tpu_is_that_of_the_gather(on_device):
     """One table of all ids, most of them taken several times."""
     embedding = AdaptiveEmbedding(vocab_size=60, d_model=D, tied=False, dtype="mixed_bfloat16")
     embedding.build()
     tokens = tf.constant(np.random.default_rng(1).integers(0, 40, size=(4, 25)))
     upstream = tf.constant(np.random.default_rng(2).integers(-3, 4, size=(*tokens.shape, D)), tf.bfloat16)
     gathered, (scattered,) = outputs(embedding, tokens, upstream)
-    monkeypatch.setattr(platform, "on_tpu", lambda: True)
+    on_device("tpu")
     graph = tf.function(outputs).get_concrete_function(embedding, tokens, upstream).graph
     taken, (product,) = outputs(embedding, tokens, upstream)
     assert "MatMul" in {op.type for op in graph.get_operations()}

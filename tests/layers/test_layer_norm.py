@@ -5,18 +5,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf.layers import platform
 from txl_tf.layers.layer_norm import LayerNorm
 
 
 @pytest.mark.parametrize("t_len", [5, 130])
-def test_the_norm_and_all_gradients_are_those_of_keras(monkeypatch, rng, t_len):
+def test_the_norm_and_all_gradients_are_those_of_keras(on_device, rng, t_len):
     weights = rng.normal(size=[2, 6])
     x = tf.constant(rng.normal(size=[2, t_len, 6]) + 3)
     direction = rng.normal(size=x.shape)
     results = []
     for kind, on_tpu in ((keras.layers.LayerNormalization, False), (LayerNorm, False), (LayerNorm, True)):
-        monkeypatch.setattr(platform, "on_tpu", lambda on_tpu=on_tpu: on_tpu)
+        on_device("tpu" if on_tpu else "cpu")
         layer = kind(epsilon=1e-12, dtype="float64")
         layer.build([None, None, 6])
         layer.set_weights(weights)
@@ -29,8 +28,8 @@ def test_the_norm_and_all_gradients_are_those_of_keras(monkeypatch, rng, t_len):
             np.testing.assert_allclose(got, wanted, rtol=1e-10, atol=1e-10)
 
 
-def test_a_constant_row_is_finite(monkeypatch):
-    monkeypatch.setattr(platform, "on_tpu", lambda: True)
+def test_a_constant_row_is_finite(on_device):
+    on_device("tpu")
     layer = LayerNorm(epsilon=1e-12)
     x = tf.fill([1, 300], 1000.1)
     with tf.GradientTape() as tape:
@@ -41,8 +40,8 @@ def test_a_constant_row_is_finite(monkeypatch):
 
 @pytest.mark.parametrize("epsilon", [0.0, 1e-12])
 @pytest.mark.parametrize("on_tpu", [False, True])
-def test_a_row_without_variance_becomes_beta_and_has_no_gradient(monkeypatch, rng, on_tpu, epsilon):
-    monkeypatch.setattr(platform, "on_tpu", lambda: on_tpu)
+def test_a_row_without_variance_becomes_beta_and_has_no_gradient(on_device, rng, on_tpu, epsilon):
+    on_device("tpu" if on_tpu else "cpu")
     layer = LayerNorm(epsilon=epsilon, dtype="float64")
     layer.build([None, None, 6])
     layer.set_weights(rng.normal(size=[2, 6]))

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from txl_tf.layers.embedding import AdaptiveEmbedding
 from txl_tf.layers.softmax import AdaptiveSoftmax
+from txl_tf.ops import chunked_nll
 
 V, D, N, CHUNK = 60, 8, 24, 4
 CUTOFFS = (10, 25, 40)
@@ -60,11 +61,16 @@ TOKENS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(chunked_nll, "default_chunk_size", lambda tokens: CHUNK)
+
+
 def layers(layout, dtype="float64", seed=0):
     """The two layers with random weights everywhere, biases included."""
     shared, own = layout
     embedding = AdaptiveEmbedding(V, D, dtype=dtype, **shared)
-    softmax = AdaptiveSoftmax(V, D, dtype=dtype, chunk_size=CHUNK, **shared, **own)
+    softmax = AdaptiveSoftmax(V, D, dtype=dtype, **shared, **own)
     rng = np.random.default_rng(seed)
     for layer in (embedding, softmax):
         layer.build()
@@ -221,10 +227,10 @@ def test_log_prob_is_a_distribution_and_agrees_with_nll(layout):
     assert largest_difference(found, {name: grad.numpy() for name, grad in dense.items()}) < 1e-12
 
 
-@pytest.mark.parametrize("chunk_size", [1, 5, 1000, None])
-def test_any_chunk_size_is_the_same(chunk_size):
+@pytest.mark.parametrize("chunk_size", [1, 5, 1000])
+def test_any_chunk_size_is_the_same(monkeypatch, chunk_size):
+    monkeypatch.setattr(chunked_nll, "default_chunk_size", lambda tokens: chunk_size)
     embedding, softmax = layers(WT103)
-    softmax.chunk_size = chunk_size
     assert_exact((embedding, softmax), TOKENS["every cluster"])
 
 
@@ -394,7 +400,5 @@ def test_tied_weights_are_the_embeddings_alone():
 def test_says_what_is_wrong():
     with pytest.raises(ValueError, match=r"^weights are tied to an AdaptiveEmbedding .*: pass it$"):
         layers(WT103)[1].nll(inputs()[0], TOKENS["every cluster"])
-    with pytest.raises(ValueError, match=r"^chunk_size must be at least 1, not 0$"):
-        AdaptiveSoftmax(V, D, chunk_size=0)
     with pytest.raises(ValueError, match=r"^hidden must end in d_model=8, not \(2, 4\)$"):
         layers(WT103)[1].nll(np.zeros([2, 4]), [1, 2], layers(WT103)[0])

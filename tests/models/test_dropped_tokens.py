@@ -9,7 +9,6 @@ import reference
 import tensorflow as tf
 
 from txl_tf.choices import DTYPES
-from txl_tf.layers import platform
 from txl_tf.models.transformer_xl.model import TransformerXL
 
 KINDS = ("transformer_xl", "shaw", "vaswani", "alrfou")
@@ -48,7 +47,7 @@ def test_the_gradient_is_of_the_size_that_it_has_without(attn_type, dtype, n_lay
     assert plain / 10 < dropped < 10 * plain
 
 
-def test_so_it_is_on_a_tpu(monkeypatch):
-    monkeypatch.setattr(platform, "on_tpu", lambda: True)
+def test_so_it_is_on_a_tpu(on_device):
+    on_device("tpu")
     plain, dropped = (gradient_norm(rate, dtype="float32", n_layer=2) for rate in (0.0, 0.5))
     assert plain / 10 < dropped < 10 * plain

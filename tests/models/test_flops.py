@@ -6,7 +6,6 @@ import pytest
 import tensorflow as tf
 from reference import SMALL
 
-from txl_tf.layers import platform
 from txl_tf.models.transformer_xl.config import TransformerXLConfig
 from txl_tf.models.transformer_xl.flops import training_flops
 from txl_tf.models.transformer_xl.model import TransformerXL
@@ -18,9 +17,9 @@ B, T = 3, 5
 
 
 @pytest.fixture
-def sums_are_sums(monkeypatch):
+def sums_are_sums(on_device):
     """Gradients of biases are sums, no matmuls as on a CPU."""
-    monkeypatch.setattr(platform, "on_cpu", lambda: False)
+    on_device("gpu")
 
 
 def dot_flops(hlo):

@@ -10,7 +10,6 @@ import xlnet_models
 
 from txl_tf.config import PairsConfig
 from txl_tf.errors import InputError
-from txl_tf.layers import platform
 from txl_tf.layers.dropout import Seeds
 from txl_tf.layers.segment_attention import SegmentAttention
 from txl_tf.models.memory import Mems
@@ -305,7 +304,7 @@ def test_dropout_belongs_to_the_lane(rng):
     assert np.abs(streams_differ[:, 0] - streams_differ[:, 1]).max() > 1e-2
 
 
-def test_a_tpu_s_formulation_is_the_same_function(rng, monkeypatch):
+def test_a_tpu_s_formulation_is_the_same_function(rng, on_device):
     """Queries moved to their tokens' rows, and directions as a sign, with the same dropout: loss and all gradients."""
     model = xlnet_models.make_model(small_weights(rng), dropout=0.3, dropatt=0.3, mem_len=M)
     step, lanes, results = inputs(rng), tf.constant([[1, 2], [5, 6]]), []
@@ -317,7 +316,7 @@ def test_a_tpu_s_formulation_is_the_same_function(rng, monkeypatch):
         return tf.reduce_sum(model.nll(tf.concat([content, query], 1), tf.ones([B, T + 4], tf.int32)))
 
     for on_tpu in (False, True):
-        monkeypatch.setattr(platform, "on_tpu", lambda on_tpu=on_tpu: on_tpu)
+        on_device("tpu" if on_tpu else "cpu")
         value, gradients = gradients_of(model, loss)
         results.append([value, *gradients])
     for one, other in zip(*results, strict=True):

@@ -5,6 +5,7 @@ import pytest
 import reference
 import tensorflow as tf
 
+from txl_tf import ops
 from txl_tf.layers.masks import visible_keys
 from txl_tf.models.memory import Mems
 from txl_tf.models.transformer_xl.model import TransformerXL
@@ -66,8 +67,7 @@ def test_probabilities_are_those_the_layers_use(attn_type, pre_lnorm, rng, monke
         states |= {"mems": mems.hidden[n], "biases": model.shared_biases}
         output = layer(inputs[n], **states)
         with monkeypatch.context() as patched:
-            given = lambda query, key, value, *_, n=n, **__: tf.matmul(probabilities[:, n], value)  # noqa: E731
-            patched.setattr("txl_tf.layers.memory_attention.attend", given)
+            patched.setattr(ops, "attend", lambda scores, value, *_, n=n: tf.matmul(probabilities[:, n], value))
             np.testing.assert_allclose(layer(inputs[n], **states), output, rtol=1e-11)
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from txl_tf import families
 from txl_tf.config import TrainConfig
 from txl_tf.layers.dropout import step_seeds
-from txl_tf.layers.given_weights import given_weights
+from txl_tf.models.given_weights import given_weights
 from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
 from txl_tf.models.xlnet.config import XLNetRunConfig
 from txl_tf.training.sharding import Sharding

@@ -19,8 +19,10 @@ from txl_tf.config import TrainConfig
 from txl_tf.errors import InputError
 from txl_tf.model_dir import load_trained
 from txl_tf.models.transformer_xl.model import TransformerXL
+from txl_tf.ops import halved_square
+from txl_tf.ops.collectives import part_axis
 from txl_tf.training.loop import train
-from txl_tf.training.sharding import PartVariable, Sharding, halved_square, part_axis
+from txl_tf.training.sharding import PartVariable, Sharding
 
 TESTS = pathlib.Path(__file__).parents[1]
 RULES = {"clip": 0.05, "weight_decay": 0.1, "layer_decay": 0.5, "ema_decay": 0.7}

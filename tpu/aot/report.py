@@ -3,7 +3,7 @@
 import collections
 import re
 
-from txl_tf.layers import scopes
+from txl_tf.ops import scopes
 
 KINDS = {
     "optimizer": rf"Adam|^{scopes.ADAM}(_\d+)?/|^Assign",

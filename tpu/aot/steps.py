@@ -18,7 +18,7 @@ from txl_tf.checkpoints import variables_by_path
 from txl_tf.config import Config
 from txl_tf.inference.generate import CHUNK, Generator
 from txl_tf.inference.sampling import Sampling
-from txl_tf.layers import platform
+from txl_tf.ops import platform
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.optimizer import make_optimizer
 from txl_tf.training.sharding import in_replica

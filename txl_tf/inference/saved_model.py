@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.files import complete_directory, write_atomically
-from txl_tf.layers.gradients import without_custom_gradients
-from txl_tf.layers.platform import for_saved_model
+from txl_tf.ops.gradients import without_custom_gradients
+from txl_tf.ops.platform import for_saved_model
 from txl_tf.progress import progress_bar
 
 FIRST_CALL = """

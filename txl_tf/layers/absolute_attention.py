@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from txl_tf.layers.dropout import dropout
 from txl_tf.layers.memory_attention import MemoryAttention, PositionDropout
-from txl_tf.layers.relative import key_distances, sinusoids
+from txl_tf.layers.positions import key_distances, sinusoids
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")

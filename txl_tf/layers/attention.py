@@ -7,10 +7,11 @@ import typing
 import keras
 import tensorflow as tf
 
-from txl_tf.layers import bfloat16_products
+from txl_tf import ops
 from txl_tf.layers.dropout import dropout
 from txl_tf.layers.memory_attention import Biases, HiddenShape, MemoryAttention, PositionDropout
-from txl_tf.layers.relative import key_distances, sinusoids
+from txl_tf.layers.positions import key_distances, sinusoids
+from txl_tf.ops import Scores
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -108,35 +109,23 @@ class RelMultiHeadAttention(MemoryAttention):
 
     def project_positions(self, positions: tf.Tensor) -> tf.Tensor:
         """r = W_kR R of [K, D]: [H, K, d]."""
-        return project_by_head(positions, tf.convert_to_tensor(self.position_kernel))
+        return ops.rows_by_head(positions, tf.convert_to_tensor(self.position_kernel))
 
-    def content_query(self, query: tf.Tensor, biases: Biases | None) -> tf.Tensor:
-        """q + u: terms (a) and (c) with the keys."""
-        content_bias, _ = self._biases(biases)
-        return query + self._scaled(content_bias, query)
-
-    def position_query(self, query: tf.Tensor, biases: Biases | None) -> tf.Tensor:
-        """q + v: terms (b) and (d) with the positions."""
-        _, position_bias = self._biases(biases)
-        return query + self._scaled(position_bias, query)
+    def scores(
+        self, query: tf.Tensor, key: tf.Tensor, position: tf.Tensor | None, biases: Biases | None = None
+    ) -> Scores:
+        """Terms (a) and (c), (q + u) . k, and terms (b) and (d), (q + v) . r."""
+        u, v = (self._scaled(bias, query) for bias in self._biases(biases))
+        return Scores(query + u, key, query + v, position, causal=not self.bidirectional)
 
     def _biases(self, given: Biases | None) -> Biases:
         if self.own_biases:
             return self.content_bias, self.position_bias
         if given is None:
             raise ValueError(f"RelMultiHeadAttention {self.name}: with own_biases=False pass biases=(u, v)")
-        return given
+        return given[:2]
 
     def get_config(self) -> dict[str, typing.Any]:
         """The constructor's arguments."""
         names = ("own_biases", "clamp_len", "same_length", "bidirectional")
         return super().get_config() | {name: getattr(self, name) for name in names}
-
-
-def project_by_head(rows: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-    """Rows [K, D] times a kernel [D, H, d]: [H, K, d]."""
-    if not bfloat16_products.is_used(rows.dtype):
-        return tf.einsum("kD,Dhd->hkd", rows, kernel)
-    _, n_head, d_head = kernel.shape
-    merged = bfloat16_products.product(rows, tf.reshape(kernel, [-1, n_head * d_head]))
-    return tf.transpose(tf.reshape(merged, [-1, n_head, d_head]), [1, 0, 2])

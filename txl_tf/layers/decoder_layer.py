@@ -13,9 +13,10 @@ from txl_tf.layers.attention import RelMultiHeadAttention
 from txl_tf.layers.dropout import TIME, dropout, split_seed
 from txl_tf.layers.feed_forward import FeedForward
 from txl_tf.layers.layer_norm import LayerNorm
-from txl_tf.layers.memory_attention import Biases, HiddenShape, Kernels, MemoryAttention, Ring
+from txl_tf.layers.memory_attention import Biases, HiddenShape, Kernels, MemoryAttention
 from txl_tf.layers.segment_attention import SegmentAttention
 from txl_tf.layers.shaw_attention import ShawAttention
+from txl_tf.ops import KeyValueRing
 
 ATTENTION: dict[str, type[MemoryAttention]] = {
     "transformer_xl": RelMultiHeadAttention,
@@ -127,11 +128,11 @@ class DecoderLayer(keras.layers.Layer):
         biases: Biases | None = None,
         seed: tf.Tensor | None = None,
         training: bool = False,
-        ring: Ring | None = None,
+        ring: KeyValueRing | None = None,
         kernels: tuple[Kernels, ...] | None = None,
         block: int = 1,
         look: Callable[[tf.Tensor], None] | None = None,
-    ) -> tf.Tensor | tuple[tf.Tensor, Ring]:
+    ) -> tf.Tensor | tuple[tf.Tensor, KeyValueRing]:
         """The layer's output [B, T, D]; arguments as for `MemoryAttention.call`, look as for its `read`.
 
         If attention returns only the last rows of `hidden`, so does the layer.

@@ -15,7 +15,8 @@ import typing
 import keras
 import tensorflow as tf
 
-from txl_tf.hashing import numbered_seeds, random_bits, split_seed
+from txl_tf.hashing import numbered_seeds, split_seed
+from txl_tf.ops import dropout
 
 
 class Seeds(typing.NamedTuple):
@@ -57,30 +58,6 @@ def checked_rate(rate: float, name: str, layer: keras.layers.Layer) -> float:
     if not 0 <= rate < 1:
         raise ValueError(f"{type(layer).__name__}: {name} must be in [0, 1), got {rate}")
     return rate
-
-
-def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None = None, shared_axis: int | None = None) -> tf.Tensor:
-    """Zeroes elements of x with probability `rate` and scales the rest by 1 / (1 - rate).
-
-    Args:
-        x: any float tensor; [B, ..] with a seed for each lane.
-        rate: in [0, 1); 0 returns x.
-        seed: int32 [2] or [B, 2]; None: drawn from TensorFlow's global generator (for layers in other models).
-        shared_axis: an axis along which all elements share one mask value; None: every element has its own.
-    """
-    if not rate:
-        return x
-    shape = tf.shape(x)
-    if shared_axis is not None:
-        shape = tf.tensor_scatter_nd_update(shape, [[shared_axis % x.shape.rank]], [1])
-    return tf.where(keep_mask(shape, rate, seed), x / (1 - rate), tf.zeros([], x.dtype))
-
-
-def keep_mask(shape: tf.Tensor, rate: float, seed: tf.Tensor | None = None) -> tf.Tensor:
-    """Bool of a shape, int32 [n]: false with probability `rate`; seed as for `dropout`."""
-    if seed is None:
-        seed = tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32)
-    return random_bits(shape, seed) >= int(rate * 2**32)
 
 
 def token_dropout(

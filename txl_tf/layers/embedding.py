@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from txl_tf.layers import platform
+from txl_tf import ops
 from txl_tf.layers.clusters import ClusteredLayer, cluster_of
-from txl_tf.layers.gradients import custom_gradient
-
-MATMUL_TOKENS = 512  # for at most this many tokens a TPU replaces some gathers and scatters by matmuls
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -41,8 +37,7 @@ class AdaptiveEmbedding(ClusteredLayer):
         proj_same_dim: with div_val > 1, project clusters whose width already is d_model, too.
         init_std, proj_init_std: standard deviations of the initial tables and projections.
         scale: factor of the vectors; None: sqrt(d_model), as in Transformer-XL.
-        tied: whether a softmax shares the tables, so that their gradients have a second term; that does not change
-            results, only how a TPU computes the first.
+        tied: whether a softmax shares the tables, so that their gradients have a second term; results are the same.
 
     Attributes:
         tables: list of variables; see `table_shapes`.
@@ -75,48 +70,10 @@ class AdaptiveEmbedding(ClusteredLayer):
 
     def _lookup(self, i: int, rows: tf.Tensor, own: tf.Tensor | None = None) -> tf.Tensor:
         """Rows [.., D] of table i, projected; zeros where `own` is false."""
-        table, projection = self.tables[i].value, self.projections[i]
-        if self._by_matmul(i, rows):
-            one_hot = tf.one_hot(tf.where(own, rows, -1), self.sizes[i], dtype=self.compute_dtype)
-            out = tf.tensordot(one_hot, tf.cast(table, self.compute_dtype), 1)
-        else:
-            rows = rows if own is None else tf.where(own, rows, 0)
-            if not self.tied and self._few_on_tpu(rows):
-                out = _rows(table, rows)
-            else:
-                out = tf.cast(tf.gather(table, rows), self.compute_dtype)
-            out = out if own is None else tf.where(own[..., None], out, tf.zeros_like(out))
+        projection = self.projections[i]
+        out = ops.lookup(self.tables[i].value, rows, self.compute_dtype, own, tail=i > 0, tied=self.tied)
         return out if projection is None else tf.tensordot(out, tf.cast(projection.value, out.dtype), 1)
-
-    def _by_matmul(self, i: int, rows: tf.Tensor) -> bool:
-        """Whether cluster i is looked up by a matmul with one-hot rows, exact in bfloat16, instead of a gather.
-
-        A TPU stores a narrow table by columns. For a gather from it, and for a scatter of its gradient, the TPU copies
-        the whole table to row order and back, which for few tokens costs several times as much as the matmuls.
-        """
-        return i > 0 and self._few_on_tpu(rows)
-
-    def _few_on_tpu(self, rows: tf.Tensor) -> bool:
-        """Whether so few rows are looked up in bfloat16 on a TPU that a matmul with one-hot rows may be faster."""
-        few = rows.shape.num_elements() is not None and rows.shape.num_elements() <= MATMUL_TOKENS
-        return few and platform.on_tpu() and self.compute_dtype == tf.bfloat16
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "scale": self.scale, "tied": self.tied}
-
-
-@custom_gradient
-def _rows(table: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, None]]]:
-    """Rows of a table [V, D], in bfloat16; the table's gradient is a matmul with one-hot rows.
-
-    The compiler sums the squares of a matmul's result while it writes it. Of a scatter's result it writes zeros first,
-    and reads all of it again for the norm.
-    """
-
-    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
-        upstream = tf.reshape(upstream, [-1, table.shape[1]])
-        one_hot = tf.one_hot(tf.reshape(rows, [-1]), table.shape[0], dtype=upstream.dtype)
-        return tf.cast(tf.matmul(one_hot, upstream, transpose_a=True), table.dtype), None
-
-    return tf.cast(tf.gather(table, rows), tf.bfloat16), gradient

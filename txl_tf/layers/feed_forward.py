@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable
 
 import keras
 import tensorflow as tf
 
-from txl_tf.layers import platform
-from txl_tf.layers.attention_products import computed_once
-from txl_tf.layers.column_sums import add_bias
+from txl_tf import ops
 from txl_tf.layers.dropout import TIME, checked_rate, dropout, split_seed
-from txl_tf.layers.gradients import custom_gradient
-from txl_tf.layers.row_products import Matrix, multiply
+from txl_tf.ops import Matrix
 
 
 def gelu_tanh(x: tf.Tensor) -> tf.Tensor:
@@ -22,24 +18,6 @@ def gelu_tanh(x: tf.Tensor) -> tf.Tensor:
 
 
 ACTIVATIONS = {"relu": keras.activations.relu, "gelu": keras.activations.gelu, "gelu_tanh": gelu_tanh}
-
-
-def relu_and_dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, shared_axis: int | None) -> tf.Tensor:
-    """dropout(relu(x)) of x [.., T, d_inner]; arguments as for `dropout`.
-
-    The result is positive where x was and was kept. So on a TPU the gradient of long segments reads it instead of a
-    mask, which would take up memory until then. Short ones need little memory, and the compiler does without.
-    """
-    length = x.shape[-2]
-    if not rate or not platform.on_tpu() or length is None or length <= platform.TPU_LANES:
-        return dropout(tf.nn.relu(x), rate, seed, shared_axis)
-
-    @custom_gradient
-    def run(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-        y = dropout(tf.nn.relu(x), rate, seed, shared_axis)
-        return y, lambda d_y: tf.where(computed_once(y) > 0, d_y / (1 - rate), tf.zeros([], d_y.dtype))
-
-    return run(x)
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -111,13 +89,13 @@ class FeedForward(keras.layers.Layer):
         rate = self.dropout if training else 0.0
         inner_seed, outer_seed = split_seed(seed, 2)
         shared_axis = TIME if self.variational else None
-        inner_kernel, outer_kernel = kernels or (None, None)
-        inner = _dense(self.inner, hidden, inner_kernel)
+        inner_kernel, outer_kernel = kernels or (self.inner.kernel, self.outer.kernel)
+        inner = ops.dense(hidden, inner_kernel, self.inner.bias)
         if self.activation == "relu":
-            inner = relu_and_dropout(inner, rate, inner_seed, shared_axis)
+            inner = ops.relu_and_dropout(inner, rate, inner_seed, shared_axis)
         else:
             inner = dropout(ACTIVATIONS[self.activation](inner), rate, inner_seed, shared_axis)
-        return dropout(_dense(self.outer, inner, outer_kernel), rate, outer_seed, shared_axis)
+        return dropout(ops.dense(inner, outer_kernel, self.outer.bias), rate, outer_seed, shared_axis)
 
     def kernels(self) -> tuple[tf.Tensor, ...]:
         """W1 [D, d_inner] and W2 [d_inner, D], as tensors."""
@@ -132,12 +110,3 @@ class FeedForward(keras.layers.Layer):
             "variational": self.variational,
             "init_std": self.init_std,
         }
-
-
-def _dense(layer: keras.layers.Dense, hidden: tf.Tensor, kernel: Matrix | None) -> tf.Tensor:
-    """A Dense layer's output, with `kernel` in place of the layer's if it is given."""
-    if kernel is None:
-        if platform.on_tpu():  # with Keras's own product, which the rows of tpu/cycles.md are for
-            return layer(hidden)
-        kernel = tf.cast(layer.kernel, hidden.dtype)
-    return add_bias(multiply("...d,de->...e", hidden, kernel), tf.cast(layer.bias, hidden.dtype))

@@ -104,3 +104,17 @@ def stream_masks(
         filled_BxK = tf.range(m_len + t_len)[None, :] >= m_len - valid[:, None]
         seen, content = seen & filled_BxK[:, None], content & filled_BxK[:, None]
     return seen[:, None], content[:, None]
+
+
+def rows_at(x: tf.Tensor, places: tf.Tensor | None) -> tf.Tensor:
+    """The rows of x at these places of axis -2, int [B, P]; x itself if places is None, or if it has one row for all.
+
+    x is [T, n], or [.., T, n] with a first axis of B or 1.
+    """
+    if places is None or x.shape[-2] == 1:
+        return x
+    if x.shape.rank == 2:
+        return tf.gather(x, places)[:, None]
+    if x.shape[0] == 1:
+        x = tf.broadcast_to(x, tf.concat([tf.shape(places)[:1], tf.shape(x)[1:]], 0))
+    return tf.gather(x, places, axis=x.shape.rank - 2, batch_dims=1)

@@ -13,14 +13,10 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from txl_tf.layers import bfloat16_products, scopes
-from txl_tf.layers.attention_core import attend, attend_one_query, positions_for_lanes
-from txl_tf.layers.bfloat16_products import product, sum_over_rows
+from txl_tf import ops
 from txl_tf.layers.dropout import checked_rate
-from txl_tf.layers.gradients import custom_gradient
-from txl_tf.layers.key_value_ring import KeyValueRing, LayerRing
 from txl_tf.layers.masks import visible_keys
-from txl_tf.layers.row_products import LayerSlice, Matrix, multiply
+from txl_tf.ops import LayerSlice, Matrix, Scores
 
 
 class Kernels(typing.NamedTuple):
@@ -53,8 +49,6 @@ class PositionDropout(typing.NamedTuple):
 
 Biases = tuple[tf.Tensor, ...]
 """Global biases that layers share, each [H, d]: (u, v), or (u, v, w) with segments."""
-
-Ring: typing.TypeAlias = KeyValueRing | LayerRing
 
 HiddenShape = tuple[int | None, int | None, int]
 """Of hidden states, [B, T, D]: B and T may be unknown."""
@@ -195,51 +189,33 @@ class MemoryAttention(keras.layers.Layer):
         """
         t_len = hidden.shape[1]
         k_len = t_len + (0 if memory is None else memory.shape[1])
-        attention_mask = self._checked_mask(attention_mask, t_len, k_len)
         if positions is None:
             positions = self.default_positions(k_len, hidden)
         kernels = self.kernels()
-        key, value = self._keys_and_values(memory, hidden, kernels)
-        query = self.project_query(hidden, kernels)
-        position = positions_for_lanes(self.project_positions(positions), query, training)
-        content_query, position_query = self.content_query(query, biases), self.position_query(query, biases)
+        query, key, value = self.project(hidden, memory, kernels)
+        position = self.project_positions(positions)
+        scores = self.scores(
+            query, key, position if position is None else ops.positions(position, query, training), biases
+        )
+        mask = self._checked_mask(attention_mask, t_len, k_len)
         if look is not None:
-            parts = (content_query, key, position_query, position)
-            look(self._probabilities(*parts, attention_mask))
-        rate, causal = self.dropatt if training else 0.0, not self.bidirectional
-        weighted = attend(
-            content_query, key, value, attention_mask, position_query, position, rate, seed, causal=causal
-        )
-        return self.combine(weighted, kernels)
+            look(self._probabilities(scores, mask))
+        drop = ops.Drop(self.dropatt if training else 0.0, seed)
+        return self.combine(ops.attend(scores, value, mask, drop), kernels)
 
-    def _probabilities(
-        self,
-        content_query: tf.Tensor,
-        key: tf.Tensor,
-        position_query: tf.Tensor | None,
-        position: tf.Tensor | None,
-        mask: tf.Tensor,
-        places: tf.Tensor | None = None,
-        extra: Callable[[int, int, int], tf.Tensor] | None = None,
-    ) -> tf.Tensor:
-        """[B, H, T, K], in the dtype of the weights; arguments as for `attend`."""
-        content_query, key, position_query, position = (
-            None if part is None else tf.cast(part, self.variable_dtype)
-            for part in (content_query, key, position_query, position)
-        )
+    def scores(
+        self, query: tf.Tensor, key: tf.Tensor, position: tf.Tensor | None, biases: Biases | None = None
+    ) -> Scores:
+        """The Scores of queries [B, H, T, d] and keys; arguments as for `read`, position as by `ops.positions`."""
+        return Scores(query, key, causal=not self.bidirectional)
+
+    def _probabilities(self, scores: Scores, mask: tf.Tensor) -> tf.Tensor:
+        """[B, H, T, K], in the dtype of the weights."""
+        scores = scores.cast(self.variable_dtype)
         # With each key's number, one-hot, as its value, the weighted values are the probabilities.
-        numbers = tf.broadcast_to(tf.eye(key.shape[2], dtype=key.dtype), [*tf.unstack(tf.shape(key)[:3]), key.shape[2]])
-        return attend(
-            content_query,
-            key,
-            numbers,
-            mask,
-            position_query,
-            position,
-            causal=not self.bidirectional,
-            places=places,
-            extra=extra,
-        )
+        *lead, k_len, _ = tf.unstack(tf.shape(scores.key))
+        numbers = tf.eye(scores.key.shape[2], dtype=scores.key.dtype)
+        return ops.attend(scores, tf.broadcast_to(numbers, [*lead, k_len, scores.key.shape[2]]), mask)
 
     def _checked_mask(self, mask: tf.Tensor | None, t_len: int, k_len: int) -> tf.Tensor:
         """The mask, or the default one; ValueError if it is not [.., T, K]."""
@@ -293,32 +269,24 @@ class MemoryAttention(keras.layers.Layer):
         return None
 
     def project_positions(self, positions: tf.Tensor | None) -> tf.Tensor | None:
-        """The vectors [H, K, d'] to be multiplied with `position_query`; None: there are none."""
-        return None
-
-    def content_query(self, query: tf.Tensor, biases: Biases | None) -> tf.Tensor:
-        """The queries [B, H, T, d] to be multiplied with the keys."""
-        return query
-
-    def position_query(self, query: tf.Tensor, biases: Biases | None) -> tf.Tensor | None:
-        """The queries [B, H, T, d'] to be multiplied with `project_positions`; None: there are none."""
+        """The vectors [H, K, d'] that are multiplied with the scores' `position_query`; None: there are none."""
         return None
 
     def extend(
         self,
         hidden: tf.Tensor,
-        ring: Ring,
+        ring: ops.KeyValueRing,
         position: tf.Tensor | LayerSlice,
         attention_mask: tf.Tensor,
         biases: Biases | None = None,
         kernels: Kernels | None = None,
         block: int = 1,
-    ) -> tuple[tf.Tensor, Ring]:
+    ) -> tuple[tf.Tensor, ops.KeyValueRing]:
         """Writes the segment's keys and values into the ring, then attends from each of its positions to the ring.
 
         Args:
             hidden: [B, T, D], T <= C.
-            ring: a KeyValueRing; or a LayerRing, if position and all kernels are LayerSlices.
+            ring: a KeyValueRing, or what `ops.write` takes for one.
             position: projected positions [H, C, d] of the distances C-1, .., 0.
             attention_mask: as for `call`, its C columns from the oldest key to the newest.
             biases: as for `call`.
@@ -329,81 +297,39 @@ class MemoryAttention(keras.layers.Layer):
             [B, T, D], and the ring with the segment's keys and values.
         """
         kernels = kernels or self.kernels()
-        key, value = self.project_context(hidden, kernels)
-        ring = ring.written(key, value, block)
-        query = self.project_query(hidden, kernels)
-        queries = self.content_query(query, biases), self.position_query(query, biases)
-        attend_to = attend_one_query if isinstance(position, LayerSlice) else attend
-        output = attend_to(queries[0], ring.keys, ring.values, attention_mask, queries[1], position, oldest=ring.start)
-        return self.combine(output, kernels), ring
+        query, key, value = self.project(hidden, None, kernels)
+        ring = ops.write(ring, key, value, block)
+        scores = self.scores(query, ring.keys, position, biases)
+        return self.combine(ops.attend(scores, ring.values, attention_mask, oldest=ring.start), kernels), ring
 
     def kernels(self) -> Kernels:
-        """The Kernels, as tensors.
-
-        Compute them before a loop over tokens: if the loop reshapes the matrix itself, the product of one row with it
-        takes XLA for CPU five times as long.
-        """
+        """The Kernels, as tensors. Compute them before a loop over tokens: it would reshape them for each."""
         width = self.n_head * self.d_head
         query, key, value = (
             tf.reshape(kernel, [-1, width]) for kernel in (self.query_kernel, self.key_kernel, self.value_kernel)
         )
         return Kernels(query * self.d_head**-0.5, key, value, tf.reshape(self.output_kernel, [width, -1]))
 
+    def project(
+        self, hidden: tf.Tensor, memory: tf.Tensor | None, kernels: Kernels
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Queries of the segment [B, T, D], [B, H, T, d]; keys and values of memory and segment, [B, H, M + T, d]."""
+        return self.project_query(hidden, kernels), *self.project_context(hidden, kernels, memory)
+
     def project_query(self, hidden: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """Queries of [B, T, D], scaled by 1 / sqrt(d): [B, H, T, d]."""
-        return self._split_heads(multiply("btD,Dn->btn", hidden, kernels.query))
+        return ops.heads(hidden, kernels.query, self.n_head)
 
-    def project_context(self, context: tf.Tensor, kernels: Kernels) -> tuple[tf.Tensor, tf.Tensor]:
-        """Keys and values of [B, K, D]: each [B, H, K, d]."""
-        return tuple(
-            self._split_heads(multiply("bkD,Dn->bkn", context, kernel)) for kernel in (kernels.key, kernels.value)
-        )
-
-    def _keys_and_values(
-        self, memory: tf.Tensor | None, hidden: tf.Tensor, kernels: Kernels
+    def project_context(
+        self, hidden: tf.Tensor, kernels: Kernels, memory: tf.Tensor | None = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Keys and values of memory [B, M, D] and segment [B, T, D]: each [B, H, K, d]."""
-        if memory is None:
-            return self.project_context(hidden, kernels)
-        return tuple(self._project_both(memory, hidden, kernel) for kernel in (kernels.key, kernels.value))
+        """Keys and values of memory [B, M, D] and segment [B, T, D]: each [B, H, M + T, d]."""
+        return tuple(ops.heads(hidden, kernel, self.n_head, memory) for kernel in (kernels.key, kernels.value))
 
-    def _project_both(self, memory: tf.Tensor, hidden: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-        """[B, H, M + T, d], keys or values, of memory [B, M, D] and segment [B, T, D].
-
-        The gradient equals TensorFlow's. It uses one matmul for the kernel, where TensorFlow would add two. It uses one
-        matmul each for memory and segment, so that compilers remove the memory's if its gradient is not used.
-        """
-
-        @custom_gradient
-        def run(
-            memory: tf.Tensor, hidden: tf.Tensor, kernel: tf.Tensor
-        ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]:
-            context = tf.concat([memory, hidden], axis=1)
-
-            def gradient(d_heads: tf.Tensor) -> tuple[tf.Tensor, ...]:
-                with tf.name_scope(scopes.ATTENTION):
-                    parts = tf.split(d_heads, [memory.shape[1], hidden.shape[1]], axis=2)
-                    if bfloat16_products.is_used(kernel.dtype):
-                        d_parts = [product(self._merge_heads(part), kernel, transpose_b=True) for part in parts]
-                        return *d_parts, sum_over_rows(context, self._merge_heads(d_heads))
-                    d_memory, d_hidden = (tf.einsum("bkn,Dn->bkD", self._merge_heads(part), kernel) for part in parts)
-                    return d_memory, d_hidden, tf.einsum("bkD,bkn->Dn", context, self._merge_heads(d_heads))
-
-            return self._split_heads(multiply("bkD,Dn->bkn", context, kernel)), gradient
-
-        return run(memory, hidden, kernel)
-
-    def combine(self, head_output: tf.Tensor, kernels: Kernels) -> tf.Tensor:
+    def combine(self, weighted: tf.Tensor, kernels: Kernels) -> tf.Tensor:
         """The output projection of weighted values [B, H, T, d]: [B, T, D]."""
-        return multiply("btn,nD->btD", self._merge_heads(head_output), kernels.output)
-
-    def _split_heads(self, merged: tf.Tensor) -> tf.Tensor:
-        """[B, K, H d] -> [B, H, K, d]."""
-        return bfloat16_products.heads_first(tf.reshape(merged, [-1, merged.shape[1], self.n_head, self.d_head]))
-
-    def _merge_heads(self, heads: tf.Tensor) -> tf.Tensor:
-        """[B, H, K, d] -> [B, K, H d]."""
-        return tf.reshape(tf.transpose(heads, [0, 2, 1, 3]), [-1, heads.shape[2], self.n_head * self.d_head])
+        merged = tf.reshape(tf.transpose(weighted, [0, 2, 1, 3]), [-1, weighted.shape[2], self.n_head * self.d_head])
+        return ops.dot(merged, kernels.output)
 
     def get_config(self) -> dict[str, typing.Any]:
         """The constructor's arguments."""

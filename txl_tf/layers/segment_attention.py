@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
-from txl_tf.layers import platform
-from txl_tf.layers.attention import RelMultiHeadAttention, project_by_head
-from txl_tf.layers.attention_core import attend, positions_for_lanes, rows_at
+from txl_tf import ops
+from txl_tf.layers.attention import RelMultiHeadAttention
+from txl_tf.layers.masks import rows_at
 from txl_tf.layers.memory_attention import Biases, HiddenShape
-
-SEGMENTS = 8
-"""Segment ids are below this."""
+from txl_tf.ops import Scores, Segments
 
 Look = Callable[[tf.Tensor], None]
 """A function that is called with attention probabilities [B, H, T, K]."""
@@ -28,14 +25,14 @@ class Streams:
 
     encoding: [K + T-1, D], sinusoids of the distances K-1, .., -(T-1).
     backward: bool [B], the lanes whose text runs backward, so that distances have the opposite sign; None: no lane.
-    segments: int [B, K], each key's segment, below SEGMENTS; None: there is one segment.
+    segments: int [B, K], each key's segment, below `ops.SEGMENTS`; None: there is one segment.
     targets: int [B, P], the token of the segment that each prediction is for; -1: an unused prediction, whose result is
         zero. None: there is no query stream.
     query_mask: bool [T, K] or broadcastable to [B, H, T, K]: which keys the query stream sees from each token; None:
         all.
     query_only: whether the result has no rows of the content stream.
     last_only: whether the result's only row of the content stream is that of the last token.
-    first_part: as for `attend`, in the content stream.
+    first_part: as in Scores, in the content stream.
     """
 
     encoding: tf.Tensor
@@ -62,6 +59,50 @@ class Streams:
         """P, the rows of the query stream."""
         return 0 if self.targets is None else self.targets.shape[1]
 
+    def parts(self, hidden: tf.Tensor, t_len: int, content_mask: tf.Tensor | None) -> list[StreamPart]:
+        """The result's rows for hidden [B, T + P, D], stream by stream; content_mask: the content stream's."""
+        own = None if self.segments is None else self.segments[:, -t_len:]
+        parts = []
+        if self.last_only and not self.query_only:
+            last = tf.fill([tf.shape(hidden)[0], 1], t_len - 1)
+            parts.append(StreamPart(1, content_mask, _at(own, last), places=last))
+        elif not self.query_only:
+            parts.append(StreamPart(t_len, content_mask, own, first_part=self.first_part))
+        if self.targets is not None:
+            tokens, used = tf.maximum(self.targets, 0), self.targets >= 0
+            parts.append(StreamPart(self.predictions, self.query_mask, _at(own, tokens), tokens, used, t_len))
+        return parts
+
+
+class StreamPart(NamedTuple):
+    """The rows of one stream in the result.
+
+    size: how many, P.
+    mask: bool [T, K] or broadcastable to [B, H, T, K], of all tokens; None: all keys are seen.
+    segments: int [B, P], as in Streams; None: there is one segment.
+    places: int [B, P], the rows' tokens; None: all T in order.
+    used: bool [B, P], the rows that are not zero; None: all.
+    seed: what is added to the seed of dropout.
+    first_part: as in Scores.
+    """
+
+    size: int
+    mask: tf.Tensor | None
+    segments: tf.Tensor | None
+    places: tf.Tensor | None = None
+    used: tf.Tensor | None = None
+    seed: int = 0
+    first_part: int = 0
+
+    def kept(self, x: tf.Tensor) -> tf.Tensor:
+        """x [B, H, P, n], zero in unused rows."""
+        return x if self.used is None else tf.where(self.used[:, None, :, None], x, tf.zeros([], x.dtype))
+
+
+def _at(segments: tf.Tensor | None, places: tf.Tensor) -> tf.Tensor | None:
+    """The segments, int [B, T], of the tokens at these places, int [B, P]."""
+    return None if segments is None else tf.gather(segments, places, batch_dims=1)
+
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class SegmentAttention(RelMultiHeadAttention):
@@ -75,9 +116,7 @@ class SegmentAttention(RelMultiHeadAttention):
     concatenated in time. Keys, values and positions come from the content stream and the memory only.
 
     Text that runs backward: let a be W_kR R computed from the sines only, and b from the cosines only. A distance's
-    vector is a + b, and that of the negative distance is b - a: one projection is enough for both directions. On a TPU
-    the direction is a sign in the lane's queries, since q . r is q . b + q . a or q . b - q . a. The queries are twice
-    as wide, with d = 64 as wide as a TPU's registers. Elsewhere each lane has vectors of its own direction.
+    vector is a + b, and that of the negative distance is b - a: one projection is enough for both directions.
 
     Shapes: hidden [B, T + P, D], mems [B, M, D], K = M + T, result [B, T + P, D], [B, P, D] with `query_only`,
     [B, 1 + P, D] with `last_only`;
@@ -139,122 +178,57 @@ class SegmentAttention(RelMultiHeadAttention):
             biases, seed, training: as for `call`.
             look: called with the attention probabilities [B, H, T + P, K], whose rows are those of `hidden`.
         """
-        t_len = hidden.shape[1] - (positions.predictions if positions is not None else 0)
-        content = hidden[:, :t_len]
+        t_len = hidden.shape[1] - (0 if positions is None else positions.predictions)
         k_len = t_len + (0 if memory is None else memory.shape[1])
+        content = hidden[:, :t_len]
         streams = positions or Streams(self.default_positions(k_len, content))
+        parts = streams.parts(hidden, t_len, attention_mask)
+        count = sum(part.size for part in parts)
         kernels = self.kernels()
-        key, value = self._keys_and_values(memory, content, kernels)
-        position = positions_for_lanes(self._project_distances(streams), content, training)
-        rate = self.dropatt if training else 0.0
-
-        looked: list[tf.Tensor] = []
-
-        def attended(
-            query: tf.Tensor, mask: tf.Tensor | None, first: int, places: tf.Tensor | None = None
-        ) -> tf.Tensor:
-            mask = rows_at(self._checked_mask(mask, t_len, k_len), places)
-            content_query, position_query = self._queries(query, streams.backward, biases)
-            rest: dict[str, Any] = {
-                "places": places,
-                "extra": self._segment_scores(query, streams.segments, t_len, places, biases),
-            }
+        key, value = self.project_context(content, kernels, memory)
+        query = self.project_query(hidden[:, -count:], kernels)
+        position = ops.positions(self._project_distances(streams), content, training, streams.backward)
+        outputs, looked, first = [], [], 0
+        for part in parts:
+            rows = query if part.size == count else query[:, :, first : first + part.size]
+            mask = rows_at(self._checked_mask(part.mask, t_len, k_len), part.places)
+            scores = self._stream_scores(part, rows, key, position, streams, biases)
             if look is not None:
-                looked.append(self._probabilities(content_query, key, position_query, position, mask, **rest))
-            own_seed = None if seed is None else tf.add(seed, [0, first])
-            parts = (content_query, key, value, mask, position_query, position, rate, own_seed)
-            return attend(*parts, causal=False, first_part=streams.first_part if places is None else 0, **rest)
-
-        rows = 0 if streams.query_only else 1 if streams.last_only else t_len
-        query = self.project_query(hidden[:, t_len - rows :], kernels)
-        outputs = []
-        if rows:
-            places = tf.fill([tf.shape(hidden)[0], 1], t_len - 1) if streams.last_only else None
-            outputs.append(attended(query[:, :, :rows], attention_mask, 0, places))
-            query = query[:, :, rows:]
-        if streams.targets is not None:
-            used = (streams.targets >= 0)[:, None, :, None]
-            weighted = attended(query, streams.query_mask, t_len, places=tf.maximum(streams.targets, 0))
-            outputs.append(tf.where(used, weighted, tf.zeros([], query.dtype)))
-            if look is not None:
-                looked.append(tf.where(used, looked.pop(), tf.zeros([], self.variable_dtype)))
+                looked.append(part.kept(self._probabilities(scores, mask)))
+            drop = ops.Drop(self.dropatt if training else 0.0, None if seed is None else tf.add(seed, [0, part.seed]))
+            outputs.append(part.kept(ops.attend(scores, value, mask, drop)))
+            first += part.size
         if look is not None:
             look(tf.concat(looked, axis=2))
         return self.combine(outputs[0] if len(outputs) == 1 else tf.concat(outputs, axis=2), kernels)
 
-    def _project_distances(self, streams: Streams) -> tf.Tensor:
-        """Projected positions: a + b [H, C, d]; if some lanes run backward, [b, a] [H, C, 2d] or [B, H, C, d]."""
+    def _project_distances(self, streams: Streams) -> tf.Tensor | list[tf.Tensor]:
+        """The rows for `ops.positions`: a + b [H, C, d]; if some lanes run backward, a and b."""
         if streams.backward is None:
             return self.project_positions(streams.encoding)
-        sine, cosine = (
-            project_by_head(encoding, kernel)
-            for encoding, kernel in zip(
-                tf.split(streams.encoding, 2, axis=1),
-                tf.split(tf.convert_to_tensor(self.position_kernel), 2, axis=0),
-                strict=True,
-            )
-        )
-        if platform.on_tpu():
-            return tf.concat([cosine, sine], axis=-1)
-        return tf.where(streams.backward[:, None, None, None], cosine - sine, cosine + sine)
+        encodings = tf.split(streams.encoding, 2, axis=1)
+        kernels = tf.split(tf.convert_to_tensor(self.position_kernel), 2, axis=0)
+        return [ops.rows_by_head(encoding, kernel) for encoding, kernel in zip(encodings, kernels, strict=True)]
 
-    def _queries(
-        self, query: tf.Tensor, backward: tf.Tensor | None, biases: Biases | None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """What is multiplied with the keys, and with the positions.
-
-        Args:
-            query: [B, H, T, d].
-            backward: as in Streams.
-            biases: as for `call`.
-        """
-        shared = None if biases is None else biases[:2]
-        content_query, position_query = self.content_query(query, shared), self.position_query(query, shared)
-        if backward is not None and platform.on_tpu():
-            sign = tf.where(backward, tf.constant(-1, query.dtype), tf.constant(1, query.dtype))
-            position_query = tf.concat([position_query, position_query * sign[:, None, None, None]], axis=-1)
-        return content_query, position_query
-
-    def _segment_scores(
+    def _stream_scores(
         self,
+        part: StreamPart,
         query: tf.Tensor,
-        segments: tf.Tensor | None,
-        t_len: int,
-        places: tf.Tensor | None,
+        key: tf.Tensor,
+        position: tf.Tensor,
+        streams: Streams,
         biases: Biases | None,
-    ) -> Callable[[int, int, int], tf.Tensor] | None:
-        """The term of the scores where query and key are of different segments, as `extra` for `attend`.
-
-        Args:
-            query: [B, H, T, d].
-            segments: as in Streams.
-            t_len: T.
-            places: as for `attend`.
-            biases: as for `call`.
-        """
-        if segments is None:
-            return None
+    ) -> Scores:
+        """`scores` of a stream's queries [B, H, P, d], and (q + w) . (s[1] - s[0]) where the segments differ."""
+        scores = dataclasses.replace(
+            self.scores(query, key, position, biases),
+            backward=streams.backward,
+            places=part.places,
+            first_part=part.first_part,
+        )
+        if streams.segments is None:
+            return scores
         bias = self.segment_bias if self.own_biases or biases is None else biases[2]
         table = tf.convert_to_tensor(self.segment_table)
-        differs = tf.einsum("bhtd,hd->bht", query + self._scaled(bias, query), table[1] - table[0])
-        own = segments[:, -t_len:]
-        if places is not None:
-            own = tf.gather(own, places, batch_dims=1)
-        return functools.partial(_different_segments, differs, own, segments)
-
-
-def _different_segments(
-    differs: tf.Tensor, own: tf.Tensor, segments: tf.Tensor, first: int, last: int, seen: int
-) -> tf.Tensor:
-    """differs [B, H, T] where the query's segment, own [B, T], is not the key's, segments [B, K]; elsewhere 0.
-
-    A TPU or GPU compares numbers within the operation that adds the term to the scores. A CPU multiplies the keys'
-    one-hot segments by a row that is `differs` in all columns except that of the query's own segment.
-    """
-    differs, own, segments = differs[:, :, first:last, None], own[:, first:last], segments[:, :seen]
-    if platform.on_tpu():
-        differs = tf.cast(differs, tf.float64 if differs.dtype == tf.float64 else tf.float32)
-    if not platform.on_cpu():
-        return tf.where(own[:, None, :, None] != segments[:, None, None], differs, tf.zeros([], differs.dtype))
-    own, segments = (tf.one_hot(ids, SEGMENTS, dtype=differs.dtype) for ids in (own, segments))
-    return tf.einsum("bhts,bks->bhtk", differs * (1 - own[:, None]), segments)
+        term = tf.einsum("bhtd,hd->bht", query + self._scaled(bias, query), table[1] - table[0])
+        return dataclasses.replace(scores, segments=Segments(term, part.segments, streams.segments))

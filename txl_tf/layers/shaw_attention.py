@@ -8,7 +8,8 @@ import keras
 import tensorflow as tf
 
 from txl_tf.layers.memory_attention import Biases, MemoryAttention, PositionDropout
-from txl_tf.layers.relative import key_distances
+from txl_tf.layers.positions import key_distances
+from txl_tf.ops import Scores
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -70,13 +71,12 @@ class ShawAttention(MemoryAttention):
         vectors, biases = tf.gather(self.position_table, rows), tf.gather(self.distance_bias, rows)
         return tf.transpose(tf.concat([vectors, tf.cast(biases, vectors.dtype)[..., None]], axis=-1), [1, 0, 2])
 
-    def content_query(self, query: tf.Tensor, biases: Biases | None) -> tf.Tensor:
-        """q + u."""
-        return query + self._scaled(self.content_bias, query)
-
-    def position_query(self, query: tf.Tensor, biases: Biases | None) -> tf.Tensor:
-        """[q, 1], whose product with [a, b] is q . a + b."""
-        return tf.concat([query, tf.fill(tf.shape(query[..., :1]), tf.cast(self.d_head**-0.5, query.dtype))], axis=-1)
+    def scores(
+        self, query: tf.Tensor, key: tf.Tensor, position: tf.Tensor | None, biases: Biases | None = None
+    ) -> Scores:
+        """(q + u) . k, and [q, 1] . [a, b], which is q . a + b."""
+        one = tf.fill(tf.shape(query[..., :1]), tf.cast(self.d_head**-0.5, query.dtype))
+        return Scores(query + self._scaled(self.content_bias, query), key, tf.concat([query, one], axis=-1), position)
 
     def get_config(self) -> dict[str, typing.Any]:
         """The constructor's arguments."""

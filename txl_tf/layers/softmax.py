@@ -7,9 +7,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from txl_tf.layers.chunked_softmax import Cluster, chunked_nll, cluster_logits
+from txl_tf import ops
 from txl_tf.layers.clusters import ClusteredLayer, cluster_of
 from txl_tf.layers.embedding import AdaptiveEmbedding
+from txl_tf.ops import Cluster, cluster_logits
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -20,7 +21,7 @@ class AdaptiveSoftmax(ClusteredLayer):
         log p(id) = log p_head(id)                                              for id < c1
         log p(id) = log p_head(entry c1 + i - 1) + log p_tail_i(id - start_i)   in tail cluster i = 1, 2, ..
     with logits (hidden @ projection_i^T) @ table_i^T + bias_i in each cluster. The head is computed for all tokens,
-    each tail only for its own tokens (`chunked_nll`).
+    each tail only for its own tokens (`ops.cluster_nll`).
 
     With `tie_weight` the tables are the embedding's, and without cutoffs the only projection is, too. With
     `proj_share_all_but_first` the tails' projections are the embedding's. All other weights belong to this layer. Tied
@@ -44,8 +45,6 @@ class AdaptiveSoftmax(ClusteredLayer):
             `AdaptiveEmbedding`.
         tie_weight: use the embedding's tables.
         proj_share_all_but_first: use the embedding's projections for the tails.
-        chunk_size: how many tokens of a tail are processed at once; None: a sixteenth of all. Small chunks have fewer
-            unused rows, large chunks read the table less often.
     """
 
     def __init__(
@@ -55,15 +54,11 @@ class AdaptiveSoftmax(ClusteredLayer):
         *,
         tie_weight: bool = True,
         proj_share_all_but_first: bool = False,
-        chunk_size: int | None = None,
         **kwargs: Any,
     ):
         super().__init__(vocab_size, d_model, **kwargs)
-        if chunk_size is not None and chunk_size < 1:
-            raise ValueError(f"chunk_size must be at least 1, not {chunk_size}")
         self.tie_weight = tie_weight
         self.proj_share_all_but_first = proj_share_all_but_first
-        self.chunk_size = chunk_size
         # One bool per cluster, like `tie_projs` of the official code.
         self.tie_projs = [False] + [proj_share_all_but_first] * len(self.cutoffs) if self.cutoffs else [tie_weight]
 
@@ -107,7 +102,7 @@ class AdaptiveSoftmax(ClusteredLayer):
         nll = 0
         for i, tail in enumerate(tails, start=1):
             labels = tf.where(tf.equal(cluster, i), targets - self.starts[i], -1)
-            hidden, nll_tail = chunked_nll(hidden, labels, tail, self.chunk_size)
+            hidden, nll_tail = ops.cluster_nll(hidden, labels, tail)
             nll += nll_tail
         labels = tf.where(cluster > 0, self.sizes[0] + cluster - 1, tf.maximum(targets, 0))
         nll += tf.nn.sparse_softmax_cross_entropy_with_logits(labels, self.head_logits(hidden, head))
@@ -202,5 +197,5 @@ class AdaptiveSoftmax(ClusteredLayer):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        names = ("tie_weight", "proj_share_all_but_first", "chunk_size")
+        names = ("tie_weight", "proj_share_all_but_first")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}

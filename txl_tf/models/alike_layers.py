@@ -9,15 +9,16 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from txl_tf.layers import platform
+from txl_tf import ops
 from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.dropout import numbered_seeds, split_seed
-from txl_tf.layers.given_weights import given_weights
-from txl_tf.layers.gradients import without_custom_gradients
-from txl_tf.layers.key_value_ring import KeyValueRing
 from txl_tf.layers.memory_attention import Biases
-from txl_tf.layers.row_products import LayerSlice
+from txl_tf.models.given_weights import given_weights
 from txl_tf.models.traced_gradient import traced, traced_with_gradient
+from txl_tf.ops import platform
+from txl_tf.ops.few_rows import LayerSlice
+from txl_tf.ops.gradients import without_custom_gradients
+from txl_tf.ops.rings import KeyValueRing
 
 
 class AlikeLayers:
@@ -53,7 +54,7 @@ class AlikeLayers:
             alone: whether the layer reads by itself, as `recomputed` and `look` need it. It also does so eagerly, and
                 on machines with accelerators, where this was not measured.
         """
-        if alone or tf.executing_eagerly() or not platform.on_cpu():
+        if alone or tf.executing_eagerly() or not ops.shares_traces():
             return self._layers[i](hidden, mems, biases=biases, training=training, **inputs)
         wanted = tf.nest.map_structure(tf.convert_to_tensor, (hidden, self._layers[i].variables, biases or ()))
         sources, others = _tensors(wanted), _tensors((mems, inputs))
@@ -119,7 +120,7 @@ def alike_seeds(seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
     On a CPU the seeds' numbers are inputs of the program. As constants they would become part of the layers'
     operations, which XLA would then compile for each layer instead of once.
     """
-    if seed is None or not platform.on_cpu():
+    if seed is None or not ops.shares_traces():
         return split_seed(seed, count)
     with tf.init_scope():
         numbers = [tf.constant(i) for i in range(count)]

@@ -7,8 +7,8 @@ import typing
 import keras
 import tensorflow as tf
 
+from txl_tf import ops
 from txl_tf.layers.absolute_attention import AbsoluteAttention
-from txl_tf.layers.attention_core import attend
 from txl_tf.layers.dropout import checked_rate, dropout, split_seed
 from txl_tf.layers.memory_attention import HiddenShape
 
@@ -166,7 +166,8 @@ class Summary(keras.layers.Layer):
         key, value = attention.project_context(hidden, kernels)
         mask = tf.ones([1, hidden.shape[1]], tf.bool) if padding is None else ~padding[:, None, None]
         query = attention.project_query(query, kernels)
-        return attention.combine(attend(query, key, value, mask, rate=rate, seed=seed, causal=False), kernels)
+        scores = ops.Scores(query, key, causal=False)
+        return attention.combine(ops.attend(scores, value, mask, ops.Drop(rate, seed)), kernels)
 
     def get_config(self) -> dict[str, typing.Any]:
         """The constructor's arguments."""

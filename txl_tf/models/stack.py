@@ -14,11 +14,11 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from txl_tf.layers.decoder_layer import DecoderLayer
-from txl_tf.layers.given_weights import recomputed
-from txl_tf.layers.key_value_ring import KeyValueRing
 from txl_tf.layers.memory_attention import Kernels
 from txl_tf.models.alike_layers import AlikeLayers
+from txl_tf.models.given_weights import recomputed
 from txl_tf.models.memory import shift_in
+from txl_tf.ops.rings import KeyValueRing
 
 Watch = Callable[[str, tf.Tensor], None]
 """A function that is called with the name and value of each activation: watch("layer_3", hidden)."""

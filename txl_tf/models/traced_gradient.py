@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import tensorflow as tf
 
-from txl_tf.layers.gradients import custom_gradient, without_custom_gradients
+from txl_tf.ops.gradients import custom_gradient, without_custom_gradients
 
 Differentiable = Callable[..., tf.Tensor]
 

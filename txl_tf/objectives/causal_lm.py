@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from txl_tf import ops
 from txl_tf.config import CausalLMConfig
 from txl_tf.data.lanes import evaluation_batches, named_read_errors
 from txl_tf.data.manifest import Corpus
-from txl_tf.layers.attention_core import TILE
 from txl_tf.layers.decoder_layer import ATTENTION
 from txl_tf.layers.dropout import Seeds
 from txl_tf.models.memory import Mems
@@ -65,9 +65,9 @@ def segments_at_once(config: TransformerXLRunConfig, sliding_window: int = 0) ->
         config: a TransformerXLRunConfig.
         sliding_window: as for CausalScorer.
     """
-    if sliding_window or not ATTENTION[config.model.attn_type].cacheable or TILE % config.eval.tgt_len:
+    if sliding_window or not ATTENTION[config.model.attn_type].cacheable:
         return 1
-    return TILE // config.eval.tgt_len
+    return ops.segments_at_once(config.eval.tgt_len)
 
 
 class CausalScorer:

@@ -17,7 +17,7 @@ import tensorflow as tf
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.files import write_atomically
-from txl_tf.layers.relative import frequencies
+from txl_tf.layers.positions import frequencies
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.published import huggingface_files, torch_models

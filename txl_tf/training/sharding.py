@@ -18,31 +18,9 @@ import keras
 import tensorflow as tf
 
 from txl_tf import distribute
-from txl_tf.collectives import all_gather, own_part, reduce_scatter
 from txl_tf.config import TrainConfig
-from txl_tf.layers import platform
-from txl_tf.layers.given_weights import given_weights
-
-SUMS_SIDE_BY_SIDE = 16
-"""As many float32 numbers as the widest vector register of a CPU has."""
-
-SMALL = 2**14
-"""With fewer numbers, `halved_square` is one operation: that is traced and compiled sooner."""
-
-
-def part_axis(shape: Sequence[int], replicas: int) -> int | None:
-    """The axis along which a weight is cut into one part for each replica; None: it stays whole.
-
-    Weights of rank 1, such as biases, stay whole, since they are small, and so does what cannot be divided equally.
-    """
-    if replicas == 1 or len(shape) < 2:
-        return None
-    # If possible the outermost axis in a TPU's memory, so that a part is contiguous. That is the first axis, unless
-    # rows are not whole registers: then the compiler makes the first axis the innermost.
-    axes = list(range(len(shape)))
-    if shape[-1] % platform.TPU_LANES:
-        axes = [*axes[1:], 0]
-    return next((axis for axis in axes if shape[axis] % replicas == 0), None)
+from txl_tf.models.given_weights import given_weights
+from txl_tf.ops.collectives import all_gather, own_part, part_axis, reduce_scatter
 
 
 class PartVariable:
@@ -254,21 +232,6 @@ class Sharding:
 def _is_bias(variable: keras.Variable) -> bool:
     """Of any rank. All layers may share it, and it is small."""
     return variable.path.endswith("bias")
-
-
-def halved_square(tensor: tf.Tensor) -> tf.Tensor:
-    """Half the squared norm of a tensor.
-
-    XLA for CPU adds up squares one after the other, but uses vector registers for sums side by side, and for adding up
-    what is in memory. The maximum changes nothing; without it XLA would make one sum of the two. It is not the absolute
-    value, since TensorFlow takes 40 times as long to translate that for XLA.
-    """
-    size = tensor.shape.num_elements()
-    if not platform.on_cpu() or size < SMALL or size % SUMS_SIDE_BY_SIDE:
-        return tf.nn.l2_loss(tensor)
-    squares = tf.square(tf.reshape(tensor, [SUMS_SIDE_BY_SIDE, -1]))
-    sums = tf.reduce_sum(squares, axis=0)
-    return tf.reduce_sum(tf.maximum(sums, tf.zeros([], sums.dtype))) / 2
 
 
 def in_replica(variable: tf.Variable | PartVariable) -> tf.Variable:

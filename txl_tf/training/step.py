@@ -13,9 +13,9 @@ from txl_tf.config import TrainConfig
 from txl_tf.distribute import compiles, without_grappler
 from txl_tf.layers.dropout import step_seeds
 from txl_tf.objectives.base import Batch, Objective, State
+from txl_tf.ops import halved_square
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.optimizer import Adam
-from txl_tf.training.sharding import halved_square
 
 
 class Sums(typing.NamedTuple):

@@ -16,18 +16,16 @@ import tensorflow as tf
 
 from txl_tf import host_memory
 from txl_tf.errors import InputError
-from txl_tf.layers import platform
-from txl_tf.layers.attention_core import TILE
-from txl_tf.layers.chunked_softmax import Cluster
-from txl_tf.layers.key_value_ring import KeyValueRing
 from txl_tf.layers.masks import visible_keys, within_reach_of_segments
 from txl_tf.layers.memory_attention import Biases
-from txl_tf.layers.relative import key_distances, sinusoids
-from txl_tf.layers.row_products import RUNS, Stored, alone, as_bits, stored, stored_alone
+from txl_tf.layers.positions import key_distances, sinusoids
 from txl_tf.models.alike_layers import AlikeLayers
 from txl_tf.models.stack import RingMemory, run_stack
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
+from txl_tf.ops import Cluster, KeyValueRing, platform
+from txl_tf.ops.drop_masks import TILE
+from txl_tf.ops.few_rows import RUNS, Stored, alone, as_bits, stored, stored_alone
 
 
 class Cache(typing.NamedTuple):
@@ -111,7 +109,7 @@ class CachedDecoder(tf.Module):
         self.max_segment = max_segment
         self.segments = segments
         self.is_narrow = model.compute_dtype == "bfloat16"
-        self.has_rows = one_row and platform.on_cpu()
+        self.has_rows = one_row and (platform.program().target == "cpu")
         self._rows: Rows | None = None
         # The mask hides keys that are too old. A TILE: for `position_scores`, and for writing whole segments.
         multiple = RUNS if self.has_rows else TILE if self.is_narrow or segments > 1 else 1
@@ -124,7 +122,7 @@ class CachedDecoder(tf.Module):
 
     def _bytes_of_a_text(self) -> int:
         """The size of the ring for one text, if it is in this machine's memory; 0 if another device has it."""
-        if not platform.on_cpu():
+        if platform.program().target != "cpu":
             return 0
         config = self.model.config
         vectors = 2 * config.n_layer * config.n_head * config.d_head * self.slots

@@ -8,18 +8,18 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from txl_tf.layers.chunked_softmax import Cluster
 from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.dropout import TIME, Seeds, dropout, split_seed, token_dropout
 from txl_tf.layers.embedding import AdaptiveEmbedding
 from txl_tf.layers.masks import visible_keys
 from txl_tf.layers.memory_attention import MemoryAttention, PositionDropout
-from txl_tf.layers.quantization import round_table, round_variable
 from txl_tf.layers.softmax import AdaptiveSoftmax
 from txl_tf.models.alike_layers import AlikeLayers, alike_seeds
 from txl_tf.models.memory import Mems, check_mems, first_mems
 from txl_tf.models.stack import HiddenMemory, Look, Watch, run_stack
 from txl_tf.models.transformer_xl.config import Reach, TransformerXLConfig
+from txl_tf.ops import Cluster
+from txl_tf.ops.int8 import round_table, round_variable
 from txl_tf.settings import from_dict
 
 

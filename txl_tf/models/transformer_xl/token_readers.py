@@ -9,11 +9,10 @@ import typing
 
 import tensorflow as tf
 
-from txl_tf.layers import platform
-from txl_tf.layers.chunked_softmax import Cluster
-from txl_tf.layers.key_value_ring import LayerRing
-from txl_tf.layers.row_products import LayerSlice, Stored, as_bits
+from txl_tf import ops
 from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder, Rows
+from txl_tf.ops import Cluster, LayerSlice
+from txl_tf.ops.few_rows import LayerRing, Stored, as_bits
 
 FEW = 4
 """Texts that a `FewTextsReader` reads at most. It goes through the weights once for each text. A TextsReader goes
@@ -35,14 +34,8 @@ class TextsReader:
         self.clusters = decoder.narrow_clusters() if narrow else None
 
     def begin(self, cache: Cache) -> Cache:
-        """The loop's first state.
-
-        On a CPU rings of bfloat16 are written as bits (`KeyValueRing`). If the state were not bits, too, XLA would copy
-        each ring twice in every step.
-        """
-        if not platform.on_cpu():
-            return cache
-        keys, values = tf.nest.map_structure(as_bits, (cache.keys, cache.values))
+        """The loop's first state."""
+        keys, values = tf.nest.map_structure(ops.carried, (cache.keys, cache.values))
         return cache._replace(keys=keys, values=values)
 
     def read(self, step: tf.Tensor, tokens: tf.Tensor, state: Cache) -> tuple[tf.Tensor, Cache]:

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from txl_tf.layers import platform
+from txl_tf import ops
 from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.dropout import Seeds, dropout, split_seed
 from txl_tf.layers.embedding import AdaptiveEmbedding
@@ -21,9 +21,6 @@ from txl_tf.models.memory import Mems, check_mems, first_mems
 from txl_tf.models.stack import HiddenMemory, Look, Watch, run_stack
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.settings import from_dict
-
-ROWS = 16
-"""The rows of a TPU's vector register that holds bfloat16 numbers."""
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -190,8 +187,8 @@ class XLNet(keras.Model):
         predictions = 0
         if targets is not None:
             predictions = targets.shape[1]
-            if platform.on_tpu():  # lanes begin with whole registers, or every reshape of all rows would copy them
-                targets = tf.pad(targets, [[0, 0], [0, -(t_len + predictions) % ROWS]], constant_values=-1)
+            if missing := ops.missing_rows(t_len + predictions):
+                targets = tf.pad(targets, [[0, 0], [0, missing]], constant_values=-1)
             query = tf.cast(tf.convert_to_tensor(self.mask_embedding), hidden.dtype)
             query = tf.broadcast_to(query, [batch_size, targets.shape[1], config.d_model])
             hidden = tf.concat([hidden, query], axis=1)

@@ -1,15 +1,19 @@
 """Blocks, turned tiles and the hand-written gradient against the plain formula and TensorFlow's own gradients."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf.layers import attention_core, platform
-from txl_tf.layers.attention_core import GPU_ROWS, TILE, attend, position_scores, positions_for_lanes, rows_at
-from txl_tf.layers.dropout import keep_mask
-from txl_tf.layers.masks import visible_keys
-from txl_tf.layers.relative import relative_shift
-from txl_tf.layers.rotated_scores import rotated_scores
+from txl_tf import ops
+from txl_tf.layers.masks import rows_at, visible_keys
+from txl_tf.ops import Drop, Scores, Segments, cpu, gpu, tpu
+from txl_tf.ops.drop_masks import TILE, keep_mask
+from txl_tf.ops.platform import Program
+from txl_tf.ops.shift import relative_shift
+from txl_tf.ops.tpu import Tpu
+from txl_tf.ops.tpu_shift import rotated_scores
 
 B, H, D = 2, 3, 4
 SEED = tf.constant([5, 6])
@@ -32,14 +36,19 @@ def plain(query, key, value, mask, position_query, position, rate, first_rows):
     return tf.einsum("bhtk,bhkd->bhtd", probability, value)
 
 
-@pytest.mark.parametrize("t_len, m_len", [(3, 5), (TILE, 0), (TILE + 2, 7), (2 * TILE, TILE), (GPU_ROWS + 2, 7)])
+KINDS = {
+    "kernels": cpu.Cpu(Program("cpu", False, False, False)),
+    "XLA": cpu.Cpu(Program("cpu", True, False, False)),
+    "GPU": gpu.Gpu(False),
+    "TPU": Tpu(),
+}
+
+
+@pytest.mark.parametrize("t_len, m_len", [(3, 5), (TILE, 0), (TILE + 2, 7), (2 * TILE, TILE), (gpu.ROWS + 2, 7)])
 @pytest.mark.parametrize("rate", [0.0, 0.4])
-@pytest.mark.parametrize("kind", ["kernels", "TPU", "GPU", "XLA"])
-def test_blocks_equal_the_whole_with_all_gradients(monkeypatch, rng, t_len, m_len, rate, kind):
+@pytest.mark.parametrize("kind", KINDS)
+def test_blocks_equal_the_whole_with_all_gradients(rng, t_len, m_len, rate, kind):
     """A TPU has its own way to join the blocks' gradients, a GPU larger blocks, XLA for CPU its own products."""
-    monkeypatch.setattr(platform, "on_tpu", lambda: kind == "TPU")
-    monkeypatch.setattr(platform, "on_cpu", lambda: kind in ("kernels", "XLA"))
-    monkeypatch.setattr(platform, "xla_on_cpu", lambda: kind == "XLA")
     k_len = m_len + t_len
     shapes = [[B, H, t_len, D], [B, H, k_len, D], [B, H, k_len, D], [B, H, t_len, D], [H, k_len, D]]
     query, key, value, position_query, position = inputs = [tf.constant(rng.normal(size=shape)) for shape in shapes]
@@ -47,8 +56,9 @@ def test_blocks_equal_the_whole_with_all_gradients(monkeypatch, rng, t_len, m_le
     direction = rng.normal(size=shapes[0])
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(inputs)
-        positions = positions_for_lanes(position, query, training=kind in ("GPU", "XLA"))
-        got = attend(query, key, value, mask, position_query, positions, rate, SEED)
+        positions = KINDS[kind].positions(position, query, kind in ("GPU", "XLA"), None)
+        scores = Scores(query, key, position_query, positions)
+        got = KINDS[kind].attend(scores, value, mask, Drop(rate, SEED), None)
         want = plain(query, key, value, mask, position_query, position, rate, range(0, t_len, TILE))
         slopes = [tf.reduce_sum(output * direction) for output in (got, want)]
     np.testing.assert_allclose(got, want, atol=1e-12)
@@ -60,17 +70,17 @@ def test_blocks_equal_the_whole_with_all_gradients(monkeypatch, rng, t_len, m_le
 def test_a_compiled_gradient_is_that_of_the_kernels(rng):
     shapes = [[B, H, 3, D], [B, H, 5, D], [B, H, 5, D], [B, H, 3, D], [B, H, 5, D]]
     inputs = [tf.constant(rng.normal(size=shape)) for shape in shapes]
-    direction, traced_for_xla = rng.normal(size=shapes[0]), []
+    direction, programs = rng.normal(size=shapes[0]), []
 
     def gradients(query, key, value, position_query, position):
-        traced_for_xla.append(platform.xla_on_cpu())
+        programs.append(ops.platform.program())
         with tf.GradientTape() as tape:
             tape.watch(inputs := [query, key, value, position_query, position])
-            output = attend(query, key, value, visible_keys(3, 2), position_query, position)
+            output = ops.attend(Scores(query, key, position_query, position), value, visible_keys(3, 2))
         return tape.gradient(output, inputs, direction)
 
     compiled, graph = (tf.function(gradients, jit_compile=jit)(*inputs) for jit in (True, False))
-    assert traced_for_xla == [True, False]
+    assert [program.compiled for program in programs] == [True, False]
     for one, other in zip(compiled, graph, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-12)
 
@@ -78,9 +88,8 @@ def test_a_compiled_gradient_is_that_of_the_kernels(rng):
 @pytest.mark.parametrize("t_len", [2, 100, TILE])
 @pytest.mark.parametrize("extra", [0, 1])
 @pytest.mark.parametrize("tiles", [1, 2])
-def test_turning_tiles_by_matmul_is_the_relative_shift(monkeypatch, rng, t_len, extra, tiles):
+def test_turning_tiles_by_matmul_is_the_relative_shift(rng, t_len, extra, tiles):
     """A TPU's way in bfloat16, bit for bit, and its gradient; `extra`: with rows that wrapped keys meet."""
-    monkeypatch.setattr(platform, "on_tpu", lambda: True)
     k_len = tiles * TILE
     rows = k_len + extra * (t_len - 1)
     query = tf.constant(rng.integers(-3, 4, size=[B, H, t_len, D]), tf.bfloat16)
@@ -93,7 +102,7 @@ def test_turning_tiles_by_matmul_is_the_relative_shift(monkeypatch, rng, t_len, 
         q, p = (tf.cast(x, dtype) for x in (query, position))
         with tf.GradientTape() as tape:
             tape.watch([q, p])
-            score = position_scores(q, p, k_len)
+            score = Tpu().position_scores(q, p, k_len)
             slope = tf.reduce_sum(tf.cast(score, tf.float32) * direction)
         results.append([tf.where(exists, score, tf.zeros([], score.dtype)), *tape.gradient(slope, [q, p])])
     for turned, shifted in zip(*results, strict=True):
@@ -111,30 +120,29 @@ def test_blocks_with_few_keys_see_more_of_them_on_a_tpu_to_no_effect(monkeypatch
     direction = tf.constant(rng.integers(-2, 3, size=[B, H, t_len, D]), tf.bfloat16)
     results = []
     for fewest_tiles in (1, 5):
-        monkeypatch.setattr(platform, "on_tpu", lambda: True)
-        monkeypatch.setattr(attention_core, "FEWEST_TILES", fewest_tiles)
+        monkeypatch.setattr(tpu, "FEWEST_TILES", fewest_tiles)
         with tf.GradientTape() as tape:
             tape.watch(inputs)
             query, key, value, position_query, position = inputs
-            output = attend(query, key, value, visible_keys(t_len, k_len - t_len), position_query, position)
+            scores = Scores(query, key, position_query, position)
+            output = Tpu().attend(scores, value, visible_keys(t_len, k_len - t_len), ops.NO_DROP, None)
         results.append([output, *tape.gradient(output, inputs, direction)])
     for few, more in zip(*results, strict=True):
         np.testing.assert_allclose(tf.cast(more, tf.float32), tf.cast(few, tf.float32), rtol=0.02, atol=0.02)
 
 
 @pytest.mark.parametrize("dtype, rounding", [(tf.bfloat16, 2**-7), (tf.float32, 1e-5)])
-def test_long_rows_have_the_gradient_of_the_formula_on_a_tpu(monkeypatch, rng, dtype, rounding):
+def test_long_rows_have_the_gradient_of_the_formula_on_a_tpu(rng, dtype, rounding):
     """What waits for the gradient is in the values' dtype there: twice the rounding of bfloat16, none in float32."""
-    k_len = attention_core.MOST_WIDE_KEYS + TILE
+    k_len = tpu.MOST_WIDE_KEYS + TILE
     score = tf.constant(rng.normal(size=[B, H, 5, k_len]), tf.float32)
     value = tf.cast(rng.normal(size=[B, H, k_len, D]), dtype)
     direction = tf.cast(rng.normal(size=[B, H, 5, D]), dtype)
     keep = tf.constant(rng.random([B, H, 5, k_len]) < 0.8)
     mask = tf.constant(rng.random([5, k_len]) < 0.7)
-    monkeypatch.setattr(platform, "on_tpu", lambda: True)
     with tf.GradientTape(persistent=True) as tape:
         tape.watch([score, value])
-        output = attention_core.weighted_values(score, value, mask, 0.2, lambda shape: keep)
+        output = Tpu().weighted_values(score, value, mask, 0.2, lambda shape: keep)
         exact_value = tf.cast(value, tf.float64)
         probability = tf.nn.softmax(tf.where(mask, tf.cast(score, tf.float64), -1e30))
         want = tf.einsum("bhtk,bhkd->bhtd", tf.where(keep, probability / 0.8, 0), exact_value)
@@ -148,7 +156,7 @@ def test_a_row_that_sees_nothing_is_finite(rng):
     query, key, value = (tf.constant(rng.normal(size=[B, H, 2, D])) for _ in range(3))
     with tf.GradientTape() as tape:
         tape.watch(query)
-        output = attend(query, key, value, tf.zeros([2, 2], bool))
+        output = ops.attend(Scores(query, key), value, tf.zeros([2, 2], bool))
     assert np.isfinite(output).all() and np.isfinite(tape.gradient(output, query)).all()
 
 
@@ -159,35 +167,26 @@ def test_some_rows_are_those_of_all_rows_with_dropout(rng, t_len, m_len, lane_se
     k_len = m_len + t_len
     places = tf.constant([[0, t_len - 1, 2, 2, t_len // 2], [1, 0, t_len - 2, 3, t_len - 1]])
     shapes = [[B, H, t_len, D], [B, H, k_len, D], [B, H, k_len, D], [B, H, t_len, D], [B, H, k_len + t_len - 1, D]]
-    shapes += [[B, H, t_len, k_len]]
-    inputs = [tf.constant(rng.normal(size=shape)) for shape in shapes]
+    inputs = [tf.constant(rng.normal(size=shape)) for shape in [*shapes, [B, H, t_len]]]
+    segments = tf.constant(rng.integers(0, 3, [B, k_len]))
     mask = tf.constant(rng.random([1, 1, t_len, k_len]) < 0.6)
     direction = rng.normal(size=[B, H, places.shape[1], D])
-    seed = tf.constant([[5, 6], [7, 8]]) if lane_seeds else SEED
+    drop = Drop(0.4, tf.constant([[5, 6], [7, 8]]) if lane_seeds else SEED)
     results = []
     for some in (True, False):
         with tf.GradientTape() as tape:
             tape.watch(inputs)
-            query, key, value, position_query, position, added = inputs
+            query, key, value, position_query, position, term = inputs
+            of_queries = segments[:, -t_len:]
             if some:
-                query, position_query, added = (rows_at(x, places) for x in (query, position_query, added))
-
-            def extra(first, last, seen, added=added):
-                return added[:, :, first:last, :seen]
-
-            output = attend(
-                query,
-                key,
-                value,
-                rows_at(mask, places) if some else mask,
-                position_query,
-                position,
-                0.4,
-                seed,
-                causal=False,
-                extra=extra,
-                places=places if some else None,
+                query, position_query = (rows_at(x, places) for x in (query, position_query))
+                term = rows_at(term[..., None], places)[..., 0]
+                of_queries = tf.gather(of_queries, places, batch_dims=1)
+            scores = Scores(query, key, position_query, position, causal=False)
+            scores = dataclasses.replace(
+                scores, segments=Segments(term, of_queries, segments), places=places if some else None
             )
+            output = ops.attend(scores, value, rows_at(mask, places) if some else mask, drop)
             output = output if some else tf.gather(output, places, axis=2, batch_dims=1)
         results.append([output, *tape.gradient(output, inputs, direction)])
     for one, other in zip(*results, strict=True):
@@ -231,7 +230,8 @@ def test_keys_that_the_first_part_does_not_see_can_be_left_out(rng):
         with tf.GradientTape() as tape:
             tape.watch(inputs)
             query, key, value, position_query, position = inputs
-            output = attend(query, key, value, mask, position_query, position, causal=False, first_part=known)
+            scores = Scores(query, key, position_query, position, causal=False, first_part=known)
+            output = ops.attend(scores, value, mask)
         results.append([output, *tape.gradient(output, inputs, direction)])
     for less, all_keys in zip(*results, strict=True):
         np.testing.assert_allclose(less, all_keys, rtol=0, atol=1e-12)

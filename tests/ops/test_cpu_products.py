@@ -10,10 +10,10 @@ import tensorflow as tf
 from random_model import CONFIG, random_model
 
 from txl_tf.inference.generate import Generator
-from txl_tf.layers import platform
 from txl_tf.layers.attention import RelMultiHeadAttention
-from txl_tf.layers.bfloat16_products import product
 from txl_tf.models.transformer_xl.config import Reach
+from txl_tf.ops import Cluster, cluster_logits, platform
+from txl_tf.ops.cpu_products import product
 
 SHAPES = [
     ((5, 700), (700, 9), False),
@@ -66,8 +66,10 @@ def test_products_and_gradients_are_those_of_exact_numbers(x_shape, y_shape, tra
     ],
 )
 def test_xlas_own_operation_is_only_where_xla_for_cpu_will_run_it(dtype, target, compiled, saved, operation):
-    x, y = tf.TensorSpec([2, 3, 4], dtype), tf.TensorSpec([2, 4, 5], dtype)
-    multiply = tf.function(product, jit_compile=compiled, autograph=False)
+    x, y = tf.TensorSpec([2, 3, 4], dtype), tf.TensorSpec([2, 5, 4], dtype)
+    multiply = tf.function(
+        lambda x, y: cluster_logits(x, Cluster(y, tf.zeros([5]), None)), jit_compile=compiled, autograph=False
+    )
     with platform.traced_for(target), platform.for_saved_model() if saved else contextlib.nullcontext():
         graph = multiply.get_concrete_function(x, y).graph
     assert {node.op for node in graph.as_graph_def().node} & {"XlaDotV2", "BatchMatMulV2"} == {operation}

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf.layers.contexts import having
+from txl_tf.ops.contexts import having
 
 _WANTED = contextvars.ContextVar("gradients_wanted", default=True)
 

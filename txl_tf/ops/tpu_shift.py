@@ -10,18 +10,17 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from txl_tf.layers import platform, scopes
-from txl_tf.layers.attention_products import computed_once, wide_product, widened
-from txl_tf.layers.gradients import custom_gradient
+from txl_tf.ops import scopes
+from txl_tf.ops.drop_masks import TILE
+from txl_tf.ops.gradients import custom_gradient
+from txl_tf.ops.tpu_products import computed_once, wide_product, widened
 
 MOST_TILES = 28  # with more tiles of keys, all at once are faster
-TILE = 128  # the columns of a TPU's vector registers, the rows and columns of its matrix units
 
 
-def is_rotated(query: tf.Tensor, k_len: int) -> bool:
-    """Whether `rotated_scores` is used for queries [B, H, T, d]: on a TPU, in bfloat16, for whole tiles of keys."""
-    on_tpu = platform.on_tpu() and query.dtype == tf.bfloat16
-    return on_tpu and 1 < query.shape[2] <= TILE and k_len % TILE == 0
+def is_rotated(dtype: tf.DType, rows: int, k_len: int) -> bool:
+    """Whether `rotated_scores` is used for so many queries and keys: in bfloat16, for whole tiles of keys."""
+    return dtype == tf.bfloat16 and 1 < rows <= TILE and k_len % TILE == 0
 
 
 def rotated_scores(

@@ -18,9 +18,9 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from txl_tf.layers import bfloat16_products, platform
-from txl_tf.layers.bfloat16_products import product
-from txl_tf.layers.quantization import quantized
+from txl_tf.ops.int8 import quantized
+from txl_tf.ops.rings import scattered
+from txl_tf.ops.scores import MASKED, Scores
 
 BLOCK = 4 * 2**20
 """So many bytes of a single matrix are multiplied with all rows before the next ones are read."""
@@ -77,6 +77,11 @@ class LayerSlice:
         return numbers.shape[0] if numbers.dtype.is_floating else numbers.shape[0] - 1
 
     @property
+    def shape(self) -> tf.TensorShape:
+        """Of positions, keys or values."""
+        return self.stored.numbers.shape[1:]
+
+    @property
     def dtype(self) -> tf.DType:
         """Of what is read: float32 at least."""
         return tf.float64 if self.stored.numbers.dtype == tf.float64 else tf.float32
@@ -89,6 +94,40 @@ class LayerSlice:
 
 Matrix: typing.TypeAlias = "tf.Tensor | LayerSlice"
 """[D, F]."""
+
+
+class LayerRing(typing.NamedTuple):
+    """A layer's `KeyValueRing` among those of all layers, of a few texts.
+
+    all_keys, all_values: [N, B, H, C, d], `as_bits`; B is known.
+    start: int32 scalar, as for KeyValueRing.
+    layer: int32 scalar, the number of the layer.
+    """
+
+    all_keys: tf.Tensor
+    all_values: tf.Tensor
+    start: tf.Tensor
+    layer: tf.Tensor
+
+    @property
+    def keys(self) -> LayerSlice:
+        """The layer's keys."""
+        return LayerSlice(Stored(self.all_keys), self.layer)
+
+    @property
+    def values(self) -> LayerSlice:
+        """The layer's values."""
+        return LayerSlice(Stored(self.all_values), self.layer)
+
+    def written(self, key: tf.Tensor, value: tf.Tensor) -> LayerRing:
+        """The ring with the keys and values [B, H, 1, d] of a token of each text in slot `start`."""
+        batch, n_head, c_len = self.all_keys.shape[1:4]
+        heads = batch * n_head
+        places = tf.reshape((self.layer * heads + tf.range(heads)) * c_len + self.start, [-1, 1])
+        keys, values = (
+            scattered(slots, as_bits(new), places, 1) for slots, new in ((self.all_keys, key), (self.all_values, value))
+        )
+        return LayerRing(keys, values, (self.start + 1) % c_len, self.layer)
 
 
 def stored(matrices: Sequence[tf.Tensor], int8: bool = False) -> Stored:
@@ -123,16 +162,6 @@ def _from_bits(x: tf.Tensor) -> tf.Tensor:
     if x.dtype == tf.uint16:
         return tf.bitcast(tf.bitwise.left_shift(tf.cast(x, tf.uint32), tf.constant(16, tf.uint32)), tf.float32)
     return x if x.dtype == tf.float64 else tf.cast(x, tf.float32)
-
-
-def multiply(equation: str, x: tf.Tensor, matrix: Matrix) -> tf.Tensor:
-    """tf.einsum(equation, x, matrix) of x [.., D] and a matrix [D, F]; if that is no tensor, as `multiply_rows`."""
-    if not isinstance(matrix, LayerSlice):
-        # The gradient of an einsum makes XLA for CPU copy the output's gradient, transposed; a list of rows does not.
-        if platform.on_tpu():
-            return tf.einsum(equation, x, matrix)
-        return product(x, matrix) if bfloat16_products.is_used(x.dtype) else tf.tensordot(x, matrix, 1)
-    return multiply_rows(x, matrix)
 
 
 def multiply_rows(x: tf.Tensor, matrix: LayerSlice) -> tf.Tensor:
@@ -215,3 +244,13 @@ def row_values(weight: tf.Tensor, value: tf.Tensor | LayerSlice) -> tf.Tensor:
     # A matmul of two equal rows: a sum, or the product of one row, would be merged with the sum before it.
     ones = tf.ones([tf.shape(partial)[0], 2, c_len // RUNS], partial.dtype)
     return tf.cast(tf.reshape(tf.matmul(ones, partial)[:, :1], [-1, n_head, 1, d_head]), weight.dtype)
+
+
+def attend(scores: Scores, value: tf.Tensor | LayerSlice, mask: tf.Tensor, oldest: tf.Tensor) -> tf.Tensor:
+    """`ops.attend` of one query of each text to a ring with a multiple of RUNS slots."""
+    query = scores.query
+    score = row_scores(query, scores.key) + tf.roll(row_scores(scores.position_query, scores.position), oldest, axis=-1)
+    score += tf.where(tf.roll(mask, oldest, axis=-1), tf.zeros([], score.dtype), tf.constant(MASKED, score.dtype))
+    weight = tf.exp(score - tf.reduce_max(score, axis=-1, keepdims=True))
+    output = row_values(weight, value) / tf.reduce_sum(weight, axis=-1, keepdims=True)
+    return tf.cast(output, query.dtype)

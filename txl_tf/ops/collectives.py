@@ -13,7 +13,23 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-from txl_tf.layers.platform import on_tpu
+from txl_tf.ops.drop_masks import TILE
+from txl_tf.ops.platform import program
+
+
+def part_axis(shape: Sequence[int], replicas: int) -> int | None:
+    """The axis along which a weight is cut into one part for each replica; None: it stays whole.
+
+    Weights of rank 1, such as biases, stay whole, since they are small, and so does what cannot be divided equally.
+    """
+    if replicas == 1 or len(shape) < 2:
+        return None
+    # If possible the outermost axis in a TPU's memory, so that a part is contiguous. That is the first axis, unless
+    # rows are not whole registers: then the compiler makes the first axis the innermost.
+    axes = list(range(len(shape)))
+    if shape[-1] % TILE:
+        axes = [*axes[1:], 0]
+    return next((axis for axis in axes if shape[axis] % replicas == 0), None)
 
 
 def own_part(replica: Any, tensor: tf.Tensor, axis: int) -> tf.Tensor:
@@ -34,7 +50,7 @@ def reduce_scatter(replica: Any, tensors: Sequence[tf.Tensor], axes: Sequence[in
         tensors: the same shapes on all replicas.
         axes: for each tensor the axis of its parts.
     """
-    if on_tpu():
+    if program().target == "tpu":
         everyone = [list(range(replica.num_replicas_in_sync))]
         return [
             gen_xla_ops.xla_reduce_scatter(tensor, everyone, scatter_dimension=axis, reduce_op="Add")
@@ -48,7 +64,7 @@ def reduce_scatter(replica: Any, tensors: Sequence[tf.Tensor], axes: Sequence[in
 def all_gather(replica: Any, parts: Sequence[tf.Tensor], axes: Sequence[int]) -> list[tf.Tensor]:
     """The whole tensors, from all replicas' parts; arguments as for `reduce_scatter`."""
     count = replica.num_replicas_in_sync
-    if on_tpu():
+    if program().target == "tpu":
         return [_gather_on_tpu(part, axis, count) for part, axis in zip(parts, axes, strict=True)]
     joined: dict[int, tf.Tensor] = {}
     for axis in dict.fromkeys(axes):  # one exchange for each axis

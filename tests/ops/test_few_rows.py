@@ -4,20 +4,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf.layers import row_products
-from txl_tf.layers.quantization import quantized
-from txl_tf.layers.row_products import (
+from txl_tf.ops import few_rows
+from txl_tf.ops.few_rows import (
     LayerSlice,
     Stored,
     add_bias,
     as_bits,
-    multiply,
     multiply_rows,
     row_scores,
     row_values,
     stored,
     stored_alone,
 )
+from txl_tf.ops.int8 import quantized
 
 DRAW = np.random.default_rng(0)
 MATRICES = DRAW.normal(size=[3, 48, 30])
@@ -34,7 +33,7 @@ def rounded(x, dtype):
 def test_a_row_times_the_matrix_of_a_layer(dtype):
     row, exact_row = rounded(ROW, dtype)
     matrices, exact = zip(*(rounded(matrix, dtype) for matrix in MATRICES), strict=True)
-    found = multiply("btD,Dn->btn", row, LayerSlice(stored(matrices), tf.constant(1)))
+    found = multiply_rows(row, LayerSlice(stored(matrices), tf.constant(1)))
     assert found.dtype == row.dtype
     tolerance = {"float64": 1e-13, "float32": 1e-5, "bfloat16": 1e-2}[dtype]
     np.testing.assert_allclose(tf.cast(found, tf.float64), exact_row @ exact[1], rtol=tolerance, atol=tolerance)
@@ -45,16 +44,16 @@ def test_a_row_times_the_matrix_of_a_layer_in_int8():
     numbers, scale = (part.numpy().astype("float64") for part in quantized(matrices[1]))
     kept = stored(matrices, int8=True)
     assert kept.numbers.dtype == tf.int8
-    found = multiply("btD,Dn->btn", tf.constant(ROW, tf.float32), LayerSlice(kept, tf.constant(1)))
+    found = multiply_rows(tf.constant(ROW, tf.float32), LayerSlice(kept, tf.constant(1)))
     np.testing.assert_allclose(found, ROW @ (numbers * scale), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.xla)], ids=["eager", "XLA"])
-@pytest.mark.parametrize("block", [row_products.BLOCK, 10 * 48 * 2], ids=["at once", "in blocks"])
+@pytest.mark.parametrize("block", [few_rows.BLOCK, 10 * 48 * 2], ids=["at once", "in blocks"])
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "int8"])
 def test_rows_times_a_single_matrix(monkeypatch, dtype, block, jit_compile):
     """A table of 30 tokens, given as its rows; in int8 each token has a scale. Blocks have 2, 5, 10 and 20 tokens."""
-    monkeypatch.setattr(row_products, "BLOCK", block)
+    monkeypatch.setattr(few_rows, "BLOCK", block)
     rows, exact_rows = rounded(DRAW.normal(size=[2, 48]), "bfloat16" if dtype == "bfloat16" else "float64")
     table, exact = rounded(MATRICES[0].T, "float64" if dtype == "int8" else dtype)
     if dtype == "int8":

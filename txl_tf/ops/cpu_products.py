@@ -13,25 +13,17 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.compiler.xla import xla_data_pb2
 
-from txl_tf.layers import platform
-from txl_tf.layers.gradients import custom_gradient
-
-
-def is_used(dtype: tf.DType) -> bool:
-    """Whether `product` differs from tf.matmul, in what is being traced, for matrices of this dtype."""
-    return dtype == tf.bfloat16 and platform.on_cpu() and platform.only_in_xla()
+from txl_tf.ops.gradients import custom_gradient
 
 
 def product(x: tf.Tensor, y: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
-    """tf.matmul(x, y, transpose_b=transpose_b): sums in float32, rounded to the dtype of x. The gradient is matmul's.
+    """tf.matmul(x, y, transpose_b=transpose_b): sums in float32, rounded to bfloat16. The gradient is matmul's.
 
     Args:
         x: [.., M, K].
         y: [.., K, N], or [.., N, K] with `transpose_b`: with the axes of x before the last two, or none of them.
         transpose_b: whether the last axis of y is that of the sums.
     """
-    if not is_used(x.dtype):
-        return tf.matmul(x, y, transpose_b=transpose_b)
     if y.shape.rank == 2 and x.shape.rank != 2:
         rows = tf.reshape(x, [-1, x.shape[-1]])
         width = y.shape[0 if transpose_b else 1]
@@ -48,25 +40,13 @@ def product(x: tf.Tensor, y: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
     return run(x, y)
 
 
-def sum_over_rows(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """The sum of the products of x [.., K] and y [.., N] over all rows, a kernel's gradient: [K, N]."""
-    return product(transposed(tf.reshape(x, [-1, x.shape[-1]])), tf.reshape(y, [-1, y.shape[-1]]))
-
-
 def transposed(x: tf.Tensor) -> tf.Tensor:
     """bfloat16 x [.., M, K] with the last two axes in the other order, for `product`."""
     rank = x.shape.rank
-    return _permuted(x, [*range(rank - 2), rank - 1, rank - 2], rank - 2)
+    return permuted(x, [*range(rank - 2), rank - 1, rank - 2], rank - 2)
 
 
-def heads_first(x: tf.Tensor) -> tf.Tensor:
-    """x [B, K, H, d] as [B, H, K, d], for `product` if that is used."""
-    if not is_used(x.dtype) or x.shape[1] == 1:
-        return tf.transpose(x, [0, 2, 1, 3])
-    return _permuted(x, [0, 2, 1, 3], 1)
-
-
-def _permuted(x: tf.Tensor, axes: list[int], axis: int) -> tf.Tensor:
+def permuted(x: tf.Tensor, axes: list[int], axis: int) -> tf.Tensor:
     """tf.transpose(x, axes) of a bfloat16 tensor, as bits and in two parts of the axis `axis` of x.
 
     XLA would merge a whole transpose into the product, whose matrices the library then does not take, and convert the

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf.layers.quantization import quantized, round_table, round_variable
+from txl_tf.ops.int8 import quantized, round_table, round_variable
 
 DRAW = np.random.default_rng(0)
 MATRIX = DRAW.normal(size=[30, 7]) * 10.0 ** np.arange(-3, 4)  # channels of very different sizes

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf.layers import platform
-from txl_tf.layers.key_value_ring import KeyValueRing
-from txl_tf.layers.rotated_scores import TILE
+from txl_tf.ops import KeyValueRing, platform
+from txl_tf.ops import write as write_ring
+from txl_tf.ops.drop_masks import TILE
 
 
 @pytest.mark.xla
@@ -30,7 +30,7 @@ def test_a_token_is_written_into_its_slot(target, slots, method, batch):
 
     @tf.function(jit_compile=True, input_signature=[ring, ring, tf.TensorSpec([], tf.int32), token, token])
     def write(keys, values, start, key, value):
-        return KeyValueRing(keys, values, start).written(key, value)
+        return write_ring(KeyValueRing(keys, values, start), key, value)
 
     with platform.traced_for(target):
         written = write.get_concrete_function()
@@ -54,7 +54,7 @@ def test_a_whole_segment_is_written_into_its_slots(saved, method):
 
     @tf.function(jit_compile=True)
     def write(start):
-        return KeyValueRing(keys, values, start).written(key, value, block=5)
+        return write_ring(KeyValueRing(keys, values, start), key, value, block=5)
 
     with platform.traced_for("cpu"), platform.for_saved_model() if saved else contextlib.nullcontext():
         written = write.get_concrete_function(tf.TensorSpec([], tf.int32))
@@ -69,7 +69,7 @@ def test_a_whole_segment_is_written_into_its_slots(saved, method):
 
 def test_without_xla_a_gpu_writes_by_a_scatter():
     ring, token = tf.TensorSpec([1, 2, 8, 4]), tf.TensorSpec([1, 2, 1, 4])
-    write = tf.function(lambda keys, start, key: KeyValueRing(keys, keys, start).written(key, key))
+    write = tf.function(lambda keys, start, key: write_ring(KeyValueRing(keys, keys, start), key, key))
     with platform.traced_for("gpu"):
         graph = write.get_concrete_function(ring, tf.TensorSpec([], tf.int32), token).graph
     assert "XlaDynamicUpdateSlice" not in {node.op for node in graph.as_graph_def().node}

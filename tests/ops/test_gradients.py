@@ -1,6 +1,6 @@
 import tensorflow as tf
 
-from txl_tf.layers.gradients import custom_gradient, without_custom_gradients
+from txl_tf.ops.gradients import custom_gradient, without_custom_gradients
 
 
 @custom_gradient

@@ -1,0 +1,218 @@
+"""The operations of the layers, each by the implementation that suits the program that is being traced.
+
+`plain.py` has the formulas; the implementations for CPUs, GPUs and TPUs compute the same, up to rounding, and the same
+gradients (tests/ops/test_contract.py). Only this module chooses among them.
+
+Shapes: B batch, T queries or tokens of a segment, M slots of memory, K = M + T keys, H heads, d = d_head, D = d_model.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from txl_tf.ops import platform
+from txl_tf.ops.cpu import Cpu
+from txl_tf.ops.drop_masks import TILE, dropout, keep_mask
+from txl_tf.ops.few_rows import LayerSlice, Matrix
+from txl_tf.ops.gpu import Gpu
+from txl_tf.ops.plain import Plain
+from txl_tf.ops.platform import Program
+from txl_tf.ops.rings import KeyValueRing
+from txl_tf.ops.scores import MASKED, SEGMENTS, Cluster, Drop, Scores, Segments
+from txl_tf.ops.tpu import Tpu
+
+__all__ = [
+    "MASKED",
+    "SEGMENTS",
+    "Cluster",
+    "Drop",
+    "KeyValueRing",
+    "LayerSlice",
+    "Matrix",
+    "Scores",
+    "Segments",
+    "attend",
+    "carried",
+    "cluster_logits",
+    "cluster_nll",
+    "dense",
+    "dot",
+    "dropout",
+    "halved_square",
+    "heads",
+    "keep_mask",
+    "layer_norm",
+    "lookup",
+    "positions",
+    "relu_and_dropout",
+    "rows_by_head",
+    "write",
+]
+
+NO_DROP = Drop()
+
+
+@tf.autograph.experimental.do_not_convert
+def _chosen() -> Plain:
+    """The implementation for the program that is being traced."""
+    return _implementation(platform.program())
+
+
+@functools.cache
+def _implementation(program: Program) -> Plain:
+    if program.plain:
+        return Plain()
+    if program.target == "tpu":
+        return Tpu()
+    return Cpu(program) if program.target == "cpu" else Gpu(program.only_compiled)
+
+
+def attend(
+    scores: Scores,
+    value: tf.Tensor | LayerSlice,
+    mask: tf.Tensor,
+    drop: Drop = NO_DROP,
+    oldest: tf.Tensor | None = None,
+) -> tf.Tensor:
+    """softmax(scores + mask), with dropout, times value.
+
+    Args:
+        scores: see Scores.
+        value: [B, H, K, d].
+        mask: bool, true where a query may see a key: [T, K] or broadcastable to [B, H, T, K]. A query that sees no key
+            attends equally to those that are computed.
+        drop: the dropout of the probabilities.
+        oldest: None: the last T keys are those of the queries' tokens. Otherwise keys and values are a ring's, and
+            `oldest`, an int scalar, is the slot of its oldest key; positions and mask still go from the oldest key to
+            the newest. There is no gradient then.
+
+    Returns:
+        [B, H, T, d].
+    """
+    return _chosen().attend(scores, value, mask, drop, oldest)
+
+
+def positions(
+    rows: tf.Tensor | Sequence[tf.Tensor], query: tf.Tensor, training: bool = False, backward: tf.Tensor | None = None
+) -> tf.Tensor:
+    """The `position` of Scores.
+
+    Args:
+        rows: projected positions [H, C, d], farthest distance first. With `backward` two such tensors, what the sines
+            and what the cosines of the positions give: their sum is for texts that run forward, the cosines' minus the
+            sines', which is that of the negative distances, for texts that run backward.
+        query: any tensor [B, ..], for B.
+        training: whether there is a gradient.
+        backward: bool [B], the lanes whose text runs backward; None: no lane.
+    """
+    return _chosen().positions(rows, query, training, backward)
+
+
+def heads(x: tf.Tensor, matrix: Matrix, n_head: int, memory: tf.Tensor | None = None) -> tf.Tensor:
+    """Queries, keys or values of memory [B, M, D] and segment [B, T, D], by a matrix [D, H d]: [B, H, M + T, d]."""
+    return _chosen().heads(x, matrix, n_head, memory)
+
+
+def rows_by_head(rows: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    """Rows [K, D], which all texts share, times a kernel [D, H, d]: [H, K, d]."""
+    return _chosen().rows_by_head(rows, kernel)
+
+
+def dot(x: tf.Tensor, matrix: Matrix) -> tf.Tensor:
+    """x [.., D] times a matrix [D, F]: [.., F]."""
+    return _chosen().dot(x, matrix)
+
+
+def dense(x: tf.Tensor, matrix: Matrix, bias: tf.Tensor) -> tf.Tensor:
+    """x [.., D] times a matrix [D, F], plus a bias [F]: [.., F]."""
+    return _chosen().dense(x, matrix, bias)
+
+
+def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
+    """(x - mean) / sqrt(variance + epsilon) * gamma + beta along the last axis of x [.., D], in the dtype of x.
+
+    It is computed in the dtype of gamma and beta, [D], which is float32 at least. A row without variance becomes beta,
+    and has the gradient 0.
+    """
+    return _chosen().layer_norm(x, gamma, beta, epsilon)
+
+
+def relu_and_dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, shared_axis: int | None = None) -> tf.Tensor:
+    """dropout(relu(x)) of x [.., T, D]; arguments as for `dropout`."""
+    return _chosen().relu_and_dropout(x, rate, seed, shared_axis)
+
+
+def lookup(
+    table: tf.Tensor,
+    rows: tf.Tensor,
+    dtype: str,
+    own: tf.Tensor | None = None,
+    tail: bool = False,
+    tied: bool = True,
+) -> tf.Tensor:
+    """Rows [..] of a table [V, E]: [.., E], in a dtype.
+
+    Args:
+        table, rows, dtype: see above.
+        own: bool [..]; where it is false, the result is 0 and the row may be any number. None: all are true.
+        tail: whether the table is a tail's, with narrow rows.
+        tied: whether a softmax shares the table, so that its gradient has a second term.
+    """
+    return _chosen().lookup(table, rows, dtype, own, tail, tied)
+
+
+def cluster_logits(hidden: tf.Tensor, cluster: Cluster) -> tf.Tensor:
+    """[.., D] -> logits [.., S]: matmuls in the dtype of `hidden`, the result float32 at least."""
+    return _chosen().cluster_logits(hidden, cluster)
+
+
+def cluster_nll(hidden: tf.Tensor, labels: tf.Tensor, cluster: Cluster) -> tuple[tf.Tensor, tf.Tensor]:
+    """-log softmax(logits)[label] for the tokens of a cluster, 0 for all others.
+
+    Args:
+        hidden: [N, D].
+        labels: int32 [N]: the target's row in the cluster, or -1 for a token of another cluster.
+        cluster: its weights.
+
+    Returns:
+        hidden: unchanged, for the next operation that reads it. Its gradient [N, D] then passes through this function,
+            which adds the rows of this cluster in place; otherwise a second [N, D], mostly zeros, would be summed.
+        nll: [N], in float32 at least.
+    """
+    return _chosen().cluster_nll(hidden, labels, cluster)
+
+
+def write(ring: KeyValueRing, key: tf.Tensor, value: tf.Tensor, block: int = 1) -> KeyValueRing:
+    """The ring with the keys and values [B, H, T, d] of a segment in the slots from its start on.
+
+    C, T and the ring's start are multiples of `block`; if T = block, the new slots are next to each other.
+    """
+    return _chosen().write(ring, key, value, block)
+
+
+def halved_square(tensor: tf.Tensor) -> tf.Tensor:
+    """Half the squared norm of a tensor."""
+    return _chosen().halved_square(tensor)
+
+
+def carried(slots: tf.Tensor) -> tf.Tensor:
+    """A ring's keys or values as the state of a loop over tokens; tf.bitcast gives them back."""
+    return _chosen().carried(slots)
+
+
+def shares_traces() -> bool:
+    """Whether equal layers are better traced once than each by itself."""
+    return _chosen().shares_traces
+
+
+def missing_rows(count: int) -> int:
+    """How many rows a lane of so many rows should have more."""
+    return -count % _chosen().row_multiple
+
+
+def segments_at_once(t_len: int) -> int:
+    """How many segments of T tokens make up a block of attention's queries: larger matrices are multiplied faster."""
+    return 1 if TILE % t_len else TILE // t_len

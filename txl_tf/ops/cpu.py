@@ -1,0 +1,207 @@
+"""The operations on a CPU, by XLA or by TensorFlow's own kernels."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from txl_tf.ops import few_rows, rings, shift
+from txl_tf.ops.blocks import Blocked
+from txl_tf.ops.cpu_products import permuted, product, transposed
+from txl_tf.ops.few_rows import LayerRing, LayerSlice, as_bits
+from txl_tf.ops.gradients import custom_gradient
+from txl_tf.ops.plain import accurate_dtype
+from txl_tf.ops.platform import Program
+from txl_tf.ops.rings import KeyValueRing
+from txl_tf.ops.scores import SEGMENTS, Drop, Scores
+
+SUMS_SIDE_BY_SIDE = 16
+"""As many float32 numbers as the widest vector register has."""
+
+SMALL = 2**14
+"""With fewer numbers, `halved_square` is one operation: that is traced and compiled sooner."""
+
+
+class Cpu(Blocked):
+    """For a CPU; the program says whether XLA compiles it.
+
+    Matrices, keys, values and positions may be LayerSlices: then a single row of each text is read (`few_rows`).
+    """
+
+    shares_traces = True
+    reads_rows = True
+
+    def __init__(self, program: Program):
+        self.compiled = program.compiled
+        self.only_compiled = program.only_compiled
+
+    def _is_narrow(self, x: tf.Tensor) -> bool:
+        """Whether products of this tensor use the CPU's own instructions for bfloat16, through XLA."""
+        return self.only_compiled and x.dtype == tf.bfloat16
+
+    def dot(self, x: tf.Tensor, matrix: Any) -> tf.Tensor:
+        if isinstance(matrix, LayerSlice):
+            return few_rows.multiply_rows(x, matrix)
+        # The gradient of an einsum makes XLA for CPU copy the output's gradient, transposed; a list of rows does not.
+        return product(x, matrix) if self._is_narrow(x) else tf.tensordot(x, matrix, 1)
+
+    def dense(self, x: tf.Tensor, matrix: Any, bias: tf.Tensor) -> tf.Tensor:
+        matrix = matrix if isinstance(matrix, LayerSlice) else tf.cast(matrix, x.dtype)
+        return add_bias(self.dot(x, matrix), tf.cast(bias, x.dtype))
+
+    def logits(self, x: tf.Tensor, table: Any, bias: tf.Tensor) -> tf.Tensor:
+        logits = self.dot_rows(x, table)
+        accurate = accurate_dtype(logits.dtype)
+        logits, bias = tf.cast(logits, accurate), tf.cast(bias, accurate)
+        return few_rows.add_bias(logits, bias) if isinstance(table, LayerSlice) else logits + bias
+
+    def dot_rows(self, x: tf.Tensor, rows: Any) -> tf.Tensor:
+        if isinstance(rows, LayerSlice):
+            return few_rows.multiply_rows(x, rows)
+        rows = tf.cast(rows, x.dtype)
+        return product(x, rows, transpose_b=True) if self._is_narrow(x) else tf.matmul(x, rows, transpose_b=True)
+
+    def split_heads(self, merged: tf.Tensor, n_head: int) -> tf.Tensor:
+        if not self._is_narrow(merged) or merged.shape[1] == 1:
+            return super().split_heads(merged, n_head)
+        _, length, width = merged.shape
+        return _heads_first(tf.reshape(merged, [-1, length, n_head, width // n_head]))
+
+    def rows_by_head(self, rows: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+        if not self._is_narrow(rows):
+            return super().rows_by_head(rows, kernel)
+        _, n_head, d_head = kernel.shape
+        merged = product(rows, tf.reshape(kernel, [-1, n_head * d_head]))
+        return tf.transpose(tf.reshape(merged, [-1, n_head, d_head]), [1, 0, 2])
+
+    def matmul(self, x: tf.Tensor, y: tf.Tensor, transpose_b: bool = False, wide: bool = True) -> tf.Tensor:
+        if self._is_narrow(x):
+            return product(x, y, transpose_b=transpose_b)
+        return tf.matmul(x, y, transpose_b=transpose_b)
+
+    def dot_columns(self, x: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
+        return product(x, matrix, transpose_b=True) if self._is_narrow(x) else super().dot_columns(x, matrix)
+
+    def sum_over_rows(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        if not self._is_narrow(x):
+            return super().sum_over_rows(x, y)
+        return product(transposed(tf.reshape(x, [-1, x.shape[-1]])), tf.reshape(y, [-1, y.shape[-1]]))
+
+    def sums_over_queries(self, weight: tf.Tensor, x: tf.Tensor, wide: bool = False) -> tf.Tensor:
+        """As in `Blocked`.
+
+        XLA for CPU multiplies with a transposed [T, K] at half the speed of the other matmuls. So it computes the
+        transposed sums, from a transposed [T, d]. They are transposed for all heads at once, into the order in which
+        the next matmul reads them; XLA would replace a transpose of each head by the former product.
+        """
+        batch, heads, _, d_head = x.shape
+        if not self.compiled or None in (batch, heads, weight.shape[-1]):
+            return tf.matmul(weight, x, transpose_a=True)
+        sums = product(transposed(x), weight) if self._is_narrow(x) else tf.matmul(x, weight, transpose_a=True)
+        sums = tf.reshape(sums, [batch, heads * d_head, -1])
+        return tf.transpose(tf.reshape(tf.transpose(sums, [0, 2, 1]), [batch, -1, heads, d_head]), [0, 2, 1, 3])
+
+    def dot_shared_keys(self, query: tf.Tensor, key: tf.Tensor, wide: bool) -> tf.Tensor:
+        if not self._is_narrow(query):
+            return super().dot_shared_keys(query, key, wide)
+        n_head, t_len, d_head = query.shape[1:]
+        queries = tf.reshape(tf.transpose(query, [1, 0, 2, 3]), [n_head, -1, d_head])
+        score = tf.reshape(product(queries, key, transpose_b=True), [n_head, -1, t_len, key.shape[1]])
+        return tf.transpose(score, [1, 0, 2, 3])
+
+    def attend(self, scores: Scores, value: Any, mask: tf.Tensor, drop: Drop, oldest: tf.Tensor | None) -> tf.Tensor:
+        if isinstance(scores.position, LayerSlice):
+            return few_rows.attend(scores, value, mask, oldest)
+        return super().attend(scores, value, mask, drop, oldest)
+
+    def shift(self, scores: tf.Tensor, k_len: int) -> tf.Tensor:
+        return shift.relative_shift_moved_back(scores, k_len)
+
+    def segment_scores(self, term: tf.Tensor, of_queries: tf.Tensor, of_keys: tf.Tensor) -> tf.Tensor:
+        """The keys' one-hot segments times a row that is the term in all columns but that of the query's segment."""
+        of_queries, of_keys = (tf.one_hot(ids, SEGMENTS, dtype=term.dtype) for ids in (of_queries, of_keys))
+        return tf.einsum("bhts,bks->bhtk", term * (1 - of_queries[:, None]), of_keys)
+
+    def as_ring(self, position: tf.Tensor, oldest: tf.Tensor, extra: int) -> tf.Tensor:
+        if self.compiled:
+            return super().as_ring(position, oldest, extra)
+        position = tf.roll(position, oldest, axis=1)
+        return tf.concat([position, position[:, :extra]], axis=1)
+
+    def exponentials(self, score: tf.Tensor, hide: tf.Tensor, only_read: bool) -> tuple[tf.Tensor, tf.Tensor]:
+        """As in `Blocked`.
+
+        If the gradient is not needed, TensorFlow's own kernel does it in one pass instead of six, in float32 where
+        these are bfloat16. It divides by the sum, which is 1 then. A step of training would take as long with it.
+        """
+        if only_read and not self.compiled:
+            return tf.nn.softmax(score + tf.cast(hide, score.dtype)), tf.ones([], hide.dtype)
+        return super().exponentials(score, hide, only_read)
+
+    def scale_and_shift(self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
+        @custom_gradient
+        def run(
+            x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor
+        ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]:
+            def gradient(d_out: tf.Tensor) -> tuple[tf.Tensor, ...]:
+                return d_out * gamma, column_sums(d_out * x), column_sums(d_out)
+
+            return x * gamma + beta, gradient
+
+        return run(x, gamma, beta)
+
+    def write(self, ring: Any, key: tf.Tensor, value: tf.Tensor, block: int) -> Any:
+        if isinstance(ring, LayerRing):
+            return ring.written(key, value)
+        if self.only_compiled and block == key.shape[2] > 1:
+            return rings.written(ring, key, value, functools.partial(rings.with_rows, start=ring.start))
+        if ring.keys.dtype != tf.bfloat16:
+            return super().write(ring, key, value, block)
+        # As bits, or XLA for CPU would convert the whole ring to float32 and back.
+        ring = KeyValueRing(as_bits(ring.keys), as_bits(ring.values), ring.start)
+        ring = super().write(ring, as_bits(key), as_bits(value), block)
+        return KeyValueRing(tf.bitcast(ring.keys, tf.bfloat16), tf.bitcast(ring.values, tf.bfloat16), ring.start)
+
+    def halved_square(self, tensor: tf.Tensor) -> tf.Tensor:
+        """XLA adds up squares one after the other, but uses vector registers for sums side by side, and for sums of
+        what is in memory. The maximum changes nothing; without it XLA would make one sum of the two. It is not the
+        absolute value, since TensorFlow takes 40 times as long to translate that for XLA.
+        """
+        size = tensor.shape.num_elements()
+        if size < SMALL or size % SUMS_SIDE_BY_SIDE:
+            return tf.nn.l2_loss(tensor)
+        squares = tf.square(tf.reshape(tensor, [SUMS_SIDE_BY_SIDE, -1]))
+        sums = tf.reduce_sum(squares, axis=0)
+        return tf.reduce_sum(tf.maximum(sums, tf.zeros([], sums.dtype))) / 2
+
+    def carried(self, slots: tf.Tensor) -> tf.Tensor:
+        """As bits, as `write` needs them: if the state of a loop were not, too, XLA would copy each ring twice."""
+        return as_bits(slots)
+
+
+@custom_gradient
+def _heads_first(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    """x [B, K, H, d] as [B, H, K, d], for `product`; TensorFlow knows no gradient of what moves as bits."""
+    return permuted(x, [0, 2, 1, 3], 1), lambda d_heads: permuted(d_heads, [0, 2, 1, 3], 2)
+
+
+@custom_gradient
+def add_bias(x: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]:
+    """x [.., D] + bias [D]."""
+    return x + bias, lambda d_out: (d_out, column_sums(d_out))
+
+
+def column_sums(x: tf.Tensor) -> tf.Tensor:
+    """The sums of x [.., D] over all axes but the last, in float32 at least: [D], as a product with ones.
+
+    XLA for CPU adds up the numbers of a column one after the other, each from another row. With 596 rows of 512 numbers
+    that takes six times as long as the product.
+    """
+    rows = tf.reshape(x, [-1, x.shape[-1]])
+    rows = tf.cast(rows, accurate_dtype(rows.dtype))
+    # Two rows of ones: XLA turns a product of one row into the sum again.
+    ones = tf.ones([2, rows.shape[0] or tf.shape(rows)[0]], rows.dtype)
+    return tf.cast(tf.unstack(tf.matmul(ones, rows), 2)[0], x.dtype)

@@ -1,0 +1,109 @@
+"""What operations are given, as values: the terms of attention's scores, its dropout, a cluster's weights.
+
+Shapes: B batch, H heads, T queries, K keys, d = d_head.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+
+import tensorflow as tf
+
+if typing.TYPE_CHECKING:
+    from txl_tf.ops.few_rows import LayerSlice
+
+MASKED = -1e30
+"""The score of a key that may not be seen; finite, so that no row can become NaN."""
+
+SEGMENTS = 8
+"""Segment ids are below this."""
+
+
+class Drop(typing.NamedTuple):
+    """The dropout of attention probabilities: its rate, and its seed as for `dropout`."""
+
+    rate: float = 0.0
+    seed: tf.Tensor | None = None
+
+
+class Cluster(typing.NamedTuple):
+    """The output weights of a vocabulary's cluster of S ids; for a single row, matrices may be LayerSlices.
+
+    table: [S, E].
+    bias: [S].
+    projection: [E, D]; None: E == D.
+    """
+
+    table: tf.Tensor | LayerSlice
+    bias: tf.Tensor
+    projection: tf.Tensor | LayerSlice | None
+
+
+class Segments(typing.NamedTuple):
+    """A term of the scores where query and key are of different segments.
+
+    score: [B, H, T], the term; in the same segment it is 0.
+    of_queries, of_keys: int [B, T] and [B, K], the segments, below SEGMENTS.
+    """
+
+    score: tf.Tensor
+    of_queries: tf.Tensor
+    of_keys: tf.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """query . key + position_query . position, for the distance of the two, + segments.
+
+    query: [B, H, T, d].
+    key: [B, H, K, d].
+    position_query: [B, H, T, d'].
+    position: what `ops.positions` makes of [H, C, d'], farthest distance first. Query i and key j get the term
+        position_query[i] . position[j + T-1-i], if that row exists: C = K rows for distances K-1, .., 0, or K + T-1
+        rows for K-1, .., -(T-1). None: no such term.
+    backward: bool [B], the lanes whose text runs backward, as given to `ops.positions`.
+    segments: None: no such term.
+    places: int [B, P], given if the queries are not the segment's T, but P of them, [B, H, P, d]: the numbers of their
+        tokens in the segment. Position then has K + T-1 rows. The result of `ops.attend`, dropout included, is what
+        these rows would be among all T. None: query i is at place i.
+    causal: whether the mask hides every key in a query's future, so that such keys need not be computed.
+    first_part: the mask hides the segment's tokens from number `first_part` on from its first `first_part` queries, so
+        that these keys need not be computed; 0: not known.
+    """
+
+    query: tf.Tensor
+    key: tf.Tensor | LayerSlice
+    position_query: tf.Tensor | None = None
+    position: tf.Tensor | LayerSlice | None = None
+    backward: tf.Tensor | None = None
+    segments: Segments | None = None
+    places: tf.Tensor | None = None
+    causal: bool = True
+    first_part: int = 0
+
+    def segment_len(self) -> int:
+        """T, also where the queries are at `places`."""
+        if self.places is None or self.position is None:
+            return self.query.shape[2]
+        return self.position.shape[-2] - self.key.shape[2] + 1
+
+    def seen(self, last: int) -> int:
+        """How many keys, from the first on, the queries before `last` may see at most."""
+        t_len, k_len = self.query.shape[2], self.key.shape[2]
+        seen = k_len - t_len + last if self.causal else k_len
+        return min(seen, k_len - t_len + self.first_part) if last <= self.first_part else seen
+
+    def cast(self, dtype: tf.DType | str) -> Scores:
+        """The same with queries, keys and positions in another dtype."""
+
+        def cast(x: typing.Any) -> tf.Tensor | None:
+            return None if x is None else tf.cast(x, dtype)
+
+        return dataclasses.replace(
+            self,
+            query=cast(self.query),
+            key=cast(self.key),
+            position_query=cast(self.position_query),
+            position=cast(self.position),
+        )
