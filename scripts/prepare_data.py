@@ -91,8 +91,8 @@ def main(argv):
     for name, split in corpus.splits.items():
         passes = f", {len(split.passes)} passes" if len(split.passes) > 1 else ""
         print(f"{name:>6} {split.tokens:15,} tokens{passes}{read_from(corpus.texts.get(name))}")
-    if corpus.split_rule:
-        print(RULES[corpus.split_rule])
+    for note in filter(None, (RULES.get(corpus.split_rule), corpus.vocabulary_note)):
+        print(note)
     for name, split in corpus.splits.items():
         if note := unknown_note(corpus.unit, split.unknown_share, f"the {name} text"):
             print(note)

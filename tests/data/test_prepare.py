@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import io
 import os
+import re
 import signal
 import sys
 import tarfile
@@ -15,9 +16,10 @@ import numpy as np
 import processes
 import pytest
 
-from txl_tf.data import blocks, encoding, lanes, manifest, sources
+from txl_tf.data import blocks, encoders, encoding, lanes, manifest, sources
 from txl_tf.data.describe import describe
 from txl_tf.data.prepare import prepare
+from txl_tf.data.vocabularies import subword_training
 from txl_tf.errors import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -336,3 +338,18 @@ def test_the_scripts_say_in_one_line_what_is_wrong(tmp_path):
         errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
         assert len(errors) == 1
         assert "Traceback" not in done.stderr
+
+
+def test_how_much_of_the_text_trained_a_subword_vocabulary(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("".join(f"the cat{i} sat\n" for i in range(1000)))
+    options = {"source": str(tmp_path / "a.txt"), "vocab": "sentencepiece", "vocab_size": 300, "overwrite": True}
+    corpus = prepare("text", str(tmp_path / "data"), **options)
+    assert corpus.vocabulary_note == "SentencePiece learned from all 2,703 words of the training text"
+    monkeypatch.setattr(subword_training, "_MAX_TRAINING_WORDS", 50)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(encoders, "_TRAINING_WORDS", 1000)
+    said = (
+        r"SentencePiece learned from the first [\d,]+ words of the training text \([\d,]+ bytes\), without the rarest "
+    )
+    note = prepare("text", str(tmp_path / "data"), **options).vocabulary_note
+    assert re.fullmatch(said + r"\(\d\d\.\d % of these\)", note)

@@ -24,7 +24,7 @@ WORDS = ["<eos>", "the", "<unk>", "cat", "sat", "on", "naïve"]
 
 def subword_model():
     counts = {"the": 50, "cat": 20, "sat": 20, "mat": 10, "naïve": 5, "\n": 9}
-    return train(counts, 9 + 256 + 11 + 11)  # special pieces, bytes, characters, merges
+    return train(counts, 9 + 256 + 11 + 11).model  # special pieces, bytes, characters, merges
 
 
 VOCABULARIES = {
@@ -214,7 +214,7 @@ def test_trained_subwords_have_special_pieces_that_text_cannot_name():
 
 def test_words_spelled_like_special_pieces_are_one_piece():
     """Corpora with rare words replaced are full of the word "<unk>"."""
-    vocabulary = SubwordVocabulary(train({"the": 50, "<unk>": 30, "cat": 20}, 280))
+    vocabulary = SubwordVocabulary(train({"the": 50, "<unk>": 30, "cat": 20}, 280).model)
     ids = vocabulary.encode("the <unk> cat")
     assert [vocabulary.decode_bytes([token]) for token in ids].count(b" <unk>") == 1
     assert 0 not in ids
@@ -276,7 +276,23 @@ def test_a_paragraph_without_spaces_counts_for_a_subword_vocabulary():
     signs = [chr(0x4E00 + i) for i in range(40)]
     sentences = ["".join(draw.choice(signs, 20)) for _ in range(10)]
     paragraph = "".join(draw.choice(sentences, 200)) + "\u3002" + "".join(draw.choice(signs, 5000))
-    vocabulary = SubwordVocabulary(train({paragraph: 1, "\n": 1}, vocab_size=400))
+    vocabulary = SubwordVocabulary(train({paragraph: 1, "\n": 1}, vocab_size=400).model)
     ids = vocabulary.encode(paragraph)
     assert vocabulary.decode(ids) == paragraph
     assert len(ids) < len(paragraph)  # characters, not their three bytes each, and merges of them
+
+
+@pytest.mark.parametrize(
+    ("spec", "content", "message"),
+    [
+        ({"kind": "bytes", "dropped": [10]}, "7\n8\nninety\n", r"/vocab, line 3 has 'ninety'"),
+        ({"kind": "bytes", "dropped": [10]}, "7\n8\n7\n", r"/vocab, line 3 has '7'"),
+        ({"kind": "chars"}, '"a"\n"bc"\n', r"/vocab, line 2: this is not a list of characters"),
+        ({"kind": "words"}, "<eos>\n", r"/vocab: the word list has no <unk>"),
+        ({"kind": "sentencepiece"}, "nonsense", r"/vocab: not a SentencePiece model: give one"),
+    ],
+)
+def test_a_wrong_file_is_named(spec, content, message, tmp_path):
+    (tmp_path / "vocab").write_text(content)
+    with pytest.raises(InputError, match=message):
+        load_vocabulary(str(tmp_path), {**spec, "file": "vocab"})

@@ -156,6 +156,6 @@ def test_a_corpus_has_its_documents_marked(tmp_path):
 
 
 def test_a_trained_model_serves_as_xlnets():
-    own = XLNetVocabulary(train({"the": 50, "cat": 20}, 280))
+    own = XLNetVocabulary(train({"the": 50, "cat": 20}, 280).model)
     assert own.special_token("sep") == 4
     assert own.decode(own.encode("the  cat")) == "the cat"

@@ -242,7 +242,7 @@ def test_words_and_subwords_are_inside_the_graph(kind, tmp_path):
     if kind == "words":
         vocabulary = WordVocabulary([*dict.fromkeys(words), "<eos>", "<unk>"])
     else:
-        vocabulary = SubwordVocabulary(train(dict.fromkeys([*words, "\n"], 9), 283))
+        vocabulary = SubwordVocabulary(train(dict.fromkeys([*words, "\n"], 9), 283).model)
     model = random_model(dataclasses.replace(CONFIG, vocab_size=vocabulary.vocab_size))
     own = LanguageModel(model, vocabulary)
     own.generator = Generator(model, model.config.reach, jit_compile=False)

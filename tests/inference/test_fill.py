@@ -167,7 +167,7 @@ def test_blanks_of_bytes_and_words():
 
 def test_spaces_belong_to_the_tokens_that_fill():
     """Models without a space in front of a text, and with one, as XLNet's."""
-    plain = SubwordVocabulary(train({"the": 9, "river": 9, "is": 3}, 283))
+    plain = SubwordVocabulary(train({"the": 9, "river": 9, "is": 3}, 283).model)
     at = names(plain, encoded(plain, "the ____ is ____."))
     the, behind = names(plain, plain.encode("the")), names(plain, plain.encode(" is"))
     assert at == [*the, SPACED, *behind, SPACED, *names(plain, plain.encode("."))]

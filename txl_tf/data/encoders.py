@@ -36,12 +36,14 @@ class Encoder(abc.ABC):
         min_count: symbols that are rarer in these splits are not in the vocabulary.
         reading: how text is read: arguments of `TextSource.reading`.
         trim: whether white space at both ends of a split is left out.
+        note: what the vocabulary was made from, for the user, once it is made; "": there is nothing to say.
     """
 
     counted: tuple[str, ...] = ()
     min_count: int = 1
     reading: dict[str, bool] = {}  # noqa: RUF012 (never changed)
     trim: bool = False
+    note: str = ""
 
     def count(self, block: bytes) -> tuple[list[Any], np.ndarray]:
         """The symbols of a block in the order of their first appearance, and how often each occurs, int64 [n]."""
@@ -229,20 +231,21 @@ class Subwords(Encoder):
             return self._given
         if self._vocab_size is None:
             raise ValueError("give either the model or its vocab_size")
-        numbers, counts, size = words.WordNumbers(), words.Counts(), 0
-        training = (item for item in text.blocks() if item[0] == "train")
-        for split, ids in words.number_blocks(training, numbers):
-            counts.add(split, ids)
-            size += len(ids)
-            if size > _TRAINING_WORDS:
+        numbers, counts, tokens, read = words.WordNumbers(), words.Counts(), 0, 0
+        training = ((len(block), block) for split, block in text.blocks() if split == "train")
+        for block_size, ids in words.number_blocks(training, numbers):
+            counts.add("train", ids)
+            tokens, read = tokens + len(ids), read + block_size
+            if tokens > _TRAINING_WORDS:
                 break
         counted = counts.total(["train"], len(numbers.words))
-        return SubwordVocabulary(
-            train(
-                {word.decode(): int(count) for word, count in zip(numbers.words, counted, strict=True)},
-                self._vocab_size,
-            )
-        )
+        found = {word.decode(): int(count) for word, count in zip(numbers.words, counted, strict=True)}
+        model, share = train(found, self._vocab_size)
+        which, size = ("the first", f" ({read:,} bytes)") if tokens > _TRAINING_WORDS else ("all", "")
+        rare = f", without the rarest ({100 * (1 - share):.1f} % of these)" if share < 1 else ""
+        count = tokens - found.get("\n", 0)
+        self.note = f"SentencePiece learned from {which} {count:,} words of the training text{size}{rare}"
+        return SubwordVocabulary(model)
 
     def encode(self, vocabulary: Vocabulary, block: bytes) -> np.ndarray:
         """See Encoder."""

@@ -103,6 +103,7 @@ class Corpus:
             known, as in corpora of an earlier version.
         split_rule: what decided the splits, one of splits.RULES; "": the corpus has its own, or it is of an earlier
             version.
+        vocabulary_note: what the vocabulary was made from, for the user; "": nothing, or not known.
         folder: the sub-directory with the shards and the vocabulary's files; "": they are in data_dir itself.
     """
 
@@ -121,6 +122,7 @@ class Corpus:
     document_ends: str | None = None
     texts: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     split_rule: str = ""
+    vocabulary_note: str = ""
     folder: str = ""
 
     @functools.cached_property
@@ -277,7 +279,7 @@ def _from_json(data_dir: str, manifest: dict[str, Any]) -> Corpus:
         if "/" in name or name in ("", ".", ".."):
             raise ValueError(f"{name!r} is no file of the corpus")
     names = {field.name for field in dataclasses.fields(Corpus)}
-    names -= {"data_dir", "splits", "cutoffs", "document_ends", "texts", "split_rule", "folder"}
+    names -= {"data_dir", "splits", "cutoffs", "document_ends", "texts", "split_rule", "vocabulary_note", "folder"}
     return Corpus(
         data_dir=data_dir,
         splits=splits,
@@ -285,6 +287,7 @@ def _from_json(data_dir: str, manifest: dict[str, Any]) -> Corpus:
         document_ends=manifest.get("document_ends"),
         texts=_texts(manifest.get("texts", {})),
         split_rule=manifest.get("split_rule", ""),
+        vocabulary_note=manifest.get("vocabulary_note", ""),
         folder=folder,
         **{name: manifest[name] for name in names},
     )

@@ -113,6 +113,7 @@ def _build(
         document_ends=text.document_ends if encoder.reading.get("marked") else "",
         texts=sources.split_contents(sizes),
         split_rule=text.split_rule,
+        vocabulary_note=encoder.note,
     )
     manifest.write_manifest(corpus)
     return manifest.load_corpus(data_dir)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -58,7 +59,16 @@ class ByteVocabulary(Vocabulary):
         """The vocabulary that `save` wrote."""
         if "file" not in spec:
             return cls()
-        return cls([int(line) for line in read_lines(tf.io.gfile.join(directory, spec["file"]))], spec["dropped"])
+        path, values = tf.io.gfile.join(directory, spec["file"]), list[int]()
+        for number, line in enumerate(read_lines(path), start=1):
+            value = int(line) if re.fullmatch(r"[0-9]{1,3}", line) else 256
+            if value > 255 or value in (*values, *spec["dropped"]):
+                raise InputError(
+                    f"{path}, line {number} has {line[:20]!r}: the vocabulary cannot be read, since a list of bytes "
+                    "must have numbers from 0 to 255, each once"
+                )
+            values.append(value)
+        return cls(values, spec["dropped"])
 
     def save(self, directory: str) -> None:
         """Writes one byte value per line, in decimal; nothing if all 256 bytes are tokens."""

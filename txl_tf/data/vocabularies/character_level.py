@@ -49,8 +49,12 @@ class CharVocabulary(Vocabulary):
         """The vocabulary that `save` wrote."""
         path = tf.io.gfile.join(directory, spec["file"])
         symbols = [parse_json(line, f"{path}, line {i}") for i, line in enumerate(read_lines(path), start=1)]
-        if not symbols or not all(isinstance(symbol, str) and len(symbol) == 1 for symbol in symbols):
-            raise InputError(f"{path} is not a list of characters: every line must be a JSON text of one character")
+        wrong = (i for i, symbol in enumerate(symbols, start=1) if not isinstance(symbol, str) or len(symbol) != 1)
+        if line := next(wrong, 0 if symbols else 1):
+            raise InputError(
+                f"{path}, line {line}: this is not a list of characters, in which every line is a JSON text of one "
+                "character"
+            )
         return cls(symbols)
 
     def save(self, directory: str) -> None:

@@ -18,7 +18,7 @@ from txl_tf.data.vocabularies import traced_tensor
 from txl_tf.data.vocabularies.base import WHITESPACE, SpecialTokens, Vocabulary, stands_apart
 from txl_tf.data.vocabularies.registry import register
 from txl_tf.data.vocabularies.traced_text import Pieces, TracedText, source_places
-from txl_tf.errors import InputError
+from txl_tf.errors import InputError, naming
 from txl_tf.files import read_bytes
 
 SPACE = "\u2581"  # SentencePiece's sign for a space
@@ -96,7 +96,10 @@ class SubwordVocabulary(Vocabulary):
     def load(cls, directory: str, spec: dict[str, Any]) -> SubwordVocabulary:
         """The vocabulary that `save` wrote."""
         options = {name: value for name, value in spec.items() if name not in ("kind", "file")}
-        return cls(read_bytes(tf.io.gfile.join(directory, spec["file"])), **options)
+        path = tf.io.gfile.join(directory, spec["file"])
+        model = read_bytes(path)
+        with naming(path):
+            return cls(model, **options)
 
     def save(self, directory: str) -> None:
         """Writes the model file, which SentencePiece's own tools can read."""

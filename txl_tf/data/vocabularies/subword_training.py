@@ -11,6 +11,7 @@ import collections
 import io
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from txl_tf.data.vocabularies.sentence_pieces import SPACE
 from txl_tf.errors import InputError
@@ -26,7 +27,14 @@ _LONGEST_TEXT = 200
 _PART = rf".{{0,{_LONGEST_TEXT - 1}}}[^\w\s]|.{{1,{_LONGEST_TEXT}}}"
 
 
-def train(counts: Mapping[str, int], vocab_size: int) -> bytes:
+class Trained(NamedTuple):
+    """A serialised model, and the share of the text's characters that it was trained on, 0 to 1."""
+
+    model: bytes
+    share: float
+
+
+def train(counts: Mapping[str, int], vocab_size: int) -> Trained:
     """Trains a byte-pair model. The same counts give the same model.
 
     Args:
@@ -36,7 +44,7 @@ def train(counts: Mapping[str, int], vocab_size: int) -> bytes:
             text, and merges for the rest.
 
     Returns:
-        The serialised model.
+        Trained; the most frequent words, or parts of long ones, are used.
 
     Raises:
         InputError: there are no words, `vocab_size` is too small for the characters, or too large for the pairs
@@ -75,7 +83,8 @@ def train(counts: Mapping[str, int], vocab_size: int) -> bytes:
         )
     except RuntimeError as error:
         raise InputError(_in_words(str(error), vocab_size)) from error
-    return model.getvalue()
+    used, whole = (sum(len(text) * count for text, count in part) for part in (wanted, texts.items()))
+    return Trained(model.getvalue(), used / whole)
 
 
 def _parts(text: str) -> list[str]:

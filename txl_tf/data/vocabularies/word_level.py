@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from txl_tf.data.vocabularies.base import WHITESPACE, SpecialTokens, Vocabulary, stands_apart, write_lines
 from txl_tf.data.vocabularies.registry import register
-from txl_tf.errors import InputError
+from txl_tf.errors import InputError, naming
 from txl_tf.files import read_lines
 
 
@@ -74,7 +74,10 @@ class WordVocabulary(Vocabulary):
     def load(cls, directory: str, spec: dict[str, Any]) -> WordVocabulary:
         """The vocabulary that `save` wrote."""
         options = {name: value for name, value in spec.items() if name not in ("kind", "file")}
-        return cls(read_lines(tf.io.gfile.join(directory, spec["file"])), **options)
+        path = tf.io.gfile.join(directory, spec["file"])
+        words = read_lines(path)
+        with naming(path):
+            return cls(words, **options)
 
     def save(self, directory: str) -> None:
         """Writes one word per line."""
