@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import stat
 
@@ -53,12 +54,20 @@ def read_local(path: str, remedy: str = "") -> bytes:
         raise unreadable(path, error, remedy) from error
 
 
+_OF_NO_TEXT = {"unicode-escape", "raw-unicode-escape", "idna", "punycode"}
+"""Names under which Python has more than encodings of files. (Those of base64 and the like it refuses by itself.)"""
+
+
 def check_encoding(encoding: str) -> None:
     """Raises InputError unless Python knows an encoding of text by this name."""
     try:
         "a".encode(encoding)
+        if codecs.lookup(encoding).name.replace("_", "-") in _OF_NO_TEXT:
+            raise LookupError(encoding)
     except (LookupError, ValueError) as error:  # ValueError: "undefined", or a name that cannot be one
-        raise InputError(f"--encoding={encoding} is unknown: give a name such as cp1252, latin-1 or utf-16") from error
+        raise InputError(
+            f"--encoding={encoding} is unknown as an encoding of text: give one such as cp1252, latin-1 or utf-16"
+        ) from error
 
 
 def unreadable(path: str, error: Exception, remedy: str) -> InputError:

@@ -65,7 +65,12 @@ def test_members_belong_to_the_splits_of_their_names(pack, tmp_path):
         (b"\x04\x22\x4d\x18" + TEXT, "is a lz4 archive, which is not read here: unpack it"),
         (b"\x1f\x9d" + TEXT, r"is a compress \(.Z\) archive, which is not read here: unpack it"),
         (b"%PDF-1.4" + TEXT, "is a PDF, not text: remove it from the source, or give --binary"),
-        (b"a\0b" + TEXT, "is a binary file .*: it has NUL bytes, not text"),
+        (
+            b"\0" * 300 + TEXT,
+            r"is a binary file \(or UTF-16, .*\): \d+ % of its bytes are NUL or other control characters, not",
+        ),
+        (TEXT * 100 + bytes(range(256)) * 2000, "is a binary file"),
+        ("only NUL bytes show it\n".encode("utf-16-le"), "is a binary file"),
         (TEXT.decode().encode("utf-16"), "is UTF-16 text: give --encoding=utf-16"),
         (gzip.compress(TEXT)[:-10], "is damaged"),
         (zipped(["[Content_Types].xml"]), "is a document of an office program"),
@@ -88,8 +93,25 @@ def test_members_are_read_whatever_their_names_and_told_by_them(tmp_path):
 
 
 def test_binary_files_are_read_on_request(tmp_path):
-    (tmp_path / "file").write_bytes(b"a\0b" + TEXT)
-    assert b"".join(read(tmp_path / "file", tmp_path, binary=True).values()) == b"a\0b" + TEXT
+    (tmp_path / "file").write_bytes(b"\0" * 300 + TEXT)
+    assert b"".join(read(tmp_path / "file", tmp_path, binary=True).values()) == b"\0" * 300 + TEXT
+
+
+@pytest.mark.parametrize("encoding", [None, "cp1252"])
+def test_a_text_with_a_few_odd_bytes_is_read(encoding, tmp_path):
+    text = b"a\0b \x01\x1b[0m\f" + TEXT
+    (tmp_path / "file").write_bytes(text)
+    assert b"".join(read(tmp_path / "file", tmp_path, encoding=encoding).values()) == text
+
+
+@pytest.mark.parametrize("name", ["test.zip", "train.tar", "dev/test.zip"])
+def test_the_name_of_the_only_archive_is_no_split(name, tmp_path):
+    folder, members = tmp_path / "text", ["a.txt", "b.txt"]
+    (folder / "dev").mkdir(parents=True)
+    (folder / name).write_bytes(zipped(members) if name.endswith("zip") else tar(members))
+    for source in (folder / name, folder):
+        text = sources.text_files(str(source), work_dir=str(tmp_path / "work" / source.name))
+        assert [piece.split for piece in text.pieces] == [*sources.SPLITS] * 2 and text.split_rule == "shares"
 
 
 def test_an_archive_that_holds_far_too_much_is_refused(tmp_path, monkeypatch):
@@ -156,7 +178,7 @@ def test_half_a_character_at_the_end_is_not_dropped(tmp_path):
         read(tmp_path / "file", tmp_path, encoding="utf-16")
 
 
-@pytest.mark.parametrize("encoding", ["nope", "undefined", "utf-16"])
+@pytest.mark.parametrize("encoding", ["nope", "undefined", "utf-16", "unicode_escape", "base64", "rot13", "punycode"])
 def test_a_wrong_encoding_is_one_line(encoding, tmp_path):
     (tmp_path / "file").write_bytes(b"\xff\xfe\x00\xd8odd")
     with pytest.raises(InputError, match=f"{encoding} .*encoding|--encoding={encoding} is unknown"):
@@ -173,3 +195,20 @@ def test_the_command_leaves_nothing_unpacked(tmp_path):
     sizes = [int(line.split()[3].replace(",", "")) for line in lines]
     assert sum(sizes) == len(TEXT)
     assert not list((tmp_path / "data").glob(".txl_tf_work*"))
+
+
+def test_the_command_reads_an_archive_named_for_a_split_and_refuses_what_is_no_text(tmp_path):
+    (tmp_path / "test.zip").write_bytes(zipped(["a.txt", "b.txt"]))
+    (tmp_path / "binary").write_bytes(bytes(range(256)) * 100)
+    command = ["scripts/prepare_data.py", "--dataset=text", f"--data_dir={tmp_path}/data"]
+    done = processes.run([*command, f"--source={tmp_path}/test.zip"], cwd=ROOT)
+    assert done.returncode == 0 and "bytes of 2 files: a.txt, b.txt" in done.stdout, done.stderr
+    for flags, said in (
+        (
+            [f"--source={tmp_path}/binary"],
+            "error: binary is a binary file (or UTF-16, which needs its --encoding): 10 %",
+        ),
+        ([f"--source={tmp_path}/test.zip", "--encoding=unicode_escape"], "error: --encoding=unicode_escape is unknown"),
+    ):
+        done = processes.run([*command, "--overwrite", *flags], cwd=ROOT)
+        assert done.returncode == 1 and done.stderr.startswith(said) and done.stderr.count("\n") == 1

@@ -34,7 +34,11 @@ NOT_TEXT = {b"%PDF": "a PDF", b"\x89PNG": "an image", b"\xff\xd8\xff": "an image
 LARGEST = 100
 """An archive may hold this many times its own size; small ones FREE bytes. More is an attack, or a mistake."""
 FREE = 64 << 20
-_HEAD = 1 << 16
+_HEAD = 512
+_SAMPLE = 1 << 16
+_ODD = bytes({*range(32), 127} - {*b"\a\b\t\n\v\f\r\x1a\x1b"})
+MOST_ODD = 0.02
+"""The share of bytes such as NUL, which text hardly has, from which on a file is not text. In packed data it is 0.1."""
 _LONGEST_NAME = 200
 _DEEPEST = 3  # archives inside archives: a packed tar in a zip has two inside
 
@@ -64,7 +68,8 @@ def plain_files(files: Sequence[File], work_dir: str, encoding: str | None = Non
         files: local or remote.
         work_dir: a local directory.
         encoding: of the text, as Python names it; None: UTF-8, which is not checked here.
-        binary: whether files that are not text are read, too.
+        binary: whether files that are not text are read, too: PDFs, images, and those with more than MOST_ODD bytes
+            in samples of their parts that text hardly has.
 
     Raises:
         InputError: a file is an archive that cannot be read here, holds far more than its size, or is damaged; it is
@@ -73,20 +78,33 @@ def plain_files(files: Sequence[File], work_dir: str, encoding: str | None = Non
     if encoding is not None:
         check_encoding(encoding)
     with concurrent.futures.ThreadPoolExecutor(32) as pool:  # a request to a bucket is slow
-        heads = list(pool.map(lambda file: _head(file.path), files))
+        looks = list(pool.map(lambda file: _look(file.path), files))
     found: list[File] = []
-    for i, (file, head) in enumerate(zip(files, heads, strict=True)):
+    for i, (file, look) in enumerate(zip(files, looks, strict=True)):
         budget = _Budget(file)
-        for member, begin in _unpacked(file, head, os.path.join(work_dir, "unpacked", str(i)), budget):
+        for member, seen in _unpacked(file, look, os.path.join(work_dir, "unpacked", str(i)), budget):
             if not binary:
-                _refuse_binary(member, begin, encoding)
+                _refuse_binary(member, seen, encoding)
             found.append(_converted(member, encoding, os.path.join(work_dir, "converted", str(len(found)))))
     return found
 
 
-def _head(path: str) -> bytes:
+class _Look(NamedTuple):
+    """What a look at a file shows: its first bytes, and the share of odd ones in samples of all its parts."""
+
+    head: bytes
+    odd: float
+
+
+def _look(path: str) -> _Look:
     with tf.io.gfile.GFile(path, "rb") as file:
-        return file.read(_HEAD)
+        sample = file.read(_SAMPLE)
+        if len(sample) == _SAMPLE:
+            size = file.size()
+            for place in (size // 3, size * 2 // 3, size - _SAMPLE):
+                file.seek(place)
+                sample += file.read(_SAMPLE)
+    return _Look(sample[:_HEAD], 1 - len(sample.translate(None, _ODD)) / max(len(sample), 1))
 
 
 class _Budget:
@@ -102,18 +120,19 @@ class _Budget:
             raise InputError(f"{self.name} holds more than {LARGEST} times its own size: unpack it yourself")
 
 
-def _unpacked(file: File, head: bytes, folder: str, budget: _Budget, depth: int = 0) -> Iterator[tuple[File, bytes]]:
+def _unpacked(file: File, look: _Look, folder: str, budget: _Budget, depth: int = 0) -> Iterator[tuple[File, _Look]]:
     """The files in an archive, and in archives inside it, written into a new folder; the file itself if it is none.
 
-    Each comes with its first bytes; `head` are those of `file`.
+    Each comes with a look at it; `look` is that at `file`.
     """
+    head = look.head
     for magic, kind in REFUSED.items():
         if head.startswith(magic):
             raise InputError(f"{file.name} is a {kind} archive, which is not read here: unpack it")
     opener = next((opener for magic, opener in PACKED.items() if head.startswith(magic)), None)
     is_zip, is_tar = head.startswith((b"PK\3\4", b"PK\5\6")), head[257:262] == b"ustar"
     if not (opener or is_zip or is_tar):
-        yield file, head
+        yield file, look
         return
     if depth == _DEEPEST:
         raise InputError(f"{budget.name} is packed again and again: unpack it yourself")
@@ -135,7 +154,7 @@ def _unpacked(file: File, head: bytes, folder: str, budget: _Budget, depth: int 
                 inner.append(File(os.path.join(folder, str(number), parts[-1]), name, temporary=True))
                 _write(member, inner[-1].path, budget)
     for number, one in enumerate(inner):
-        yield from _unpacked(one, _head(one.path), os.path.join(folder, f"in-{number}"), budget, depth + 1)
+        yield from _unpacked(one, _look(one.path), os.path.join(folder, f"in-{number}"), budget, depth + 1)
 
 
 def _members(path: str, is_zip: bool, shown: str) -> Iterator[tuple[list[str], Any]]:
@@ -174,12 +193,17 @@ def _write(source: Any, path: str, budget: _Budget) -> None:
             file.write(block)
 
 
-def _refuse_binary(file: File, head: bytes, encoding: str | None) -> None:
-    kind = next((kind for magic, kind in NOT_TEXT.items() if head.startswith(magic)), "")
-    if not kind and encoding is None and b"\0" in head:
-        if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            raise InputError(f"{file.name} is UTF-16 text: give --encoding=utf-16")
-        kind = "a binary file (or UTF-16, which needs its --encoding): it has NUL bytes"
+def _refuse_binary(file: File, look: _Look, encoding: str | None) -> None:
+    if encoding is None and look.head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise InputError(f"{file.name} is UTF-16 text: give --encoding=utf-16")
+    kind = next((kind for magic, kind in NOT_TEXT.items() if look.head.startswith(magic)), "")
+    if (
+        not kind and look.odd > MOST_ODD and (encoding is None or "\n".encode(encoding) == b"\n")
+    ):  # not UTF-16, where a letter has a NUL byte
+        kind = (
+            f"a binary file (or UTF-16, which needs its --encoding): {100 * look.odd:.0f} % of its bytes are NUL or "
+            "other control characters"
+        )
     if kind:
         raise InputError(f"{file.name} is {kind}, not text: remove it from the source, or give --binary to read it")
 

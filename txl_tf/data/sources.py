@@ -190,14 +190,18 @@ def text_files(
         files = plain_files(files, work_dir, encoding, binary)
     if not files:
         raise InputError(f"{source} holds no text: give files of text as --source")
+    names = [file.name for file in files]
+    if len(paths) == 1 and len(files) > 1:  # the name of the only archive says nothing about the files in it
+        own = paths[0][len(root) :].count("/") + 1
+        names = ["/".join(name.split("/")[own:]) for name in names]
     by_name = splits == "names" or (splits is None and len(files) > 1)
-    if by_name and (named := named_splits([file.name for file in files], root, required=splits == "names")):
+    if by_name and (named := named_splits(names, root, required=splits == "names")):
         return TextSource(_whole(files, named), "file", "blank_line", "names")
     if documents == "blank_line":
         return TextSource(_whole(files, [None] * len(files)), documents, split_rule="documents")
     if len(files) >= 40:
-        shared = _common_folders([file.name for file in files])
-        drawn = _whole(files, [drawn_split(file.name[shared:]) for file in files])
+        shared = _common_folders(names)
+        drawn = _whole(files, [drawn_split(name[shared:]) for name in names])
         return TextSource(drawn, documents, split_rule="files")
     shares = (
         dataclasses.replace(piece, name=file.shown)
