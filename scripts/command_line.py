@@ -23,6 +23,8 @@ from txl_tf.settings import Range, field_types
 EMPTY_FLAGS = ("prompt", "text", "context", "beam_args", "warm_start", "cutoffs", "profile_steps")
 """Flags that may be given as --name= and nothing. Others must not: an empty path would be the working folder."""
 
+flags.DEFINE_enum("ops", "fast", ("fast", "plain"), "plain: every operation of a model is its plain formula")
+
 
 def run(main, check=None):
     """Runs main(argv). An input error becomes one line on stderr and exit status 1.
@@ -50,7 +52,10 @@ def run(main, check=None):
             if not flags.FLAGS["verbosity"].present:
                 logging.set_verbosity(logging.WARNING)
             start_up.raise_from_now_on()
-            status = main(argv)
+            from txl_tf.ops import platform
+
+            with platform.plain(flags.FLAGS.ops == "plain"):
+                status = main(argv)
             sys.stdout.flush()  # if the disk is full, this fails, and the results are lost
             return status
         except KeyboardInterrupt:

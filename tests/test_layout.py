@@ -5,6 +5,7 @@ import collections
 import csv
 import dataclasses
 import importlib.metadata
+import itertools
 import pathlib
 import re
 import subprocess
@@ -112,6 +113,45 @@ def test_one_module_opens_what_tensorflow_finds_by_patterns():
     users = {path.relative_to(ROOT).as_posix() for path in SOURCES if globbing.search(path.read_text())}
     exports = {f"txl_tf/inference/{name}.py" for name in ("export", "export_task", "export_xlnet")}  # their READMEs
     assert users - exports == {"txl_tf/literal_paths.py"}
+
+
+def test_only_the_door_of_ops_asks_what_a_program_is_for():
+    """Equations name no device, compiler or size of hardware; implementations of operations do."""
+    hardware = re.compile(r"\b(platform\.program|on_cpu|on_tpu|on_gpu|in_xla|TILE|LANES|RUNS|ROWS|XLA|oneDNN)\b")
+    equations = [path for path in SOURCES if part(path) in ("layers", "objectives")]
+    equations += [ROOT / "txl_tf/training/step.py"]
+    for path in equations:
+        assert not hardware.search(path.read_text()), path
+    asks = re.compile(r"\bprogram\(\)|list_logical_devices|TPUStrategy\)")
+    askers = {path.relative_to(ROOT / "txl_tf").as_posix() for path in SOURCES if asks.search(path.read_text())}
+    assert askers == {"distribute.py", "ops/__init__.py", "ops/collectives.py", "ops/platform.py", "training/peak.py"}
+    for path in SOURCES:
+        for function in functions_of(path) if part(path) == "layers" else ():
+            documented = ast.get_docstring(function) is not None
+            lines = function.end_lineno - function.lineno + 1
+            if documented:
+                lines -= function.body[0].end_lineno - function.body[0].lineno + 1
+            assert lines <= 40, f"{path}: {function.name}"
+
+
+def functions_of(path):
+    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+
+
+def test_the_walk_to_the_softmax_is_short_and_each_file_calls_the_next():
+    page = (ROOT / "docs/architecture.md").read_text().split("## From the training loop to the softmax")[1]
+    rows = re.findall(r"^\| \[.*?\]\(\.\./(.*?)\) \| (.*?) \| `(.*?)` \|$", page.split("## ")[0], re.MULTILINE)
+    assert len(rows) <= 9
+    for file, functions, calls in rows:
+        source = (ROOT / file).read_text()
+        parts = {function.name: ast.get_source_segment(source, function) for function in functions_of(ROOT / file)}
+        for a_class in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)):
+            methods = (node for node in a_class.body if isinstance(node, ast.FunctionDef))
+            parts |= {f"{a_class.name}.{one.name}": ast.get_source_segment(source, one) for one in methods}
+        names = re.findall(r"`([\w.]+)`", functions)
+        for name, following in itertools.pairwise(names):
+            assert following in parts[name], f"{file}: {name} does not name {following}"
+        assert calls in parts[names[-1]], f"{file}: {names[-1]} does not call {calls}"
 
 
 def test_examples_stand_alone():

@@ -17,6 +17,7 @@ import tensorflow as tf
 from txl_tf.choices import STRATEGIES
 from txl_tf.errors import InputError, one_line
 from txl_tf.measured_speed import bfloat16_is_fast
+from txl_tf.ops import platform
 
 
 def make_strategy(name: str = "auto", tpu: str | None = None) -> tf.distribute.Strategy:
@@ -150,6 +151,18 @@ def without_grappler(function: Callable[..., Any]) -> Callable[..., Any]:
 def on_cpu(strategy: tf.distribute.Strategy) -> bool:
     """Whether the replicas of this process are on its CPU, so that the machine's memory holds what they need."""
     return "CPU" in strategy.extended.worker_devices[0]
+
+
+def run(strategy: tf.distribute.Strategy, function: Callable[..., Any], args: tuple = ()) -> Any:
+    """strategy.run(function, args), in which `txl_tf.ops` are those for the strategy's devices."""
+
+    def on_replica(*args: Any) -> Any:  # opened here, since MirroredStrategy traces each replica in a thread of its own
+        with platform.traced_for(device):
+            return function(*args)
+
+    tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+    device: platform.Target = "tpu" if tpu else "cpu" if on_cpu(strategy) else "gpu"
+    return strategy.run(on_replica, args=args)
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:

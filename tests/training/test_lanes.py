@@ -8,7 +8,8 @@ import numpy as np
 import processes
 import pytest
 
-from txl_tf.layers.dropout import Seeds, random_bits, step_seeds
+from txl_tf.hashing import random_bits
+from txl_tf.layers.dropout import Seeds, step_seeds
 
 TESTS = pathlib.Path(__file__).parents[1]
 

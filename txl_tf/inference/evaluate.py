@@ -234,7 +234,7 @@ def make_score_steps(strategy: tf.distribute.Strategy, scorer: Scorer, compiled:
     @tf.function(autograph=False)
     def run(iterator: Any, state: State, n: tf.Tensor) -> tuple[list[tf.Tensor], State]:
         def score_next(i: tf.Tensor, state: State, arrays: list[tf.TensorArray]) -> tuple:
-            scores = strategy.run(score, args=(iterator.get_next(), state))
+            scores = distribute.run(strategy, score, args=(iterator.get_next(), state))
             found = [strategy.gather(tensor, axis=0) for tensor in (scores.nll, scores.targets, *scores.bins)]
             arrays = [array.write(i, tf.cast(new, array.dtype)) for array, new in zip(arrays, found, strict=True)]
             return i + 1, scores.state, arrays

@@ -86,7 +86,7 @@ class TaskReader:
 
         @tf.function(autograph=False)
         def read(batch: Batch) -> dict[str, tf.Tensor]:
-            found = self._strategy.run(on_replica, args=(batch,))
+            found = distribute.run(self._strategy, on_replica, args=(batch,))
             return {name: self._strategy.gather(tensor, axis=0) for name, tensor in found.items()}
 
         return read

@@ -52,7 +52,7 @@ class RelMultiHeadAttention(MemoryAttention):
 
     cacheable = True
     shares_biases = True
-    options: tuple[str, ...] = ("own_biases", "bidirectional")
+    options: tuple[str, ...] = ("own_biases",)
 
     def __init__(
         self,

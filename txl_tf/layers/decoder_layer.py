@@ -16,7 +16,7 @@ from txl_tf.layers.layer_norm import LayerNorm
 from txl_tf.layers.memory_attention import Biases, HiddenShape, Kernels, MemoryAttention
 from txl_tf.layers.segment_attention import SegmentAttention
 from txl_tf.layers.shaw_attention import ShawAttention
-from txl_tf.ops import KeyValueRing
+from txl_tf.ops import KeyValueRing, LayerSlice
 
 ATTENTION: dict[str, type[MemoryAttention]] = {
     "transformer_xl": RelMultiHeadAttention,
@@ -41,7 +41,7 @@ class DecoderLayer(keras.layers.Layer):
     Args:
         n_head, d_head, dropatt: as for `MemoryAttention`.
         attn_type: a key of `ATTENTION`.
-        own_biases, bidirectional: as for `RelMultiHeadAttention`; other attention classes ignore them.
+        own_biases: as for `RelMultiHeadAttention`; other attention classes ignore it.
         max_klen: as for `ShawAttention` and `LearnedAbsoluteAttention`; other attention classes ignore it.
         d_inner, activation: as for `FeedForward`.
         pre_lnorm: normalise the inputs of the sublayers, instead of the sums after them.
@@ -68,51 +68,26 @@ class DecoderLayer(keras.layers.Layer):
         variational: bool = False,
         attn_type: str = "transformer_xl",
         own_biases: bool = True,
-        bidirectional: bool = False,
         max_klen: int | None = None,
         init_std: float = 0.02,
         layer_norm_epsilon: float = 1e-5,
         **kwargs: typing.Any,
     ):
+        own = {name: value for name, value in locals().items() if name not in ("self", "kwargs", "__class__")}
         super().__init__(**kwargs)
-        self.dropout = dropout
-        self.variational = variational
-        self.pre_lnorm = pre_lnorm
-        self.arguments = {
-            "n_head": n_head,
-            "d_head": d_head,
-            "d_inner": d_inner,
-            "activation": activation,
-            "pre_lnorm": pre_lnorm,
-            "dropout": dropout,
-            "dropatt": dropatt,
-            "variational": variational,
-            "attn_type": attn_type,
-            "own_biases": own_biases,
-            "bidirectional": bidirectional,
-            "max_klen": max_klen,
-            "init_std": init_std,
-            "layer_norm_epsilon": layer_norm_epsilon,
-        }
-        policy = self.dtype_policy
+        self.arguments, self.dropout, self.variational, self.pre_lnorm = own, dropout, variational, pre_lnorm
         if attn_type not in ATTENTION:
             raise ValueError(f"DecoderLayer: attn_type is {attn_type!r}; choose from {tuple(ATTENTION)}")
         kind = ATTENTION[attn_type]
-        options = {name: self.arguments[name] for name in kind.options}
-        self.attention = kind(
-            n_head, d_head, dropatt=dropatt, init_std=init_std, dtype=policy, name="attention", **options
-        )
-        self.attention_norm = LayerNorm(epsilon=layer_norm_epsilon, dtype=policy, name="attention_norm")
+        options = {name: own[name] for name in kind.options}
+        shared = {"init_std": init_std, "dtype": self.dtype_policy}
+        norm = {"epsilon": layer_norm_epsilon, "dtype": self.dtype_policy}
+        self.attention = kind(n_head, d_head, dropatt=dropatt, name="attention", **shared, **options)
+        self.attention_norm = LayerNorm(name="attention_norm", **norm)
         self.feed_forward = FeedForward(
-            d_inner,
-            activation=activation,
-            dropout=dropout,
-            variational=variational,
-            init_std=init_std,
-            dtype=policy,
-            name="feed_forward",
+            d_inner, activation=activation, dropout=dropout, variational=variational, name="feed_forward", **shared
         )
-        self.feed_forward_norm = LayerNorm(epsilon=layer_norm_epsilon, dtype=policy, name="feed_forward_norm")
+        self.feed_forward_norm = LayerNorm(name="feed_forward_norm", **norm)
 
     def build(self, hidden_shape: HiddenShape, mems_shape: HiddenShape | None = None) -> None:
         """Builds the sublayers for inputs [B, T, D]."""
@@ -128,49 +103,52 @@ class DecoderLayer(keras.layers.Layer):
         biases: Biases | None = None,
         seed: tf.Tensor | None = None,
         training: bool = False,
-        ring: KeyValueRing | None = None,
-        kernels: tuple[Kernels, ...] | None = None,
-        block: int = 1,
         look: Callable[[tf.Tensor], None] | None = None,
-    ) -> tf.Tensor | tuple[tf.Tensor, KeyValueRing]:
+    ) -> tf.Tensor:
         """The layer's output [B, T, D]; arguments as for `MemoryAttention.call`, look as for its `read`.
 
         If attention returns only the last rows of `hidden`, so does the layer.
-
-        With a `ring` and an optional `block` (inference), arguments and result are as for `MemoryAttention.extend`.
-        kernels: the result of `kernels()`, if the caller computes it once for many calls.
         """
-        attention_kernels, *feed_forward_kernels = kernels or [None]
         rate = self.dropout if training else 0.0
         attention_seed, output_seed, feed_forward_seed = split_seed(seed, 3)
-        memory = None
-        if ring is None:
-            hidden, memory = self.attention.place(hidden, mems, positions)
-        segment = hidden
-        if self.pre_lnorm:
-            segment = self.attention_norm(hidden)
-            memory = None if memory is None else self.attention_norm(memory)
-        if ring is None:
-            attended = self.attention.read(
-                segment, memory, positions, attention_mask, biases, attention_seed, training, look
-            )
-        else:
-            attended, ring = self.attention.extend(
-                segment, ring, positions, attention_mask, biases, attention_kernels, block
-            )
-        if attended.shape[1] != hidden.shape[1]:
-            hidden = hidden[:, -attended.shape[1] :]
-        hidden = hidden + dropout(attended, rate, output_seed, TIME if self.variational else None)
-        if not self.pre_lnorm:
-            hidden = self.attention_norm(hidden)
-
-        segment = self.feed_forward_norm(hidden) if self.pre_lnorm else hidden
-        hidden = hidden + self.feed_forward(
-            segment, seed=feed_forward_seed, training=training, kernels=feed_forward_kernels
+        hidden, memory = self.attention.place(hidden, mems, positions)
+        segment = self.attention_norm(hidden) if self.pre_lnorm else hidden
+        if self.pre_lnorm and memory is not None:
+            memory = self.attention_norm(memory)
+        attended = self.attention.read(
+            segment, memory, positions, attention_mask, biases, attention_seed, training, look
         )
-        if not self.pre_lnorm:
-            hidden = self.feed_forward_norm(hidden)
-        return hidden if ring is None else (hidden, ring)
+        hidden = hidden[:, -attended.shape[1] :] if attended.shape[1] != hidden.shape[1] else hidden
+        hidden = hidden + dropout(attended, rate, output_seed, TIME if self.variational else None)
+        return self._feed_forward(hidden, seed=feed_forward_seed, training=training)
+
+    def extend(
+        self,
+        hidden: tf.Tensor,
+        ring: KeyValueRing,
+        positions: tf.Tensor | LayerSlice,
+        attention_mask: tf.Tensor,
+        kernels: tuple[Kernels, ...],
+        biases: Biases | None = None,
+        block: int = 1,
+    ) -> tuple[tf.Tensor, KeyValueRing]:
+        """Reads a segment with a ring: the layer's output [B, T, D], and the ring with the segment's keys and values.
+
+        Args:
+            hidden, ring, positions, attention_mask, biases, block: as for `MemoryAttention.extend`.
+            kernels: as by `kernels()`, in the compute dtype.
+        """
+        with tf.name_scope(self.name):
+            segment = self.attention_norm(hidden) if self.pre_lnorm else hidden
+            attended, ring = self.attention.extend(segment, ring, positions, attention_mask, kernels[0], biases, block)
+            return self._feed_forward(hidden + attended, kernels=kernels[1:]), ring
+
+    def _feed_forward(self, hidden: tf.Tensor, **inputs: typing.Any) -> tf.Tensor:
+        """What follows attention and its residual; inputs: as for `FeedForward.call`."""
+        if self.pre_lnorm:
+            return hidden + self.feed_forward(self.feed_forward_norm(hidden), **inputs)
+        hidden = self.attention_norm(hidden)
+        return self.feed_forward_norm(hidden + self.feed_forward(hidden, **inputs))
 
     def kernels(self) -> tuple[typing.Any, ...]:
         """The attention's Kernels, then the feed-forward block's kernels."""

@@ -180,24 +180,17 @@ class MemoryAttention(keras.layers.Layer):
         training: bool = False,
         look: Callable[[tf.Tensor], None] | None = None,
     ) -> tf.Tensor:
-        """The second part of `call`, after `place`; a layer with pre-LN normalises between the two.
+        """`call` after `place`; a layer with pre-LN normalises between the two.
 
-        Args:
-            hidden, memory: from `place`.
-            positions, attention_mask, biases, seed, training: as for `call`.
-            look: called with the attention probabilities [B, H, T, K], in the dtype of the weights.
+        look: called with the attention probabilities [B, H, T, K], in the dtype of the weights.
         """
-        t_len = hidden.shape[1]
-        k_len = t_len + (0 if memory is None else memory.shape[1])
-        if positions is None:
-            positions = self.default_positions(k_len, hidden)
+        k_len = hidden.shape[1] + (0 if memory is None else memory.shape[1])
+        positions = self.default_positions(k_len, hidden) if positions is None else positions
         kernels = self.kernels()
         query, key, value = self.project(hidden, memory, kernels)
-        position = self.project_positions(positions)
-        scores = self.scores(
-            query, key, position if position is None else ops.positions(position, query, training), biases
-        )
-        mask = self._checked_mask(attention_mask, t_len, k_len)
+        position = ops.positions(self.project_positions(positions), query, training)
+        scores = self.scores(query, key, position, biases)
+        mask = self._checked_mask(attention_mask, hidden.shape[1], k_len)
         if look is not None:
             look(self._probabilities(scores, mask))
         drop = ops.Drop(self.dropatt if training else 0.0, seed)
@@ -278,8 +271,8 @@ class MemoryAttention(keras.layers.Layer):
         ring: ops.KeyValueRing,
         position: tf.Tensor | LayerSlice,
         attention_mask: tf.Tensor,
+        kernels: Kernels,
         biases: Biases | None = None,
-        kernels: Kernels | None = None,
         block: int = 1,
     ) -> tuple[tf.Tensor, ops.KeyValueRing]:
         """Writes the segment's keys and values into the ring, then attends from each of its positions to the ring.
@@ -289,14 +282,13 @@ class MemoryAttention(keras.layers.Layer):
             ring: a KeyValueRing, or what `ops.write` takes for one.
             position: projected positions [H, C, d] of the distances C-1, .., 0.
             attention_mask: as for `call`, its C columns from the oldest key to the newest.
+            kernels: as by `kernels()`, in the compute dtype.
             biases: as for `call`.
-            kernels: the result of `kernels()`, if the caller computes it once for many calls.
             block: C, T and the ring's start are multiples of it.
 
         Returns:
             [B, T, D], and the ring with the segment's keys and values.
         """
-        kernels = kernels or self.kernels()
         query, key, value = self.project(hidden, None, kernels)
         ring = ops.write(ring, key, value, block)
         scores = self.scores(query, ring.keys, position, biases)
@@ -342,4 +334,4 @@ class MemoryAttention(keras.layers.Layer):
 
     def _scaled(self, bias: tf.Tensor, query: tf.Tensor) -> tf.Tensor:
         """A bias [H, d] scaled like the queries [B, H, T, d], to be added to them: [H, 1, d]."""
-        return tf.expand_dims(tf.cast(bias * self.d_head**-0.5, query.dtype), 1)
+        return tf.expand_dims(tf.cast(bias, query.dtype) * self.d_head**-0.5, 1)

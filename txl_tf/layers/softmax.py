@@ -183,7 +183,7 @@ class AdaptiveSoftmax(ClusteredLayer):
     def joined_clusters(self, embedding: AdaptiveEmbedding | None) -> list[Cluster]:
         """As `clusters`, or a single Cluster for all tokens if they have one table and no projections.
 
-        With the whole table several rows are multiplied as it is; XLA for CPU would copy each part of it first.
+        The whole table is multiplied as it is; a part of it might be copied first.
         """
         clusters = self.clusters(embedding)
         if not self._one_table or any(cluster.projection is not None for cluster in clusters):

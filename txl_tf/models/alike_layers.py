@@ -15,35 +15,32 @@ from txl_tf.layers.dropout import numbered_seeds, split_seed
 from txl_tf.layers.memory_attention import Biases
 from txl_tf.models.given_weights import given_weights
 from txl_tf.models.traced_gradient import traced, traced_with_gradient
-from txl_tf.ops import platform
+from txl_tf.ops import KeyValueRing
 from txl_tf.ops.few_rows import LayerSlice
 from txl_tf.ops.gradients import without_custom_gradients
-from txl_tf.ops.rings import KeyValueRing
+from txl_tf.ops.plain import Plain
 
 
 class AlikeLayers:
-    """The first layer reads, each time with another layer's weights (`given_weights`).
-
-    For inference, where it reads with rings, a layer's `kernels` are passed to each call.
+    """The first layer computes, each time with another layer's weights (`given_weights`).
 
     Args:
         layers: DecoderLayers with the same arguments, built.
     """
 
     def __init__(self, layers: Sequence[DecoderLayer]):
-        self._layers = layers
-        # Each by platform.program(): a trace for a CPU would otherwise be used again for a TPU.
-        self._with_ring: dict[tuple, Callable[..., Any]] = {}
+        self.layers = layers
+        # Each by ops.implementation(): a trace for a CPU would otherwise be used again for a TPU.
+        self._extend: dict[Plain, Callable[..., Any]] = {}
         self._by_form: dict[tuple, Callable[..., tf.Tensor]] = {}
 
-    def read_with_mems(
+    def run(
         self,
         i: int,
         hidden: tf.Tensor,
         mems: tf.Tensor,
         biases: Biases | None = None,
         training: bool = False,
-        alone: bool = False,
         **inputs: Any,
     ) -> tf.Tensor:
         """Layer i's output [B, T, D]. Only hidden, the weights and the biases have a gradient.
@@ -51,15 +48,11 @@ class AlikeLayers:
         Args:
             i: the layer's number.
             hidden, mems, biases, training, inputs: as for `DecoderLayer.call`.
-            alone: whether the layer reads by itself, as `recomputed` and `look` need it. It also does so eagerly, and
-                on machines with accelerators, where this was not measured.
         """
-        if alone or tf.executing_eagerly() or not ops.shares_traces():
-            return self._layers[i](hidden, mems, biases=biases, training=training, **inputs)
-        wanted = tf.nest.map_structure(tf.convert_to_tensor, (hidden, self._layers[i].variables, biases or ()))
+        wanted = tf.nest.map_structure(tf.convert_to_tensor, (hidden, self.layers[i].variables, biases or ()))
         sources, others = _tensors(wanted), _tensors((mems, inputs))
         form = tf.nest.map_structure(_form, (wanted, (mems, inputs)))
-        key = (platform.program(), repr((training, form)))
+        key = (ops.implementation(), repr((training, form)))
         if key not in self._by_form:
             read = functools.partial(self._read_given, form, training)
             specs = [_form(tensor) for tensor in sources], [_form(tensor) for tensor in others]
@@ -71,36 +64,34 @@ class AlikeLayers:
         tensors = iter(given)
         filled = tf.nest.map_structure(lambda leaf: next(tensors) if isinstance(leaf, tf.TensorSpec) else leaf, form)
         (hidden, weights, biases), (mems, inputs) = filled
-        with given_weights(zip(self._layers[0].variables, weights, strict=True)):
-            return self._layers[0](hidden, mems, biases=biases, training=training, **inputs)
+        with given_weights(zip(self.layers[0].variables, weights, strict=True)):
+            return self.layers[0](hidden, mems, biases=biases, training=training, **inputs)
 
-    def read_with_ring(
+    def extend(
         self, i: int, hidden: tf.Tensor, positions: tf.Tensor | LayerSlice, **inputs: Any
     ) -> tuple[tf.Tensor, KeyValueRing]:
-        """Layer i's output [B, T, D], and its ring; arguments as for `DecoderLayer.call`."""
+        """Layer i's output [B, T, D], and its ring; arguments as for `DecoderLayer.extend`."""
         # A tf.function takes tensors, and tuples of them.
         given = (positions.stored, positions.layer) if isinstance(positions, LayerSlice) else positions
-        weights = [tf.convert_to_tensor(variable) for variable in _small_weights(self._layers[i])]
-        key = platform.program()
-        if key not in self._with_ring:
-            self._with_ring[key] = tf.function(self._read, autograph=False)
-        return self._with_ring[key](weights, hidden, given, **inputs)
+        weights = [tf.convert_to_tensor(variable) for variable in _small_weights(self.layers[i])]
+        key = ops.implementation()
+        if key not in self._extend:
+            self._extend[key] = tf.function(self._traced_extend, autograph=False)
+        return self._extend[key](weights, hidden, given, **inputs)
 
     @without_custom_gradients()  # nothing is learned through a ring
-    def _read(self, weights: list[tf.Tensor], hidden: tf.Tensor, given: Any, **inputs: Any) -> Any:
+    def _traced_extend(self, weights: list[tf.Tensor], hidden: tf.Tensor, given: Any, **inputs: Any) -> Any:
         positions = LayerSlice(*given) if isinstance(given, tuple) else given
-        return self.read_with_weights(weights, hidden, positions=positions, **inputs)
+        return self.extend_with(weights, hidden, positions=positions, **inputs)
 
-    def read_with_weights(
-        self, weights: Sequence[tf.Tensor], hidden: tf.Tensor, **inputs: Any
-    ) -> tuple[tf.Tensor, Any]:
-        """As `read_with_ring`, with a layer's part of what `stacked` returns, and any kind of ring."""
-        with given_weights(zip(_small_weights(self._layers[0]), weights, strict=True)):
-            return self._layers[0](hidden, **inputs)
+    def extend_with(self, weights: Sequence[tf.Tensor], hidden: tf.Tensor, **inputs: Any) -> tuple[tf.Tensor, Any]:
+        """As `extend`, with a layer's part of what `stacked` returns, and any kind of ring."""
+        with given_weights(zip(_small_weights(self.layers[0]), weights, strict=True)):
+            return self.layers[0].extend(hidden, **inputs)
 
     def stacked(self) -> list[tf.Tensor]:
         """For each weight that is no kernel, those of all N layers, [N, ..]."""
-        alike = zip(*map(_small_weights, self._layers), strict=True)
+        alike = zip(*map(_small_weights, self.layers), strict=True)
         return [tf.stack([tf.convert_to_tensor(variable) for variable in variables]) for variables in alike]
 
 
@@ -120,7 +111,7 @@ def alike_seeds(seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
     On a CPU the seeds' numbers are inputs of the program. As constants they would become part of the layers'
     operations, which XLA would then compile for each layer instead of once.
     """
-    if seed is None or not ops.shares_traces():
+    if seed is None or not ops.implementation().shares_traces:
         return split_seed(seed, count)
     with tf.init_scope():
         numbers = [tf.constant(i) for i in range(count)]

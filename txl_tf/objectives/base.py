@@ -91,7 +91,7 @@ class Scorer(Protocol):
 
 
 class FiniteWatch:
-    """Records which activations are finite throughout; used as the `watch` of `run_stack`."""
+    """Records which activations are finite throughout; used as the `watch` of `read_segment`."""
 
     def __init__(self) -> None:
         self.sums: dict[str, tf.Tensor] = {}
@@ -99,7 +99,7 @@ class FiniteWatch:
     def __call__(self, name: str, activation: tf.Tensor) -> None:
         """Checks one activation."""
         with tf.name_scope("watch"):
-            # By its sum, which is not finite if a term is not. On a TPU that costs half of looking at each number.
+            # By its sum, which is not finite if a term is not. That costs less than looking at each number.
             dtype = tf.float32 if activation.dtype == tf.bfloat16 else activation.dtype
             self.sums[name] = tf.reduce_sum(tf.cast(activation, dtype))
 

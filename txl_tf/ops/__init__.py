@@ -16,7 +16,7 @@ import tensorflow as tf
 from txl_tf.ops import platform
 from txl_tf.ops.cpu import Cpu
 from txl_tf.ops.drop_masks import TILE, dropout, keep_mask
-from txl_tf.ops.few_rows import LayerSlice, Matrix
+from txl_tf.ops.few_rows import RUNS, LayerSlice, Matrix
 from txl_tf.ops.gpu import Gpu
 from txl_tf.ops.plain import Plain
 from txl_tf.ops.platform import Program
@@ -43,12 +43,16 @@ __all__ = [
     "dropout",
     "halved_square",
     "heads",
+    "implementation",
     "keep_mask",
     "layer_norm",
     "lookup",
+    "missing_rows",
     "positions",
     "relu_and_dropout",
+    "ring_slots",
     "rows_by_head",
+    "segments_at_once",
     "write",
 ]
 
@@ -56,8 +60,8 @@ NO_DROP = Drop()
 
 
 @tf.autograph.experimental.do_not_convert
-def _chosen() -> Plain:
-    """The implementation for the program that is being traced."""
+def implementation() -> Plain:
+    """The implementation for the program that is being traced; programs with another must not share what is traced."""
     return _implementation(platform.program())
 
 
@@ -92,7 +96,7 @@ def attend(
     Returns:
         [B, H, T, d].
     """
-    return _chosen().attend(scores, value, mask, drop, oldest)
+    return implementation().attend(scores, value, mask, drop, oldest)
 
 
 def positions(
@@ -108,27 +112,27 @@ def positions(
         training: whether there is a gradient.
         backward: bool [B], the lanes whose text runs backward; None: no lane.
     """
-    return _chosen().positions(rows, query, training, backward)
+    return implementation().positions(rows, query, training, backward)
 
 
 def heads(x: tf.Tensor, matrix: Matrix, n_head: int, memory: tf.Tensor | None = None) -> tf.Tensor:
     """Queries, keys or values of memory [B, M, D] and segment [B, T, D], by a matrix [D, H d]: [B, H, M + T, d]."""
-    return _chosen().heads(x, matrix, n_head, memory)
+    return implementation().heads(x, matrix, n_head, memory)
 
 
 def rows_by_head(rows: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
     """Rows [K, D], which all texts share, times a kernel [D, H, d]: [H, K, d]."""
-    return _chosen().rows_by_head(rows, kernel)
+    return implementation().rows_by_head(rows, kernel)
 
 
 def dot(x: tf.Tensor, matrix: Matrix) -> tf.Tensor:
     """x [.., D] times a matrix [D, F]: [.., F]."""
-    return _chosen().dot(x, matrix)
+    return implementation().dot(x, matrix)
 
 
 def dense(x: tf.Tensor, matrix: Matrix, bias: tf.Tensor) -> tf.Tensor:
     """x [.., D] times a matrix [D, F], plus a bias [F]: [.., F]."""
-    return _chosen().dense(x, matrix, bias)
+    return implementation().dense(x, matrix, bias)
 
 
 def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
@@ -137,12 +141,12 @@ def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) 
     It is computed in the dtype of gamma and beta, [D], which is float32 at least. A row without variance becomes beta,
     and has the gradient 0.
     """
-    return _chosen().layer_norm(x, gamma, beta, epsilon)
+    return implementation().layer_norm(x, gamma, beta, epsilon)
 
 
 def relu_and_dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None, shared_axis: int | None = None) -> tf.Tensor:
     """dropout(relu(x)) of x [.., T, D]; arguments as for `dropout`."""
-    return _chosen().relu_and_dropout(x, rate, seed, shared_axis)
+    return implementation().relu_and_dropout(x, rate, seed, shared_axis)
 
 
 def lookup(
@@ -161,12 +165,12 @@ def lookup(
         tail: whether the table is a tail's, with narrow rows.
         tied: whether a softmax shares the table, so that its gradient has a second term.
     """
-    return _chosen().lookup(table, rows, dtype, own, tail, tied)
+    return implementation().lookup(table, rows, dtype, own, tail, tied)
 
 
 def cluster_logits(hidden: tf.Tensor, cluster: Cluster) -> tf.Tensor:
     """[.., D] -> logits [.., S]: matmuls in the dtype of `hidden`, the result float32 at least."""
-    return _chosen().cluster_logits(hidden, cluster)
+    return implementation().cluster_logits(hidden, cluster)
 
 
 def cluster_nll(hidden: tf.Tensor, labels: tf.Tensor, cluster: Cluster) -> tuple[tf.Tensor, tf.Tensor]:
@@ -182,7 +186,7 @@ def cluster_nll(hidden: tf.Tensor, labels: tf.Tensor, cluster: Cluster) -> tuple
             which adds the rows of this cluster in place; otherwise a second [N, D], mostly zeros, would be summed.
         nll: [N], in float32 at least.
     """
-    return _chosen().cluster_nll(hidden, labels, cluster)
+    return implementation().cluster_nll(hidden, labels, cluster)
 
 
 def write(ring: KeyValueRing, key: tf.Tensor, value: tf.Tensor, block: int = 1) -> KeyValueRing:
@@ -190,27 +194,34 @@ def write(ring: KeyValueRing, key: tf.Tensor, value: tf.Tensor, block: int = 1) 
 
     C, T and the ring's start are multiples of `block`; if T = block, the new slots are next to each other.
     """
-    return _chosen().write(ring, key, value, block)
+    return implementation().write(ring, key, value, block)
 
 
 def halved_square(tensor: tf.Tensor) -> tf.Tensor:
     """Half the squared norm of a tensor."""
-    return _chosen().halved_square(tensor)
+    return implementation().halved_square(tensor)
 
 
 def carried(slots: tf.Tensor) -> tf.Tensor:
     """A ring's keys or values as the state of a loop over tokens; tf.bitcast gives them back."""
-    return _chosen().carried(slots)
-
-
-def shares_traces() -> bool:
-    """Whether equal layers are better traced once than each by itself."""
-    return _chosen().shares_traces
+    return implementation().carried(slots)
 
 
 def missing_rows(count: int) -> int:
     """How many rows a lane of so many rows should have more."""
-    return -count % _chosen().row_multiple
+    return -count % implementation().row_multiple
+
+
+def ring_slots(needed: int, single_rows: bool, whole_tiles: bool) -> int:
+    """How many slots a ring that needs so many should have.
+
+    Args:
+        needed: at least 1.
+        single_rows: whether it is read by `few_rows`.
+        whole_tiles: whether whole segments are written, or scores are in bfloat16.
+    """
+    multiple = RUNS if single_rows else TILE if whole_tiles else 1
+    return -(-needed // multiple) * multiple
 
 
 def segments_at_once(t_len: int) -> int:

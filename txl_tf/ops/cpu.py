@@ -33,6 +33,7 @@ class Cpu(Blocked):
 
     shares_traces = True
     reads_rows = True
+    on_host = True
 
     def __init__(self, program: Program):
         self.compiled = program.compiled

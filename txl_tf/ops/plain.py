@@ -24,12 +24,14 @@ class Plain:
 
     Attributes:
         shares_traces: whether equal layers are better traced once than each by itself.
-        reads_rows: whether products of single rows may be `few_rows.LayerSlice`s.
+        reads_rows: whether matrices of single rows may be `few_rows.LayerSlice`s.
+        on_host: whether tensors are in this machine's memory.
         row_multiple: the number of rows of a lane should be a multiple of it.
     """
 
     shares_traces = False
     reads_rows = False
+    on_host = False
     row_multiple = 1
 
     def dot(self, x: tf.Tensor, matrix: Any) -> tf.Tensor:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.distribute import run
 from txl_tf.objectives.base import AttentionView, Batch
 from txl_tf.training.pictures import attention_picture, distance_picture
 
@@ -39,7 +40,7 @@ class AttentionMaps:
 
         @tf.function(autograph=False)
         def probabilities(batches: Batch) -> dict[str, tf.Tensor]:
-            on_replicas = strategy.run(replica, args=(batches,))
+            on_replicas = run(strategy, replica, args=(batches,))
             return {stream: strategy.experimental_local_results(maps)[0] for stream, maps in on_replicas.items()}
 
         self._probabilities = probabilities

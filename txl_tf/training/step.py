@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.config import TrainConfig
-from txl_tf.distribute import compiles, without_grappler
+from txl_tf.distribute import compiles, run, without_grappler
 from txl_tf.layers.dropout import step_seeds
 from txl_tf.objectives.base import Batch, Objective, State
 from txl_tf.ops import halved_square
@@ -236,7 +236,7 @@ def make_host_loop(
         strategy, objective, optimizer: of the run.
         config: a TrainConfig.
         average: a WeightAverage, or None.
-        compute_dtype: of the model; on a CPU it decides whether XLA compiles the step.
+        compute_dtype: of the model; see `compiles`.
 
     Returns:
         loop(iterator, state, sums, n) -> (state, sums, bad), where `sums` is a stacked Sums, `bad` the loop's first
@@ -257,7 +257,7 @@ def make_host_loop(
     @tf.function(autograph=False)  # autograph took 0.4 s for 6 layers
     def host_loop(iterator: Any, state: State, sums: tf.Tensor, n: tf.Tensor) -> tuple[State, tf.Tensor, BadStep]:
         def take_step(i: tf.Tensor, state: State, sums: tf.Tensor, bad: BadStep) -> tuple:
-            result = strategy.run(replica_step, args=(iterator.get_next(), state))
+            result = run(strategy, replica_step, args=(iterator.get_next(), state))
             loss, norm, finite = tf.nest.map_structure(first_of, (result.loss, result.norm, result.finite))
             loss, norm = tf.cast(loss, sums.dtype), tf.cast(norm, sums.dtype)
             is_first = (bad.place < 0) & ~is_good(loss, norm)

@@ -14,18 +14,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf import host_memory
+from txl_tf import host_memory, ops
 from txl_tf.errors import InputError
 from txl_tf.layers.masks import visible_keys, within_reach_of_segments
 from txl_tf.layers.memory_attention import Biases
 from txl_tf.layers.positions import key_distances, sinusoids
 from txl_tf.models.alike_layers import AlikeLayers
-from txl_tf.models.stack import RingMemory, run_stack
+from txl_tf.models.stack import extend_rings
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
-from txl_tf.ops import Cluster, KeyValueRing, platform
-from txl_tf.ops.drop_masks import TILE
-from txl_tf.ops.few_rows import RUNS, Stored, alone, as_bits, stored, stored_alone
+from txl_tf.ops import Cluster, KeyValueRing
+from txl_tf.ops.few_rows import Stored, alone, as_bits, stored, stored_alone
 
 
 class Cache(typing.NamedTuple):
@@ -109,11 +108,11 @@ class CachedDecoder(tf.Module):
         self.max_segment = max_segment
         self.segments = segments
         self.is_narrow = model.compute_dtype == "bfloat16"
-        self.has_rows = one_row and (platform.program().target == "cpu")
+        self.has_rows = one_row and ops.implementation().reads_rows
         self._rows: Rows | None = None
-        # The mask hides keys that are too old. A TILE: for `position_scores`, and for writing whole segments.
-        multiple = RUNS if self.has_rows else TILE if self.is_narrow or segments > 1 else 1
-        self.slots = -(-(reach.mem_len + max_segment) // multiple) * multiple
+        # There may be more slots than needed: the mask hides keys that are too old.
+        whole_tiles = self.is_narrow or segments > 1
+        self.slots = ops.ring_slots(reach.mem_len + max_segment, self.has_rows, whole_tiles)
         host_memory.require({"keys and values of a text (mem_len, n_layer, d_model)": self._bytes_of_a_text()})
         self._block = math.gcd(max_segment, self.slots) if whole_segments else 1
         self.kept = tf.nest.map_structure(
@@ -122,7 +121,7 @@ class CachedDecoder(tf.Module):
 
     def _bytes_of_a_text(self) -> int:
         """The size of the ring for one text, if it is in this machine's memory; 0 if another device has it."""
-        if platform.program().target != "cpu":
+        if not ops.implementation().on_host:
             return 0
         config = self.model.config
         vectors = 2 * config.n_layer * config.n_head * config.d_head * self.slots
@@ -209,16 +208,17 @@ class CachedDecoder(tf.Module):
         t_len = tokens.shape[1]
         hidden = self.model.embedding(tokens)
         rings = [KeyValueRing(*ring, cache.start) for ring in zip(cache.keys, cache.values, strict=True)]
-        memory = RingMemory(self.layers, rings, kernels or self.kernels(), self._block)
-        hidden = run_stack(
-            self.model.decoder_layers,
+        hidden, new_rings = extend_rings(
+            self.layers,
             hidden,
-            memory,
+            rings,
+            kernels=kernels or self.kernels(),
+            block=self._block,
             positions=positions or [tf.convert_to_tensor(position) for position in self.kept.positions],
             attention_mask=self.mask(t_len, cache.length),
             biases=self.shared_biases(),
         )
-        keys, values, starts = zip(*memory.new, strict=True)
+        keys, values, starts = zip(*new_rings, strict=True)
         return hidden, Cache(keys, values, starts[0], cache.length + t_len)
 
     def shared_biases(self) -> Biases | None:

@@ -16,7 +16,7 @@ from txl_tf.layers.memory_attention import MemoryAttention, PositionDropout
 from txl_tf.layers.softmax import AdaptiveSoftmax
 from txl_tf.models.alike_layers import AlikeLayers, alike_seeds
 from txl_tf.models.memory import Mems, check_mems, first_mems
-from txl_tf.models.stack import HiddenMemory, Look, Watch, run_stack
+from txl_tf.models.stack import Look, Watch, read_segment, way_to_run
 from txl_tf.models.transformer_xl.config import Reach, TransformerXLConfig
 from txl_tf.ops import Cluster
 from txl_tf.ops.int8 import round_table, round_variable
@@ -142,7 +142,7 @@ class TransformerXL(keras.Model):
             reach: a Reach; None: the config's. Its mem_len is that of `mems`.
             seed: Seeds or int32 [2], of this call's dropout; None: drawn from TensorFlow's global generator.
             training: whether to drop.
-            watch, look: as for `run_stack`; watch is also called with the embedded segment.
+            watch, look: as for `read_segment`; watch is also called with the embedded segment.
 
         Returns:
             hidden [B, T, D], for `nll` or `log_prob`, and the new Mems; no gradient flows into either Mems.
@@ -169,21 +169,20 @@ class TransformerXL(keras.Model):
         if watch is not None:
             watch("embedding", hidden)
         drop = PositionDropout(rate, position_seed, embedding_seed, shared_axis)
-        memory = HiddenMemory(self.alike_layers, mems.hidden)
-        hidden = run_stack(
+        hidden, new_states = read_segment(
             self.decoder_layers,
             hidden,
-            memory,
+            mems.hidden,
+            way_to_run(self.alike_layers, config.remat and training, look),
             positions=self.attention.layer_positions(config.n_layer, hidden, m_len, reach.clamp_len, drop),
             seeds=layer_seeds,
-            remat=config.remat and training,
             watch=watch,
             look=look,
             attention_mask=mask,
             biases=self.shared_biases,
             training=training,
         )
-        new_mems = Mems(tuple(memory.new), tf.minimum(mems.length + t_len, m_len))
+        new_mems = Mems(new_states, tf.minimum(mems.length + t_len, m_len))
         return dropout(hidden, rate, output_seed, shared_axis), new_mems
 
     def attention_probabilities(self, tokens: tf.Tensor, mems: Mems, reach: Reach | None = None) -> tf.Tensor:

@@ -119,7 +119,7 @@ class FewTextsReader:
 
         def read_layer(i: tf.Tensor, hidden: tf.Tensor, keys: tf.Tensor, values: tf.Tensor) -> tuple[tf.Tensor, ...]:
             ring = LayerRing(keys, values, state.start, i)
-            hidden, ring = self.decoder.layers.read_with_weights(
+            hidden, ring = self.decoder.layers.extend_with(
                 [weight[i] for weight in self.weights],
                 hidden,
                 ring=ring,

@@ -18,7 +18,7 @@ from txl_tf.layers.segment_attention import SegmentAttention, Streams
 from txl_tf.layers.softmax import AdaptiveSoftmax
 from txl_tf.models.alike_layers import AlikeLayers, alike_seeds
 from txl_tf.models.memory import Mems, check_mems, first_mems
-from txl_tf.models.stack import HiddenMemory, Look, Watch, run_stack
+from txl_tf.models.stack import Look, Watch, read_segment, way_to_run
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.settings import from_dict
 
@@ -156,7 +156,7 @@ class XLNet(keras.Model):
             seed: Seeds or int32 [2], of this call's dropout; None: drawn from TensorFlow's global generator. Positions
                 have one mask for all lanes; in the official code each lane has its own.
             training: whether to apply dropout.
-            watch, look: as for `run_stack`; watch is also called with the embedded segment. The tensors have T + P
+            watch, look: as for `read_segment`; watch is also called with the embedded segment. The tensors have T + P
                 rows, the content stream's and the query stream's.
 
         Returns:
@@ -167,31 +167,18 @@ class XLNet(keras.Model):
         Raises:
             ValueError: tokens or mems of another shape, or `query_only` without targets or with `look`.
         """
-        config = self.config
-        if len(tokens.shape) != 2 or tokens.shape[1] is None or not tokens.dtype.is_integer:
-            raise ValueError(f"tokens must be integers [B, T] with T known, got {tokens.dtype.name} {tokens.shape}")
+        mems = self._checked_mems(tokens, mems)
         if query_only and (targets is None or look is not None):
             raise ValueError("query_only needs targets, and leaves nothing to look at")
-        batch_size, t_len = tf.shape(tokens)[0], tokens.shape[1]
-        if mems is None:
-            mems = self.initial_mems(batch_size, 0)
-        m_len = mems.hidden[0].shape[1]
-        check_mems(mems, tokens, config.n_layer, m_len, config.d_model)
-        rate = config.dropout if training else 0.0
-        seeds = Seeds.of(seed)
+        config, t_len, m_len = self.config, tokens.shape[1], mems.hidden[0].shape[1]
+        rate, seeds = config.dropout if training else 0.0, Seeds.of(seed)
         (position_seed,) = split_seed(seeds.shared, 1)
         embedding_seed, output_seed, *layer_seeds = alike_seeds(seeds.lanes, 2 + config.n_layer)
         hidden = self.embedding(tokens)
         drop = PositionDropout(rate, position_seed)
         (encoding,) = self.attention.layer_positions(1, hidden, m_len, config.clamp_len, drop)
-        predictions = 0
-        if targets is not None:
-            predictions = targets.shape[1]
-            if missing := ops.missing_rows(t_len + predictions):
-                targets = tf.pad(targets, [[0, 0], [0, missing]], constant_values=-1)
-            query = tf.cast(tf.convert_to_tensor(self.mask_embedding), hidden.dtype)
-            query = tf.broadcast_to(query, [batch_size, targets.shape[1], config.d_model])
-            hidden = tf.concat([hidden, query], axis=1)
+        predictions = 0 if targets is None else targets.shape[1]
+        hidden, targets = self._with_query_stream(hidden, targets)
         hidden = dropout(hidden, rate, embedding_seed)
         if watch is not None:
             watch("embedding", hidden)
@@ -199,18 +186,18 @@ class XLNet(keras.Model):
         valid = mems.length if config.mem_init == "empty" else None
         query_mask, content_mask = stream_masks(t_len, m_len, visible, padding, valid)
         if segments is not None:
-            segments = tf.concat([tf.zeros([batch_size, m_len], segments.dtype), segments], axis=1)
+            segments = tf.concat([tf.zeros([tf.shape(tokens)[0], m_len], segments.dtype), segments], axis=1)
         streams = Streams(encoding, backward, segments, targets, query_mask, first_part=first_part)
+        last_streams = dataclasses.replace(streams, query_only=query_only, last_only=last_only)
         remembered = min(config.reuse_len, t_len) or t_len
-        memory = HiddenMemory(self.alike_layers, mems.hidden, remembered)
-        hidden = run_stack(
+        hidden, new_states = read_segment(
             self.decoder_layers,
             hidden,
-            memory,
-            positions=[streams] * (config.n_layer - 1)
-            + [dataclasses.replace(streams, query_only=query_only, last_only=last_only)],
+            mems.hidden,
+            way_to_run(self.alike_layers, config.remat and training, look),
+            remembered=remembered,
+            positions=[streams] * (config.n_layer - 1) + [last_streams],
             seeds=layer_seeds,
-            remat=config.remat and training,
             watch=watch,
             look=look,
             attention_mask=content_mask,
@@ -218,13 +205,30 @@ class XLNet(keras.Model):
             training=training,
         )
         hidden = dropout(hidden, rate, output_seed)
-        new_mems = Mems(tuple(memory.new), tf.minimum(mems.length + remembered, m_len))
+        new_mems = Mems(new_states, tf.minimum(mems.length + remembered, m_len))
+        rows = 0 if query_only else 1 if last_only else t_len
+        content = None if query_only else hidden if targets is None else hidden[:, :rows]
+        return content, None if targets is None else hidden[:, rows : rows + predictions], new_mems
+
+    def _checked_mems(self, tokens: tf.Tensor, mems: Mems | None) -> Mems:
+        """The memory, without any slots if there is none; ValueError for tokens or mems of another shape."""
+        if len(tokens.shape) != 2 or tokens.shape[1] is None or not tokens.dtype.is_integer:
+            raise ValueError(f"tokens must be integers [B, T] with T known, got {tokens.dtype.name} {tokens.shape}")
+        if mems is None:
+            mems = self.initial_mems(tf.shape(tokens)[0], 0)
+        check_mems(mems, tokens, self.config.n_layer, mems.hidden[0].shape[1], self.config.d_model)
+        return mems
+
+    def _with_query_stream(self, hidden: tf.Tensor, targets: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """The embedded segment [B, T, D] and a mask embedding for each target, with unused targets for even rows."""
         if targets is None:
-            return hidden, None, new_mems
-        if query_only:
-            return None, hidden[:, :predictions], new_mems
-        rows = 1 if last_only else t_len
-        return hidden[:, :rows], hidden[:, rows : rows + predictions], new_mems
+            return hidden, None
+        missing = ops.missing_rows(hidden.shape[1] + targets.shape[1])
+        if missing:
+            targets = tf.pad(targets, [[0, 0], [0, missing]], constant_values=-1)
+        query = tf.cast(tf.convert_to_tensor(self.mask_embedding), hidden.dtype)
+        query = tf.broadcast_to(query, [tf.shape(hidden)[0], targets.shape[1], self.config.d_model])
+        return tf.concat([hidden, query], axis=1), targets
 
     def nll(self, hidden: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         """Negative log-likelihood of tokens [B, P] given hidden [B, P, D]: float32 [B, P], in nats.
