@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shutil
+import tempfile
 
 import numpy as np
 import processes
@@ -85,7 +86,25 @@ def test_links_are_removed(tmp_path):
     assert not os.path.exists(folder) and (tmp_path / "c[1].index").exists()
 
 
-def test_what_tensorflow_does_not_find_though_it_is_listed_is_not_damage(tmp_path, monkeypatch):
+def test_links_avoid_a_folder_of_temporary_files_that_looks_like_a_pattern(tmp_path, monkeypatch):
+    for name in ("run[1]", "temporary[1]"):
+        (tmp_path / name).mkdir()
+    path, variable = str(tmp_path / "run[1]" / "ckpt-4"), tf.Variable(0.0)
+    tf.train.Checkpoint(model={"w": tf.Variable(1.0)}).write(path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary[1]"))
+    checkpoints.read_checkpoint(path, model={"w": variable})
+    assert variable.numpy() == 1.0
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(InputError, match=r"TMPDIR=.*temporary\[1\] for a pattern: set TMPDIR to a folder without"):
+        checkpoints.read_checkpoint(path, model={"w": variable})
+
+
+def read_values(path):
+    checkpoints.read_checkpoint(path, model={"w": tf.Variable(0.0)})
+
+
+@pytest.mark.parametrize("read", [read_values, checkpoints.stored_layers])
+def test_what_tensorflow_does_not_find_though_it_is_listed_is_not_damage(read, tmp_path, monkeypatch):
     path = str(tmp_path / "ckpt-4")
     tf.train.Checkpoint(model={"w": tf.Variable(1.0)}).write(path)
 
@@ -94,11 +113,11 @@ def test_what_tensorflow_does_not_find_though_it_is_listed_is_not_damage(tmp_pat
 
     monkeypatch.setattr(checkpoints, "checkpoint_reader", not_found)
     with pytest.raises(InputError, match=r"cannot be read .*nothing was changed") as caught:
-        checkpoints.read_checkpoint(path, model={"w": tf.Variable(0.0)})
+        read(path)
     assert not isinstance(caught.value, checkpoints.DamagedCheckpointError)
     os.remove(path + ".data-00000-of-00001")
     with pytest.raises(checkpoints.DamagedCheckpointError):
-        checkpoints.read_checkpoint(path, model={"w": tf.Variable(0.0)})
+        read(path)
 
 
 def test_a_path_is_literal_first_and_a_pattern_only_then(tmp_path):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import keras
 import numpy as np
@@ -69,7 +70,7 @@ def read_checkpoint(path: str, may_lack: str = "", /, **parts: dict[str, tf.Vari
     """
     if not tf.io.gfile.exists(f"{path}.index"):
         raise DamagedCheckpointError(f"{path} is damaged: it has no index")
-    try:
+    with _named_reasons(path):
         check_checkpoint(path)
         reader = checkpoint_reader(path)
         stored, types = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
@@ -97,14 +98,6 @@ def read_checkpoint(path: str, may_lack: str = "", /, **parts: dict[str, tf.Vari
         with plain_prefix(path) as plain:
             tf.train.Checkpoint(**wanted).read(plain).expect_partial()
         return lacking
-    except (tf.errors.OpError, IndexError) as error:
-        # For a truncated file TensorFlow's reader raises OpError or IndexError; other errors are not caught.
-        if type(error) not in _DAMAGE:
-            raise
-        _read_to_the_end(path)
-        if isinstance(error, tf.errors.NotFoundError) and not lacks_files(path):
-            raise InputError(f"{path} cannot be read ({one_line(error)}): nothing was changed") from error
-        raise DamagedCheckpointError(f"{path} is damaged: {one_line(error)}") from error
 
 
 def stored_layers(path: str) -> int:
@@ -114,11 +107,9 @@ def stored_layers(path: str) -> int:
         DamagedCheckpointError: the checkpoint is damaged.
         InputError: a file of it cannot be read.
     """
-    check_checkpoint(path)
-    try:
+    with _named_reasons(path):
+        check_checkpoint(path)
         names = checkpoint_reader(path).get_variable_to_shape_map()
-    except (tf.errors.OpError, IndexError) as error:
-        raise DamagedCheckpointError(f"{path} is damaged: {one_line(error)}") from error
     part = f"{WEIGHT_PARTS['last']}/"
     return count_layers(name.replace(".S", "/") for name in names if name.startswith(part))
 
@@ -126,6 +117,24 @@ def stored_layers(path: str) -> int:
 def count_layers(names: Iterable[str]) -> int:
     """The number of layers that weights have: one more than the highest I in a path with layer_I."""
     return max((int(match[1]) + 1 for name in names if (match := LAYER.search(name))), default=0)
+
+
+_DAMAGE = (IndexError, tf.errors.OpError, tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.OutOfRangeError)
+
+
+@contextlib.contextmanager
+def _named_reasons(path: str) -> Iterator[None]:
+    """Tells what TensorFlow's reader raises for damage, DamagedCheckpointError, from all else, InputError."""
+    try:
+        yield
+    except (tf.errors.OpError, IndexError) as error:
+        # For a truncated file TensorFlow's reader raises OpError or IndexError; other errors are not caught.
+        if type(error) not in _DAMAGE:
+            raise
+        _read_to_the_end(path)
+        if isinstance(error, tf.errors.NotFoundError) and not lacks_files(path):
+            raise InputError(f"{path} cannot be read ({one_line(error)}): nothing was changed") from error
+        raise DamagedCheckpointError(f"{path} is damaged: {one_line(error)}") from error
 
 
 def _read_to_the_end(path: str) -> None:
@@ -148,9 +157,6 @@ def refuse_not_finite(variables: Mapping[str, tf.Variable | tf.Tensor], where: s
     if bad:
         listed = ", ".join(bad[:3]) + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
         raise InputError(f"{where} has weights that are not finite ({listed}): use an earlier checkpoint")
-
-
-_DAMAGE = (IndexError, tf.errors.OpError, tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.OutOfRangeError)
 
 
 def variables_by_path(keras_object: keras.Model) -> dict[str, tf.Variable]:

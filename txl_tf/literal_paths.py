@@ -33,12 +33,12 @@ def plain_prefix(prefix: str) -> Iterator[str]:
     """A path without signs of patterns that leads to the files of the checkpoint `prefix`, as long as the block runs.
 
     It is `prefix` itself if that has none; otherwise that of links in a temporary folder. Paths such as gs:// are not
-    changed.
+    changed. InputError if there is no temporary folder without such signs.
     """
     if not has_pattern(prefix):
         yield prefix
         return
-    with tempfile.TemporaryDirectory(prefix="checkpoint") as folder:
+    with _plain_folder() as folder:
         yield _link_files(prefix, folder)
 
 
@@ -50,10 +50,19 @@ def checkpoint_reader(prefix: str) -> Any:
     """
     if not has_pattern(prefix):
         return tf.train.load_checkpoint(prefix)
-    folder = tempfile.TemporaryDirectory(prefix="checkpoint")
+    folder = _plain_folder()
     reader = tf.train.load_checkpoint(_link_files(prefix, folder.name))
     weakref.finalize(reader, folder.cleanup)  # it opens files when their first tensor is read
     return reader
+
+
+def _plain_folder() -> tempfile.TemporaryDirectory[str]:
+    """A new temporary folder whose own path is no pattern, even if that of all temporary files is one."""
+    usual = tempfile.gettempdir()
+    for place in (usual, "/tmp", "/var/tmp", "/dev/shm"):
+        if not has_pattern(place) and os.access(place, os.W_OK | os.X_OK):
+            return tempfile.TemporaryDirectory(prefix="checkpoint", dir=place)
+    raise InputError(f"TensorFlow takes TMPDIR={usual} for a pattern: set TMPDIR to a folder without [, ], *, ? and \\")
 
 
 def _link_files(prefix: str, folder: str) -> str:

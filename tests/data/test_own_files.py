@@ -206,7 +206,7 @@ def test_the_command_reads_an_archive_named_for_a_split_and_refuses_what_is_no_t
     for flags, said in (
         (
             [f"--source={tmp_path}/binary"],
-            "error: binary is a binary file (or UTF-16, which needs its --encoding): 10 %",
+            "error: binary is a binary file (or UTF-16, which needs its --encoding): 9 %",
         ),
         ([f"--source={tmp_path}/test.zip", "--encoding=unicode_escape"], "error: --encoding=unicode_escape is unknown"),
     ):

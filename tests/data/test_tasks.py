@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 
 import numpy as np
 import pytest
@@ -73,6 +74,18 @@ def test_the_second_text_of_a_long_pair_is_in_the_last_segment(vocabulary):
 
 
 ARTICLE = "the the the River the River River the the the the River the River"
+
+
+def test_a_race_folder_may_have_names_that_are_not_utf8(tmp_path):
+    value = {"article": ARTICLE, "questions": ["Who"], "options": [["one", "two"]], "answers": ["A"]}
+    for name, answer in ((b"caf\xe9", "A"), (b"th\xe9", "Z")):
+        os.makedirs(os.fsencode(tmp_path) + b"/" + name)
+        with open(os.fsencode(tmp_path) + b"/" + name + b"/" + name + b".txt", "w") as file:
+            json.dump(value | {"answers": [answer]}, file)
+    (question,) = race.read_race(f"{tmp_path}/" + os.fsdecode(b"caf\xe9"))
+    assert question.answer == 0
+    with pytest.raises(InputError, match=r"th.*, question 1: answer 'Z'"):
+        race.read_race(str(tmp_path))
 
 
 def test_race_folders_and_lines_are_one(tmp_path):

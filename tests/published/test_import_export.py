@@ -5,6 +5,7 @@ import pathlib
 import pickle
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -69,6 +70,17 @@ def model_dir(hugging_face, tmp_path_factory):
     )  # fmt: skip
     assert "mem_len 5, clamp_len 4, same_length True (pytorch), mem_init zeros" in output
     return str(folder)
+
+
+@pytest.mark.parametrize("name", ["old[1]", "back\\slash*"])
+def test_a_folder_of_any_name_is_imported(name, hugging_face, model_dir, tmp_path):
+    source = tmp_path / name
+    shutil.copytree(hugging_face[0], source)
+    command = ["--format=huggingface", "--dataset=text", f"--source={source}", f"--model_dir={tmp_path}/new[1]"]
+    run("scripts/import_checkpoint.py", *command)
+    expected, found = (load_trained(str(path)).model.get_weights() for path in (model_dir, tmp_path / "new[1]"))
+    for one, other in zip(expected, found, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_evaluate_gives_the_sources_loss(hugging_face, model_dir, tmp_path):
