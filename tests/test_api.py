@@ -197,3 +197,16 @@ def test_what_takes_long_reports_how_much_is_done(causal, monkeypatch):
     monkeypatch.setattr(txl_tf.api, "reported", reported)
     causal.generate("the quick ", 40)
     assert seen[-1] == ("generating", 40, 40) and [done for _, done, _ in seen] == sorted({done for _, done, _ in seen})
+
+
+@pytest.mark.parametrize("keras_comes_first", [False, True])
+def test_another_backend_of_keras_in_the_environment(keras_comes_first):
+    code = f"import os, sys, types; os.environ['KERAS_BACKEND'] = 'jax'\nlm = {str(TRAINED / 'plain')!r}\n"
+    if keras_comes_first:
+        code += "config = types.SimpleNamespace(backend=lambda: 'jax')\n"
+        code += "sys.modules['keras'] = types.SimpleNamespace(config=config)\n"
+    code += "import txl_tf; print(txl_tf.load(lm))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ("Transformer-XL" in done.stdout) != keras_comes_first, done.stderr
+    said = "ImportError: txl_tf needs Keras on TensorFlow, and Keras was imported on jax: import txl_tf before it\n"
+    assert done.stderr.endswith(said) == keras_comes_first

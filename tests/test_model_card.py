@@ -99,6 +99,12 @@ def test_only_its_own_unchanged_files_are_replaced(model_dirs, tmp_path):
     model_card.write_card(str(folder), card)
 
 
+def test_a_model_of_bytes_shows_both_its_measures(model_dirs):
+    result = {"split": "test", "loss": 1.5, "bpc": 2.164, "bits_per_byte": 2.171, "step": 200}
+    card = model_card.describe_model(str(model_dirs / "causal_lm"), [result])
+    assert "| test | 200 | bpc 2.164, bits_per_byte 2.171, loss 1.5 |" in card.text
+
+
 def test_what_is_no_model_or_no_result(model_dirs, tmp_path):
     with pytest.raises(InputError, match=r"has no config\.json: give a trained model"):
         model_card.describe_model(str(tmp_path))

@@ -10,6 +10,7 @@ N = n_layer, V = vocabulary. Everything is batch-major. A name such as `q_BxHxTx
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 from txl_tf.errors import InputError
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["InputError", "Model", "load"]
 
-os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+if "keras" not in sys.modules:  # which reads this when it is imported
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+elif (backend := sys.modules["keras"].config.backend()) != "tensorflow":
+    raise ImportError(f"txl_tf needs Keras on TensorFlow, and Keras was imported on {backend}: import txl_tf before it")
 
 
 def __getattr__(name: str) -> Any:

@@ -242,7 +242,7 @@ def _measures(row: Mapping[str, Any], config: Config, unit: str) -> str:
         known = {name: value for name, value in metrics.items() if isinstance(value, float)}
         shown = {"loss": row.get("loss")} | known
     else:
-        names = ("bpc", "loss") if unit in ("byte", "char") else ("ppl", "bits_per_byte", "loss")
+        names = ("bpc" if unit in ("byte", "char") else "ppl", "bits_per_byte", "loss")
         shown = {name: row.get(name) for name in names}
     texts = [f"{name} {value:.4g}" for name, value in shown.items() if isinstance(value, NUMBER)]
     counted = [f"{row[name]:,} {name}" for name in ("targets", "tokens", "examples") if isinstance(row.get(name), int)]
