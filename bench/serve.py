@@ -15,6 +15,7 @@ sys.path.append(str(pathlib.Path(__file__).parents[1] / "examples"))
 
 from absl import flags
 from command_line import run
+from flag_help import require_flags
 
 from txl_tf.errors import InputError
 
@@ -23,7 +24,7 @@ CLIENTS = flags.DEFINE_integer("clients", 8, "how many send requests at a time",
 REQUESTS = flags.DEFINE_integer("requests", 32, "of a round", lower_bound=1)
 ROUNDS = flags.DEFINE_integer("rounds", 5, "each with and without shared calls", lower_bound=1)
 TOKENS = flags.DEFINE_integer("tokens", 64, "that a Transformer-XL makes for a request", lower_bound=1)
-flags.mark_flag_as_required("export_dir")
+require_flags("export_dir")
 
 
 def request_of(routes, i):

@@ -94,7 +94,7 @@ def train_one(name):
     preset = families.presets()["xlnet_demo"].config
     base = (
         families.task_of(preset)
-        .fit_to_corpus(preset, corpus, frozenset())
+        .fit_to_corpus(preset, corpus, {})
         .replace(
             model={"n_layer": 2, "init_std": 0.06},
             data={"batch_size": BATCH, "tgt_len": LENGTH},

@@ -24,21 +24,19 @@ _HALF = {"loss_positions": "half"}
 
 def _variants(t_len, longer, steps):
     """The variants for segments of T tokens, or of `longer` tokens in fewer of the `steps` updates."""
-    recurrent = {"max_klen": 2 * t_len}
-    none = {"mem_len": 0, "eval_mem_len": 0, "max_klen": t_len}
+    none = {"mem_len": 0, "eval_mem_len": 0}
     long = none | {
         "tgt_len": longer,
         "eval_tgt_len": longer,
-        "max_klen": longer,
         "train_steps": steps * t_len // longer,
     }
     shaw, vaswani, alrfou = ({"attn_type": name} for name in ("shaw", "vaswani", "alrfou"))
     return {
-        "xl": recurrent,
+        "xl": {},
         "no_recurrence": none,
-        "shaw": recurrent | shaw,
+        "shaw": shaw,
         "no_recurrence_shaw": none | shaw,
-        "xl_half": recurrent | _HALF,
+        "xl_half": _HALF,
         "no_recurrence_half": none | _HALF,
         "vaswani_half": none | vaswani | _HALF,
         "alrfou_half": none | alrfou | _HALF,

@@ -31,7 +31,7 @@ _ENCODINGS = {"shaw": {"attn_type": "shaw"}, "vaswani": {"attn_type": "vaswani"}
 def _variants(t_len):
     """The variants for segments of T tokens."""
     short, long, none = ({"mem_len": m_len, "eval_mem_len": m_len} for m_len in (t_len, 4 * t_len, 0))
-    encodings = {name: short | encoding | {"max_klen": 2 * t_len} for name, encoding in _ENCODINGS.items()}
+    encodings = {name: short | encoding for name, encoding in _ENCODINGS.items()}
     return {
         "memory_T": short,
         "no_recurrence": none,

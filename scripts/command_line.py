@@ -1,14 +1,15 @@
 """What scripts/, bench/ and tpu/ share: flags made from the settings dataclasses, and errors in one line."""
 
-import dataclasses
 import functools
 import os
 import re
 import signal
 import sys
 
+import flag_help
 import start_up
 from absl import app, flags, logging
+from flag_help import place
 from serving import terminal
 
 from txl_tf import families
@@ -18,7 +19,7 @@ from txl_tf.errors import InputError, one_line
 from txl_tf.inference import samplers
 from txl_tf.local_files import without_links_back
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
-from txl_tf.settings import Range, field_types
+from txl_tf.settings import Group, Range, option_value, options
 
 EMPTY_FLAGS = ("prompt", "text", "context", "beam_args", "warm_start", "cutoffs", "profile_steps")
 """Flags that may be given as --name= and nothing. Others must not: an empty path would be the working folder."""
@@ -42,6 +43,7 @@ def run(main, check=None):
         mendable = (InputError, OSError, MemoryError)
         try:
             check_flags(argv)
+            flag_help.check_required()
             if check:
                 check()
             if not wants_details():
@@ -87,7 +89,7 @@ def run(main, check=None):
     for flag in flags.FLAGS.get_key_flags_for_module(sys.argv[0]):
         flag.help = as_called(flag.help)
     try:
-        app.run(guarded, utf8_arguments())
+        app.run(guarded, utf8_arguments(), flags_parser=flag_help.parse)
     except BrokenPipeError:  # from --help, whose reader needed only its beginning
         drop_unwritable_output()
         sys.exit(1)
@@ -151,40 +153,34 @@ def wants_details():
 
 
 def define_config_flags(config_class, prefix="", only=None, default=None):
-    """Defines a flag --{prefix}{field} for every field (or those in `only`); unset flags are None.
+    """Defines a flag --{prefix}{name} for every one of a group's `options` (or those in `only`); unset flags are None.
 
     Args:
         config_class: a settings dataclass.
         prefix: of the flags.
-        only: names of fields; None: all.
+        only: names of options; None: all.
         default: what --help says of a flag's default: an instance of config_class that has the values to be used, or
             a text such as "the model_dir's".
     """
-    for field in dataclasses.fields(config_class):
-        if only is None or field.name in only:
-            told = getattr(default, field.name) if isinstance(default, config_class) else default
-            _define_flag(prefix + field.name, field, field_types(config_class)[field.name], told)
+    for name, option in options(config_class).items():
+        if only is None or name in only:
+            told = option_value(default, name) if isinstance(default, Group) else default
+            _define_flag(prefix + name, option, told)
 
 
-def _define_flag(name, field, kind, default):
+_DEFINE = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, float: flags.DEFINE_float, str: flags.DEFINE_string}
+
+
+def _define_flag(name, option, default):
     """One flag of `define_config_flags`; another group's flag of the same name and type is the same flag."""
     if name in flags.FLAGS:
         return
-    choices = field.metadata["choices"]
-    help_text = field.metadata["help"] + ("" if default is None else f" [{_as_flag(default)}]")
-    if choices:
-        flags.DEFINE_enum(name, None, choices, help_text)
-    elif kind is bool:
-        flags.DEFINE_bool(name, None, help_text)
-    elif kind is int:
-        flags.DEFINE_integer(name, None, help_text)
-    elif kind is float:
-        flags.DEFINE_float(name, None, help_text)
-    elif kind is str:
-        flags.DEFINE_string(name, None, help_text)
+    help_text = option.help + ("" if default is None else f" [{_as_flag(default)}]")
+    if option.choices:
+        flags.DEFINE_enum(name, None, option.choices, help_text)
     else:
-        flags.DEFINE_list(name, None, help_text)
-    _show_in_help(name)
+        _DEFINE.get(option.kind, flags.DEFINE_list)(name, None, help_text)
+    place(name, heading=option.heading, usual=option.usual)
 
 
 def _as_flag(value):
@@ -195,17 +191,15 @@ def _as_flag(value):
 
 
 def given_flags(config_class, prefix="", only=None):
-    """The flags of `define_config_flags` that the user gave: {field: value}."""
+    """The flags of `define_config_flags` that the user gave: {name: value}, as `update` takes them."""
     values = {}
-    for name, kind in field_types(config_class).items():
+    for name, option in options(config_class).items():
         if only is not None and name not in only:
             continue
         value = flags.FLAGS[prefix + name].value
         if value is None:
             continue
-        if kind not in (bool, int, float, str):
-            value = tuple(integers(prefix + name))
-        values[name] = value
+        values[name] = value if option.kind in _DEFINE else tuple(integers(prefix + name))
     return values
 
 
@@ -222,7 +216,7 @@ def integers(name):
     return numbers
 
 
-REACH_FLAGS = {EvalConfig: ("mem_len", "clamp_len", "same_length"), TransformerXLConfig: ("mem_init",)}
+REACH_FLAGS = {EvalConfig: ("mem_len", "clamp_len", "same_length"), TransformerXLConfig: ("conventions",)}
 """Settings of memory that can be changed after training."""
 
 
@@ -247,7 +241,7 @@ def define_sampling_flags():
         define = flags.DEFINE_integer if setting.kind is int else flags.DEFINE_float
         define(setting.name, setting.default, f"{setting.help} ({setting.range})")
         flags.register_validator(setting.name, functools.partial(_check_sampling, setting))
-        _show_in_help(setting.name)
+        place(setting.name)
 
 
 def _check_sampling(setting, value):
@@ -294,7 +288,7 @@ def define_checkpoint_flag():
         "the newest checkpoint, or the best on valid or dev during training [of a fine-tuned model the best on dev, if "
         "it was evaluated; otherwise the newest]",
     )
-    _show_in_help("checkpoint")
+    place("checkpoint")
 
 
 def define_weights_flag():
@@ -302,7 +296,7 @@ def define_weights_flag():
     flags.DEFINE_enum(
         "weights", None, WEIGHTS, "the last weights, or their average over steps [the average if there is one]"
     )
-    _show_in_help("weights")
+    place("weights")
 
 
 def define_precision_flags():
@@ -315,7 +309,7 @@ def define_precision_flags():
         "round the weights of a Transformer-XL's layers and softmax to int8, a scale for each output channel "
         "[not rounded]",
     )
-    _show_in_help("dtype", "quantize")
+    place("dtype", "quantize")
 
 
 def given_precision():
@@ -327,13 +321,7 @@ def define_strategy_flags(strategies=STRATEGIES):
     """Defines --tpu and --strategy, the arguments of `distribute.make_strategy`."""
     flags.DEFINE_string("tpu", None, "a TPU's name, or 'local' on a TPU VM")
     flags.DEFINE_enum("strategy", "auto", strategies, "how replicas are made")
-    _show_in_help("tpu", "strategy")
-
-
-def _show_in_help(*names):
-    """Makes --help list flags that are defined in this module among those of the program."""
-    for name in names:
-        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
+    place("tpu", "strategy", heading="devices")
 
 
 GROUP_PREFIXES = {"eval": "eval_"}
@@ -343,12 +331,12 @@ GROUP_PREFIXES = {"eval": "eval_"}
 def define_preset_flags():
     """--preset, and a flag for every setting.
 
-    With --preset on the command line these are the settings of its family, and --help has its values; without, those
+    With --preset on the command line these are the settings of its family, and --help shows its values; without, those
     of all families.
     """
     names = sorted(families.presets())
     flags.DEFINE_enum("preset", None, names, "the configuration to start from: it sets every default")
-    _show_in_help("preset")
+    place("preset")
     named = [argument.lstrip("-").partition("=")[2] for argument in sys.argv if re.match("--?preset=", argument)]
     preset = families.presets().get(named[-1]) if named else None
     if preset is not None:
@@ -358,7 +346,7 @@ def define_preset_flags():
         return
     for config in families.run_configs():
         for group, config_class in config.groups().items():
-            define_config_flags(config_class, GROUP_PREFIXES.get(group, ""), default="the preset's")
+            define_config_flags(config_class, GROUP_PREFIXES.get(group, ""))
 
 
 def refuse_foreign_flags(config, groups=None, prefixes=GROUP_PREFIXES):
@@ -374,9 +362,7 @@ def refuse_foreign_flags(config, groups=None, prefixes=GROUP_PREFIXES):
         for group, kind in config_class.groups().items():
             if groups is None or group in groups:
                 only = None if groups is None else groups[group]
-                yield from (
-                    prefixes.get(group, "") + name for name in field_types(kind) if only is None or name in only
-                )
+                yield from (prefixes.get(group, "") + name for name in options(kind) if only is None or name in only)
 
     own = set(names(type(config)))
     for other in families.run_configs():
@@ -395,8 +381,3 @@ def given_settings(config):
         group: given_flags(config_class, GROUP_PREFIXES.get(group, ""))
         for group, config_class in config.groups().items()
     }
-
-
-def override(config):
-    """`config` with every flag that was given."""
-    return config.replace(**given_settings(config))

@@ -10,12 +10,13 @@ them. Run again it replaces its own card, but not one that was changed by hand.
 
 from absl import flags
 from command_line import run
+from flag_help import require_flags
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "what scripts/train.py, finetune.py or import_checkpoint.py wrote; or gs://")
 flags.DEFINE_list("results", [], "files with the output of scripts/evaluate.py, or of predict.py --metrics, to add")
 flags.DEFINE_bool("write", True, "write the card into the model_dir; --nowrite only prints it")
-flags.mark_flag_as_required("model_dir")
+require_flags("model_dir")
 
 
 def main(argv):

@@ -21,6 +21,7 @@ from command_line import (
     refuse_foreign_flags,
     run,
 )
+from flag_help import require_flags
 
 from txl_tf import families
 from txl_tf.choices import ONE_PROCESS_STRATEGIES
@@ -41,15 +42,15 @@ flags.DEFINE_string(
     None,
     "a new file to write, one line per scored token: id, log-probability in nats and text, separated by tabs",
 )
-flags.mark_flags_as_required(["model_dir", "data_dir"])
+require_flags("model_dir", "data_dir")
 define_strategy_flags(ONE_PROCESS_STRATEGIES)
 define_checkpoint_flag()
 define_precision_flags()
 define_weights_flag()
 OVERRIDES = {
     "eval": None,
-    "model": ("mem_init",),
-    "objective": ("num_predict", "perm_size", "mask_alpha", "mask_beta", "max_span"),
+    "model": ("conventions",),
+    "objective": ("num_predict", "perm_size", "mask_alpha", "max_span"),
 }
 """The settings of a run that can be changed for evaluation, by group; None: all settings of the group."""
 for run_config in families.run_configs():

@@ -8,6 +8,7 @@ Of a Transformer-XL `TransfoXLLMHeadModel.from_pretrained` of transformers up to
 
 from absl import flags
 from command_line import define_checkpoint_flag, define_weights_flag, run
+from flag_help import require_flags
 
 from txl_tf.choices import EXPORT_FORMATS
 
@@ -15,7 +16,7 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py or scripts/import_checkpoint.py wrote")
 flags.DEFINE_string("export_dir", None, "where config.json, model.safetensors and the vocabulary go; local or gs://")
 flags.DEFINE_enum("format", "huggingface", EXPORT_FORMATS, "whose checkpoint to write")
-flags.mark_flags_as_required(["model_dir", "export_dir"])
+require_flags("model_dir", "export_dir")
 define_checkpoint_flag()
 define_weights_flag()
 

@@ -17,6 +17,7 @@ from command_line import (
     given_reach,
     run,
 )
+from flag_help import require_flags
 
 from txl_tf.errors import InputError
 
@@ -24,7 +25,7 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
 flags.DEFINE_string("export_dir", None, "where the SavedModel goes: a new directory")
 flags.DEFINE_bool("jit_compile", True, "compile the inner loops with XLA where the SavedModel runs")
-flags.mark_flags_as_required(["model_dir", "export_dir"])
+require_flags("model_dir", "export_dir")
 define_checkpoint_flag()
 define_precision_flags()
 define_reach_flags()

@@ -18,6 +18,7 @@ import sys
 
 from absl import flags
 from command_line import define_checkpoint_flag, run
+from flag_help import require_flags
 
 from txl_tf.errors import InputError
 
@@ -40,7 +41,7 @@ flags.DEFINE_bool("score", False, "score the text instead of filling it")
 flags.DEFINE_bool("mark", False, "put [ and ] around fillings")
 flags.DEFINE_bool("json", False, "print JSON lines")
 flags.DEFINE_bool("jit_compile", False, "compile the model with XLA: worth its time for many texts")
-flags.mark_flag_as_required("model_dir")
+require_flags("model_dir")
 define_checkpoint_flag()
 
 

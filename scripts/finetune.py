@@ -30,10 +30,11 @@ from command_line import (
     integers,
     run,
 )
+from flag_help import require_flags
 
 from txl_tf import families
 from txl_tf.errors import InputError
-from txl_tf.settings import field_types
+from txl_tf.settings import options
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("init", None, "a model_dir with the pretrained model, ours or imported; local or gs://")
@@ -53,14 +54,14 @@ flags.DEFINE_enum(
 )
 flags.DEFINE_list("seeds", ["1"], "seeds of initial heads, dropout and orders: a run for each")
 flags.DEFINE_string("examples_dir", None, "where encoded examples are kept if there are many [model_dir/examples]")
-flags.mark_flags_as_required(["init", "train", "dev", "model_dir"])
+require_flags("init", "train", "dev", "model_dir")
 define_table_flags()
 define_strategy_flags()
 
 FIXED = {
     "model": {
-        *("vocab_size", "n_layer", "d_model", "n_head", "d_head", "d_inner", "untie_r", "activation"),
-        *("layer_norm_epsilon", "init_std", "n_class", "mem_init", "reuse_len"),
+        *("n_layer", "d_model", "n_head", "d_head", "d_inner", "untie_r", "activation"),
+        *("init_std", "n_class", "conventions", "reuse_len"),
     },
     "train": {"warm_start", "seed"},
 }
@@ -70,7 +71,7 @@ FIXED = {
 def own_names(config_class):
     """The settings of a task that are flags: {group: [name, ..]}."""
     return {
-        group: [name for name in field_types(kind) if name not in FIXED.get(group, ())]
+        group: [name for name in options(kind) if name not in FIXED.get(group, ())]
         for group, kind in config_class.groups().items()
     }
 

@@ -21,6 +21,7 @@ from command_line import (
     given_sampling,
     run,
 )
+from flag_help import require_flags
 
 from txl_tf.errors import InputError
 
@@ -50,7 +51,7 @@ flags.DEFINE_float(
     "with --beam_size and --stop: values above 0 favour longer texts over texts that end earlier",
     lower_bound=0,
 )
-flags.mark_flag_as_required("model_dir")
+require_flags("model_dir")
 define_checkpoint_flag()
 define_precision_flags()
 define_reach_flags()

@@ -10,10 +10,9 @@ python scripts/import_checkpoint.py --format=official_xlnet --source=cased_L-12_
 Nothing in a pickle is run. docs/reproduce.md has the addresses of the checkpoints and their published results.
 """
 
-import dataclasses
-
 from absl import flags
 from command_line import define_config_flags, given_flags, run
+from flag_help import require_flags
 
 from txl_tf import families
 from txl_tf.choices import DATASETS, IMPORT_FORMATS
@@ -21,14 +20,15 @@ from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
 from txl_tf.models.xlnet.config import XLNetConfig, XLNetEvalConfig
 from txl_tf.models.xlnet.head_config import ExamplesEvalConfig, XLNetLogitsConfig
+from txl_tf.settings import options
 
 OWN_SETTINGS = {
-    TransformerXLConfig: ("cutoffs", "pre_lnorm", "mem_init"),
-    XLNetConfig: ("mem_len", "reuse_len", "clamp_len", "mem_init"),
+    TransformerXLConfig: ("cutoffs", "pre_lnorm", "conventions"),
+    XLNetConfig: ("mem_len", "reuse_len", "clamp_len", "conventions"),
     XLNetLogitsConfig: ("summary_type",),
-    EvalConfig: tuple(field.name for field in dataclasses.fields(EvalConfig)),
-    XLNetEvalConfig: tuple(field.name for field in dataclasses.fields(XLNetEvalConfig)),
-    ExamplesEvalConfig: tuple(field.name for field in dataclasses.fields(ExamplesEvalConfig)),
+    EvalConfig: tuple(options(EvalConfig)),
+    XLNetEvalConfig: tuple(options(XLNetEvalConfig)),
+    ExamplesEvalConfig: tuple(options(ExamplesEvalConfig)),
 }
 """What the user can set, by group."""
 
@@ -60,14 +60,14 @@ flags.DEFINE_string(
 )
 flags.DEFINE_bool("lower_case", None, "whether an XLNet's text is lower-cased [the tokenizer's settings, else not]")
 flags.DEFINE_enum("dataset", None, DATASETS, "the corpus it was trained on [the preset's; an XLNet's: text]")
-flags.mark_flags_as_required(["format", "source", "model_dir"])
+require_flags("format", "source", "model_dir")
 for config_class, names in OWN_SETTINGS.items():
     define_config_flags(config_class, only=names)
 
 
 def given(config_class):
     """The settings of a group that were given, whatever groups have them."""
-    names = {field.name for field in dataclasses.fields(config_class)}
+    names = options(config_class)
     values = {}
     for own, settable in OWN_SETTINGS.items():
         if issubclass(config_class, own):

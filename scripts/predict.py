@@ -32,6 +32,7 @@ from command_line import (
     given_columns,
     run,
 )
+from flag_help import require_flags
 
 from txl_tf import families
 from txl_tf.choices import ONE_PROCESS_STRATEGIES
@@ -54,7 +55,7 @@ flags.DEFINE_string(
 flags.DEFINE_bool("metrics", False, "compare with the labels of the input")
 flags.DEFINE_integer("batch_size", None, "inputs at once [as in the run's evaluation]", lower_bound=1)
 flags.DEFINE_bool("jit_compile", False, "compile the model with XLA: worth its time for many inputs")
-flags.mark_flags_as_required(["model_dir", "input"])
+require_flags("model_dir", "input")
 define_strategy_flags(ONE_PROCESS_STRATEGIES)
 define_table_flags()
 define_checkpoint_flag()

@@ -12,6 +12,7 @@ import os
 
 from absl import flags
 from command_line import integers, run
+from flag_help import require_flags
 
 from txl_tf import families
 from txl_tf.errors import InputError
@@ -31,7 +32,7 @@ flags.DEFINE_list(
 )
 flags.DEFINE_float("threshold", 0.01, "the smallest relative gain that counts", lower_bound=0)
 flags.DEFINE_integer("seed", 0, "seed for drawing the positions", lower_bound=0)
-flags.mark_flags_as_required(["model_dirs", "data_dir"])
+require_flags("model_dirs", "data_dir")
 
 
 def main(argv):

@@ -12,6 +12,7 @@ import math
 
 from absl import flags
 from command_line import run
+from flag_help import require_flags
 
 from txl_tf.errors import InputError
 
@@ -20,7 +21,7 @@ flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote"
 flags.DEFINE_string("data_dir", None, "the corpus it was trained on [where training found it]")
 flags.DEFINE_integer("step", None, "the number of the step, as training prints it, from 1")
 flags.DEFINE_integer("accumulate_steps", None, "read the lanes in this many groups [as in the run]", lower_bound=1)
-flags.mark_flags_as_required(["model_dir", "step"])
+require_flags("model_dir", "step")
 
 
 def main(argv):

@@ -23,6 +23,7 @@ from command_line import (
     given_reach,
     run,
 )
+from flag_help import require_flags
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
@@ -30,7 +31,7 @@ flags.DEFINE_string("input", None, "a UTF-8 text file, one text per line")
 flags.DEFINE_string("output", None, "a new file to write the JSON lines to; default: standard output")
 flags.DEFINE_integer("batch_size", 16, "lines scored at once; changes no result", lower_bound=1)
 flags.DEFINE_bool("per_token", False, "also list ids and log_probs")
-flags.mark_flags_as_required(["model_dir", "input"])
+require_flags("model_dir", "input")
 define_checkpoint_flag()
 define_precision_flags()
 define_reach_flags()

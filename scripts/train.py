@@ -2,32 +2,55 @@
 
     python scripts/prepare_data.py --dataset=python_stdlib --data_dir=data/python_stdlib
     python scripts/train.py --preset=demo --data_dir=data/python_stdlib --model_dir=runs/demo
+    python scripts/train.py --model_dir=runs/demo  # continues, with the settings and the data that the run began with
 
-A preset sets every default, and any flag overrides it. The vocabulary size and the cutoffs come from the data.
+A preset sets every default, and any flag overrides it; `--preset=demo --help` shows the preset's values. The vocabulary
+size and the cutoffs come from the data.
 At SIGTERM or Ctrl-C it finishes the current host loop (--steps_per_loop), saves a checkpoint and exits with status 143
 or 130.
 """
 
+import os
+
 from absl import flags
-from command_line import define_preset_flags, define_strategy_flags, given_settings, override, run
+from command_line import define_preset_flags, define_strategy_flags, given_settings, run
+from flag_help import place, require_flags
 
 from txl_tf import families
 from txl_tf.errors import InputError
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("data_dir", None, "the corpus, as scripts/prepare_data.py wrote it; local or gs://")
+flags.DEFINE_string(
+    "data_dir",
+    None,
+    "the corpus, as scripts/prepare_data.py wrote it; local or gs:// [of a run that continues: its own]",
+)
 flags.DEFINE_string(
     "model_dir", None, "directory for config, checkpoints, metrics and TensorBoard events; local or gs://"
 )
 define_strategy_flags()
 define_preset_flags()
-flags.mark_flags_as_required(["preset", "data_dir", "model_dir"])
+place("data_dir", heading="data")
+place("model_dir", heading="saving")
+require_flags("model_dir")
+
+
+def check():
+    """What can be found wrong before TensorFlow is loaded: a run begins with a preset and a corpus, or is continued."""
+    if FLAGS.preset and not FLAGS.data_dir:
+        raise InputError("give --data_dir: the corpus, as scripts/prepare_data.py wrote it")
+    path = os.path.join(FLAGS.model_dir, "config.json")
+    if not FLAGS.preset and "://" not in path and not os.path.exists(path):
+        raise no_run()
+
+
+def no_run():
+    return InputError(f"{FLAGS.model_dir} has no config.json, so there is no run to continue: give --preset")
 
 
 def main(argv):
     del argv
-    from txl_tf.data.manifest import load_corpus  # after the flags are parsed: TensorFlow takes seconds to load
-    from txl_tf.distribute import make_strategy
+    from txl_tf.distribute import make_strategy  # after the flags are parsed: TensorFlow takes seconds to load
     from txl_tf.inference.evaluate import Evaluator
     from txl_tf.inference.sample import Sampler
     from txl_tf.training.interruption import TrainingStoppedError
@@ -35,8 +58,7 @@ def main(argv):
 
     # First: with several workers or a TPU no TensorFlow operation may run before it.
     strategy = make_strategy(FLAGS.strategy, FLAGS.tpu)
-    corpus = load_corpus(FLAGS.data_dir)
-    config = configure(corpus)
+    config, corpus = begin() if FLAGS.preset else begun()
 
     def evaluator(model):
         return Evaluator(config, model, corpus, "valid", strategy)
@@ -54,17 +76,27 @@ def main(argv):
         return stopped.exit_status
 
 
-def configure(corpus):
-    """The preset's Config, adapted to the corpus, then overridden by the flags."""
-    config = families.presets()[FLAGS.preset].config
-    given = frozenset(name for group in given_settings(config).values() for name in group)
-    config = override(families.task_of(config).fit_to_corpus(config, corpus, given))
-    if config.model.vocab_size != corpus.vocab_size:
-        raise InputError(
-            f"--vocab_size={config.model.vocab_size} is not the {corpus.vocab_size} of {corpus.data_dir}: leave it away"
-        )
-    return config
+def begin():
+    """The preset's Config with the flags that were given, adapted to the corpus; and the Corpus."""
+    from txl_tf.data.manifest import load_corpus
+
+    corpus, preset = load_corpus(FLAGS.data_dir), families.presets()[FLAGS.preset].config
+    return families.task_of(preset).fit_to_corpus(preset, corpus, given_settings(preset)), corpus
+
+
+def begun():
+    """The Config of the run in model_dir with the flags that were given, and the Corpus that it was trained on."""
+    from txl_tf.data.manifest import load_corpus
+    from txl_tf.model_dir import read_config, trained_on
+
+    config, data_dir = read_config(FLAGS.model_dir), FLAGS.data_dir or trained_on(FLAGS.model_dir)
+    if config is None:
+        raise no_run()
+    families.task_of(config)
+    if data_dir is None:
+        raise InputError(f"give --data_dir: {FLAGS.model_dir} does not say which corpus it was trained on")
+    return config.replace(**given_settings(config)), load_corpus(data_dir)
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, check)

@@ -134,7 +134,9 @@ FAMILY = Family(
             batch_spec=lambda config, lanes, training: {
                 "tokens": tf.TensorSpec([lanes, config.data.tgt_len], tf.int32)
             },
-            fit_to_corpus=lambda config, corpus, given: config.replace(model={"vocab_size": corpus.vocab_size}),
+            fit_to_corpus=lambda config, corpus, given: config.replace(
+                **{**given, "model": {"vocab_size": corpus.vocab_size}}
+            ),
         )
     },
 )

@@ -48,9 +48,9 @@ def script(name, *flags):
 
 
 def train(run, corpus, model_dir, log_steps):
-    """Trains a run to its last step, from nothing or from what model_dir holds, and returns what was printed."""
+    """Trains a run from nothing to its last step."""
     flags = shlex.split(f"{SIZES} {RUNS[run]} --log_steps={log_steps}")
-    return script("train", *flags, f"--data_dir={corpus}", f"--model_dir={model_dir}")
+    script("train", *flags, f"--data_dir={corpus}", f"--model_dir={model_dir}")
 
 
 def json_lines(text, after=0):
@@ -128,9 +128,11 @@ def use(run, model_dir, corpus, folder):
     return results
 
 
-def proceed(run, model_dir, corpus):
+def proceed(model_dir, corpus):
     """Continues a run (a copy: it is changed) and returns the lines of metrics and evaluations after SAVED_AT."""
-    printed = train(run, corpus, model_dir, log_steps=1)
+    printed = script(
+        "train", f"--model_dir={model_dir}", f"--data_dir={corpus}", "--strategy=one_device", "--log_steps=1"
+    )
     assert f"continuing at step {SAVED_AT} of" in printed
     return {
         file: json_lines((pathlib.Path(model_dir) / f"{file}.jsonl").read_text(), SAVED_AT)

@@ -342,6 +342,11 @@ def test_demo(tmp_path, monkeypatch, capfd):
             "finetune.py --init=a --task=regression --balance_classes --train=b --dev=c --model_dir=d",
             "--balance_classes is no setting of regression",
         ),
+        ("train.py --preset=demo", "give --model_dir: directory for config"),
+        ("train.py --preset=demo --model_dir=/tmp/x", "give --data_dir: the corpus, as"),
+        ("train.py --model_dir=/nowhere", "/nowhere has no config.json, so there is no run to continue: give --preset"),
+        ("evaluate.py --data_dir=/nowhere", "error: give --model_dir: a directory that scripts/train.py wrote"),
+        ("import_checkpoint.py", "error: give --format: whose checkpoint"),
         ("bench/eval_speed.py --attn_lens=many", "must be integers separated by commas"),
         ("bench/data.py", "give --data_dir to read a corpus"),
         ("bench/serve.py --export_dir=nothing", "nothing is not an exported model: "),
@@ -360,10 +365,45 @@ def test_verbose_shows_the_traceback():
     assert "Traceback" in run("scripts/train.py", *flags, check=False).stderr
 
 
-def test_help_names_every_setting():
-    text = run("scripts/train.py", "--help", check=False).stdout
-    for flag in ("--preset", "--d_model", "--steps_per_loop", "--eval_mem_len", "--mem_init"):
-        assert flag in text
+def own_flags(text):
+    """The flags that a help text lists, by heading, without those of absl."""
+    found = {}
+    for line in text.partition("every command:")[0].splitlines():
+        if match := re.match(r"(\w+):$", line):
+            heading = found.setdefault(match[1], [])
+        elif match := re.match(r"  --(?:\[no\])?(\w+): ", line):
+            heading.append(match[1])
+    return found
+
+
+def test_help_is_grouped_and_short_and_helpfull_has_every_flag():
+    usual = own_flags(run("scripts/train.py", "--help").stdout)
+    every = own_flags(run("scripts/train.py", "--helpfull").stdout)
+    assert list(every) == ["flags", "data", "model", "optimizer", "schedule", "saving", "evaluation", "devices"]
+    for heading, names in usual.items():
+        assert set(names) <= set(every[heading])
+    assert {"preset"} == set(usual["flags"]) and {"data_dir", "tgt_len"} <= set(usual["data"])
+    assert "steps_per_loop" in usual["devices"] and "conventions" in set(every["model"]) - set(usual["model"])
+    assert sum(map(len, usual.values())) < 50 and sum(map(len, every.values())) <= 73
+
+
+def test_help_has_the_presets_values_once_one_is_given():
+    text = re.sub(r"\s+", " ", run("scripts/train.py", "--preset=wt103_base", "--helpfull").stdout)
+    assert "--n_layer: number of decoder layers, N [16]" in text and "--num_predict" not in text
+    assert "or mem_len [official_pytorch]" in text
+    assert "layers, N [16]" not in run("scripts/train.py", "--helpfull").stdout
+
+
+def test_a_run_continues_by_its_model_dir_alone(model):
+    done = run("scripts/train.py", model[0])
+    assert done.stdout.startswith("finished at step 6 of 6")
+
+
+def test_settings_of_presets_have_no_flag():
+    for name in ("max_klen=3", "adam_epsilon=1e-6", "mem_init=empty", "mask_beta=1"):
+        done = run("scripts/train.py", "--preset=demo", f"--{name}", check=False)
+        assert done.stderr.startswith(f"error: Unknown command line flag '{name.partition('=')[0]}'")
+        assert done.returncode == 1 and done.stderr.count("\n") == 1
 
 
 def test_help_may_be_read_in_part():

@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import math
+import pathlib
 
 import pytest
 
@@ -9,7 +10,8 @@ from txl_tf.config import DataConfig, TrainConfig
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig, TransformerXLRunConfig
 from txl_tf.models.transformer_xl.presets import PRESETS
-from txl_tf.settings import field_types, from_dict
+from txl_tf.models.xlnet.config import XLNetConfig, XLNetRunConfig
+from txl_tf.settings import field_types, from_dict, option_value, update
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -86,6 +88,41 @@ def test_evaluation_overrides():
     evaluation, reach = config.for_evaluation(mem_len=7, same_length=False, mem_init="empty", batch_size=None)
     assert evaluation.batch_size == 16
     assert (reach.mem_len, reach.window, reach.mem_init) == (7, None, "empty")
+
+
+def test_one_name_stands_for_the_conventions_of_a_code():
+    model = update(TransformerXLConfig(), {"conventions": "official_pytorch", "n_layer": 2})
+    assert (model.mem_init, model.same_length_window, model.n_layer) == ("empty", "pytorch", 2)
+    assert [option_value(PRESETS[name].config.model, "conventions") for name in ("text8_base", "wt103_base")] == [
+        "official_tf",
+        "official_pytorch",
+    ]
+    assert option_value(TransformerXLConfig(mem_init="empty"), "conventions") == "mixed"
+    _, reach = TransformerXLRunConfig().for_evaluation(conventions="huggingface")
+    assert (reach.mem_init, reach.same_length_window) == ("zeros", "pytorch")
+    with pytest.raises(InputError, match="XLNetConfig: conventions is 'official_pytorch'; choose from"):
+        update(XLNetConfig(), {"conventions": "official_pytorch"})
+
+
+@pytest.mark.parametrize(("alpha", "beta", "share"), [(6, 1, 6.0), (7, 2, 3.5), (10, 3, 10 / 3)])
+def test_a_config_of_before_may_have_a_fraction_of_targets(alpha, beta, share):
+    text = XLNetRunConfig().to_json()
+    old = json.loads(text) | {"objective": {"mask_alpha": alpha, "mask_beta": beta}}
+    assert families.config_from_json(json.dumps(old)).objective.mask_alpha == share
+    old["objective"] = {"mask_alpha": 2, "mask_beta": 2}
+    with pytest.raises(InputError, match=r"mask_alpha=1\.0 must be above 1"):
+        families.config_from_json(json.dumps(old))
+
+
+@pytest.mark.parametrize("name", ["plain", "averaged"])
+def test_a_config_of_before_is_read_whole(name):
+    path = pathlib.Path(__file__).parent / "model_dir_ce09e14" / name / "config.json"
+    old, config = json.loads(path.read_text()), families.config_from_json(path.read_text())
+    for group in ("model", "data", "eval"):
+        found = dataclasses.asdict(getattr(config, group))
+        assert {key: found[key] for key in old[group]} == {
+            key: tuple(value) if isinstance(value, list) else value for key, value in old[group].items()
+        }
 
 
 def test_windows_of_the_two_official_codes():

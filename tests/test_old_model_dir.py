@@ -47,6 +47,6 @@ def test_it_is_used_alike(run, tmp_path):
 
 def test_it_continues_to_the_same_numbers(run):
     name, model_dir = run
-    found = old_model_dir.proceed(name, model_dir, FOLDER / "corpus")
+    found = old_model_dir.proceed(model_dir, FOLDER / "corpus")
     assert [line["step"] for line in found["metrics"]] == [*range(201, 211)]
     assert_like(found, EXPECTED[name]["continue"])

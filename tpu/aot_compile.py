@@ -27,7 +27,8 @@ sys.path.append(str(pathlib.Path(__file__).parents[1] / "scripts"))
 
 from absl import flags
 from aot import cards
-from command_line import define_preset_flags, given_flags, override, run
+from command_line import define_preset_flags, given_flags, given_settings, run
+from flag_help import require_flags
 
 from txl_tf import families
 from txl_tf.errors import InputError
@@ -57,8 +58,9 @@ flags.DEFINE_enum(
     ["tpu", *cards.CARDS, "gpu"],
     "what the step is for: a TPU of --topology, one of these cards, or gpu, with which only --stablehlo_out is written",
 )
+flags.DEFINE_integer("vocab_size", None, "number of tokens in the vocabulary, V [the preset's]", lower_bound=1)
 define_preset_flags()
-flags.mark_flags_as_required(["preset"])
+require_flags("preset")
 
 
 REACH = ("tgt_len", "mem_len", "clamp_len", "same_length")
@@ -97,7 +99,11 @@ def main(argv):
 
 def configure():
     """The preset's Config with every flag that was given; in --mode=eval, how far to reach is how far to evaluate."""
-    config = override(families.presets()[FLAGS.preset].config)
+    config = families.presets()[FLAGS.preset].config
+    given = given_settings(config)
+    if FLAGS.vocab_size:
+        given["model"]["vocab_size"] = FLAGS.vocab_size
+    config = config.replace(**given)
     if FLAGS.mode in ("eval", "generate"):
         return config.replace(eval=given_flags(config.groups()["eval"], only=REACH))
     return config if FLAGS.mode == "train" else classifier(config)

@@ -29,8 +29,12 @@ Run = typing.TypeVar("Run", bound="Config")
 class DataConfig(Group):
     """The batches a model is trained on."""
 
-    batch_size: int = setting(24, "segments per step over all replicas, B: the number of lanes", at_least=1)
-    tgt_len: int = setting(512, "tokens per segment, T", at_least=1)
+    heading: ClassVar[str] = "data"
+
+    batch_size: int = setting(
+        24, "segments per step over all replicas, B: the number of lanes", at_least=1, flag="usual"
+    )
+    tgt_len: int = setting(512, "tokens per segment, T", at_least=1, flag="usual")
     random_offset: bool = setting(False, "move the lanes' start in every epoch, so that other tokens are left over")
 
 
@@ -38,26 +42,35 @@ class DataConfig(Group):
 class TrainConfig(Group):
     """Optimisation and schedule of a training run. Steps are optimizer updates."""
 
-    train_steps: int = setting(400_000, "number of updates", at_least=1)
-    learning_rate: float = setting(2.5e-4, "Adam's peak learning rate", above=0)
+    heading: ClassVar[str] = "optimizer"
+
+    train_steps: int = setting(400_000, "number of updates", at_least=1, flag="usual", under="schedule")
+    learning_rate: float = setting(2.5e-4, "Adam's peak learning rate", above=0, flag="usual")
     lr_schedule: str = setting(
         "cosine",
         "how the learning rate falls after the warmup: half a cosine (official Transformer-XL) or linearly (XLNet)",
         choices=("cosine", "linear"),
+        flag="usual",
+        under="schedule",
     )
-    min_lr_ratio: float = setting(0.004, "the schedule ends at this fraction of learning_rate", at_least=0, at_most=1)
-    warmup_steps: int = setting(0, "updates of linear warmup", at_least=0)
+    min_lr_ratio: float = setting(
+        0.004, "the schedule ends at this fraction of learning_rate", at_least=0, at_most=1, under="schedule"
+    )
+    warmup_steps: int = setting(0, "updates of linear warmup", at_least=0, flag="usual", under="schedule")
     adam_epsilon: float = setting(
-        1e-8, "added to the root of Adam's second moment; 1e-6 in the XLNet paper", at_least=1e-37
+        1e-8, "added to the root of Adam's second moment; 1e-6 in the XLNet paper", at_least=1e-37, flag="none"
     )
     bias_correction: bool = setting(
-        True, "correct for Adam's moments starting at zero; the official XLNet code with weight decay does not"
+        True,
+        "correct for Adam's moments starting at zero; the official XLNet code with weight decay does not",
+        flag="none",
     )
     weight_decay: float = setting(
         0.0,
         "an update also subtracts learning rate * this * weight from all weights except biases and layer norms (AdamW, "
         "Loshchilov and Hutter 2019); 0.01 in XLNet's pretraining",
         at_least=0,
+        flag="usual",
     )
     layer_decay: float = setting(
         1.0,
@@ -71,65 +84,99 @@ class TrainConfig(Group):
         "what layer_decay multiplies: the learning rate (XLNet paper), or the clipped gradient (official XLNet code; "
         "Adam nearly cancels this, since it normalises gradients)",
         choices=("rate", "gradient"),
+        flag="none",
     )
-    clip: float = setting(0.25, "largest global norm of the gradient, summed over replicas; 0: no clipping", at_least=0)
+    clip: float = setting(
+        0.25, "largest global norm of the gradient, summed over replicas; 0: no clipping", at_least=0, flag="usual"
+    )
     accumulate_steps: int = setting(
         1,
         "read each replica's lanes in this many groups, one after the other: the same update in less memory",
         at_least=1,
+        flag="usual",
+        under="devices",
     )
     bfloat16_moments: bool = setting(
-        False, "keep Adam's moments in bfloat16, stochastically rounded: half the memory and bandwidth for moments"
+        False,
+        "keep Adam's moments in bfloat16, stochastically rounded: half the memory and bandwidth for moments",
+        under="devices",
     )
     shard_optimizer: bool = setting(
         False,
         "share weights, moments and averaged weights out over the replicas, each of which updates its parts; whole "
         "weights exist only within steps and evaluations: less memory and time for each of many replicas; changes "
         "updates by rounding at most, and nothing on one",
+        under="devices",
     )
     bfloat16_gradients: bool = setting(
         False,
         "with shard_optimizer: sum the gradients of weights that are cut over the replicas in bfloat16, rounded; on a "
         "TPU this sends half the bytes and takes less memory, elsewhere it only rounds; changes nothing on one replica",
+        under="devices",
     )
     ema_decay: float = setting(
-        0.0, "also keep an exponential average of the weights with this decay; 0: none", at_least=0, below=1
+        0.0,
+        "also keep an exponential average of the weights with this decay; 0: none",
+        at_least=0,
+        below=1,
+        flag="usual",
     )
     average_from_step: int = setting(0, "also keep the mean of the weights from this update on; 0: none", at_least=0)
-    seed: int = setting(1, "of initial weights, dropout and lane offsets", at_least=0)
+    seed: int = setting(1, "of initial weights, dropout and lane offsets", at_least=0, flag="usual", under="schedule")
     jit_compile: bool = setting(
         True,
         "compile the step with XLA on one CPU or GPU, if TensorFlow can; on a CPU in bfloat16 if XLA is measured to be "
         "fast at it (on a TPU it is always compiled)",
+        flag="usual",
+        under="devices",
     )
-    steps_per_loop: int = setting(200, "updates per call of the host loop on the device; changes no result", at_least=1)
-    log_steps: int = setting(200, "updates between lines of metrics.jsonl", at_least=1)
-    save_steps: int = setting(4_000, "updates between checkpoints", at_least=1)
-    eval_steps: int = setting(4_000, "updates between evaluations on the valid split; 0: none", at_least=0)
+    steps_per_loop: int = setting(
+        200,
+        "updates per call of the host loop on the device; changes no result",
+        at_least=1,
+        flag="usual",
+        under="devices",
+    )
+    log_steps: int = setting(200, "updates between lines of metrics.jsonl", at_least=1, flag="usual", under="saving")
+    save_steps: int = setting(4_000, "updates between checkpoints", at_least=1, flag="usual", under="saving")
+    eval_steps: int = setting(
+        4_000, "updates between evaluations on the valid split; 0: none", at_least=0, flag="usual", under="saving"
+    )
     early_stop_evals: int = setting(
-        0, "end the run when valid has not improved for this many evaluations; 0: never", at_least=0
+        0,
+        "end the run when valid has not improved for this many evaluations; 0: never",
+        at_least=0,
+        flag="usual",
+        under="schedule",
     )
-    keep_checkpoints: int = setting(3, "newest checkpoints to keep, in addition to the best on valid", at_least=1)
+    keep_checkpoints: int = setting(
+        3, "newest checkpoints to keep, in addition to the best on valid", at_least=1, flag="usual", under="saving"
+    )
     warm_start: str = setting(
-        "", "start with the weights of this model_dir (its newest) or checkpoint; its other state is not used"
+        "",
+        "start with the weights of this model_dir (its newest) or checkpoint; its other state is not used",
+        flag="usual",
+        under="model",
     )
     warm_start_layers: int = setting(
         0,
         "take only this many layers of --warm_start, the first ones; needed if it has another number of layers; "
         "further layers are new; 0: all",
         at_least=0,
+        under="model",
     )
     max_bad_steps: int = setting(
-        100, "stop after this many skipped updates in a row (loss or gradient not finite)", at_least=1
+        100, "stop after this many skipped updates in a row (loss or gradient not finite)", at_least=1, under="schedule"
     )
     profile_steps: tuple[int, ...] = setting(
-        (), "a,b: write a TensorBoard profile from update a to update b", at_least=0
+        (), "a,b: write a TensorBoard profile from update a to update b", at_least=0, under="devices"
     )
     peak_tflops: float = setting(
         0.0,
         "peak TFLOP/s of a replica, to compute MFU, the used fraction of it; 0: the peak in bfloat16 on a TPU of known "
         "type, no MFU on other devices",
         at_least=0,
+        under="devices",
     )
 
     def __post_init__(self) -> None:
@@ -177,6 +224,8 @@ class TrainConfig(Group):
 class CausalLMConfig(Group):
     """The objective of causal language modelling: which targets count."""
 
+    heading: ClassVar[str] = "data"
+
     loss_positions: str = setting(
         "full",
         "targets of a segment that count in the loss: all, or the second half of them (the paper's table 6)",
@@ -192,34 +241,29 @@ CONTEXT, FUNCTIONAL, TARGET = range(3)
 class PermutationLMConfig(Group):
     """The objective of permutation language modelling: which tokens are predicted, and in which orders."""
 
-    num_predict: int = setting(85, "predicted tokens per segment, P", at_least=1)
+    heading: ClassVar[str] = "data"
+
+    num_predict: int = setting(85, "predicted tokens per segment, P", at_least=1, flag="usual")
     perm_size: int = setting(
         256, "tokens that are permuted together, at most reuse_len and tgt_len - reuse_len", at_least=1
     )
-    mask_alpha: int = setting(
-        6, "a span of n tokens is predicted out of n * mask_alpha / mask_beta (the paper's K)", at_least=1
-    )
-    mask_beta: int = setting(1, "see mask_alpha", at_least=1)
+    mask_alpha: float = setting(6.0, "a span of n tokens is predicted out of n times as many (the paper's K)", above=1)
     max_span: int = setting(
         5, "tokens in the longest predicted span; the probability of n tokens is proportional to 1 / n", at_least=1
     )
-
-    def __post_init__(self) -> None:
-        """Refuses settings with which no spans can be drawn."""
-        super().__post_init__()
-        require(
-            self.mask_alpha > self.mask_beta,
-            f"mask_alpha={self.mask_alpha} must exceed mask_beta={self.mask_beta}, or no context would be left",
-        )
 
 
 @dataclasses.dataclass(frozen=True)
 class PairsConfig(Group):
     """The batches of segments that consist of tokens to be remembered, followed by a pair of texts."""
 
-    batch_size: int = setting(16, "segments per step over all replicas, B: the number of lanes", at_least=1)
-    tgt_len: int = setting(512, "tokens per segment, T", at_least=1)
-    bi_data: bool = setting(True, "half of the lanes read the text backward")
+    heading: ClassVar[str] = "data"
+
+    batch_size: int = setting(
+        16, "segments per step over all replicas, B: the number of lanes", at_least=1, flag="usual"
+    )
+    tgt_len: int = setting(512, "tokens per segment, T", at_least=1, flag="usual")
+    bi_data: bool = setting(True, "half of the lanes read the text backward", flag="usual")
 
     def __post_init__(self) -> None:
         """Refuses an odd number of lanes where half of them read backward."""

@@ -17,6 +17,9 @@ from txl_tf.errors import InputError
 
 INT32_MAX = 2**31 - 1
 
+HEADINGS = ("data", "model", "optimizer", "schedule", "saving", "evaluation", "devices")
+"""What the flags of settings are listed under, in this order."""
+
 
 def require(condition: object, message: str) -> None:
     """Raises InputError with this message unless the condition is true."""
@@ -29,6 +32,8 @@ def setting(
     help: str,
     choices: tuple[str, ...] | None = None,
     *,
+    flag: str = "rare",
+    under: str | None = None,
     at_least: float | None = None,
     above: float | None = None,
     at_most: float | None = None,
@@ -40,10 +45,14 @@ def setting(
         default: its default.
         help: what it means, for users.
         choices: the values that a string may have; None: any.
+        flag: "usual": --help lists its flag; "rare": only --helpfull does; "none": it has no flag, since only presets
+            and imported checkpoints set it.
+        under: the heading of its flag, one of HEADINGS; None: that of its group.
         at_least, above, at_most, below: limits of a number, or of each number of a tuple; None: no limit.
     """
     values = Range(at_least, above, at_most, below)
-    return dataclasses.field(default=default, metadata={"help": help, "choices": choices, "range": values})
+    about = {"help": help, "choices": choices, "range": values, "flag": flag, "under": under}
+    return dataclasses.field(default=default, metadata=about)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +84,35 @@ class Range:
 
 
 @dataclasses.dataclass(frozen=True)
+class Bundle:
+    """Several settings that one name chooses: `values` has the settings by the names that may be given."""
+
+    help: str
+    values: Mapping[str, Mapping[str, Any]]
+
+    def chosen(self, name: str, value: Any, where: str) -> Mapping[str, Any]:
+        """The settings that a value of the bundle `name` stands for, or InputError."""
+        require(value in self.values, f"{where}: {name} is {value!r}; choose from {tuple(self.values)}")
+        return self.values[value]
+
+    def value_in(self, group: Group) -> str:
+        """The name of what a group has; "mixed" if none of the names stands for it."""
+        fits = (name for name, held in self.values.items() if all(getattr(group, k) == v for k, v in held.items()))
+        return next(fits, "mixed")
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """What can be set by a flag: a setting, or a bundle of settings."""
+
+    kind: Any
+    help: str
+    choices: tuple[str, ...] | None
+    heading: str
+    usual: bool
+
+
+@dataclasses.dataclass(frozen=True)
 class Group:
     """A group of settings. All fields are made by `setting`, and a value that is not allowed raises InputError.
 
@@ -83,6 +121,12 @@ class Group:
 
     owner: ClassVar[str] = ""
     """Precedes the names of settings in messages, such as "evaluation's "."""
+
+    heading: ClassVar[str] = "model"
+    """Of the settings' flags, one of HEADINGS."""
+
+    bundles: ClassVar[Mapping[str, Bundle]] = types.MappingProxyType({})
+    """Names that stand for several settings: one flag for all of them."""
 
     def __post_init__(self) -> None:
         """Checks each field."""
@@ -104,8 +148,29 @@ def field_types(config_class: type) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(config_class)}
 
 
+def options(config_class: type[Group]) -> dict[str, Option]:
+    """What of a group can be set by flags, by name."""
+    kinds, found = field_types(config_class), {}
+    for field in dataclasses.fields(config_class):
+        about = field.metadata
+        if about["flag"] != "none":
+            heading, usual = about["under"] or config_class.heading, about["flag"] == "usual"
+            found[field.name] = Option(kinds[field.name], about["help"], about["choices"], heading, usual)
+    for name, bundle in config_class.bundles.items():
+        found[name] = Option(str, bundle.help, tuple(bundle.values), config_class.heading, False)
+    return found
+
+
+def option_value(group: Group, name: str) -> Any:
+    """The value of one of a group's `options`."""
+    return group.bundles[name].value_in(group) if name in group.bundles else getattr(group, name)
+
+
 def update(config: Settings, values: Mapping[str, Any]) -> Settings:
-    """`config` with some fields replaced, each value checked as in `from_dict`."""
+    """`config` with some fields, or bundles of them, replaced; each value is checked as in `from_dict`."""
+    values = dict(values)
+    for name in [name for name in config.bundles if name in values]:
+        values |= config.bundles[name].chosen(name, values.pop(name), type(config).__name__)
     return dataclasses.replace(config, **_typed(type(config), values, type(config).__name__))
 
 

@@ -24,7 +24,7 @@ def order():
     from txl_tf.data.spans import permutation_ranks, sample_spans
     from txl_tf.layers.masks import permutation_visible, stream_masks
 
-    rule = PermutationLMConfig(num_predict=TARGETS, perm_size=T, mask_alpha=2, max_span=2)
+    rule = PermutationLMConfig(num_predict=TARGETS, perm_size=T, mask_alpha=2.0, max_span=2)
     seeds = tf.constant([[SEED, 0]])
     target = sample_spans(tf.ones([1, T], tf.bool), TARGETS, rule, seeds)
     rank = permutation_ranks(T, T, seeds)

@@ -1,5 +1,7 @@
 """Spans and orders: token by token the published rule, and the published numbers."""
 
+import fractions
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -38,7 +40,8 @@ def expected(starts, goal, rule, seed, singles=None):
         singles.append(min(np.flatnonzero(~chosen), key=lambda place: order[place]))
         return singles[-1]
 
-    return xlnet_rules.sample_spans(starts, goal, draw_size, draw_before, draw_single, rule.mask_alpha, rule.mask_beta)
+    fraction = fractions.Fraction(rule.mask_alpha).limit_denominator(9)
+    return xlnet_rules.sample_spans(starts, goal, draw_size, draw_before, draw_single, *fraction.as_integer_ratio())
 
 
 @pytest.mark.parametrize(
@@ -47,8 +50,8 @@ def expected(starts, goal, rule, seed, singles=None):
         (HALF, 43, 0.6, RULE),
         (HALF, 42, 0.02, RULE),  # hardly a place to begin: nearly all are single tokens
         (40, 30, 0.9, RULE),  # more than fits with its context
-        (31, 9, 0.5, PermutationLMConfig(mask_alpha=7, mask_beta=2, max_span=3)),
-        (16, 16, 1.0, PermutationLMConfig(mask_alpha=2, max_span=1)),
+        (31, 9, 0.5, PermutationLMConfig(mask_alpha=7 / 3, max_span=3)),
+        (16, 16, 1.0, PermutationLMConfig(mask_alpha=2.0, max_span=1)),
     ],
 )
 def test_spans_are_those_of_the_rule_token_by_token(rng, length, goal, share, rule):

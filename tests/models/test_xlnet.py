@@ -417,7 +417,7 @@ def test_wrong_inputs_are_refused(rng):
         (lambda: XLNetRunConfig().replace(data={"tgt_len": 256}), "reuse_len=256 must be at least 1 and below"),
         (lambda: XLNetRunConfig().replace(model={"reuse_len": 300}), "perm_size=256 must be at most reuse_len=300 and"),
         (lambda: XLNetRunConfig().replace(objective={"num_predict": 512}), "num_predict=512 must be below tgt_len=512"),
-        (lambda: XLNetRunConfig().replace(objective={"mask_beta": 6}), "mask_alpha=6 must exceed mask_beta=6"),
+        (lambda: XLNetRunConfig().replace(objective={"mask_alpha": 1.0}), "mask_alpha=1.0 must be above 1"),
     ],
 )
 def test_settings_that_make_no_run_are_refused(make, message):

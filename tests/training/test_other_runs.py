@@ -102,7 +102,7 @@ def test_what_a_killed_start_leaves_is_no_hindrance(corpora, one_device, tmp_pat
 def test_a_vocabulary_larger_than_the_model(corpora, one_device, tmp_path):
     config = change(RUN, model={"vocab_size": corpora["own"].vocab_size - 1})
     tmp_path.joinpath("run").mkdir()
-    refused(tmp_path / "run", "--vocab_size=11 is too small: .* has 12 tokens", corpora["own"], one_device, config)
+    refused(tmp_path / "run", "vocab_size=11 is too small: .* has 12 tokens", corpora["own"], one_device, config)
 
 
 def test_a_checkpoint_that_cannot_be_read_is_not_damaged(run, corpora, one_device):

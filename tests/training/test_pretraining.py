@@ -119,7 +119,7 @@ def test_evaluation_is_always_the_same(trained, pieces, one_device):
     steps = ((180 // 2) - 21) // 16
     assert 4 * steps * (7 - 2) < first["targets"] <= 4 * steps * 7
     settings = {"tgt_len": 40, "mem_len": 24, "reuse_len": 16, "clamp_len": -1, "mem_init": "zeros", "bi_data": True}
-    settings |= {"num_predict": 7, "perm_size": 16, "mask_alpha": 6, "mask_beta": 1, "max_span": 5, "seed": 1}
+    settings |= {"num_predict": 7, "perm_size": 16, "mask_alpha": 6, "max_span": 5, "seed": 1}
     assert {name: first[name] for name in settings} == settings
     assert first["loss_by"]["rank"]["bins"] == ["0", "1", "2", "3"]
     for parts in first["loss_by"].values():
@@ -196,10 +196,10 @@ def test_it_learns(pieces, tmp_path, one_device):
 
 def test_a_corpus_decides_the_vocabulary_and_must_have_special_tokens(pieces, corpus):
     task = families.task_of(CONFIG)
-    fitted = task.fit_to_corpus(change(CONFIG, model={"vocab_size": 5}), pieces, frozenset())
+    fitted = task.fit_to_corpus(change(CONFIG, model={"vocab_size": 5}), pieces, {})
     assert fitted == CONFIG
     with pytest.raises(InputError, match="has no separator token: prepare the data with --vocab=sentencepiece"):
-        task.fit_to_corpus(CONFIG, corpus, frozenset())
+        task.fit_to_corpus(CONFIG, corpus, {})
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ def sample_spans(starts: tf.Tensor, goal: int, rule: PermutationLMConfig, seeds:
     """Draws the tokens to be predicted in a part of a segment, exactly `goal` of them.
 
     Spans are drawn one after another, from the start of the part. A span has n tokens with a probability proportional
-    to 1 / n; n is at most max_span and at most the number of tokens left to draw. The span has n * mask_alpha /
-    mask_beta tokens of context around it: l of them, fewer than all, come before the span and the rest after it. The
-    span begins at the next token that may start one. If it would reach the part's last token, no more spans are drawn.
-    The remaining tokens are drawn one by one, all equally likely.
+    to 1 / n; n is at most max_span and at most the number of tokens left to draw. The span has n * mask_alpha tokens of
+    context around it, rounded down: l of them, fewer than all, come before the span and the rest after it. The span
+    begins at the next token that may start one. If it would reach the part's last token, no more spans are drawn. The
+    remaining tokens are drawn one by one, all equally likely.
 
     Args:
         starts: bool [n, L], the tokens that a span may begin with.
@@ -34,6 +34,8 @@ def sample_spans(starts: tf.Tensor, goal: int, rule: PermutationLMConfig, seeds:
     place = tf.range(length)
     span_seeds, single_seeds = split_seed(seeds, 2)
     size_limits = _size_limits(rule.max_span)
+    # A fraction such as 10 / 3 is a little less as a float, and three times it would be rounded down to 9.
+    contexts = np.floor(np.arange(rule.max_span + 1) * rule.mask_alpha + 1e-6).astype(np.int32)
     # The next start at or after p is the first place where the count of starts passes the count before p.
     counts = tf.cumsum(tf.cast(starts, tf.int32), axis=1)
     before = tf.pad(counts, [[0, 0], [1, 0]])
@@ -42,7 +44,7 @@ def sample_spans(starts: tf.Tensor, goal: int, rule: PermutationLMConfig, seeds:
         bits = random_bits([rows, 2], numbered_seeds(span_seeds, i))
         size = 1 + tf.reduce_sum(tf.cast(bits[:, :1] >= size_limits, tf.int32), axis=1)
         size = tf.minimum(size, left)
-        context = size * rule.mask_alpha // rule.mask_beta
+        context = tf.gather(contexts, size)
         first = tf.cast(random_integers(bits[:, 1], tf.maximum(context, 1)), tf.int32)
         passed = tf.gather(before, tf.minimum(at + first, length), batch_dims=1)
         begin = tf.searchsorted(counts, passed[:, None] + 1)[:, 0]

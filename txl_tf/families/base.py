@@ -132,13 +132,13 @@ class Task(Training):
     Attributes:
         scorer: (model, config, further options of the family) -> Scorer.
         evaluation_data: (corpus, split, config, the same options) -> EvaluationData.
-        fit_to_corpus: (config, corpus, names of settings that the user gave) -> config, with the settings that follow
-            from the data.
+        fit_to_corpus: (config, corpus, the settings that the user gave, {group: {name: value}}) -> config with these,
+            and with those that follow from the data.
     """
 
     scorer: Callable[..., Scorer]
     evaluation_data: Callable[..., EvaluationData]
-    fit_to_corpus: Callable[[Any, Corpus, frozenset[str]], Any]
+    fit_to_corpus: Callable[[Any, Corpus, Mapping[str, Mapping[str, Any]]], Any]
 
 
 def predicting(purpose: str, table: str, inputs: str, limit: str = "") -> Guide:

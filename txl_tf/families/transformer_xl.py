@@ -5,7 +5,7 @@ TensorFlow is imported when a function is called, so that importing this module 
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from txl_tf.config import Config
@@ -66,12 +66,18 @@ def _segment_spec(config: TransformerXLRunConfig, lanes: int, training: bool) ->
     return tokens, tokens
 
 
-def _fit_vocabulary(config: TransformerXLRunConfig, corpus: Corpus, given: frozenset[str]) -> TransformerXLRunConfig:
-    if config.model.cutoffs and not corpus.cutoffs and "cutoffs" not in given:
+def _fit_to_corpus(
+    config: TransformerXLRunConfig, corpus: Corpus, given: Mapping[str, Mapping[str, Any]]
+) -> TransformerXLRunConfig:
+    model = given.get("model", {})
+    if config.model.cutoffs and not corpus.cutoffs and "cutoffs" not in model:
         raise InputError(f"the preset has an adaptive softmax, and {corpus.data_dir} has no cutoffs: give --cutoffs")
     cutoffs = corpus.cutoffs if config.model.cutoffs else ()
-    model = dataclasses.replace(config.model, vocab_size=corpus.vocab_size, cutoffs=cutoffs)
-    return dataclasses.replace(config, model=model)
+    own = {"vocab_size": corpus.vocab_size, "cutoffs": cutoffs}
+    config = config.replace(**{**given, "model": own | dict(model)})
+    if config.model.attn_type in ("shaw", "alrfou"):  # a vector for each position of training, as in the official code
+        config = config.replace(model={"max_klen": config.data.tgt_len + config.model.mem_len})
+    return config
 
 
 def _transformer_xl_operations(config: TransformerXLRunConfig) -> int:
@@ -109,7 +115,7 @@ TRANSFORMER_XL = Family(
             scorer=_causal_scorer,
             evaluation_data=_evaluation_lanes,
             batch_spec=_segment_spec,
-            fit_to_corpus=_fit_vocabulary,
+            fit_to_corpus=_fit_to_corpus,
             operations=_transformer_xl_operations,
             attention=_causal_attention,
             guide=_GUIDE,

@@ -6,6 +6,7 @@ TensorFlow is imported when a function is called, so that importing this module 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from txl_tf.errors import InputError
@@ -76,10 +77,10 @@ def _pair_spec(config: XLNetRunConfig, lanes: int, training: bool) -> Any:
     return PermutationBatch.spec(lanes, config.data.tgt_len)
 
 
-def _fit_special_tokens(config: XLNetRunConfig, corpus: Corpus, given: frozenset[str]) -> XLNetRunConfig:
+def _fit_to_corpus(config: XLNetRunConfig, corpus: Corpus, given: Mapping[str, Mapping[str, Any]]) -> XLNetRunConfig:
     for name in ("sep", "cls"):
         corpus.vocabulary.special_token(name)
-    return config.replace(model={"vocab_size": corpus.vocab_size})
+    return config.replace(**{**given, "model": {"vocab_size": corpus.vocab_size, **given.get("model", {})}})
 
 
 def _xlnet_operations(config: XLNetRunConfig) -> int:
@@ -109,7 +110,7 @@ XLNET = Family(
             scorer=_permutation_scorer,
             evaluation_data=_evaluation_pairs,
             batch_spec=_pair_spec,
-            fit_to_corpus=_fit_special_tokens,
+            fit_to_corpus=_fit_to_corpus,
             operations=_xlnet_operations,
             attention=_permutation_attention,
             guide=_GUIDE,

@@ -117,8 +117,8 @@ class Run:
         refuse_other_run(model_dir, config, corpus)
         if config.model.vocab_size < corpus.vocabulary.vocab_size:
             raise InputError(
-                f"--vocab_size={config.model.vocab_size} is too small: the vocabulary of {corpus.data_dir} has "
-                f"{corpus.vocabulary.vocab_size:,} tokens; leave it away"
+                f"vocab_size={config.model.vocab_size} is too small: the vocabulary of {corpus.data_dir} has "
+                f"{corpus.vocabulary.vocab_size:,} tokens"
             )
         require_memory(config, strategy)
         own_dir = distribute.own_dir(strategy, model_dir)

@@ -15,7 +15,7 @@ import gzip
 import io
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from txl_tf.data.archives import named_damage
 from txl_tf.errors import Faults, InputError, one_line
@@ -30,6 +30,8 @@ SEPARATORS = (",", ";", "\t", "|")
 @dataclasses.dataclass(frozen=True)
 class Columns(Group):
     """How a table is read: its columns, and the form of its file."""
+
+    heading: ClassVar[str] = "data"
 
     text_column: str = setting("text", "the table's column of the text, or of the first text of a pair")
     text_b_column: str = setting("text_b", "its column of the second text; without it texts are no pairs")

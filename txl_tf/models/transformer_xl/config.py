@@ -9,34 +9,48 @@ from typing import Any, ClassVar
 
 from txl_tf.choices import DTYPES
 from txl_tf.config import CausalLMConfig, Config, DataConfig, TrainConfig
-from txl_tf.settings import Group, require, setting, update
+from txl_tf.settings import Bundle, Group, require, setting, update
+
+CONVENTIONS = Bundle(
+    "whose rules for memory: where a text begins, official_tf and huggingface attend to zero vectors, "
+    "official_pytorch to nothing; with same_length a query sees mem_len + 1 keys (official_tf), or mem_len",
+    {
+        "official_tf": {"mem_init": "zeros", "same_length_window": "tf"},
+        "official_pytorch": {"mem_init": "empty", "same_length_window": "pytorch"},
+        "huggingface": {"mem_init": "zeros", "same_length_window": "pytorch"},
+    },
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class TransformerXLConfig(Group):
     """The architecture. The settings from mem_len on define how far attention reaches; the weights fit any of them."""
 
+    bundles: ClassVar[Mapping[str, Bundle]] = {"conventions": CONVENTIONS}
+
     vocab_size: int = setting(
-        256, "number of tokens in the vocabulary, V; taken from the data when training", at_least=1
+        256, "number of tokens in the vocabulary, V; taken from the data", at_least=1, flag="none"
     )
-    n_layer: int = setting(12, "number of decoder layers, N", at_least=1)
-    d_model: int = setting(512, "width of the hidden states, D; even", at_least=1)
-    d_embed: int = setting(512, "width of the embeddings (of the most frequent cluster)", at_least=1)
-    n_head: int = setting(8, "attention heads per layer, H", at_least=1)
-    d_head: int = setting(64, "size of one attention head", at_least=1)
-    d_inner: int = setting(2048, "width of the feed-forward block's hidden layer", at_least=1)
+    n_layer: int = setting(12, "number of decoder layers, N", at_least=1, flag="usual")
+    d_model: int = setting(512, "width of the hidden states, D; even", at_least=1, flag="usual")
+    d_embed: int = setting(512, "width of the embeddings (of the most frequent cluster)", at_least=1, flag="usual")
+    n_head: int = setting(8, "attention heads per layer, H", at_least=1, flag="usual")
+    d_head: int = setting(64, "size of one attention head", at_least=1, flag="usual")
+    d_inner: int = setting(2048, "width of the feed-forward block's hidden layer", at_least=1, flag="usual")
     attn_type: str = setting(
         "transformer_xl",
         "positions in attention, with the official numbers: 'transformer_xl' the paper's relative encoding (0), 'shaw' "
         "learned relative keys (1), 'vaswani' sinusoids added to the input (2), 'alrfou' vectors learned per layer and "
         "added to its input (3)",
         choices=("transformer_xl", "shaw", "vaswani", "alrfou"),
+        flag="usual",
     )
     max_klen: int = setting(
         1024,
-        "number of positions with their own vector in shaw and alrfou (official code: tgt_len + mem_len of training); "
+        "number of positions with their own vector in shaw and alrfou; a run sets it to its tgt_len + mem_len; "
         "farther positions share the last vector",
         at_least=1,
+        flag="none",
     )
     untie_r: bool = setting(False, "a global content and position bias (u, v) for each layer instead of one for all")
     cutoffs: tuple[int, ...] = setting(
@@ -46,21 +60,31 @@ class TransformerXLConfig(Group):
         1, "each cluster's embedding width is that of the previous cluster divided by this", at_least=1
     )
     tie_weight: bool = setting(True, "softmax and embedding share their tables")
-    proj_share_all_but_first: bool = setting(False, "softmax and embedding share projections of all tail clusters")
-    proj_same_dim: bool = setting(True, "with div_val > 1, also project clusters that already have width d_model")
+    proj_share_all_but_first: bool = setting(
+        False, "softmax and embedding share projections of all tail clusters", flag="none"
+    )
+    proj_same_dim: bool = setting(
+        True, "with div_val > 1, also project clusters that already have width d_model", flag="none"
+    )
     activation: str = setting("relu", "activation of the feed-forward block", choices=("relu", "gelu"))
     pre_lnorm: bool = setting(
         False, "normalise the inputs of sublayers, not the sums after them; as in the official code, no final norm"
     )
-    layer_norm_epsilon: float = setting(1e-5, "added to the variance in layer norm", at_least=0, below=1)
+    layer_norm_epsilon: float = setting(1e-5, "added to the variance in layer norm", at_least=0, below=1, flag="none")
     init_std: float = setting(0.02, "standard deviation of initial weights", at_least=0)
-    proj_init_std: float = setting(0.01, "standard deviation of initial embedding projections", at_least=0)
-    dtype: str = setting("float32", "Keras dtype policy of the computation", choices=DTYPES)
+    proj_init_std: float = setting(0.01, "standard deviation of initial embedding projections", at_least=0, flag="none")
+    dtype: str = setting("float32", "Keras dtype policy of the computation", choices=DTYPES, flag="usual")
     remat: bool = setting(
-        False, "keep only each layer's input for the backward pass and compute the rest again: less memory, same result"
+        False,
+        "keep only each layer's input for the backward pass and compute the rest again: less memory, same result",
+        flag="usual",
     )
     dropout: float = setting(
-        0.1, "dropout rate of embeddings, positions, sublayer outputs and feed-forward", at_least=0, below=1
+        0.1,
+        "dropout rate of embeddings, positions, sublayer outputs and feed-forward",
+        at_least=0,
+        below=1,
+        flag="usual",
     )
     dropout_type: str = setting(
         "standard",
@@ -70,19 +94,25 @@ class TransformerXLConfig(Group):
     dropemb: float = setting(
         0.0, "dropout rate of whole words of the vocabulary at the input, as in AWD-LSTM", at_least=0, below=1
     )
-    dropatt: float = setting(0.0, "dropout rate of attention probabilities", at_least=0, below=1)
+    dropatt: float = setting(0.0, "dropout rate of attention probabilities", at_least=0, below=1, flag="usual")
 
-    mem_len: int = setting(512, "memory slots per layer, M", at_least=0)
-    clamp_len: int = setting(-1, "larger distances are treated as this one; <= 0: no limit")
-    same_length: bool = setting(False, "every query sees the same number of keys, instead of all keys before it")
+    mem_len: int = setting(512, "memory slots per layer, M", at_least=0, flag="usual")
+    clamp_len: int = setting(-1, "larger distances are treated as this one; <= 0: no limit", flag="usual")
+    same_length: bool = setting(
+        False, "every query sees the same number of keys, instead of all keys before it", flag="usual"
+    )
     same_length_window: str = setting(
-        "tf", "keys a query sees with same_length: 'tf' mem_len + 1, 'pytorch' mem_len", choices=("tf", "pytorch")
+        "tf",
+        "keys a query sees with same_length: 'tf' mem_len + 1, 'pytorch' mem_len",
+        choices=("tf", "pytorch"),
+        flag="none",
     )
     mem_init: str = setting(
         "zeros",
         "empty memory slots: 'zeros' are attended to as zero vectors (official TF), 'empty' are masked "
         "(official PyTorch)",
         choices=("zeros", "empty"),
+        flag="none",
     )
 
     def __post_init__(self) -> None:
@@ -127,12 +157,13 @@ class EvalConfig(Group):
     """Settings of evaluation. Attention usually reaches farther than in training, with the same weights."""
 
     owner: ClassVar[str] = "evaluation's "
+    heading: ClassVar[str] = "evaluation"
 
     batch_size: int = setting(
-        10, "number of lanes, the contiguous parts of the split that are read together", at_least=1
+        10, "number of lanes, the contiguous parts of the split that are read together", at_least=1, flag="usual"
     )
-    tgt_len: int = setting(80, "tokens per segment", at_least=1)
-    mem_len: int = setting(2100, "memory slots per layer", at_least=0)
+    tgt_len: int = setting(80, "tokens per segment", at_least=1, flag="usual")
+    mem_len: int = setting(2100, "memory slots per layer", at_least=0, flag="usual")
     clamp_len: int = setting(820, "larger distances are treated as this one; <= 0: no limit")
     same_length: bool = setting(True, "every query sees the same number of keys")
     jit_compile: bool = setting(
@@ -171,8 +202,9 @@ class TransformerXLRunConfig(Config):
         return super().from_groups(groups, where)
 
     def for_evaluation(self, **overrides: Any) -> tuple[EvalConfig, Reach]:
-        """The settings of evaluation; `overrides` replace EvalConfig fields or mem_init (None: unchanged)."""
+        """The settings of evaluation; `overrides` replace EvalConfig fields or the conventions (None: unchanged)."""
         given = {name: value for name, value in overrides.items() if value is not None}
-        mem_init = given.pop("mem_init", self.model.mem_init)
+        memory = {"conventions", "mem_init", "same_length_window"} & set(given)
+        model = update(self.model, {name: given.pop(name) for name in memory})
         evaluation = update(self.eval, given)
-        return evaluation, evaluation.reach(dataclasses.replace(self.model.reach, mem_init=mem_init))
+        return evaluation, evaluation.reach(model.reach)

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from txl_tf.choices import DTYPES
 from txl_tf.config import Config, PairsConfig, PermutationLMConfig, TrainConfig
-from txl_tf.settings import Group, require, setting
+from txl_tf.settings import Bundle, Group, require, setting
+
+CONVENTIONS = Bundle(
+    "whose rules for memory: where a text begins, official_tf attends to zero vectors, huggingface to nothing",
+    {"official_tf": {"mem_init": "zeros"}, "huggingface": {"mem_init": "empty"}},
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class XLNetConfig(Group):
     """The architecture. The last group of fields sets the memory; the weights depend only on the other fields."""
 
+    bundles: ClassVar[Mapping[str, Bundle]] = {"conventions": CONVENTIONS}
+
     vocab_size: int = setting(
-        32_000, "number of tokens in the vocabulary, V; taken from the data when training", at_least=1
+        32_000, "number of tokens in the vocabulary, V; taken from the data", at_least=1, flag="none"
     )
-    n_layer: int = setting(12, "number of layers, N", at_least=1)
-    d_model: int = setting(768, "width of the hidden states and embeddings, D; even", at_least=1)
-    n_head: int = setting(12, "attention heads per layer, H", at_least=1)
-    d_head: int = setting(64, "size of one attention head", at_least=1)
-    d_inner: int = setting(3072, "width of the feed-forward block's hidden layer", at_least=1)
+    n_layer: int = setting(12, "number of layers, N", at_least=1, flag="usual")
+    d_model: int = setting(768, "width of the hidden states and embeddings, D; even", at_least=1, flag="usual")
+    n_head: int = setting(12, "attention heads per layer, H", at_least=1, flag="usual")
+    d_head: int = setting(64, "size of one attention head", at_least=1, flag="usual")
+    d_inner: int = setting(3072, "width of the feed-forward block's hidden layer", at_least=1, flag="usual")
     untie_r: bool = setting(True, "global biases of attention for each layer instead of one set for all")
     activation: str = setting(
         "gelu_tanh",
@@ -29,24 +37,29 @@ class XLNetConfig(Group):
         "'gelu' is called gelu by Hugging Face",
         choices=("relu", "gelu", "gelu_tanh"),
     )
-    layer_norm_epsilon: float = setting(1e-12, "added to the variance in layer norm", at_least=0, below=1)
+    layer_norm_epsilon: float = setting(1e-12, "added to the variance in layer norm", at_least=0, below=1, flag="none")
     init_std: float = setting(0.02, "standard deviation of initial weights", at_least=0)
-    dtype: str = setting("float32", "Keras dtype policy of the computation", choices=DTYPES)
+    dtype: str = setting("float32", "Keras dtype policy of the computation", choices=DTYPES, flag="usual")
     remat: bool = setting(
-        False, "keep only each layer's input for the backward pass and compute the rest again: less memory, same result"
+        False,
+        "keep only each layer's input for the backward pass and compute the rest again: less memory, same result",
+        flag="usual",
     )
     dropout: float = setting(
-        0.1, "dropout of embeddings, positions, sublayer outputs and feed-forward", at_least=0, below=1
+        0.1, "dropout of embeddings, positions, sublayer outputs and feed-forward", at_least=0, below=1, flag="usual"
     )
-    dropatt: float = setting(0.1, "dropout of attention probabilities", at_least=0, below=1)
+    dropatt: float = setting(0.1, "dropout of attention probabilities", at_least=0, below=1, flag="usual")
 
-    mem_len: int = setting(384, "memory slots per layer, M", at_least=0)
-    reuse_len: int = setting(256, "how many tokens at the start of a segment are remembered, R; 0: all", at_least=0)
+    mem_len: int = setting(384, "memory slots per layer, M", at_least=0, flag="usual")
+    reuse_len: int = setting(
+        256, "how many tokens at the start of a segment are remembered, R; 0: all", at_least=0, flag="usual"
+    )
     clamp_len: int = setting(-1, "larger distances, on either side, are treated as this one; <= 0: no limit")
     mem_init: str = setting(
         "zeros",
         "empty memory slots: 'zeros' are attended to as zero vectors (official), 'empty' are masked",
         choices=("zeros", "empty"),
+        flag="none",
     )
 
     def __post_init__(self) -> None:
@@ -60,9 +73,10 @@ class XLNetEvalConfig(Group):
     """How the permutation objective is evaluated; segments and the rule for targets are the same as in training."""
 
     owner: ClassVar[str] = "evaluation's "
+    heading: ClassVar[str] = "evaluation"
 
-    batch_size: int = setting(8, "lanes the split is cut into", at_least=1)
-    mem_len: int = setting(-1, "memory slots per layer, M; -1: as in training", at_least=-1)
+    batch_size: int = setting(8, "lanes the split is cut into", at_least=1, flag="usual")
+    mem_len: int = setting(-1, "memory slots per layer, M; -1: as in training", at_least=-1, flag="usual")
     seed: int = setting(1, "of the pairs of texts, spans and orders that are evaluated", at_least=0)
     jit_compile: bool = setting(
         True,
@@ -87,6 +101,16 @@ class XLNetRunConfig(Config):
     train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
     eval: XLNetEvalConfig = dataclasses.field(default_factory=XLNetEvalConfig)
     objective: PermutationLMConfig = dataclasses.field(default_factory=PermutationLMConfig)
+
+    @classmethod
+    def from_groups(cls, groups: Mapping[str, Any], where: str) -> XLNetRunConfig:
+        """As for `Config.from_groups`; also accepts mask_alpha as a fraction, mask_alpha / mask_beta."""
+        objective = groups.get("objective")
+        if isinstance(objective, Mapping) and type(beta := objective.get("mask_beta")) is int and beta:
+            rest = {name: value for name, value in objective.items() if name != "mask_beta"}
+            alpha = rest.get("mask_alpha")
+            groups = {**groups, "objective": rest | ({"mask_alpha": alpha / beta} if type(alpha) is int else {})}
+        return super().from_groups(groups, where)
 
     def __post_init__(self) -> None:
         """Checks that the lengths fit together."""

@@ -20,6 +20,7 @@ class XLNetLogitsConfig(XLNetConfig):
         "how a sequence becomes one vector: the last or first token's hidden state, the mean of all (including "
         "padding, as in the official code), or the attention output of a learned query",
         choices=("last", "first", "mean", "attn"),
+        flag="usual",
     )
     summary_use_proj: bool = setting(True, "a dense layer with tanh follows the summary")
     summary_dropout: float = setting(0.1, "dropout of the summary", at_least=0, below=1)
@@ -37,8 +38,10 @@ class XLNetAnswersConfig(XLNetConfig):
 class ExamplesConfig(Group):
     """The batches of examples."""
 
-    batch_size: int = setting(32, "examples per step over all replicas, B", at_least=1)
-    tgt_len: int = setting(128, "tokens per sequence, padding included, T", at_least=8)
+    heading: ClassVar[str] = "data"
+
+    batch_size: int = setting(32, "examples per step over all replicas, B", at_least=1, flag="usual")
+    tgt_len: int = setting(128, "tokens per sequence, padding included, T", at_least=8, flag="usual")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +53,7 @@ class TextsConfig(ExamplesConfig):
         "a text of up to this many times tgt_len tokens is read in segments of tgt_len, each with the memory (mem_len) "
         "of those before it; the head reads the last, and its gradient ends there",
         at_least=1,
+        flag="usual",
     )
 
 
@@ -58,8 +62,9 @@ class ExamplesEvalConfig(Group):
     """How a model with a head is evaluated and used."""
 
     owner: ClassVar[str] = "evaluation's "
+    heading: ClassVar[str] = "evaluation"
 
-    batch_size: int = setting(32, "examples that are evaluated at once", at_least=1)
+    batch_size: int = setting(32, "examples that are evaluated at once", at_least=1, flag="usual")
     jit_compile: bool = setting(True, "compile evaluation with XLA on one CPU or GPU (a TPU always compiles)")
 
 
@@ -67,11 +72,15 @@ class ExamplesEvalConfig(Group):
 class QuestionsConfig(ExamplesConfig):
     """The batches of questions about texts, which are read in windows."""
 
-    tgt_len: int = setting(512, "tokens of a window with its question, padding included, T", at_least=8)
-    max_query_len: int = setting(64, "a question is cut to so many tokens", at_least=1)
-    doc_stride: int = setting(128, "tokens from the start of one window of a text to that of the next", at_least=1)
+    tgt_len: int = setting(512, "tokens of a window with its question, padding included, T", at_least=8, flag="usual")
+    max_query_len: int = setting(64, "a question is cut to so many tokens", at_least=1, flag="usual")
+    doc_stride: int = setting(
+        128, "tokens from the start of one window of a text to that of the next", at_least=1, flag="usual"
+    )
     find_answers: bool = setting(
-        False, "take an answer that does not stand where the file says so from where its text stands, if it does once"
+        False,
+        "take an answer that does not stand where the file says so from where its text stands, if it does once",
+        flag="usual",
     )
 
     def __post_init__(self) -> None:
@@ -88,7 +97,7 @@ class QuestionsConfig(ExamplesConfig):
 class AnswersEvalConfig(ExamplesEvalConfig):
     """How a model that answers questions is evaluated and used."""
 
-    max_answer_len: int = setting(64, "answers have at most so many tokens", at_least=1)
+    max_answer_len: int = setting(64, "answers have at most so many tokens", at_least=1, flag="usual")
     n_best: int = setting(5, "how many likely answers are reported for each question", at_least=1)
 
 
@@ -96,8 +105,12 @@ class AnswersEvalConfig(ExamplesEvalConfig):
 class ClassificationConfig(Group):
     """The objective of classification: how much each class counts."""
 
+    heading: ClassVar[str] = "data"
+
     balance_classes: bool = setting(
-        False, "weight the examples of a class by (all examples) / (classes * its examples), so that all classes count"
+        False,
+        "weight the examples of a class by (all examples) / (classes * its examples), so that all classes count",
+        flag="usual",
     )
 
 

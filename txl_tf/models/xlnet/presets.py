@@ -41,7 +41,7 @@ def _pretraining(sizes: dict, recipe: dict) -> XLNetRunConfig:
             save_steps=10_000,
             **rest,
         ),
-        objective=PermutationLMConfig(num_predict=85, perm_size=256, mask_alpha=6, mask_beta=1, max_span=5),
+        objective=PermutationLMConfig(num_predict=85, perm_size=256, mask_alpha=6.0, max_span=5),
     )
 
 

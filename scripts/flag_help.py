@@ -1,0 +1,91 @@
+"""What --help and --helpfull say, and how the arguments of a command are read: its flags, and those it must have."""
+
+import re
+import sys
+
+from absl import flags
+
+from txl_tf.errors import InputError, one_line
+from txl_tf.settings import HEADINGS
+
+HELP = ("--help", "-help", "-?", "--helpshort", "-helpshort")
+HELPFULL = ("--helpfull", "-helpfull")
+
+
+_CHOICES = re.compile("^<.*?>: ")
+"""How absl begins the help of a flag with choices."""
+
+_places = {}
+"""Where flags are listed, by name: under which heading, and whether --help lists them, or only --helpfull."""
+
+_required = []
+"""The flags that the command needs."""
+
+
+def place(*names, heading="", usual=True):
+    """Lists flags among those of the command, wherever they were defined; a flag that has a place keeps it.
+
+    Args:
+        names: of the flags.
+        heading: one of HEADINGS; "": above all headings.
+        usual: whether --help lists them, or only --helpfull.
+    """
+    for name in names:
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
+        _places.setdefault(name, (heading, usual))
+
+
+def require_flags(*names):
+    """The command needs these flags."""
+    _required.extend(names)
+
+
+def check_required():
+    """Raises InputError if a flag that the command needs was not given."""
+    for name in _required:
+        if flags.FLAGS[name].value is None:
+            raise InputError(f"give --{name}: {_CHOICES.sub('', flags.FLAGS[name].help)}")
+
+
+def parse(argv):
+    """The arguments that are not flags, after the flags were read.
+
+    --help and --helpfull are answered, and a wrong flag is one line; both end the process.
+    """
+    full = any(argument in HELPFULL for argument in argv)
+    if full or any(argument in HELP for argument in argv):
+        print(help_text(full))
+        sys.stdout.flush()  # here, so that the command hears if nobody reads it
+        sys.exit(0)
+    try:
+        return flags.FLAGS(argv)
+    except flags.Error as error:
+        sys.exit(f"error: {one_line(error)}")
+
+
+def help_text(full):
+    """The program's docstring and its flags under headings; `full`: also its rare ones, and those of every command."""
+    own = {flag.name: flag for flag in flags.FLAGS.get_key_flags_for_module(sys.argv[0])}
+    listed = {heading: [] for heading in ("", *HEADINGS)}
+    left_out = 0
+    for name, flag in own.items():
+        heading, usual = _places.get(name, ("", True))
+        if full or usual:
+            listed[heading].append(_described(flag))
+        else:
+            left_out += 1
+    if full:
+        every = {flag.name: flag for flag in map(flags.FLAGS.__getitem__, flags.FLAGS)}
+        listed["every command"] = [_described(flag) for name, flag in sorted(every.items()) if name not in own]
+    lines = [sys.modules["__main__"].__doc__ or "", "flags:"]
+    for heading, found in listed.items():
+        lines += ["", f"{heading}:"] * bool(heading and found) + found
+    return "\n".join(lines + ["", f"--helpfull lists {left_out} more flags."] * bool(left_out))
+
+
+def _described(flag):
+    """A flag as a paragraph: its name and its help, which says its values and its default."""
+    text = _CHOICES.sub(lambda found: found[0].replace("|", " | "), flag.help)  # so that the lines can be broken
+    default = f" (default: {flag.default_as_str})" if flag.default is not None else ""
+    name = f"--{'[no]' if flag.boolean else ''}{flag.name}"
+    return flags.text_wrap(f"{name}: {text}{default}", indent="    ", firstline_indent="  ")
