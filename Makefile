@@ -35,7 +35,7 @@ test-beam: .venv-beam/installed
 test-full-size: .venv/installed-dev
 	.venv/bin/python -m pytest -s tests/published/full_size.py
 
-# Every number, file and path that a command takes, made wrong in every way; 26 minutes.
+# Every number, file and path that a command takes, made wrong in every way, and odd ones; CONTRIBUTING.md has the kinds.
 campaign: .venv/installed-dev
 	PYTHONPATH=$(CURDIR):$(CURDIR)/tests .venv/bin/python -m campaign $(CAMPAIGN_FLAGS)
 

@@ -46,7 +46,6 @@ NO_TEXT = {
     "a photograph": b"\xff\xd8\xff\xe0" + bytes(range(256)) * 20,
     "an animation": b"GIF89a" + bytes(range(256)) * 20,
     "NUL bytes": b"some text\0\0\n" * 100,
-    "one NUL byte": b"some text\n" * 100 + b"\0\n",
     "a program": b"\x7fELF" + bytes(500),
 }
 """Files that are no text, and must be named."""
@@ -85,6 +84,8 @@ def of_text():
         flags = {"binary": None, "vocab": "bytes", "min_count": False}
         yield Case("prepare", f"encodings: {title} with --binary", flags, setup=setup, works=True)
         yield Case("prepare", f"encodings: {title} with --binary, words", {"binary": None}, setup=setup)
+    setup = functools.partial(write_text, data=b"some text\n" * 100 + b"\0\n")
+    yield Case("prepare", "encodings: one NUL byte", setup=setup, works=True)
     for dataset in ("enwik8", "wt2"):
         flags = {"dataset": dataset, "encoding": "cp1252", "vocab": False, "min_count": False}
         yield Case("prepare", f"encodings: of {dataset}", flags, refused=True, says="--encoding")
