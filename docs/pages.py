@@ -16,6 +16,7 @@ from mkdocs.structure.files import File
 ROOT = pathlib.Path(__file__).parents[1]
 FROM_OUTSIDE = {
     "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "examples/README.md": "serving.md",
     "tpu/README.md": "tpu.md",

@@ -5,6 +5,8 @@ import importlib
 import inspect
 import json
 import pathlib
+import pydoc
+import re
 import subprocess
 import sys
 
@@ -50,7 +52,7 @@ def xlnet(tmp_path_factory):
 
 def test_importing_it_loads_no_tensorflow_and_names_what_there_is():
     code = (
-        "import sys, txl_tf; assert {'load', 'Model', 'InputError'} <= set(dir(txl_tf)) and txl_tf.InputError; "
+        "import sys, txl_tf; assert {'load', 'Model', 'InputError'} <= set(txl_tf.__all__) and txl_tf.InputError; "
         "assert not hasattr(txl_tf, 'lode'); sys.exit('tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
@@ -210,3 +212,23 @@ def test_another_backend_of_keras_in_the_environment(keras_comes_first):
     assert ("Transformer-XL" in done.stdout) != keras_comes_first, done.stderr
     said = "ImportError: txl_tf needs Keras on TensorFlow, and Keras was imported on jax: import txl_tf before it\n"
     assert done.stderr.endswith(said) == keras_comes_first
+
+
+def test_everything_that_is_exported_is_there_and_help_fits_two_screens():
+    exported = {name for names in txl_tf._HOMES.values() for name in names}
+    assert sorted(exported) == txl_tf.__all__ and all(getattr(txl_tf, name) for name in exported)
+    text = pydoc.plain(pydoc.render_doc(txl_tf))
+    assert len(text.splitlines()) <= 2 * 40
+    assert all(re.search(rf"\b{name}\b", text) for name in exported) and txl_tf.__version__ in text
+    with pytest.raises(AttributeError, match="has no attribute 'families_of'"):
+        _ = txl_tf.families_of
+
+
+def test_one_version_everywhere():
+    root = pathlib.Path(__file__).parents[1]
+    for name, pattern in (
+        ("pyproject.toml", r'^version = "(.*)"'),
+        ("CITATION.cff", "^version: (.*)"),
+        ("CHANGELOG.md", r"^## (\d+\.\d+\.\d+)"),
+    ):
+        assert re.search(pattern, (root / name).read_text(), re.MULTILINE)[1] == txl_tf.__version__, name

@@ -1,7 +1,17 @@
 """Transformer-XL (Dai et al. 2019, arXiv 1901.02860) and XLNet (Yang et al. 2019, arXiv 1906.08237), in TensorFlow 2.
 
-`load` gives a trained model as a `Model`, whose methods are what it can do; `InputError` says in one line what a user
-can mend. Importing this package does not load TensorFlow.
+What this module exports is the Python API: users may rely on it. Everything else is inside and may change.
+
+load, Model                                a trained model, whose methods are what it can do
+Finetuner                                  fine-tunes a pretrained XLNet
+LanguageModel, FillIn, Encoder, Predictor  what the methods of a Model use: streams of text, beam search and more
+TransformerXL, TransformerXLConfig         the Keras model and its settings
+XLNet, XLNetConfig                         the same of an XLNet
+StatefulTransformerXL, SeparateTexts       a Transformer-XL for Keras's fit
+load_corpus                                what prepare_data wrote
+InputError                                 what a user can mend, in one line
+
+Each is loaded when it is first used: importing this package does not load TensorFlow. help(txl_tf.load) says more.
 
 Shapes used throughout: B batch (lanes), T = tgt_len, M = mem_len, K = M + T keys, D = d_model, H = n_head,
 N = n_layer, V = vocabulary. Everything is batch-major. A name such as `q_BxHxTxd` carries its shape.
@@ -9,16 +19,62 @@ N = n_layer, V = vocabulary. Everything is batch-major. A name such as `q_BxHxTx
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from txl_tf.errors import InputError
-
 if TYPE_CHECKING:
     from txl_tf.api import Model, load
+    from txl_tf.data.manifest import load_corpus
+    from txl_tf.errors import InputError
+    from txl_tf.finetuner import Finetuner
+    from txl_tf.inference.encoder import Encoder
+    from txl_tf.inference.fill import FillIn
+    from txl_tf.inference.language_model import LanguageModel
+    from txl_tf.inference.predict import Predictor
+    from txl_tf.models.transformer_xl.config import TransformerXLConfig
+    from txl_tf.models.transformer_xl.model import TransformerXL
+    from txl_tf.models.transformer_xl.stateful import SeparateTexts, StatefulTransformerXL
+    from txl_tf.models.xlnet.config import XLNetConfig
+    from txl_tf.models.xlnet.model import XLNet
 
-__all__ = ["InputError", "Model", "load"]
+__version__ = "0.2.0"
+
+__all__ = [
+    "Encoder",
+    "FillIn",
+    "Finetuner",
+    "InputError",
+    "LanguageModel",
+    "Model",
+    "Predictor",
+    "SeparateTexts",
+    "StatefulTransformerXL",
+    "TransformerXL",
+    "TransformerXLConfig",
+    "XLNet",
+    "XLNetConfig",
+    "load",
+    "load_corpus",
+]
+
+_HOMES = {
+    "api": ("Model", "load"),
+    "data.manifest": ("load_corpus",),
+    "errors": ("InputError",),
+    "finetuner": ("Finetuner",),
+    "inference.encoder": ("Encoder",),
+    "inference.fill": ("FillIn",),
+    "inference.language_model": ("LanguageModel",),
+    "inference.predict": ("Predictor",),
+    "models.transformer_xl.config": ("TransformerXLConfig",),
+    "models.transformer_xl.model": ("TransformerXL",),
+    "models.transformer_xl.stateful": ("SeparateTexts", "StatefulTransformerXL"),
+    "models.xlnet.config": ("XLNetConfig",),
+    "models.xlnet.model": ("XLNet",),
+}
+"""The modules of what is exported."""
 
 if "keras" not in sys.modules:  # which reads this when it is imported
     os.environ["KERAS_BACKEND"] = "tensorflow"
@@ -27,13 +83,8 @@ elif (backend := sys.modules["keras"].config.backend()) != "tensorflow":
 
 
 def __getattr__(name: str) -> Any:
-    """Loads TensorFlow only when `load` or `Model` is asked for."""
-    if name in ("Model", "load"):
-        from txl_tf import api
-
-        return getattr(api, name)
+    """What is exported, loaded when it is asked for; not in dir(), or help(txl_tf) would load and print all of it."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"txl_tf.{home}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return [*globals(), "Model", "load"]
