@@ -30,8 +30,8 @@ def format_named(name):
     import numpy as np
     import tensorflow as tf
 
-    from txl_tf.inference.generate import CHUNK, Generator
-    from txl_tf.inference.sampling import Sampling
+    from txl_tf.inference.causal.draw_token import Sampling
+    from txl_tf.inference.causal.generator import CHUNK, Generator
     from txl_tf.models.transformer_xl.config import Reach
 
     dtype, int8 = FORMATS[name]

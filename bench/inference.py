@@ -61,9 +61,9 @@ def ours(dtype="float32", compiled=None):
     import tensorflow as tf
 
     from txl_tf import distribute
+    from txl_tf.inference.causal.draw_token import Sampling
+    from txl_tf.inference.causal.generator import CHUNK, Generator
     from txl_tf.inference.evaluate import make_score_steps
-    from txl_tf.inference.generate import CHUNK, Generator
-    from txl_tf.inference.sampling import Sampling
     from txl_tf.models.transformer_xl.config import EvalConfig, Reach, TransformerXLRunConfig
     from txl_tf.objectives.causal_lm import CausalScorer, segments_at_once
 

@@ -16,7 +16,7 @@ from txl_tf import families
 from txl_tf.choices import CHECKPOINTS, DTYPES, QUANTIZE, STRATEGIES, WEIGHTS
 from txl_tf.data.tasks.table_files import Columns
 from txl_tf.errors import InputError, one_line
-from txl_tf.inference import samplers
+from txl_tf.inference.causal import sampling_settings
 from txl_tf.local_files import without_links_back
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
 from txl_tf.settings import Group, Range, option_value, options
@@ -237,7 +237,7 @@ def given_reach():
 
 def define_sampling_flags():
     """A flag for every setting of sampling."""
-    for setting in samplers.SETTINGS:
+    for setting in sampling_settings.SETTINGS:
         define = flags.DEFINE_integer if setting.kind is int else flags.DEFINE_float
         define(setting.name, setting.default, f"{setting.help} ({setting.range})")
         flags.register_validator(setting.name, functools.partial(_check_sampling, setting))
@@ -254,7 +254,7 @@ def _check_sampling(setting, value):
 
 def given_sampling():
     """The values of those flags: {name: value}, as `LanguageModel.generate` takes them."""
-    return {name: flags.FLAGS[name].value for name in samplers.names()}
+    return {name: flags.FLAGS[name].value for name in sampling_settings.names()}
 
 
 def define_table_flags():

@@ -33,7 +33,7 @@ define_reach_flags()
 
 def main(argv):
     del argv
-    from txl_tf.inference.exporting import export_trained  # after the flags: TensorFlow takes seconds to load
+    from txl_tf.inference.export import export_trained  # after the flags: TensorFlow takes seconds to load
     from txl_tf.literal_paths import has_pattern
     from txl_tf.model_dir import load_trained
 

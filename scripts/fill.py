@@ -48,7 +48,7 @@ define_checkpoint_flag()
 def main(argv):
     del argv
     texts = read_texts()
-    from txl_tf.inference.fill import FillIn  # after the flags are parsed: TensorFlow takes seconds to load
+    from txl_tf.inference.xlnet.fill_in import FillIn  # after the flags are parsed: TensorFlow takes seconds to load
     from txl_tf.progress import progress_bar
 
     model = FillIn.load(FLAGS.model_dir, FLAGS.checkpoint, marker=FLAGS.blank, jit_compile=FLAGS.jit_compile)

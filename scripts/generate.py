@@ -61,7 +61,7 @@ def main(argv):
     del argv
     prompt = read_prompt()
     from txl_tf.data.unknown import unknown_note, unknown_share  # after the flags: TensorFlow takes seconds to load
-    from txl_tf.inference.language_model import LanguageModel
+    from txl_tf.inference.causal.language_model import LanguageModel
 
     reach = given_reach()
     model = LanguageModel.load(FLAGS.model_dir, FLAGS.checkpoint, **given_precision(), **reach)

@@ -82,7 +82,7 @@ def main(argv):
     )
     from txl_tf.distribute import make_strategy
     from txl_tf.files import require_new, write_atomically
-    from txl_tf.inference.predict import Predictor
+    from txl_tf.inference.tasks.predictor import Predictor
     from txl_tf.progress import reported
 
     if FLAGS.output:

@@ -44,7 +44,7 @@ def main(argv):
     import numpy as np  # after the flags are parsed: TensorFlow takes seconds to load
 
     from txl_tf.data.manifest import load_corpus
-    from txl_tf.inference.recl import context_losses, draw_positions, effective_context_lengths, relative_gains
+    from txl_tf.inference.causal.recl import context_losses, draw_positions, effective_context_lengths, relative_gains
     from txl_tf.model_dir import load_trained
 
     corpus = load_corpus(FLAGS.data_dir)

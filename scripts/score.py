@@ -43,7 +43,7 @@ def main(argv):
 
     from txl_tf.data.unknown import unknown_note, unknown_share
     from txl_tf.files import read_texts, require_new
-    from txl_tf.inference.language_model import LanguageModel
+    from txl_tf.inference.causal.language_model import LanguageModel
     from txl_tf.progress import progress_bar
 
     if FLAGS.output:

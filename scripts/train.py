@@ -51,8 +51,8 @@ def no_run():
 def main(argv):
     del argv
     from txl_tf.distribute import make_strategy  # after the flags are parsed: TensorFlow takes seconds to load
+    from txl_tf.inference.causal.text_sampler import TextSampler
     from txl_tf.inference.evaluate import Evaluator
-    from txl_tf.inference.sample import Sampler
     from txl_tf.training.interruption import TrainingStoppedError
     from txl_tf.training.loop import train
 
@@ -67,7 +67,7 @@ def main(argv):
         if not (families.family_of(config).generates and model.attention.cacheable):
             return None
         _, reach = config.for_evaluation()
-        return Sampler(model, corpus, reach, jit_compile=config.train.jit_compile)
+        return TextSampler(model, corpus, reach, jit_compile=config.train.jit_compile)
 
     try:
         train(config, corpus, FLAGS.model_dir, strategy, evaluator if "valid" in corpus.splits else None, sampler)

@@ -21,9 +21,9 @@ import txl_tf
 from txl_tf import families
 from txl_tf.config import DataConfig, TrainConfig
 from txl_tf.errors import InputError
-from txl_tf.inference.encoder import Encoder
-from txl_tf.inference.fill import FillIn
-from txl_tf.inference.predict import Predictor
+from txl_tf.inference.tasks.predictor import Predictor
+from txl_tf.inference.xlnet.encoder import Encoder
+from txl_tf.inference.xlnet.fill_in import FillIn
 from txl_tf.training.loop import train
 
 TRAINED = pathlib.Path(__file__).parent / "model_dir_ce09e14"

@@ -10,7 +10,7 @@ import processes
 import pytest
 import tuned_models
 
-from txl_tf.inference.predict import Predictor
+from txl_tf.inference.tasks.predictor import Predictor
 
 ROOT = pathlib.Path(__file__).parents[1]
 

@@ -15,7 +15,7 @@ from txl_tf.config import TrainConfig
 from txl_tf.data.tasks.batches import TrainingExamples
 from txl_tf.errors import InputError
 from txl_tf.finetuner import Finetuner
-from txl_tf.inference.task_evaluate import TaskEvaluator
+from txl_tf.inference.tasks.task_evaluator import TaskEvaluator
 from txl_tf.models.xlnet.head_config import XLNetClassificationConfig
 from txl_tf.training.loop import train
 from txl_tf.training.weight_rules import weight_rules

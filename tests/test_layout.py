@@ -95,6 +95,14 @@ def test_imports_run_one_way(path):
         assert not name.startswith("absl.flags") and name != "absl.app", "flags are for scripts alone"
 
 
+@pytest.mark.parametrize("wing", ["causal", "xlnet", "tasks"])
+def test_the_wings_of_inference_do_not_touch(wing):
+    for path in (ROOT / "txl_tf" / "inference" / wing).glob("*.py"):
+        for name in imported(path):
+            shared = not re.match(r"txl_tf\.inference\.(causal|xlnet|tasks)\b", name)
+            assert shared or name.split(".")[2] == wing, f"{path.name} must not import {name}"
+
+
 @pytest.mark.parametrize("path", [*SCRIPTS, *PARTS_OF_SCRIPTS], ids=lambda path: path.name)
 def test_no_script_imports_a_script(path):
     scripts = {script.stem for script in SCRIPTS if '__name__ == "__main__"' in script.read_text()}
@@ -111,7 +119,9 @@ def test_one_module_opens_what_tensorflow_finds_by_patterns():
     """A path that a user gives is taken literally: see txl_tf/literal_paths.py."""
     globbing = re.compile(r"gfile\.glob|load_checkpoint|latest_checkpoint|NewCheckpointReader|saved_model\.load\(")
     users = {path.relative_to(ROOT).as_posix() for path in SOURCES if globbing.search(path.read_text())}
-    exports = {f"txl_tf/inference/{name}.py" for name in ("export", "export_task", "export_xlnet")}  # their READMEs
+    exports = {  # their READMEs
+        f"txl_tf/inference/{name}.py" for name in ("causal/served_causal", "xlnet/served_xlnet", "tasks/served_task")
+    }
     assert users - exports == {"txl_tf/literal_paths.py"}
 
 

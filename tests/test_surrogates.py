@@ -5,8 +5,8 @@ import random_xlnet
 
 from txl_tf import surrogates
 from txl_tf.data.vocabularies import XLNetVocabulary
-from txl_tf.inference.encoder import Encoder
-from txl_tf.inference.fill import FillIn
+from txl_tf.inference.xlnet.encoder import Encoder
+from txl_tf.inference.xlnet.fill_in import FillIn
 from txl_tf.strict_json import parse_json
 from txl_tf.surrogates import whole
 

@@ -26,11 +26,11 @@ from txl_tf.data.tasks.table_files import Columns
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.distribute import make_strategy
 from txl_tf.errors import InputError
-from txl_tf.inference.encoder import Encoded, Text
+from txl_tf.inference.causal.language_model import Score
 from txl_tf.inference.evaluate import Evaluator
-from txl_tf.inference.fill import Filling, PseudoScore
-from txl_tf.inference.language_model import Score
-from txl_tf.inference.predict import Predictor
+from txl_tf.inference.tasks.predictor import Predictor
+from txl_tf.inference.xlnet.encoder import Encoded, Text
+from txl_tf.inference.xlnet.fill_in import Filling, PseudoScore
 from txl_tf.model_dir import TrainedModel, load_trained
 from txl_tf.progress import progress_bar, reported
 
@@ -157,7 +157,7 @@ class Model:
             seed: a continuation depends only on its seed, its prompt and the settings. Where a prompt comes again, the
                 next ones have seed + 1, seed + 2, ..
             stop: strings; a continuation ends before the first of them.
-            sampling: temperature, top_k, top_p and the other settings of `txl_tf.inference.samplers`.
+            sampling: temperature, top_k, top_p and the other settings of `txl_tf.inference.causal.sampling_settings`.
 
         Returns:
             The continuation without the prompt, or a list of them.
@@ -206,7 +206,7 @@ class Model:
 
         Args:
             texts: str, or a list of them. ____ stands for one token, and ____*3 for three.
-            options: order, beam_size, top, context, free: see `txl_tf.inference.fill.FillIn.fill`.
+            options: order, beam_size, top, context, free: see `txl_tf.inference.xlnet.fill_in.FillIn.fill`.
 
         Returns:
             A list of fillings with text, total (the log-probability in nats) and more, the most likely first. Or a list
@@ -255,7 +255,7 @@ class Model:
     def predict(self, inputs: Any) -> Any:
         """What a fine-tuned model predicts for an input, or for each of a list of inputs.
 
-        The inputs and the predictions, which are dicts, follow from its task: see `txl_tf.inference.predict`.
+        The inputs and the predictions, which are dicts, follow from its task: see `txl_tf.inference.tasks.predictor`.
 
         Raises:
             InputError: the model is not fine-tuned, or an input is not what its task needs.

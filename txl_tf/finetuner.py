@@ -25,7 +25,7 @@ from txl_tf.data.tasks.table_files import Columns
 from txl_tf.data.tasks.tables import imbalance
 from txl_tf.distribute import is_chief, make_strategy
 from txl_tf.errors import InputError
-from txl_tf.inference.task_evaluate import TaskEvaluator
+from txl_tf.inference.tasks.task_evaluator import TaskEvaluator
 from txl_tf.strict_json import Fields
 from txl_tf.training.loop import train
 

@@ -18,7 +18,7 @@ from txl_tf.data.manifest import load_corpus
 from txl_tf.data.prepare import prepare
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.distribute import make_strategy
-from txl_tf.inference.exporting import export_trained
+from txl_tf.inference.export import export_trained
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLRunConfig
 from txl_tf.published.exporting import export_checkpoint
 from txl_tf.training.loop import train

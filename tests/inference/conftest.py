@@ -4,9 +4,9 @@ import pytest
 from random_model import CONFIG, random_model
 
 from txl_tf.data.vocabularies import ByteVocabulary
-from txl_tf.inference.export import export
-from txl_tf.inference.generate import Generator
-from txl_tf.inference.language_model import LanguageModel
+from txl_tf.inference.causal.generator import Generator
+from txl_tf.inference.causal.language_model import LanguageModel
+from txl_tf.inference.causal.served_causal import export
 
 
 @pytest.fixture(scope="session")

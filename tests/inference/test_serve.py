@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import server
 
-from txl_tf.inference import samplers
+from txl_tf.inference.causal import sampling_settings
 
 
 class Clock:
@@ -152,10 +152,10 @@ def test_wrong_requests_get_a_reason(call, path, request_, status, reason):
 
 def test_every_setting_of_sampling_is_a_field_that_may_be_left_out(address, call, byte_model):
     with urllib.request.urlopen(address + "/sampling", timeout=120) as answer:
-        assert json.load(answer) == json.loads(samplers.to_json())
+        assert json.load(answer) == json.loads(sampling_settings.to_json())
     given = {"temperature": 2.0, "top_k": 200, "top_p": 0.99, "repetition_penalty": 1.1, "min_p": 0.02}
     given |= {"typical_p": 0.9}
-    assert set(given) == set(samplers.names())
+    assert set(given) == set(sampling_settings.names())
     request = {"prompts": ["x"], "max_tokens": 30, "seeds": [3]}
     texts = [byte_model.generate("x", 30, seed=3, **given), byte_model.generate("x", 30, seed=3)]
     assert [call("/generate", request | options)[1]["texts"] for options in (given, {})] == [[text] for text in texts]

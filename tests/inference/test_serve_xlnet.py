@@ -11,9 +11,9 @@ from random_xlnet import random_xlnet, with_prefix
 from serving.pace import Pace
 
 from txl_tf.data.vocabularies import XLNetVocabulary
-from txl_tf.inference.encoder import Encoder
-from txl_tf.inference.export_xlnet import export
-from txl_tf.inference.fill import FillIn
+from txl_tf.inference.xlnet.encoder import Encoder
+from txl_tf.inference.xlnet.fill_in import FillIn
+from txl_tf.inference.xlnet.served_xlnet import export
 
 
 @pytest.fixture(scope="module")

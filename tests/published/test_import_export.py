@@ -21,7 +21,7 @@ from txl_tf.data.lanes import evaluation_batches
 from txl_tf.data.prepare import prepare
 from txl_tf.data.vocabularies import WordVocabulary
 from txl_tf.errors import InputError
-from txl_tf.inference.language_model import LanguageModel
+from txl_tf.inference.causal.language_model import LanguageModel
 from txl_tf.model_dir import load_trained, read_weights, vocabulary_identity
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
 from txl_tf.models.transformer_xl.presets import PRESETS

@@ -15,7 +15,7 @@ import numpy as np
 from txl_tf import families
 from txl_tf.data.tasks.table_files import Columns
 from txl_tf.distribute import make_strategy
-from txl_tf.inference.task_evaluate import TaskReader
+from txl_tf.inference.tasks.task_evaluator import TaskReader
 from txl_tf.model_dir import load_trained
 from txl_tf.published.exporting import export_checkpoint
 

@@ -4,7 +4,7 @@ import pytest
 from aot import steps
 
 from txl_tf import families
-from txl_tf.inference.generate import CHUNK
+from txl_tf.inference.causal.generator import CHUNK
 
 pytestmark = pytest.mark.xla
 SIZES = {"vocab_size": 40, "n_layer": 1, "d_model": 16, "n_head": 2, "d_head": 8, "d_inner": 32, "mem_len": 0}

@@ -189,7 +189,7 @@ class FineTuning(Training):
     collapse: Callable[[Mapping[str, np.ndarray], ExampleSet], str | None]
     predictions: Callable[..., list[dict[str, Any]]]
     panels: Callable[[Mapping[str, np.ndarray], ExampleSet, Vocabulary], list[Panel]]
-    abilities: Mapping[str, str] = dataclasses.field(default_factory=lambda: {"predict": "predict:Predictor"})
+    abilities: Mapping[str, str] = dataclasses.field(default_factory=lambda: {"predict": "tasks.predictor:Predictor"})
 
 
 class MakeExamples(Protocol):

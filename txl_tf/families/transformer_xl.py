@@ -119,7 +119,7 @@ TRANSFORMER_XL = Family(
             operations=_transformer_xl_operations,
             attention=_causal_attention,
             guide=_GUIDE,
-            abilities=dict.fromkeys(("generate", "score"), "language_model:LanguageModel"),
+            abilities=dict.fromkeys(("generate", "score"), "causal.language_model:LanguageModel"),
         )
     },
     presets=PRESETS,

@@ -114,7 +114,7 @@ XLNET = Family(
             operations=_xlnet_operations,
             attention=_permutation_attention,
             guide=_GUIDE,
-            abilities=dict.fromkeys(("fill", "score"), "fill:FillIn") | {"encode": "encoder:Encoder"},
+            abilities=dict.fromkeys(("fill", "score"), "xlnet.fill_in:FillIn") | {"encode": "xlnet.encoder:Encoder"},
         ),
         **HEADS,
         "answering": ANSWERING,

@@ -245,7 +245,7 @@ HEADS: dict[str, FineTuning] = {
         collapse=_by_label(labelling.collapse_of_classes),
         predictions=_classes,
         panels=panels.classification,
-        abilities=dict.fromkeys(("classify", "predict"), "predict:Predictor"),
+        abilities=dict.fromkeys(("classify", "predict"), "tasks.predictor:Predictor"),
         guide=predicting(
             "tells to which class a text, or a pair of texts, belongs",
             "TEXTS.tsv",

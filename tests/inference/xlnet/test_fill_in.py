@@ -10,8 +10,8 @@ from random_xlnet import random_xlnet, with_prefix
 from txl_tf.data.vocabularies import ByteVocabulary, CharVocabulary, SubwordVocabulary, WordVocabulary, XLNetVocabulary
 from txl_tf.data.vocabularies.subword_training import train
 from txl_tf.errors import InputError
-from txl_tf.inference.blanks import ANY, GLUED, PADDING, SPACED, allowed_tokens, encode_parts, split_at_blanks
-from txl_tf.inference.fill import FillIn
+from txl_tf.inference.xlnet.blanks import ANY, GLUED, PADDING, SPACED, allowed_tokens, encode_parts, split_at_blanks
+from txl_tf.inference.xlnet.fill_in import FillIn
 
 LETTERS = "abcde ."
 V = len(LETTERS)

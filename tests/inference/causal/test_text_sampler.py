@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from txl_tf.data.prepare import prepare
-from txl_tf.inference.language_model import LanguageModel
-from txl_tf.inference.sample import PROMPT_TOKENS, SAMPLE_TOKENS, SEED, TEMPERATURE, Sampler
+from txl_tf.inference.causal.language_model import LanguageModel
+from txl_tf.inference.causal.text_sampler import PROMPT_TOKENS, SAMPLE_TOKENS, SEED, TEMPERATURE, TextSampler
 from txl_tf.models.transformer_xl.model import TransformerXL
 
 CHOICES = {"words": {"min_count": 1}, "sentencepiece": {"vocab_size": 278}, "chars": {}}
@@ -24,7 +24,7 @@ def assert_continues(sampler, model, vocabulary, reach):
 def test_the_sample_follows_the_weights_and_is_traced_once(byte_model, corpus):
     reach = dataclasses.replace(byte_model.model.config.reach, same_length=True)
     model = TransformerXL(byte_model.model.config)
-    sampler = Sampler(model, corpus, reach, jit_compile=False)
+    sampler = TextSampler(model, corpus, reach, jit_compile=False)
     assert len(corpus.vocabulary.encode(sampler.prompt)) == PROMPT_TOKENS
     before = sampler()
     assert sampler() == before
@@ -43,6 +43,6 @@ def test_any_kind_of_token(byte_model, tmp_path, vocab):
     data_dir = f"{tmp_path}-data"
     corpus = prepare("text", data_dir, source=str(tmp_path), vocab=vocab, **CHOICES[vocab])
     model = TransformerXL(dataclasses.replace(byte_model.model.config, vocab_size=corpus.vocab_size))
-    sampler = Sampler(model, corpus, model.config.reach, jit_compile=False)
+    sampler = TextSampler(model, corpus, model.config.reach, jit_compile=False)
     assert sampler.prompt.startswith("a rose is a rose")
     assert sampler() == sampler()

@@ -6,15 +6,15 @@ import tensorflow as tf
 
 from txl_tf.data.lanes import evaluation_batches, named_read_errors
 from txl_tf.data.manifest import Corpus
-from txl_tf.inference.generate import Generator
-from txl_tf.inference.sampling import Sampling
+from txl_tf.inference.causal.draw_token import Sampling
+from txl_tf.inference.causal.generator import Generator
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
 
 PROMPT_TOKENS, SAMPLE_TOKENS, TEMPERATURE, SEED = 64, 200, 0.8, 0
 
 
-class Sampler:
+class TextSampler:
     """Continues the beginning of valid with a model's current weights, always from the same seed; traced only once.
 
     It uses a copy of the model on the host's CPU, so it runs the same way under every strategy.

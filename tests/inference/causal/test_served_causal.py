@@ -18,10 +18,10 @@ from txl_tf.data.vocabularies import ByteVocabulary, SubwordVocabulary, WordVoca
 from txl_tf.data.vocabularies.subword_training import train
 from txl_tf.errors import InputError
 from txl_tf.files import complete_directory
-from txl_tf.inference import samplers
-from txl_tf.inference.export import export
-from txl_tf.inference.generate import Generator
-from txl_tf.inference.language_model import LanguageModel
+from txl_tf.inference.causal import sampling_settings
+from txl_tf.inference.causal.generator import Generator
+from txl_tf.inference.causal.language_model import LanguageModel
+from txl_tf.inference.causal.served_causal import export
 from txl_tf.ops import platform
 
 ON_CPU = platform.program().target == "cpu"
@@ -82,7 +82,7 @@ saved_model_cli.main()
 def request(prompts, max_tokens, **options):
     """The tensors that the signature `generate` takes."""
     options = {
-        **samplers.checked({}),
+        **sampling_settings.checked({}),
         "seeds": list(range(len(prompts))),
         "stop": tf.constant([], tf.string),
     } | options
@@ -164,7 +164,7 @@ def test_the_signatures_say_what_they_take(byte_model, export_dir, served):
     arguments = {name: set(signature.structured_input_signature[1]) for name, signature in signatures.items()}
     cache = {"keys", "values", "length", "seen"}
     sampling = {"max_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "min_p", "typical_p", "seeds"}
-    assert sampling == {"max_tokens", "seeds", *samplers.names()}
+    assert sampling == {"max_tokens", "seeds", *sampling_settings.names()}
     assert arguments == {
         "generate": {"prompts", "stop", *sampling},
         "score": {"texts"},
@@ -178,8 +178,8 @@ def test_the_signatures_say_what_they_take(byte_model, export_dir, served):
     keys = signatures["step"].structured_outputs["keys"]
     assert keys.shape.as_list() == [None, CONFIG.n_layer, CONFIG.n_head, CONFIG.mem_len, CONFIG.d_head]
     readme = (pathlib.Path(export_dir) / "README.md").read_text()
-    assert all(f"| {name} |" in readme for name in (*arguments, *samplers.names()))
-    assert (pathlib.Path(export_dir) / "sampling.json").read_text() == samplers.to_json()
+    assert all(f"| {name} |" in readme for name in (*arguments, *sampling_settings.names()))
+    assert (pathlib.Path(export_dir) / "sampling.json").read_text() == sampling_settings.to_json()
     assert all(f"signature_def['{name}']" in served["shown"] for name in arguments)
     for inputs in arguments.values():
         assert all(f"inputs['{name}'] tensor_info" in served["shown"] for name in inputs)
@@ -224,7 +224,7 @@ def test_weights_in_int8_are_in_the_graph(tmp_path):
     served = tf.saved_model.load(str(tmp_path / "model"))
     kept = [variable.dtype for variable in tf.nest.flatten(served.kept) if variable is not None]
     assert kept.count(tf.int8) == (7 if ON_CPU else 0)  # six of the layers, and a table
-    sampling = {setting.name: tf.constant(setting.default) for setting in samplers.SETTINGS}
+    sampling = {setting.name: tf.constant(setting.default) for setting in sampling_settings.SETTINGS}
     made = served.signatures["generate"](
         prompts=tf.constant(["one"]),
         max_tokens=tf.constant(40),

@@ -13,9 +13,9 @@ import tensorflow as tf
 import tuned_models
 
 from txl_tf.errors import InputError
-from txl_tf.inference.export_task import export, with_options
-from txl_tf.inference.exporting import export_trained
-from txl_tf.inference.predict import Predictor
+from txl_tf.inference.export import export_trained
+from txl_tf.inference.tasks.predictor import Predictor
+from txl_tf.inference.tasks.served_task import export, with_options
 
 LABELS = ("bad", "gut \N{LATIN SMALL LETTER U WITH DIAERESIS}ber", "mixed")
 PAIRS = [("the River", ""), ("so", "a dash"), ("one so a dash " * 9, ""), ("the so " * 9, "River " * 9)]

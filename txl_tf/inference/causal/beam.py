@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from txl_tf.distribute import has_xla
 from txl_tf.errors import InputError
-from txl_tf.inference.generate import CHUNK, Generator, Layout
+from txl_tf.inference.causal.generator import CHUNK, Generator, PromptLayout
 from txl_tf.models.transformer_xl.cached import Cache
 from txl_tf.progress import Progress
 
@@ -146,8 +146,8 @@ class BeamSearch(tf.Module):
         state = tf.while_loop(lambda i, *_: i < n, body, (0, beams, nothing, nothing))
         return state[2], state[3], state[1]
 
-    def _begin(self, prompts: tf.Tensor, lengths: tf.Tensor, max_tokens: tf.Tensor) -> tuple[Layout, Beams]:
-        """The Layout of prompts, and the Beams after its whole segments; the W lanes of a text are equal."""
+    def _begin(self, prompts: tf.Tensor, lengths: tf.Tensor, max_tokens: tf.Tensor) -> tuple[PromptLayout, Beams]:
+        """The PromptLayout of prompts, and the Beams after its whole segments; the W lanes of a text are equal."""
         layout = self.generator.lay_out(prompts, lengths, max_tokens)
         nothing = self.generator.begin(tf.shape(layout.own)[0])
         cache = self.generator.read_on(nothing, layout.segments, layout.own).cache

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf.inference.generate import Generator
+from txl_tf.inference.causal.generator import Generator
 from txl_tf.models.transformer_xl.cached import Cache
 
 

@@ -9,9 +9,9 @@ import tensorflow as tf
 from random_model import CONFIG, random_model
 
 from txl_tf.errors import InputError
-from txl_tf.inference.beam import BeamSearch
-from txl_tf.inference.generate import Generator
-from txl_tf.inference.score import score_tokens
+from txl_tf.inference.causal.beam import BeamSearch
+from txl_tf.inference.causal.generator import Generator
+from txl_tf.inference.causal.score_tokens import score_tokens
 from txl_tf.models.transformer_xl.config import Reach
 
 V, N = 4, 4

@@ -14,12 +14,12 @@ import txl_tf
 from txl_tf import checkpoints, families
 from txl_tf.data.tasks.layout import lay_out
 from txl_tf.errors import InputError
-from txl_tf.inference.predict import Predictor
+from txl_tf.inference.tasks.predictor import Predictor
 from txl_tf.metrics import labelling
 from txl_tf.model_card import describe_model
 from txl_tf.model_dir import load_trained
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 LABELS = ("bad", "good", "mixed")
 TEXTS = ["the River", ("so", "a dash"), "the", "one so a dash " * 9, ("the River one", "the so " * 9), "a"]
 QUESTIONS = [

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from txl_tf.errors import InputError
-from txl_tf.inference import samplers
-from txl_tf.inference.sampling import Sampling, sample, uniform
+from txl_tf.inference.causal import sampling_settings
+from txl_tf.inference.causal.draw_token import Sampling, sample, uniform
 
 V, DRAWS = 30, 20_000
 
@@ -125,7 +125,7 @@ def test_uniform_is_the_same_under_xla():
         {"temperature": 1e39},
         {"temperature": "hot"},
         {"top_q": 0.5},
-        *({name: bad} for name in samplers.names() for bad in (float("nan"), float("inf"), -float("inf"))),
+        *({name: bad} for name in sampling_settings.names() for bad in (float("nan"), float("inf"), -float("inf"))),
     ],
     ids=str,
 )
@@ -135,7 +135,7 @@ def test_settings_out_of_range_are_refused(wrong):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("setting", samplers.SETTINGS, ids=samplers.names())
+@pytest.mark.parametrize("setting", sampling_settings.SETTINGS, ids=sampling_settings.names())
 def test_tensors_are_checked_as_numbers_are(setting):
     """The SavedModel's assertions refuse what Python refuses."""
     dtype = tf.int32 if setting.kind is int else tf.float32
@@ -220,10 +220,10 @@ def assert_alike(found, expected):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("reference", REFERENCES, ids=samplers.names())
+@pytest.mark.parametrize("reference", REFERENCES, ids=sampling_settings.names())
 def test_each_transform_is_what_its_paper_says(rng, reference):
     name = reference.__name__
-    (setting,) = (setting for setting in samplers.SETTINGS if setting.name == name)
+    (setting,) = (setting for setting in sampling_settings.SETTINGS if setting.name == name)
     logits, seen = distributions(rng), rng.random([42, V]) < 0.3
     for value in VALUES[name]:
         tensor = Sampling(**{name: value}).tensors()[name]
@@ -235,12 +235,12 @@ def test_each_transform_is_what_its_paper_says(rng, reference):
 
 @pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.xla)], ids=["graph", "XLA"])
 def test_together_they_apply_in_their_order(rng, jit_compile):
-    assert samplers.names() == tuple(reference.__name__ for reference in REFERENCES)
+    assert sampling_settings.names() == tuple(reference.__name__ for reference in REFERENCES)
     logits, seen = distributions(rng), rng.random([42, V]) < 0.3
-    run = tf.function(samplers.transform, jit_compile=jit_compile)
-    combinations = list(itertools.product(*(VALUES[name][-2:] for name in samplers.names())))
+    run = tf.function(sampling_settings.transform, jit_compile=jit_compile)
+    combinations = list(itertools.product(*(VALUES[name][-2:] for name in sampling_settings.names())))
     for values in combinations:
-        settings = dict(zip(samplers.names(), values, strict=True))
+        settings = dict(zip(sampling_settings.names(), values, strict=True))
         expected = logits.astype(np.float64)
         for reference, value in zip(REFERENCES, values, strict=True):
             expected = np.array([reference(row, has, value) for row, has in zip(expected, seen, strict=True)])
@@ -250,7 +250,7 @@ def test_together_they_apply_in_their_order(rng, jit_compile):
 
 def test_the_defaults_change_nothing_bit_by_bit(rng):
     logits = distributions(rng)
-    found = samplers.transform(tf.constant(logits), tf.ones([42, V], tf.bool), Sampling().tensors())
+    found = sampling_settings.transform(tf.constant(logits), tf.ones([42, V], tf.bool), Sampling().tensors())
     np.testing.assert_array_equal(found, logits)
 
 
@@ -279,18 +279,20 @@ ORDERS = ((typical_p, 0.6137, min_p, 0.0437), (min_p, 0.0437, typical_p, 0.6137)
 )
 def test_at_least_one_token_remains(rng, extreme):
     logits = np.concatenate([distributions(rng), np.full([1, V], -1e30, np.float32)])
-    found = samplers.transform(tf.constant(logits), tf.ones([43, V], tf.bool), Sampling(**extreme).tensors()).numpy()
+    found = sampling_settings.transform(
+        tf.constant(logits), tf.ones([43, V], tf.bool), Sampling(**extreme).tensors()
+    ).numpy()
     assert np.isfinite(found.max(-1)).all() and not np.isnan(found).any()
 
 
 def test_a_setting_costs_nothing_unless_it_is_on():
     """Every transform stands in a branch of its own, which runs where its setting is not the default."""
-    run = tf.function(samplers.transform, autograph=False)
+    run = tf.function(sampling_settings.transform, autograph=False)
     graph = run.get_concrete_function(
         tf.TensorSpec([2, V]), tf.TensorSpec([2, V], tf.bool), Sampling().tensors()
     ).graph.as_graph_def()
     ops = [node.op for node in graph.node]
-    assert sum(op in ("If", "StatelessIf") for op in ops) == len(samplers.SETTINGS)
+    assert sum(op in ("If", "StatelessIf") for op in ops) == len(sampling_settings.SETTINGS)
     assert not {"Softmax", "LogSoftmax", "RealDiv", "SelectV2", "While", "StatelessWhile"} & set(ops)
     assert not {"TopKV2", "TopK", "Sort"} & set(ops)
 
@@ -303,7 +305,7 @@ def test_the_largest_numbers_are_the_fewest_that_reach_the_target(rng, jit_compi
     numbers[10:20] = rng.integers(-3, 4, [10, V])
     numbers[:, 0], numbers[:, 1] = np.inf, -np.inf
     weights = rng.integers(0, 5, [30, V]).astype(np.float32)
-    run = tf.function(samplers._largest, jit_compile=jit_compile)
+    run = tf.function(sampling_settings._largest, jit_compile=jit_compile)
     for target in (1.0, 7.0, 30.0, 1e3, np.inf):
         found = run(numbers, weights, tf.constant(target, tf.float32)).numpy()
         for row, weight, kept in zip(numbers, weights, found, strict=True):

@@ -1,4 +1,4 @@
-"""One more entry in the list of samplers is a flag, an argument, an input, a field of requests, a line of a README."""
+"""One more setting of sampling is a flag, an argument, an input, a field of requests, a line of a README."""
 
 import json
 import pathlib
@@ -14,21 +14,23 @@ from serving.service import Service
 
 from txl_tf.data.vocabularies import ByteVocabulary
 from txl_tf.errors import InputError
-from txl_tf.inference import samplers
-from txl_tf.inference.export import export
-from txl_tf.inference.language_model import LanguageModel
+from txl_tf.inference.causal import sampling_settings
+from txl_tf.inference.causal.language_model import LanguageModel
+from txl_tf.inference.causal.served_causal import export
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 
 ADDED = """
 import sys
-from txl_tf.inference import samplers
+from txl_tf.inference.causal import sampling_settings
 
 def below(logits, seen, vocab):
-    return samplers.tf.where(samplers.tf.range(logits.shape[-1]) < vocab, logits, -float("inf"))
+    return sampling_settings.tf.where(sampling_settings.tf.range(logits.shape[-1]) < vocab, logits, -float("inf"))
 
-samplers.SETTINGS += (
-    samplers.Setting("below", default=256, low=1, high=256, help="choose only ids below this one", transform=below),
+sampling_settings.SETTINGS += (
+    sampling_settings.Setting(
+        "below", default=256, low=1, high=256, help="choose only ids below this one", transform=below
+    ),
 )
 """
 
@@ -52,13 +54,13 @@ def generate_script(*flags):
 @pytest.fixture
 def added(monkeypatch):
     """The description with one entry more: only ids below a number."""
-    monkeypatch.setattr(samplers, "SETTINGS", samplers.SETTINGS)
+    monkeypatch.setattr(sampling_settings, "SETTINGS", sampling_settings.SETTINGS)
     exec(ADDED, {})
 
 
 @pytest.mark.slow
 def test_a_sampler_is_one_entry(added, tmp_path):
-    assert samplers.names()[-1] == "below"
+    assert sampling_settings.names()[-1] == "below"
     model = LanguageModel(random_model(CONFIG), ByteVocabulary())
     text = model.generate("x", 30, seed=1, below=100)
     assert max(text.encode()) < 100 <= max(model.generate("x", 30, seed=1).encode())
@@ -70,9 +72,9 @@ def test_a_sampler_is_one_entry(added, tmp_path):
     export(model.generator, model.vocabulary, str(export_dir), "byte")
     generate = tf.saved_model.load(str(export_dir)).signatures["generate"]
     inputs = generate.structured_input_signature[1]
-    assert {"prompts", "max_tokens", "seeds", "stop", *samplers.names()} == set(inputs)
+    assert {"prompts", "max_tokens", "seeds", "stop", *sampling_settings.names()} == set(inputs)
     assert (inputs["below"].dtype, inputs["below"].shape) == (tf.int32, [])
-    request = {name: tf.constant(value) for name, value in samplers.checked({"below": 100}).items()}
+    request = {name: tf.constant(value) for name, value in sampling_settings.checked({"below": 100}).items()}
     request |= {"prompts": tf.constant(["x"]), "max_tokens": tf.constant(30), "seeds": tf.constant([1])}
     request["stop"] = tf.constant([], tf.string)
     assert generate(**request)["texts"].numpy()[0].decode() == text
@@ -83,11 +85,11 @@ def test_a_sampler_is_one_entry(added, tmp_path):
         "| below | int | at least 1 and at most 256 | 256 | choose only ids" in (export_dir / "README.md").read_text()
     )
     described = json.loads((export_dir / "sampling.json").read_text())
-    assert [setting["name"] for setting in described] == list(samplers.names())
+    assert [setting["name"] for setting in described] == list(sampling_settings.names())
 
     served = Service(str(export_dir)).generation
     assert served._draft({"below": 7}, ["x"], [1], most=1, wants_texts=False).options["below"] == 7
-    assert set(served._draft({}, ["x"], [1], most=1, wants_texts=False).options) == set(samplers.names())
+    assert set(served._draft({}, ["x"], [1], most=1, wants_texts=False).options) == set(sampling_settings.names())
     with pytest.raises(RequestError, match="below must be at least 1 and at most 256"):
         served._draft({"below": 0}, ["x"], [1], most=1, wants_texts=False)
 
@@ -95,10 +97,10 @@ def test_a_sampler_is_one_entry(added, tmp_path):
 def test_a_sampler_is_a_flag_before_tensorflow_loads():
     text = generate_script("--help")
     assert "AssertionError" not in text
-    for name in (*samplers.names(), "below"):
+    for name in (*sampling_settings.names(), "below"):
         assert f"  --{name}: " in text
     joined = " ".join(text.split())
-    for setting in samplers.SETTINGS:
+    for setting in sampling_settings.SETTINGS:
         assert f"{setting.help} ({setting.range}) (default: '{setting.default}')" in joined
     assert "choose only ids below this one (at least 1 and at most 256) (default: '256')" in joined
     for wrong in ("--below=0", "--top_p=nan", "--temperature=inf", "--min_p=1.5", "--top_k=-1"):
@@ -108,7 +110,7 @@ def test_a_sampler_is_a_flag_before_tensorflow_loads():
 
 
 def test_the_description_travels_as_json():
-    for described, setting in zip(json.loads(samplers.to_json()), samplers.SETTINGS, strict=True):
+    for described, setting in zip(json.loads(sampling_settings.to_json()), sampling_settings.SETTINGS, strict=True):
         assert described["type"] == setting.kind.__name__ == type(described["default"]).__name__
         assert described["name"] == setting.name and described["range"] == setting.range
         bounds = [setting.low, np.inf if setting.high is None else setting.high]

@@ -7,7 +7,7 @@ from random_xlnet import random_xlnet, with_prefix
 
 from txl_tf.data.vocabularies import ByteVocabulary, XLNetVocabulary
 from txl_tf.errors import InputError
-from txl_tf.inference.encoder import Encoder
+from txl_tf.inference.xlnet.encoder import Encoder
 
 TEXTS = ["the River", ("the River 1,000,", "naive and the"), "", ("x", "the " * 40), "the"]
 

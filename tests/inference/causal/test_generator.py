@@ -9,8 +9,8 @@ import tensorflow as tf
 from random_model import CONFIG, random_model, read
 
 from txl_tf.errors import InputError
-from txl_tf.inference.generate import CHUNK, Generator
-from txl_tf.inference.sampling import Sampling
+from txl_tf.inference.causal.draw_token import Sampling
+from txl_tf.inference.causal.generator import CHUNK, Generator
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.token_readers import FewTextsState
 from txl_tf.ops import platform

@@ -8,12 +8,12 @@ import tensorflow as tf
 from random_model import CONFIG, random_model, read
 
 from txl_tf.data.vocabularies import ByteVocabulary
-from txl_tf.inference.beam import BeamSearch
-from txl_tf.inference.export import ServedModel
-from txl_tf.inference.generate import Generator
-from txl_tf.inference.language_model import LanguageModel
-from txl_tf.inference.sampling import Sampling, sample, uniform
-from txl_tf.inference.score import score_tokens
+from txl_tf.inference.causal.beam import BeamSearch
+from txl_tf.inference.causal.draw_token import Sampling, sample, uniform
+from txl_tf.inference.causal.generator import Generator
+from txl_tf.inference.causal.language_model import LanguageModel
+from txl_tf.inference.causal.score_tokens import score_tokens
+from txl_tf.inference.causal.served_causal import ServedModel
 
 S = 8  # tokens in a segment; the memory holds 24, the longest text here has 51
 LENGTHS = [1, 8, 9, 51, 40, 2, 17]

@@ -20,10 +20,10 @@ import tensorflow as tf
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.families import require_generation
-from txl_tf.inference.beam import BeamSearch
-from txl_tf.inference.generate import CHUNK, Generator
-from txl_tf.inference.sampling import Choice, Sampling
-from txl_tf.inference.score import score_tokens
+from txl_tf.inference.causal.beam import BeamSearch
+from txl_tf.inference.causal.draw_token import Choice, Sampling
+from txl_tf.inference.causal.generator import CHUNK, Generator
+from txl_tf.inference.causal.score_tokens import score_tokens
 from txl_tf.model_dir import TrainedModel, load_trained
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
@@ -154,7 +154,7 @@ class LanguageModel:
                 again: the next ones have seed + 1, seed + 2, .., so that they get other texts. A continuation depends
                 only on its seed, its prompt and the settings.
             stop: strings; a continuation ends before the first of them.
-            sampling: temperature and the other settings by name, as `samplers.SETTINGS` describes them.
+            sampling: temperature and the other settings by name, as `sampling_settings.SETTINGS` describes them.
 
         Returns:
             The continuation, str, or a list of them: prompt + continuation reads right.

@@ -11,10 +11,10 @@ import random_xlnet
 
 from txl_tf.data.vocabularies import CharVocabulary
 from txl_tf.errors import InputError
-from txl_tf.inference.encoder import Encoder
-from txl_tf.inference.fill import FillIn
+from txl_tf.inference.xlnet.encoder import Encoder
+from txl_tf.inference.xlnet.fill_in import FillIn
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 OTHER = ROOT / "tests" / "model_dir_ce09e14" / "plain"
 
 

@@ -1,4 +1,4 @@
-"""Choosing the next token from its log-probabilities: `samplers.transform`, then one random number."""
+"""Choosing the next token from its log-probabilities: `sampling_settings.transform`, then one random number."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.hashing import fold
-from txl_tf.inference import samplers
+from txl_tf.inference.causal import sampling_settings
 
 
 class Choice(typing.NamedTuple):
-    """How to choose, as tensors: int32 seeds [B], and a scalar for each of `samplers.SETTINGS` by name."""
+    """How to choose, as tensors: int32 seeds [B], and a scalar for each of `sampling_settings.SETTINGS` by name."""
 
     seeds: tf.Tensor
     values: dict[str, tf.Tensor]
@@ -28,7 +28,7 @@ def value_specs() -> dict[str, tf.TensorSpec]:
     """The TensorSpec of each setting's value, by name."""
     return {
         setting.name: tf.TensorSpec([], tf.int32 if setting.kind is int else tf.float32, setting.name)
-        for setting in samplers.SETTINGS
+        for setting in sampling_settings.SETTINGS
     }
 
 
@@ -36,14 +36,14 @@ class Sampling:
     """How to choose, in Python.
 
     Args:
-        given: settings of `samplers.SETTINGS` by name; the others have their defaults, which change nothing.
+        given: settings of `sampling_settings.SETTINGS` by name; the others have their defaults, which change nothing.
 
     Raises:
         InputError: no such setting, or a value out of range.
     """
 
     def __init__(self, **given: float):
-        self.values = samplers.checked(given)
+        self.values = sampling_settings.checked(given)
 
     def tensors(self) -> dict[str, tf.Tensor]:
         """The values as scalar tensors, by name."""
@@ -66,7 +66,7 @@ def sample(log_prob: tf.Tensor, seen: tf.Tensor, random: tf.Tensor, values: dict
     Returns:
         int32 [B].
     """
-    logits = samplers.transform(log_prob, seen, values)
+    logits = sampling_settings.transform(log_prob, seen, values)
     vocab_size = log_prob.shape[-1]
 
     def first(flags: tf.Tensor) -> tf.Tensor:

@@ -31,7 +31,7 @@ from txl_tf.data.tasks.examples import ExampleSet
 from txl_tf.data.tasks.table_files import Columns
 from txl_tf.distribute import make_strategy
 from txl_tf.errors import InputError
-from txl_tf.inference.task_evaluate import TaskReader, task_result
+from txl_tf.inference.tasks.task_evaluator import TaskReader, task_result
 from txl_tf.progress import Progress
 
 

@@ -10,9 +10,9 @@ from random_xlnet import random_xlnet, with_prefix
 
 from txl_tf.data.vocabularies import ByteVocabulary, XLNetVocabulary
 from txl_tf.errors import InputError
-from txl_tf.inference.encoder import Encoder
-from txl_tf.inference.export_xlnet import export
-from txl_tf.inference.fill import FillIn
+from txl_tf.inference.xlnet.encoder import Encoder
+from txl_tf.inference.xlnet.fill_in import FillIn
+from txl_tf.inference.xlnet.served_xlnet import export
 
 LENGTHS = (32, 64)
 TEXTS = ["the River ____ is", "____*2 the River, " + "the " * 20]

@@ -24,8 +24,8 @@ from txl_tf.data.tasks.layout import lay_out
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.distribute import has_xla
 from txl_tf.errors import InputError
-from txl_tf.inference.blanks import PADDING
-from txl_tf.inference.fill import ROUND, load_xlnet
+from txl_tf.inference.xlnet.blanks import PADDING
+from txl_tf.inference.xlnet.fill_in import ROUND, load_xlnet
 from txl_tf.model_dir import TrainedModel
 from txl_tf.models.xlnet.model import XLNet
 from txl_tf.progress import Progress

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.distribute import has_xla
-from txl_tf.inference.blanks import PADDING
+from txl_tf.inference.xlnet.blanks import PADDING
 from txl_tf.models.xlnet.model import XLNet
 
 ORDERS = ("left_to_right", "right_to_left", "confident")

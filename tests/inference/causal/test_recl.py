@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from txl_tf.inference.recl import context_losses, draw_positions, effective_context_lengths, relative_gains
+from txl_tf.inference.causal.recl import context_losses, draw_positions, effective_context_lengths, relative_gains
 from txl_tf.models.transformer_xl.config import Reach, TransformerXLConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
 

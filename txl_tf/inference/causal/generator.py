@@ -23,7 +23,7 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.distribute import has_xla
-from txl_tf.inference.sampling import Choice, sample, uniform
+from txl_tf.inference.causal.draw_token import Choice, sample, uniform
 from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder, Rows
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
@@ -47,7 +47,7 @@ class Draft(typing.NamedTuple):
     seen: tf.Tensor
 
 
-class Layout(typing.NamedTuple):
+class PromptLayout(typing.NamedTuple):
     """How prompts of different lengths are read in one batch: their segments end at the same step, and each prompt then
     continues token by token.
 
@@ -119,7 +119,7 @@ class Generator(tf.Module):
             draft: the Draft before these tokens.
             tokens: int32 [B, n S].
             own: int32 [B], how many of the segments each text reads: its last ones. Its other segments are ignored; see
-                `Layout`.
+                `PromptLayout`.
 
         Returns:
             the Draft after them.
@@ -243,8 +243,8 @@ class Generator(tf.Module):
             return tf.cond(tf.equal(tf.shape(tokens)[0], 1), few_texts, texts)
         return few_texts() if batch <= FEW else texts()
 
-    def lay_out(self, prompts: tf.Tensor, lengths: tf.Tensor, max_tokens: tf.Tensor) -> Layout:
-        """The Layout of prompts; arguments as for `generate`."""
+    def lay_out(self, prompts: tf.Tensor, lengths: tf.Tensor, max_tokens: tf.Tensor) -> PromptLayout:
+        """The PromptLayout of prompts; arguments as for `generate`."""
         own = (lengths - 1) // self.segment
         read = own * self.segment
         longest = tf.reduce_max(read)
@@ -253,7 +253,7 @@ class Generator(tf.Module):
         ahead, behind = tf.range(longest) - (longest - read)[:, None], tf.range(-(-steps // CHUNK) * CHUNK)
         places = tf.minimum(read[:, None] + behind, tf.shape(prompts)[1] - 1)
         given = tf.where(behind <= first[:, None], tf.gather(prompts, places, batch_dims=1), -1)
-        return Layout(tf.gather(prompts, tf.maximum(ahead, 0), batch_dims=1), own, given, first, steps)
+        return PromptLayout(tf.gather(prompts, tf.maximum(ahead, 0), batch_dims=1), own, given, first, steps)
 
     def decode(self, draft: Draft, given: tf.Tensor, n: tf.Tensor, choice: Choice) -> tuple[tf.Tensor, Draft]:
         """Takes n steps, at most CHUNK: each reads a token and chooses the next.

@@ -23,8 +23,8 @@ from txl_tf.data.tasks.race_examples import MAX_QA, cut_article
 from txl_tf.data.tasks.windows import Layout
 from txl_tf.distribute import has_xla
 from txl_tf.files import require_new_directory
-from txl_tf.inference import answer_graph
 from txl_tf.inference.saved_model import by_length, in_groups, signatures_of, traced_to_be_saved, write_saved_model
+from txl_tf.inference.tasks import answer_graph
 from txl_tf.model_dir import TrainedModel
 from txl_tf.models.heads import BestAnswers
 

@@ -1,0 +1,1 @@
+"""Language models that read from left to right: generation, scoring, their SavedModel."""

@@ -1,0 +1,1 @@
+"""Fine-tuned models: evaluation, prediction, their SavedModel."""

@@ -1,0 +1,1 @@
+"""XLNets that fill blanks, score and encode texts; their SavedModel."""
