@@ -44,6 +44,7 @@ def test_a_file_that_could_not_be_finished_leaves_the_old_one(tmp_path):
     [
         (None, files.read_bytes, "cannot be read .*No such file.*: copy it again$"),
         (b"\xff", files.read_lines, "is not UTF-8 text .*: copy it again$"),
+        (b"a\n\xff", files.read_lines, "line 2 is not UTF-8 text .*: copy it again$"),
         (b"{", files.read_json, "is not JSON .*: copy it again$"),
         (os.mkfifo, files.read_bytes, "is a pipe, not a file: copy it again$"),
         (os.mkdir, files.read_text, "is a directory, not a file: copy it again$"),

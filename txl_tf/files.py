@@ -123,10 +123,14 @@ def read_bytes(path: str, remedy: str = "") -> bytes:
 
 def read_text(path: str, remedy: str = "") -> str:
     """The text of a UTF-8 file; arguments and errors as of `read_bytes`, and InputError where it is not UTF-8."""
+    data = read_bytes(path, remedy)
     try:
-        return read_bytes(path, remedy).decode()
+        return data.decode()
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text ({error})" + (f": {remedy}" if remedy else "")) from error
+        line = data[: error.start].count(b"\n") + 1
+        raise InputError(
+            f"{path}, line {line} is not UTF-8 text ({error})" + (f": {remedy}" if remedy else "")
+        ) from error
 
 
 def read_lines(path: str, remedy: str = "") -> list[str]:

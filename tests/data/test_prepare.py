@@ -344,12 +344,10 @@ def test_how_much_of_the_text_trained_a_subword_vocabulary(tmp_path, monkeypatch
     (tmp_path / "a.txt").write_text("".join(f"the cat{i} sat\n" for i in range(1000)))
     options = {"source": str(tmp_path / "a.txt"), "vocab": "sentencepiece", "vocab_size": 300, "overwrite": True}
     corpus = prepare("text", str(tmp_path / "data"), **options)
-    assert corpus.vocabulary_note == "SentencePiece learned from all 2,703 words of the training text"
+    assert corpus.vocabulary_note == "SentencePiece learned from all of the training text"
     monkeypatch.setattr(subword_training, "_MAX_TRAINING_WORDS", 50)
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 1000)
     monkeypatch.setattr(encoders, "_TRAINING_WORDS", 1000)
-    said = (
-        r"SentencePiece learned from the first [\d,]+ words of the training text \([\d,]+ bytes\), without the rarest "
-    )
     note = prepare("text", str(tmp_path / "data"), **options).vocabulary_note
-    assert re.fullmatch(said + r"\(\d\d\.\d % of these\)", note)
+    said = r"SentencePiece learned from the first [\d,]+ words \([\d,]+ bytes\) of the training text, without its "
+    assert re.fullmatch(said + r"rarest words \(\d\d\.\d %\)", note)

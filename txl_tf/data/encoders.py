@@ -241,10 +241,11 @@ class Subwords(Encoder):
         counted = counts.total(["train"], len(numbers.words))
         found = {word.decode(): int(count) for word, count in zip(numbers.words, counted, strict=True)}
         model, share = train(found, self._vocab_size)
-        which, size = ("the first", f" ({read:,} bytes)") if tokens > _TRAINING_WORDS else ("all", "")
-        rare = f", without the rarest ({100 * (1 - share):.1f} % of these)" if share < 1 else ""
-        count = tokens - found.get("\n", 0)
-        self.note = f"SentencePiece learned from {which} {count:,} words of the training text{size}{rare}"
+        first = f"the first {tokens - found.get(chr(10), 0):,} words ({read:,} bytes)"
+        rare = f", without its rarest words ({100 * (1 - share):.1f} %)" if share < 1 else ""
+        self.note = (
+            f"SentencePiece learned from {first if tokens > _TRAINING_WORDS else 'all'} of the training text{rare}"
+        )
         return SubwordVocabulary(model)
 
     def encode(self, vocabulary: Vocabulary, block: bytes) -> np.ndarray:

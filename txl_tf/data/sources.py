@@ -81,7 +81,7 @@ class TextSource:
         """Bytes of each piece."""
         return _sizes(self.pieces)
 
-    def split_sizes(self) -> Iterator[tuple[str, str, int]]:
+    def split_sizes(self) -> Iterable[tuple[str, str, int]]:
         """Yields (split, path, bytes) for `split_contents`. Where the splits of documents are drawn, reads the text."""
         for piece, size in zip(self.pieces, self.sizes, strict=True):
             if piece.split is not None:
