@@ -166,7 +166,7 @@ CASES = {
         [[B, 5, D], [40, 8], [40], [8, D]], lambda ops, x, *weights: ops.cluster_logits(x, Cluster(*weights))
     ),
     "cluster nll": Case([[40, D], [40, 8], [40], [8, D]], cluster_nll),
-    "halved square": Case([[64, 256]], lambda ops, x: ops.halved_square(x)),
+    "halved squares": Case([[64, 256], [7], [64, 256]], lambda ops, *given: ops.halved_squares(given)),
     "write a token": write(1, 256, 255, 1),
     "write a token, any slots": write(1, 33, 32, 1),
     "write a segment": write(4, 32, 28, 4),

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 
 import keras
 import numpy as np
@@ -12,6 +13,7 @@ import tensorflow as tf
 from txl_tf.config import TrainConfig
 from txl_tf.hashing import random_bits
 from txl_tf.models.transformer_xl.model import TransformerXL
+from txl_tf.ops import platform
 from txl_tf.training.optimizer import make_optimizer, stochastic_round, update_in_one_op, updated_in_plain_ops
 
 N = 4096
@@ -225,3 +227,27 @@ def test_what_is_not_asked_for_costs_no_op():
         decayed["ResourceApplyAdam"] == 13
     )  # the others in one op: biases and norms of two layers, the softmax's bias
     assert decayed["Sqrt"] == 2 * (len(variables) - 13)  # of the second moment, and for the bias correction
+
+
+@pytest.mark.xla
+@pytest.mark.parametrize("settings", [{}, {"weight_decay": 0.1, "layer_decay": 0.9, "bfloat16_moments": True}])
+@pytest.mark.parametrize("good", [True, False])
+def test_a_gpus_joined_updates_are_the_same_bit_for_bit(rng, settings, good):
+    config = TrainConfig(learning_rate=1e-2, **settings)
+    starts = [rng.normal(size=shape).astype(np.float32) for shape in ((4, 3), (5,), (4, 3))]
+    gradients = [tf.constant(rng.normal(size=start.shape), tf.float32) for start in starts]
+    found = []
+    for target in ("cpu", "gpu"):
+        variables = [keras.Variable(start) for start in starts]
+        adam = make_optimizer(config, variables)
+        with platform.traced_for(target):
+            step = tf.function(functools.partial(adam.apply, gradients, 0.5, tf.constant(good)), jit_compile=True)
+            step()
+            step()
+        program = step.get_concrete_function().graph.as_graph_def()
+        joined = any(node.op == "XlaOptimizationBarrier" for node in program.node)
+        assert joined == (target == "gpu")
+        found.append([as_numbers(value) for value in (*variables, *adam.momenta, *adam.velocities)])
+    for cpu, gpu in zip(*found, strict=True):
+        np.testing.assert_array_equal(cpu, gpu)
+    assert np.array_equal(found[1][0], starts[0]) != good

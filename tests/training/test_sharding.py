@@ -19,7 +19,7 @@ from txl_tf.config import TrainConfig
 from txl_tf.errors import InputError
 from txl_tf.model_dir import load_trained
 from txl_tf.models.transformer_xl.model import TransformerXL
-from txl_tf.ops import halved_square
+from txl_tf.ops import halved_squares, platform
 from txl_tf.ops.collectives import part_axis
 from txl_tf.training.loop import train
 from txl_tf.training.sharding import PartVariable, Sharding
@@ -108,8 +108,8 @@ def test_parts_are_the_replicas_slices_and_join_again(two_replicas, rng):
 @pytest.mark.parametrize("shape", [(), (7,), (33, 5), (16,), (64, 3, 4), (333, 77), (64, 3, 128)])
 def test_half_the_squared_norm(rng, shape, compiled):
     numbers = rng.standard_normal(shape)
-    found = tf.function(halved_square, jit_compile=compiled)(tf.constant(numbers, tf.float64))
-    np.testing.assert_allclose(found, np.sum(np.square(numbers)) / 2, rtol=1e-13)
+    found = tf.function(halved_squares, jit_compile=compiled)([tf.constant(numbers, tf.float64)])
+    np.testing.assert_allclose(found[0], np.sum(np.square(numbers)) / 2, rtol=1e-13)
 
 
 @pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.xla)])
@@ -118,7 +118,19 @@ def test_half_the_squared_norm(rng, shape, compiled):
 def test_the_norm_shows_what_is_not_finite(bad, compiled, columns):
     numbers = np.ones([16, columns], np.float32)
     numbers[3, 7] = bad
-    assert not np.isfinite(tf.function(halved_square, jit_compile=compiled)(tf.constant(numbers)))
+    assert not np.isfinite(tf.function(halved_squares, jit_compile=compiled)([tf.constant(numbers)])[0])
+
+
+@pytest.mark.xla
+def test_norms_that_a_gpu_joins_are_each_weights_own(rng):
+    """Shapes in no order; a NaN shows in its own weight alone."""
+    tensors = [rng.standard_normal(shape) for shape in [(3, 5), (7,), (5, 3), (7,), (3, 5), (1,)]]
+    with platform.traced_for("gpu"):
+        joined = tf.function(lambda *given: halved_squares(given), jit_compile=True)
+        found = joined(*map(tf.constant, tensors))
+        np.testing.assert_allclose(found, [np.sum(np.square(tensor)) / 2 for tensor in tensors], rtol=1e-14)
+        tensors[3][2] = np.nan
+        np.testing.assert_array_equal(np.isfinite(joined(*map(tf.constant, tensors))), [1, 1, 1, 0, 1, 1])
 
 
 @pytest.mark.parametrize("rounded", [False, True])

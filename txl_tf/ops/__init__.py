@@ -41,7 +41,7 @@ __all__ = [
     "dense",
     "dot",
     "dropout",
-    "halved_square",
+    "halved_squares",
     "heads",
     "implementation",
     "keep_mask",
@@ -53,6 +53,7 @@ __all__ = [
     "ring_slots",
     "rows_by_head",
     "segments_at_once",
+    "shared",
     "write",
 ]
 
@@ -197,9 +198,14 @@ def write(ring: KeyValueRing, key: tf.Tensor, value: tf.Tensor, block: int = 1) 
     return implementation().write(ring, key, value, block)
 
 
-def halved_square(tensor: tf.Tensor) -> tf.Tensor:
-    """Half the squared norm of a tensor."""
-    return implementation().halved_square(tensor)
+def halved_squares(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Half the squared norm of each of V tensors, [V]."""
+    return implementation().halved_squares(tensors)
+
+
+def shared(scalars: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """The same scalars, for many updates alike that read them."""
+    return implementation().shared(scalars)
 
 
 def carried(slots: tf.Tensor) -> tf.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -22,7 +22,7 @@ SUMS_SIDE_BY_SIDE = 16
 """As many float32 numbers as the widest vector register has."""
 
 SMALL = 2**14
-"""With fewer numbers, `halved_square` is one operation: that is traced and compiled sooner."""
+"""With fewer numbers, `_halved_square` is one operation: that is traced and compiled sooner."""
 
 
 class Cpu(Blocked):
@@ -166,17 +166,8 @@ class Cpu(Blocked):
         ring = super().write(ring, as_bits(key), as_bits(value), block)
         return KeyValueRing(tf.bitcast(ring.keys, tf.bfloat16), tf.bitcast(ring.values, tf.bfloat16), ring.start)
 
-    def halved_square(self, tensor: tf.Tensor) -> tf.Tensor:
-        """XLA adds up squares one after the other, but uses vector registers for sums side by side, and for sums of
-        what is in memory. The maximum changes nothing; without it XLA would make one sum of the two. It is not the
-        absolute value, since TensorFlow takes 40 times as long to translate that for XLA.
-        """
-        size = tensor.shape.num_elements()
-        if size < SMALL or size % SUMS_SIDE_BY_SIDE:
-            return tf.nn.l2_loss(tensor)
-        squares = tf.square(tf.reshape(tensor, [SUMS_SIDE_BY_SIDE, -1]))
-        sums = tf.reduce_sum(squares, axis=0)
-        return tf.reduce_sum(tf.maximum(sums, tf.zeros([], sums.dtype))) / 2
+    def halved_squares(self, tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+        return tf.stack([_halved_square(tensor) for tensor in tensors])
 
     def carried(self, slots: tf.Tensor) -> tf.Tensor:
         """As bits, as `write` needs them: if the state of a loop were not, too, XLA would copy each ring twice."""
@@ -206,3 +197,16 @@ def column_sums(x: tf.Tensor) -> tf.Tensor:
     # Two rows of ones: XLA turns a product of one row into the sum again.
     ones = tf.ones([2, rows.shape[0] or tf.shape(rows)[0]], rows.dtype)
     return tf.cast(tf.unstack(tf.matmul(ones, rows), 2)[0], x.dtype)
+
+
+def _halved_square(tensor: tf.Tensor) -> tf.Tensor:
+    """XLA adds up squares one after the other, but uses vector registers for sums side by side, and for sums of what is
+    in memory. The maximum changes nothing; without it XLA would make one sum of the two. It is not the absolute value,
+    since TensorFlow takes 40 times as long to translate that for XLA.
+    """
+    size = tensor.shape.num_elements()
+    if size < SMALL or size % SUMS_SIDE_BY_SIDE:
+        return tf.nn.l2_loss(tensor)
+    squares = tf.square(tf.reshape(tensor, [SUMS_SIDE_BY_SIDE, -1]))
+    sums = tf.reduce_sum(squares, axis=0)
+    return tf.reduce_sum(tf.maximum(sums, tf.zeros([], sums.dtype))) / 2

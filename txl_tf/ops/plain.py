@@ -126,8 +126,11 @@ class Plain:
     def write(self, ring: KeyValueRing, key: tf.Tensor, value: tf.Tensor, block: int) -> KeyValueRing:
         return rings.written(ring, key, value, rings.scatter(ring, key.shape[2], block))
 
-    def halved_square(self, tensor: tf.Tensor) -> tf.Tensor:
-        return tf.nn.l2_loss(tensor)
+    def halved_squares(self, tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+        return tf.stack([tf.nn.l2_loss(tensor) for tensor in tensors])
+
+    def shared(self, scalars: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        return list(scalars)
 
     def carried(self, slots: tf.Tensor) -> tf.Tensor:
         return slots

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from txl_tf.config import TrainConfig
 from txl_tf.hashing import random_bits
-from txl_tf.ops import scopes
+from txl_tf.ops import scopes, shared
 from txl_tf.training.schedules import WarmupSchedule, make_schedule
 from txl_tf.training.sharding import PartVariable, Sharding, in_replica
 from txl_tf.training.weight_rules import WeightRule, weight_rules
@@ -102,6 +102,8 @@ class Adam:
             "epsilon": tf.constant(self.epsilon, dtype),
         }
         rate = tf.cast(tf.where(good, self.schedule(self.iterations), 0), dtype)
+        rate, scale, *values = shared([rate, scale, *scalars.values()])
+        scalars = dict(zip(scalars, values, strict=True))
         count = tf.cast(self.iterations, tf.int32)
         for i, (variable, gradient, rule) in enumerate(zip(self.variables, gradients, self.rules, strict=True)):
             moments = in_replica(self.momenta[i]), in_replica(self.velocities[i])

@@ -211,17 +211,17 @@ class Sharding:
         self,
         replica: Any,
         tensors: Sequence[tf.Tensor],
-        halved_square: Callable[[tf.Tensor], tf.Tensor] = tf.nn.l2_loss,
+        halved_squares: Callable[[Sequence[tf.Tensor]], tf.Tensor] | None = None,
     ) -> tf.Tensor:
         """Half the squared norm of each of V tensors, [V], from what this replica updates of them.
 
         Args:
             replica: the replica's context.
             tensors: V tensors, or the parts of them that this replica updates.
-            halved_square: computes one of the numbers. The function `halved_square` is faster where XLA compiles it;
-                `tf.nn.l2_loss` is one operation, which is traced sooner.
+            halved_squares: computes the numbers. `ops.halved_squares` is faster where XLA compiles it; None takes one
+                operation for each, which is traced sooner.
         """
-        numbers = tf.stack([halved_square(tensor) for tensor in tensors])
+        numbers = halved_squares(tensors) if halved_squares else tf.stack([tf.nn.l2_loss(each) for each in tensors])
         if not self.cut:
             return numbers
         is_cut = tf.constant([i in self.cut for i in range(len(self.shapes))])

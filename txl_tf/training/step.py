@@ -13,7 +13,7 @@ from txl_tf.config import TrainConfig
 from txl_tf.distribute import compiles, run, without_grappler
 from txl_tf.layers.dropout import step_seeds
 from txl_tf.objectives.base import Batch, Objective, State
-from txl_tf.ops import halved_square
+from txl_tf.ops import halved_squares
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.optimizer import Adam
 
@@ -129,8 +129,8 @@ def train_step(
     gradients, sums = optimizer.sharding.sum(replica, sums.gradients, sums._replace(gradients=[]))
     weight = tf.where(tf.equal(sums.weight, 0), tf.ones_like(sums.weight), sums.weight)  # nothing to learn: loss 0
     with tf.name_scope("global_norm"):
-        halved_squares = optimizer.sharding.halved_squares(replica, gradients, halved_square)
-        norm = tf.sqrt(2 * tf.reduce_sum(halved_squares)) / weight
+        squares = optimizer.sharding.halved_squares(replica, gradients, halved_squares)
+        norm = tf.sqrt(2 * tf.reduce_sum(squares)) / weight
     loss = sums.total / weight
     good = is_good(loss, norm)
     clip = config.clip / tf.maximum(norm, config.clip) if config.clip else 1.0
@@ -139,7 +139,7 @@ def train_step(
         average.update(optimizer.iterations, good)
     first_state = objective.initial_state(lanes)
     state = tf.nest.map_structure(lambda new, first: tf.where(good, new, first), new_state, first_state)
-    return StepResult(loss, norm, state, Finite(sums.bad < 0.5, tf.math.is_finite(halved_squares)))
+    return StepResult(loss, norm, state, Finite(sums.bad < 0.5, tf.math.is_finite(squares)))
 
 
 class LossSums(typing.NamedTuple):
