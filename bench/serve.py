@@ -61,6 +61,7 @@ async def requests_a_second(client, address, routes):
 async def measure():
     """Prints requests a second of each round, and the median ratio."""
     import aiohttp
+    from serving.access import Access
     from serving.errors import StartError
     from serving.running import Running
     from serving.service import Service
@@ -71,8 +72,8 @@ async def measure():
         raise InputError(str(error)) from None
     ratios, rows = [], service.turns.batch_rows
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        running = Running(service, [listening])
-        await running.start(warm_up=False)
+        running = Running(service, [listening], Access())
+        await running.start()
         address = f"http://127.0.0.1:{listening.getsockname()[1]}"
         async with aiohttp.ClientSession() as client:
             for i in range(-1, ROUNDS.value):  # the first one compiles

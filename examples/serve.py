@@ -43,17 +43,20 @@ import os
 import socket
 import sys
 
+from serving.access import Access, check_origin, is_loopback, read_token
 from serving.errors import StartError, one_line
 from serving.limits import FLAGS, Limits
-from serving.terminal import divert_libraries, log_json_lines, own_stderr
+from serving.terminal import divert_libraries, log_json_lines, open_what_is_closed, own_stderr
 
 
 def main():
     """Serves until interrupted."""
+    open_what_is_closed()
     args = parse_arguments()
     try:
         limits = Limits(**{name: getattr(args, name) for name in FLAGS})
         sockets = listen(args.host, args.port)  # first, since a port that is taken need not wait for TensorFlow
+        access = access_of(args, sockets)
         own_stderr()
         try:
             divert_libraries(args.library_log)
@@ -64,7 +67,7 @@ def main():
         from serving.service import Service
 
         log_json_lines()
-        serve(Service(args.export_dir, limits), sockets)
+        serve(Service(args.export_dir, limits), sockets, access)
     except StartError as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
@@ -88,6 +91,22 @@ def parse_arguments():
     parser.add_argument("--export_dir", required=True, type=text, help="what scripts/export_savedmodel.py wrote")
     parser.add_argument("--host", type=text, default="127.0.0.1", help="address to listen on [127.0.0.1]")
     parser.add_argument("--port", type=int, default=8080, help="0: any that is free [8080]")
+    parser.add_argument(
+        "--token_file",
+        type=text,
+        metavar="FILE",
+        help="a file with a token that requests must send as `Authorization: Bearer TOKEN`; the page asks for it. "
+        "Where other machines reach the server, this or --open_to_all is needed",
+    )
+    parser.add_argument("--open_to_all", action="store_true", help="let every machine that reaches the server use it")
+    parser.add_argument(
+        "--allow_origin",
+        type=text,
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="let pages of another origin, such as https://example.org, use the server from a browser; repeatable",
+    )
     for name, about in FLAGS.items():
         default = getattr(Limits, name)
         parser.add_argument(f"--{name}", type=type(default), default=default, help=f"{about} [{default:g}]")
@@ -99,6 +118,24 @@ def parse_arguments():
         "it is, and otherwise it is dropped at the end",
     )
     return parser.parse_args()
+
+
+def access_of(args, sockets):
+    """The Access that the flags ask for.
+
+    Raises:
+        StartError: other machines reach the server, and nothing says who may use it; or a wrong flag.
+    """
+    loopback = all(is_loopback(one.getsockname()[0]) for one in sockets)
+    if args.open_to_all and args.token_file:
+        raise StartError("--open_to_all and --token_file contradict each other: give one of them")
+    if not (loopback or args.open_to_all or args.token_file):
+        raise StartError(
+            f"--host={args.host}: other machines reach the server there; give --token_file=FILE with a token that they "
+            "must send, or --open_to_all"
+        )
+    token = None if args.token_file is None else read_token(args.token_file)
+    return Access(token, map(check_origin, args.allow_origin), loopback)
 
 
 def text(argument):

@@ -10,6 +10,7 @@ import typing
 import urllib.error
 import urllib.request
 
+from serving.access import Access
 from serving.limits import Limits
 from serving.running import Running
 from serving.service import Service
@@ -25,8 +26,8 @@ class Started(typing.NamedTuple):
 
 
 @contextlib.contextmanager
-def started(export_dir, clock=time.monotonic, warm_up=False, **limits):
-    """A Started server of an export; limits: fields of Limits."""
+def started(export_dir, clock=time.monotonic, warm_up=False, access=None, **limits):
+    """A Started server of an export; access: an Access; limits: fields of Limits."""
     service, loop = Service(export_dir, Limits(**limits), clock), asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
@@ -35,8 +36,10 @@ def started(export_dir, clock=time.monotonic, warm_up=False, **limits):
         return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        running = Running(service, [listening])
-        run(running.start(warm_up))
+        running = Running(service, [listening], access or Access())
+        run(running.start())
+        if warm_up:
+            run(running.warm_up())
         yield Started(f"http://127.0.0.1:{listening.getsockname()[1]}", service, running, run)
         run(running.stop())
     loop.call_soon_threadsafe(loop.stop)

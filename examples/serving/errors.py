@@ -12,14 +12,17 @@ class RequestError(Exception):
 
     Args:
         status: 4xx or 503.
-        reason: for the client.
+        reason: for the client; it may show what was sent, so that the log must not have it.
+        headers: of the answer.
         retry_seconds: after how many seconds the client may try again, if that can help.
     """
 
-    def __init__(self, status, reason, retry_seconds=None):
+    def __init__(self, status, reason, headers=None, retry_seconds=None):
         super().__init__(reason)
         self.status = status
-        self.headers = {} if retry_seconds is None else {"Retry-After": str(math.ceil(retry_seconds))}
+        self.headers = dict(headers or {})
+        if retry_seconds is not None:
+            self.headers["Retry-After"] = str(math.ceil(retry_seconds))
 
 
 def stopping():

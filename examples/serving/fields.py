@@ -35,16 +35,10 @@ def shown(value):
 
 
 def text_bytes(value, name, limits):
-    """A string in UTF-8."""
+    """A string in UTF-8. Half a surrogate pair, which is no character, becomes U+FFFD, as in every command."""
     if not isinstance(value, str):
         raise RequestError(400, f"{name} must be a string, not {shown(value)}")
-    try:
-        data = value.encode()
-    except UnicodeEncodeError as error:
-        code = ord(value[error.start])
-        raise RequestError(
-            400, f"{name} has half a surrogate pair, \\u{code:04x}, which is no character: send both halves"
-        ) from None
+    data = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
     if len(data) > limits.text_bytes:
         raise RequestError(413, f"{name} has {len(data):,} bytes: a text may have at most {limits.text_bytes:,}")
     return data

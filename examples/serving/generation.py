@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from serving import fields
 from serving.errors import RequestError
+from serving.metrics import Record
 from serving.model import CACHE
 from serving.pace import Pace
 from serving.pieces import Writer, check_top, rated
@@ -133,6 +134,11 @@ class Generation:
             async for _ in self._write(draft, None):
                 pass
             rows //= 2
+        request, record = {"max_tokens": 2}, Record("/generate", "POST")
+        await self.generate(request | {"prompts": ["a"]}, record)
+        for top in (0, 1) if self._model.rates else (0,):
+            async for _ in self.stream(request | {"prompt": "a"} | ({"top": top} if top else {}), record):
+                pass
 
     def _draft(self, request, prompts, seeds, most, wants_texts):
         """A Draft with the settings of sampling of a request."""

@@ -9,6 +9,23 @@ from serving.terminal import LOGGER
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 ROWS = (1, 2, 4, 8, 16, 32, 64)
+CLIENT_GONE = 499
+"""The status, in metrics and in the log, of requests whose answer nobody receives."""
+REASONS = {
+    400: "a wrong request",
+    401: "no token, or a wrong one",
+    403: "a page of another origin",
+    404: "no such route or session",
+    405: "a wrong method",
+    408: "the request did not come in time",
+    409: "the session is busy",
+    413: "the request is too large",
+    415: "an encoding that is not taken",
+    CLIENT_GONE: "the client is gone",
+    500: "the server failed",
+    503: "busy, or stopping",
+}
+"""What the log says of a status: never what was sent, which can be private."""
 
 
 @dataclasses.dataclass
@@ -20,14 +37,14 @@ class Record:
         method: of HTTP.
         begun: the time at which it began, time.monotonic().
         tokens: that were read or made for it, as far as the model tells.
-        error: why it was not answered.
+        failed: whether an answer broke off that had begun.
     """
 
     route: str
     method: str
     begun: float = dataclasses.field(default_factory=time.monotonic)
     tokens: int = 0
-    error: str | None = None
+    failed: bool = False
 
 
 class Metrics:
@@ -74,7 +91,8 @@ class Metrics:
         self._bytes.labels(record.route).inc(size)
         line = {"method": record.method, "route": record.route, "status": status, "seconds": round(seconds, 4)}
         line |= {"tokens": record.tokens, "bytes": size}
-        LOGGER.info(line | ({} if record.error is None else {"error": record.error}))
+        reason = "the answer broke off" if record.failed else REASONS.get(status)
+        LOGGER.info(line | ({"error": reason} if reason else {}))
 
     def text(self):
         """The metrics in Prometheus's text format, and its content type."""

@@ -88,6 +88,9 @@ class Model:
 
     Attributes:
         kind: its Kind.
+        name: of the export's folder.
+        step: of its weights; None: the export does not say.
+        title: all of that.
         routes: those of its kind that it can answer.
         settings: those of sampling, of sampling.json; without `generate` there are none.
         vocab_size: of the signature `step`, else 0.
@@ -112,6 +115,8 @@ class Model:
             if name is None:
                 raise StartError(f"it has none of the signatures {', '.join(KINDS)}")
             self.kind = KINDS[name]
+            self.name, self.step = os.path.basename(os.path.normpath(export_dir)), read_step(export_dir)
+            self.title = f"{self.kind.title}, {self.name}, step {'unknown' if self.step is None else f'{self.step:,}'}"
             self.settings = read_settings(export_dir) if name == "generate" else []
             self._check_signatures()
             has_encode = "encode" in self.signatures
@@ -171,6 +176,21 @@ def _check_files(export_dir):
         for name in names:
             if not os.path.isfile(path := os.path.join(folder, name)):
                 raise StartError(f"{path} is not a file")
+
+
+def read_step(export_dir):
+    """The step of the weights, which the export wrote into model.json; None if it is older than that."""
+    path = tf.io.gfile.join(export_dir, "model.json")
+    if not tf.io.gfile.exists(path):
+        return None
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            step = json.loads(file.read())["step"]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        raise StartError("its model.json is damaged: export the model again, or delete it") from None
+    if type(step) is not int or step < 0:
+        raise StartError("the step in its model.json is no number of updates: export the model again, or delete it")
+    return step
 
 
 def read_settings(export_dir):

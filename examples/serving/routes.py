@@ -8,8 +8,9 @@ import sys
 from aiohttp import web
 
 from serving import fields
+from serving.access import first_part
 from serving.errors import RequestError, stopping
-from serving.metrics import Record
+from serving.metrics import CLIENT_GONE, Record
 from serving.model import KINDS
 from serving.page import page_routes
 from serving.pieces import MAX_TOP
@@ -21,14 +22,12 @@ else:
     from async_timeout import timeout as time_limit  # aiohttp needs it there, too
 
 RECORD = web.RequestKey("record", Record)
-CLIENT_GONE = 499
-"""The status in metrics and in the log; nobody receives it."""
 ALWAYS = ("/live", "/ready", "/metrics")
 """Routes that are answered also while the server is full or stops."""
 
 
-def make_app(service):
-    """The aiohttp application of a Service."""
+def make_app(service, access):
+    """The aiohttp application of a Service; access: an Access."""
     limits, model, texts = service.limits, service.model, service.texts
     routes_of = {route: kind.title for kind in reversed(KINDS.values()) for route in kind.routes}
 
@@ -46,10 +45,8 @@ def make_app(service):
                 await response.write_eof()
             status, size = response.status, response.body_length
         except asyncio.CancelledError:
-            record.error = "the client is gone"
             raise
         except (ConnectionError, asyncio.TimeoutError):
-            record.error = "the client is gone, or does not read"
             if request.transport is not None:
                 request.transport.abort()
         finally:
@@ -68,8 +65,7 @@ def make_app(service):
             raise
         except Exception:
             LOGGER.exception("a request failed")
-            status, reason, headers = 500, "the server failed at this request: its log says why", {}
-        record.error = reason
+            status, reason, headers = 500, "the server failed at this request: its log says where", {}
         response = web.json_response({"error": reason}, status=status, headers=headers)
         if service.stopping or not request.content.is_eof():
             response.force_close()
@@ -77,7 +73,10 @@ def make_app(service):
 
     @web.middleware
     async def only_what_the_model_can(request, handler):
-        route = "/" + request.path.split("/")[1]
+        access.check(request)
+        if request.method == "OPTIONS" and access.headers(request):  # a browser asks before a page may send something
+            return web.Response(status=204)
+        route = first_part(request)
         if service.stopping and route not in ALWAYS:
             raise stopping()
         if route in routes_of and route not in model.routes:
@@ -141,14 +140,14 @@ def make_app(service):
                 async for line in lines:
                     await write(line)
             except RequestError as error:
-                record.error = str(error)
-                await write({"error": record.error})
+                record.failed = True
+                await write({"error": str(error)})
             except (ConnectionError, asyncio.TimeoutError):
                 raise
             except Exception:
                 LOGGER.exception("a stream failed")
-                record.error = "the server failed at this request: its log says why"
-                await write({"error": record.error})
+                record.failed = True
+                await write({"error": "the server failed at this request: its log says where"})
         return response
 
     async def settings(request):
@@ -161,6 +160,8 @@ def make_app(service):
         return web.json_response(
             {
                 "title": model.kind.title,
+                "name": model.name,
+                "step": model.step,
                 "routes": model.routes,
                 "pieces": model.pieces is not None,
                 "top": MAX_TOP if model.rates else 0,
@@ -168,6 +169,9 @@ def make_app(service):
                 "max_tokens": limits.max_tokens,
             }
         )
+
+    async def add_headers(request, response):
+        response.headers.update(access.headers(request))
 
     async def live(request):
         del request
@@ -184,6 +188,7 @@ def make_app(service):
         return web.Response(body=text, headers={"Content-Type": content_type})
 
     app = web.Application(middlewares=[answered, only_what_the_model_can], client_max_size=limits.body_bytes)
+    app.on_response_prepare.append(add_headers)
     app.add_routes(
         [
             web.get("/live", live),

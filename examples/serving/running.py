@@ -28,13 +28,14 @@ class Running:
     Args:
         service: a Service.
         sockets: bound ones.
+        access: an Access.
     """
 
-    def __init__(self, service, sockets):
+    def __init__(self, service, sockets, access):
         self._service, self._sockets = service, sockets
         limits = service.limits
         self._runner = web.AppRunner(
-            make_app(service),
+            make_app(service, access),
             handler_cancellation=True,  # what is computed for a client that is gone ends
             shutdown_timeout=CLOSE_SECONDS,
         )
@@ -44,10 +45,9 @@ class Running:
             "access_log": None,
         }
         self._servers = []
-        self._warm_up = None
 
-    async def start(self, warm_up=True):
-        """Answers from now on; the model is warmed up meanwhile."""
+    async def start(self):
+        """Answers from now on."""
         loop, limits = asyncio.get_running_loop(), self._service.limits
         loop.set_exception_handler(_log)
         await self._runner.setup()
@@ -55,8 +55,6 @@ class Running:
             await loop.create_server(lambda: _Entry(self._connect, limits.connections), sock=socket)
             for socket in self._sockets
         ]
-        if warm_up:
-            self._warm_up = asyncio.create_task(self._warm())
 
     def _connect(self, most):
         """What answers on a new connection; None if there are `most` already."""
@@ -65,7 +63,8 @@ class Running:
             return None
         return _Connection(self._service.metrics, server, asyncio.get_running_loop(), self._connection)
 
-    async def _warm(self):
+    async def warm_up(self):
+        """Runs the programs of all routes once."""
         try:
             await self._service.warm_up()
         except Exception:
@@ -118,11 +117,10 @@ class _Connection(web.RequestHandler):
         record = Record("none", request.method)
         if status >= 500:
             LOGGER.error("a request failed", exc_info=exc)
-            message = "the server failed at this request: its log says why"
-        record.error = one_line(message or exc)
+            message = "the server failed at this request: its log says where"
         if request.writer.output_size:
             raise ConnectionError("an answer was begun")
-        response = web.json_response({"error": record.error}, status=status)
+        response = web.json_response({"error": one_line(message or exc)}, status=status)
         response.force_close()
         self._metrics.end(record, status, len(response.body))
         return response
@@ -133,9 +131,9 @@ class _Connection(web.RequestHandler):
             super().log_exception(*args, **kwargs)
 
 
-def serve(service, sockets):
+def serve(service, sockets, access):
     """Serves until SIGINT or SIGTERM; ends the process when the last answer was sent."""
-    asyncio.run(_serve(service, sockets))
+    asyncio.run(_serve(service, sockets, access))
     with contextlib.suppress(OSError):  # nobody may read them any more
         sys.stdout.flush()
         sys.stderr.flush()
@@ -144,15 +142,19 @@ def serve(service, sockets):
     os._exit(0)
 
 
-async def _serve(service, sockets):
+async def _serve(service, sockets, access):
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    running = Running(service, sockets)
+    running = Running(service, sockets, access)
     await running.start()
-    addresses = ", ".join(map(_address, sockets))
-    print(f"serving {service.model.kind.title} at {addresses}: {', '.join(service.model.routes)}", flush=True)
-    await stopped.wait()
+    addresses, routes = ", ".join(map(_address, sockets)), ", ".join(service.model.routes)
+    print(f"getting {service.model.title} ready at {addresses}: each route runs once", flush=True)
+    warm, told = asyncio.create_task(running.warm_up()), asyncio.create_task(stopped.wait())
+    await asyncio.wait([warm, told], return_when=asyncio.FIRST_COMPLETED)
+    if service.ready and not stopped.is_set():
+        print(f"serving {service.model.title} at {addresses}: {routes}", flush=True)
+    await told
     LOGGER.info({"message": "stopping"})
     await running.stop()
 

@@ -4,7 +4,7 @@ import time
 
 from serving.generation import Generation
 from serving.limits import Limits
-from serving.metrics import Metrics
+from serving.metrics import Metrics, Record
 from serving.model import Model
 from serving.sessions import Sessions
 from serving.texts import Texts
@@ -44,11 +44,18 @@ class Service:
         self.texts = Texts(model, turns, limits, batch)
 
     async def warm_up(self):
-        """Runs the model once, so that its first requests need not wait until it is compiled; then it is ready."""
+        """Runs each route's programs once, so that no request waits until they are compiled; then it is ready."""
         if self.model.cache_bytes:
             await self.generation.warm_up()
+            await self._open_a_session()
         await self.texts.warm_up()
         self.ready = True
+
+    async def _open_a_session(self):
+        record = Record("/sessions", "POST")
+        name = (await self.sessions.open({}, record))["session"]
+        await self.sessions.step(name, {"tokens": [0]}, record)
+        await self.sessions.close(name)
 
     def stop(self):
         """Refuses all requests from now on, also those in progress."""

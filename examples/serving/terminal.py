@@ -93,7 +93,8 @@ def _watched_file():
 class JsonLines(logging.Formatter):
     """A record as a line of JSON: its time, level and text, or the fields that it was given as a dict.
 
-    An exception is its type, its message and the place where it was raised.
+    An exception is its type and the place where it was raised, and a line of a library its logger's name: their
+    messages may show what a client has sent.
     """
 
     def format(self, record):
@@ -103,10 +104,12 @@ class JsonLines(logging.Formatter):
         if isinstance(record.msg, dict):
             line |= record.msg
         else:
-            line |= {"level": record.levelname.lower(), "message": " ".join(record.getMessage().split())}
+            own = record.name == LOGGER.name
+            message = " ".join(record.getMessage().split()) if own else f"a message of {record.name}"
+            line |= {"level": record.levelname.lower(), "message": message}
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]
-            line["error"] = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            line["error"] = type(error).__name__
             if frames := traceback.extract_tb(error.__traceback__):
                 line["at"] = f"{frames[-1].filename}:{frames[-1].lineno}"
         return json.dumps(line)

@@ -233,20 +233,25 @@ class Texts:
         }
 
     async def warm_up(self):
-        """Computes one text for every route, so that the first requests need not wait for compilation."""
+        """Computes a text for every route and way to ask, so that the first requests need not wait for compilation."""
+        model, pairs = self._model, {"texts": ["a"], "second": ["b"]}
+        scored = [{}, *([{"pieces": True}] if model.pieces else []), *([{"top": 1}] if model.rates else [])]
+        scored += [{"memory": False}] if model.segment else []
+        orders = ("left_to_right", "right_to_left", "confident")
         sent = {
-            "/score": (self.score, {"texts": ["a"]}),
-            "/fill": (self.fill, {"texts": ["____"]}),
-            "/encode": (self.encode, {"texts": ["a"]}),
-            "/classify": (self.classify, {"texts": ["a"]}),
-            "/regress": (self.regress, {"texts": ["a"]}),
-            "/choose": (self.choose, {"articles": ["a"], "questions": ["a"], "options": [["a", "b"]]}),
-            "/answer": (self.answer, {"questions": ["a"], "contexts": ["a"]}),
+            "/score": (self.score, [{"texts": ["a"]} | way for way in scored]),
+            "/fill": (self.fill, [{"texts": ["a ____"], "order": order} for order in orders]),
+            "/encode": (self.encode, [pairs, pairs | {"per_token": True}]),
+            "/classify": (self.classify, [pairs]),
+            "/regress": (self.regress, [pairs]),
+            "/choose": (self.choose, [{"articles": ["a"], "questions": ["a"], "options": [["a", "b"]]}]),
+            "/answer": (self.answer, [{"questions": ["a"], "contexts": ["a"]}]),
         }
-        for route in (route for route in self._model.routes if route in sent):
-            answer, request = sent[route]
-            with contextlib.suppress(RequestError):  # the model may have another sign for a blank
-                await answer(request, Record(route, "POST"))
+        for route in (route for route in model.routes if route in sent):
+            answer, requests = sent[route]
+            for request in requests:
+                with contextlib.suppress(RequestError):  # such as of a model without pairs
+                    await answer(request, Record(route, "POST"))
 
     def _strings(self, request, name):
         return fields.strings(request, name, self._limits)

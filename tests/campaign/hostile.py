@@ -66,6 +66,11 @@ def requests_to(routes):
     sent = json.dumps(USUAL[routes[0]]).encode()
     yield Request("/nothing", "no such route", sent)
     yield Request("/%ED%A0%80/..%2f" + "a" * 5000, "a path that is no text", sent)
+    for method, target in (("OPTIONS", "*"), ("CONNECT", "example.org:443"), ("TRACE", "/"), ("PUT", routes[0])):
+        yield Request(target, f"{method} {target}", b"", method=method)
+    for origin in ("http://evil.example", "null", "https://127.0.0.2", ""):
+        head = f"Origin: {origin}\r\nContent-Length: {len(sent)}\r\n"
+        yield Request(routes[0], f"origin {origin}", sent, head=head)
     if "/sessions" in routes:
         for name in ("0" * 32, "%ED%A0%80", "..", "a" * 5000):
             yield Request(f"/sessions/{name}", f"session {name[:9]}", b'{"tokens": [1]}')
@@ -110,7 +115,7 @@ def _fields(route, field):
         yield Request(route, f"100,000 {field}", with_text(json.dumps([1] * 100_000)))
     if isinstance(value, (str, list)) and not isinstance(value[0], int):
         wrap = {str: lambda text: text, list: lambda text: [[text] * 2] if field == "options" else [text]}[type(value)]
-        yield Request(route, f"{field} of half a surrogate", with_text(json.dumps(wrap(SURROGATE))))
+        yield Request(route, f"{field} of half a surrogate", with_text(json.dumps(wrap(SURROGATE))), refused=False)
         yield Request(route, f"{field} of 900 kB", with_text(json.dumps(wrap(LONG))))
         for text in ("\0", "\uffff", "é" * 1000, "____" * 2000, "a " * 20_000, "a" * 60_000, "\U0010ffff" * 10_000):
             yield Request(route, f"{field} of {text[:4]!a}..", with_text(json.dumps(wrap(text))), refused=False)

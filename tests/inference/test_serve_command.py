@@ -38,6 +38,12 @@ COMMAND = pathlib.Path(__file__).parents[2] / "examples" / "serve.py"
         ([f"--host={'a' * 100}.b"], "cannot listen at --host=aaa"),
         (["--export=x"], "unrecognized arguments: --export=x"),
         (["--port=0", "--library_log=/nowhere/file"], "--library_log: "),
+        (["--port=0", "--host=0.0.0.0"], "--host=0.0.0.0: other machines reach the server there; give --token_file="),
+        (["--port=0", "--token_file=none"], "--token_file=none cannot be read: No such file"),
+        (["--port=0", "--token_file=/dev/null"], "--token_file=/dev/null must hold one word of at least 16 characters"),
+        (["--port=0", "--token_file=t", "--open_to_all"], "--open_to_all and --token_file contradict each other"),
+        (["--port=0", "--allow_origin=example.org"], "--allow_origin=example.org must be like https://example.org"),
+        (["--port=0", "--host=0.0.0.0", "--open_to_all"], "nothing is not an exported model: "),
         (["--port=0"], "nothing is not an exported model: "),
     ],
 )
@@ -159,6 +165,7 @@ def test_a_server_writes_nothing_but_its_own_lines_and_ends_at_once(byte_export,
     environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment}
     with subprocess.Popen([sys.executable, "-c", program], **pipes) as process:
+        assert "ready at http://" in process.stdout.readline()
         line = process.stdout.readline()
         address = line.split(" at ")[1].split(": /")[0]
         assert server.call(address, "/score", {"texts": ["abc"]})[0] == 200

@@ -95,6 +95,8 @@ def test_the_model_says_what_it_can(call):
         200,
         {
             "title": "a Transformer-XL",
+            "name": "model",
+            "step": None,
             "routes": ["/sampling", "/generate", "/stream", "/sessions", "/score"],
             "pieces": True,
             "top": 20,

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
+
+import tensorflow as tf
 
 from txl_tf import families
 from txl_tf.errors import InputError
+from txl_tf.files import write_atomically
 from txl_tf.model_dir import TrainedModel
 from txl_tf.models.xlnet.model import XLNet
 
 
 def export_trained(trained: TrainedModel, export_dir: str, jit_compile: bool = True, **reach: Any) -> None:
-    """Writes a trained model as a SavedModel with a README.md that describes its signatures.
+    """Writes a trained model as a SavedModel.
+
+    A README.md describes its signatures, and model.json has the step of its weights.
 
     Args:
         trained: a TrainedModel.
@@ -22,6 +28,12 @@ def export_trained(trained: TrainedModel, export_dir: str, jit_compile: bool = T
     Raises:
         InputError: export_dir is not empty, or `reach` is given but does not apply to this model.
     """
+    _write(trained, export_dir, jit_compile, reach)
+    write_atomically(tf.io.gfile.join(export_dir, "model.json"), json.dumps({"step": trained.step}) + "\n")
+
+
+def _write(trained: TrainedModel, export_dir: str, jit_compile: bool, reach: dict[str, Any]) -> None:
+    """The SavedModel and its README.md; arguments as for `export_trained`."""
     title = families.family_of(trained.config).title
     if families.family_of(trained.config).generates:
         from txl_tf.inference.causal.generator import Generator

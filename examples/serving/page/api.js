@@ -1,5 +1,6 @@
 // Requests to the server. What goes wrong is an Error whose message is shown as it is.
 
+const TOKEN = "token"; // where the tab keeps it
 const LOST = "The server does not answer. Is it still running?";
 
 /** The JSON answer of a route; body: an object to POST, undefined to GET. */
@@ -27,11 +28,20 @@ export async function* lines(route, body, signal) {
 }
 
 async function send(route, body, signal) {
-  const post = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
-  const answer = await fetch(route, { ...(body === undefined ? {} : post), signal }).catch((error) => {
+  const token = sessionStorage.getItem(TOKEN);
+  const headers = { "Content-Type": "application/json", ...(token ? { Authorization: `Bearer ${token}` } : {}) };
+  const post = body === undefined ? {} : { method: "POST", body: JSON.stringify(body) };
+  const answer = await fetch(route, { ...post, headers, signal }).catch((error) => {
     throw error.name === "AbortError" ? error : new Error(LOST);
   });
   if (answer.ok) return answer;
+  if (answer.status === 401) {
+    const given = prompt(token ? "The server does not know this token. Its token:" : "The server's token:");
+    if (given) {
+      sessionStorage.setItem(TOKEN, given.trim());
+      return send(route, body, signal);
+    }
+  }
   const { error = `The server answered with status ${answer.status}` } = await answer.json().catch(() => ({}));
   const wait = answer.headers.get("Retry-After");
   throw new Error(inWords(error) + (wait ? ` Try again in ${wait} s.` : ""));

@@ -33,7 +33,7 @@ function marked(filled, parts) {
   const around = parts.map((part) => part.trim().split(/\s+/).map(escaped).join("\\s+"));
   const found = filled.match(new RegExp(`^(\\s*${around.join("\\s*)(.*?)(\\s*")}\\s*)$`, "su"));
   if (!found) return [filled]; // the model reads the text in another form
-  return found.slice(1).map((part, i) => (i % 2 ? element("mark", {}, part) : part));
+  return found.slice(1).map((part, i) => (i % 2 ? element("mark", {}, part || "(nothing)") : part));
 }
 
 const escaped = (text) => text.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&");

@@ -47,7 +47,7 @@ try {
   if (can("/score")) setUpScore(tab("score", "Score"), model, card);
   const task = Object.keys(TASKS).find(can);
   if (task) setUpTask(tab("task", TASKS[task].title), task);
-  document.querySelector("#about").textContent = `The server has ${model.title}.`;
+  document.querySelector("#about").textContent = `The server has ${model.title}: ${model.name}, step ${model.step ?? "unknown"}.`;
   bar.hidden = false;
   choose(bar.children[0]);
 } catch (error) {
