@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from txl_tf.data.manifest import load_corpus
     from txl_tf.errors import InputError
     from txl_tf.finetuner import Finetuner
-    from txl_tf.inference.xlnet.encoder import Encoder
-    from txl_tf.inference.xlnet.fill_in import FillIn
     from txl_tf.inference.causal.language_model import LanguageModel
     from txl_tf.inference.tasks.predictor import Predictor
+    from txl_tf.inference.xlnet.encoder import Encoder
+    from txl_tf.inference.xlnet.fill_in import FillIn
     from txl_tf.models.transformer_xl.config import TransformerXLConfig
     from txl_tf.models.transformer_xl.model import TransformerXL
     from txl_tf.models.transformer_xl.stateful import SeparateTexts, StatefulTransformerXL
