@@ -92,6 +92,12 @@ def test_members_are_read_whatever_their_names_and_told_by_them(tmp_path):
         read(tmp_path / "all.zip", tmp_path / "other")
 
 
+def test_an_empty_file_is_no_binary_file(tmp_path):
+    for name, content in (("train.txt", TEXT), ("train2.txt", b""), ("dev.txt", TEXT), ("test.txt", TEXT)):
+        (tmp_path / name).write_bytes(content)
+    assert read(tmp_path, tmp_path) == dict.fromkeys(sources.SPLITS, TEXT)
+
+
 def test_binary_files_are_read_on_request(tmp_path):
     (tmp_path / "file").write_bytes(b"\0" * 300 + TEXT)
     assert b"".join(read(tmp_path / "file", tmp_path, binary=True).values()) == b"\0" * 300 + TEXT

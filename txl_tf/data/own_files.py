@@ -104,7 +104,7 @@ def _look(path: str) -> _Look:
             for place in (size // 3, size * 2 // 3, size - _SAMPLE):
                 file.seek(place)
                 sample += file.read(_SAMPLE)
-    return _Look(sample[:_HEAD], 1 - len(sample.translate(None, _ODD)) / max(len(sample), 1))
+    return _Look(sample[:_HEAD], (len(sample) - len(sample.translate(None, _ODD))) / max(len(sample), 1))
 
 
 class _Budget:
