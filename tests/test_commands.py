@@ -200,6 +200,14 @@ def test_scores_without_same_length_are_others_once_a_text_is_longer_than_memory
     assert off.shape == on.shape == (2, 51) and np.abs(off - on).max() > 1e-6
 
 
+def test_plain_formulas_give_the_same_scores_and_are_no_usual_flag(model, folder):
+    (folder / "plain.txt").write_text("line 1 of a text\n")
+    command = ["scripts/score.py", model[0], f"--input={folder}/plain.txt"]
+    fast, plain = (json.loads(run(*command, *flags).stdout)["total"] for flags in ((), ("--ops=plain",)))
+    np.testing.assert_allclose(plain, fast, rtol=1e-5)
+    assert "--ops" not in run("scripts/score.py", "--help").stdout
+
+
 def test_every_scored_token_is_written(model, folder):
     flags = ["--checkpoint=best", "--split=valid", f"--per_token_out={folder}/tokens.tsv", "--nojit_compile"]
     out = run("scripts/evaluate.py", *model, *flags)
