@@ -2,8 +2,8 @@ r"""Measures fine-tuning and prediction of an XLNet classifier beside Hugging Fa
 
     python bench/finetune.py --peer=huggingface=PYTHON
 
-The workload: XLNet-Base's sizes with 2 of its 12 layers (D 768, 12 heads of 64, d_inner 3072, V 32,000), two classes,
-B 8, T 128 and 512, two segments, up to a quarter of a sequence padding on the left, float32. Training has dropout and
+The workload: the widths of a published XLNet with two layers, or a narrow one, two classes, T 128 and 512, two
+segments, up to a quarter of a sequence padding on the left, float32. Training has dropout and
 dropatt 0.1, Adam and clipping by the global norm. `ours_bfloat16` is the same in mixed bfloat16.
 
 bench/train.py tells how to create the environment of the peer and how turns are taken. One JSON line has, for each of
@@ -16,9 +16,16 @@ import functools
 import sys
 
 import side_by_side
+import sizes
 import training
 
-N, D, H, D_HEAD, D_INNER, V, B = 2, 768, 12, 64, 3072, 32_000, 8
+NAMES = ("n_layer", "d_model", "n_head", "d_head", "d_inner", "vocab_size", "batch_size")
+NAMED = {
+    "base": dict(zip(NAMES, (2, 768, 12, 64, 3072, 32000, 8), strict=True)),
+    "large": dict(zip(NAMES, (2, 1024, 16, 64, 4096, 32000, 4), strict=True)),
+    "narrow": dict(zip(NAMES, (4, 256, 4, 64, 1024, 5000, 16), strict=True)),
+}
+N, D, H, D_HEAD, D_INNER, V, B = sizes.chosen(NAMED).values()
 LENGTHS = 128, 512
 STEPS = {"train": 3, "predict": 6}  # in a round, of 512 tokens a sequence; four times as many of 128
 DROPOUT, CLIP = 0.1, 1.0
@@ -38,12 +45,12 @@ def examples(t_len):
 
 def in_rounds(train, predict):
     """The tasks of an implementation, from functions of T that return a function of n, which makes n steps."""
-    makers = {"train": train, "predict": predict}
-    tasks = {}
-    for t_len in LENGTHS:
-        for kind, make in makers.items():
-            tasks[f"{kind}_{t_len}"] = functools.partial(make(t_len), steps(kind, t_len))
-    return tasks
+    makers = {"train": functools.cache(train), "predict": functools.cache(predict)}
+
+    def task(kind, t_len):
+        return lambda: makers[kind](t_len)(steps(kind, t_len))
+
+    return {f"{kind}_{t_len}": task(kind, t_len) for t_len in LENGTHS for kind in makers}
 
 
 def steps(kind, t_len):
@@ -144,4 +151,4 @@ def report(measured):
 
 if __name__ == "__main__":
     own = {"ours": ours, "ours_bfloat16": functools.partial(ours, "mixed_bfloat16")}
-    sys.exit(side_by_side.run(__doc__, own, {"huggingface": huggingface}, report))
+    sys.exit(side_by_side.run(__doc__, own, {"huggingface": huggingface}, report, NAMED))

@@ -2,10 +2,9 @@
 
     python bench/generate.py --rounds=7
 
-The model is that of bench/inference.py: 6 layers, D 512, M 1024, random weights. Formats: float32, mixed_bfloat16,
+The model is that of bench/inference.py, in one of its sizes, with random weights. Formats: float32, mixed_bfloat16,
 and both with the weights in int8 (--quantize=int8); more than four texts are generated from the same rounded
-weights in the format of the dtype. With the environment variable VOCAB_SIZE the vocabulary has as many tokens instead
-of 204.
+weights in the format of the dtype.
 
 One JSON line has for each batch the tokens per second of all its texts (medians), and those over float32's; for one
 text also the bytes that a token reads, and the share of the memory bandwidth that all cores reach with matrix-vector
@@ -53,12 +52,13 @@ def format_named(name):
         draft = generator.begin(batch_size)
         return draft._replace(last=tf.constant(np.arange(batch_size), tf.int32))
 
-    def task(draft):
-        """A task that continues these texts, always from the same place on."""
-        return lambda: bool(write(draft, BATCHES[draft.last.shape[0]]))
+    def task(size, first=fresh):
+        """A task that continues texts, always from the same place on."""
+        begun = functools.cache(first)
+        return lambda: bool(write(begun(size), BATCHES[size]))
 
-    tasks = {f"batch {size}": task(fresh(size)) for size in BATCHES}
-    return {**tasks, "late": task(write(fresh(1), LATE // CHUNK))}
+    tasks = {f"batch {size}": task(size) for size in BATCHES}
+    return {**tasks, "late": task(1, lambda size: write(fresh(size), LATE // CHUNK))}
 
 
 def limit():
@@ -102,4 +102,4 @@ def report(measured):
 
 if __name__ == "__main__":
     own = {name: functools.partial(format_named, name) for name in FORMATS} | {"limit": limit}
-    sys.exit(side_by_side.run(__doc__, own, {}, report))
+    sys.exit(side_by_side.run(__doc__, own, {}, report, inference_model.NAMED))

@@ -2,8 +2,8 @@ r"""Measures the speed of evaluation and generation beside other implementations
 
     python bench/inference.py --peer=tf_models=PYTHON --peer=huggingface=PYTHON
 
-The workload: 6 layers, D 512, 8 heads of 64, d_inner 2048, V 204, float32, the same weights everywhere; evaluation
-has B 4, T 64 and M 1024, generation has B 1 and M 1024 and takes the most likely token. Every round of evaluation reads
+The workload, in one of the sizes below: float32, the same weights everywhere; generation has one text and takes the
+most likely token. Every round of evaluation reads
 the same text from an empty memory on, and all must get the same loss. `ours_bfloat16` is mixed bfloat16. A long
 evaluation takes TensorFlow's own kernels if they are faster than XLA, `ours_without_xla`, or in bfloat16 XLA if it is
 faster than they, `ours_bfloat16_in_xla`.
@@ -27,6 +27,7 @@ import side_by_side
 from inference_model import (
     D_HEAD,
     D_INNER,
+    NAMED,
     SEGMENT_FLOPS,
     SEGMENTS,
     STREAMED_TOKENS,
@@ -289,4 +290,4 @@ if __name__ == "__main__":
         function.__name__: function for function in (ours, ours_without_xla, ours_bfloat16, ours_bfloat16_in_xla, limit)
     }
     others = {"huggingface": huggingface, "tf_models": tf_models}
-    sys.exit(side_by_side.run(__doc__, own, others, report))
+    sys.exit(side_by_side.run(__doc__, own, others, report, NAMED))

@@ -5,9 +5,17 @@ Nothing is imported before it is called, since peers run in environments of thei
 
 import os
 
-N, D, H, D_HEAD, D_INNER, M = 6, 512, 8, 64, 2048, 1024
-V = int(os.environ.get("VOCAB_SIZE", "204"))
-B, T, SEGMENTS = 4, 64, 16  # of evaluation, per round
+import sizes
+
+NAMES = ("n_layer", "d_model", "n_head", "d_head", "d_inner", "vocab_size", "batch_size", "tgt_len", "mem_len")
+NAMED = {
+    "base": dict(zip(NAMES, (6, 512, 8, 64, 2048, 204, 4, 64, 1024), strict=True)),
+    "narrow": dict(zip(NAMES, (4, 384, 6, 64, 1536, 204, 3, 100, 600), strict=True)),
+    "wide": dict(zip(NAMES, (3, 768, 12, 64, 3072, 5000, 2, 128, 384), strict=True)),
+}
+"""batch_size and tgt_len are of evaluation."""
+N, D, H, D_HEAD, D_INNER, V, B, T, M = sizes.chosen(NAMED).values()
+SEGMENTS = 16  # of evaluation, per round
 STREAMED_TOKENS = 128  # whose bytes `limit` reads
 FORMATS = {
     "float32": ("float32", False),

@@ -1,15 +1,19 @@
-"""Measures implementations in turns, each in its own process. Not a script.
+"""Measures implementations in turns. Not a script.
 
-While one runs a round the others wait, so that a slow period of the machine affects all alike.
+Each task of each implementation has a process of its own, so that its peak memory is its own. While one runs a round
+the others wait, so that a slow period of the machine affects all alike.
 """
 
 import argparse
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
+
+import sizes
 
 sys.path.append(str(pathlib.Path(__file__).parents[1] / "scripts"))
 
@@ -17,7 +21,7 @@ import start_up  # noqa: F401 (first: it parts our lines from those of libraries
 from serving import terminal
 
 
-def run(doc, own, peers, report):
+def run(doc, own, peers, report, named=None):
     """Runs a benchmark from the command line.
 
     Args:
@@ -26,59 +30,87 @@ def run(doc, own, peers, report):
             one round}; a round does the same work every time and returns a JSON value.
         peers: the same for implementations that run only with --peer=NAME=PYTHON.
         report: function of {task: {name: list of rounds}}, each round as `answer` measures it; returns the content of
-            the JSON line.
+            the JSON line, which also gets the size and `peak_gbytes`, the peaks of resident memory.
+        named: the sizes of `sizes.chosen`; None: the benchmark has one size.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=PYTHON", help=" or ".join(peers))
     parser.add_argument("--rounds", type=int, default=7, help="measured rounds of each implementation")
     parser.add_argument("--work", choices=[*own, *peers], help=argparse.SUPPRESS)
+    parser.add_argument("--task", help=argparse.SUPPRESS)
+    if named:
+        sizes.add_flag(parser, named)
     args = parser.parse_args()
     if args.work:
         terminal.divert_libraries()
-        return answer((own | peers)[args.work]())
+        return answer((own | peers)[args.work](), args.task)
     pythons = dict.fromkeys(own, sys.executable)
     for peer in args.peer:
         name, _, python = peer.partition("=")
         if name not in peers or not python:
             parser.error(f"--peer={peer} must be NAME=PYTHON, with one of the names {', '.join(peers)}")
         pythons[name] = python
-    print(json.dumps(report(measure(pythons, args.rounds))))
+    measured = measure(pythons, args.rounds, [f"--size={args.size}"] if named else [])
+    peaks = {
+        task: {name: round(rounds[-1]["peak_bytes"] / 1e9, 2) for name, rounds in names.items()}
+        for task, names in measured.items()
+    }
+    print(json.dumps(({"size": sizes.chosen(named)} if named else {}) | report(measured) | {"peak_gbytes": peaks}))
     return 0
 
 
-def answer(tasks):
-    """The process of one implementation: reads names of tasks from stdin and runs one round of each.
+def answer(tasks, name):
+    """The process of one implementation: without the name of a task it prints all names, else it runs this task.
 
-    Prints the round's wall-clock seconds, its processor seconds in user mode, and what it returned.
+    It runs a round for each line of stdin. Prints the round's wall-clock seconds, its processor seconds in user mode,
+    the process's peak of resident memory until then, and what the round returned.
     """
-    for task in tasks.values():
-        task()  # compiles, and fills the models' memories
-    print(json.dumps(list(tasks)), flush=True)
-    for line in sys.stdin:
+    if name is None:
+        print(json.dumps(list(tasks)), flush=True)
+        return
+    tasks[name]()  # compiles, and fills the model's memories
+    print(json.dumps(name), flush=True)
+    for _ in sys.stdin:
         user, start = os.times().user, time.perf_counter()
-        result = tasks[line.strip()]()
-        seconds, user = time.perf_counter() - start, os.times().user - user
-        print(json.dumps({"seconds": seconds, "user_seconds": user, "result": result}), flush=True)
+        result = tasks[name]()
+        taken = {"seconds": time.perf_counter() - start, "user_seconds": os.times().user - user}
+        print(json.dumps(taken | {"peak_bytes": peak_bytes(), "result": result}), flush=True)
 
 
-def measure(pythons, rounds):
+def peak_bytes():
+    """The largest resident memory that this process has had; NaN where the system does not tell."""
+    try:
+        status = pathlib.Path("/proc/self/status").read_text()
+    except OSError:
+        return float("nan")
+    return int(re.search(r"VmHWM:\s*(\d+) kB", status)[1]) * 1024
+
+
+def measure(pythons, rounds, flags):
     """Runs every task of every implementation in turns; returns {task: {name: list of its rounds}}."""
-    workers, measured = {}, {}
+
+    def start(name, *more):
+        command = [pythons[name], sys.argv[0], f"--work={name}", *flags, *more]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    measured = {}
     for name, python in pythons.items():
-        command = [python, sys.argv[0], f"--work={name}"]
-        workers[name] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for task in ask(workers[name], f"{name} did not start with {python}"):
-            measured.setdefault(task, {})[name] = []
-    for i in range(rounds):
-        for task, names in measured.items():
-            for name in names:
-                print(task, file=workers[name].stdin, flush=True)
-                names[name].append(ask(workers[name], f"{name} failed"))
+        with start(name) as worker:
+            for task in ask(worker, f"{name} did not start with {python}"):
+                measured.setdefault(task, {})[name] = []
+    for task, names in measured.items():
+        workers = {name: start(name, f"--task={task}") for name in names}
+        for name, worker in workers.items():
+            ask(worker, f"{name} failed")
+        for i in range(rounds):
+            for name, worker in workers.items():
+                print(file=worker.stdin, flush=True)
+                names[name].append(ask(worker, f"{name} failed"))
             latest = {name: round(taken[-1]["seconds"], 2) for name, taken in names.items()}
             print(f"round {i + 1}/{rounds}, {task}: {latest}", file=sys.stderr, flush=True)
-    for worker in workers.values():
-        worker.stdin.close()
-        worker.wait()
+        for worker in workers.values():
+            worker.stdin.close()
+            worker.wait()
     return measured
 
 

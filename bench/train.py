@@ -2,8 +2,8 @@ r"""Measures training speed beside other implementations, in alternating rounds 
 
     python bench/train.py --peer=tf_models=/path/to/venv/bin/python --peer=huggingface=/path/to/venv/bin/python
 
-The workload: 6 layers, D 512, 8 heads of 64, d_inner 2048, V 204, B 8, T = M = 128, float32, dropout 0.1, dropatt 0,
-Adam and clipping by the global norm; `ours_bfloat16` is the same in mixed bfloat16, which is faster on CPUs with
+The workload, in one of the sizes below: float32, dropout 0.1, dropatt 0, Adam and clipping by the global norm;
+`ours_bfloat16` is the same in mixed bfloat16, which is faster on CPUs with
 instructions for it (under torch's autocast Hugging Face's code fails). Peers run in their own environments, which you
 create:
 
@@ -13,16 +13,23 @@ create:
     huggingface   pip install torch==2.13.0 transformers==4.35.2 'numpy<2'
 
 Each implementation trains in rounds of a few seconds while the others wait, so that a slow period of the machine
-affects all alike. One JSON line has the medians, their ratios, and the machine's matmul peaks measured in the same
-rounds.
+affects all alike. One JSON line has the medians, their ratios, the machine's matmul peaks measured in the same
+rounds, and each process's peak of resident memory, what TensorFlow or torch themselves take included.
 """
 
 import sys
 
 import peers
+import sizes
 import training
 
-N, D, H, D_HEAD, D_INNER, V, B, T, M = 6, 512, 8, 64, 2048, 204, 8, 128, 128
+NAMES = ("n_layer", "d_model", "n_head", "d_head", "d_inner", "vocab_size", "batch_size", "tgt_len", "mem_len")
+NAMED = {
+    "base": dict(zip(NAMES, (6, 512, 8, 64, 2048, 204, 8, 128, 128), strict=True)),
+    "narrow": dict(zip(NAMES, (4, 256, 4, 64, 1024, 5000, 16, 64, 192), strict=True)),
+    "wide": dict(zip(NAMES, (3, 768, 12, 64, 3072, 204, 2, 384, 384), strict=True)),
+}
+N, D, H, D_HEAD, D_INNER, V, B, T, M = sizes.chosen(NAMED).values()
 DROPOUT, CLIP = 0.1, 0.25
 
 SIZES = {"n_layer": N, "d_model": D, "d_embed": D, "n_head": H, "d_head": D_HEAD, "d_inner": D_INNER}
@@ -84,4 +91,5 @@ def tf_models():
 
 
 if __name__ == "__main__":
-    sys.exit(training.run(__doc__, ours, {"huggingface": huggingface, "tf_models": tf_models}, step_flops, B * T))
+    others = {"huggingface": huggingface, "tf_models": tf_models}
+    sys.exit(training.run(__doc__, ours, others, step_flops, B * T, NAMED))

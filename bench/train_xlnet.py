@@ -2,9 +2,9 @@ r"""Measures the speed of XLNet's pretraining beside other implementations, in a
 
     python bench/train_xlnet.py --peer=tf_models=PYTHON --peer=huggingface=PYTHON
 
-The workload: 6 layers, D 512, 8 heads of 64, d_inner 2048, V 8,000, B 4, T 128, M 128, of which 64 tokens are
-remembered, P 21 predictions in orders of 64, two segments and CLS, half of the lanes backward, float32, dropout and
-dropatt 0.1, Adam and clipping by the global norm; `ours_bfloat16` is the same in mixed bfloat16.
+The workload, in one of the sizes below: reuse_len tokens of a segment are remembered, predictions are in orders of as
+many, two segments and CLS, half of the lanes backward, float32, dropout and dropatt 0.1, Adam and clipping by the
+global norm; `ours_bfloat16` is the same in mixed bfloat16.
 
 bench/train.py tells how to create the environments of the peers, how turns are taken, and what the JSON line has.
 tokens_per_sec counts the B T tokens of a segment.
@@ -19,9 +19,17 @@ does not have; here it gets the same softmax as the others.
 import sys
 
 import peers
+import sizes
 import training
 
-N, D, H, D_HEAD, D_INNER, V, B, T, M, R, P = 6, 512, 8, 64, 2048, 8000, 4, 128, 128, 64, 21
+NAMES = ("n_layer", "d_model", "n_head", "d_head", "d_inner", "vocab_size", "batch_size", "tgt_len", "mem_len")
+NAMES += ("reuse_len", "num_predict")
+NAMED = {
+    "base": dict(zip(NAMES, (6, 512, 8, 64, 2048, 8000, 4, 128, 128, 64, 21), strict=True)),
+    "narrow": dict(zip(NAMES, (4, 256, 4, 64, 1024, 5000, 8, 64, 64, 32, 10), strict=True)),
+    "wide": dict(zip(NAMES, (2, 768, 12, 64, 3072, 32000, 2, 256, 192, 128, 42), strict=True)),
+}
+N, D, H, D_HEAD, D_INNER, V, B, T, M, R, P = sizes.chosen(NAMED).values()
 DROPOUT, CLIP = 0.1, 1.0
 CONTEXT, FUNCTIONAL, TARGET = range(3)  # kinds of tokens, numbered as in txl_tf/config.py
 SIZES = {"n_layer": N, "d_model": D, "n_head": H, "d_head": D_HEAD, "d_inner": D_INNER, "vocab_size": V}
@@ -158,4 +166,5 @@ def tf_models():
 
 
 if __name__ == "__main__":
-    sys.exit(training.run(__doc__, ours, {"huggingface": huggingface, "tf_models": tf_models}, step_flops, B * T))
+    others = {"huggingface": huggingface, "tf_models": tf_models}
+    sys.exit(training.run(__doc__, ours, others, step_flops, B * T, NAMED))

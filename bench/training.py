@@ -12,7 +12,7 @@ STEPS_PER_ROUND = 6
 RATE = 2.5e-4  # of the peers' Adam; ours has the same by default
 
 
-def run(doc, ours, peers, step_flops, tokens):
+def run(doc, ours, peers, step_flops, tokens, named):
     """Runs a benchmark of training from the command line.
 
     Args:
@@ -21,11 +21,12 @@ def run(doc, ours, peers, step_flops, tokens):
         peers: {name: function that returns a function of n, which trains n steps}, as for `side_by_side.run`.
         step_flops: function that returns the multiplications and additions of one step's matmuls.
         tokens: of a step.
+        named: the sizes of `sizes.chosen`.
     """
     own = {"ours": ours, "ours_bfloat16": functools.partial(ours, "mixed_bfloat16")}
     own |= {name: functools.partial(matmul, dtype, step_flops) for name, dtype in PEAKS.items()}
     own, peers = ({name: in_rounds(make) for name, make in group.items()} for group in (own, peers))
-    return side_by_side.run(doc, own, peers, functools.partial(report, step_flops, tokens))
+    return side_by_side.run(doc, own, peers, functools.partial(report, step_flops, tokens), named)
 
 
 PEAKS = {"matmul": "float32", "matmul_bfloat16": "bfloat16"}
