@@ -23,7 +23,7 @@ from command_line import define_config_flags, given_flags, integers, run
 
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.config import EvalConfig, Reach, TransformerXLConfig
-from txl_tf.settings import update
+from txl_tf.settings.groups import update
 
 PUBLISHED = {800: 363, 1800: 773, 2800: 1409, 3800: 1874}
 SIZES = ("n_layer", "d_model", "n_head", "d_head", "d_inner", "vocab_size")
@@ -65,7 +65,7 @@ def main(argv):
     if FLAGS.plot:
         import tensorflow as tf
 
-        from txl_tf.files import write_atomically
+        from txl_tf.storage.files import write_atomically
 
         tf.io.gfile.makedirs(os.path.dirname(FLAGS.plot) or ".")
         write_atomically(FLAGS.plot, drawing(title, rows))

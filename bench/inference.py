@@ -61,7 +61,7 @@ def ours(dtype="float32", compiled=None):
     """The tasks of txl_tf; compiled: whether XLA compiles evaluation. None: as at the start of an evaluation."""
     import tensorflow as tf
 
-    from txl_tf import distribute
+    from txl_tf.devices import distribute
     from txl_tf.inference.causal.draw_token import Sampling
     from txl_tf.inference.causal.generator import CHUNK, Generator
     from txl_tf.inference.evaluate import make_score_steps

@@ -45,10 +45,10 @@ def step_flops():
 def ours(dtype="float32"):
     import tensorflow as tf
 
-    from txl_tf.config import CausalLMConfig, TrainConfig
     from txl_tf.models.transformer_xl.config import TransformerXLConfig
     from txl_tf.models.transformer_xl.model import TransformerXL
     from txl_tf.objectives.causal_lm import CausalLM
+    from txl_tf.settings.run import CausalLMConfig, TrainConfig
 
     def objective():
         config = TransformerXLConfig(vocab_size=V, mem_len=M, dropout=DROPOUT, dtype=dtype, **SIZES)

@@ -31,7 +31,7 @@ NAMED = {
 }
 N, D, H, D_HEAD, D_INNER, V, B, T, M, R, P = sizes.chosen(NAMED).values()
 DROPOUT, CLIP = 0.1, 1.0
-CONTEXT, FUNCTIONAL, TARGET = range(3)  # kinds of tokens, numbered as in txl_tf/config.py
+CONTEXT, FUNCTIONAL, TARGET = range(3)  # kinds of tokens, numbered as in txl_tf/settings/run.py
 SIZES = {"n_layer": N, "d_model": D, "n_head": H, "d_head": D_HEAD, "d_inner": D_INNER, "vocab_size": V}
 
 
@@ -81,11 +81,11 @@ def peers_inputs():
 def ours(dtype="float32"):
     import tensorflow as tf
 
-    from txl_tf.config import PermutationLMConfig, TrainConfig
     from txl_tf.data.pairs import PermutationBatch
     from txl_tf.models.xlnet.config import XLNetConfig
     from txl_tf.models.xlnet.model import XLNet
     from txl_tf.objectives.permutation_lm import PermutationLM
+    from txl_tf.settings.run import PermutationLMConfig, TrainConfig
 
     def objective():
         config = XLNetConfig(mem_len=M, reuse_len=R, dropout=DROPOUT, dropatt=DROPOUT, dtype=dtype, **SIZES)

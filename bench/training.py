@@ -53,7 +53,7 @@ def our_steps(objective, train, batch):
     """
     import tensorflow as tf
 
-    from txl_tf import distribute
+    from txl_tf.devices import distribute
     from txl_tf.training.optimizer import make_optimizer
     from txl_tf.training.step import Sums, make_host_loop
 

@@ -112,7 +112,8 @@ def untrained(seed):
     import keras
     import tensorflow as tf
 
-    from txl_tf import checkpoints, families, model_dir
+    from txl_tf import families
+    from txl_tf.runs import checkpoints, model_dir
 
     path = pathlib.Path(FLAGS.out) / f"untrained-{seed}"
     if not path.exists():

@@ -86,7 +86,7 @@ def main(argv):
 def train_one(name):
     """Trains a run; each line of its evaluations.jsonl has the processor time of training so far."""
     from txl_tf.data.manifest import load_corpus
-    from txl_tf.distribute import make_strategy
+    from txl_tf.devices.distribute import make_strategy
     from txl_tf.inference.evaluate import Evaluator
     from txl_tf.training.loop import train
 

@@ -13,13 +13,13 @@ from flag_help import place
 from serving import terminal
 
 from txl_tf import families
-from txl_tf.choices import CHECKPOINTS, DTYPES, QUANTIZE, STRATEGIES, WEIGHTS
 from txl_tf.data.tasks.table_files import Columns
 from txl_tf.errors import InputError, one_line
 from txl_tf.inference.causal import sampling_settings
-from txl_tf.local_files import without_links_back
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
-from txl_tf.settings import Group, Range, option_value, options
+from txl_tf.settings.choices import CHECKPOINTS, DTYPES, QUANTIZE, STRATEGIES, WEIGHTS
+from txl_tf.settings.groups import Group, Range, option_value, options
+from txl_tf.storage.local_files import without_links_back
 
 EMPTY_FLAGS = ("prompt", "text", "context", "beam_args", "warm_start", "cutoffs", "profile_steps")
 """Flags that may be given as --name= and nothing. Others must not: an empty path would be the working folder."""

@@ -21,7 +21,7 @@ require_flags("model_dir")
 
 def main(argv):
     del argv
-    from txl_tf import model_card  # after the flags are parsed: TensorFlow takes seconds to load
+    from txl_tf.runs import model_card  # after the flags are parsed: TensorFlow takes seconds to load
 
     card = model_card.describe_model(FLAGS.model_dir, [model_card.read_results(path) for path in FLAGS.results])
     if FLAGS.write:

@@ -24,7 +24,7 @@ from command_line import (
 from flag_help import require_flags
 
 from txl_tf import families
-from txl_tf.choices import ONE_PROCESS_STRATEGIES
+from txl_tf.settings.choices import ONE_PROCESS_STRATEGIES
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
@@ -62,11 +62,11 @@ def main(argv):
     del argv
     from txl_tf.data.manifest import load_corpus  # after the flags are parsed: TensorFlow takes seconds to load
     from txl_tf.data.unknown import unknown_note
-    from txl_tf.distribute import make_strategy
-    from txl_tf.files import require_new
+    from txl_tf.devices.distribute import make_strategy
     from txl_tf.inference.evaluate import Evaluator
-    from txl_tf.model_dir import load_trained
     from txl_tf.progress import reported
+    from txl_tf.runs.model_dir import load_trained
+    from txl_tf.storage.files import require_new
 
     strategy = make_strategy(FLAGS.strategy, FLAGS.tpu)
     if FLAGS.per_token_out:

@@ -10,7 +10,7 @@ from absl import flags
 from command_line import define_checkpoint_flag, define_weights_flag, run
 from flag_help import require_flags
 
-from txl_tf.choices import EXPORT_FORMATS
+from txl_tf.settings.choices import EXPORT_FORMATS
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py or scripts/import_checkpoint.py wrote")
@@ -23,8 +23,8 @@ define_weights_flag()
 
 def main(argv):
     del argv
-    from txl_tf.model_dir import load_trained  # after the flags are parsed: TensorFlow takes seconds to load
     from txl_tf.published.exporting import export_checkpoint
+    from txl_tf.runs.model_dir import load_trained  # after the flags are parsed: TensorFlow takes seconds to load
 
     trained = load_trained(FLAGS.model_dir, FLAGS.weights, FLAGS.checkpoint)
     differences = export_checkpoint(trained, FLAGS.format, FLAGS.export_dir)

@@ -34,8 +34,8 @@ define_reach_flags()
 def main(argv):
     del argv
     from txl_tf.inference.export import export_trained  # after the flags: TensorFlow takes seconds to load
-    from txl_tf.literal_paths import has_pattern
-    from txl_tf.model_dir import load_trained
+    from txl_tf.runs.model_dir import load_trained
+    from txl_tf.storage.literal_paths import has_pattern
 
     if has_pattern(FLAGS.export_dir):
         raise InputError(

@@ -93,7 +93,7 @@ def read_texts():
         raise InputError("give the text with either --text or --text_file")
     if FLAGS.text is not None:
         return [FLAGS.text]
-    from txl_tf.files import read_texts
+    from txl_tf.storage.files import read_texts
 
     texts = [line for line in read_texts(FLAGS.text_file) if line.strip()]
     if not texts:

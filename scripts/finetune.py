@@ -34,7 +34,7 @@ from flag_help import require_flags
 
 from txl_tf import families
 from txl_tf.errors import InputError
-from txl_tf.settings import options
+from txl_tf.settings.groups import options
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("init", None, "a model_dir with the pretrained model, ours or imported; local or gs://")
@@ -111,7 +111,7 @@ def main(argv):
     task, recipe = chosen_task()
     settings = given_settings(task, recipe.settings if recipe else {})
 
-    from txl_tf.distribute import make_strategy  # after the flags are parsed: TensorFlow takes seconds to load
+    from txl_tf.devices.distribute import make_strategy  # after the flags are parsed: TensorFlow takes seconds to load
     from txl_tf.finetuner import Finetuner
     from txl_tf.training.interruption import TrainingStoppedError
 

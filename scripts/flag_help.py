@@ -6,7 +6,7 @@ import sys
 from absl import flags
 
 from txl_tf.errors import InputError, one_line
-from txl_tf.settings import HEADINGS
+from txl_tf.settings.groups import HEADINGS
 
 HELP = ("--help", "-help", "-?", "--helpshort", "-helpshort")
 HELPFULL = ("--helpfull", "-helpfull")

@@ -112,7 +112,7 @@ def read_prompt():
         raise InputError("give the text to continue with either --prompt or --prompt_file")
     if FLAGS.prompt is not None:
         return FLAGS.prompt
-    from txl_tf.files import read_text
+    from txl_tf.storage.files import read_text
 
     return read_text(FLAGS.prompt_file, "--prompt_file is the text to continue")
 

@@ -15,12 +15,12 @@ from command_line import define_config_flags, given_flags, run
 from flag_help import require_flags
 
 from txl_tf import families
-from txl_tf.choices import DATASETS, IMPORT_FORMATS
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
 from txl_tf.models.xlnet.config import XLNetConfig, XLNetEvalConfig
 from txl_tf.models.xlnet.head_config import ExamplesEvalConfig, XLNetLogitsConfig
-from txl_tf.settings import options
+from txl_tf.settings.choices import DATASETS, IMPORT_FORMATS
+from txl_tf.settings.groups import options
 
 OWN_SETTINGS = {
     TransformerXLConfig: ("cutoffs", "pre_lnorm", "conventions"),

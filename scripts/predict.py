@@ -35,10 +35,10 @@ from command_line import (
 from flag_help import require_flags
 
 from txl_tf import families
-from txl_tf.choices import ONE_PROCESS_STRATEGIES
 from txl_tf.errors import InputError
 from txl_tf.families.xlnet_answering import no_answer_threshold
-from txl_tf.local_files import read_local
+from txl_tf.settings.choices import ONE_PROCESS_STRATEGIES
+from txl_tf.storage.local_files import read_local
 
 TABLES = (".csv", ".tsv", ".xlsx", ".csv.gz", ".tsv.gz")
 """Ends of names under which a program expects a table."""
@@ -80,10 +80,10 @@ def main(argv):
         require_no_answers,
         write_answers,
     )
-    from txl_tf.distribute import make_strategy
-    from txl_tf.files import require_new, write_atomically
+    from txl_tf.devices.distribute import make_strategy
     from txl_tf.inference.tasks.predictor import Predictor
     from txl_tf.progress import reported
+    from txl_tf.storage.files import require_new, write_atomically
 
     if FLAGS.output:
         if FLAGS.output.lower().endswith(TABLES):

@@ -12,8 +12,8 @@ import shlex
 from absl import flags
 from command_line import run
 
-from txl_tf import choices
 from txl_tf.errors import InputError
+from txl_tf.settings import choices
 
 DATASET = flags.DEFINE_enum("dataset", None, choices.DATASETS, "which corpus; text: your own files", required=True)
 DATA_DIR = flags.DEFINE_string("data_dir", None, "where to write; local or gs://", required=True)

@@ -45,7 +45,7 @@ def main(argv):
 
     from txl_tf.data.manifest import load_corpus
     from txl_tf.inference.causal.recl import context_losses, draw_positions, effective_context_lengths, relative_gains
-    from txl_tf.model_dir import load_trained
+    from txl_tf.runs.model_dir import load_trained
 
     corpus = load_corpus(FLAGS.data_dir)
     tokens, positions = draw_positions(corpus, FLAGS.split, FLAGS.positions, lengths[-1], FLAGS.seed)

@@ -27,8 +27,8 @@ require_flags("model_dir", "step")
 def main(argv):
     del argv
     from txl_tf.data.manifest import load_corpus  # after the flags are parsed: TensorFlow takes seconds to load
-    from txl_tf.model_dir import read_config, trained_on
     from txl_tf.progress import reported
+    from txl_tf.runs.model_dir import read_config, trained_on
     from txl_tf.training.replay import replay
 
     config = read_config(FLAGS.model_dir)

@@ -42,9 +42,9 @@ def main(argv):
     import tensorflow as tf  # after the flags are parsed: it takes seconds to load
 
     from txl_tf.data.unknown import unknown_note, unknown_share
-    from txl_tf.files import read_texts, require_new
     from txl_tf.inference.causal.language_model import LanguageModel
     from txl_tf.progress import progress_bar
+    from txl_tf.storage.files import read_texts, require_new
 
     if FLAGS.output:
         require_new(FLAGS.output, "output")

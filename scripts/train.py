@@ -50,7 +50,7 @@ def no_run():
 
 def main(argv):
     del argv
-    from txl_tf.distribute import make_strategy  # after the flags are parsed: TensorFlow takes seconds to load
+    from txl_tf.devices.distribute import make_strategy  # after the flags are parsed: TensorFlow takes seconds to load
     from txl_tf.inference.causal.text_sampler import TextSampler
     from txl_tf.inference.evaluate import Evaluator
     from txl_tf.training.interruption import TrainingStoppedError
@@ -87,7 +87,7 @@ def begin():
 def begun():
     """The Config of the run in model_dir with the flags that were given, and the Corpus that it was trained on."""
     from txl_tf.data.manifest import load_corpus
-    from txl_tf.model_dir import read_config, trained_on
+    from txl_tf.runs.model_dir import read_config, trained_on
 
     config, data_dir = read_config(FLAGS.model_dir), FLAGS.data_dir or trained_on(FLAGS.model_dir)
     if config is None:

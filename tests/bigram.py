@@ -5,12 +5,12 @@ import dataclasses
 import keras
 import tensorflow as tf
 
-from txl_tf.config import Config, DataConfig, TrainConfig
 from txl_tf.data.lanes import evaluation_batches, evaluation_steps, segments_per_epoch, training_batches
 from txl_tf.families import Family, Task
 from txl_tf.objectives.base import FiniteWatch, Loss, Scores
 from txl_tf.ops import keep_mask
-from txl_tf.settings import Group, setting
+from txl_tf.settings.groups import Group, setting
+from txl_tf.settings.run import Config, DataConfig, TrainConfig
 
 
 @dataclasses.dataclass(frozen=True)

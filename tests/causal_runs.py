@@ -4,11 +4,11 @@ import dataclasses
 
 import tensorflow as tf
 
-from txl_tf import distribute
-from txl_tf.config import CausalLMConfig
+from txl_tf.devices import distribute
 from txl_tf.inference.evaluate import Evaluator
 from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
 from txl_tf.objectives.causal_lm import CausalLM
+from txl_tf.settings.run import CausalLMConfig
 from txl_tf.training import step
 
 

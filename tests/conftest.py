@@ -24,7 +24,7 @@ tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 
 def pytest_runtest_setup(item):
-    from txl_tf.distribute import has_xla
+    from txl_tf.devices.distribute import has_xla
 
     if item.get_closest_marker("xla") and not has_xla():
         pytest.skip("this TensorFlow has no XLA for CPUs")

@@ -15,7 +15,7 @@ import tensorflow as tf
 from small_run import CONFIG, change
 
 from txl_tf.data.manifest import load_corpus
-from txl_tf.distribute import make_strategy
+from txl_tf.devices.distribute import make_strategy
 from txl_tf.training import json_log
 from txl_tf.training.loop import train
 

@@ -21,9 +21,9 @@ def run(strategy, accumulate_steps=1, train=None, **model):
     import reference
     from causal_runs import initial_mems, make_host_loop
 
-    from txl_tf import distribute
-    from txl_tf.config import TrainConfig
+    from txl_tf.devices import distribute
     from txl_tf.models.transformer_xl.model import TransformerXL
+    from txl_tf.settings.run import TrainConfig
     from txl_tf.training.average import WeightAverage
     from txl_tf.training.optimizer import make_optimizer
     from txl_tf.training.sharding import PartVariable
@@ -60,6 +60,6 @@ if __name__ == "__main__":
     cpus = [tf.config.LogicalDeviceConfiguration()] * 4
     tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], cpus)
 
-    from txl_tf.distribute import make_strategy
+    from txl_tf.devices.distribute import make_strategy
 
     np.savez(sys.argv[1], **run(make_strategy("mirrored"), train=json.loads(sys.argv[2] if sys.argv[2:] else "{}")))

@@ -7,7 +7,7 @@ import numpy as np
 from txl_tf.data import manifest, records
 from txl_tf.data.vocabularies import SubwordVocabulary
 from txl_tf.data.vocabularies.subword_training import train
-from txl_tf.files import digest
+from txl_tf.storage.files import digest
 
 WORDS = ["lambda", "return", "import", "yield", "class", "while", "(", ")", "don't", "="]
 

@@ -6,10 +6,10 @@ import types
 import numpy as np
 import tensorflow as tf
 
-from txl_tf import checkpoints, model_dir
 from txl_tf.data.vocabularies import SubwordVocabulary
 from txl_tf.models.xlnet.config import XLNetConfig, XLNetRunConfig
 from txl_tf.models.xlnet.model import XLNet
+from txl_tf.runs import checkpoints, model_dir
 
 CONFIG = XLNetConfig(
     vocab_size=256, n_layer=2, d_model=16, n_head=2, d_head=8, d_inner=32, mem_len=8, reuse_len=8, activation="gelu"

@@ -4,7 +4,7 @@ import functools
 
 import tensorflow as tf
 
-from txl_tf.distribute import make_strategy
+from txl_tf.devices.distribute import make_strategy
 
 
 @functools.cache

@@ -3,8 +3,8 @@
 import dataclasses
 import json
 
-from txl_tf.config import DataConfig, TrainConfig
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig, TransformerXLRunConfig
+from txl_tf.settings.run import DataConfig, TrainConfig
 
 CONFIG = TransformerXLRunConfig(
     TransformerXLConfig(

@@ -19,11 +19,11 @@ from small_run import change
 
 import txl_tf
 from txl_tf import families
-from txl_tf.config import DataConfig, TrainConfig
 from txl_tf.errors import InputError
 from txl_tf.inference.tasks.predictor import Predictor
 from txl_tf.inference.xlnet.encoder import Encoder
 from txl_tf.inference.xlnet.fill_in import FillIn
+from txl_tf.settings.run import DataConfig, TrainConfig
 from txl_tf.training.loop import train
 
 TRAINED = pathlib.Path(__file__).parent / "model_dir_ce09e14"

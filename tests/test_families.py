@@ -11,11 +11,11 @@ import pytest
 from small_run import KilledError, change, lines
 
 from txl_tf import families
-from txl_tf.config import DataConfig, TrainConfig
 from txl_tf.errors import InputError
 from txl_tf.inference.evaluate import Evaluator
-from txl_tf.model_card import describe_model
-from txl_tf.model_dir import load_trained, read_config, read_labels
+from txl_tf.runs.model_card import describe_model
+from txl_tf.runs.model_dir import load_trained, read_config, read_labels
+from txl_tf.settings.run import DataConfig, TrainConfig
 from txl_tf.training.loop import train
 
 CONFIG = bigram.BigramRunConfig(

@@ -9,14 +9,14 @@ import random_xlnet
 from small_run import KilledError, change, lines
 
 from txl_tf import families
-from txl_tf import model_dir as model_dirs
-from txl_tf.checkpoints import variables_by_path
-from txl_tf.config import TrainConfig
 from txl_tf.data.tasks.batches import TrainingExamples
 from txl_tf.errors import InputError
 from txl_tf.finetuner import Finetuner
 from txl_tf.inference.tasks.task_evaluator import TaskEvaluator
 from txl_tf.models.xlnet.head_config import XLNetClassificationConfig
+from txl_tf.runs import model_dir as model_dirs
+from txl_tf.runs.checkpoints import variables_by_path
+from txl_tf.settings.run import TrainConfig
 from txl_tf.training.loop import train
 from txl_tf.training.weight_rules import weight_rules
 

@@ -13,7 +13,8 @@ import sys
 
 import pytest
 
-from txl_tf import choices, families
+from txl_tf import families
+from txl_tf.settings import choices
 
 ROOT = pathlib.Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "txl_tf").rglob("*.py"))
@@ -22,49 +23,30 @@ SCRIPTS = [
 ]
 PARTS_OF_SCRIPTS = sorted((ROOT / "tpu").glob("*/*.py"))
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
-RUNS = (
-    "checkpoints config data distribute errors families files host_memory layers metrics model_dir models objectives "
-    "ops progress"
-)
+RUNS = "data devices errors families layers metrics models objectives ops progress runs settings storage"
 """What training and inference may import: the same parts, but never each other."""
 
 ALLOWED = {
     "__init__": "api data errors finetuner inference models",
     "errors": "",
-    "choices": "",
     "hashing": "",
-    "host_memory": "errors",
     "progress": "",
-    "surrogates": "",
-    "local_files": "errors",
-    "strict_json": "errors surrogates",
-    "settings": "errors",
-    "config": "errors settings strict_json",
-    "files": "errors literal_paths local_files strict_json",
-    "literal_paths": "errors",
-    "lock": "errors files strict_json",
-    "measured_speed": "ops",
-    "distribute": "choices errors measured_speed ops",
+    "storage": "errors",
+    "settings": "errors storage",
     "ops": "hashing",
     "layers": "errors hashing ops",
-    "models": "choices config errors host_memory layers ops settings",
-    "data": (
-        "choices config errors files hashing literal_paths local_files lock progress settings strict_json surrogates"
-    ),
-    "objectives": "config data errors layers models ops",
+    "devices": "errors ops settings",
+    "models": "devices errors layers ops settings",
+    "data": "errors hashing progress settings storage",
+    "objectives": "data errors layers models ops settings",
     "metrics": "data errors",
-    "families": "config data errors metrics models objectives",
-    "checkpoints": "errors files literal_paths",
-    "model_dir": "checkpoints config data errors families files host_memory strict_json",
-    "model_card": "checkpoints config errors families files literal_paths model_dir strict_json",
-    "training": f"{RUNS} hashing literal_paths lock strict_json",
-    "inference": f"{RUNS} hashing settings surrogates",
-    "finetuner": "config data distribute errors families files inference model_dir strict_json training",
-    "api": "choices config data distribute errors families inference model_dir progress",
-    "published": (
-        "checkpoints config data errors families files layers literal_paths model_dir models progress settings "
-        "strict_json"
-    ),
+    "families": "data errors metrics models objectives settings",
+    "runs": "data devices errors families settings storage",
+    "training": f"{RUNS} hashing",
+    "inference": f"{RUNS} hashing",
+    "finetuner": "data devices errors families inference runs settings storage training",
+    "api": "data devices errors families inference progress runs settings",
+    "published": "data devices errors families layers models progress runs settings storage",
 }
 """What each part of txl_tf may import, besides itself.
 
@@ -116,13 +98,13 @@ def test_no_file_has_grown_too_long_or_is_called_utils():
 
 
 def test_one_module_opens_what_tensorflow_finds_by_patterns():
-    """A path that a user gives is taken literally: see txl_tf/literal_paths.py."""
+    """A path that a user gives is taken literally: see txl_tf/storage/literal_paths.py."""
     globbing = re.compile(r"gfile\.glob|load_checkpoint|latest_checkpoint|NewCheckpointReader|saved_model\.load\(")
     users = {path.relative_to(ROOT).as_posix() for path in SOURCES if globbing.search(path.read_text())}
     exports = {  # their READMEs
         f"txl_tf/inference/{name}.py" for name in ("causal/served_causal", "xlnet/served_xlnet", "tasks/served_task")
     }
-    assert users - exports == {"txl_tf/literal_paths.py"}
+    assert users - exports == {"txl_tf/storage/literal_paths.py"}
 
 
 def test_only_the_door_of_ops_asks_what_a_program_is_for():
@@ -134,7 +116,13 @@ def test_only_the_door_of_ops_asks_what_a_program_is_for():
         assert not hardware.search(path.read_text()), path
     asks = re.compile(r"\bprogram\(\)|list_logical_devices|TPUStrategy\)")
     askers = {path.relative_to(ROOT / "txl_tf").as_posix() for path in SOURCES if asks.search(path.read_text())}
-    assert askers == {"distribute.py", "ops/__init__.py", "ops/collectives.py", "ops/platform.py", "training/peak.py"}
+    assert askers == {
+        "devices/distribute.py",
+        "ops/__init__.py",
+        "ops/collectives.py",
+        "ops/platform.py",
+        "training/peak.py",
+    }
     for path in SOURCES:
         for function in functions_of(path) if part(path) == "layers" else ():
             documented = ast.get_docstring(function) is not None
@@ -171,9 +159,9 @@ def test_examples_stand_alone():
 
 def test_choices_are_those_that_the_code_knows():
     """The flags take their choices from choices.py, which loads no TensorFlow; what is chosen is defined elsewhere."""
-    from txl_tf.checkpoints import WEIGHT_PARTS
     from txl_tf.data.corpora import CORPORA
     from txl_tf.published.importing import FORMATS
+    from txl_tf.runs.checkpoints import WEIGHT_PARTS
 
     assert tuple(CORPORA) == choices.CORPORA
     assert tuple(WEIGHT_PARTS) == choices.WEIGHTS

@@ -4,10 +4,11 @@ import numpy as np
 import random_xlnet
 import tensorflow as tf
 
-from txl_tf import checkpoints, families, model_dir
+from txl_tf import families
 from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.data.tasks.examples import ExampleSet
 from txl_tf.data.vocabularies import XLNetVocabulary
+from txl_tf.runs import checkpoints, model_dir
 
 SIZES = {"n_layer": 2, "d_model": 16, "n_head": 2, "d_head": 8, "d_inner": 32, "mem_len": 0, "reuse_len": 0}
 

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 
-from txl_tf.distribute import is_chief, make_strategy
+from txl_tf.devices.distribute import is_chief, make_strategy
 
 STRATEGY = make_strategy()  # before TensorFlow does anything else
 

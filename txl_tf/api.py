@@ -19,20 +19,20 @@ from typing import Any
 import keras
 
 from txl_tf import families
-from txl_tf.choices import CHECKPOINTS, DTYPES, QUANTIZE, WEIGHTS
-from txl_tf.config import Config
 from txl_tf.data.manifest import load_corpus
 from txl_tf.data.tasks.table_files import Columns
 from txl_tf.data.vocabularies import Vocabulary
-from txl_tf.distribute import make_strategy
+from txl_tf.devices.distribute import make_strategy
 from txl_tf.errors import InputError
 from txl_tf.inference.causal.language_model import Score
 from txl_tf.inference.evaluate import Evaluator
 from txl_tf.inference.tasks.predictor import Predictor
 from txl_tf.inference.xlnet.encoder import Encoded, Text
 from txl_tf.inference.xlnet.fill_in import Filling, PseudoScore
-from txl_tf.model_dir import TrainedModel, load_trained
 from txl_tf.progress import progress_bar, reported
+from txl_tf.runs.model_dir import TrainedModel, load_trained
+from txl_tf.settings.choices import CHECKPOINTS, DTYPES, QUANTIZE, WEIGHTS
+from txl_tf.settings.run import Config
 
 BATCH = 16
 """Texts that are computed together. No result depends on it."""

@@ -18,15 +18,15 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf import families
-from txl_tf import model_dir as model_dirs
-from txl_tf.config import Config
 from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.data.tasks.table_files import Columns
 from txl_tf.data.tasks.tables import imbalance
-from txl_tf.distribute import is_chief, make_strategy
+from txl_tf.devices.distribute import is_chief, make_strategy
 from txl_tf.errors import InputError
 from txl_tf.inference.tasks.task_evaluator import TaskEvaluator
-from txl_tf.strict_json import Fields
+from txl_tf.runs import model_dir as model_dirs
+from txl_tf.settings.run import Config
+from txl_tf.storage.strict_json import Fields
 from txl_tf.training.loop import train
 
 EPOCHS = 3

@@ -13,14 +13,15 @@ import tensorflow as tf
 import tuned_models
 from published_reference import Sizes, tf_tensors, torch_tensors
 
-from txl_tf import checkpoints, families, model_dir
+from txl_tf import families
 from txl_tf.data.manifest import load_corpus
 from txl_tf.data.prepare import prepare
 from txl_tf.data.vocabularies import XLNetVocabulary
-from txl_tf.distribute import make_strategy
+from txl_tf.devices.distribute import make_strategy
 from txl_tf.inference.export import export_trained
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLRunConfig
 from txl_tf.published.exporting import export_checkpoint
+from txl_tf.runs import checkpoints, model_dir
 from txl_tf.training.loop import train
 
 WORDS = [f"word{i}" for i in range(30)]

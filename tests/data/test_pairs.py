@@ -11,7 +11,6 @@ import tensorflow as tf
 import xlnet_rules
 import xlnet_tokens
 
-from txl_tf.config import CONTEXT, FUNCTIONAL, TARGET, PairsConfig, PermutationLMConfig
 from txl_tf.data import pairs
 from txl_tf.data.marks import sentence_ends, word_starts
 from txl_tf.data.prepare import prepare
@@ -19,6 +18,7 @@ from txl_tf.data.spans import permutation_ranks, sample_spans
 from txl_tf.data.vocabularies import SubwordVocabulary, WordVocabulary, XLNetVocabulary
 from txl_tf.errors import InputError
 from txl_tf.hashing import numbered_seeds, random_bits, split_seed
+from txl_tf.settings.run import CONTEXT, FUNCTIONAL, TARGET, PairsConfig, PermutationLMConfig
 
 R, T, STEPS_OF_BLOCK = 24, 64, 5
 W = T - R - 3

@@ -10,7 +10,7 @@ import tensorflow as tf
 from txl_tf.data import manifest, staging
 from txl_tf.data.prepare import prepare
 from txl_tf.errors import InputError
-from txl_tf.lock import LOCK_FILE, Lock
+from txl_tf.storage.lock import LOCK_FILE, Lock
 
 OPERATIONS = ("rename", "remove", "rmtree", "makedirs")
 

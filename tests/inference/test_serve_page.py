@@ -19,7 +19,7 @@ from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.inference.export import export_trained
 from txl_tf.inference.xlnet import served_xlnet
 from txl_tf.inference.xlnet.fill_in import FillIn
-from txl_tf.model_dir import load_trained
+from txl_tf.runs.model_dir import load_trained
 
 PAGE = pathlib.Path(__file__).parents[2] / "examples" / "serving" / "page"
 TEXT = "for i in range(9):\n    print(i, 'é')\n" * 4

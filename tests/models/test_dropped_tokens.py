@@ -8,8 +8,8 @@ import pytest
 import reference
 import tensorflow as tf
 
-from txl_tf.choices import DTYPES
 from txl_tf.models.transformer_xl.model import TransformerXL
+from txl_tf.settings.choices import DTYPES
 
 KINDS = ("transformer_xl", "shaw", "vaswani", "alrfou")
 B, T = 4, 6

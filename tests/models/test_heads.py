@@ -6,7 +6,6 @@ import pytest
 import reference_xlnet as reference
 import tensorflow as tf
 
-from txl_tf.checkpoints import variables_by_path
 from txl_tf.errors import InputError
 from txl_tf.layers.dropout import Seeds
 from txl_tf.models.heads import AnswerSpan, Summary, SummaryLogits
@@ -14,6 +13,7 @@ from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.models.xlnet.head_config import XLNetAnswersConfig, XLNetLogitsConfig, XLNetRegressionConfig
 from txl_tf.models.xlnet.model import XLNet
 from txl_tf.models.xlnet.with_head import XLNetWithAnswers, XLNetWithLogits
+from txl_tf.runs.checkpoints import variables_by_path
 
 B, T, D, C = 3, 6, 8, 3
 SIZES = {"vocab_size": 11, "n_layer": 2, "d_model": D, "n_head": 2, "d_head": 4, "d_inner": 12, "dtype": "float64"}

@@ -8,11 +8,11 @@ import pytest
 import random_xlnet
 import tensorflow as tf
 
-from txl_tf.config import from_dict
 from txl_tf.layers.dropout import step_seeds
 from txl_tf.models.memory import Mems
 from txl_tf.models.xlnet.head_config import XLNetLogitsConfig
 from txl_tf.models.xlnet.with_head import XLNetWithLogits
+from txl_tf.settings.run import from_dict
 
 T, M = 5, 7
 

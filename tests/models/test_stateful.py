@@ -6,9 +6,9 @@ import pytest
 import tensorflow as tf
 from small_run import CONFIG, change, lines
 
-from txl_tf.checkpoints import variables_by_path
 from txl_tf.data.lanes import TrainingLanes
 from txl_tf.models.transformer_xl.stateful import SeparateTexts, StatefulTransformerXL
+from txl_tf.runs.checkpoints import variables_by_path
 from txl_tf.training.loop import train
 
 STEPS = 6

@@ -83,8 +83,8 @@ def test_what_a_function_uses_must_be_an_argument(rng):
 THREE_STEPS = """
 import tensorflow as tf
 from random_model import CONFIG, random_model
-from txl_tf import distribute
-from txl_tf.config import CausalLMConfig, TrainConfig
+from txl_tf.devices import distribute
+from txl_tf.settings.run import CausalLMConfig, TrainConfig
 from txl_tf.objectives.causal_lm import CausalLM
 from txl_tf.training.optimizer import make_optimizer
 from txl_tf.training.step import Sums, make_host_loop

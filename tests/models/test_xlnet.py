@@ -8,7 +8,6 @@ import reference_xlnet as reference
 import tensorflow as tf
 import xlnet_models
 
-from txl_tf.config import PairsConfig
 from txl_tf.errors import InputError
 from txl_tf.layers.dropout import Seeds
 from txl_tf.layers.segment_attention import SegmentAttention
@@ -16,6 +15,7 @@ from txl_tf.models.memory import Mems
 from txl_tf.models.xlnet.config import XLNetConfig, XLNetRunConfig
 from txl_tf.models.xlnet.model import XLNet
 from txl_tf.models.xlnet.presets import PRESETS
+from txl_tf.settings.run import PairsConfig
 
 B, T, P, M, R, V, D = 2, 6, 3, 5, 3, 11, 8
 NO_PLACE = -1

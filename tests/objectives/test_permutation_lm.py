@@ -7,7 +7,6 @@ import reference_xlnet as reference
 import tensorflow as tf
 import xlnet_models
 
-from txl_tf.config import CONTEXT, FUNCTIONAL, TARGET, PairsConfig, PermutationLMConfig, TrainConfig
 from txl_tf.models.xlnet.config import XLNetConfig, XLNetEvalConfig
 from txl_tf.models.xlnet.model import XLNet
 from txl_tf.objectives.permutation_lm import (
@@ -19,6 +18,7 @@ from txl_tf.objectives.permutation_lm import (
     target_ranks,
     target_runs,
 )
+from txl_tf.settings.run import CONTEXT, FUNCTIONAL, TARGET, PairsConfig, PermutationLMConfig, TrainConfig
 from txl_tf.training.step import loss_and_gradients
 
 B, T, P, M, R, V, D = 4, 8, 3, 5, 4, 11, 8

@@ -16,18 +16,18 @@ import pytest
 from published_reference import Sizes, torch_log_probs, torch_tensors
 from random_model import random_model
 
-from txl_tf.checkpoints import variables_by_path
 from txl_tf.data.lanes import evaluation_batches
 from txl_tf.data.prepare import prepare
 from txl_tf.data.vocabularies import WordVocabulary
 from txl_tf.errors import InputError
 from txl_tf.inference.causal.language_model import LanguageModel
-from txl_tf.model_dir import load_trained, read_weights, vocabulary_identity
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
 from txl_tf.models.transformer_xl.presets import PRESETS
 from txl_tf.published.huggingface import export
 from txl_tf.published.importing import import_checkpoint, open_checkpoint
 from txl_tf.published.vocabularies import read_vocabulary
+from txl_tf.runs.checkpoints import variables_by_path
+from txl_tf.runs.model_dir import load_trained, read_weights, vocabulary_identity
 
 ROOT = pathlib.Path(__file__).parents[2]
 WORDS = ["<eos>", "<unk>", "the", "of", *(f"w{i}" for i in range(19))]

@@ -16,10 +16,8 @@ import xlnet_models
 import xlnet_tokens
 
 from txl_tf import families
-from txl_tf.checkpoints import read_checkpoint, variables_by_path
 from txl_tf.data.vocabularies import ByteVocabulary, XLNetVocabulary
 from txl_tf.errors import InputError
-from txl_tf.model_dir import load_trained
 from txl_tf.models.transformer_xl.presets import PRESETS
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.models.xlnet.model import XLNet
@@ -27,6 +25,8 @@ from txl_tf.published.huggingface_xlnet import export
 from txl_tf.published.importing import configure, import_checkpoint, open_checkpoint
 from txl_tf.published.layout import load
 from txl_tf.published.vocabularies import read_xlnet_vocabulary
+from txl_tf.runs.checkpoints import read_checkpoint, variables_by_path
+from txl_tf.runs.model_dir import load_trained
 
 ROOT = pathlib.Path(__file__).parents[2]
 B, T, M, P, V, D, H, N = 2, 6, 4, 3, 11, 8, 2, 2

@@ -14,10 +14,10 @@ import numpy as np
 
 from txl_tf import families
 from txl_tf.data.tasks.table_files import Columns
-from txl_tf.distribute import make_strategy
+from txl_tf.devices.distribute import make_strategy
 from txl_tf.inference.tasks.task_evaluator import TaskReader
-from txl_tf.model_dir import load_trained
 from txl_tf.published.exporting import export_checkpoint
+from txl_tf.runs.model_dir import load_trained
 
 INPUTS = {"tokens": "input_ids", "segments": "token_type_ids", "padding": "input_mask", "cls_index": "cls_index"}
 

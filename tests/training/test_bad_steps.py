@@ -7,11 +7,11 @@ import pytest
 import tensorflow as tf
 from small_run import CONFIG, change, lines
 
-from txl_tf import checkpoints
-from txl_tf import model_dir as model_dirs
 from txl_tf.data.lanes import training_batches
 from txl_tf.data.prepare import prepare
 from txl_tf.errors import InputError
+from txl_tf.runs import checkpoints
+from txl_tf.runs import model_dir as model_dirs
 from txl_tf.training.loop import train
 from txl_tf.training.replay import first_bad_operation, replay
 

@@ -8,7 +8,7 @@ import pytest
 PROGRAM = """
 import ctypes, resource
 import tensorflow as tf
-from txl_tf import distribute
+from txl_tf.devices import distribute
 
 dataset = tf.data.Dataset.from_tensors([1, 2]).repeat()
 next(iter(distribute.distribute_batches(distribute.make_strategy("one_device"), lambda **hosts: dataset)))

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf import distribute
-from txl_tf.config import DataConfig, TrainConfig
 from txl_tf.data.lanes import evaluation_batches
-from txl_tf.model_dir import load_trained
+from txl_tf.devices import distribute
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig, TransformerXLRunConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
+from txl_tf.runs.model_dir import load_trained
+from txl_tf.settings.run import DataConfig, TrainConfig
 from txl_tf.training.loop import train
 
 MODEL = TransformerXLConfig(

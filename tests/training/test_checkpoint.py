@@ -11,9 +11,10 @@ import pytest
 import tensorflow as tf
 from small_run import CONFIG, change, lines
 
-from txl_tf import checkpoints, distribute, model_dir
+from txl_tf.devices import distribute
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.model import TransformerXL
+from txl_tf.runs import checkpoints, model_dir
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.checkpoint import Checkpoints
 from txl_tf.training.loop import train

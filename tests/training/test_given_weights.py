@@ -6,11 +6,11 @@ import pytest
 import tensorflow as tf
 
 from txl_tf import families
-from txl_tf.config import TrainConfig
 from txl_tf.layers.dropout import step_seeds
 from txl_tf.models.given_weights import given_weights
 from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
 from txl_tf.models.xlnet.config import XLNetRunConfig
+from txl_tf.settings.run import TrainConfig
 from txl_tf.training.sharding import Sharding
 
 SIZES = {"vocab_size": 40, "n_layer": 2, "d_model": 16, "n_head": 2, "d_head": 8, "d_inner": 32, "mem_len": 4}

@@ -9,8 +9,8 @@ from small_run import KilledError, change, lines
 from txl_tf.data.lanes import segments_per_epoch
 from txl_tf.errors import InputError
 from txl_tf.inference.evaluate import Evaluator
-from txl_tf.model_dir import load_trained
 from txl_tf.models.transformer_xl.config import EvalConfig
+from txl_tf.runs.model_dir import load_trained
 from txl_tf.training import loop
 from txl_tf.training.loop import next_stop, train
 from txl_tf.training.schedules import WarmupCosine

@@ -12,12 +12,12 @@ from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.custom_scalar import metadata as custom_scalars
 from tensorboard.plugins.hparams import metadata as hparams
 
-from txl_tf.config import DataConfig, TrainConfig
 from txl_tf.errors import InputError
 from txl_tf.models.parameters import parameter_table
 from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
 from txl_tf.models.transformer_xl.flops import training_flops
 from txl_tf.models.transformer_xl.model import TransformerXL
+from txl_tf.settings.run import DataConfig, TrainConfig
 from txl_tf.training.metrics import Metrics, duration
 from txl_tf.training.peak import accelerator_tflops
 from txl_tf.training.profiler import Profiler

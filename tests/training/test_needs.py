@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 import tensorflow as tf
 
-from txl_tf import families, host_memory
+from txl_tf import families
+from txl_tf.devices import host_memory
 from txl_tf.training.needs import require_memory
 
 

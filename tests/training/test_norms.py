@@ -6,9 +6,9 @@ import tensorflow as tf
 from causal_runs import initial_mems, make_host_loop
 from reference import SMALL
 
-from txl_tf import distribute
-from txl_tf.config import TrainConfig
+from txl_tf.devices import distribute
 from txl_tf.models.transformer_xl.model import TransformerXL
+from txl_tf.settings.run import TrainConfig
 from txl_tf.training import histograms
 from txl_tf.training.histograms import make_histograms
 from txl_tf.training.norms import make_norms

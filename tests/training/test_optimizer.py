@@ -10,10 +10,10 @@ import pytest
 import reference
 import tensorflow as tf
 
-from txl_tf.config import TrainConfig
 from txl_tf.hashing import random_bits
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.ops import platform
+from txl_tf.settings.run import TrainConfig
 from txl_tf.training.optimizer import make_optimizer, stochastic_round, update_in_one_op, updated_in_plain_ops
 
 N = 4096

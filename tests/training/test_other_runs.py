@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 from small_run import CONFIG, change
 
-from txl_tf import checkpoints, model_dir
 from txl_tf.data.manifest import load_corpus
 from txl_tf.data.prepare import prepare
 from txl_tf.errors import InputError
+from txl_tf.runs import checkpoints, model_dir
 from txl_tf.training.loop import train
 
 RUN = change(CONFIG, train={"eval_steps": 0, "train_steps": 4})

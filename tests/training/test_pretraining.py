@@ -13,12 +13,12 @@ import tensorflow as tf
 from small_run import KilledError, change, lines
 
 from txl_tf import families
-from txl_tf.config import PairsConfig, PermutationLMConfig, TrainConfig
 from txl_tf.errors import InputError
 from txl_tf.inference.causal.language_model import LanguageModel
 from txl_tf.inference.evaluate import Evaluator
-from txl_tf.model_dir import load_trained
 from txl_tf.models.xlnet.config import XLNetConfig, XLNetEvalConfig, XLNetRunConfig
+from txl_tf.runs.model_dir import load_trained
+from txl_tf.settings.run import PairsConfig, PermutationLMConfig, TrainConfig
 from txl_tf.training.loop import train
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -9,7 +9,7 @@ import processes
 import pytest
 from small_run import CONFIG, KilledError, change, evaluator, lines
 
-from txl_tf.model_dir import load_trained
+from txl_tf.runs.model_dir import load_trained
 from txl_tf.training.interruption import TrainingStoppedError
 from txl_tf.training.loop import train
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from txl_tf.config import TrainConfig
+from txl_tf.settings.run import TrainConfig
 from txl_tf.training.schedules import WarmupCosine, WarmupLinear, make_schedule
 
 

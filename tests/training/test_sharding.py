@@ -15,12 +15,12 @@ import replicas
 import tensorflow as tf
 from small_run import CONFIG, KilledError, change, evaluator, lines
 
-from txl_tf.config import TrainConfig
 from txl_tf.errors import InputError
-from txl_tf.model_dir import load_trained
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.ops import halved_squares, platform
 from txl_tf.ops.collectives import part_axis
+from txl_tf.runs.model_dir import load_trained
+from txl_tf.settings.run import TrainConfig
 from txl_tf.training.loop import train
 from txl_tf.training.sharding import PartVariable, Sharding
 

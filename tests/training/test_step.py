@@ -9,10 +9,10 @@ import reference
 import tensorflow as tf
 from causal_runs import initial_mems, loss_and_gradients, make_host_loop, make_objective
 
-from txl_tf import distribute
-from txl_tf.config import TrainConfig
+from txl_tf.devices import distribute
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.model import TransformerXL
+from txl_tf.settings.run import TrainConfig
 from txl_tf.training.optimizer import make_optimizer
 from txl_tf.training.schedules import WarmupCosine
 from txl_tf.training.step import Sums, train_step

@@ -9,10 +9,10 @@ import tensorflow as tf
 from causal_runs import initial_mems, loss_and_gradients, make_host_loop
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-from txl_tf import distribute
-from txl_tf.config import TrainConfig
+from txl_tf.devices import distribute
 from txl_tf.models.transformer_xl.config import TransformerXLConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
+from txl_tf.settings.run import TrainConfig
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.optimizer import make_optimizer
 from txl_tf.training.step import Sums

@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from txl_tf.config import TrainConfig
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.config import TransformerXLConfig, TransformerXLRunConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
+from txl_tf.settings.run import TrainConfig
 from txl_tf.training.drift import refuse_drift
 from txl_tf.training.weight_rules import WeightRule, depth_multiplier, is_decayed, weight_rules
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from small_run import change, lines
 
-from txl_tf import distribute
+from txl_tf.devices import distribute
 from txl_tf.errors import InputError
-from txl_tf.model_dir import load_trained
+from txl_tf.runs.model_dir import load_trained
 from txl_tf.training.loop import train
 
 TESTS = pathlib.Path(__file__).parents[1]

@@ -13,12 +13,13 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.eager.polymorphic_function import compiler_ir
 
-from txl_tf import families, host_memory
-from txl_tf.checkpoints import variables_by_path
-from txl_tf.config import Config
+from txl_tf import families
+from txl_tf.devices import host_memory
 from txl_tf.inference.causal.draw_token import Sampling
 from txl_tf.inference.causal.generator import CHUNK, Generator
 from txl_tf.ops import platform
+from txl_tf.runs.checkpoints import variables_by_path
+from txl_tf.settings.run import Config
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.optimizer import make_optimizer
 from txl_tf.training.sharding import in_replica

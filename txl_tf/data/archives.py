@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from txl_tf.errors import InputError, one_line
-from txl_tf.local_files import check_file
+from txl_tf.storage.local_files import check_file
 
 
 def is_archive(path: str) -> bool:

@@ -12,7 +12,7 @@ import re
 import tensorflow as tf
 
 from txl_tf.errors import InputError
-from txl_tf.files import check_file
+from txl_tf.storage.files import check_file
 
 BLOCK_BYTES = 1 << 20
 DOCUMENT_END = b"\n\n"

@@ -13,8 +13,8 @@ import urllib.request
 from absl import logging
 
 from txl_tf.errors import InputError
-from txl_tf.files import digest
 from txl_tf.progress import progress_bar
+from txl_tf.storage.files import digest
 
 _TRIES = 5  # at one address; an attempt that received bytes does not count
 _TIMEOUT_SECONDS = 30

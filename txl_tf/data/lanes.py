@@ -18,10 +18,10 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from txl_tf.config import DataConfig
 from txl_tf.data.manifest import Corpus
 from txl_tf.data.shards import Shards
 from txl_tf.errors import InputError, one_line
+from txl_tf.settings.run import DataConfig
 
 # Tokens that are read at once, of all lanes together and of one lane: enough that the cost of an op is small, few
 # enough that the first batch after a seek comes soon and memory suffices.

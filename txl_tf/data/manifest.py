@@ -21,9 +21,9 @@ import tensorflow as tf
 
 from txl_tf.data.vocabularies import Vocabulary, load_vocabulary, unit_of
 from txl_tf.errors import InputError
-from txl_tf.files import digest, joined, read_bytes, read_json, write_atomically
 from txl_tf.progress import progress_bar
-from txl_tf.strict_json import Fields, check_record
+from txl_tf.storage.files import digest, joined, read_bytes, read_json, write_atomically
+from txl_tf.storage.strict_json import Fields, check_record
 
 FILE_NAME = "manifest.json"
 FORMAT = "txl_tf corpus"

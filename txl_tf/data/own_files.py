@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from txl_tf.data.archives import is_of_a_mac, named_damage
 from txl_tf.errors import InputError
-from txl_tf.local_files import check_encoding
+from txl_tf.storage.local_files import check_encoding
 
 PACKED: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
 """How a packed file begins: what opens it."""

@@ -20,7 +20,6 @@ import typing
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.config import CONTEXT, FUNCTIONAL, TARGET, PairsConfig, PermutationLMConfig
 from txl_tf.data.lanes import host_lanes
 from txl_tf.data.manifest import Corpus
 from txl_tf.data.marks import sentence_ends, word_starts
@@ -28,6 +27,7 @@ from txl_tf.data.shards import Shards
 from txl_tf.data.spans import permutation_ranks, sample_spans
 from txl_tf.errors import InputError
 from txl_tf.hashing import numbered_seeds, random_bits, random_integers, split_seed
+from txl_tf.settings.run import CONTEXT, FUNCTIONAL, TARGET, PairsConfig, PermutationLMConfig
 
 _BLOCK_TOKENS = 1 << 13  # tokens that a lane advances in a block; other texts B come from as many tokens
 _READERS = 16  # blocks that are read in parallel

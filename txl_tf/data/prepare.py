@@ -17,8 +17,8 @@ from txl_tf.data import encoders, encoding, manifest, records, sources, staging
 from txl_tf.data.request import Settings
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError, one_line
-from txl_tf.files import digest, joined
-from txl_tf.lock import Lock
+from txl_tf.storage.files import digest, joined
+from txl_tf.storage.lock import Lock
 
 
 def prepare(

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.data import manifest
-from txl_tf.files import digest
+from txl_tf.storage.files import digest
 
 RECORD_TOKENS = 1 << 14
 SHARD_RECORDS = 32

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 
-from txl_tf.choices import DATASETS, VOCABULARIES
 from txl_tf.data import encoders, sources
 from txl_tf.data.corpora import CORPORA, PublishedCorpus
 from txl_tf.errors import InputError, naming
-from txl_tf.files import read_bytes, read_lines
+from txl_tf.settings.choices import DATASETS, VOCABULARIES
+from txl_tf.storage.files import read_bytes, read_lines
 
 
 @dataclasses.dataclass(frozen=True)

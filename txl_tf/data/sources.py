@@ -19,9 +19,9 @@ from txl_tf.data.blocks import DOCUMENT_MARK, Piece, PieceBlocks, Reading, drawn
 from txl_tf.data.own_files import File, plain_files
 from txl_tf.data.splits import SPLITS, named_splits
 from txl_tf.errors import InputError
-from txl_tf.files import check_file
-from txl_tf.literal_paths import matches
 from txl_tf.progress import progress_bar
+from txl_tf.storage.files import check_file
+from txl_tf.storage.literal_paths import matches
 
 # Folders of tests, and folders that do not belong to the standard library.
 _NOT_LIBRARY = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}

@@ -17,8 +17,8 @@ import tensorflow as tf
 from txl_tf.data import manifest
 from txl_tf.data.vocabularies import vocabulary_files
 from txl_tf.errors import InputError
-from txl_tf.files import joined, read_record, write_atomically
-from txl_tf.literal_paths import listed
+from txl_tf.storage.files import joined, read_record, write_atomically
+from txl_tf.storage.literal_paths import listed
 
 MARKER = "preparing.json"
 WORK = ".txl_tf_work"

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from txl_tf.config import Config, parse_config
 from txl_tf.errors import InputError
 from txl_tf.families.base import EvaluationData, Family, FineTuning, Task, Training, TrainingData, Use
 from txl_tf.families.transformer_xl import TRANSFORMER_XL
 from txl_tf.families.xlnet import XLNET
 from txl_tf.models.preset import Preset, Recipe
+from txl_tf.settings.run import Config, parse_config
 
 if TYPE_CHECKING:
     import keras
@@ -82,7 +82,7 @@ def training_of(config: Config) -> Training:
     if not isinstance(use, Training):
         raise InputError(
             f"a model of {family_of(config).title} for {config.task} is not trained here: use it from Python "
-            "(txl_tf.model_dir.load_trained)"
+            "(txl_tf.runs.model_dir.load_trained)"
         )
     return use
 
@@ -97,7 +97,7 @@ def task_of(config: Config) -> Task:
     if not isinstance(use, Task):
         raise InputError(
             f"a model of {family_of(config).title} for {config.task} is not trained or evaluated by this command: use "
-            "scripts/finetune.py, scripts/predict.py, or Python (txl_tf.model_dir.load_trained)"
+            "scripts/finetune.py, scripts/predict.py, or Python (txl_tf.runs.model_dir.load_trained)"
         )
     return use
 

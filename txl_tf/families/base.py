@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from txl_tf.config import Config
 from txl_tf.models.preset import Preset, Recipe
+from txl_tf.settings.run import Config
 
 if TYPE_CHECKING:
     import keras

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from txl_tf.config import Config
 from txl_tf.errors import InputError
 from txl_tf.families.base import EvaluationData, Family, Guide, Task, TrainingData
 from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
 from txl_tf.models.transformer_xl.presets import PRESETS
+from txl_tf.settings.run import Config
 
 if TYPE_CHECKING:
     import keras

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from txl_tf.config import Config
 from txl_tf.errors import InputError
 from txl_tf.families.base import FineTuning, TrainingData, predicting
 from txl_tf.metrics import labelling, panels
 from txl_tf.metrics.labelling import Outputs
 from txl_tf.models.xlnet import head_config
+from txl_tf.settings.run import Config
 
 if TYPE_CHECKING:
     import keras

@@ -12,12 +12,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from txl_tf import distribute, families, host_memory
-from txl_tf.config import Config
+from txl_tf import families
 from txl_tf.data.lanes import named_read_errors
 from txl_tf.data.manifest import Corpus
+from txl_tf.devices import distribute, host_memory
 from txl_tf.errors import InputError
 from txl_tf.objectives.base import Batch, Scorer, Scores, State
+from txl_tf.settings.run import Config
 
 ScoreSteps = Callable[[Any, State, tf.Tensor], Scores]
 """score_steps(iterator, state, n): what `make_score_steps` returns."""

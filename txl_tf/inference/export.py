@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from txl_tf import families
 from txl_tf.errors import InputError
-from txl_tf.files import write_atomically
-from txl_tf.model_dir import TrainedModel
 from txl_tf.models.xlnet.model import XLNet
+from txl_tf.runs.model_dir import TrainedModel
+from txl_tf.storage.files import write_atomically
 
 
 def export_trained(trained: TrainedModel, export_dir: str, jit_compile: bool = True, **reach: Any) -> None:

@@ -10,10 +10,10 @@ import keras
 import tensorflow as tf
 
 from txl_tf.data.vocabularies import Vocabulary
-from txl_tf.files import complete_directory, write_atomically
 from txl_tf.ops.gradients import without_custom_gradients
 from txl_tf.ops.platform import for_saved_model
 from txl_tf.progress import progress_bar
+from txl_tf.storage.files import complete_directory, write_atomically
 
 FIRST_CALL = """
 TensorFlow optimizes the graph of a signature at its first call. On the CPUs where this was measured, later calls are as

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from txl_tf.config import Config
+from txl_tf.settings.run import Config
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf import ops
-from txl_tf.config import CausalLMConfig
 from txl_tf.data.lanes import evaluation_batches, named_read_errors
 from txl_tf.data.manifest import Corpus
 from txl_tf.layers.decoder_layer import ATTENTION
@@ -21,6 +20,7 @@ from txl_tf.models.transformer_xl.config import EvalConfig, Reach, TransformerXL
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.models.transformer_xl.sliding_window import SlidingWindow
 from txl_tf.objectives.base import AttentionView, FiniteWatch, Loss, Scores, State
+from txl_tf.settings.run import CausalLMConfig
 
 Segment = tuple[tf.Tensor, tf.Tensor]
 """Inputs and targets, int32 [b, T] each; -1: no target. Evaluation may read several segments at once."""

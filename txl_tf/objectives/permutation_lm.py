@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.config import CONTEXT, TARGET, PairsConfig, PermutationLMConfig
 from txl_tf.data.pairs import PermutationBatch
 from txl_tf.layers.dropout import Seeds
 from txl_tf.layers.masks import permutation_visible
@@ -18,6 +17,7 @@ from txl_tf.models.stack import Watch
 from txl_tf.models.xlnet.config import XLNetEvalConfig
 from txl_tf.models.xlnet.model import XLNet
 from txl_tf.objectives.base import AttentionView, FiniteWatch, Loss, Scores
+from txl_tf.settings.run import CONTEXT, TARGET, PairsConfig, PermutationLMConfig
 
 RANK_BINS = 8
 """In how many bins targets are divided by rank, if there are as many ranks."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from txl_tf.files import complete_directory, require_new_directory
-from txl_tf.model_dir import TrainedModel
 from txl_tf.published import huggingface, huggingface_xlnet
+from txl_tf.runs.model_dir import TrainedModel
+from txl_tf.storage.files import complete_directory, require_new_directory
 
 
 def _transformer_xl(trained: TrainedModel, export_dir: str) -> list[str]:

@@ -16,7 +16,6 @@ import tensorflow as tf
 
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
-from txl_tf.files import write_atomically
 from txl_tf.layers.positions import frequencies
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
@@ -24,7 +23,8 @@ from txl_tf.published import huggingface_files, torch_models
 from txl_tf.published.kinds import TRANSFORMER_XL
 from txl_tf.published.layout import Checkpoint, save
 from txl_tf.published.tensor_files import write_safetensors
-from txl_tf.settings import from_dict
+from txl_tf.settings.groups import from_dict
+from txl_tf.storage.files import write_atomically
 
 _CONVENTIONS = {"mem_init": "zeros", "same_length_window": "pytorch"}
 _SHAPED = (

@@ -12,11 +12,11 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.errors import InputError
-from txl_tf.files import read_record
-from txl_tf.literal_paths import listed
 from txl_tf.published.tensor_files import TensorFile, open_safetensors
 from txl_tf.published.torch_files import TorchFile, state_dict
-from txl_tf.strict_json import check_record
+from txl_tf.storage.files import read_record
+from txl_tf.storage.literal_paths import listed
+from txl_tf.storage.strict_json import check_record
 
 _REMEDY = "--source is the directory as it was published"
 _TYPES = {

@@ -18,13 +18,13 @@ import tensorflow as tf
 
 from txl_tf.data.vocabularies import Vocabulary, XLNetVocabulary
 from txl_tf.errors import InputError
-from txl_tf.files import write_atomically
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.published import huggingface_files
 from txl_tf.published.kinds import XLNETS
 from txl_tf.published.layout import Checkpoint, TensorEntry, save
 from txl_tf.published.tensor_files import TensorFile, write_safetensors
-from txl_tf.settings import from_dict
+from txl_tf.settings.groups import from_dict
+from txl_tf.storage.files import write_atomically
 
 _CONVENTIONS = {"mem_init": "empty"}
 _ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu": "gelu", "relu": "relu", "gelu_pytorch_tanh": "gelu_tanh"}

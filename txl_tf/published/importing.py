@@ -8,12 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf import checkpoints, families
-from txl_tf import model_dir as model_dirs
-from txl_tf.config import Config
+from txl_tf import families
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
-from txl_tf.files import complete_directory, digest, read_record, require_new_directory
 from txl_tf.models.preset import Preset
 from txl_tf.published import (
     huggingface,
@@ -24,7 +21,11 @@ from txl_tf.published import (
     official_xlnet,
 )
 from txl_tf.published.layout import Checkpoint, load
-from txl_tf.settings import update
+from txl_tf.runs import checkpoints
+from txl_tf.runs import model_dir as model_dirs
+from txl_tf.settings.groups import update
+from txl_tf.settings.run import Config
+from txl_tf.storage.files import complete_directory, digest, read_record, require_new_directory
 
 HUGGINGFACE = {"transfo-xl": huggingface, "xlnet": huggingface_xlnet}
 """Functions by the model_type in config.json."""

@@ -6,14 +6,14 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from txl_tf.config import Config, PairsConfig, PermutationLMConfig
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig, TransformerXLRunConfig
 from txl_tf.models.xlnet import head_config
 from txl_tf.models.xlnet.config import XLNetConfig, XLNetRunConfig
 from txl_tf.published import vocabularies
 from txl_tf.published.layout import Checkpoint, Kind
-from txl_tf.settings import update
+from txl_tf.settings.groups import update
+from txl_tf.settings.run import Config, PairsConfig, PermutationLMConfig
 
 
 def _transformer_xl_run(

@@ -14,12 +14,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.checkpoints import variables_by_path
-from txl_tf.config import Config
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.progress import progress_bar
 from txl_tf.published.tensor_files import TensorFile
+from txl_tf.runs.checkpoints import variables_by_path
+from txl_tf.settings.run import Config
 
 _LISTED = 40  # names listed in a message; further names are only counted
 

@@ -17,12 +17,12 @@ import tensorflow as tf
 
 from txl_tf.data.archives import is_of_a_mac
 from txl_tf.errors import InputError, one_line
-from txl_tf.files import check_checkpoint
-from txl_tf.literal_paths import checkpoint_reader, files_named
 from txl_tf.models.transformer_xl.config import TransformerXLConfig
 from txl_tf.published.kinds import TRANSFORMER_XL
 from txl_tf.published.layout import Checkpoint, TensorEntry
 from txl_tf.published.tensor_files import TensorFile
+from txl_tf.storage.files import check_checkpoint
+from txl_tf.storage.literal_paths import checkpoint_reader, files_named
 
 CONVENTIONS = {"mem_init": "zeros", "same_length_window": "tf", "layer_norm_epsilon": 1e-12}
 _NO_WEIGHT = re.compile(r".*/Adam(_1)?|beta[12]_power|global_step")

@@ -19,13 +19,13 @@ import tensorflow as tf
 
 from txl_tf.data.archives import is_of_a_mac, named_damage
 from txl_tf.errors import InputError
-from txl_tf.files import read_json
-from txl_tf.literal_paths import files_named
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.published import official_tf
 from txl_tf.published.kinds import XLNETS
 from txl_tf.published.layout import Checkpoint, TensorEntry, in_place_of
 from txl_tf.published.tensor_files import TensorFile, open_binary
+from txl_tf.storage.files import read_json
+from txl_tf.storage.literal_paths import files_named
 
 CONVENTIONS = {"mem_init": "zeros", "layer_norm_epsilon": 1e-12}
 CONFIG = "xlnet_config.json"

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.errors import InputError, one_line
-from txl_tf.files import check_file, write_atomically
+from txl_tf.storage.files import check_file, write_atomically
 
 _REMEDY = "give the file as it was published"
 

@@ -15,10 +15,10 @@ import tensorflow as tf
 from txl_tf.data.corpora import CORPORA
 from txl_tf.data.vocabularies import ByteVocabulary, CharVocabulary, Vocabulary, WordVocabulary, XLNetVocabulary
 from txl_tf.errors import InputError, naming
-from txl_tf.files import read_bytes, read_json, read_lines
 from txl_tf.published.pickles import Call, as_dict, read_pickle
 from txl_tf.published.tensor_files import open_binary
 from txl_tf.published.torch_files import MAGIC, TENSORS, TorchFile
+from txl_tf.storage.files import read_bytes, read_json, read_lines
 
 _CORPUS = (
     r"(data_utils|vocabulary|utils\.vocabulary|__main__)\.(Corpus|Vocab)|collections\.(Counter|OrderedDict)"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.distribute import run
+from txl_tf.devices.distribute import run
 from txl_tf.objectives.base import AttentionView, Batch
 from txl_tf.training.pictures import attention_picture, distance_picture
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from txl_tf.config import TrainConfig
+from txl_tf.settings.run import TrainConfig
 from txl_tf.training.sharding import PartVariable, Sharding, in_replica
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.plugins.hparams import api as hparams
 
-from txl_tf.config import Config
+from txl_tf.settings.run import Config
 from txl_tf.training.charts import Charts, layout_summary
 from txl_tf.training.pictures import pixels
 

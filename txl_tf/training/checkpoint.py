@@ -15,11 +15,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from txl_tf import checkpoints
-from txl_tf import model_dir as model_dirs
-from txl_tf.distribute import gather_state, is_chief, scatter_state
+from txl_tf.devices.distribute import gather_state, is_chief, scatter_state
 from txl_tf.errors import InputError, one_line
 from txl_tf.objectives.base import State
+from txl_tf.runs import checkpoints
+from txl_tf.runs import model_dir as model_dirs
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.optimizer import Adam
 from txl_tf.training.sharding import PartVariable

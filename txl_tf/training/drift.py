@@ -6,12 +6,12 @@ import itertools
 
 import tensorflow as tf
 
-from txl_tf import checkpoints
-from txl_tf import model_dir as model_dirs
-from txl_tf.config import Config
 from txl_tf.errors import InputError
-from txl_tf.files import digest
-from txl_tf.literal_paths import listed
+from txl_tf.runs import checkpoints
+from txl_tf.runs import model_dir as model_dirs
+from txl_tf.settings.run import Config
+from txl_tf.storage.files import digest
+from txl_tf.storage.literal_paths import listed
 
 FREE_TO_CHANGE = {
     "accumulate_steps",

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.config import TrainConfig
 from txl_tf.objectives.base import AttentionView
+from txl_tf.settings.run import TrainConfig
 from txl_tf.training.attention_maps import AttentionMaps
 from txl_tf.training.board import Board
 

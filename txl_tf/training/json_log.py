@@ -6,9 +6,9 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.errors import one_line
-from txl_tf.files import write_atomically
-from txl_tf.model_dir import read_log
-from txl_tf.strict_json import Fields
+from txl_tf.runs.model_dir import read_log
+from txl_tf.storage.files import write_atomically
+from txl_tf.storage.strict_json import Fields
 
 
 class JsonLog:

@@ -11,15 +11,16 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from txl_tf import distribute, families
-from txl_tf import model_dir as model_dirs
-from txl_tf.config import FORMAT, Config, TrainConfig
+from txl_tf import families
 from txl_tf.data.lanes import named_read_errors
 from txl_tf.data.manifest import Corpus
 from txl_tf.data.tasks.corpus import TaskCorpus
+from txl_tf.devices import distribute
 from txl_tf.errors import InputError
-from txl_tf.lock import Lock
 from txl_tf.progress import reported
+from txl_tf.runs import model_dir as model_dirs
+from txl_tf.settings.run import FORMAT, Config, TrainConfig
+from txl_tf.storage.lock import Lock
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.bad_steps import BadSteps
 from txl_tf.training.checkpoint import Checkpoints

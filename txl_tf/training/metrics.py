@@ -11,9 +11,9 @@ import keras
 import tensorflow as tf
 
 from txl_tf import families
-from txl_tf.config import Config
-from txl_tf.model_dir import METRICS_FILE
 from txl_tf.models.parameters import parameter_table
+from txl_tf.runs.model_dir import METRICS_FILE
+from txl_tf.settings.run import Config
 from txl_tf.training.board import Board, setting_values
 from txl_tf.training.charts import Charts, layout
 from txl_tf.training.json_log import JsonLog

@@ -7,8 +7,9 @@ import math
 
 import tensorflow as tf
 
-from txl_tf import distribute, families, host_memory
-from txl_tf.config import Config
+from txl_tf import families
+from txl_tf.devices import distribute, host_memory
+from txl_tf.settings.run import Config
 
 
 def require_memory(config: Config, strategy: tf.distribute.Strategy) -> None:

@@ -14,12 +14,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from txl_tf import distribute, families
-from txl_tf.config import Config
+from txl_tf import families
 from txl_tf.data.lanes import named_read_errors
 from txl_tf.data.manifest import Corpus
+from txl_tf.devices import distribute
 from txl_tf.errors import InputError, one_line
 from txl_tf.progress import Progress
+from txl_tf.settings.run import Config
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.checkpoint import Checkpoints
 from txl_tf.training.optimizer import make_optimizer

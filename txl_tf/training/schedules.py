@@ -6,7 +6,7 @@ import typing
 import keras
 import tensorflow as tf
 
-from txl_tf.config import TrainConfig
+from txl_tf.settings.run import TrainConfig
 
 
 class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):

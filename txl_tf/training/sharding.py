@@ -17,10 +17,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from txl_tf import distribute
-from txl_tf.config import TrainConfig
+from txl_tf.devices import distribute
 from txl_tf.models.given_weights import given_weights
 from txl_tf.ops.collectives import all_gather, own_part, part_axis, reduce_scatter
+from txl_tf.settings.run import TrainConfig
 
 
 class PartVariable:

@@ -9,11 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf.config import TrainConfig
-from txl_tf.distribute import compiles, run, without_grappler
+from txl_tf.devices.distribute import compiles, run, without_grappler
 from txl_tf.layers.dropout import step_seeds
 from txl_tf.objectives.base import Batch, Objective, State
 from txl_tf.ops import halved_squares
+from txl_tf.settings.run import TrainConfig
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.optimizer import Adam
 

@@ -7,7 +7,7 @@ import re
 import typing
 from collections.abc import Sequence
 
-from txl_tf.config import TrainConfig
+from txl_tf.settings.run import TrainConfig
 
 _LAYER = re.compile(r"(?:^|/)layer_(\d+)/")
 _BELOW_THE_LAYERS = re.compile(r"(?:^|/)(?:\w+_)?embedding(?:/|$)")

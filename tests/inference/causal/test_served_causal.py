@@ -17,12 +17,12 @@ from random_model import CONFIG, random_model
 from txl_tf.data.vocabularies import ByteVocabulary, SubwordVocabulary, WordVocabulary
 from txl_tf.data.vocabularies.subword_training import train
 from txl_tf.errors import InputError
-from txl_tf.files import complete_directory
 from txl_tf.inference.causal import sampling_settings
 from txl_tf.inference.causal.generator import Generator
 from txl_tf.inference.causal.language_model import LanguageModel
 from txl_tf.inference.causal.served_causal import export
 from txl_tf.ops import platform
+from txl_tf.storage.files import complete_directory
 
 ON_CPU = platform.program().target == "cpu"
 

@@ -11,13 +11,14 @@ import tensorflow as tf
 import tuned_models
 
 import txl_tf
-from txl_tf import checkpoints, families
+from txl_tf import families
 from txl_tf.data.tasks.layout import lay_out
 from txl_tf.errors import InputError
 from txl_tf.inference.tasks.predictor import Predictor
 from txl_tf.metrics import labelling
-from txl_tf.model_card import describe_model
-from txl_tf.model_dir import load_trained
+from txl_tf.runs import checkpoints
+from txl_tf.runs.model_card import describe_model
+from txl_tf.runs.model_dir import load_trained
 
 ROOT = pathlib.Path(__file__).parents[3]
 LABELS = ("bad", "good", "mixed")

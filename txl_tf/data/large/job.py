@@ -23,8 +23,8 @@ from txl_tf.data.request import Settings
 from txl_tf.data.sources import waiting_size
 from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
 from txl_tf.errors import InputError
-from txl_tf.files import read_json, read_text, write_atomically
-from txl_tf.literal_paths import files_named
+from txl_tf.storage.files import read_json, read_text, write_atomically
+from txl_tf.storage.literal_paths import files_named
 
 _PROGRESS_SECONDS = 2.0
 

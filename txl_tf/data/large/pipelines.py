@@ -42,8 +42,8 @@ from txl_tf.data.request import Settings
 from txl_tf.data.sources import SPLITS, TextSource, grouped
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError, one_line
-from txl_tf.literal_paths import files_named
 from txl_tf.progress import progress_bar
+from txl_tf.storage.literal_paths import files_named
 
 _NOWHERE = 1 << 62
 _FILES = 64  # files of rows

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.data.tasks.windows import Reading
-from txl_tf.files import require_new, write_atomically
+from txl_tf.storage.files import require_new, write_atomically
 
 
 class Candidate(typing.NamedTuple):

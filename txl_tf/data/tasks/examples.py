@@ -19,9 +19,9 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.errors import InputError
-from txl_tf.files import digest, read_bytes, read_json, read_record, write_atomically
-from txl_tf.literal_paths import listed
 from txl_tf.progress import progress_bar
+from txl_tf.storage.files import digest, read_bytes, read_json, read_record, write_atomically
+from txl_tf.storage.literal_paths import listed
 
 MANIFEST = "manifest.json"
 META = "meta.json"

@@ -13,8 +13,8 @@ from typing import Any
 
 from txl_tf.data.tasks.table_files import read_file_text
 from txl_tf.errors import Faults, InputError
-from txl_tf.strict_json import Fields, check_record, parse_json
-from txl_tf.surrogates import whole
+from txl_tf.storage.strict_json import Fields, check_record, parse_json
+from txl_tf.storage.surrogates import whole
 
 _REMEDY = "give a file in SQuAD's format"
 

@@ -19,9 +19,9 @@ from typing import Any, ClassVar
 
 from txl_tf.data.archives import named_damage
 from txl_tf.errors import Faults, InputError, one_line
-from txl_tf.local_files import check_encoding, read_local
-from txl_tf.settings import Group, setting
-from txl_tf.strict_json import check_record, parse_json
+from txl_tf.settings.groups import Group, setting
+from txl_tf.storage.local_files import check_encoding, read_local
+from txl_tf.storage.strict_json import check_record, parse_json
 
 SEPARATORS = (",", ";", "\t", "|")
 """What may part the columns of a file whose separator is not given."""
@@ -109,7 +109,7 @@ def read_file_text(path: str, encoding: str = "", remedy: str = "convert the fil
         InputError: it cannot be read, unpacked or decoded.
     """
     if "://" in path:
-        from txl_tf.files import read_bytes  # here: it loads TensorFlow
+        from txl_tf.storage.files import read_bytes  # here: it loads TensorFlow
 
         data = read_bytes(path)
     else:

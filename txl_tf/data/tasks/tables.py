@@ -15,7 +15,7 @@ import numpy as np
 
 from txl_tf.data.tasks.table_files import Columns, Table, near_name, read_rows
 from txl_tf.errors import Faults, InputError
-from txl_tf.surrogates import whole
+from txl_tf.storage.surrogates import whole
 
 
 @dataclasses.dataclass(frozen=True)

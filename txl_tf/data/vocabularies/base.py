@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.errors import InputError
-from txl_tf.files import write_atomically
+from txl_tf.storage.files import write_atomically
 
 # The white space at which str.split() splits, as a pattern for RE2, whose own class has only ASCII.
 WHITESPACE = r"[\s\v\x1c-\x1f\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]"

@@ -12,7 +12,7 @@ import tensorflow as tf
 from txl_tf.data.vocabularies.base import Vocabulary, write_lines
 from txl_tf.data.vocabularies.registry import register
 from txl_tf.errors import InputError
-from txl_tf.files import read_lines
+from txl_tf.storage.files import read_lines
 
 
 @register("bytes")

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from txl_tf.data.vocabularies.base import Vocabulary
 from txl_tf.errors import InputError
-from txl_tf.files import digest
+from txl_tf.storage.files import digest
 
 _Kind = TypeVar("_Kind", bound=type[Vocabulary])
 _KINDS: dict[str, type[Vocabulary]] = {}

@@ -19,7 +19,7 @@ from txl_tf.data.vocabularies.base import WHITESPACE, SpecialTokens, Vocabulary,
 from txl_tf.data.vocabularies.registry import register
 from txl_tf.data.vocabularies.traced_text import Pieces, TracedText, source_places
 from txl_tf.errors import InputError, naming
-from txl_tf.files import read_bytes
+from txl_tf.storage.files import read_bytes
 
 SPACE = "\u2581"  # SentencePiece's sign for a space
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.distribute import has_xla
+from txl_tf.devices.distribute import has_xla
 from txl_tf.errors import InputError
 from txl_tf.inference.causal.generator import CHUNK, Generator, PromptLayout
 from txl_tf.models.transformer_xl.cached import Cache

@@ -22,7 +22,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf.distribute import has_xla
+from txl_tf.devices.distribute import has_xla
 from txl_tf.inference.causal.draw_token import Choice, sample, uniform
 from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder, Rows
 from txl_tf.models.transformer_xl.config import Reach

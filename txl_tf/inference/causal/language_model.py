@@ -24,12 +24,12 @@ from txl_tf.inference.causal.beam import BeamSearch
 from txl_tf.inference.causal.draw_token import Choice, Sampling
 from txl_tf.inference.causal.generator import CHUNK, Generator
 from txl_tf.inference.causal.score_tokens import score_tokens
-from txl_tf.model_dir import TrainedModel, load_trained
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.progress import Progress
-from txl_tf.settings import Range
-from txl_tf.surrogates import whole
+from txl_tf.runs.model_dir import TrainedModel, load_trained
+from txl_tf.settings.groups import Range
+from txl_tf.storage.surrogates import whole
 
 STREAM_TOKENS = 16  # at most this many tokens in one piece of streamed text
 

@@ -28,13 +28,13 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.data.vocabularies import Vocabulary
-from txl_tf.files import complete_directory, require_new_directory, write_atomically
 from txl_tf.inference.causal import sampling_settings
 from txl_tf.inference.causal.draw_token import Choice, value_specs
 from txl_tf.inference.causal.generator import Draft, Generator, mark
 from txl_tf.inference.causal.score_tokens import score_tokens
 from txl_tf.inference.saved_model import signatures_of
 from txl_tf.models.transformer_xl.cached import Cache
+from txl_tf.storage.files import complete_directory, require_new_directory, write_atomically
 
 README = """\
 # A Transformer-XL, exported by txl_tf

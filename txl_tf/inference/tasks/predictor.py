@@ -26,13 +26,13 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf import families
-from txl_tf import model_dir as model_dirs
 from txl_tf.data.tasks.examples import ExampleSet
 from txl_tf.data.tasks.table_files import Columns
-from txl_tf.distribute import make_strategy
+from txl_tf.devices.distribute import make_strategy
 from txl_tf.errors import InputError
 from txl_tf.inference.tasks.task_evaluator import TaskReader, task_result
 from txl_tf.progress import Progress
+from txl_tf.runs import model_dir as model_dirs
 
 
 class Predicted(typing.NamedTuple):

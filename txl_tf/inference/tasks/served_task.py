@@ -21,12 +21,12 @@ from txl_tf import families
 from txl_tf.data.tasks.layout import encode, join, lay_out, pad_left
 from txl_tf.data.tasks.race_examples import MAX_QA, cut_article
 from txl_tf.data.tasks.windows import Layout
-from txl_tf.distribute import has_xla
-from txl_tf.files import require_new_directory
+from txl_tf.devices.distribute import has_xla
 from txl_tf.inference.saved_model import by_length, in_groups, signatures_of, traced_to_be_saved, write_saved_model
 from txl_tf.inference.tasks import answer_graph
-from txl_tf.model_dir import TrainedModel
 from txl_tf.models.heads import BestAnswers
+from txl_tf.runs.model_dir import TrainedModel
+from txl_tf.storage.files import require_new_directory
 
 TEXTS, ROWS = tf.TensorSpec([None], tf.string), tf.TensorSpec([None, None], tf.string)
 

@@ -9,13 +9,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from txl_tf import distribute, families
-from txl_tf.config import Config
+from txl_tf import families
 from txl_tf.data.tasks.batches import EvaluationExamples
 from txl_tf.data.tasks.examples import ExampleSet
 from txl_tf.data.vocabularies import Vocabulary
+from txl_tf.devices import distribute
 from txl_tf.objectives.base import Batch
 from txl_tf.progress import Progress
+from txl_tf.settings.run import Config
 
 
 class TaskReader:

@@ -22,14 +22,14 @@ import tensorflow as tf
 
 from txl_tf.data.tasks.layout import lay_out
 from txl_tf.data.vocabularies import Vocabulary
-from txl_tf.distribute import has_xla
+from txl_tf.devices.distribute import has_xla
 from txl_tf.errors import InputError
 from txl_tf.inference.xlnet.blanks import PADDING
 from txl_tf.inference.xlnet.fill_in import ROUND, load_xlnet
-from txl_tf.model_dir import TrainedModel
 from txl_tf.models.xlnet.model import XLNet
 from txl_tf.progress import Progress
-from txl_tf.surrogates import whole
+from txl_tf.runs.model_dir import TrainedModel
+from txl_tf.storage.surrogates import whole
 
 POOLS = ("last", "first", "mean")
 """How a text becomes one vector: "last" is the hidden state of its last token, <cls>; "first" is that of its first

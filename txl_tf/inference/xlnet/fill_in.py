@@ -22,9 +22,9 @@ from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.inference.xlnet.blanks import MARKER, PADDING, allowed_tokens, encode_parts, split_at_blanks
 from txl_tf.inference.xlnet.missing_tokens import ORDERS, Filled, Filler
-from txl_tf.model_dir import TrainedModel, load_trained
 from txl_tf.models.xlnet.model import XLNet
-from txl_tf.surrogates import whole
+from txl_tf.runs.model_dir import TrainedModel, load_trained
+from txl_tf.storage.surrogates import whole
 
 ROUND = 64
 """Rows are padded to a multiple of this, so that few lengths are compiled."""

@@ -14,7 +14,7 @@ import typing
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.distribute import has_xla
+from txl_tf.devices.distribute import has_xla
 from txl_tf.inference.xlnet.blanks import PADDING
 from txl_tf.models.xlnet.model import XLNet
 

@@ -21,13 +21,13 @@ import tensorflow as tf
 
 from txl_tf.data.tasks.layout import lay_out
 from txl_tf.data.vocabularies import Vocabulary
-from txl_tf.files import require_new_directory
 from txl_tf.inference.saved_model import by_length, signatures_of, write_saved_model
 from txl_tf.inference.xlnet.blanks import MARKER, PADDING, encode_parts, split_at_blanks
 from txl_tf.inference.xlnet.encoder import Encoder
 from txl_tf.inference.xlnet.fill_in import FillIn
 from txl_tf.inference.xlnet.missing_tokens import SCORED_ROWS, Filled, Search
 from txl_tf.models.xlnet.model import XLNet
+from txl_tf.storage.files import require_new_directory
 
 LENGTHS = (64, 128, 256, 512)
 """The row lengths, in tokens, for which the model is traced."""

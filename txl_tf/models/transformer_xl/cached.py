@@ -14,7 +14,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf import host_memory, ops
+from txl_tf import ops
+from txl_tf.devices import host_memory
 from txl_tf.errors import InputError
 from txl_tf.layers.masks import visible_keys, within_reach_of_segments
 from txl_tf.layers.memory_attention import Biases

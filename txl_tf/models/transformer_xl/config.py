@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from txl_tf.choices import DTYPES
-from txl_tf.config import CausalLMConfig, Config, DataConfig, TrainConfig
-from txl_tf.settings import Bundle, Group, require, setting, update
+from txl_tf.settings.choices import DTYPES
+from txl_tf.settings.groups import Bundle, Group, require, setting, update
+from txl_tf.settings.run import CausalLMConfig, Config, DataConfig, TrainConfig
 
 CONVENTIONS = Bundle(
     "whose rules for memory: where a text begins, official_tf and huggingface attend to zero vectors, "

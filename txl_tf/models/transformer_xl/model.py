@@ -20,7 +20,7 @@ from txl_tf.models.stack import Look, Watch, read_segment, way_to_run
 from txl_tf.models.transformer_xl.config import Reach, TransformerXLConfig
 from txl_tf.ops import Cluster
 from txl_tf.ops.int8 import round_table, round_variable
-from txl_tf.settings import from_dict
+from txl_tf.settings.groups import from_dict
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")

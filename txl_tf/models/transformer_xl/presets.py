@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from txl_tf.config import DataConfig, TrainConfig
 from txl_tf.models.preset import Preset
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig, TransformerXLRunConfig
+from txl_tf.settings.run import DataConfig, TrainConfig
 
 
 def _official(model: dict, data: dict, train: dict, evaluation: dict) -> TransformerXLRunConfig:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from txl_tf.models.memory import Mems
 from txl_tf.models.transformer_xl.config import TransformerXLConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
-from txl_tf.settings import from_dict
+from txl_tf.settings.groups import from_dict
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")

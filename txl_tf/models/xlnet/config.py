@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from txl_tf.choices import DTYPES
-from txl_tf.config import Config, PairsConfig, PermutationLMConfig, TrainConfig
-from txl_tf.settings import Bundle, Group, require, setting
+from txl_tf.settings.choices import DTYPES
+from txl_tf.settings.groups import Bundle, Group, require, setting
+from txl_tf.settings.run import Config, PairsConfig, PermutationLMConfig, TrainConfig
 
 CONVENTIONS = Bundle(
     "whose rules for memory: where a text begins, official_tf attends to zero vectors, huggingface to nothing",

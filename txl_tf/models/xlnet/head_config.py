@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
-from txl_tf.config import Config, TrainConfig
 from txl_tf.models.xlnet.config import XLNetConfig
-from txl_tf.settings import Group, require, setting
+from txl_tf.settings.groups import Group, require, setting
+from txl_tf.settings.run import Config, TrainConfig
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,7 @@ from txl_tf.models.alike_layers import AlikeLayers, alike_seeds
 from txl_tf.models.memory import Mems, check_mems, first_mems
 from txl_tf.models.stack import Look, Watch, read_segment, way_to_run
 from txl_tf.models.xlnet.config import XLNetConfig
-from txl_tf.settings import from_dict
+from txl_tf.settings.groups import from_dict
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")

@@ -18,7 +18,7 @@ from txl_tf.models.stack import Watch
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.models.xlnet.head_config import XLNetAnswersConfig, XLNetLogitsConfig
 from txl_tf.models.xlnet.model import XLNet
-from txl_tf.settings import from_dict
+from txl_tf.settings.groups import from_dict
 
 
 class _XLNetWithHead(keras.Model):

@@ -6,12 +6,12 @@ import pathlib
 import pytest
 
 from txl_tf import families
-from txl_tf.config import DataConfig, TrainConfig
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig, TransformerXLRunConfig
 from txl_tf.models.transformer_xl.presets import PRESETS
 from txl_tf.models.xlnet.config import XLNetConfig, XLNetRunConfig
-from txl_tf.settings import field_types, from_dict, option_value, update
+from txl_tf.settings.groups import field_types, from_dict, option_value, update
+from txl_tf.settings.run import DataConfig, TrainConfig
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -116,7 +116,7 @@ def test_a_config_of_before_may_have_a_fraction_of_targets(alpha, beta, share):
 
 @pytest.mark.parametrize("name", ["plain", "averaged"])
 def test_a_config_of_before_is_read_whole(name):
-    path = pathlib.Path(__file__).parent / "model_dir_ce09e14" / name / "config.json"
+    path = pathlib.Path(__file__).parents[1] / "model_dir_ce09e14" / name / "config.json"
     old, config = json.loads(path.read_text()), families.config_from_json(path.read_text())
     for group in ("model", "data", "eval"):
         found = dataclasses.asdict(getattr(config, group))

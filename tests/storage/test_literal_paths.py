@@ -12,12 +12,12 @@ import pytest
 import tensorflow as tf
 from test_commands import TINY
 
-from txl_tf import checkpoints
 from txl_tf.data.sources import find_files
 from txl_tf.errors import InputError
-from txl_tf.literal_paths import checkpoint_reader, files_named, matches, plain_prefix
+from txl_tf.runs import checkpoints
+from txl_tf.storage.literal_paths import checkpoint_reader, files_named, matches, plain_prefix
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 NAMES = ["lr=[1e-3]", "a*b?", "back\\slash"]
 
 

@@ -1,9 +1,9 @@
-"""How functions are called: see txl_tf/distribute.py."""
+"""How functions are called: see txl_tf/devices/distribute.py."""
 
 import pytest
 import tensorflow as tf
 
-from txl_tf.distribute import run, without_grappler
+from txl_tf.devices.distribute import run, without_grappler
 from txl_tf.ops import platform
 
 

@@ -5,7 +5,7 @@ import os
 import keras
 import tensorflow as tf
 
-from txl_tf import host_memory
+from txl_tf.devices import host_memory
 
 
 def resident():

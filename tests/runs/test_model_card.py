@@ -10,10 +10,10 @@ import pytest
 import random_xlnet
 import tuned_models
 
-from txl_tf import model_card, model_dir
 from txl_tf.errors import InputError
+from txl_tf.runs import model_card, model_dir
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 TRAINED = ROOT / "tests" / "model_dir_ce09e14"
 DEV = [
     {"step": 5, "loss": 0.9, "error": 0.5, "metrics": {"accuracy": 0.5, "macro_f1": 0.4}, "examples": 4},

@@ -20,8 +20,8 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.errors import InputError
-from txl_tf.files import read_record, write_atomically
-from txl_tf.strict_json import NUMBER, Fields
+from txl_tf.storage.files import read_record, write_atomically
+from txl_tf.storage.strict_json import NUMBER, Fields
 
 LOCK_FILE = "lock.json"
 RENEW_SECONDS = 20.0

@@ -11,9 +11,9 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.errors import InputError
-from txl_tf.literal_paths import files_of, listed
-from txl_tf.local_files import check_file, unreadable
-from txl_tf.strict_json import Fields, check_record, parse_json
+from txl_tf.storage.literal_paths import files_of, listed
+from txl_tf.storage.local_files import check_file, unreadable
+from txl_tf.storage.strict_json import Fields, check_record, parse_json
 
 
 @contextlib.contextmanager

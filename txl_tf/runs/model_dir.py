@@ -26,8 +26,13 @@ from typing import Any, Protocol
 import keras
 import tensorflow as tf
 
-from txl_tf import families, host_memory
-from txl_tf.checkpoints import (
+from txl_tf import families
+from txl_tf.data.manifest import Corpus
+from txl_tf.data.tasks.corpus import TaskCorpus
+from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
+from txl_tf.devices import host_memory
+from txl_tf.errors import InputError
+from txl_tf.runs.checkpoints import (
     LAYER,
     WEIGHT_PARTS,
     checkpoint_path,
@@ -38,19 +43,15 @@ from txl_tf.checkpoints import (
     stored_layers,
     variables_by_path,
 )
-from txl_tf.config import FORMAT, Config, parse_config
-from txl_tf.data.manifest import Corpus
-from txl_tf.data.tasks.corpus import TaskCorpus
-from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
-from txl_tf.errors import InputError
-from txl_tf.files import (
+from txl_tf.settings.run import FORMAT, Config, parse_config
+from txl_tf.storage.files import (
     read_json,
     read_record,
     read_records,
     read_text,
     write_atomically,
 )
-from txl_tf.strict_json import NUMBER, Fields, check_record
+from txl_tf.storage.strict_json import NUMBER, Fields, check_record
 
 CONFIG_FILE = "config.json"
 CORPUS_FILE = "corpus.json"

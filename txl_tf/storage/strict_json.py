@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from txl_tf.errors import InputError, one_line
-from txl_tf.surrogates import whole
+from txl_tf.storage.surrogates import whole
 
 NUMBER = (int, float)
 """The type of a field that may be an integer or not."""

@@ -13,8 +13,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from txl_tf.settings import Group, field_types, from_dict, require, setting, update
-from txl_tf.strict_json import check_record, parse_json
+from txl_tf.settings.groups import Group, field_types, from_dict, require, setting, update
+from txl_tf.storage.strict_json import check_record, parse_json
 
 _REMEDY = "restore it or start a new model_dir"
 

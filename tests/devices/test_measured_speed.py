@@ -2,7 +2,7 @@
 
 import pytest
 
-from txl_tf import measured_speed
+from txl_tf.devices import measured_speed
 
 
 @pytest.mark.parametrize(("narrow", "fast"), [(0.55, True), (0.8, True), (0.9, False), (1.0, False), (2.5, False)])

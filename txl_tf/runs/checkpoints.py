@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.errors import InputError, one_line
-from txl_tf.files import check_checkpoint, digest
-from txl_tf.literal_paths import checkpoint_reader, files_of, lacks_files, listed, plain_prefix
+from txl_tf.storage.files import check_checkpoint, digest
+from txl_tf.storage.literal_paths import checkpoint_reader, files_of, lacks_files, listed, plain_prefix
 
 
 class DamagedCheckpointError(InputError):

@@ -14,10 +14,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf.choices import STRATEGIES
+from txl_tf.devices.measured_speed import bfloat16_is_fast
 from txl_tf.errors import InputError, one_line
-from txl_tf.measured_speed import bfloat16_is_fast
 from txl_tf.ops import platform
+from txl_tf.settings.choices import STRATEGIES
 
 
 def make_strategy(name: str = "auto", tpu: str | None = None) -> tf.distribute.Strategy:

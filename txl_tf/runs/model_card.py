@@ -19,13 +19,13 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf import families
-from txl_tf import model_dir as model_dirs
-from txl_tf.checkpoints import WEIGHT_PARTS, checkpoint_path, checkpoint_steps
-from txl_tf.config import Config
 from txl_tf.errors import InputError
-from txl_tf.files import check_checkpoint, joined, read_bytes, write_atomically
-from txl_tf.literal_paths import checkpoint_reader
-from txl_tf.strict_json import NUMBER, parse_json
+from txl_tf.runs import model_dir as model_dirs
+from txl_tf.runs.checkpoints import WEIGHT_PARTS, checkpoint_path, checkpoint_steps
+from txl_tf.settings.run import Config
+from txl_tf.storage.files import check_checkpoint, joined, read_bytes, write_atomically
+from txl_tf.storage.literal_paths import checkpoint_reader
+from txl_tf.storage.strict_json import NUMBER, parse_json
 
 CARD_FILE = "README.md"
 PICTURE_FILE = "learning_curve.png"
@@ -253,7 +253,7 @@ def _measures(row: Mapping[str, Any], config: Config, unit: str) -> str:
 def _use(model_dir: str, config: Config) -> Iterator[str]:
     guide = families.family_of(config).tasks[config.task].guide
     if guide is None:
-        yield "From Python: `txl_tf.model_dir.load_trained`."
+        yield "From Python: `txl_tf.runs.model_dir.load_trained`."
         return
     names = {"dir": shlex.quote(model_dir), "quoted": json.dumps(model_dir)}
     yield f"```bash\n{_formatted(guide.commands, names)}\n{_formatted(_EXPORT, names)}\n```\n"

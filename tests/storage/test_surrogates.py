@@ -3,12 +3,12 @@
 import pytest
 import random_xlnet
 
-from txl_tf import surrogates
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.inference.xlnet.encoder import Encoder
 from txl_tf.inference.xlnet.fill_in import FillIn
-from txl_tf.strict_json import parse_json
-from txl_tf.surrogates import whole
+from txl_tf.storage import surrogates
+from txl_tf.storage.strict_json import parse_json
+from txl_tf.storage.surrogates import whole
 
 HALF, WHOLE = "so \ud83d one", "so \ufffd one"
 

@@ -7,9 +7,9 @@ import stat
 import pytest
 import tensorflow as tf
 
-from txl_tf import files
 from txl_tf.errors import InputError
-from txl_tf.local_files import without_links_back
+from txl_tf.storage import files
+from txl_tf.storage.local_files import without_links_back
 
 
 def test_what_is_written_is_read(tmp_path):

@@ -10,14 +10,14 @@ import processes
 import pytest
 from small_run import CONFIG
 
-from txl_tf import lock
 from txl_tf.errors import InputError
-from txl_tf.files import write_atomically
-from txl_tf.lock import LOCK_FILE, STALE_SECONDS, Lock
+from txl_tf.storage import lock
+from txl_tf.storage.files import write_atomically
+from txl_tf.storage.lock import LOCK_FILE, STALE_SECONDS, Lock
 from txl_tf.training.loop import train
 
-HOLD = "import sys, time\nfrom txl_tf.lock import Lock\nwith Lock(sys.argv[1]):\n    time.sleep(600)\n"
-ENVIRONMENT = {"PYTHONPATH": str(pathlib.Path(__file__).parents[1])}
+HOLD = "import sys, time\nfrom txl_tf.storage.lock import Lock\nwith Lock(sys.argv[1]):\n    time.sleep(600)\n"
+ENVIRONMENT = {"PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
 
 
 @pytest.fixture

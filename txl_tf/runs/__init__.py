@@ -1,0 +1,1 @@
+"""What a run keeps: its model_dir, checkpoints and model card."""
