@@ -91,6 +91,15 @@ def test_no_script_imports_a_script(path):
     assert not scripts & set(imported(path))
 
 
+def test_every_module_of_txl_tf_that_is_imported_is_there():
+    """Also in functions, which import late, and in folders that few tests run."""
+    for path in [path for folder in ("*", "*/*", "*/*/*", "*/*/*/*") for path in ROOT.glob(f"{folder}.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "txl_tf":
+                place = ROOT.joinpath(*node.module.split("."))
+                assert place.with_suffix(".py").exists() or place.is_dir(), f"{path} imports {node.module}"
+
+
 def test_no_file_has_grown_too_long_or_is_called_utils():
     for path in [*SOURCES, *SCRIPTS, *PARTS_OF_SCRIPTS, *EXAMPLES]:
         assert "utils" not in path.stem
