@@ -143,11 +143,15 @@ def describe_transformer_xl(config):
 
 
 def describe_xlnet(config):
-    model = config.model
+    model, summary = config.model, getattr(config.model, "summary_type", None)
+    padded = (
+        f"summary_type={summary} depends on padding: here texts are padded on the left to {config.data.tgt_len} tokens"
+    )
     return (
         f"{model.n_layer} layers, d_model {model.d_model}, {model.vocab_size:,} tokens, for {config.task}",
         f"{model.activation}, layer_norm_epsilon {model.layer_norm_epsilon:g}, mem_len {model.mem_len}, reuse_len "
         f"{model.reuse_len}, clamp_len {model.clamp_len}, mem_init {model.mem_init}",
+        *([padded] if summary in ("mean", "first") else []),
     )
 
 

@@ -11,9 +11,10 @@ The input has the form that the task is trained on; labels may be missing. A lin
     answering         id, answer ("": there is none), probability, begin and end in characters of the context (null if
                       there is none), no_answer_probability, candidates (likely answers with the same fields)
 
+and step, that of the checkpoint that answered: the one that was best on dev, or the newest if none was evaluated.
 For answering, --squad_dir also writes the files that SQuAD's official evaluation reads. Whether a question has no
 answer is decided by the threshold of the best F1 on dev, if this checkpoint was evaluated, and otherwise by even odds.
-The checkpoint that was best on dev answers, or the newest if none was evaluated; stderr names its step.
+Predictions that are all alike, or no better than the most frequent class, are said on stderr, with what to try.
 With --metrics the inputs must have labels; the last line on stderr is then JSON with the task's standard metrics.
 """
 
@@ -109,6 +110,8 @@ def main(argv):
         found = predictor.predict_file(FLAGS.input, given_columns(), labelled=FLAGS.metrics, progress=report)
     for remark in found.examples.remarks:
         print(f"{FLAGS.input}: {remark}", file=sys.stderr)
+    if found.doubt:
+        print(found.doubt, file=sys.stderr)
     lines = (json.dumps(prediction, ensure_ascii=False) + "\n" for prediction in found.predictions)
     if FLAGS.output:
         write_atomically(FLAGS.output, "".join(lines))

@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import numpy as np
+import processes
 import pytest
 import random_xlnet
 from small_run import KilledError, change, lines
@@ -242,7 +243,7 @@ def test_a_warm_start_takes_the_head_where_it_fits(tuner, whole, init, tables, o
     for name, weight in by_path(model).items():
         np.testing.assert_array_equal(weight, before[name] if name in fresh else pretrained[name])
     assert model_dirs.read_weights(str(whole[0]), variables_by_path(model), head) == []
-    trained = by_path(model_dirs.load_trained(str(whole[0]), checkpoint="latest").model)
+    trained = by_path(model_dirs.load_trained(str(whole[0])).model)
     for name, weight in by_path(model).items():
         np.testing.assert_array_equal(weight, trained[name])
     # The run began with the pretrained weights: tokens that do not occur still have them.
@@ -295,37 +296,30 @@ def test_several_seeds_have_mean_and_spread(init, tables, tmp_path, one_device, 
         tuner.run(str(tmp_path), seeds=(1, 1))
 
 
-def test_what_little_training_gives_is_said(init, tables, tmp_path, one_device, capsys):
+def test_what_little_training_gives_is_said(init, tables, tmp_path):
     """One update at a rate of nearly 0, from new weights: no better than the most frequent class of dev."""
     file = tables / "mostly_yes.tsv"
     file.write_text("text\tlabel\n" + "the a\tyes\n" * 3 + "the a\tno\n")
-    train_settings = TRAIN | {"train_steps": 1, "warmup_steps": 0, "learning_rate": 1e-9}
-    tuner = Finetuner(
-        init,
-        "classification",
-        str(tables / FILES["classification"]),
-        str(file),
-        settings=SETTINGS | {"train": train_settings},
-        untrained=True,
-        strategy=one_device,
-    )
-    assert tuner.config.train.warm_start == "" and tuner.config.model.n_layer == 1
-    tuner.run(str(tmp_path))
-    printed = capsys.readouterr().out
-    assert "this run has only 1 updates (10 examples in batches of 4) with a learning_rate of 1e-09" in printed
-    assert "all 4 examples of dev are predicted to be of one class; try more train_steps, smaller batches or" in printed
-    tuned, pretrained = (
-        by_path(model_dirs.load_trained(str(tmp_path)).model),
-        by_path(model_dirs.load_trained(init).model),
-    )
+    flags = "--untrained --train_steps=1 --warmup_steps=0 --learning_rate=1e-9 --batch_size=4 --tgt_len=16"
+    command = [
+        *("scripts/finetune.py", f"--init={init}", "--task=classification", f"--model_dir={tmp_path}/run"),
+        *(f"--train={tables / FILES['classification']}", f"--dev={file}", "--nojit_compile", "--noeval_jit_compile"),
+        *flags.split(),
+    ]
+    done = processes.run(command, cwd=processes.ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "this run has only 1 updates (10 examples in batches of 4) with a learning_rate of 1e-09" in done.stdout
+    assert "all 4 examples are predicted to be of one class; try more train_steps, smaller batches or" in done.stdout
+    trained = model_dirs.load_trained(f"{tmp_path}/run")
+    assert trained.config.train.warm_start == "" and trained.config.model.n_layer == 1
+    tuned, pretrained = by_path(trained.model), by_path(model_dirs.load_trained(init).model)
     table = "xlnet/embedding/table_0"
     assert np.abs(tuned[table] - pretrained[table]).max() > 1e-3  # --untrained: new weights
 
     result = {"step": 1, "loss": 0.1, "metrics": {"accuracy": 0.75}, "error": 0.25, "examples": 4, "collapsed": None}
-    (tmp_path / "evaluations.jsonl").write_text(json.dumps(result) + "\n")
-    tuner.run(str(tmp_path))
+    (tmp_path / "run" / "evaluations.jsonl").write_text(json.dumps(result) + "\n")
     said = "an accuracy of 0.7500 on dev is no better than always giving the most frequent class (0.7500); try more"
-    assert said in capsys.readouterr().out
+    assert said in processes.run(command, cwd=processes.ROOT).stdout
 
 
 def test_balanced_classes(tuner, one_device, tables, init, tmp_path):

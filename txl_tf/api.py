@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 import typing
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -285,8 +286,11 @@ class Model:
                     f"split={split!r} is of a corpus, and this model is evaluated on a file: leave it away"
                 )
             with reported("evaluating", " batches", shown=self._progress) as report:
-                found = self._tool("predict").predict_file(data, columns, labelled=True, progress=report).metrics
-            return {"loss": found["loss"], **found["metrics"], "examples": found["examples"], **about}
+                found = self._tool("predict").predict_file(data, columns, labelled=True, progress=report)
+            if found.doubt:
+                print(found.doubt, file=sys.stderr)
+            result = found.metrics
+            return {"loss": result["loss"], **result["metrics"], "examples": result["examples"], **about}
         if not isinstance(self._use, families.Task):
             raise self._unable("evaluate")
         if columns is not None:

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from txl_tf import families
@@ -23,7 +22,7 @@ from txl_tf.data.tasks.table_files import Columns
 from txl_tf.data.tasks.tables import imbalance
 from txl_tf.devices.distribute import is_chief, make_strategy
 from txl_tf.errors import InputError
-from txl_tf.inference.tasks.task_evaluator import TaskEvaluator
+from txl_tf.inference.tasks.task_evaluator import FEW_UPDATES, TaskEvaluator, no_better, what_to_try
 from txl_tf.runs import model_dir as model_dirs
 from txl_tf.settings.run import Config
 from txl_tf.storage.strict_json import Fields
@@ -31,13 +30,6 @@ from txl_tf.training.loop import train
 
 EPOCHS = 3
 """How often the examples are read, where the number of steps is not given."""
-
-
-FEW_UPDATES = 100
-"""Runs with fewer updates are warned of."""
-
-_MORE = "more train_steps, smaller batches or a higher learning_rate: it had few updates"
-_CALMER = "another seed, a lower learning_rate, more warmup_steps or larger batches"
 
 
 class Finetuner:
@@ -164,24 +156,12 @@ class Finetuner:
         fields: Fields = {"examples": int, "metrics": dict, "collapsed": (str, type(None))}
         lines = model_dirs.read_evaluations(model_dir, fields)
         result = min(lines, key=model_dirs.score)
-        remedy = _MORE if self.config.train.train_steps < FEW_UPDATES else _CALMER
+        said = no_better(result["metrics"], self.corpus.dev, "dev")
         if result["collapsed"]:
-            print(f"{model_dir}: this run has collapsed: {result['collapsed']}; try {remedy}", flush=True)
-        elif said := self._no_better(result["metrics"]):
-            print(f"{model_dir}: {said}; try {remedy}", flush=True)
+            said = f"this run has collapsed: {result['collapsed']}"
+        if said:
+            print(f"{model_dir}: {said}; try {what_to_try(config)}", flush=True)
         return {"seed": seed} | result
-
-    def _no_better(self, metrics: Mapping[str, float]) -> str | None:
-        """What to say of an accuracy that always giving the most frequent class or choice of dev has, too."""
-        if "accuracy" not in metrics:
-            return None
-        label = self.corpus.dev.features["label"]
-        accuracy, most = metrics["accuracy"], float(np.bincount(label).max() / len(label))
-        if accuracy > most:
-            return None
-        return (
-            f"an accuracy of {accuracy:.4f} on dev is no better than always giving the most frequent class ({most:.4f})"
-        )
 
     def _evaluator(self, config: Config) -> Any:
         def make(model: keras.Model) -> TaskEvaluator:

@@ -68,10 +68,10 @@ def outputs(confidence, predicted, label):
 def test_a_collapsed_run_is_told_from_one_that_is_too_sure():
     label = np.array([0, 1] * 10)
     constant = labelling.collapse_of_classes(outputs(0.6, np.zeros(20, int), label), label)
-    assert constant == "all 20 examples of dev are predicted to be of one class"
+    assert constant == "all 20 examples are predicted to be of one class"
     guessing = np.array([0, 1, 1, 0] * 5)
     found = labelling.collapse_of_classes(outputs(0.6, guessing, label), label)
-    assert found.startswith("on dev it is no better than always predicting the largest class (loss 0.7")
+    assert found.startswith("it is no better than always predicting the largest class (loss 0.7")
     assert found.endswith("there 0.6931)")
     right = label.copy()
     right[:5] = 1 - right[:5]

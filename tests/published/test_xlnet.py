@@ -696,13 +696,14 @@ def test_settings_that_older_and_odd_files_have(tmp_path, rng):
 def test_a_classifier_by_the_commands(tmp_path, rng, pieces, vocab_size):
     """Its classes have the names of config.json; what is not stated is said; null is a default; added tokens are."""
     weights = random_weights(rng, vocab_size=vocab_size) | head_weights(rng, 2)
-    named = {"id2label": {"1": "good", "0": "bad"}, "vocab_size": vocab_size}
+    named = {"id2label": {"1": "good", "0": "bad"}, "vocab_size": vocab_size, "summary_type": "mean"}
     write_hugging_face(tmp_path / "hf", huggingface_tensors(weights), **named)
     (tmp_path / "hf" / "spiece.model").write_bytes(pieces)
     (tmp_path / "hf" / "tokenizer_config.json").write_text('{"do_lower_case": null, "keep_accents": true}')
     common = ["scripts/import_checkpoint.py", "--format=huggingface"]
     output = run(*common, f"--source={tmp_path}/hf", f"--model_dir={tmp_path}/run", "--mem_len=5")
     assert "classes: bad, good" in output
+    assert "summary_type=mean depends on padding: here texts are padded on the left to 128 tokens\n" in output
     assert "does not state reuse_len: 256 is used; --reuse_len sets another" in output and "state mem_len" not in output
     trained = load_trained(f"{tmp_path}/run")
     assert trained.labels == ("bad", "good") and not trained.vocabulary.spec["lower_case"]

@@ -109,9 +109,9 @@ def _measure(outputs: Mapping[str, np.ndarray], examples: Any) -> dict[str, floa
 def _collapse(outputs: Mapping[str, np.ndarray], examples: Any) -> str | None:
     starts = outputs["start"][:, 0]
     if len(starts) > 1 and (starts == examples.features["cls_index"]).all():
-        return f"in all {len(starts):,} windows of dev the most likely start is that of no answer"
+        return f"in all {len(starts):,} windows the most likely start is that of no answer"
     if len(starts) > 1 and (starts == starts[0]).all():
-        return f"in all {len(starts):,} windows of dev the most likely start is token {starts[0]:,}"
+        return f"in all {len(starts):,} windows the most likely start is token {starts[0]:,}"
     return None
 
 

@@ -224,9 +224,9 @@ def _choices(
     return found
 
 
-def _by_label(function: Callable[[Outputs, np.ndarray], Any]) -> Callable[..., Any]:
-    """A function of outputs and labels as one of outputs and an ExampleSet."""
-    return lambda outputs, examples: function(outputs, examples.features["label"])
+def _by_label(function: Callable[[Outputs, Any], Any]) -> Callable[..., Any]:
+    """A function of outputs and labels, None without them, as one of outputs and an ExampleSet."""
+    return lambda outputs, examples: function(outputs, examples.features.get("label"))
 
 
 _of_sequences = functools.partial(FineTuning, model=_with_logits, head=HEAD, fit=fit_to_pretrained, lengths=cut_lengths)

@@ -96,24 +96,38 @@ def regression(outputs: Outputs, label: np.ndarray) -> dict[str, float]:
     return {"pearson": pearson(label, outputs["score"]), "spearman": spearman(label, outputs["score"])}
 
 
-def collapse_of_classes(outputs: Outputs, label: np.ndarray) -> str | None:
-    """How a model of classes or choices has collapsed, as an end of a sentence; None if it has not."""
-    predicted, loss = outputs["log_probs"].argmax(axis=1), float(np.mean(outputs["loss"]))
-    if len(label) > 1 and np.ptp(predicted) == 0 and np.ptp(label) > 0:
-        return f"all {len(label):,} examples of dev are predicted to be of one class"
+def collapse_of_classes(outputs: Outputs, label: np.ndarray | None) -> str | None:
+    """How a model of classes or choices has collapsed, as an end of a sentence; None if it has not.
+
+    Without labels only that all predictions are one class. Where all labels are one class, nothing can be said.
+    """
+    predicted = outputs["log_probs"].argmax(axis=1)
+    if label is not None and np.ptp(label) == 0:
+        return None
+    if len(predicted) > 1 and np.ptp(predicted) == 0:
+        return f"all {len(predicted):,} examples are predicted to be of one class"
+    if label is None:
+        return None
+    loss = float(np.mean(outputs["loss"]))
     # A model that is too sure of itself may have a high loss and still be right: both must say so.
     counts = np.bincount(label, minlength=outputs["log_probs"].shape[1])
     prior, largest = entropy(counts), counts.max() / len(label)
     if loss >= prior and accuracy(label, predicted) <= largest:
-        return f"on dev it is no better than always predicting the largest class (loss {loss:.4f}, there {prior:.4f})"
+        return f"it is no better than always predicting the largest class (loss {loss:.4f}, there {prior:.4f})"
     return None
 
 
-def collapse_of_scores(outputs: Outputs, label: np.ndarray) -> str | None:
-    """How a regressor has collapsed, as an end of a sentence; None if it has not."""
-    if len(label) > 1 and np.ptp(outputs["score"]) < 1e-3 * np.std(label):
-        return f"all {len(label):,} examples of dev are predicted to have nearly the same score"
+def collapse_of_scores(outputs: Outputs, label: np.ndarray | None) -> str | None:
+    """How a regressor has collapsed, as an end of a sentence; None if it has not.
+
+    Without labels only that all scores are nearly the same.
+    """
+    score = outputs["score"]
+    if len(score) > 1 and np.ptp(score) < 1e-3 * (np.abs(score).mean() if label is None else np.std(label)):
+        return f"all {len(score):,} examples are predicted to have nearly the same score"
+    if label is None:
+        return None
     loss, prior = float(np.mean(outputs["loss"])), float(np.var(label, dtype=np.float64))
     if loss >= prior:
-        return f"its squared error on dev is {loss:.4f}, and {prior:.4f} is that of always predicting the mean"
+        return f"its squared error is {loss:.4f}, and {prior:.4f} is that of always predicting the mean"
     return None

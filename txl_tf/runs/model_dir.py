@@ -331,7 +331,7 @@ def read_weights(source: str, variables: Mapping[str, tf.Variable], head: str = 
     """Assigns the last weights of a run to a model's variables.
 
     Args:
-        source: a model_dir, for its newest checkpoint, or the path of a checkpoint.
+        source: the path of a checkpoint, or a model_dir: then see `chosen_step`.
         variables: by their Keras paths (`variables_by_path`).
         head: the beginning of the paths of weights that the run need not have: those that it lacks, or has in another
             shape, stay as they are. "": it must have all weights.
@@ -347,8 +347,11 @@ def read_weights(source: str, variables: Mapping[str, tf.Variable], head: str = 
     """
     path: str | None = source
     if tf.io.gfile.isdir(source):
-        steps = checkpoint_steps(source)
-        path = checkpoint_path(source, steps[-1]) if steps else None
+        steps, config = checkpoint_steps(source), read_config(source)
+        step = chosen_step(source, config) if steps and config else max(steps, default=None)
+        path = None if step is None else checkpoint_path(source, step)
+        if steps and step != steps[-1]:
+            print(f"{source}: its weights of step {step:,} are taken, the best on dev", flush=True)
     if path is None or not tf.io.gfile.exists(f"{path}.index"):
         raise InputError(
             f"--warm_start={source} is not a checkpoint: give a model_dir, or a checkpoint such as runs/a/ckpt-400"

@@ -154,7 +154,8 @@ class TrainConfig(Group):
     )
     warm_start: str = setting(
         "",
-        "start with the weights of this model_dir (its newest) or checkpoint; its other state is not used",
+        "start with the weights of this checkpoint, or model_dir (its newest; of a fine-tuned model the best on dev); "
+        "its other state is not used",
         flag="usual",
         under="model",
     )

@@ -12,13 +12,15 @@ import tuned_models
 
 import txl_tf
 from txl_tf import families
+from txl_tf.data.tasks.examples import ExampleSet
 from txl_tf.data.tasks.layout import lay_out
 from txl_tf.errors import InputError
 from txl_tf.inference.tasks.predictor import Predictor
+from txl_tf.inference.tasks.task_evaluator import no_better
 from txl_tf.metrics import labelling
 from txl_tf.runs import checkpoints
 from txl_tf.runs.model_card import describe_model
-from txl_tf.runs.model_dir import load_trained
+from txl_tf.runs.model_dir import load_trained, read_weights
 
 ROOT = pathlib.Path(__file__).parents[3]
 LABELS = ("bad", "good", "mixed")
@@ -27,6 +29,7 @@ QUESTIONS = [
     {"article": "the River " * n, "question": "which _ is one", "options": ["so", "a dash", "the"]} for n in (1, 9, 2)
 ]
 ASKED = [{"question": "the River", "context": text} for text in ("so one", "one  so a dash River " * 6)]
+ASKED.append({"question": "the River " * 9, "context": "so one"})
 TASKS = {"classification": LABELS, "regression": (), "multiple_choice": (), "answering": ()}
 
 
@@ -87,7 +90,8 @@ def test_classes_are_those_of_each_text_alone(predictors):
 def test_scores_and_choices_are_those_of_each_text_alone(predictors):
     predictor = predictors["regression"]
     for text, prediction in zip(TEXTS, predictor.predict(TEXTS), strict=True):
-        assert prediction == {"score": pytest.approx(float(logits(predictor, *pair(text))[0]), abs=1e-5)}
+        score = float(logits(predictor, *pair(text))[0])
+        assert prediction == {"score": pytest.approx(score, abs=1e-5), "step": 0}
     predictor = predictors["multiple_choice"]
     for question, prediction in zip(QUESTIONS, predictor.predict(QUESTIONS), strict=True):
         texts = [question["question"].replace("_", option) for option in question["options"]]
@@ -133,6 +137,9 @@ def test_answers_stand_in_their_contexts(predictors, model_dirs, tmp_path):
         f"--output={tmp_path}/o",
     )
     assert done.returncode == 0 and done.stdout == "", done.stderr
+    assert (
+        f"{tmp_path}/q.json: 1 of 3 questions (33.3%) are cut at 6 tokens (max_query_len)" in done.stderr.splitlines()
+    )
     lines = [json.loads(line) for line in (tmp_path / "o").read_text().splitlines()]
     answers = {line["id"]: line["answer"] for line in found}
     assert {line["id"]: line["answer"] for line in lines} == answers
@@ -200,7 +207,7 @@ def test_the_script_writes_a_line_an_input_and_metrics(predictors, model_dirs, t
     assert result["loss"] == pytest.approx(-log_probs[range(6), right].mean(), abs=1e-6)
 
 
-def test_the_checkpoint_that_was_best_on_dev_answers(tmp_path):
+def test_the_checkpoint_that_was_best_on_dev_answers(tmp_path, capsys):
     """It is step 0; step 2, the newest, has a head of its own. Without evaluations the newest does, as is said."""
     tuned_models.write_model_dir(tmp_path, "regression")
     trained = load_trained(str(tmp_path))
@@ -213,13 +220,17 @@ def test_the_checkpoint_that_was_best_on_dev_answers(tmp_path):
     done = run(*flags)
     said = "no checkpoint was evaluated on dev, so the newest answers, step 2"
     assert done.returncode == 0 and said in done.stderr and json.loads(done.stdout)["score"] > 50
+    assert json.loads(done.stdout)["step"] == 2
     lines = [{"step": step, "loss": 1.0, "error": error, "metrics": {}} for step, error in ((0, 0.1), (2, 0.3))]
     (tmp_path / "evaluations.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     done = run(*flags)
-    assert json.loads(done.stdout)["score"] < 50
+    assert json.loads(done.stdout)["score"] < 50 and json.loads(done.stdout)["step"] == 0
     assert done.stderr.splitlines() == [f"predicted with step 0 of {tmp_path}"]
     assert "those after 0, the best on dev" in describe_model(str(tmp_path)).text
     assert txl_tf.load(str(tmp_path)).trained.step == 0
+    read_weights(str(tmp_path), checkpoints.variables_by_path(trained.model))  # as a warm start does
+    assert capsys.readouterr().out == f"{tmp_path}: its weights of step 0 are taken, the best on dev\n"
+    assert head.numpy().max() < 50
     assert Predictor.load(str(tmp_path), "latest", strategy=replicas.one_device()).trained.step == 2
     done = run(*flags, f"--output={tmp_path}/x.CSV")
     (line,) = done.stderr.splitlines()
@@ -227,6 +238,33 @@ def test_the_checkpoint_that_was_best_on_dev_answers(tmp_path):
         "x.CSV would hold JSON lines and no table: give a name that ends in .jsonl"
     )
     assert not (tmp_path / "x.CSV").exists()
+
+
+def test_predictions_that_are_alike_or_no_better_than_the_most_frequent_class_are_said(predictors, tmp_path, capsys):
+    """With labels, or from ten inputs on; what to try follows from the run's number of updates."""
+    predictor = predictors["classification"]
+    (label,) = {line["label"] for line in predictor.predict(["the"])}
+    other = next(name for name in LABELS if name != label)
+    file = tmp_path / "t.tsv"
+
+    def doubt(labels, labelled=True):
+        file.write_text("text\tlabel\n" + "".join(f"the\t{name}\n" for name in labels))
+        return predictor.predict_file(str(file), labelled=labelled).doubt
+
+    remedy = "if this is wrong, fine-tune with another seed, a lower learning_rate, more warmup_steps or larger batches"
+    alike = "examples are predicted to be of one class"
+    assert doubt([label, other]) == f"{file}: all 2 {alike}; {remedy}"
+    assert doubt([label] * 10, labelled=False) == f"{file}: all 10 {alike}; {remedy}"
+    assert doubt([label] * 9, labelled=False) is None
+    assert doubt([label] * 3) is None  # they are right
+    said = doubt([label, other])
+    done = run(f"--model_dir={predictor.trained.model_dir}", f"--input={file}", "--metrics")
+    assert done.stderr.splitlines()[0] == said
+    txl_tf.load(predictor.trained.model_dir, progress=False).evaluate(str(file))
+    assert capsys.readouterr().err.splitlines() == [said]
+    labels = ExampleSet({"label": np.array([0, 0, 1])}, {})
+    wanted = "an accuracy of 0.6000 on x is no better than always giving the most frequent class (0.6667)"
+    assert no_better({"accuracy": 0.6}, labels, "x") == wanted and no_better({"accuracy": 0.7}, labels, "x") is None
 
 
 def test_labels_are_ignored_unless_they_are_compared(predictors, tmp_path):

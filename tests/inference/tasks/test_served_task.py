@@ -19,6 +19,7 @@ from txl_tf.inference.tasks.served_task import export, with_options
 
 LABELS = ("bad", "gut \N{LATIN SMALL LETTER U WITH DIAERESIS}ber", "mixed")
 PAIRS = [("the River", ""), ("so", "a dash"), ("one so a dash " * 9, ""), ("the so " * 9, "River " * 9)]
+THREE = PAIRS[:3]
 QUESTIONS = [
     {"article": "the River " * n, "question": "which _ is _", "options": ["so", "a \\1 dash"]} for n in (1, 20)
 ]
@@ -102,8 +103,14 @@ def test_classes_equal_the_predictors(predictors, served):
 @pytest.mark.parametrize(
     ("task", "name", "given"),
     [
-        ("classification", "classify", {"texts": [text for text, _ in PAIRS], "second": [text for _, text in PAIRS]}),
-        ("answering", "answer", {f"{part}s": [one[part] for one in ASKED] for part in ("question", "context")}),
+        ("classification", "classify", {"texts": [text for text, _ in THREE], "second": [text for _, text in THREE]}),
+        ("regression", "regress", {"texts": [text for text, _ in THREE], "second": [text for _, text in THREE]}),
+        (
+            "multiple_choice",
+            "choose",
+            {"articles": ["so", "a", "the River"], "questions": ["which _"] * 3, "options": [["so", "a dash"]] * 3},
+        ),
+        ("answering", "answer", {f"{part}s": [one[part] for one in ASKED[:3]] for part in ("question", "context")}),
     ],
 )
 def test_serving_default_is_the_tasks_signature(exports, task, name, given):
@@ -116,6 +123,7 @@ def test_serving_default_is_the_tasks_signature(exports, task, name, given):
         assert values.shape[0] == len(next(iter(given.values()))), output
         np.testing.assert_array_equal(values, wanted[output])
     readme = (exports / task / "README.md").read_text()
+    assert "Its weights are those after step 0." in readme
     assert f"`serving_default`, which TensorFlow Serving calls if a request names no signature, is {name}." in readme
 
 

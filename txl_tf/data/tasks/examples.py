@@ -90,12 +90,20 @@ class ExampleSet:
         return found.hexdigest()[:16]
 
 
-def cut_remarks(cut: Sequence[bool], t_len: int) -> tuple[str, ...]:
-    """What to say of examples that were cut at T tokens; () if none was, or if it is not known."""
+def cut_remarks(cut: Sequence[bool], most: int, what: str = "", setting: str = "tgt_len") -> tuple[str, ...]:
+    """What to say of examples that were cut at so many tokens; () if none was, or if it is not known.
+
+    Args:
+        cut: for each whether it was.
+        most: the tokens.
+        what: their name; "": examples.
+        setting: the setting that says so.
+    """
     count = sum(cut)
     if not count:
         return ()
-    return (f"{count:,} of {len(cut):,} ({count / len(cut):.1%}) are cut at {t_len:,} tokens (tgt_len)",)
+    of = f"{len(cut):,} {what}".rstrip()
+    return (f"{count:,} of {of} ({count / len(cut):.1%}) are cut at {most:,} tokens ({setting})",)
 
 
 def make_examples(

@@ -13,7 +13,7 @@ import numpy as np
 
 from txl_tf.data.records import smallest_dtype
 from txl_tf.data.tasks.answers import Answered, decode
-from txl_tf.data.tasks.examples import Chunk, ExampleSet, make_examples
+from txl_tf.data.tasks.examples import Chunk, ExampleSet, cut_remarks, make_examples
 from txl_tf.data.tasks.squad import Answer, Paragraph, Squad
 from txl_tf.data.tasks.windows import Layout, Reading, examples, read_windows
 from txl_tf.data.vocabularies import SubwordVocabulary
@@ -88,13 +88,18 @@ def squad_examples(
         while group := list(itertools.islice(found, _AT_ONCE)):
             features = examples(group, vocabulary, layout.t_len)
             features["tokens"] = features["tokens"].astype(smallest_dtype(vocabulary.vocab_size))
-            yield {name: array for name, array in features.items() if labelled or name not in _TARGETS}, ()
+            # Whether a question was cut is kept with the first of its windows.
+            cut = [one.query_cut if i == 0 else None for one in group for i in range(len(one.windows))]
+            yield {name: array for name, array in features.items() if labelled or name not in _TARGETS}, cut
 
     content = hashlib.sha256(repr(squad).encode("utf-8", "replace")).hexdigest()
     origin = origin | {"sha256": content, "layout": dataclasses.asdict(layout), "labelled": labelled}
     count = len(squad.questions)
     made = make_examples(chunks, count, origin, directory, timed=TIMED, padded="right")
-    remarks: tuple[str, ...] = (f"{found:,} misplaced answers were found by their texts",) if found else ()
+    remarks = cut_remarks(
+        [cut for cut in made.meta if cut is not None], layout.max_query_len, "questions", "max_query_len"
+    )
+    remarks += (f"{found:,} misplaced answers were found by their texts",) if found else ()
     if squad.misplaced:
         advice = "" if find_answers else "; --find_answers finds those whose text stands once in the context"
         remarks += (

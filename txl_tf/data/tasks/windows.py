@@ -62,6 +62,7 @@ class Reading:
         text: its paragraph.
         pieces: the paragraph's tokens.
         query: the question's tokens, cut, int32 [m].
+        query_cut: whether it was cut.
         windows: cover all tokens.
         answer: the tokens that overlap the first of the right answers whose place is known; None: there is none.
     """
@@ -70,6 +71,7 @@ class Reading:
     text: str
     pieces: Pieces
     query: np.ndarray
+    query_cut: bool
     windows: tuple[Window, ...]
     answer: Span | None
 
@@ -109,10 +111,12 @@ def read_windows(paragraphs: Iterable[Paragraph], vocabulary: SubwordVocabulary,
         queries = iter(vocabulary.encode_with_places([one.text for paragraph in group for one in paragraph.questions]))
         for paragraph, pieces in zip(group, texts, strict=True):
             for question in paragraph.questions:
-                query = next(queries).ids[: layout.max_query_len]
+                whole = next(queries).ids
+                query = whole[: layout.max_query_len]
                 size = layout.t_len - len(query) - 3
                 windows = cut_windows(len(pieces.ids), size, layout.doc_stride)
-                yield Reading(question, paragraph.text, pieces, query, windows, answer_span(question, pieces))
+                cut, answer = len(whole) > len(query), answer_span(question, pieces)
+                yield Reading(question, paragraph.text, pieces, query, cut, windows, answer)
 
 
 def answer_span(question: Question, pieces: Pieces) -> Span | None:

@@ -3,7 +3,7 @@
 Examples:
     >>> predictor = Predictor.load("runs/sentiment")
     >>> predictor.predict(["A fine film.", ("A question?", "A passage.")])
-    [{"label": "good", "probability": 0.98, "probabilities": {"bad": 0.02, "good": 0.98}}, ..]
+    [{"label": "good", "probability": 0.98, "probabilities": {"bad": 0.02, "good": 0.98}, "step": 300}, ..]
 
 What it takes and gives, by task:
 
@@ -14,7 +14,8 @@ What it takes and gives, by task:
 - answering: {"question": .., "context": ..} -> answer, "" if there is none; probability; begin and end, its place in
   the context in characters; no_answer_probability; candidates, likely answers, the best first
 
-The probability of an answer is that of its start times that of its end, in one window of the context.
+The probability of an answer is that of its start times that of its end, in one window of the context. Every prediction
+also has step, that of the checkpoint that answered.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from txl_tf.data.tasks.examples import ExampleSet
 from txl_tf.data.tasks.table_files import Columns
 from txl_tf.devices.distribute import make_strategy
 from txl_tf.errors import InputError
-from txl_tf.inference.tasks.task_evaluator import TaskReader, task_result
+from txl_tf.inference.tasks.task_evaluator import TaskReader, no_better, task_result, what_to_try
 from txl_tf.progress import Progress
 from txl_tf.runs import model_dir as model_dirs
 
@@ -42,12 +43,19 @@ class Predicted(typing.NamedTuple):
     metrics: as `TaskEvaluator` has them, if the inputs have labels; otherwise {}.
     examples: the inputs' ExampleSet.
     outputs: by name, arrays [n, ..], what the predictions are made from.
+    doubt: what to say if the predictions are all alike, or with labels no better than the most frequent class, and what
+        to try; None if there is nothing to say.
     """
 
     predictions: list[dict[str, Any]]
     metrics: dict[str, Any]
     examples: ExampleSet
     outputs: dict[str, np.ndarray]
+    doubt: str | None
+
+
+ENOUGH = 10
+"""Of fewer inputs without labels all predictions may well be alike."""
 
 
 class Predictor:
@@ -143,7 +151,7 @@ class Predictor:
         """
         if not isinstance(inputs, list):
             return self.predict([inputs], progress)[0]
-        return self._predict(self._task.rows(inputs), False, progress).predictions if inputs else []
+        return self._predict(self._task.rows(inputs), "inputs", False, progress).predictions if inputs else []
 
     def predict_file(
         self,
@@ -164,13 +172,19 @@ class Predictor:
         Raises:
             InputError: the file cannot be read, a row is malformed, or it has a label that the model does not know.
         """
-        return self._predict(self._task.read(path, columns or Columns(), labelled), labelled, progress)
+        return self._predict(self._task.read(path, columns or Columns(), labelled), path, labelled, progress)
 
-    def _predict(self, rows: Any, labelled: bool, progress: Progress | None) -> Predicted:
+    def _predict(self, rows: Any, name: str, labelled: bool, progress: Progress | None) -> Predicted:
         examples = self._task.examples(
             rows, self.config, self.trained.vocabulary, labels=self.trained.class_names(), labelled=labelled
         )
         outputs = self._reader.outputs(self._reader.arranged(examples), progress)
         predictions = self._task.predictions(outputs, examples, rows, self.dev)
+        predictions = [prediction | {"step": self.trained.step} for prediction in predictions]
         metrics = task_result(self._task, outputs, examples) if labelled else {}
-        return Predicted(predictions, metrics, examples, outputs)
+        if labelled:
+            doubt = metrics["collapsed"] or no_better(metrics["metrics"], examples, name)
+        else:
+            doubt = self._task.collapse(outputs, examples) if len(examples) >= ENOUGH else None
+        doubt = doubt and f"{name}: {doubt}; if this is wrong, fine-tune with {what_to_try(self.config)}"
+        return Predicted(predictions, metrics, examples, outputs, doubt)

@@ -43,7 +43,8 @@ README = """\
     model[{call}
 
 {about}
-Sizes: {sizes}. {cut} A signature needs all its inputs: a SavedModel has no defaults.
+Its weights are those after step {step:,}. Sizes: {sizes}. {cut} A signature needs all its inputs: a SavedModel has no
+defaults.
 
 `serving_default`, which TensorFlow Serving calls if a request names no signature, is {default}. The first axis of its
 inputs and outputs is that of the batch.
@@ -302,6 +303,7 @@ def export(
     sizes = {"vocabulary": config.vocab_size, "unit": trained.unit, "layers": config.n_layer, "width": config.d_model}
     readme = README.format(
         task=task.replace("_", " "),
+        step=trained.step,
         call=call,
         about=about.replace("{labels}", json.dumps(served.labels[:10], ensure_ascii=False)),
         sizes=json.dumps(sizes),

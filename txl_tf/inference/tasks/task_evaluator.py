@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -17,6 +17,9 @@ from txl_tf.devices import distribute
 from txl_tf.objectives.base import Batch
 from txl_tf.progress import Progress
 from txl_tf.settings.run import Config
+
+FEW_UPDATES = 100
+"""Runs with fewer updates are warned of."""
 
 
 class TaskReader:
@@ -150,3 +153,29 @@ def task_result(task: families.FineTuning, outputs: dict[str, np.ndarray], examp
         "examples": len(examples),
         "collapsed": task.collapse(outputs, examples),
     }
+
+
+def no_better(metrics: Mapping[str, float], examples: ExampleSet, name: str) -> str | None:
+    """What to say of an accuracy that always giving the most frequent class or choice has, too; None if it is better.
+
+    Args:
+        metrics: of the task.
+        examples: with labels; they are what `name` holds.
+        name: for the sentence.
+    """
+    if "accuracy" not in metrics:
+        return None
+    label = examples.features["label"]
+    accuracy, most = metrics["accuracy"], float(np.bincount(label).max() / len(label))
+    if accuracy > most or most == 1:
+        return None
+    return (
+        f"an accuracy of {accuracy:.4f} on {name} is no better than always giving the most frequent class ({most:.4f})"
+    )
+
+
+def what_to_try(config: Config) -> str:
+    """What may help a run that learned nothing."""
+    if config.train.train_steps < FEW_UPDATES:
+        return "more train_steps, smaller batches or a higher learning_rate: it had few updates"
+    return "another seed, a lower learning_rate, more warmup_steps or larger batches"
