@@ -66,12 +66,13 @@ def test_finetune_says_all_faults_of_a_table(without_tensorflow, tmp_path):
 
 
 def test_an_encoding_of_no_file_is_one_line(without_tensorflow, tmp_path):
-    """Its codec raises an error of Python's that does not say where."""
     table = tmp_path / "t.csv"
     table.write_text("text,label\ngreat,good\n")
     flags = ["--init=none", "--task=classification", f"--train={table}", f"--dev={table}", f"--model_dir={tmp_path}/m"]
     status, (line,) = without_tensorflow("finetune", *flags, "--encoding=punycode")
-    assert status == 1 and line.startswith(f"error: {table} is not PUNYCODE text (")
+    assert status == 1 and line.startswith(
+        "error: --encoding=punycode is unknown as an encoding of text: give one such"
+    )
 
 
 def test_predict_says_all_faults_of_a_file(without_tensorflow, tuned, tmp_path):
