@@ -99,9 +99,10 @@ def measure(pythons, rounds, flags):
             for task in ask(worker, f"{name} did not start with {python}"):
                 measured.setdefault(task, {})[name] = []
     for task, names in measured.items():
-        workers = {name: start(name, f"--task={task}") for name in names}
-        for name, worker in workers.items():
-            ask(worker, f"{name} failed")
+        workers = {}
+        for name in names:
+            workers[name] = start(name, f"--task={task}")
+            ask(workers[name], f"{name} failed")  # alone: some measure what is fast while they start
         for i in range(rounds):
             for name, worker in workers.items():
                 print(file=worker.stdin, flush=True)
