@@ -91,6 +91,14 @@ def test_held_out_text_is_not_trained_on(tmp_path):
         assert f"ARK{file}" in text and text.count("MARK") == text.count(f"MARK{file}")
 
 
+def test_the_table_names_the_folders_of_splits(tmp_path):
+    for folder in ("train", "valid", "test"):
+        (tmp_path / "text" / folder).mkdir(parents=True)
+        (tmp_path / "text" / folder / "1.txt").write_text("text\n" * 20)
+    table = prepare(tmp_path).stdout.splitlines()[1:4]
+    assert [line.split()[-1] for line in table] == ["train/1.txt", "valid/1.txt", "test/1.txt"]
+
+
 def test_the_command_refuses_half_a_set_and_takes_shares_on_request(tmp_path):
     (tmp_path / "text").mkdir()
     for name in ("model", "test_model"):

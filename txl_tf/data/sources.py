@@ -82,26 +82,27 @@ class TextSource:
         return _sizes(self.pieces)
 
     def split_sizes(self) -> Iterable[tuple[str, str, int]]:
-        """Yields (split, path, bytes) for `split_contents`. Where the splits of documents are drawn, reads the text."""
+        """Yields (split, file, bytes) for `split_contents`. Where the splits of documents are drawn, reads the text."""
         for piece, size in zip(self.pieces, self.sizes, strict=True):
             if piece.split is not None:
-                yield piece.split, piece.path, size
+                yield piece.split, piece.shown, size
             else:
                 for split, text in TextSource((piece,), self.documents)._texts(self.reading(utf8=False)):
-                    yield split, piece.path, len(text)
+                    yield split, piece.shown, len(text)
 
 
 def split_contents(sizes: Iterable[tuple[str, str, int]]) -> dict[str, dict[str, Any]]:
     """{split: {"files": their number, "first": names of up to three, "bytes": of their text}}.
 
     Args:
-        sizes: (split, path, bytes); a path can come again.
+        sizes: (split, file, bytes); a file can come again. Folders that all files share are left out of their names.
     """
     found: dict[str, collections.Counter[str]] = {split: collections.Counter() for split in SPLITS}
-    for split, path, size in sizes:
-        found[split][path] += size
+    for split, file, size in sizes:
+        found[split][file] += size
+    shared = _common_folders([file for files in found.values() for file in files])
     return {
-        split: {"files": len(files), "first": [*map(os.path.basename, files)][:3], "bytes": files.total()}
+        split: {"files": len(files), "first": [file[shared:] for file in [*files][:3]], "bytes": files.total()}
         for split, files in found.items()
     }
 

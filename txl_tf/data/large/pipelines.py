@@ -99,7 +99,7 @@ def write(
                 raise RuntimeError(f"shard {len(streams[split])} of {split} is missing")
             streams[split].append(manifest.Shard(**shard))
         drawn = (row[1:] for row in rows if row[0] == "text")
-        sizes = [(split, job.pieces[job.piece_of(unit)].path, size) for split, unit, size in drawn]
+        sizes = [(split, job.pieces[job.piece_of(unit)].shown, size) for split, unit, size in drawn]
         return vocabulary, {split: tuple(shards) for split, shards in streams.items()}, sizes or text.split_sizes()
     finally:
         tf.io.gfile.rmtree(job.work_dir)
