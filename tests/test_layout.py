@@ -110,10 +110,7 @@ def test_one_module_opens_what_tensorflow_finds_by_patterns():
     """A path that a user gives is taken literally: see txl_tf/storage/literal_paths.py."""
     globbing = re.compile(r"gfile\.glob|load_checkpoint|latest_checkpoint|NewCheckpointReader|saved_model\.load\(")
     users = {path.relative_to(ROOT).as_posix() for path in SOURCES if globbing.search(path.read_text())}
-    exports = {  # their READMEs
-        f"txl_tf/inference/{name}.py" for name in ("causal/served_causal", "xlnet/served_xlnet", "tasks/served_task")
-    }
-    assert users - exports == {"txl_tf/storage/literal_paths.py"}
+    assert users == {"txl_tf/storage/literal_paths.py"}
 
 
 def test_only_the_door_of_ops_asks_what_a_program_is_for():

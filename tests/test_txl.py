@@ -90,7 +90,8 @@ def test_it_holds_what_it_needs_and_nothing_else(wheel):
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "txl_tf").rglob("*.py")}
     commands = {f"txl_tf/commands/{name}.py" for name in (*txl.commands(), "command_line", "flag_help", "start_up")}
     terminal = {f"txl_tf/commands/serving/{name}.py" for name in ("__init__", "terminal")}
-    assert names == modules | {"txl_tf/py.typed"} | commands | terminal
+    readmes = {str(path.relative_to(ROOT)) for path in (ROOT / "txl_tf" / "inference" / "readmes").iterdir()}
+    assert names == modules | {"txl_tf/py.typed"} | readmes | commands | terminal
     assert "txl = txl_tf.__main__:main" in facts["entry_points.txt"]
     wanted = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
     required = [line.partition(": ")[2] for line in facts["METADATA"].splitlines() if line.startswith("Requires-Dist")]

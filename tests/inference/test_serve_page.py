@@ -17,8 +17,8 @@ import tuned_models
 
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.inference.export import export_trained
-from txl_tf.inference.xlnet import served_xlnet
 from txl_tf.inference.xlnet.fill_in import FillIn
+from txl_tf.inference.xlnet.served_xlnet import ServedXLNet
 from txl_tf.runs.model_dir import load_trained
 
 PAGE = pathlib.Path(__file__).parents[2] / "examples" / "serving" / "page"
@@ -244,7 +244,7 @@ def test_a_text_is_written_stopped_and_scored_in_a_browser(served, byte_model, t
 def test_an_xlnet_fills_and_classifies_in_a_browser(tmp_path):
     vocabulary = random_xlnet.with_prefix(XLNetVocabulary)
     model = random_xlnet.random_xlnet(vocab_size=vocabulary.vocab_size)
-    served_xlnet.export(model, vocabulary, str(tmp_path / "fill"), "subword", lengths=(32,), jit_compile=False)
+    ServedXLNet(model, vocabulary, "subword", lengths=(32,), jit_compile=False).save(str(tmp_path / "fill"))
     tuned_models.write_model_dir(tmp_path / "tuned", "classification", labels=("bad", "good"))
     trained = load_trained(str(tmp_path / "tuned"))
     export_trained(trained, str(tmp_path / "classify"), jit_compile=False)

@@ -13,7 +13,7 @@ from serving.pace import Pace
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.inference.xlnet.encoder import Encoder
 from txl_tf.inference.xlnet.fill_in import FillIn
-from txl_tf.inference.xlnet.served_xlnet import export
+from txl_tf.inference.xlnet.served_xlnet import ServedXLNet
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def model():
 def served(model, tmp_path_factory):
     """A server that runs."""
     export_dir = str(tmp_path_factory.mktemp("served") / "model")
-    export(*model, export_dir, "subword", lengths=(32,), jit_compile=False)
+    ServedXLNet(*model, "subword", lengths=(32,), jit_compile=False).save(export_dir)
     with server.started(export_dir) as served:
         yield served
 

@@ -1,8 +1,11 @@
-"""What SavedModels have in common: signatures, and how they are written; those of XLNets also a few row lengths."""
+"""Writes a SavedModel with its README.md; and what the graphs of all kinds share: signatures, a few row lengths."""
 
 from __future__ import annotations
 
+import abc
 import contextlib
+import pathlib
+import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,15 +16,67 @@ from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.ops.gradients import without_custom_gradients
 from txl_tf.ops.platform import for_saved_model
 from txl_tf.progress import progress_bar
-from txl_tf.storage.files import complete_directory, write_atomically
+from txl_tf.storage.files import complete_directory, require_new_directory, write_atomically
 
-FIRST_CALL = """
-TensorFlow optimizes the graph of a signature at its first call. On the CPUs where this was measured, later calls are as
-fast without that, and the first one comes 0.4 to 3.5 s sooner:
+READMES = pathlib.Path(__file__).parent / "readmes"
 
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})  # before the first call
-"""
-"""The end of each README.md."""
+
+class Served(abc.ABC):
+    """All that a SavedModel and the files beside it are made of, and how they are written.
+
+    Attributes:
+        readme: name of a file in readmes/, which describes the signatures; it has $placeholders.
+        model, vocabulary: what the signatures use.
+        kept: a nest of further variables that they use.
+    """
+
+    readme: str
+    model: keras.Model
+    vocabulary: Vocabulary
+    kept: Any = ()
+
+    @abc.abstractmethod
+    def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
+        """The functions by name, as `tf.saved_model.save` takes them; each call traces them."""
+
+    @abc.abstractmethod
+    def facts(self) -> Mapping[str, Any]:
+        """What stands in place of the README's placeholders, but for $name, the directory's name."""
+
+    def files(self) -> dict[str, str]:
+        """The texts to write beside the SavedModel and README.md, by file name."""
+        return {}
+
+    def description(self, name: str) -> str:
+        """The text of README.md in a directory of this name."""
+        return f"{filled(self.readme, name=name, **self.facts())}\n{filled('first_call')}"
+
+    def save(self, export_dir: str, files: Mapping[str, str] | None = None) -> None:
+        """Writes the SavedModel, its README.md and further files.
+
+        Args:
+            export_dir: local or gs://. It must be empty or not exist.
+            files: texts by file name, beside those of `files`.
+
+        Raises:
+            InputError: export_dir is not empty.
+        """
+        require_new_directory(export_dir, "export_dir")
+        root = tf.Module()
+        # Saves only what the functions use. Keras layers would be saved together with their Python configuration.
+        root.weights = [variable.value for variable in self.model.variables]
+        root.kept = self.kept
+        root.vocabulary = self.vocabulary
+        readme = self.description(export_dir.rstrip("/").rpartition("/")[2])
+        with complete_directory(export_dir) as folder:
+            tf.saved_model.save(root, folder, signatures=self.signatures())
+            for file_name, text in {"README.md": readme, **self.files(), **(files or {})}.items():
+                write_atomically(tf.io.gfile.join(folder, file_name), text)
+
+
+def filled(readme: str, **facts: Any) -> str:
+    """The text of a file in readmes/, with facts in place of its $placeholders."""
+    return string.Template((READMES / f"{readme}.md").read_text("utf-8")).substitute(facts)
 
 
 def by_length(longest: tf.Tensor, lengths: Sequence[int], function: Callable[[int], Any]) -> Any:
@@ -91,28 +146,3 @@ def signatures_of(
             )
             bar.update()
     return signatures
-
-
-def write_saved_model(
-    export_dir: str,
-    signatures: Mapping[str, tf.types.experimental.ConcreteFunction],
-    model: keras.Model,
-    vocabulary: Vocabulary,
-    readme: str,
-) -> None:
-    """Writes a SavedModel and its README.md.
-
-    Args:
-        export_dir: local or gs://.
-        signatures: of `signatures_of`.
-        model, vocabulary: what they use.
-        readme: in which {name} is the directory's name.
-    """
-    root = tf.Module()
-    # Saves only what the functions use. Keras layers would be saved together with their Python configuration.
-    root.weights = [variable.value for variable in model.variables]
-    root.vocabulary = vocabulary
-    readme = readme.replace("{name}", export_dir.rstrip("/").rpartition("/")[2])
-    with complete_directory(export_dir) as folder:
-        tf.saved_model.save(root, folder, signatures=dict(signatures))
-        write_atomically(tf.io.gfile.join(folder, "README.md"), readme + FIRST_CALL)

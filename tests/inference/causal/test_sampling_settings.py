@@ -16,7 +16,7 @@ from txl_tf.data.vocabularies import ByteVocabulary
 from txl_tf.errors import InputError
 from txl_tf.inference.causal import sampling_settings
 from txl_tf.inference.causal.language_model import LanguageModel
-from txl_tf.inference.causal.served_causal import export
+from txl_tf.inference.causal.served_causal import ServedCausal
 
 ROOT = pathlib.Path(__file__).parents[3]
 
@@ -69,7 +69,7 @@ def test_a_sampler_is_one_entry(added, tmp_path):
         model.generate("x", 30, below=0)
 
     export_dir = tmp_path / "model"
-    export(model.generator, model.vocabulary, str(export_dir), "byte")
+    ServedCausal(model.generator, model.vocabulary, "byte").save(str(export_dir))
     generate = tf.saved_model.load(str(export_dir)).signatures["generate"]
     inputs = generate.structured_input_signature[1]
     assert {"prompts", "max_tokens", "seeds", "stop", *sampling_settings.names()} == set(inputs)

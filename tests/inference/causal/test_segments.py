@@ -13,7 +13,7 @@ from txl_tf.inference.causal.draw_token import Sampling, sample, uniform
 from txl_tf.inference.causal.generator import Generator
 from txl_tf.inference.causal.language_model import LanguageModel
 from txl_tf.inference.causal.score_tokens import score_tokens
-from txl_tf.inference.causal.served_causal import ServedModel
+from txl_tf.inference.causal.served_causal import ServedCausal
 
 S = 8  # tokens in a segment; the memory holds 24, the longest text here has 51
 LENGTHS = [1, 8, 9, 51, 40, 2, 17]
@@ -119,7 +119,7 @@ def test_a_stream_and_a_batch_are_the_text_alone():
 
 def test_a_session_of_the_saved_model_keeps_all_that_the_model_does(generator, texts):
     """The cache that goes out and in holds M slots: without same_length, too, that is all that is seen."""
-    served = ServedModel(generator, ByteVocabulary())
+    served = ServedCausal(generator, ByteVocabulary(), "byte")
     cache = served.initial_cache(1)
     pieces, cuts = [], []
     for n in (19, 3, 8, 21):  # a call reads whole segments first, then single tokens

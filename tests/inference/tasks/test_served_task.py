@@ -15,7 +15,7 @@ import tuned_models
 from txl_tf.errors import InputError
 from txl_tf.inference.export import export_trained
 from txl_tf.inference.tasks.predictor import Predictor
-from txl_tf.inference.tasks.served_task import export, with_options
+from txl_tf.inference.tasks.served_task import ServedTask, with_options
 
 LABELS = ("bad", "gut \N{LATIN SMALL LETTER U WITH DIAERESIS}ber", "mixed")
 PAIRS = [("the River", ""), ("so", "a dash"), ("one so a dash " * 9, ""), ("the so " * 9, "River " * 9)]
@@ -68,7 +68,7 @@ def exports(predictors, tmp_path_factory):
     folder = tmp_path_factory.mktemp("exports")
     for task, predictor in predictors.items():
         lengths = (12, *range(24, 24 * SEGMENTS.get(task, 1) + 1, 24))
-        export(predictor.trained, str(folder / task), lengths=lengths, jit_compile=False)
+        ServedTask(predictor.trained, lengths=lengths, jit_compile=False).save(str(folder / task))
     return folder
 
 
@@ -186,6 +186,7 @@ def test_the_readme_names_all_inputs_and_outputs_and_no_gradients_are_written(pr
         readme = (pathlib.Path(exports) / task / "README.md").read_text()
         root = tf.saved_model.load(str(exports / task))
         assert readme.startswith(f"# An XLNet for {task.replace('_', ' ')}") and " 24 tokens" in readme
+        assert "disable_meta_optimizer" in readme
         assert f'load("{task}")' in readme and ("2 segments" in readme) == (task == "regression")
         for function in root.signatures.values():
             names = {*function.structured_input_signature[1], *function.structured_outputs}

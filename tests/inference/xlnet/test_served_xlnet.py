@@ -12,7 +12,7 @@ from txl_tf.data.vocabularies import ByteVocabulary, XLNetVocabulary
 from txl_tf.errors import InputError
 from txl_tf.inference.xlnet.encoder import Encoder
 from txl_tf.inference.xlnet.fill_in import FillIn
-from txl_tf.inference.xlnet.served_xlnet import export
+from txl_tf.inference.xlnet.served_xlnet import ServedXLNet
 
 LENGTHS = (32, 64)
 TEXTS = ["the River ____ is", "____*2 the River, " + "the " * 20]
@@ -49,7 +49,7 @@ def model():
 @pytest.fixture(scope="module")
 def export_dir(model, tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("export") / "model")
-    export(*model, folder, "subword", lengths=LENGTHS, jit_compile=False)
+    ServedXLNet(*model, "subword", lengths=LENGTHS, jit_compile=False).save(folder)
     return folder
 
 
@@ -140,6 +140,7 @@ def test_scores_in_parts_are_those_of_one_call(signatures, size, at_once):
 def test_wrong_requests_and_the_readme(model, export_dir, signatures):
     assert b"_gradient_op_type" not in pathlib.Path(export_dir, "saved_model.pb").read_bytes()
     readme = (pathlib.Path(export_dir) / "README.md").read_text()
+    assert "disable_meta_optimizer" in readme and 'load("model")' in readme and 'model["encode"]' in readme
     assert set(signatures) == {"encode", "fill", "fill_part", "score", "score_part", "tokenize", "decode"}
     rows = {line.split(" | ")[0].strip("| "): line for line in readme.splitlines() if line.startswith("| ")}
     for name, function in signatures.items():
@@ -161,15 +162,16 @@ def test_wrong_requests_and_the_readme(model, export_dir, signatures):
     with pytest.raises(tf.errors.InvalidArgumentError, match="second text"):
         signatures["encode"](texts=tf.constant(["a"]), second=tf.constant(["a", "b"]))
     with pytest.raises(InputError, match="not empty"):
-        export(*model, export_dir, "subword", lengths=LENGTHS)
+        ServedXLNet(*model, "subword", lengths=LENGTHS).save(export_dir)
 
 
 @pytest.mark.slow
 def test_a_vocabulary_without_special_tokens_has_no_encode(tmp_path):
     model = random_xlnet(n_layer=1)
-    export(model, ByteVocabulary(), str(tmp_path / "model"), "byte", lengths=(32,))
+    ServedXLNet(model, ByteVocabulary(), "byte", lengths=(32,)).save(str(tmp_path / "model"))
     signatures = tf.saved_model.load(str(tmp_path / "model")).signatures
     assert "encode" not in signatures
-    assert "| encode |" not in (tmp_path / "model" / "README.md").read_text()
+    readme = (tmp_path / "model" / "README.md").read_text()
+    assert "| encode |" not in readme and 'model["encode"]' not in readme
     own = FillIn(model, ByteVocabulary(), jit_compile=False).score("a text")
     assert float(signatures["score"](texts=tf.constant(["a text"]))["total"][0]) == pytest.approx(own.total, abs=1e-3)

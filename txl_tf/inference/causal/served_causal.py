@@ -14,7 +14,7 @@ A session is a cache that the client keeps. Caches can be split and concatenated
 of different lengths can share a batch.
 
 For serving on a TPU, fix the shapes: a TPU compiles once for each batch size, `max_tokens` and text length. Export the
-signatures with the served sizes in place of None (their TensorSpecs are in `ServedModel.signatures`), and with
+signatures with the served sizes in place of None (their TensorSpecs are in `ServedCausal.signatures`), and with
 jit_compile=False, because the TPU's server compiles the graph itself. Strings stay on the host, so clients must call
 `encode`, `step` and `write` instead of `generate`. None of this has been run on a TPU.
 """
@@ -32,92 +32,57 @@ from txl_tf.inference.causal import sampling_settings
 from txl_tf.inference.causal.draw_token import Choice, value_specs
 from txl_tf.inference.causal.generator import Draft, Generator, mark
 from txl_tf.inference.causal.score_tokens import score_tokens
-from txl_tf.inference.saved_model import signatures_of
+from txl_tf.inference.saved_model import Served, filled, signatures_of
 from txl_tf.models.transformer_xl.cached import Cache
-from txl_tf.storage.files import complete_directory, require_new_directory, write_atomically
-
-README = """\
-# A Transformer-XL, exported by txl_tf
-
-    import tensorflow as tf
-    import tensorflow_text  # only if loading says that an op is missing: subword vocabularies need it
-
-    model = tf.saved_model.load("{name}").signatures
-    model["generate"](
-        prompts=tf.constant(["Once upon"]), max_tokens=tf.constant(200), seeds=tf.constant([1]),
-        stop=tf.constant([], tf.string), {values})["texts"]
-    model["score"](texts=tf.constant(["Once upon a time"]))["total"]
-
-    # a session: the cache goes in and comes out
-    cache = model["initial_cache"](batch_size=tf.constant(1))
-    out = model["step"](tokens=tf.constant([[3, 1, 4]]), **cache)
-    cache = {{key: out[key] for key in cache}}
-
-Sizes: {sizes}.
-
-| signature | in | out |
-|---|---|---|
-| generate | prompts: strings [B]; "" starts from the start token. max_tokens: int32, for each. seeds: int32 [B]; what \
-is made depends on a row's own seed and prompt alone. stop: strings [n], n may be 0; texts end before the first of \
-them. The settings of sampling. | texts: strings [B], the continuations. tokens: int32 [B, max_tokens], all \
-that were made. |
-| score | texts: strings [B] | tokens: int32 [B, n], -1 past a text's end. log_probs: float [B, n] in nats, the \
-first token's after the start token, 0 past the end. lengths: int32 [B]. total: float [B], sums. |
-| encode | texts: strings [B] | tokens: int32 [B, n], -1 past a text's end. lengths: int32 [B]. start_token: \
-int32, what to read first where there is nothing else. |
-| decode | tokens: int32 [B, n]. after: strings [B], the text before each, such as a prompt; "": none | texts: \
-strings [B]: `after` and the text, joined, read right |
-| initial_cache | batch_size: int32 | the cache of texts of which nothing was read |
-| step | tokens: int32 [B, T], any T; the cache | log_probs: float [B, T, V], after each token; the new cache |
-| read | tokens: int32 [B, {segment}], one segment. targets: int32 [B, {segment}], the token after each, \
-or -1 where none is given; the cache | log_probs: float [B, {segment}], of the targets, 0 where none is given; the new \
-cache. Without targets it only reads, which is faster than `step`. |
-| write | tokens: int32 [B, T], T at least 1, what is to be read; the cache; max_tokens, seeds and the settings of \
-sampling: as for generate | made: int32 [B, max_tokens]; the new cache. The last token made was not \
-read yet: it comes first in what is read next. |
-
-The settings of sampling, in the order in which they apply; `sampling.json` has the same for programs:
-
-| setting | type | range | default | |
-|---|---|---|---|---|
-{settings}
-
-A signature needs all its inputs: a SavedModel has no defaults, so pass the default where a setting should change \
-nothing. A caller written for a SavedModel with fewer settings must add the new ones.
-
-{reading}
-
-The cache is four tensors by name, in and out: keys and values [B, layers, heads, memory, head size], oldest first; \
-length int32 [B], tokens read so far; seen bool [B, V], which tokens the text has, for the repetition penalty.
-Rows are independent: stack and split them along axis 0 as sessions come and go.
-"""
-
-READING = {
-    True: "Every token sees equally much, so a text may be read in pieces of any length: the results are the same.",
-    False: "This model was exported without same_length: each of {segment} tokens that are read at once sees the "
-    "{memory} before all of them and those among them before it; a single token sees the {memory} before it. A call "
-    "reads whole segments of {segment} tokens first (`generate` and `write` leave out at least the last token), then "
-    "what is left over one by one (`score`: as one segment). So a text that is read in other pieces has other "
-    "probabilities.",
-}
-"""The README's text about `same_length`."""
 
 
-class ServedModel(tf.Module):
-    """The graph functions that are exported.
+class ServedCausal(Served):
+    """The graph functions that are exported, and sampling.json with the settings of sampling.
 
     Args:
         generator: a Generator.
-        vocabulary: a Vocabulary.
+        vocabulary: its Vocabulary.
+        unit: the unit of a token, such as "byte", for the README.
     """
 
-    def __init__(self, generator: Generator, vocabulary: Vocabulary):
-        super().__init__(name="served_model")
-        self.generator = generator
-        self.vocabulary = vocabulary
+    readme = "causal"
+
+    def __init__(self, generator: Generator, vocabulary: Vocabulary, unit: str):
+        self.generator, self.vocabulary, self.unit = generator, vocabulary, unit
+        self.model, self.kept = generator.model, generator.decoder.kept
+
+    def facts(self) -> dict[str, Any]:
+        """See `Served`."""
+        config, reach = self.generator.model.config, self.generator.decoder.reach
+        sizes = {
+            "vocabulary": config.vocab_size,
+            "unit": self.unit,
+            "start_token": self.vocabulary.start_token,
+            "layers": config.n_layer,
+            "memory": reach.mem_len,
+            "same_length": reach.same_length,
+            "clamp_len": reach.clamp_len,
+            "mem_init": reach.mem_init,
+        }
+        settings, segment = sampling_settings.SETTINGS, self.generator.segment
+        reading = "causal_same_length" if reach.same_length else "causal_segments"
+        return {
+            "values": ", ".join(f"{setting.name}=tf.constant({setting.default})" for setting in settings),
+            "sizes": json.dumps(sizes),
+            "segment": segment,
+            "settings": "\n".join(
+                f"| {setting.name} | {setting.kind.__name__} | {setting.range} | {setting.default} | {setting.help} |"
+                for setting in settings
+            ),
+            "reading": filled(reading, segment=segment, memory=reach.mem_len).rstrip(),
+        }
+
+    def files(self) -> dict[str, str]:
+        """See `Served`."""
+        return {"sampling.json": sampling_settings.to_json()}
 
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
-        """The functions by name, as `tf.saved_model.save` takes them."""
+        """See `Served`."""
         texts, numbers = tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int32)
         count = tf.TensorSpec([], tf.int32)
         config, decoder = self.generator.model.config, self.generator.decoder
@@ -272,53 +237,6 @@ class ServedModel(tf.Module):
             return tuple(tf.unstack(padded, axis=1))
 
         return Cache(unpack(keys), unpack(values), start=tf.constant(0), length=length)
-
-
-def export(generator: Generator, vocabulary: Vocabulary, export_dir: str, unit: str) -> None:
-    """Writes the SavedModel, a README.md about its signatures, and sampling.json with the settings of sampling.
-
-    Args:
-        generator: a Generator.
-        vocabulary: its Vocabulary.
-        export_dir: directory to write to, local or gs://. It must be empty or not exist.
-        unit: the unit of a token, such as "byte", for the README.
-
-    Raises:
-        InputError: export_dir is not empty.
-    """
-    require_new_directory(export_dir, "export_dir")
-    served = ServedModel(generator, vocabulary)
-    root = tf.Module()
-    # Saves only what the functions use. Keras layers would be saved together with their Python configuration.
-    root.weights = [variable.value for variable in generator.model.variables]
-    root.kept = generator.decoder.kept
-    root.vocabulary = vocabulary
-    config, reach = generator.model.config, generator.decoder.reach
-    sizes = {
-        "vocabulary": config.vocab_size,
-        "unit": unit,
-        "start_token": vocabulary.start_token,
-        "layers": config.n_layer,
-        "memory": reach.mem_len,
-        "same_length": reach.same_length,
-        "clamp_len": reach.clamp_len,
-        "mem_init": reach.mem_init,
-    }
-    readme = README.format(
-        name=export_dir.rstrip("/").rpartition("/")[2],
-        values=", ".join(f"{setting.name}=tf.constant({setting.default})" for setting in sampling_settings.SETTINGS),
-        sizes=json.dumps(sizes),
-        segment=generator.segment,
-        settings="\n".join(
-            f"| {setting.name} | {setting.kind.__name__} | {setting.range} | {setting.default} | {setting.help} |"
-            for setting in sampling_settings.SETTINGS
-        ),
-        reading=READING[reach.same_length].format(segment=generator.segment, memory=reach.mem_len),
-    )
-    with complete_directory(export_dir) as folder:
-        tf.saved_model.save(root, folder, signatures=served.signatures())
-        for file_name, text in [("README.md", readme), ("sampling.json", sampling_settings.to_json())]:
-            write_atomically(tf.io.gfile.join(folder, file_name), text)
 
 
 def _checks(batch_size: tf.Tensor, max_tokens: tf.Tensor, choice: Choice) -> list[tf.Operation]:

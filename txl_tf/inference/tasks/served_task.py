@@ -22,37 +22,19 @@ from txl_tf.data.tasks.layout import encode, join, lay_out, pad_left
 from txl_tf.data.tasks.race_examples import MAX_QA, cut_article
 from txl_tf.data.tasks.windows import Layout
 from txl_tf.devices.distribute import has_xla
-from txl_tf.inference.saved_model import by_length, in_groups, signatures_of, traced_to_be_saved, write_saved_model
+from txl_tf.inference.saved_model import Served, by_length, filled, in_groups, signatures_of, traced_to_be_saved
 from txl_tf.inference.tasks import answer_graph
 from txl_tf.models.heads import BestAnswers
 from txl_tf.runs.model_dir import TrainedModel
-from txl_tf.storage.files import require_new_directory
 
 TEXTS, ROWS = tf.TensorSpec([None], tf.string), tf.TensorSpec([None, None], tf.string)
 
 AT_ONCE = 16
 """So many windows are computed at once."""
 
-README = """\
-# An XLNet for {task}, exported by txl_tf
 
-    import tensorflow as tf
-    import tensorflow_text  # only if loading says that an op is missing: subword vocabularies need it
-
-    model = tf.saved_model.load("{{name}}").signatures
-    model[{call}
-
-{about}
-Its weights are those after step {step:,}. Sizes: {sizes}. {cut} A signature needs all its inputs: a SavedModel has no
-defaults.
-
-`serving_default`, which TensorFlow Serving calls if a request names no signature, is {default}. The first axis of its
-inputs and outputs is that of the batch.
-"""
-
-
-class ServedTask(tf.Module):
-    """The graph function that is exported.
+class ServedTask(Served):
+    """The graph functions that are exported.
 
     Args:
         trained: a TrainedModel of a task for which models are fine-tuned.
@@ -62,10 +44,10 @@ class ServedTask(tf.Module):
     """
 
     def __init__(self, trained: TrainedModel, jit_compile: bool = True, lengths: Sequence[int] | None = None):
-        super().__init__(name="served_task")
         config: Any = trained.config
-        task, self.config = families.fine_tuning_of(config), config
-        self.vocabulary, self.labels = trained.vocabulary, trained.class_names()
+        task, self.config, self.readme = families.fine_tuning_of(config), config, config.task
+        self.unit, self.step = trained.unit, trained.step
+        self.model, self.vocabulary, self.labels = trained.model, trained.vocabulary, trained.class_names()
         self.lengths = tuple(lengths or task.lengths(config))
         self.t_len = config.data.tgt_len
         self.objective: Any = task.objective(trained.model, config)
@@ -76,27 +58,36 @@ class ServedTask(tf.Module):
             lambda texts: self.vocabulary.encode_with_places_tensor(texts), input_signature=[TEXTS], autograph=False
         )
 
-    def signatures(self, task: str) -> dict[str, tf.types.experimental.ConcreteFunction]:
-        """The functions for a task by name, as `tf.saved_model.save` takes them."""
+    def facts(self) -> dict[str, Any]:
+        """See `Served`."""
+        config, data = self.model.config, self.config.data
+        sizes = {"vocabulary": config.vocab_size, "unit": self.unit, "layers": config.n_layer, "width": config.d_model}
+        lengths = {**vars(data), "t_len": self.t_len, "max_qa": MAX_QA}
+        long = " " + filled("long_texts", **lengths).rstrip() if getattr(data, "max_segments", 1) > 1 else ""
+        labels = json.dumps(self.labels[:10], ensure_ascii=False)
+        step = f"{self.step:,}"
+        return {**lengths, "step": step, "sizes": json.dumps(sizes), "labels": labels, "long": long}
+
+    def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
+        """See `Served`; the first one is also named `serving_default`."""
         pairs, asked = {"texts": TEXTS, "second": TEXTS}, {"questions": TEXTS, "contexts": TEXTS}
-        if task == "answering":
+        inputs: dict[Callable[..., Any], dict[str, tf.TensorSpec]]
+        if self.config.task == "answering":
             number = tf.TensorSpec([], tf.int32)
             with traced_to_be_saved():
                 outputs = self._functions(self.lengths[0]).get_concrete_function().structured_outputs
             kept = {f"kept_{name}": tf.TensorSpec(spec.shape, spec.dtype) for name, spec in outputs.items()}
-            return signatures_of(
-                {
-                    self.answer: asked,
-                    self.answer_part: asked | {"begin": number, "end": number},
-                    self.answer_whole: asked | kept,
-                }
-            )
-        inputs: dict[str, tuple[Callable[..., Any], dict[str, tf.TensorSpec]]] = {
-            "classification": (self.classify, pairs),
-            "regression": (self.regress, pairs),
-            "multiple_choice": (self.choose, {"articles": TEXTS, "questions": TEXTS, "options": ROWS}),
-        }
-        return signatures_of(dict([inputs[task]]))
+            inputs = {
+                self.answer: asked,
+                self.answer_part: asked | {"begin": number, "end": number},
+                self.answer_whole: asked | kept,
+            }
+        elif self.config.task == "multiple_choice":
+            inputs = {self.choose: {"articles": TEXTS, "questions": TEXTS, "options": ROWS}}
+        else:
+            inputs = {self.classify if self.config.task == "classification" else self.regress: pairs}
+        signatures = signatures_of(inputs)
+        return signatures | {"serving_default": next(iter(signatures.values()))}
 
     def classify(self, texts: tf.Tensor, second: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `classify`: the most likely class of each text or pair; see README."""
@@ -233,83 +224,3 @@ def with_options(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
     pieces = tf.strings.join([parts.flat_values, tf.where(gaps, tf.gather(options, parts.value_rowids()), "")])
     filled = tf.strings.reduce_join(parts.with_flat_values(pieces), axis=-1)
     return tf.where(last > 0, filled, tf.strings.join([questions, options], " "))
-
-
-_PAIRS = 'texts: strings [B]. second: strings [B], the second text of each pair, "" where there is none'
-_CALL = '(texts=tf.constant(["A text.", "A question?"]), second=tf.constant(["", "A passage."]))'
-_CUT = (
-    "An example has {t_len} tokens, with <sep> and <cls>. As in training, a pair that does not fit loses tokens from "
-    "the end of its longer text until it does; of a single text the first tokens are read."
-)
-_LONG = (
-    " As in training, a longer text is read in up to {max_segments} segments of so many tokens, each with the memory "
-    "of those before it; and what is said of {t_len} tokens is true of all segments together, but the second text of a "
-    "pair must fit into the last."
-)
-_ABOUT = {
-    "classification": (
-        f'"classify"]{_CALL}["labels"]',
-        f"classify: {_PAIRS} -> labels: strings [B], the most likely class of each. probability: float [B], of "
-        "this class. probabilities: float [B, C], of all classes. classes: strings [B, C], their names, the same "
-        "for each text: {labels}.\n",
-        _CUT,
-    ),
-    "regression": (f'"regress"]{_CALL}["scores"]', f"regress: {_PAIRS} -> scores: float [B].\n", _CUT),
-    "multiple_choice": (
-        '"choose"](\n        articles=tf.constant(["A text."]), questions=tf.constant(["It is _ ."]),\n'
-        '        options=tf.constant([["one", "two"]]))["choice"]',
-        "choose: articles: strings [B]. questions: strings [B]; an option stands in the place of each _, or after the "
-        "question. options: strings [B, n] -> choice: int32 [B], the number of the most likely option, from 0 on. "
-        "option: strings [B], its text. probability: float [B]. probabilities: float [B, n], those of all options.\n",
-        f"An example has {{t_len}} tokens, with <sep> and <cls>. As in training, of a question with an option the last "
-        f"{MAX_QA} tokens are read, and of the article as many of the first as fit.",
-    ),
-    "answering": (
-        '"answer"](\n        questions=tf.constant(["Where?"]), contexts=tf.constant(["A text."]))["answers"]',
-        "answer: questions: strings [B]. contexts: strings [B] -> answers: strings [B], the most likely answer in each "
-        'context, whether there is one or not; "" if none is possible. begin: int32 [B]. end: int32 [B]: its place in '
-        "the context, in characters; -1 if there is none. probability: float [B], of its start times that of its end, "
-        "in one window. no_answer_probability: float [B], that the context has no answer.\n\n"
-        "answer_part and answer_whole give the same in calls of bounded length. answer_part: questions, contexts, and "
-        "begin: int32, end: int32, which of the windows of all contexts this call reads, from 0 on -> windows: int32 "
-        "[B], how many each context has. kept_start: kept_start_log_prob: kept_end: kept_end_log_prob: "
-        "kept_impossible: what it found, a row for each window. answer_whole: questions, contexts, and these five with "
-        "the rows of all windows -> as answer.\n",
-        "A window of a context and its question has at most {t_len} tokens, with <sep> and <cls>. As in training, "
-        "longer contexts are read in overlapping windows, and a question is cut to {max_query_len} tokens.",
-    ),
-}
-"""For the README, by task: the call, what the signature takes and gives, and what becomes of long texts."""
-
-
-def export(
-    trained: TrainedModel, export_dir: str, *, jit_compile: bool = True, lengths: Sequence[int] | None = None
-) -> None:
-    """Writes the SavedModel, and a README.md that describes its signature.
-
-    Args:
-        trained: a TrainedModel of a task for which models are fine-tuned.
-        export_dir: directory to write to, local or gs://. It must be empty or not exist.
-        jit_compile, lengths: as for ServedTask.
-
-    Raises:
-        InputError: export_dir is not empty.
-    """
-    require_new_directory(export_dir, "export_dir")
-    served, task = ServedTask(trained, jit_compile, lengths), trained.config.task
-    call, about, cut = _ABOUT[task]
-    default = about.partition(":")[0]
-    config, data = trained.model.config, served.config.data
-    sizes = {"vocabulary": config.vocab_size, "unit": trained.unit, "layers": config.n_layer, "width": config.d_model}
-    readme = README.format(
-        task=task.replace("_", " "),
-        step=trained.step,
-        call=call,
-        about=about.replace("{labels}", json.dumps(served.labels[:10], ensure_ascii=False)),
-        sizes=json.dumps(sizes),
-        default=default,
-        cut=(cut + (_LONG if getattr(data, "max_segments", 1) > 1 else "")).format(**vars(data), t_len=served.t_len),
-    )
-    signatures = served.signatures(task)
-    signatures["serving_default"] = signatures[default]
-    write_saved_model(export_dir, signatures, trained.model, trained.vocabulary, readme)

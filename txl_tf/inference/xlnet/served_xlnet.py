@@ -21,100 +21,61 @@ import tensorflow as tf
 
 from txl_tf.data.tasks.layout import lay_out
 from txl_tf.data.vocabularies import Vocabulary
-from txl_tf.inference.saved_model import by_length, signatures_of, write_saved_model
+from txl_tf.inference.saved_model import Served, by_length, signatures_of
 from txl_tf.inference.xlnet.blanks import MARKER, PADDING, encode_parts, split_at_blanks
 from txl_tf.inference.xlnet.encoder import Encoder
 from txl_tf.inference.xlnet.fill_in import FillIn
 from txl_tf.inference.xlnet.missing_tokens import SCORED_ROWS, Filled, Search
 from txl_tf.models.xlnet.model import XLNet
-from txl_tf.storage.files import require_new_directory
 
 LENGTHS = (64, 128, 256, 512)
 """The row lengths, in tokens, for which the model is traced."""
 
-README = """\
-# An XLNet, exported by txl_tf
 
-    import tensorflow as tf
-    import tensorflow_text  # only if loading says that an op is missing: subword vocabularies need it
-
-    model = tf.saved_model.load("{name}").signatures
-    model["fill"](
-        texts=tf.constant(["The capital of France is {marker} ."]), context=tf.constant(""),
-        order=tf.constant("left_to_right"), beam_size=tf.constant(8), top=tf.constant(5), free=tf.constant(False))
-    model["score"](texts=tf.constant(["Once upon a time"]))["total"]
-    {encoding}
-
-Sizes: {sizes}. A text has at most {longest} tokens, with context, <sep> and <cls>. In every output rows end \
-with -1 where there is no token, and with 0 where there is no number.
-
-| signature | in | out |
-|---|---|---|
-{rows}
-
-A blank is written {marker} and stands for one token, {marker}*3 for three. A longer row of \
-underscores is one blank, too. Order: left_to_right, right_to_left, \
-confident (next the token that the model is surest of, for each filling), or the numbers of the missing tokens from 0 \
-on with commas, "2,0,1". A token is predicted from the text and the tokens before it in the order; under that order \
-`total` is exact. With free=False tokens fit the spaces around a blank, and stand for text.
-
-A signature needs all its inputs: a SavedModel has no defaults.
-"""
-
-_ROWS = {
-    "encode": '| encode | texts: strings [B]. second: strings [B], the second text of each pair, "" where there is '
-    "none | tokens: int32 [B, n], A <sep> <cls> or A <sep> B <sep> <cls>. lengths: int32 [B]. hidden: float [B, n, D]. "
-    "pooled: float [B, D], the state of <cls>. first, mean: float [B, D], the first token's state, and the mean of "
-    "all. |",
-    "fill": "| fill | texts: strings [B], each with a blank. context: string, a text to read in front of each, may be "
-    '"". order: string. beam_size: int32, fillings that are followed at a time; 1 is greedy. top: int32, at most '
-    "beam_size, how many to return. free: bool | texts: strings [B, top], filled, as `decode` writes them. tokens: "
-    "int32 [B, top, n], what was missing. log_probs: float [B, top, n], in nats. total: float [B, top], their sums, "
-    "falling; minus infinity where there are fewer fillings. |",
-    "fill_part": "| fill_part | as for `fill`; begin: int32, end: int32, which of the missing tokens, in their order, "
-    "this call fills, from 0 on. kept_tokens: int32 [B, beam_size, T], kept_log_probs: float [B, beam_size, T], "
-    "kept_total: float [B, beam_size], from the call before; [B, 0, 0] and [B, 0] for the first | texts, tokens, "
-    "log_probs and total as of `fill`, complete when end is steps. steps: int32 [B], how many tokens each text lacks. "
-    "kept_tokens, kept_log_probs, kept_total, for the next call. |",
-    "score": "| score | texts: strings [B] | tokens: int32 [B, n]. log_probs: float [B, n], of each given all the "
-    "others, in nats. lengths: int32 [B]. total: float [B], sums: pseudo-log-likelihoods. |",
-    "score_part": "| score_part | texts: strings [B]. begin: int32, end: int32, which of the tokens of all texts this "
-    "call scores, from 0 on. at_once: int32, how many in one forward pass | tokens, lengths as of `score`. log_probs: "
-    "float [B, n], 0 for the other tokens. total: float [B], sums. |",
-    "tokenize": "| tokenize | texts: strings [B] | tokens: int32 [B, n]. lengths: int32 [B] |",
-    "decode": "| decode | tokens: int32 [B, n] | texts: strings [B] |",
-}
-
-
-class ServedXLNet(tf.Module):
+class ServedXLNet(Served):
     """The graph functions that are exported.
 
     Args:
         model: an XLNet.
         vocabulary: its Vocabulary; without <sep> and <cls> there is no `encode`.
+        unit: the unit of a token, such as "subword", for the README.
         marker: how a blank is written.
         jit_compile: whether the model is compiled by XLA where it runs.
         lengths: row lengths in tokens, ascending, such as LENGTHS.
     """
 
+    readme = "xlnet"
+
     def __init__(
         self,
         model: XLNet,
         vocabulary: Vocabulary,
+        unit: str,
         marker: str = MARKER,
         jit_compile: bool = True,
         lengths: Sequence[int] = LENGTHS,
     ):
-        super().__init__(name="served_xlnet")
-        self.vocabulary = vocabulary
+        self.model, self.vocabulary, self.unit = model, vocabulary, unit
         self.lengths = tuple(lengths)
         self.fill_in = FillIn(model, vocabulary, marker, jit_compile)
         known = vocabulary.special.sep is not None and vocabulary.special.cls is not None
         self.encoder = Encoder(model, vocabulary, jit_compile) if known else None
         self._searches, self._scorers = functools.cache(self._search_function), functools.cache(self._score_function)
 
+    def facts(self) -> dict[str, Any]:
+        """See `Served`."""
+        config = self.model.config
+        sizes = {"vocabulary": config.vocab_size, "unit": self.unit, "layers": config.n_layer, "width": config.d_model}
+        return {"sizes": json.dumps(sizes), "longest": self.lengths[-1], "marker": self.fill_in.marker}
+
+    def description(self, name: str) -> str:
+        """See `Served`; without the lines about `encode` if there is none."""
+        lines = super().description(name).splitlines(keepends=True)
+        about = ("| encode |", '    model["encode"]')
+        return "".join(line for line in lines if self.encoder is not None or not line.startswith(about))
+
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
-        """The functions by name, as `tf.saved_model.save` takes them."""
+        """See `Served`."""
         texts, tokens = tf.TensorSpec([None], tf.string), tf.TensorSpec([None, None], tf.int32)
         text, number, flag = (tf.TensorSpec([], dtype) for dtype in (tf.string, tf.int32, tf.bool))
         settings = {"context": text, "order": text, "beam_size": number, "top": number, "free": flag}
@@ -325,42 +286,3 @@ class ServedXLNet(tf.Module):
         kept = (flat != PADDING) & (tf.range(tf.shape(ids)[1]) >= skip)
         texts = self.vocabulary.decode_tensor(tf.ragged.boolean_mask(flat, kept))
         return tf.reshape(texts, tf.shape(wide)[:2])
-
-
-def export(
-    model: XLNet,
-    vocabulary: Vocabulary,
-    export_dir: str,
-    unit: str,
-    *,
-    jit_compile: bool = True,
-    lengths: Sequence[int] = LENGTHS,
-) -> None:
-    """Writes the SavedModel, and a README.md that describes its signatures.
-
-    Args:
-        model: an XLNet.
-        vocabulary: its Vocabulary.
-        export_dir: directory to write to, local or gs://. It must be empty or not exist.
-        unit: the unit of a token, such as "subword", for the README.
-        jit_compile, lengths: as for ServedXLNet.
-
-    Raises:
-        InputError: export_dir is not empty.
-    """
-    require_new_directory(export_dir, "export_dir")
-    served = ServedXLNet(model, vocabulary, jit_compile=jit_compile, lengths=lengths)
-    signatures = served.signatures()
-    config = model.config
-    sizes = {"vocabulary": config.vocab_size, "unit": unit, "layers": config.n_layer, "width": config.d_model}
-    readme = README.format(
-        name="{name}",
-        marker=served.fill_in.marker,
-        sizes=json.dumps(sizes),
-        longest=served.lengths[-1],
-        rows="\n".join(row for name, row in _ROWS.items() if name in signatures),
-        encoding='model["encode"](texts=tf.constant(["A text."]), second=tf.constant([""]))["pooled"]'
-        if served.encoder is not None
-        else "# There is no encode: the vocabulary has no <sep> and <cls>.",
-    )
-    write_saved_model(export_dir, signatures, model, vocabulary, readme)
