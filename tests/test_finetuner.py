@@ -319,7 +319,8 @@ def test_what_little_training_gives_is_said(init, tables, tmp_path):
     result = {"step": 1, "loss": 0.1, "metrics": {"accuracy": 0.75}, "error": 0.25, "examples": 4, "collapsed": None}
     (tmp_path / "run" / "evaluations.jsonl").write_text(json.dumps(result) + "\n")
     said = "an accuracy of 0.7500 on dev is no better than always giving the most frequent class (0.7500); try more"
-    assert said in processes.run(command, cwd=processes.ROOT).stdout
+    again = processes.run(command, cwd=processes.ROOT).stdout
+    assert said in again and "use the commands predict (--metrics) and export_savedmodel" in again
 
 
 def test_balanced_classes(tuner, one_device, tables, init, tmp_path):

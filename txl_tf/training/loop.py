@@ -256,10 +256,11 @@ class Run:
             flush=True,
         )
         if finished:
-            more = "" if isinstance(self.corpus, TaskCorpus) else " with --warm_start"
+            tuned = isinstance(self.corpus, TaskCorpus)
+            command, flag = ("predict (--metrics)", "--init") if tuned else ("evaluate", "--warm_start")
             print(
-                "this run is finished: use the commands evaluate and export_savedmodel, or begin a new run from its "
-                f"weights{more} and another --model_dir",
+                f"this run is finished: use the commands {command} and export_savedmodel, or begin a new run from its "
+                f"weights with {flag} and another --model_dir",
                 flush=True,
             )
         elif self.step and self.was_format < FORMAT:

@@ -216,6 +216,8 @@ def _label(values: dict[str, Any], column: str, where: str, labelled: bool) -> s
         return str(value).strip() if isinstance(value, (str, int, float)) else ""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, list):
+        raise InputError(f"{where} has a list of labels, and a text has one class here: give one label for each text")
     if str(value).strip().lower() == "nan":
         raise InputError(
             f"{where} has the label {str(value).strip()!r}, which stands for a missing value: correct it or remove the "
