@@ -61,7 +61,7 @@ def ours(dtype="float32"):
     import tensorflow as tf
 
     from txl_tf.devices import distribute
-    from txl_tf.models.xlnet.head_config import XLNetLogitsConfig
+    from txl_tf.models.xlnet.head_config import XLNetClassificationConfig, XLNetLogitsConfig
     from txl_tf.models.xlnet.with_head import XLNetWithLogits
     from txl_tf.objectives.classification import Classification
     from txl_tf.settings.run import TrainConfig
@@ -72,7 +72,7 @@ def ours(dtype="float32"):
         config = XLNetLogitsConfig(
             dropout=DROPOUT, dropatt=DROPOUT, mem_len=0, reuse_len=0, n_class=2, dtype=dtype, **sizes
         )
-        return Classification(XLNetWithLogits(config))
+        return Classification(XLNetWithLogits(config), XLNetClassificationConfig(config))
 
     def batch(t_len):
         tokens, segments, padding, label = examples(t_len)

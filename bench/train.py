@@ -45,14 +45,14 @@ def step_flops():
 def ours(dtype="float32"):
     import tensorflow as tf
 
-    from txl_tf.models.transformer_xl.config import TransformerXLConfig
+    from txl_tf.models.transformer_xl.config import TransformerXLConfig, TransformerXLRunConfig
     from txl_tf.models.transformer_xl.model import TransformerXL
     from txl_tf.objectives.causal_lm import CausalLM
-    from txl_tf.settings.run import CausalLMConfig, TrainConfig
+    from txl_tf.settings.run import TrainConfig
 
     def objective():
         config = TransformerXLConfig(vocab_size=V, mem_len=M, dropout=DROPOUT, dtype=dtype, **SIZES)
-        return CausalLM(TransformerXL(config), CausalLMConfig())
+        return CausalLM(TransformerXL(config), TransformerXLRunConfig(config))
 
     tokens = tf.random.uniform([B, T], maxval=V, dtype=tf.int32)
     return training.our_steps(objective, TrainConfig(clip=CLIP), (tokens, tokens))

@@ -82,14 +82,15 @@ def ours(dtype="float32"):
     import tensorflow as tf
 
     from txl_tf.data.pairs import PermutationBatch
-    from txl_tf.models.xlnet.config import XLNetConfig
+    from txl_tf.models.xlnet.config import XLNetConfig, XLNetRunConfig
     from txl_tf.models.xlnet.model import XLNet
     from txl_tf.objectives.permutation_lm import PermutationLM
-    from txl_tf.settings.run import PermutationLMConfig, TrainConfig
+    from txl_tf.settings.run import PairsConfig, PermutationLMConfig, TrainConfig
 
     def objective():
+        rule, data = PermutationLMConfig(num_predict=P, perm_size=R), PairsConfig(B, T)
         config = XLNetConfig(mem_len=M, reuse_len=R, dropout=DROPOUT, dropatt=DROPOUT, dtype=dtype, **SIZES)
-        return PermutationLM(XLNet(config), PermutationLMConfig(num_predict=P, perm_size=R))
+        return PermutationLM(XLNet(config), XLNetRunConfig(config, data, objective=rule))
 
     batch = PermutationBatch(*(tf.constant(part) for part in segments()), tf.range(B) >= B // 2)
     return training.our_steps(objective, TrainConfig(clip=CLIP), batch)

@@ -13,7 +13,7 @@ from txl_tf.training import step
 
 
 def make_objective(model, loss_positions="full"):
-    return CausalLM(model, CausalLMConfig(loss_positions))
+    return CausalLM(model, TransformerXLRunConfig(objective=CausalLMConfig(loss_positions)))
 
 
 def make_host_loop(strategy, model, optimizer, config, average=None, **objective):

@@ -84,13 +84,14 @@ THREE_STEPS = """
 import tensorflow as tf
 from random_model import CONFIG, random_model
 from txl_tf.devices import distribute
-from txl_tf.settings.run import CausalLMConfig, TrainConfig
+from txl_tf.settings.run import TrainConfig
+from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
 from txl_tf.objectives.causal_lm import CausalLM
 from txl_tf.training.optimizer import make_optimizer
 from txl_tf.training.step import Sums, make_host_loop
 
 tokens, strategy = tf.zeros([2, 4], tf.int32), distribute.make_strategy("one_device")
-objective = CausalLM(random_model(CONFIG), CausalLMConfig())
+objective = CausalLM(random_model(CONFIG), TransformerXLRunConfig())
 optimizer = make_optimizer(TrainConfig(), objective.model.trainable_variables)
 batches = tf.data.Dataset.from_tensors((tokens, tokens)).repeat()
 iterator = iter(distribute.distribute_batches(strategy, lambda **hosts: batches))

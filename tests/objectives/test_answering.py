@@ -7,7 +7,7 @@ import tensorflow as tf
 import xlnet_models
 
 from txl_tf.layers.dropout import Seeds
-from txl_tf.models.xlnet.head_config import XLNetAnswersConfig
+from txl_tf.models.xlnet.head_config import XLNetAnsweringConfig, XLNetAnswersConfig
 from txl_tf.models.xlnet.with_head import XLNetWithAnswers
 from txl_tf.objectives.answering import Answering
 
@@ -36,7 +36,7 @@ def objective(weights):
     xlnet_models.set_weights(model.body, weights[0])
     for variable in model.head.variables:
         variable.assign(weights[1][variable.path.split("/head/")[1]])
-    return Answering(model)
+    return Answering(model, XLNetAnsweringConfig(config))
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,5 @@
 import math
+import types
 
 import keras
 import numpy as np
@@ -39,11 +40,17 @@ def draw_batch(rng):
 def make_objective(rng, **settings):
     weights = reference.random_weights(rng, V, d_model=D)
     model = xlnet_models.make_model(weights, mem_len=M, reuse_len=R, **settings)
-    return weights, PermutationLM(model, CONFIG)
+    return weights, PermutationLM(model, run_config())
 
 
-def scorer_of(objective, config=CONFIG, **evaluation):
-    return PermutationScorer(objective.model, config, PairsConfig(B, T), XLNetEvalConfig(**evaluation))
+def run_config(rule=CONFIG, bi_data=True, **evaluation):
+    """What an objective reads of an XLNetRunConfig, which does not allow segments as short as these."""
+    evaluation = XLNetEvalConfig(**evaluation)
+    return types.SimpleNamespace(objective=rule, data=PairsConfig(B, T, bi_data), eval=evaluation)
+
+
+def scorer_of(objective, rule=CONFIG, **evaluation):
+    return PermutationScorer(objective.model, run_config(rule, **evaluation))
 
 
 def test_the_loss_is_the_reference_s_over_two_steps(rng):
@@ -127,7 +134,7 @@ def test_a_score_comes_with_the_bins_of_its_target(rng):
 @pytest.mark.parametrize("mem_len", [0, 9])
 def test_memory_of_another_length_in_evaluation_is_as_of_a_model_with_that_length(mem_len, rng):
     weights, objective = make_objective(rng)
-    other = PermutationLM(xlnet_models.make_model(weights, mem_len=mem_len, reuse_len=R), CONFIG)
+    other = PermutationLM(xlnet_models.make_model(weights, mem_len=mem_len, reuse_len=R), run_config())
     scorers = scorer_of(objective, mem_len=mem_len), scorer_of(other), scorer_of(objective)
     assert [scorer.settings["mem_len"] for scorer in scorers] == [mem_len, mem_len, M]
     states = [scorer.initial_state(B) for scorer in scorers]
@@ -170,7 +177,7 @@ def test_the_view_of_attention_shows_both_streams_after_the_segments_before(rng)
 def test_a_fresh_model_knows_nothing(rng):
     keras.utils.set_random_seed(0)
     config = XLNetConfig(V, 2, D, 2, 4, 12, mem_len=M, reuse_len=R)
-    objective = PermutationLM(XLNet(config), CONFIG)
+    objective = PermutationLM(XLNet(config), run_config())
     loss = objective(draw_batch(rng), objective.initial_state(B), None, training=False)
     assert float(loss.total / loss.weight) == pytest.approx(math.log(V), rel=0.05)
 
@@ -178,7 +185,7 @@ def test_a_fresh_model_knows_nothing(rng):
 def test_without_bi_data_no_lane_runs_backward(rng):
     _, objective = make_objective(rng)
     batch, state = draw_batch(rng), objective.initial_state(B)
-    forward = PermutationLM(objective.model, CONFIG, bi_data=False)(batch, state, None, False)
+    forward = PermutationLM(objective.model, run_config(bi_data=False))(batch, state, None, False)
     same = objective(batch._replace(backward=tf.zeros([B], tf.bool)), state, None, False)
     np.testing.assert_allclose(forward.total, same.total, rtol=1e-12)
     assert abs(forward.total - objective(batch, state, None, False).total) > 1e-3

@@ -8,8 +8,10 @@ import tensorflow as tf
 from txl_tf import ops
 from txl_tf.layers.masks import visible_keys
 from txl_tf.models.memory import Mems
+from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.objectives.causal_lm import attention_view
+from txl_tf.settings.run import DataConfig
 from txl_tf.training.attention_maps import AttentionMaps, by_distance, octaves
 from txl_tf.training.pictures import (
     SMALLEST,
@@ -75,7 +77,7 @@ def test_probabilities_are_those_the_layers_use(attn_type, pre_lnorm, rng, monke
 def test_maps_of_valid(mem_len, corpus, one_device):
     config = dataclasses.replace(reference.SMALL, vocab_size=corpus.vocab_size, mem_len=mem_len, dtype="mixed_bfloat16")
     model = TransformerXL(config)
-    maps = AttentionMaps(one_device, attention_view(model, corpus, tgt_len=8))
+    maps = AttentionMaps(one_device, attention_view(model, corpus, TransformerXLRunConfig(data=DataConfig(tgt_len=8))))
     probabilities = maps.probabilities()[""]
     t_len = min(8, mem_len or 8)
     assert probabilities.shape == (2, 2, t_len, mem_len + t_len)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,6 +21,19 @@ if TYPE_CHECKING:
     from txl_tf.data.vocabularies import Vocabulary
     from txl_tf.metrics.panels import Panel
     from txl_tf.objectives.base import AttentionView, Objective, Scorer, TaskObjective
+
+
+def lazy(named: str) -> Callable[..., Any]:
+    """What "module:name" of txl_tf is, a class or a function, imported when it is first called.
+
+    So what loads TensorFlow can be registered, and --help does not wait for it.
+    """
+    module, _, name = named.partition(":")
+
+    def call(*args: Any, **options: Any) -> Any:
+        return getattr(importlib.import_module(f"txl_tf.{module}"), name)(*args, **options)
+
+    return call
 
 
 class TrainingData(Protocol):

@@ -9,28 +9,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from txl_tf.errors import InputError
-from txl_tf.families.base import EvaluationData, Family, Guide, Task, TrainingData
+from txl_tf.families.base import EvaluationData, Family, Guide, Task, TrainingData, lazy
 from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
 from txl_tf.models.transformer_xl.presets import PRESETS
 from txl_tf.settings.run import Config
 
 if TYPE_CHECKING:
-    import keras
-
     from txl_tf.data.manifest import Corpus
-    from txl_tf.objectives.base import AttentionView, Objective, Scorer
-
-
-def _transformer_xl(config: Any) -> keras.Model:
-    from txl_tf.models.transformer_xl.model import TransformerXL
-
-    return TransformerXL(config)
-
-
-def _causal_lm(model: Any, config: TransformerXLRunConfig) -> Objective:
-    from txl_tf.objectives.causal_lm import CausalLM
-
-    return CausalLM(model, config.objective)
+    from txl_tf.objectives.base import Scorer
 
 
 def _training_lanes(corpus: Corpus, config: Config) -> TrainingData:
@@ -88,12 +74,6 @@ def _transformer_xl_operations(config: TransformerXLRunConfig) -> int:
     return training_flops(config.model, config.data.batch_size, tgt_len, scored)
 
 
-def _causal_attention(model: Any, corpus: Corpus, config: TransformerXLRunConfig) -> AttentionView:
-    from txl_tf.objectives.causal_lm import attention_view
-
-    return attention_view(model, corpus, config.data.tgt_len)
-
-
 _GUIDE = Guide(
     purpose="predicts each token of a text from those before it",
     commands='python scripts/generate.py --model_dir={dir} --prompt="The " --max_tokens=200 --temperature=0.8\n'
@@ -106,18 +86,18 @@ _GUIDE = Guide(
 TRANSFORMER_XL = Family(
     name="transformer_xl",
     title="Transformer-XL",
-    model=_transformer_xl,
+    model=lazy("models.transformer_xl.model:TransformerXL"),
     tasks={
         "causal_lm": Task(
             config=TransformerXLRunConfig,
-            objective=_causal_lm,
+            objective=lazy("objectives.causal_lm:CausalLM"),
             training_data=_training_lanes,
             scorer=_causal_scorer,
             evaluation_data=_evaluation_lanes,
             batch_spec=_segment_spec,
             fit_to_corpus=_fit_to_corpus,
             operations=_transformer_xl_operations,
-            attention=_causal_attention,
+            attention=lazy("objectives.causal_lm:attention_view"),
             guide=_GUIDE,
             abilities=dict.fromkeys(("generate", "score"), "causal.language_model:LanguageModel"),
         )

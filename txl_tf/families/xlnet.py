@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from txl_tf.errors import InputError
-from txl_tf.families.base import EvaluationData, Family, Guide, Task, TrainingData
+from txl_tf.families.base import EvaluationData, Family, Guide, Task, TrainingData, lazy
 from txl_tf.families.xlnet_answering import ANSWERING
 from txl_tf.families.xlnet_heads import HEADS
 from txl_tf.models.xlnet.config import XLNetRunConfig
@@ -18,22 +18,8 @@ from txl_tf.models.xlnet.presets import PRESETS
 from txl_tf.models.xlnet.recipes import RECIPES
 
 if TYPE_CHECKING:
-    import keras
-
     from txl_tf.data.manifest import Corpus
-    from txl_tf.objectives.base import AttentionView, Objective, Scorer
-
-
-def _xlnet(config: Any) -> keras.Model:
-    from txl_tf.models.xlnet.model import XLNet
-
-    return XLNet(config)
-
-
-def _permutation_lm(model: Any, config: XLNetRunConfig) -> Objective:
-    from txl_tf.objectives.permutation_lm import PermutationLM
-
-    return PermutationLM(model, config.objective, config.data.bi_data)
+    from txl_tf.objectives.base import AttentionView, Scorer
 
 
 def _training_pairs(corpus: Corpus, config: XLNetRunConfig) -> TrainingData:
@@ -48,7 +34,7 @@ def _permutation_scorer(model: Any, config: XLNetRunConfig, **options: Any) -> S
 
     if options:
         raise InputError(f"{', '.join(f'--{name}' for name in options)}: not for an XLNet; leave it away")
-    return PermutationScorer(model, config.objective, config.data, config.eval)
+    return PermutationScorer(model, config)
 
 
 def _evaluation_pairs(corpus: Corpus, split: str, config: XLNetRunConfig) -> EvaluationData:
@@ -101,11 +87,11 @@ _GUIDE = Guide(
 XLNET = Family(
     name="xlnet",
     title="XLNet",
-    model=_xlnet,
+    model=lazy("models.xlnet.model:XLNet"),
     tasks={
         "permutation_lm": Task(
             config=XLNetRunConfig,
-            objective=_permutation_lm,
+            objective=lazy("objectives.permutation_lm:PermutationLM"),
             training_data=_training_pairs,
             scorer=_permutation_scorer,
             evaluation_data=_evaluation_pairs,

@@ -6,18 +6,17 @@ TensorFlow is imported when a function is called, so that importing this module 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from txl_tf.errors import InputError
-from txl_tf.families.base import FineTuning, TrainingData, predicting
+from txl_tf.families.base import FineTuning, TrainingData, lazy, predicting
 from txl_tf.families.xlnet_heads import cut_lengths, fit_to_pretrained, training_examples
 from txl_tf.metrics import answers, panels
 from txl_tf.models.xlnet.head_config import XLNetAnsweringConfig
 
 if TYPE_CHECKING:
-    import keras
     import numpy as np
 
     from txl_tf.data.tasks.corpus import TaskCorpus
@@ -25,19 +24,6 @@ if TYPE_CHECKING:
     from txl_tf.data.tasks.squad import Squad
     from txl_tf.data.tasks.table_files import Columns
     from txl_tf.data.vocabularies import Vocabulary
-    from txl_tf.objectives.base import TaskObjective
-
-
-def _model(config: Any) -> keras.Model:
-    from txl_tf.models.xlnet.with_head import XLNetWithAnswers
-
-    return XLNetWithAnswers(config)
-
-
-def _objective(model: Any, config: XLNetAnsweringConfig) -> TaskObjective:
-    from txl_tf.objectives.answering import Answering
-
-    return Answering(model)
 
 
 def _training_data(corpus: TaskCorpus, config: XLNetAnsweringConfig) -> TrainingData:
@@ -67,12 +53,6 @@ def _read(path: str, columns: Columns, labelled: bool) -> Squad:
 
     columns.require_no_table("files in SQuAD's format")
     return read_squad(path, labelled, columns.encoding)
-
-
-def _asked(values: Sequence[Any]) -> Squad:
-    from txl_tf.data.tasks.squad import asked
-
-    return asked(values)
 
 
 def _examples(
@@ -140,13 +120,13 @@ def _predictions(
 
 ANSWERING = FineTuning(
     config=XLNetAnsweringConfig,
-    model=_model,
-    objective=_objective,
+    model=lazy("models.xlnet.with_head:XLNetWithAnswers"),
+    objective=lazy("objectives.answering:Answering"),
     training_data=_training_data,
     batch_spec=_batch_spec,
     head="xlnet_with_answers/head/",
     read=_read,
-    rows=_asked,
+    rows=lazy("data.tasks.squad:asked"),
     examples=_examples,
     fit=fit_to_pretrained,
     lengths=cut_lengths,

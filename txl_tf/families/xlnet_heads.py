@@ -12,14 +12,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from txl_tf.errors import InputError
-from txl_tf.families.base import FineTuning, TrainingData, predicting
+from txl_tf.families.base import FineTuning, TrainingData, lazy, predicting
 from txl_tf.metrics import labelling, panels
 from txl_tf.metrics.labelling import Outputs
 from txl_tf.models.xlnet import head_config
 from txl_tf.settings.run import Config
 
 if TYPE_CHECKING:
-    import keras
     import numpy as np
 
     from txl_tf.data.tasks.corpus import TaskCorpus
@@ -28,33 +27,8 @@ if TYPE_CHECKING:
     from txl_tf.data.tasks.table_files import Columns
     from txl_tf.data.tasks.tables import Row
     from txl_tf.data.vocabularies import Vocabulary
-    from txl_tf.objectives.base import TaskObjective
 
 HEAD = "xlnet_with_logits/head/"
-
-
-def _with_logits(config: Any) -> keras.Model:
-    from txl_tf.models.xlnet.with_head import XLNetWithLogits
-
-    return XLNetWithLogits(config)
-
-
-def _classification(model: Any, config: Any) -> TaskObjective:
-    from txl_tf.objectives.classification import Classification
-
-    return Classification(model, config.data.tgt_len)
-
-
-def _regression(model: Any, config: Any) -> TaskObjective:
-    from txl_tf.objectives.regression import Regression
-
-    return Regression(model, config.data.tgt_len)
-
-
-def _multiple_choice(model: Any, config: Any) -> TaskObjective:
-    from txl_tf.objectives.multiple_choice import MultipleChoice
-
-    return MultipleChoice(model)
 
 
 def training_examples(corpus: TaskCorpus, config: Any, weights: np.ndarray | None = None) -> TrainingData:
@@ -98,26 +72,14 @@ def cut_lengths(config: Any) -> tuple[int, ...]:
     return ((t_len,) if sees_padding else bucket_lengths(t_len)) + whole
 
 
-def _read_table(path: str, columns: Columns, labelled: bool) -> Sequence[Row]:
-    from txl_tf.data.tasks.tables import read_table
-
-    return read_table(path, columns, labelled)
-
-
 def _read_scored(path: str, columns: Columns, labelled: bool) -> Sequence[Row]:
     """A table whose labels are numbers."""
-    from txl_tf.data.tasks.tables import scores
+    from txl_tf.data.tasks.tables import read_table, scores
 
-    rows = _read_table(path, columns, labelled)
+    rows = read_table(path, columns, labelled)
     if labelled:
         scores(rows)
     return rows
-
-
-def _text_rows(texts: Sequence[Any]) -> Sequence[Row]:
-    from txl_tf.data.tasks.tables import text_rows
-
-    return text_rows(texts)
 
 
 def _table_examples(
@@ -155,12 +117,6 @@ def _read_race(path: str, columns: Columns, labelled: bool) -> Sequence[Question
 
     columns.require_no_table("RACE's folders or JSON lines")
     return read_race(path, labelled, columns.encoding)
-
-
-def _question_rows(values: Sequence[Any]) -> Sequence[Question]:
-    from txl_tf.data.tasks.race import question_rows
-
-    return question_rows(values)
 
 
 def _race_examples(
@@ -229,15 +185,26 @@ def _by_label(function: Callable[[Outputs, Any], Any]) -> Callable[..., Any]:
     return lambda outputs, examples: function(outputs, examples.features.get("label"))
 
 
-_of_sequences = functools.partial(FineTuning, model=_with_logits, head=HEAD, fit=fit_to_pretrained, lengths=cut_lengths)
-_of_tables = functools.partial(_of_sequences, read=_read_table, rows=_text_rows, examples=_table_examples)
+_of_sequences = functools.partial(
+    FineTuning,
+    model=lazy("models.xlnet.with_head:XLNetWithLogits"),
+    head=HEAD,
+    fit=fit_to_pretrained,
+    lengths=cut_lengths,
+)
+_of_tables = functools.partial(
+    _of_sequences,
+    read=lazy("data.tasks.tables:read_table"),
+    rows=lazy("data.tasks.tables:text_rows"),
+    examples=_table_examples,
+)
 
 _TEXTS = '["A text.", ("The first of a pair.", "The second.")]'
 
 HEADS: dict[str, FineTuning] = {
     "classification": _of_tables(
         config=head_config.XLNetClassificationConfig,
-        objective=_classification,
+        objective=lazy("objectives.classification:Classification"),
         training_data=_balanced_examples,
         batch_spec=lambda config, lanes, training: _sequence_spec(config, lanes, "int32"),
         measure=_by_label(labelling.classification),
@@ -256,7 +223,7 @@ HEADS: dict[str, FineTuning] = {
     "regression": _of_tables(
         read=_read_scored,
         config=head_config.XLNetRegressionConfig,
-        objective=_regression,
+        objective=lazy("objectives.regression:Regression"),
         training_data=training_examples,
         batch_spec=lambda config, lanes, training: _sequence_spec(config, lanes, "float32"),
         measure=_by_label(labelling.regression),
@@ -268,11 +235,11 @@ HEADS: dict[str, FineTuning] = {
     ),
     "multiple_choice": _of_sequences(
         config=head_config.XLNetMultipleChoiceConfig,
-        objective=_multiple_choice,
+        objective=lazy("objectives.multiple_choice:MultipleChoice"),
         training_data=training_examples,
         batch_spec=lambda config, lanes, training: _sequence_spec(config, lanes, "int32", choices=4),
         read=_read_race,
-        rows=_question_rows,
+        rows=lazy("data.tasks.race:question_rows"),
         examples=_race_examples,
         measure=_by_label(labelling.multiple_choice),
         criterion="accuracy",

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from txl_tf.layers.dropout import Seeds
 from txl_tf.models.heads import AnswerLogits
+from txl_tf.models.xlnet.head_config import XLNetAnsweringConfig
 from txl_tf.models.xlnet.with_head import XLNetWithAnswers
 from txl_tf.objectives.base import FiniteWatch, Loss
 
@@ -26,9 +27,10 @@ class Answering:
 
     Args:
         model: an XLNetWithAnswers.
+        config: an XLNetAnsweringConfig; nothing here depends on it.
     """
 
-    def __init__(self, model: XLNetWithAnswers):
+    def __init__(self, model: XLNetWithAnswers, config: XLNetAnsweringConfig):
         self.model = model
         self.activations = (*model.activations, "loss")
 

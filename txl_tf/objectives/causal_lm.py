@@ -20,7 +20,6 @@ from txl_tf.models.transformer_xl.config import EvalConfig, Reach, TransformerXL
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.models.transformer_xl.sliding_window import SlidingWindow
 from txl_tf.objectives.base import AttentionView, FiniteWatch, Loss, Scores, State
-from txl_tf.settings.run import CausalLMConfig
 
 Segment = tuple[tf.Tensor, tf.Tensor]
 """Inputs and targets, int32 [b, T] each; -1: no target. Evaluation may read several segments at once."""
@@ -31,12 +30,12 @@ class CausalLM:
 
     Args:
         model: a TransformerXL.
-        config: a CausalLMConfig.
+        config: a TransformerXLRunConfig.
     """
 
-    def __init__(self, model: TransformerXL, config: CausalLMConfig):
+    def __init__(self, model: TransformerXL, config: TransformerXLRunConfig):
         self.model = model
-        self.config = config
+        self.config = config.objective
         self.activations = (*model.activations, "loss")
 
     def initial_state(self, lanes: int) -> Mems:
@@ -133,17 +132,17 @@ class CausalScorer:
         return Scores(targets, nll, state)
 
 
-def attention_view(model: TransformerXL, corpus: Corpus, tgt_len: int) -> AttentionView:
+def attention_view(model: TransformerXL, corpus: Corpus, config: TransformerXLRunConfig) -> AttentionView:
     """Attention in the first segment of valid that is read with a full memory.
 
     Args:
         model: a TransformerXL.
         corpus: a Corpus with a "valid" split.
-        tgt_len: segment length of training; here segments are at most as long as the memory, if there is one.
+        config: its run's; segments are those of training, but at most as long as the memory, if there is one.
     """
     reach = model.config.reach
     m_len = reach.mem_len
-    t_len = min(tgt_len, m_len or tgt_len)
+    t_len = min(config.data.tgt_len, m_len or config.data.tgt_len)
     batches = evaluation_batches(corpus, "valid", 1, t_len).take(-(-m_len // t_len) + 1)
     with named_read_errors(corpus):
         tokens = tf.stack([inputs for inputs, _ in batches])

@@ -14,10 +14,10 @@ from txl_tf.layers.dropout import Seeds
 from txl_tf.layers.masks import permutation_visible
 from txl_tf.models.memory import Mems
 from txl_tf.models.stack import Watch
-from txl_tf.models.xlnet.config import XLNetEvalConfig
+from txl_tf.models.xlnet.config import XLNetRunConfig
 from txl_tf.models.xlnet.model import XLNet
 from txl_tf.objectives.base import AttentionView, FiniteWatch, Loss, Scores
-from txl_tf.settings.run import CONTEXT, TARGET, PairsConfig, PermutationLMConfig
+from txl_tf.settings.run import CONTEXT, TARGET, PermutationLMConfig
 
 RANK_BINS = 8
 """In how many bins targets are divided by rank, if there are as many ranks."""
@@ -41,14 +41,13 @@ class PermutationLM:
 
     Args:
         model: an XLNet.
-        config: a PermutationLMConfig, for num_predict.
-        bi_data: whether some lanes run backward; if not, `backward` is ignored, and the computation is cheaper.
+        config: an XLNetRunConfig. Without bi_data no lane runs backward: `backward` is ignored, and the computation is
+            cheaper.
     """
 
-    def __init__(self, model: XLNet, config: PermutationLMConfig, bi_data: bool = True):
+    def __init__(self, model: XLNet, config: XLNetRunConfig):
         self.model = model
-        self.config = config
-        self.bi_data = bi_data
+        self.config, self.bi_data = config.objective, config.data.bi_data
         self.activations = (*model.activations, "loss")
 
     def initial_state(self, lanes: int) -> Mems:
@@ -101,29 +100,28 @@ class PermutationScorer:
 
     Args:
         model, config: as for `PermutationLM`.
-        data: a PairsConfig, of the batches.
-        evaluation: an XLNetEvalConfig, for memory and seed.
     """
 
-    def __init__(self, model: XLNet, config: PermutationLMConfig, data: PairsConfig, evaluation: XLNetEvalConfig):
-        self.objective = PermutationLM(model, config, data.bi_data)
-        self._mem_len = evaluation.memory_length(model.config)
+    def __init__(self, model: XLNet, config: XLNetRunConfig):
+        self.objective = PermutationLM(model, config)
+        rule = config.objective
+        self._mem_len = config.eval.memory_length(model.config)
         self.settings: dict[str, Any] = {
-            "tgt_len": data.tgt_len,
+            "tgt_len": config.data.tgt_len,
             "mem_len": self._mem_len,
             **{name: getattr(model.config, name) for name in ("reuse_len", "clamp_len", "mem_init")},
-            **dataclasses.asdict(config),
-            "bi_data": data.bi_data,
-            "seed": evaluation.seed,
+            **dataclasses.asdict(rule),
+            "bi_data": config.data.bi_data,
+            "seed": config.eval.seed,
         }
-        self._ranks = -(-config.num_predict // 2)  # in the part with more targets
+        self._ranks = -(-rule.num_predict // 2)  # in the part with more targets
         self._rank_bins = min(self._ranks, RANK_BINS)
         bounds = [-(-i * self._ranks // self._rank_bins) for i in range(self._rank_bins + 1)]
         self.breakdowns: dict[str, tuple[str, ...]] = {
             "rank": tuple(
                 f"{first}" if end - first == 1 else f"{first}-{end - 1}" for first, end in itertools.pairwise(bounds)
             ),
-            "span": (*(str(size) for size in range(1, config.max_span)), f"{config.max_span}+"),
+            "span": (*(str(size) for size in range(1, rule.max_span)), f"{rule.max_span}+"),
         }
 
     def initial_state(self, lanes: int) -> Mems:

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from txl_tf.layers.dropout import Seeds
 from txl_tf.models.stack import Watch
+from txl_tf.models.xlnet.head_config import XLNetHeadRunConfig
 from txl_tf.models.xlnet.with_head import XLNetWithLogits
 from txl_tf.objectives.base import FiniteWatch, Loss
 
@@ -20,12 +21,12 @@ class SequenceObjective(abc.ABC):
 
     Args:
         model: an XLNetWithLogits.
-        segment_len: longer texts are read in segments of this many tokens; None: texts are read as they are.
+        config: an XLNetHeadRunConfig; longer texts than its tgt_len are read in segments of tgt_len tokens.
     """
 
-    def __init__(self, model: XLNetWithLogits, segment_len: int | None = None):
+    def __init__(self, model: XLNetWithLogits, config: XLNetHeadRunConfig):
         self.model = model
-        self.segment_len = segment_len
+        self.segment_len = config.data.tgt_len
         self.activations = (*model.activations, "loss")
 
     @abc.abstractmethod
