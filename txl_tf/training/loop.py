@@ -24,18 +24,18 @@ from txl_tf.storage.lock import Lock
 from txl_tf.training.average import WeightAverage
 from txl_tf.training.bad_steps import BadSteps
 from txl_tf.training.checkpoint import Checkpoints
+from txl_tf.training.draw_panels import show_panels
 from txl_tf.training.drift import FREE_TO_CHANGE, refuse_other_run
 from txl_tf.training.gallery import Gallery
 from txl_tf.training.histograms import make_histograms
 from txl_tf.training.interruption import StopRequest, TrainingStoppedError
 from txl_tf.training.json_log import JsonLog
-from txl_tf.training.metrics import Metrics
 from txl_tf.training.needs import require_memory
 from txl_tf.training.norms import make_norms
 from txl_tf.training.optimizer import make_optimizer
-from txl_tf.training.panels import show_panels
 from txl_tf.training.peak import peak_tflops
 from txl_tf.training.profiler import Profiler
+from txl_tf.training.report import Report
 from txl_tf.training.schedules import make_schedule
 from txl_tf.training.step import Sums, make_host_loop
 
@@ -74,7 +74,7 @@ def train(
         model_dir: where all files are written; local or gs://.
         strategy: from `distribute.make_strategy`.
         make_evaluator: called once with the model; returns evaluate(progress), which is called every eval_steps and at
-            the end. It returns the result for `Metrics.evaluation` and, as "panels", what else TensorBoard shows. It
+            the end. It returns the result for `Report.evaluation` and, as "panels", what else TensorBoard shows. It
             calls progress, with any arguments, from time to time. If the run keeps averaged weights, the model has them
             during the evaluation.
         make_sampler: called once with the model; returns the `sampler` of `Gallery`, for text samples at evaluations.
@@ -181,7 +181,7 @@ class Run:
 
         peak = config.train.peak_tflops or peak_tflops(strategy)
         peak = peak and peak * strategy.num_replicas_in_sync
-        self.metrics = Metrics(own_dir, corpus.unit, self.step, config, peak, self.data.step_tokens)
+        self.metrics = Report(own_dir, corpus.unit, self.step, config, peak, self.data.step_tokens)
         self.metrics.write_settings(self.model, leave_out=FREE_TO_CHANGE)
         self.norms = make_norms(strategy, optimizer)
         self.learning_rate = make_schedule(config.train)

@@ -18,9 +18,9 @@ from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
 from txl_tf.models.transformer_xl.flops import training_flops
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.settings.run import DataConfig, TrainConfig
-from txl_tf.training.metrics import Metrics, duration
 from txl_tf.training.peak import accelerator_tflops
 from txl_tf.training.profiler import Profiler
+from txl_tf.training.report import Report, duration
 
 CONFIG = TransformerXLRunConfig(SMALL, DataConfig(batch_size=2, tgt_len=4), TrainConfig(train_steps=12))
 
@@ -44,7 +44,7 @@ def test_the_terminal_does_not_wait_for_the_norms(tmp_path, capsys):
         assert "step       3/12" in capsys.readouterr().out
         return 8.0, 0.01
 
-    metrics = Metrics(str(tmp_path), "byte", 0, CONFIG)
+    metrics = Report(str(tmp_path), "byte", 0, CONFIG)
     metrics.training(3, loss=5.0, lr=0.1, grad_norm=1.0, norms=norms, skipped=0.0, tokens_per_sec=100.0, epoch=0.3)
     line = json.loads((tmp_path / "metrics.jsonl").read_text())
     assert (line["param_norm"], line["update_ratio"]) == (8.0, 0.01)
@@ -52,12 +52,12 @@ def test_the_terminal_does_not_wait_for_the_norms(tmp_path, capsys):
 
 def test_curves_of_a_resumed_run_do_not_go_back(tmp_path):
     """A run that saved at step 4 was killed after it had logged step 6; the same step is logged again."""
-    killed = Metrics(str(tmp_path), "byte", 0, CONFIG)
+    killed = Report(str(tmp_path), "byte", 0, CONFIG)
     for step, loss in ((3, 5.0), (6, 4.0)):
         write(killed, step, loss)
         killed.evaluation(step, "valid", {"loss": loss + 1})
     time.sleep(1.1)  # event files are named by the second
-    resumed = Metrics(str(tmp_path), "byte", 4, CONFIG)
+    resumed = Report(str(tmp_path), "byte", 4, CONFIG)
     for step, loss in ((6, 4.5), (9, 3.5)):
         write(resumed, step, loss)
         resumed.evaluation(step, "valid", {"loss": loss + 1})
@@ -70,7 +70,7 @@ def test_curves_of_a_resumed_run_do_not_go_back(tmp_path):
 
 
 def test_every_curve_has_its_value(tmp_path, capsys):
-    metrics = Metrics(str(tmp_path), "byte", 0, CONFIG, peak_tflops=1e-6)
+    metrics = Report(str(tmp_path), "byte", 0, CONFIG, peak_tflops=1e-6)
     write(metrics, 4, loss=2.0)
     train = tmp_path / "tensorboard" / "train"
     mfu = 100 / 8 * training_flops(SMALL, 2, 4) / 1e6  # 12.5 steps a second, of a peak of 1e6 operations
@@ -94,14 +94,14 @@ def test_every_curve_has_its_value(tmp_path, capsys):
 
 
 def test_without_a_peak_there_is_no_mfu(tmp_path, capsys):
-    write(Metrics(str(tmp_path), "word", 0, CONFIG), 4, loss=2.0)
+    write(Report(str(tmp_path), "word", 0, CONFIG), 4, loss=2.0)
     tags = events(tmp_path / "tensorboard" / "train").Tags()["tensors"]
     assert "speed/mfu" not in tags and "loss/ppl" in tags
     assert "MFU" not in capsys.readouterr().out
 
 
 def test_a_window_without_a_good_step_leaves_a_gap(tmp_path):
-    write(Metrics(str(tmp_path), "byte", 0, CONFIG), 4, loss=math.nan)
+    write(Report(str(tmp_path), "byte", 0, CONFIG), 4, loss=math.nan)
     assert json.loads((tmp_path / "metrics.jsonl").read_text())["loss"] is None
     tags = events(tmp_path / "tensorboard" / "train").Tags()["tensors"]
     assert "loss/bpc" not in tags and "optimizer/lr" in tags
@@ -109,8 +109,8 @@ def test_a_window_without_a_good_step_leaves_a_gap(tmp_path):
 
 def test_a_run_is_described_once(tmp_path):
     model = TransformerXL(SMALL)
-    Metrics(str(tmp_path), "byte", 0, CONFIG).write_settings(model, leave_out={"dropatt"})
-    Metrics(str(tmp_path), "byte", 4, CONFIG).write_settings(model, leave_out={"dropatt"})
+    Report(str(tmp_path), "byte", 0, CONFIG).write_settings(model, leave_out={"dropatt"})
+    Report(str(tmp_path), "byte", 4, CONFIG).write_settings(model, leave_out={"dropatt"})
     read = events(tmp_path / "tensorboard")
     (parameters,) = read.Tensors("parameters")
     assert tf.make_ndarray(parameters.tensor_proto).item().decode() == parameter_table(model)
@@ -125,7 +125,7 @@ def test_a_run_is_described_once(tmp_path):
 
 def test_every_curve_is_in_the_layout(tmp_path):
     """Each in one chart at least, and each chart of what evaluations report has a curve."""
-    metrics = Metrics(str(tmp_path), "byte", 0, CONFIG, peak_tflops=1.0)
+    metrics = Report(str(tmp_path), "byte", 0, CONFIG, peak_tflops=1.0)
     metrics.write_settings(TransformerXL(SMALL), leave_out=set())
     write(metrics, 4, loss=2.0)
     parts = {"rank": {"bins": ["0", "1"], "loss": [1.0, 2.0]}}
@@ -182,7 +182,7 @@ def test_durations():
 
 
 def test_what_float32_cannot_hold_is_in_the_log_and_no_point_of_a_curve(tmp_path):
-    metrics = Metrics(str(tmp_path), "byte", 0, CONFIG)
+    metrics = Report(str(tmp_path), "byte", 0, CONFIG)
     rest = {"lr": 0.1, "skipped": 0.0, "tokens_per_sec": 100.0, "epoch": 0.3, "norms": lambda: (8.0, 0.01)}
     for step, norm in ((3, 1e300), (6, 2.0)):
         metrics.training(step, loss=5.0, grad_norm=norm, **rest)

@@ -33,7 +33,7 @@ def bits_or_perplexity(loss: float, unit: str) -> tuple[str, float]:
     return "ppl", math.exp(min(loss, 700.0))  # exp would overflow; a diverged run must still report its loss
 
 
-class Metrics:
+class Report:
     """Writes the metrics of a run that starts at `step`.
 
     Args:
