@@ -1,8 +1,11 @@
 """Variables for values that are assigned later."""
 
+import ctypes
 import os
+import time
 
 import keras
+import pytest
 import tensorflow as tf
 
 from txl_tf.devices import host_memory
@@ -25,3 +28,23 @@ def test_variables_without_initial_values_take_no_memory_and_can_be_assigned():
     small.kernel.assign([[1, 2, 3], [4, 5, 6]])
     small.bias.assign([0, 0, 1])
     assert small(tf.constant([[1.0, 1.0]])).numpy().tolist() == [[5, 7, 10]]
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="malloc gives nothing back here")
+def test_free_memory_goes_back_during_the_first_call():
+    def free_pieces():
+        """Frees 300 MB in pieces, of which a few stay in use; returns what of them is resident a second later."""
+        before = resident()
+        pieces = [b"1" * (100_000 + i) for i in range(3000)]
+        kept = pieces[::100]
+        assert resident() - before > 250e6
+        del pieces
+        time.sleep(1)
+        taken = resident() - before
+        return taken, len(kept)
+
+    call = host_memory.without_leftovers(free_pieces)
+    first, _ = call()
+    second, _ = call()
+    assert first < 50e6
+    assert second > 200e6  # later calls are as they were

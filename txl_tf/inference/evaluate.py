@@ -245,7 +245,7 @@ def make_score_steps(strategy: tf.distribute.Strategy, scorer: Scorer, compiled:
         _, state, arrays = tf.while_loop(lambda i, *_: i < n, score_next, start)
         return [array.stack() for array in arrays], state
 
-    run_scores = distribute.without_grappler(run) if compiled else run
+    run_scores = host_memory.without_leftovers(distribute.without_grappler(run)) if compiled else run
 
     def score_steps(iterator: Any, state: State, n: tf.Tensor) -> Scores:
         (nll, targets, *bins), state = run_scores(iterator, state, n)

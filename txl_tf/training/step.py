@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf.devices.distribute import compiles, run, without_grappler
+from txl_tf.devices.host_memory import without_leftovers
 from txl_tf.layers.dropout import step_seeds
 from txl_tf.objectives.base import Batch, Objective, State
 from txl_tf.ops import halved_squares
@@ -269,4 +270,4 @@ def make_host_loop(
         start = (tf.constant(0), state, sums, BadStep(tf.constant(-1), finite))
         return tf.while_loop(lambda i, *_: i < n, take_step, start)[1:]
 
-    return without_grappler(host_loop) if compiled else host_loop
+    return without_leftovers(without_grappler(host_loop)) if compiled else host_loop
