@@ -172,8 +172,6 @@ def judged(case, done):
         return f"it was refused: {done.stderr[-400:]}"
     lines = [line for line in done.stderr.splitlines() if line.strip() and "\r" not in line]
     lines = [line for line in lines if not re.match(r"(usage:|\s+\[|Pass --help|.*\d[\d,]*/\d)", line)]
-    if len(lines) == 1 and lines[0].startswith("FATAL Flags parsing error: "):
-        return ""
     if lines and (several := re.match(r"error: ([\d,]+) faults in ", lines[-1])):
         if len(lines) - 1 != min(int(several[1].replace(",", "")), 11):
             return f"not a line for each fault: {lines[:4]}"
