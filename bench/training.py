@@ -53,18 +53,17 @@ def our_steps(objective, train, batch):
     """
     import tensorflow as tf
 
-    from txl_tf.devices import distribute
-    from txl_tf.training.optimizer import make_optimizer
-    from txl_tf.training.step import Sums, make_host_loop
+    from txl_tf.devices.distribute import make_strategy
+    from txl_tf.training.beginning import Beginning
+    from txl_tf.training.step import Sums
 
-    strategy = distribute.make_strategy("one_device")
-    with strategy.scope():
-        objective = objective()
-        optimizer = make_optimizer(train, objective.model.trainable_variables)
-    batches = tf.data.Dataset.from_tensors(batch).repeat()
-    iterator = iter(distribute.distribute_batches(strategy, lambda **hosts: batches))
-    loop = make_host_loop(strategy, objective, optimizer, train, compute_dtype=objective.model.compute_dtype)
-    state = distribute.initial_state(strategy, objective.initial_state, tf.nest.flatten(batch)[0].shape[0])
+    class Repeated:
+        def batches(self, step, **hosts):
+            return tf.data.Dataset.from_tensors(batch).repeat()
+
+    batch_size = tf.nest.flatten(batch)[0].shape[0]
+    begun = Beginning(train, objective, Repeated(), batch_size, make_strategy("one_device"))
+    state, iterator, loop = begun.initial_state(), begun.batches(0), begun.host_loop()
 
     def run(steps):
         nonlocal state

@@ -20,8 +20,7 @@ from txl_tf.inference.causal.generator import CHUNK, Generator
 from txl_tf.ops import platform
 from txl_tf.runs.checkpoints import variables_by_path
 from txl_tf.settings.run import Config
-from txl_tf.training.average import WeightAverage
-from txl_tf.training.optimizer import make_optimizer
+from txl_tf.training.beginning import Beginning
 from txl_tf.training.sharding import in_replica
 from txl_tf.training.step import train_step
 
@@ -40,10 +39,8 @@ def train(config: Config, batch_size: int, replicas: int = 1, target: str = "tpu
     """
     task = families.training_of(config)
     with host_memory.without_initial_values():
-        model = families.make_model(config)
-        optimizer = make_optimizer(config.train, model.trainable_variables, replicas, model.compute_dtype)
-        average = WeightAverage(config.train, optimizer.sharding)
-        objective = task.objective(model, config)
+        begun = Beginning.of(config, data=None, batch_size=batch_size, replicas=replicas)
+    objective, optimizer, average = begun.objective, begun.optimizer, begun.average
     seed = np.array([config.train.seed, 0], np.int32)
 
     def step(batch, state):
@@ -51,7 +48,7 @@ def train(config: Config, batch_size: int, replicas: int = 1, target: str = "tpu
             objective, optimizer, config.train, tf.constant(seed), batch, state, average, _Replica(replicas)
         )
 
-    variables = variables_by_path(model)
+    variables = variables_by_path(begun.model)
     variables |= {f"adam/{path}": in_replica(value) for path, value in optimizer.by_path().items()}
     variables |= {path: in_replica(value) for path, value in optimizer.sharding.by_path().items()}
     variables |= {f"average/{path}": in_replica(value) for path, value in average.by_path().items()}

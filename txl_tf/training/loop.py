@@ -21,8 +21,8 @@ from txl_tf.progress import reported
 from txl_tf.runs import model_dir as model_dirs
 from txl_tf.settings.run import FORMAT, Config, TrainConfig
 from txl_tf.storage.lock import Lock
-from txl_tf.training.average import WeightAverage
 from txl_tf.training.bad_steps import BadSteps
+from txl_tf.training.beginning import Beginning
 from txl_tf.training.checkpoint import Checkpoints
 from txl_tf.training.draw_panels import show_panels
 from txl_tf.training.drift import FREE_TO_CHANGE, refuse_other_run
@@ -32,12 +32,11 @@ from txl_tf.training.interruption import StopRequest, TrainingStoppedError
 from txl_tf.training.json_log import JsonLog
 from txl_tf.training.needs import require_memory
 from txl_tf.training.norms import make_norms
-from txl_tf.training.optimizer import make_optimizer
 from txl_tf.training.peak import peak_tflops
 from txl_tf.training.profiler import Profiler
 from txl_tf.training.report import Report
 from txl_tf.training.schedules import make_schedule
-from txl_tf.training.step import Sums, make_host_loop
+from txl_tf.training.step import Sums
 
 Evaluate = Callable[[Callable[..., None]], dict[str, Any]]
 MakeEvaluator = Callable[[keras.Model], Evaluate]
@@ -127,27 +126,11 @@ class Run:
         task = families.training_of(config)
         self.settings, self.corpus, self.strategy = config.train, corpus, strategy
         self.data = task.training_data(corpus, config)
-
-        with strategy.scope():
-            keras.utils.set_random_seed(config.train.seed)
-            self.model = families.make_model(config)
-            self.optimizer = optimizer = make_optimizer(
-                config.train, self.model.trainable_variables, compute_dtype=self.model.compute_dtype
-            )
-            self.average = WeightAverage(config.train, optimizer.sharding)
-            objective = task.objective(self.model, config)
-        self.state = distribute.initial_state(strategy, objective.initial_state, config.data.batch_size)
-        self.sums = Sums()
-        self.checkpoints = Checkpoints(
-            model_dir,
-            strategy,
-            self.model,
-            optimizer,
-            self.average,
-            self.state,
-            self.sums.stacked(),
-            config.train.keep_checkpoints,
-        )
+        begun = Beginning.of(config, self.data, strategy)
+        self.model, self.average = begun.model, begun.average
+        self.optimizer = optimizer = begun.optimizer
+        self.state, self.sums = begun.initial_state(), Sums()
+        self.checkpoints = begun.checkpoints(model_dir, self.state)
         restored = self.checkpoints.restore()
         if restored is not None:
             self.state, stacked = restored
@@ -165,16 +148,11 @@ class Run:
             raise InputError(f"the workers do not find the same checkpoints: all must see --model_dir={model_dir}")
         model_dirs.write_description(own_dir, config, corpus)  # nothing was written before this was known to go on
 
-        self.batches = iter(
-            distribute.distribute_batches(strategy, lambda **hosts: self.data.batches(self.step, **hosts))
-        )
-        self.host_loop = make_host_loop(
-            strategy, objective, optimizer, config.train, self.average, self.model.compute_dtype
-        )
+        self.batches, self.host_loop = begun.batches(self.step), begun.host_loop()
         self.bad_steps = BadSteps(
             model_dir,
             self.step,
-            objective.activations,
+            begun.objective.activations,
             [variable.path for variable in self.model.trainable_variables],
             writes=own_dir == model_dir,
         )

@@ -10,7 +10,6 @@ import re
 import typing
 from collections.abc import Callable
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -21,10 +20,8 @@ from txl_tf.devices import distribute
 from txl_tf.errors import InputError, one_line
 from txl_tf.progress import Progress
 from txl_tf.settings.run import Config
-from txl_tf.training.average import WeightAverage
-from txl_tf.training.checkpoint import Checkpoints
-from txl_tf.training.optimizer import make_optimizer
-from txl_tf.training.step import Sums, loss_and_gradients, make_host_loop
+from txl_tf.training.beginning import Beginning
+from txl_tf.training.step import Sums, loss_and_gradients
 
 STEPS_PER_CALL = 20  # between progress reports
 
@@ -72,27 +69,17 @@ def replay(
     """
     if not 1 <= step <= config.train.train_steps:
         raise InputError(f"--step={step} is not a step of this run: give 1 to {config.train.train_steps}")
-    strategy = distribute.make_strategy("one_device")
-    task = families.training_of(config)
-    with strategy.scope():
-        keras.utils.set_random_seed(config.train.seed)
-        model = families.make_model(config)
-        optimizer = make_optimizer(config.train, model.trainable_variables)
-        average = WeightAverage(config.train, optimizer.sharding)
-        objective = task.objective(model, config)
-    state = distribute.initial_state(strategy, objective.initial_state, config.data.batch_size)
-    sums = Sums().stacked()
-    keep = config.train.keep_checkpoints
-    checkpoints = Checkpoints(model_dir, strategy, model, optimizer, average, state, sums, keep)
+    strategy, task = distribute.make_strategy("one_device"), families.training_of(config)
+    begun = Beginning.of(config, task.training_data(corpus, config), strategy)
+    objective, optimizer, state, sums = begun.objective, begun.optimizer, begun.initial_state(), Sums().stacked()
+    checkpoints = begun.checkpoints(model_dir, state)
     restored = checkpoints.restore(before=step)
     if restored is not None:
         state, sums = restored
     elif config.train.warm_start:
         checkpoints.warm_start(config.train.warm_start, task.head, config.train.warm_start_layers)
     first = int(optimizer.iterations.numpy())
-    data = task.training_data(corpus, config)
-    batches = iter(distribute.distribute_batches(strategy, lambda **hosts: data.batches(first, **hosts)))
-    loop = make_host_loop(strategy, objective, optimizer, config.train, average, model.compute_dtype)
+    batches, loop = begun.batches(first), begun.host_loop()
     with named_read_errors(corpus):
         for done in range(0, step - 1 - first, STEPS_PER_CALL):
             n = min(STEPS_PER_CALL, step - 1 - first - done)
@@ -110,7 +97,7 @@ def replay(
     bad = [name for name, count in zip(objective.activations, found.bad.numpy(), strict=True) if count]
     variables = [
         variable.path
-        for variable, gradient in zip(model.trainable_variables, gradients, strict=True)
+        for variable, gradient in zip(begun.model.trainable_variables, gradients, strict=True)
         if not np.isfinite(gradient).all()
     ]
     weight = float(found.weight)

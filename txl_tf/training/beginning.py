@@ -1,0 +1,81 @@
+"""The beginning of a run: its settings, data, model, optimizer and devices, made together here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from txl_tf import families
+from txl_tf.devices import distribute
+from txl_tf.objectives.base import State
+from txl_tf.settings.run import Config, TrainConfig
+from txl_tf.training.average import WeightAverage
+from txl_tf.training.checkpoint import Checkpoints
+from txl_tf.training.optimizer import make_optimizer
+from txl_tf.training.step import HostLoop, Sums, make_host_loop
+
+
+class Beginning:
+    """A run before its first step.
+
+    Args:
+        settings: a TrainConfig.
+        make_objective: makes the Objective with its new model; called in the strategy's scope.
+        data: what has `batches(step, **hosts)`, the tf.data.Dataset from this step on; see `distribute_batches`.
+        batch_size: the data's number of lanes.
+        strategy: from `distribute.make_strategy`; None: no devices are chosen, for a step that is only lowered.
+        replicas: their number; None: the strategy's.
+
+    Attributes:
+        model, optimizer, average, objective, data: of the run.
+    """
+
+    def __init__(
+        self,
+        settings: TrainConfig,
+        make_objective: Callable[[], Any],
+        data: Any,
+        batch_size: int,
+        strategy: tf.distribute.Strategy | None = None,
+        replicas: int | None = None,
+    ):
+        self.settings, self.data, self._batch_size = settings, data, batch_size
+        self._strategy = strategy or tf.distribute.get_strategy()
+        with self._strategy.scope():
+            keras.utils.set_random_seed(settings.seed)
+            self.objective = make_objective()
+            self.model: keras.Model = self.objective.model
+            variables = self.model.trainable_variables
+            self.optimizer = make_optimizer(settings, variables, replicas, self.model.compute_dtype)
+            self.average = WeightAverage(settings, self.optimizer.sharding)
+
+    @classmethod
+    def of(cls, config: Config, data: Any, strategy: tf.distribute.Strategy | None = None, **given: Any) -> Beginning:
+        """The beginning of a Config's run; data: of `Training.training_data`, or None; given: batch_size, replicas."""
+
+        def make_objective() -> Any:
+            return families.training_of(config).objective(families.make_model(config), config)
+
+        given = {"batch_size": config.data.batch_size} | given
+        return cls(config.train, make_objective, data, strategy=strategy, **given)
+
+    def initial_state(self) -> State:
+        """The state before the first step, as per-replica values."""
+        return distribute.initial_state(self._strategy, self.objective.initial_state, self._batch_size)
+
+    def checkpoints(self, model_dir: str, state: State) -> Checkpoints:
+        """The Checkpoints of a run in model_dir; state: of `initial_state`."""
+        kept = (self.model, self.optimizer, self.average, state, Sums().stacked())
+        return Checkpoints(model_dir, self._strategy, *kept, self.settings.keep_checkpoints)
+
+    def batches(self, step: int) -> Iterator[Any]:
+        """The batches from a step on, distributed."""
+        return iter(distribute.distribute_batches(self._strategy, lambda **hosts: self.data.batches(step, **hosts)))
+
+    def host_loop(self) -> HostLoop:
+        """See `make_host_loop`."""
+        dtype = self.model.compute_dtype
+        return make_host_loop(self._strategy, self.objective, self.optimizer, self.settings, self.average, dtype)
