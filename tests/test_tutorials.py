@@ -83,7 +83,11 @@ class Reader:
             return self.python(command)
         server = processes.Popen(command[:-1], cwd=self.folder, stdout=subprocess.PIPE)
         self.servers.append(server)
-        return next(line for line in server.stdout if "http://" in line)
+        lines = []
+        while not lines or not lines[-1].startswith("serving "):
+            lines.append(server.stdout.readline())
+            assert lines[-1], lines
+        return "".join(lines)
 
     def python(self, command):
         done = processes.run(command, cwd=self.folder, env={"PYTHONPATH": str(ROOT)}, timeout=300)

@@ -44,8 +44,9 @@ def score_terms():
     query = layer.project_query(hidden[:, 1:], kernels)
     key, _ = layer.project_context(hidden[:, :1], kernels)
     positions = layer.project_positions(sinusoids(tf.range(TOKENS), 32))
-    content = tf.reduce_sum(layer.content_query(query, None) * key)
-    by_distance = tf.einsum("bhtd,hkd->bhtk", layer.position_query(query, None), positions)
+    scores = layer.scores(query, key, positions)
+    content = tf.reduce_sum(scores.query * scores.key)
+    by_distance = tf.einsum("bhtd,hkd->bhtk", scores.position_query, positions)
     return float(content), by_distance.numpy()[0, 0, 0]
 
 
