@@ -4,9 +4,9 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import runpy
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
