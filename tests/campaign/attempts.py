@@ -17,12 +17,12 @@ import time
 
 import processes
 
-from campaign import damage
+from campaign import clock, damage
 from campaign.case import Case
 from campaign.commands import COMMANDS
 
 SECONDS = 90
-"""The time limit of a case."""
+"""The limit of a case: of its work, and of the time in which it only waits."""
 _TROUBLE = re.compile(r"Traceback|Exception ignored|Fatal Python error|core dumped|Segmentation fault")
 _FREE = ("text", "prompt.txt", "table.tsv", "squad.json", "list.txt")
 """Parts whose content is the user's: damage to it can leave a right file, which has another result."""
@@ -51,10 +51,8 @@ def attempt(case, root):
         move(place, case.moved)
         try:
             line = command.line(case.flags)
-            if case.interrupted:
-                done = interrupt(line, place, case.interrupted)
-            else:
-                done = run(command, line, place, case.environment, SECONDS)
+            fork = not (command.alone or case.interrupted)
+            done = run(line, place, case.environment, fork=fork, interrupted=case.interrupted)
         except subprocess.TimeoutExpired:
             return f"it ran for more than {SECONDS} s", time.perf_counter() - start
         seconds = time.perf_counter() - start
@@ -102,30 +100,33 @@ def may_differ(file, kind):
     return lost or file.startswith(_FREE) or (file.endswith("config.json") and kind.startswith("without"))
 
 
-def run(command, line, place, environment, seconds):
-    """Runs a command to its end."""
-    if not command.alone:
-        return processes.run(line, cwd=place, env=environment, timeout=seconds)
-    environment = os.environ | environment
-    line = [sys.executable, *line]
-    return subprocess.run(line, cwd=place, env=environment, timeout=seconds, capture_output=True, text=True)
+def run(line, place, environment, *, fork=True, interrupted=0, seconds=None):
+    """Runs a command to its end.
 
-
-def interrupt(command, cwd, seconds):
-    """Starts a command as a user does, and sends it Ctrl-C after some seconds."""
-    with subprocess.Popen(
-        [sys.executable, *command], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    Args:
+        line: the arguments that follow `python`.
+        place: the folder it starts in.
+        environment: variables besides this process's.
+        fork: whether it finds modules loaded; if not, it is started as a user does.
+        interrupted: seconds of its work after which it gets Ctrl-C; 0: never.
+        seconds: its limit; None: SECONDS.
+    """
+    with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
+        if fork:
+            process = processes.Popen(line, cwd=place, env=environment, stdout=stdout, stderr=stderr)
+        else:
+            own, line = os.environ | environment, [sys.executable, *line]
+            process = subprocess.Popen(line, cwd=place, env=own, stdout=stdout, stderr=stderr)
         try:
-            output = process.communicate(timeout=seconds)
+            if interrupted and clock.goes_on(process, interrupted):
+                process.send_signal(signal.SIGINT)
+            clock.wait(process, seconds or SECONDS)
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)
-            try:
-                output = process.communicate(timeout=SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                raise
-        return subprocess.CompletedProcess(command, process.returncode, *output)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            raise
+        stdout.seek(0), stderr.seek(0)
+        return subprocess.CompletedProcess(line, process.returncode, stdout.read(), stderr.read())
 
 
 @contextlib.contextmanager
@@ -148,7 +149,7 @@ def folder(case, root):
 def usual(name, root):
     """The result of a command without damage."""
     with folder(Case(name, ""), root) as place:
-        done = run(COMMANDS[name], COMMANDS[name].line({}), place, {}, 2 * SECONDS)
+        done = run(COMMANDS[name].line({}), place, {}, fork=not COMMANDS[name].alone, seconds=2 * SECONDS)
         assert done.returncode == 0, f"{name} fails without damage: {done.stderr}"
         return COMMANDS[name].outcome(place, done.stdout)
 

@@ -23,7 +23,8 @@ class Case(typing.NamedTuple):
         check: function (folder, what was printed) -> what is wrong with a success, "" if nothing is; None: nothing.
         environment: variables.
         says: a text that the command must print.
-        interrupted: seconds after which Ctrl-C comes, in an interpreter that has to import everything; 0: never.
+        interrupted: seconds of work after which Ctrl-C comes, in an interpreter that has to import everything; 0:
+            never.
     """
 
     command: str

@@ -30,6 +30,8 @@ USUAL = {
     "/answer": {"questions": ["a"], "contexts": ["b"]},
 }  # fmt: skip
 """A request that is answered, by route."""
+TIMEOUT = 600
+"""Seconds without a byte after which an answer is given up: many, since the machine may be busy."""
 REQUIRED = ("prompts", "prompt", "tokens", "texts", "articles", "questions", "options", "contexts")
 """Fields without which a request is wrong; the others have defaults."""
 
@@ -163,7 +165,7 @@ def wrong(address, request):
     return "" if len(reason) < 400 and "\n" not in reason else f"a reason of {len(reason)} characters: {reason[:200]!r}"
 
 
-def exchange(address, request, timeout=60):
+def exchange(address, request):
     """The status and the body of the answer to a Request; 0: the server closed the connection."""
     host, port = address.removeprefix("http://").split(":")
     route = request.route
@@ -173,7 +175,7 @@ def exchange(address, request, timeout=60):
         route = route.replace("SESSION", name)
     head = f"Content-Length: {len(request.body)}\r\n" if request.head is None else request.head
     data = b""
-    with socket.create_connection((host, int(port)), timeout=timeout) as connection:
+    with socket.create_connection((host, int(port)), timeout=TIMEOUT) as connection:
         with contextlib.suppress(ConnectionError):
             lines = f"{request.method} {route} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{head}\r\n"
             connection.sendall(lines.encode("utf-8", "surrogateescape") + request.body)
@@ -209,7 +211,7 @@ def left_alone(address, routes, clients=20):
         body = json.dumps(long[route]).encode()[: 1 << 20]
         connections = []
         for _ in range(clients):
-            connections.append(socket.create_connection((host, int(port)), timeout=60))
+            connections.append(socket.create_connection((host, int(port)), timeout=TIMEOUT))
             head = f"POST {route} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n"
             connections[-1].sendall(head.encode() + body)
         if route == "/stream":
@@ -222,7 +224,7 @@ def left_alone(address, routes, clients=20):
 def slow(address, seconds, clients=100):
     """Clients that send a request a byte at a time for some seconds; how many of their connections are open then."""
     host, port = address.removeprefix("http://").split(":")
-    connections = [socket.create_connection((host, int(port)), timeout=60) for _ in range(clients)]
+    connections = [socket.create_connection((host, int(port)), timeout=TIMEOUT) for _ in range(clients)]
     begun, end = b"POST /score HTTP/1.1\r\nHost: a\r\nContent-Length: 9999\r\n\r\n", time.monotonic() + seconds
     heads = [begun[: i % len(begun)] if i % 2 else begun for i in range(clients)]
     for connection, head in zip(connections, heads, strict=True):

@@ -18,7 +18,7 @@ def main():
         try:
             if found := re.search(r"at (http://\S+:\d+)", process.stdout.readline()):
                 data = json.dumps({"prompts": ["word1"], "max_tokens": 4}).encode()
-                with urllib.request.urlopen(f"{found[1]}/generate", data, timeout=60) as answer:
+                with urllib.request.urlopen(f"{found[1]}/generate", data, timeout=600) as answer:
                     print(answer.read().decode())
                 process.send_signal(signal.SIGINT)
         except KeyboardInterrupt:
