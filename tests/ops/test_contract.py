@@ -66,7 +66,7 @@ def causal(t_len, m_len, window=None, drop=NO_DROP, training=True):
     return Case(attention(t_len, m_len + t_len), call)
 
 
-def both_ways(t_len, m_len, places=None, drop=NO_DROP):
+def both_ways(t_len, m_len, places=None, drop=NO_DROP, absent=None):
     """XLNet's scores: keys on both sides, directions, segments; all rows, or those at some places."""
     k_len, draw = m_len + t_len, np.random.default_rng(1)
     segments, backward = tf.constant(draw.integers(0, 3, [B, k_len])), tf.constant([True, False])
@@ -75,10 +75,13 @@ def both_ways(t_len, m_len, places=None, drop=NO_DROP):
         places, rows = tf.constant(places), len(places[0])
         of_queries = tf.gather(of_queries, places, batch_dims=1)
     mask = tf.constant(draw.random([B, 1, rows, k_len]) < 0.7)
+    if absent:
+        absent = tf.constant(np.arange(k_len) < np.array([[0], [m_len]]))
+        mask &= ~absent[:, None, None] & tf.constant(np.arange(rows) != 1)[:, None]  # row 1 sees nothing
 
     def call(ops, query, key, value, position_query, sine, cosine, term):
         position = ops.positions([sine, cosine], query, True, backward)
-        scores = Scores(query, key, position_query, position, backward, causal=False, places=places)
+        scores = Scores(query, key, position_query, position, backward, causal=False, places=places, absent=absent)
         scores = dataclasses.replace(scores, segments=Segments(term, of_queries, segments))
         return ops.attend(scores, value, mask, drop, None)
 
@@ -145,6 +148,7 @@ CASES = {
     "attend both ways": both_ways(9, 4),
     "attend both ways in tiles, with dropout": both_ways(130, 6, drop=Drop(0.3, SEED)),
     "attend at places": both_ways(130, 6, places=[[0, 129, 5, 5], [64, 1, 128, 127]], drop=Drop(0.3, SEED)),
+    "attend with absent keys": both_ways(130, 6, absent=True),
     "attend in two parts": first_part(20, 12),
     "attend to a ring": ring(1, 32, 5),
     "attend to a ring, a segment": ring(4, 32, 8),

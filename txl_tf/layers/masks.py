@@ -25,9 +25,13 @@ def visible_keys(t_len: int, m_len: int, window: int | None = None, valid: tf.Te
     if window is not None:
         visible &= distance_TxK < window
     if valid is not None:
-        filled_BxK = tf.range(m_len + t_len)[None, :] >= m_len - valid[:, None]
-        visible = visible[None, None] & filled_BxK[:, None, None]
+        visible = visible[None, None] & ~empty_slots(t_len, m_len, valid)[:, None, None]
     return visible
+
+
+def empty_slots(t_len: int, m_len: int, valid: tf.Tensor) -> tf.Tensor:
+    """Which of the M + T keys are memory slots without a real state: bool [B, K]; arguments as for `visible_keys`."""
+    return tf.range(m_len + t_len)[None, :] < m_len - valid[:, None]
 
 
 def within_reach_of_segments(t_len: int, m_len: int, segment_len: int, reach: int) -> tf.Tensor:
@@ -101,8 +105,8 @@ def stream_masks(
         seen = tf.concat([memory, seen], axis=-1)
     content = seen if visible is None and padding is None else seen | itself
     if valid is not None:
-        filled_BxK = tf.range(m_len + t_len)[None, :] >= m_len - valid[:, None]
-        seen, content = seen & filled_BxK[:, None], content & filled_BxK[:, None]
+        filled = ~empty_slots(t_len, m_len, valid)[:, None]
+        seen, content = seen & filled, content & filled
     return seen[:, None], content[:, None]
 
 

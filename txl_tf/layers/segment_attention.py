@@ -33,6 +33,7 @@ class Streams:
     query_only: whether the result has no rows of the content stream.
     last_only: whether the result's only row of the content stream is that of the last token.
     first_part: as in Scores, in the content stream.
+    absent: as in Scores.
     """
 
     encoding: tf.Tensor
@@ -43,16 +44,18 @@ class Streams:
     query_only: bool = False
     last_only: bool = False
     first_part: int = 0
+    absent: tf.Tensor | None = None
 
     def __tf_flatten__(self) -> tuple[tuple, tuple]:
         """For tf.nest: what is no tensor, and the tensors."""
-        tensors = self.encoding, self.backward, self.segments, self.targets, self.query_mask
+        tensors = self.encoding, self.backward, self.segments, self.targets, self.query_mask, self.absent
         return (self.query_only, self.last_only, self.first_part), tensors
 
     @classmethod
     def __tf_unflatten__(cls, other: tuple, tensors: tuple) -> Streams:
         """The Streams of these parts."""
-        return cls(*tensors, *other)
+        *tensors, absent = tensors
+        return cls(*tensors, *other, absent)
 
     @property
     def predictions(self) -> int:
@@ -225,6 +228,7 @@ class SegmentAttention(RelMultiHeadAttention):
             backward=streams.backward,
             places=part.places,
             first_part=part.first_part,
+            absent=streams.absent,
         )
         if streams.segments is None:
             return scores

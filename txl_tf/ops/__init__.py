@@ -88,7 +88,7 @@ def attend(
         scores: see Scores.
         value: [B, H, K, d].
         mask: bool, true where a query may see a key: [T, K] or broadcastable to [B, H, T, K]. A query that sees no key
-            attends equally to those that are computed.
+            attends equally to those that are computed and not `scores.absent`.
         drop: the dropout of the probabilities.
         oldest: None: the last T keys are those of the queries' tokens. Otherwise keys and values are a ring's, and
             `oldest`, an int scalar, is the slot of its oldest key; positions and mask still go from the oldest key to

@@ -15,8 +15,8 @@ import tensorflow as tf
 from txl_tf.ops import chunked_nll, scopes
 from txl_tf.ops.drop_masks import TILE, tile_mask
 from txl_tf.ops.gradients import custom_gradient
-from txl_tf.ops.plain import Plain, accurate_dtype, inverse_deviation
-from txl_tf.ops.scores import MASKED, Cluster, Drop, Scores
+from txl_tf.ops.plain import Plain, accurate_dtype, added, inverse_deviation
+from txl_tf.ops.scores import Cluster, Drop, Scores
 from txl_tf.ops.shift import columns_from
 
 
@@ -57,7 +57,9 @@ class Blocked(Plain):
             block_mask = mask if mask.shape[-2] == 1 else cut(mask, -2, first, last)
             block_mask = block_mask if mask.shape[-1] == 1 else cut(block_mask, -1, 0, seen)
             keep = functools.partial(tile_mask, scores, drop, first) if drop.rate else None
-            outputs.append(self.weighted_values(score, values[i], block_mask, drop.rate, keep, oldest is not None))
+            absent = None if scores.absent is None else scores.absent[:, :seen]
+            only_read = oldest is not None
+            outputs.append(self.weighted_values(score, values[i], block_mask, drop.rate, keep, only_read, absent))
         return outputs[0] if len(outputs) == 1 else tf.concat(outputs, axis=2)
 
     def block_rows(self, scores: Scores, drop: Drop) -> int:
@@ -161,6 +163,7 @@ class Blocked(Plain):
         rate: float,
         keep: Callable[[tf.Tensor], tf.Tensor] | None,
         only_read: bool = False,
+        absent: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """softmax(score + mask), with dropout, times value: [B, H, T, d]; softmax in float32 at least.
 
@@ -174,6 +177,7 @@ class Blocked(Plain):
             mask: bool, broadcastable to `score`.
             rate, keep: of dropout, and a function of the score's shape, which returns m.
             only_read: whether the gradient is not needed.
+            absent: bool [B, K], as in Scores.
         """
         accurate = accurate_dtype(score.dtype)
 
@@ -181,8 +185,7 @@ class Blocked(Plain):
         def run(
             score: tf.Tensor, value: tf.Tensor
         ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]:
-            hide = tf.where(mask, tf.zeros([], accurate), tf.constant(MASKED, accurate))
-            weight, total = self.exponentials(score, hide, only_read)
+            weight, total = self.exponentials(score, added(mask, absent, accurate), only_read)
             saved = self.kept_for_gradient(weight, value.dtype)
             scale = 1 / ((1 - rate) * total)
             kept = keep(tf.shape(weight)) if keep else None

@@ -83,7 +83,7 @@ class Plain:
             value = tf.roll(value, -oldest, axis=2)
             scores = dataclasses.replace(scores, key=tf.roll(scores.key, -oldest, axis=2))
         score = tf.cast(self.scores(scores), accurate_dtype(value.dtype))
-        probabilities = tf.nn.softmax(score + tf.where(mask, tf.zeros([], score.dtype), MASKED))
+        probabilities = tf.nn.softmax(score + added(mask, scores.absent, score.dtype))
         if drop.rate:
             kept = probability_mask(scores, drop)
             probabilities = tf.where(kept, probabilities / (1 - drop.rate), tf.zeros([], score.dtype))
@@ -134,6 +134,15 @@ class Plain:
 
     def carried(self, slots: tf.Tensor) -> tf.Tensor:
         return slots
+
+
+def added(mask: tf.Tensor, absent: tf.Tensor | None, dtype: tf.DType) -> tf.Tensor:
+    """What is added to scores [B, H, T, K] so that the softmax leaves out masked keys, and `absent` ones in any case.
+
+    A score that is masked is nothing but its mask, after rounding: a query that sees no key attends to all alike.
+    """
+    hide = tf.where(mask, tf.zeros([], dtype), tf.constant(MASKED, dtype))
+    return hide if absent is None else tf.where(absent[:, None, None], tf.constant(2 * MASKED, dtype), hide)
 
 
 def accurate_dtype(dtype: tf.DType) -> tf.DType:

@@ -70,6 +70,8 @@ class Scores:
     causal: whether the mask hides every key in a query's future, so that such keys need not be computed.
     first_part: the mask hides the segment's tokens from number `first_part` on from its first `first_part` queries, so
         that these keys need not be computed; 0: not known.
+    absent: bool [B, K], keys that the mask hides from all queries, and that have no part in what a query gets that
+        sees no key; None: none.
     """
 
     query: tf.Tensor
@@ -81,6 +83,7 @@ class Scores:
     places: tf.Tensor | None = None
     causal: bool = True
     first_part: int = 0
+    absent: tf.Tensor | None = None
 
     def segment_len(self) -> int:
         """T, also where the queries are at `places`."""

@@ -12,7 +12,7 @@ from txl_tf import ops
 from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.dropout import Seeds, dropout, split_seed
 from txl_tf.layers.embedding import AdaptiveEmbedding
-from txl_tf.layers.masks import stream_masks
+from txl_tf.layers.masks import empty_slots, stream_masks
 from txl_tf.layers.memory_attention import PositionDropout
 from txl_tf.layers.segment_attention import SegmentAttention, Streams
 from txl_tf.layers.softmax import AdaptiveSoftmax
@@ -144,7 +144,8 @@ class XLNet(keras.Model):
             segments: int [B, T], ids from 0 to 7 that tell segments apart; memory is of segment 0. None: the text is
                 one segment.
             visible: bool [B, T, T] or [1, T, T], which tokens a token is predicted from; in the content stream each
-                token also sees itself. None: all. A query that sees no key attends equally to all keys.
+                token also sees itself. None: all. A query that sees no key attends equally to all
+                keys, without the empty slots of memory (`mem_init`).
             padding: bool [B, T], true where there is no token; None: there is no padding.
             targets: int [B, P], P static: the tokens that the query stream predicts; -1: an unused prediction, which
                 has no effect. None: there is no query stream.
@@ -187,7 +188,8 @@ class XLNet(keras.Model):
         query_mask, content_mask = stream_masks(t_len, m_len, visible, padding, valid)
         if segments is not None:
             segments = tf.concat([tf.zeros([tf.shape(tokens)[0], m_len], segments.dtype), segments], axis=1)
-        streams = Streams(encoding, backward, segments, targets, query_mask, first_part=first_part)
+        absent = None if valid is None else empty_slots(t_len, m_len, valid)
+        streams = Streams(encoding, backward, segments, targets, query_mask, first_part=first_part, absent=absent)
         last_streams = dataclasses.replace(streams, query_only=query_only, last_only=last_only)
         remembered = min(config.reuse_len, t_len) or t_len
         hidden, new_states = read_segment(
