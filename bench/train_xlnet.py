@@ -81,7 +81,7 @@ def peers_inputs():
 def ours(dtype="float32"):
     import tensorflow as tf
 
-    from txl_tf.data.pairs import PermutationBatch
+    from txl_tf.data.xlnet.pairs import PermutationBatch
     from txl_tf.models.xlnet.config import XLNetConfig, XLNetRunConfig
     from txl_tf.models.xlnet.model import XLNet
     from txl_tf.objectives.permutation_lm import PermutationLM

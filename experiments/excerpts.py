@@ -23,7 +23,7 @@ flags.DEFINE_integer("parts", 4, "excerpts of each, equally long and equally far
 
 def main(argv):
     del argv
-    from txl_tf.data.sources import SPLITS, standard_library  # after the flags: TensorFlow takes seconds to load
+    from txl_tf.data.text.sources import SPLITS, standard_library  # after the flags: TensorFlow takes seconds to load
 
     os.makedirs(FLAGS.out, exist_ok=True)
     texts = dict.fromkeys(SPLITS, b"")

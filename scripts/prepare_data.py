@@ -65,7 +65,7 @@ def main(argv):
     if BEAM_ARGS.value and RUNNER.value != "beam":
         raise InputError("--beam_args is for --runner=beam")
     from txl_tf.data.prepare import prepare  # here, so that --help and wrong flags are answered at once
-    from txl_tf.data.splits import RULES
+    from txl_tf.data.text.splits import RULES
     from txl_tf.data.unknown import unknown_note
 
     corpus = prepare(

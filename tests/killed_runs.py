@@ -16,7 +16,7 @@ from small_run import CONFIG, change
 
 from txl_tf.data.manifest import load_corpus
 from txl_tf.devices.distribute import make_strategy
-from txl_tf.training import json_log
+from txl_tf.training.board import json_log
 from txl_tf.training.loop import train
 
 RUN = change(CONFIG, train={"eval_steps": 3, "save_steps": 2, "keep_checkpoints": 1, "ema_decay": 0.9})

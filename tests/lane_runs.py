@@ -24,8 +24,8 @@ def run(strategy, accumulate_steps=1, train=None, **model):
     from txl_tf.devices import distribute
     from txl_tf.models.transformer_xl.model import TransformerXL
     from txl_tf.settings.run import TrainConfig
-    from txl_tf.training.average import WeightAverage
-    from txl_tf.training.optimizer import make_optimizer
+    from txl_tf.training.optimizer.adam import make_optimizer
+    from txl_tf.training.optimizer.average import WeightAverage
     from txl_tf.training.sharding import PartVariable
     from txl_tf.training.step import Sums
 

@@ -19,7 +19,7 @@ from txl_tf.runs import model_dir as model_dirs
 from txl_tf.runs.checkpoints import variables_by_path
 from txl_tf.settings.run import TrainConfig
 from txl_tf.training.loop import train
-from txl_tf.training.weight_rules import weight_rules
+from txl_tf.training.optimizer.weight_rules import weight_rules
 
 WORDS = ("the", "River", "one", "dash", "so", "a")
 TRAIN = {

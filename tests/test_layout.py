@@ -165,7 +165,7 @@ def test_examples_stand_alone():
 
 def test_choices_are_those_that_the_code_knows():
     """The flags take their choices from choices.py, which loads no TensorFlow; what is chosen is defined elsewhere."""
-    from txl_tf.data.corpora import CORPORA
+    from txl_tf.data.text.corpora import CORPORA
     from txl_tf.published.importing import FORMATS
     from txl_tf.runs.checkpoints import WEIGHT_PARTS
 

@@ -20,7 +20,7 @@ def order():
     """Ranks int [T], targets bool [T], and the masks bool [T, T] of the query stream and of the content stream."""
     import tensorflow as tf
 
-    from txl_tf.data.spans import permutation_ranks, sample_spans
+    from txl_tf.data.xlnet.spans import permutation_ranks, sample_spans
     from txl_tf.layers.masks import permutation_visible, stream_masks
     from txl_tf.settings.run import PermutationLMConfig
 

@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 
-from txl_tf.data import archives
+from txl_tf.data.text import archives
 from txl_tf.errors import InputError
 
 WANTED = r"(train|test)\.txt"

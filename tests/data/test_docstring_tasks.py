@@ -5,8 +5,8 @@ import textwrap
 
 import pytest
 
-from txl_tf.data.sources import Piece, TextSource
 from txl_tf.data.tasks.docstrings import functions, write_task
+from txl_tf.data.text.sources import Piece, TextSource
 from txl_tf.errors import InputError
 
 SOURCE = '''

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from txl_tf.data import download
+from txl_tf.data.text import download
 from txl_tf.errors import InputError
 
 CONTENT = os.urandom(300_000)

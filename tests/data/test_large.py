@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from pair_corpus import small_model
 
-from txl_tf.data import blocks, manifest, records
+from txl_tf.data import manifest, records
 from txl_tf.data.prepare import prepare
+from txl_tf.data.text import blocks
 from txl_tf.errors import InputError
 
 pytest.importorskip("apache_beam", reason="Apache Beam is not installed: make test-beam")

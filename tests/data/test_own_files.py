@@ -12,7 +12,7 @@ import zipfile
 import processes
 import pytest
 
-from txl_tf.data import own_files, sources
+from txl_tf.data.text import own_files, sources
 from txl_tf.errors import InputError
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -16,9 +16,10 @@ import numpy as np
 import processes
 import pytest
 
-from txl_tf.data import blocks, encoders, encoding, lanes, manifest, sources
+from txl_tf.data import encoders, encoding, lanes, manifest
 from txl_tf.data.describe import describe
 from txl_tf.data.prepare import prepare
+from txl_tf.data.text import blocks, sources
 from txl_tf.data.vocabularies import subword_training
 from txl_tf.errors import InputError
 

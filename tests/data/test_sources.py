@@ -3,7 +3,7 @@ import sysconfig
 
 import pytest
 
-from txl_tf.data import blocks, sources
+from txl_tf.data.text import blocks, sources
 from txl_tf.errors import InputError
 
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import xlnet_rules
 
-from txl_tf.data.spans import permutation_ranks, sample_spans
+from txl_tf.data.xlnet.spans import permutation_ranks, sample_spans
 from txl_tf.hashing import numbered_seeds, random_bits, split_seed
 from txl_tf.settings.run import PermutationLMConfig
 

@@ -5,7 +5,7 @@ import pathlib
 import processes
 import pytest
 
-from txl_tf.data.splits import named_splits
+from txl_tf.data.text.splits import named_splits
 from txl_tf.errors import InputError
 
 ROOT = pathlib.Path(__file__).parents[2]

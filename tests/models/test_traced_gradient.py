@@ -87,7 +87,7 @@ from txl_tf.devices import distribute
 from txl_tf.settings.run import TrainConfig
 from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
 from txl_tf.objectives.causal_lm import CausalLM
-from txl_tf.training.optimizer import make_optimizer
+from txl_tf.training.optimizer.adam import make_optimizer
 from txl_tf.training.step import Sums, make_host_loop
 
 tokens, strategy = tf.zeros([2, 4], tf.int32), distribute.make_strategy("one_device")

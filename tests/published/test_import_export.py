@@ -23,7 +23,7 @@ from txl_tf.errors import InputError
 from txl_tf.inference.causal.language_model import LanguageModel
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
 from txl_tf.models.transformer_xl.presets import PRESETS
-from txl_tf.published.huggingface import export
+from txl_tf.published.huggingface.transformer_xl import export
 from txl_tf.published.importing import import_checkpoint, open_checkpoint
 from txl_tf.published.vocabularies import read_vocabulary
 from txl_tf.runs.checkpoints import variables_by_path

@@ -21,7 +21,7 @@ from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.presets import PRESETS
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.models.xlnet.model import XLNet
-from txl_tf.published.huggingface_xlnet import export
+from txl_tf.published.huggingface.xlnet import export
 from txl_tf.published.importing import configure, import_checkpoint, open_checkpoint
 from txl_tf.published.layout import load
 from txl_tf.published.vocabularies import read_xlnet_vocabulary

@@ -220,7 +220,7 @@ def imported_head_outputs(kind, model, arrays):
 def changed_by_export(model, checkpoint, expected):
     """Exports an imported model, and names the tensors that differ from those that it came from, bit for bit."""
     from txl_tf.data.vocabularies import ByteVocabulary
-    from txl_tf.published.huggingface_xlnet import export
+    from txl_tf.published.huggingface.xlnet import export
     from txl_tf.published.tensor_files import open_safetensors
 
     with tempfile.TemporaryDirectory() as folder:

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from test_commands import TINY
 
-from txl_tf.data.sources import find_files
+from txl_tf.data.text.sources import find_files
 from txl_tf.errors import InputError
 from txl_tf.runs import checkpoints
 from txl_tf.storage.literal_paths import checkpoint_reader, files_named, matches, plain_prefix

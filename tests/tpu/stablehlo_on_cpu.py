@@ -20,7 +20,7 @@ from jaxlib import _jax
 from txl_tf.models.transformer_xl.config import TransformerXLConfig, TransformerXLRunConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.settings.run import DataConfig, TrainConfig
-from txl_tf.training.optimizer import make_optimizer
+from txl_tf.training.optimizer.adam import make_optimizer
 from txl_tf.training.step import train_step
 
 CONFIG = TransformerXLRunConfig(

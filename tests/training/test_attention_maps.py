@@ -12,8 +12,8 @@ from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.objectives.causal_lm import attention_view
 from txl_tf.settings.run import DataConfig
-from txl_tf.training.attention_maps import AttentionMaps, by_distance, octaves
-from txl_tf.training.pictures import (
+from txl_tf.training.board.attention_maps import AttentionMaps, by_distance, octaves
+from txl_tf.training.board.pictures import (
     SMALLEST,
     attention_picture,
     bins_picture,

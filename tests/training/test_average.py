@@ -15,9 +15,9 @@ from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig,
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.runs.model_dir import load_trained
 from txl_tf.settings.run import DataConfig, TrainConfig
-from txl_tf.training.average import WeightAverage
 from txl_tf.training.loop import train
-from txl_tf.training.optimizer import make_optimizer
+from txl_tf.training.optimizer.adam import make_optimizer
+from txl_tf.training.optimizer.average import WeightAverage
 from txl_tf.training.step import Sums
 
 MODEL = TransformerXLConfig(

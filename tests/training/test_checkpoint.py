@@ -15,10 +15,10 @@ from txl_tf.devices import distribute
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.runs import checkpoints, model_dir
-from txl_tf.training.average import WeightAverage
 from txl_tf.training.checkpoint import Checkpoints
 from txl_tf.training.loop import train
-from txl_tf.training.optimizer import make_optimizer
+from txl_tf.training.optimizer.adam import make_optimizer
+from txl_tf.training.optimizer.average import WeightAverage
 from txl_tf.training.step import Sums
 
 

@@ -11,8 +11,8 @@ from txl_tf.data.tasks.race_examples import question_examples
 from txl_tf.data.tasks.table_examples import table_examples
 from txl_tf.data.tasks.tables import text_rows
 from txl_tf.metrics import panels
-from txl_tf.training.board import Board
-from txl_tf.training.draw_panels import confusion_picture, reliability_bins, reliability_picture, show_panels
+from txl_tf.training.board.draw_panels import confusion_picture, reliability_bins, reliability_picture, show_panels
+from txl_tf.training.board.event_files import Board
 
 LABELS = ("no", "yes", "so")
 PROBABILITIES = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.1, 0.6], [0.05, 0.9, 0.05]])

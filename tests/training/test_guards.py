@@ -16,9 +16,9 @@ from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.config import TransformerXLConfig, TransformerXLRunConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.settings.run import DataConfig, TrainConfig
-from txl_tf.training.average import WeightAverage
 from txl_tf.training.loop import train
-from txl_tf.training.optimizer import make_optimizer
+from txl_tf.training.optimizer.adam import make_optimizer
+from txl_tf.training.optimizer.average import WeightAverage
 from txl_tf.training.sharding import PartVariable, in_replica
 from txl_tf.training.step import Sums, is_good
 

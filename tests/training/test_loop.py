@@ -13,7 +13,7 @@ from txl_tf.models.transformer_xl.config import EvalConfig
 from txl_tf.runs.model_dir import load_trained
 from txl_tf.training import beginning
 from txl_tf.training.loop import next_stop, train
-from txl_tf.training.schedules import WarmupCosine
+from txl_tf.training.optimizer.schedules import WarmupCosine
 from txl_tf.training.step import make_host_loop
 
 CONFIG = change(small_run.CONFIG, model={"n_layer": 2})

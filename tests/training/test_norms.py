@@ -9,10 +9,10 @@ from reference import SMALL
 from txl_tf.devices import distribute
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.settings.run import TrainConfig
-from txl_tf.training import histograms
-from txl_tf.training.histograms import make_histograms
-from txl_tf.training.norms import make_norms
-from txl_tf.training.optimizer import make_optimizer
+from txl_tf.training.board import histograms
+from txl_tf.training.board.histograms import make_histograms
+from txl_tf.training.optimizer.adam import make_optimizer
+from txl_tf.training.optimizer.norms import make_norms
 from txl_tf.training.step import Sums
 
 

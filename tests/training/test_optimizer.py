@@ -14,7 +14,7 @@ from txl_tf.hashing import random_bits
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.ops import platform
 from txl_tf.settings.run import TrainConfig
-from txl_tf.training.optimizer import make_optimizer, stochastic_round, update_in_one_op, updated_in_plain_ops
+from txl_tf.training.optimizer.adam import make_optimizer, stochastic_round, update_in_one_op, updated_in_plain_ops
 
 N = 4096
 TRAIN = TrainConfig(learning_rate=1e-3, min_lr_ratio=1.0, bfloat16_moments=True)

@@ -15,7 +15,7 @@ from txl_tf.models.transformer_xl.config import TransformerXLConfig, Transformer
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.settings.run import TrainConfig
 from txl_tf.training.drift import refuse_drift
-from txl_tf.training.optimizer import make_optimizer
+from txl_tf.training.optimizer.adam import make_optimizer
 from txl_tf.training.step import Sums
 
 CONFIG = TransformerXLConfig(

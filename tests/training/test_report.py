@@ -18,9 +18,9 @@ from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
 from txl_tf.models.transformer_xl.flops import training_flops
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.settings.run import DataConfig, TrainConfig
+from txl_tf.training.board.report import Report, duration
 from txl_tf.training.peak import accelerator_tflops
 from txl_tf.training.profiler import Profiler
-from txl_tf.training.report import Report, duration
 
 CONFIG = TransformerXLRunConfig(SMALL, DataConfig(batch_size=2, tgt_len=4), TrainConfig(train_steps=12))
 

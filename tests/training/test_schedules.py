@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from txl_tf.settings.run import TrainConfig
-from txl_tf.training.schedules import WarmupCosine, WarmupLinear, make_schedule
+from txl_tf.training.optimizer.schedules import WarmupCosine, WarmupLinear, make_schedule
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from txl_tf.devices import distribute
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.settings.run import TrainConfig
-from txl_tf.training.optimizer import make_optimizer
-from txl_tf.training.schedules import WarmupCosine
+from txl_tf.training.optimizer.adam import make_optimizer
+from txl_tf.training.optimizer.schedules import WarmupCosine
 from txl_tf.training.step import Sums, train_step
 
 MODEL = dataclasses.replace(reference.SMALL, mem_len=4)

@@ -13,8 +13,8 @@ from txl_tf.devices import distribute
 from txl_tf.models.transformer_xl.config import TransformerXLConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.settings.run import TrainConfig
-from txl_tf.training.average import WeightAverage
-from txl_tf.training.optimizer import make_optimizer
+from txl_tf.training.optimizer.adam import make_optimizer
+from txl_tf.training.optimizer.average import WeightAverage
 from txl_tf.training.step import Sums
 
 MODEL = TransformerXLConfig(

@@ -9,7 +9,7 @@ from txl_tf.models.transformer_xl.config import TransformerXLConfig, Transformer
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.settings.run import TrainConfig
 from txl_tf.training.drift import refuse_drift
-from txl_tf.training.weight_rules import WeightRule, depth_multiplier, is_decayed, weight_rules
+from txl_tf.training.optimizer.weight_rules import WeightRule, depth_multiplier, is_decayed, weight_rules
 
 MODEL = TransformerXLConfig(
     vocab_size=30,

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from txl_tf.data import words
-from txl_tf.data.blocks import DOCUMENT_MARK
-from txl_tf.data.sources import SPLITS, TextSource
+from txl_tf.data.text.blocks import DOCUMENT_MARK
+from txl_tf.data.text.sources import SPLITS, TextSource
 from txl_tf.data.vocabularies import (
     ByteVocabulary,
     CharVocabulary,

@@ -13,7 +13,7 @@ import numpy as np
 
 from txl_tf.data import words
 from txl_tf.data.encoders import Encoder, Words, added_counts
-from txl_tf.data.sources import SPLITS, TextSource
+from txl_tf.data.text.sources import SPLITS, TextSource
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.progress import progress_bar
 

@@ -13,8 +13,9 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from txl_tf.data import encoders, encoding, manifest, records, sources, staging
+from txl_tf.data import encoders, encoding, manifest, records, staging
 from txl_tf.data.request import Settings
+from txl_tf.data.text import sources
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError, one_line
 from txl_tf.storage.files import digest, joined

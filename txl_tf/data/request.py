@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 
-from txl_tf.data import encoders, sources
-from txl_tf.data.corpora import CORPORA, PublishedCorpus
+from txl_tf.data import encoders
+from txl_tf.data.text import sources
+from txl_tf.data.text.corpora import CORPORA, PublishedCorpus
 from txl_tf.errors import InputError, naming
 from txl_tf.settings.choices import DATASETS, VOCABULARIES
 from txl_tf.storage.files import read_bytes, read_lines

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _training_pairs(corpus: Corpus, config: XLNetRunConfig) -> TrainingData:
-    from txl_tf.data.pairs import TrainingPairs
+    from txl_tf.data.xlnet.pairs import TrainingPairs
 
     # The second number makes these random numbers independent of those of dropout.
     return TrainingPairs(corpus, "train", config.data, config.model.reuse_len, config.objective, (config.train.seed, 1))
@@ -38,7 +38,7 @@ def _permutation_scorer(model: Any, config: XLNetRunConfig, **options: Any) -> S
 
 
 def _evaluation_pairs(corpus: Corpus, split: str, config: XLNetRunConfig) -> EvaluationData:
-    from txl_tf.data.pairs import EvaluationPairs, TrainingPairs
+    from txl_tf.data.xlnet.pairs import EvaluationPairs, TrainingPairs
 
     data = dataclasses.replace(config.data, batch_size=config.eval.batch_size)
     pairs = TrainingPairs(corpus, split, data, config.model.reuse_len, config.objective, (config.eval.seed, 2))
@@ -58,7 +58,7 @@ def _permutation_attention(model: Any, corpus: Corpus, config: XLNetRunConfig) -
 
 
 def _pair_spec(config: XLNetRunConfig, lanes: int, training: bool) -> Any:
-    from txl_tf.data.pairs import PermutationBatch
+    from txl_tf.data.xlnet.pairs import PermutationBatch
 
     return PermutationBatch.spec(lanes, config.data.tgt_len)
 

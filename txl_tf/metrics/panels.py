@@ -1,4 +1,4 @@
-"""What TensorBoard shows of an evaluation on dev besides curves, as data that training/draw_panels.py draws.
+"""What TensorBoard shows of an evaluation on dev besides curves, as data that training/board/draw_panels.py draws.
 
 Each function takes the outputs for all examples by name, their ExampleSet, and the Vocabulary, to show the texts as the
 model reads them.

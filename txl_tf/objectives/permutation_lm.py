@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.data.pairs import PermutationBatch
+from txl_tf.data.xlnet.pairs import PermutationBatch
 from txl_tf.layers.dropout import Seeds
 from txl_tf.layers.masks import permutation_visible
 from txl_tf.models.memory import Mems

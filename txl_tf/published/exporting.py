@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from txl_tf.published import huggingface, huggingface_xlnet
+from txl_tf.published.huggingface import transformer_xl as huggingface
+from txl_tf.published.huggingface import xlnet as huggingface_xlnet
 from txl_tf.runs.model_dir import TrainedModel
 from txl_tf.storage.files import complete_directory, require_new_directory
 

@@ -12,14 +12,10 @@ from txl_tf import families
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.models.preset import Preset
-from txl_tf.published import (
-    huggingface,
-    huggingface_files,
-    huggingface_xlnet,
-    official_pytorch,
-    official_tf,
-    official_xlnet,
-)
+from txl_tf.published import official_pytorch, official_tf, official_xlnet
+from txl_tf.published.huggingface import files as huggingface_files
+from txl_tf.published.huggingface import transformer_xl as huggingface
+from txl_tf.published.huggingface import xlnet as huggingface_xlnet
 from txl_tf.published.layout import Checkpoint, load
 from txl_tf.runs import checkpoints
 from txl_tf.runs import model_dir as model_dirs

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.data.archives import is_of_a_mac
+from txl_tf.data.text.archives import is_of_a_mac
 from txl_tf.errors import InputError, one_line
 from txl_tf.models.transformer_xl.config import TransformerXLConfig
 from txl_tf.published.kinds import TRANSFORMER_XL

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.data.archives import is_of_a_mac, named_damage
+from txl_tf.data.text.archives import is_of_a_mac, named_damage
 from txl_tf.errors import InputError
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.published import official_tf

@@ -16,7 +16,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from txl_tf.data.archives import named_damage
+from txl_tf.data.text.archives import named_damage
 from txl_tf.errors import InputError
 from txl_tf.published.pickles import Call, Global, Persistent, as_dict, read_pickle
 from txl_tf.published.tensor_files import TensorFile, open_binary

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf.data.corpora import CORPORA
+from txl_tf.data.text.corpora import CORPORA
 from txl_tf.data.vocabularies import ByteVocabulary, CharVocabulary, Vocabulary, WordVocabulary, XLNetVocabulary
 from txl_tf.errors import InputError, naming
 from txl_tf.published.pickles import Call, as_dict, read_pickle

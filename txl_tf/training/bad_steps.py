@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.runs.model_dir import BAD_STEPS_FILE
-from txl_tf.training.json_log import JsonLog
+from txl_tf.training.board.json_log import JsonLog
 from txl_tf.training.step import BadStep
 
 _LISTED = 3

@@ -12,9 +12,9 @@ from txl_tf import families
 from txl_tf.devices import distribute
 from txl_tf.objectives.base import State
 from txl_tf.settings.run import Config, TrainConfig
-from txl_tf.training.average import WeightAverage
 from txl_tf.training.checkpoint import Checkpoints
-from txl_tf.training.optimizer import make_optimizer
+from txl_tf.training.optimizer.adam import make_optimizer
+from txl_tf.training.optimizer.average import WeightAverage
 from txl_tf.training.step import HostLoop, Sums, make_host_loop
 
 

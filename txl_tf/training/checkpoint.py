@@ -20,8 +20,8 @@ from txl_tf.errors import InputError, one_line
 from txl_tf.objectives.base import State
 from txl_tf.runs import checkpoints
 from txl_tf.runs import model_dir as model_dirs
-from txl_tf.training.average import WeightAverage
-from txl_tf.training.optimizer import Adam
+from txl_tf.training.optimizer.adam import Adam
+from txl_tf.training.optimizer.average import WeightAverage
 from txl_tf.training.sharding import PartVariable
 
 SAVING = "saving"

@@ -15,8 +15,8 @@ from txl_tf.layers.dropout import step_seeds
 from txl_tf.objectives.base import Batch, Objective, State
 from txl_tf.ops import halved_squares
 from txl_tf.settings.run import TrainConfig
-from txl_tf.training.average import WeightAverage
-from txl_tf.training.optimizer import Adam
+from txl_tf.training.optimizer.adam import Adam
+from txl_tf.training.optimizer.average import WeightAverage
 
 
 class Sums(typing.NamedTuple):

@@ -18,9 +18,9 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.data import records
-from txl_tf.data.blocks import DOCUMENT_MARK, Piece, PieceBlocks, Reading, block_count
 from txl_tf.data.request import Settings
-from txl_tf.data.sources import waiting_size
+from txl_tf.data.text.blocks import DOCUMENT_MARK, Piece, PieceBlocks, Reading, block_count
+from txl_tf.data.text.sources import waiting_size
 from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
 from txl_tf.errors import InputError
 from txl_tf.storage.files import read_json, read_text, write_atomically

@@ -39,7 +39,7 @@ from txl_tf.data import manifest, records
 from txl_tf.data.encoders import Encoder
 from txl_tf.data.large.job import Job, bytes_done, input_error, read_rows, worker_of, write_rows
 from txl_tf.data.request import Settings
-from txl_tf.data.sources import SPLITS, TextSource, grouped
+from txl_tf.data.text.sources import SPLITS, TextSource, grouped
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError, one_line
 from txl_tf.progress import progress_bar

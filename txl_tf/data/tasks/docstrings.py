@@ -25,7 +25,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf.data.sources import SPLITS, TextSource, standard_library
+from txl_tf.data.text.sources import SPLITS, TextSource, standard_library
 from txl_tf.storage.files import read_bytes, require_new, write_atomically
 
 TASKS = ("match", "answers")

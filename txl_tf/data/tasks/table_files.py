@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from txl_tf.data.archives import named_damage
+from txl_tf.data.text.archives import named_damage
 from txl_tf.errors import Faults, InputError, one_line
 from txl_tf.settings.groups import Group, setting
 from txl_tf.storage.local_files import check_encoding, read_local

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from txl_tf.metrics.panels import Confusion, Panel, Reliability, Worst
-from txl_tf.training.board import Board
-from txl_tf.training.gallery import as_it_is
-from txl_tf.training.pictures import new_figure
+from txl_tf.training.board.event_files import Board
+from txl_tf.training.board.gallery import as_it_is
+from txl_tf.training.board.pictures import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

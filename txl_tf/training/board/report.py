@@ -14,10 +14,10 @@ from txl_tf import families
 from txl_tf.models.parameters import parameter_table
 from txl_tf.runs.model_dir import METRICS_FILE
 from txl_tf.settings.run import Config
-from txl_tf.training.board import Board, setting_values
-from txl_tf.training.charts import Charts, layout
-from txl_tf.training.json_log import JsonLog
-from txl_tf.training.pictures import bins_picture
+from txl_tf.training.board.charts import Charts, layout
+from txl_tf.training.board.event_files import Board, setting_values
+from txl_tf.training.board.json_log import JsonLog
+from txl_tf.training.board.pictures import bins_picture
 
 CURVES = {
     "optimizer": ("lr", "grad_norm", "param_norm", "update_ratio", "skipped"),

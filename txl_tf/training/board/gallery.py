@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from txl_tf.objectives.base import AttentionView
 from txl_tf.settings.run import TrainConfig
-from txl_tf.training.attention_maps import AttentionMaps
-from txl_tf.training.board import Board
+from txl_tf.training.board.attention_maps import AttentionMaps
+from txl_tf.training.board.event_files import Board
 
 
 class Gallery:

@@ -13,8 +13,8 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.plugins.hparams import api as hparams
 
 from txl_tf.settings.run import Config
-from txl_tf.training.charts import Charts, layout_summary
-from txl_tf.training.pictures import pixels
+from txl_tf.training.board.charts import Charts, layout_summary
+from txl_tf.training.board.pictures import pixels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -22,8 +22,9 @@ from collections.abc import Callable
 import tensorflow as tf
 from absl import logging
 
-from txl_tf.data import archives, encoders, sources
-from txl_tf.data.download import PublishedFile, fetch
+from txl_tf.data import encoders
+from txl_tf.data.text import archives, sources
+from txl_tf.data.text.download import PublishedFile, fetch
 from txl_tf.errors import InputError
 
 

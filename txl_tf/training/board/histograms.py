@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.models.parameters import kind_of
-from txl_tf.training.optimizer import Adam
+from txl_tf.training.optimizer.adam import Adam
 
 SAMPLED = 1 << 14
 """Of a larger weight at most twice so many values are taken, evenly spread; a histogram needs no more."""

@@ -19,7 +19,8 @@ from txl_tf.errors import InputError
 from txl_tf.layers.positions import frequencies
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
-from txl_tf.published import huggingface_files, torch_models
+from txl_tf.published import torch_models
+from txl_tf.published.huggingface import files as huggingface_files
 from txl_tf.published.kinds import TRANSFORMER_XL
 from txl_tf.published.layout import Checkpoint, save
 from txl_tf.published.tensor_files import write_safetensors

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from txl_tf.data.archives import is_of_a_mac, named_damage
+from txl_tf.data.text.archives import is_of_a_mac, named_damage
 from txl_tf.errors import InputError
 from txl_tf.storage.local_files import check_encoding
 

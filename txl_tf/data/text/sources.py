@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from txl_tf.data import blocks
-from txl_tf.data.blocks import DOCUMENT_MARK, Piece, PieceBlocks, Reading, drawn_split
-from txl_tf.data.own_files import File, plain_files
-from txl_tf.data.splits import SPLITS, named_splits
+from txl_tf.data.text import blocks
+from txl_tf.data.text.blocks import DOCUMENT_MARK, Piece, PieceBlocks, Reading, drawn_split
+from txl_tf.data.text.own_files import File, plain_files
+from txl_tf.data.text.splits import SPLITS, named_splits
 from txl_tf.errors import InputError
 from txl_tf.progress import progress_bar
 from txl_tf.storage.files import check_file

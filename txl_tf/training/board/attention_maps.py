@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from txl_tf.devices.distribute import run
 from txl_tf.objectives.base import AttentionView, Batch
-from txl_tf.training.pictures import attention_picture, distance_picture
+from txl_tf.training.board.pictures import attention_picture, distance_picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -22,9 +22,9 @@ import tensorflow as tf
 
 from txl_tf.data.lanes import host_lanes
 from txl_tf.data.manifest import Corpus
-from txl_tf.data.marks import sentence_ends, word_starts
 from txl_tf.data.shards import Shards
-from txl_tf.data.spans import permutation_ranks, sample_spans
+from txl_tf.data.xlnet.marks import sentence_ends, word_starts
+from txl_tf.data.xlnet.spans import permutation_ranks, sample_spans
 from txl_tf.errors import InputError
 from txl_tf.hashing import numbered_seeds, random_bits, random_integers, split_seed
 from txl_tf.settings.run import CONTEXT, FUNCTIONAL, TARGET, PairsConfig, PermutationLMConfig

@@ -19,7 +19,7 @@ import tensorflow as tf
 from txl_tf.data.vocabularies import Vocabulary, XLNetVocabulary
 from txl_tf.errors import InputError
 from txl_tf.models.xlnet.config import XLNetConfig
-from txl_tf.published import huggingface_files
+from txl_tf.published.huggingface import files as huggingface_files
 from txl_tf.published.kinds import XLNETS
 from txl_tf.published.layout import Checkpoint, TensorEntry, save
 from txl_tf.published.tensor_files import TensorFile, write_safetensors

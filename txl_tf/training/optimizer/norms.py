@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from txl_tf.training.optimizer import Adam
+from txl_tf.training.optimizer.adam import Adam
 
 
 def make_norms(strategy: tf.distribute.Strategy, optimizer: Adam) -> Callable[[], tuple[float, float]]:

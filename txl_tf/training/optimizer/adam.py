@@ -11,9 +11,9 @@ import tensorflow as tf
 from txl_tf.hashing import random_bits
 from txl_tf.ops import scopes, shared
 from txl_tf.settings.run import TrainConfig
-from txl_tf.training.schedules import WarmupSchedule, make_schedule
+from txl_tf.training.optimizer.schedules import WarmupSchedule, make_schedule
+from txl_tf.training.optimizer.weight_rules import WeightRule, weight_rules
 from txl_tf.training.sharding import PartVariable, Sharding, in_replica
-from txl_tf.training.weight_rules import WeightRule, weight_rules
 
 
 class Adam:

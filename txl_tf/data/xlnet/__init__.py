@@ -1,0 +1,1 @@
+"""XLNet's batches: pairs of texts, and the spans that are predicted."""

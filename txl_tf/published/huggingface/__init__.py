@@ -1,0 +1,1 @@
+"""Hugging Face's format: models, tokenizers and their files."""

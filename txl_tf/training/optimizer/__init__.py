@@ -1,0 +1,1 @@
+"""Adam and what goes with it: rules by weight, norms, schedules, averages."""
