@@ -5,6 +5,7 @@ DEMO_DIR ?= demo
 DEMO_FLAGS ?=
 CAMPAIGN_FLAGS ?=
 KILL_FLAGS ?=
+TEST_PATHS := $(CURDIR):$(CURDIR)/tests:$(CURDIR)/tests/programs:$(CURDIR)/tests/small
 # Two processes: TensorFlow leaves one core idle while it traces and compiles. Each has half of the tests, in order, so
 # that fixtures are shared; the one that ends first takes tests from the end of the other's.
 TEST_FLAGS ?= --numprocesses=2 --dist=worksteal
@@ -37,16 +38,16 @@ test-full-size: .venv/installed-dev
 
 # Every number, file and path that a command takes, made wrong in every way, and odd ones; CONTRIBUTING.md has the kinds.
 campaign: .venv/installed-dev
-	PYTHONPATH=$(CURDIR):$(CURDIR)/tests .venv/bin/python -m campaign $(CAMPAIGN_FLAGS)
+	PYTHONPATH=$(TEST_PATHS) .venv/bin/python -m campaign $(CAMPAIGN_FLAGS)
 
 # kill -9 at random moments; KILL_FLAGS="--kills=20 --seed=1".
 kills: .venv/installed-dev
-	PYTHONPATH=$(CURDIR):$(CURDIR)/tests .venv/bin/python -m campaign.kills $(KILL_FLAGS)
+	PYTHONPATH=$(TEST_PATHS) .venv/bin/python -m campaign.kills $(KILL_FLAGS)
 
-# Runs notebooks/tour.ipynb from the first cell to the last, and keeps what it shows.
+# Runs examples/tour.ipynb from the first cell to the last, and keeps what it shows.
 notebook: .venv/installed-notebook
 	.venv/bin/jupyter nbconvert --to notebook --execute --inplace \
-	  --ExecutePreprocessor.record_timing=False notebooks/tour.ipynb
+	  --ExecutePreprocessor.record_timing=False examples/tour.ipynb
 
 # dist/txl_tf-*.whl; tests/test_txl.py checks what is in it.
 wheel: .venv/installed
@@ -80,18 +81,18 @@ clean:
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $@
 
-.venv/installed-server: .venv/installed examples/requirements.txt
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r examples/requirements.txt
+.venv/installed-server: .venv/installed serving/requirements.txt
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r serving/requirements.txt
 	touch $@
 
 .venv/installed-notebook: .venv/installed requirements-notebook.txt
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-notebook.txt
 	touch $@
 
-.venv-tpu/installed: tpu/requirements.txt examples/requirements.txt pyproject.toml
+.venv-tpu/installed: tpu/requirements.txt serving/requirements.txt pyproject.toml
 	$(PYTHON) -m venv .venv-tpu
 	.venv-tpu/bin/python -m pip install --quiet --disable-pip-version-check -r tpu/requirements.txt \
-	  -r examples/requirements.txt 'pytest>=8,<10' 'pytest-xdist>=3.2,<4' 'scikit-learn>=1.4,<2' 'scipy>=1.11,<2'
+	  -r serving/requirements.txt 'pytest>=8,<10' 'pytest-xdist>=3.2,<4' 'scikit-learn>=1.4,<2' 'scipy>=1.11,<2'
 	.venv-tpu/bin/python -m pip install --quiet --disable-pip-version-check --no-deps tensorflow-text==2.20.1 --editable .
 	touch $@
 
@@ -107,6 +108,6 @@ clean:
 	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-docs.txt
 	touch $@
 
-.venv/installed-dev: .venv/installed requirements-dev.txt tpu/requirements-aot.txt examples/requirements.txt
+.venv/installed-dev: .venv/installed requirements-dev.txt tpu/requirements-aot.txt serving/requirements.txt
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	touch $@

@@ -7,6 +7,6 @@ from setuptools import setup
 COMMANDS = [path.stem for path in sorted(pathlib.Path("scripts").glob("*.py")) if not path.stem.startswith("demo")]
 
 setup(
-    package_dir={"txl_tf.commands": "scripts", "txl_tf.commands.serving": "examples/serving"},
+    package_dir={"txl_tf.commands": "scripts", "txl_tf.commands.serving": "serving"},
     py_modules=[f"txl_tf.commands.{name}" for name in COMMANDS] + ["txl_tf.commands.serving.terminal"],
 )

@@ -11,7 +11,7 @@ import sys
 import time
 
 sys.path.append(str(pathlib.Path(__file__).parents[1] / "scripts"))
-sys.path.append(str(pathlib.Path(__file__).parents[1] / "examples"))
+sys.path.append(str(pathlib.Path(__file__).parents[1]))
 
 from absl import flags
 from command_line import run
@@ -61,6 +61,7 @@ async def requests_a_second(client, address, routes):
 async def measure():
     """Prints requests a second of each round, and the median ratio."""
     import aiohttp
+
     from serving.access import Access
     from serving.errors import StartError
     from serving.running import Running

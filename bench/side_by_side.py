@@ -18,6 +18,7 @@ import sizes
 sys.path.append(str(pathlib.Path(__file__).parents[1] / "scripts"))
 
 import start_up  # noqa: F401 (first: it parts our lines from those of libraries)
+
 from serving import terminal
 
 

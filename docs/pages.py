@@ -18,7 +18,7 @@ FROM_OUTSIDE = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
-    "examples/README.md": "serving.md",
+    "serving/README.md": "serving.md",
     "tpu/README.md": "tpu.md",
     "tpu/cycles.md": "tpu_cycles.md",
 }

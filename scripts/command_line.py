@@ -10,8 +10,8 @@ import flag_help
 import start_up
 from absl import app, flags, logging
 from flag_help import place
-from serving import terminal
 
+from serving import terminal
 from txl_tf import families
 from txl_tf.data.tasks.table_files import Columns
 from txl_tf.errors import InputError, one_line

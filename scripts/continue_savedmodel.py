@@ -10,6 +10,7 @@ import os
 import sys
 
 import start_up
+
 from serving import terminal
 
 

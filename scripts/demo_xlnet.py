@@ -86,7 +86,7 @@ def serve_once(export, request):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     flags = (f"--export_dir={export}", f"--port={port}")
-    print(f"\n$ python examples/serve.py {shlex.join(flags)}", flush=True)
+    print(f"\n$ python -m serving {shlex.join(flags)}", flush=True)
     server = subprocess.Popen([sys.executable, str(SERVER), *flags], stdout=subprocess.PIPE, text=True)
     try:
         if not any("http://" in line for line in server.stdout):  # a line when it is ready

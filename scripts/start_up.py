@@ -27,9 +27,11 @@ import threading
 import time
 import traceback
 
-sys.path.append(str(pathlib.Path(__file__).parents[1] / "examples"))
+ROOT = str(pathlib.Path(__file__).parents[1])
+sys.path.append(ROOT)
+from serving import terminal  # noqa: E402 (it must be findable first)
 
-from serving import terminal
+sys.path.remove(ROOT)  # whose other folders are not to be found by their names, as by a library that looks for "docker"
 
 NOT_NEEDED = ("jax", "matplotlib", "pandas", "scipy", "sklearn")
 """What TensorFlow and Keras import if they find it."""

@@ -22,7 +22,7 @@ SCRIPTS = [
     path for folder in ("scripts", "bench", "experiments", "tpu") for path in sorted((ROOT / folder).glob("*.py"))
 ]
 PARTS_OF_SCRIPTS = sorted((ROOT / "tpu").glob("*/*.py"))
-EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
+STAND_ALONE = [path for folder in ("serving", "examples") for path in sorted((ROOT / folder).rglob("*.py"))]
 RUNS = "data devices errors families layers metrics models objectives ops progress runs settings storage"
 """What training and inference may import: the same parts, but never each other."""
 
@@ -101,7 +101,7 @@ def test_every_module_of_txl_tf_that_is_imported_is_there():
 
 
 def test_no_file_has_grown_too_long_or_is_called_utils():
-    for path in [*SOURCES, *SCRIPTS, *PARTS_OF_SCRIPTS, *EXAMPLES]:
+    for path in [*SOURCES, *SCRIPTS, *PARTS_OF_SCRIPTS, *STAND_ALONE]:
         assert "utils" not in path.stem
         assert len(path.read_text().splitlines()) <= 420, path
 
@@ -158,8 +158,8 @@ def test_the_walk_to_the_softmax_is_short_and_each_file_calls_the_next():
         assert calls in parts[names[-1]], f"{file}: {names[-1]} does not call {calls}"
 
 
-def test_examples_stand_alone():
-    for path in EXAMPLES:
+def test_the_server_and_examples_stand_alone():
+    for path in STAND_ALONE:
         assert not any(name.split(".")[0] == "txl_tf" for name in imported(path)), path
 
 
@@ -211,9 +211,11 @@ def test_every_setting_is_read_somewhere(group):
 
 def test_the_tree_has_a_line_for_every_file():
     tree = re.search(r"```\n(txl_tf/.*?)```", (ROOT / "docs" / "architecture.md").read_text(), re.DOTALL).group(1)
-    named = collections.Counter(re.findall(r"([\w.-]+\.(?:py|typed|sh|md|txt|html|css|js|svg|png|csv))(?!\w)", tree))
+    named = collections.Counter(
+        re.findall(r"([\w.-]+\.(?:py|ipynb|typed|sh|md|txt|html|css|js|svg|png|csv))(?!\w)", tree)
+    )
     tracked = subprocess.run(
-        ["git", "ls-files", "txl_tf", "scripts", "bench", "experiments", "examples", "tpu"],
+        ["git", "ls-files", "txl_tf", "scripts", "bench", "experiments", "serving", "examples", "tpu"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -223,7 +225,7 @@ def test_the_tree_has_a_line_for_every_file():
     assert files and files <= named, f"the tree lacks {sorted(files - named)}"
     everything = {
         path.name
-        for folder in ("txl_tf", "scripts", "bench", "experiments", "docs", "examples", "tpu", "tests")
+        for folder in ("txl_tf", "scripts", "bench", "experiments", "docs", "serving", "examples", "tpu", "tests")
         for path in (ROOT / folder).rglob("*")
     }
     assert set(named) <= everything | {path.name for path in ROOT.iterdir()}, "the tree names what is not there"

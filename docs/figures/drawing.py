@@ -79,7 +79,7 @@ def svg_of(figure):
 
 def save(draw):
     """Writes the figure that draw() makes beside the program that runs, with its name and the ending .svg."""
-    sys.path.append(str(pathlib.Path(__file__).parents[2] / "examples"))
+    sys.path.append(str(pathlib.Path(__file__).parents[2]))
     from serving import terminal
 
     terminal.own_stderr()

@@ -1,4 +1,4 @@
-"""Heads against tests/reference_xlnet.py, and the models that have them."""
+"""Heads against tests/references/reference_xlnet.py, and the models that have them."""
 
 import keras
 import numpy as np

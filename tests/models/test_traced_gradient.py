@@ -1,5 +1,3 @@
-import pathlib
-
 import numpy as np
 import processes
 import pytest
@@ -7,7 +5,6 @@ import tensorflow as tf
 
 from txl_tf.models.traced_gradient import traced, traced_with_gradient
 
-TESTS = pathlib.Path(__file__).parents[1]
 KINDS = pytest.mark.parametrize("kind", ["with_gradient", "traced"])
 
 
@@ -103,7 +100,7 @@ make_host_loop(strategy, objective, optimizer, TrainConfig())(iterator, state, S
 @pytest.mark.xla
 def test_xla_compiles_one_program_for_all_training_steps(tmp_path):
     """It would compile each step anew if the gradient's function got shapes or constants as arguments."""
-    flags = {"XLA_FLAGS": f"--xla_dump_to={tmp_path} --xla_dump_hlo_as_text", "PYTHONPATH": str(TESTS)}
+    flags = {"XLA_FLAGS": f"--xla_dump_to={tmp_path} --xla_dump_hlo_as_text", "PYTHONPATH": processes.PATHS}
     done = processes.run(["-c", THREE_STEPS], env=flags)
     assert done.returncode == 0, done.stderr
     assert len(list(tmp_path.glob("*replica_step*.before_optimizations.txt"))) == 1

@@ -12,7 +12,7 @@ import sys
 import numpy as np
 
 TESTS = pathlib.Path(__file__).parents[1]
-sys.path[:0] = [str(TESTS), str(TESTS.parent / "examples")]
+sys.path[:0] = [str(TESTS / "small"), str(TESTS / "references"), str(TESTS.parent)]
 
 
 def main(text_file, folder):

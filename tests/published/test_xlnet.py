@@ -1,4 +1,4 @@
-"""XLNet's published checkpoints, in both formats, against tests/reference_xlnet.py, and back out again."""
+"""XLNet's published checkpoints, in both formats, against tests/references/reference_xlnet.py, and back out again."""
 
 import collections
 import dataclasses

@@ -1,4 +1,4 @@
-"""Not a test: XLNets that other code made, with their results, against tests/reference_xlnet.py or our model.
+"""Not a test: XLNets that other code made, with results, against tests/references/reference_xlnet.py or our model.
 
     python tests/published/xlnet_oracles.py [--network=ours|imported] [--dtype=float32] FOLDER [FOLDER ..]
 
@@ -23,7 +23,7 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "references"))
 import reference_xlnet as reference
 
 from txl_tf import families
@@ -113,7 +113,7 @@ def largest(found, expected):
 
 
 def by_reference(weights, tokens, settings, memory=None, directions=None, **inputs):
-    """A batch through tests/reference_xlnet.py: a list of Streams, one for each lane.
+    """A batch through tests/references/reference_xlnet.py: a list of Streams, one for each lane.
 
     Args:
         weights: the reference's.

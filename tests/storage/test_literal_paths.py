@@ -10,7 +10,7 @@ import numpy as np
 import processes
 import pytest
 import tensorflow as tf
-from test_commands import TINY
+from small_run import TINY
 
 from txl_tf.data.text.sources import find_files
 from txl_tf.errors import InputError

@@ -8,7 +8,7 @@ import json
 import pathlib
 import sys
 
-sys.path += [str(pathlib.Path(__file__).parents[2] / "tpu"), str(pathlib.Path(__file__).parents[1])]
+sys.path += [str(pathlib.Path(__file__).parents[2] / "tpu"), str(pathlib.Path(__file__).parents[1] / "programs")]
 
 import jax
 import numpy as np

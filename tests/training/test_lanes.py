@@ -1,7 +1,6 @@
 """What is random belongs to a lane: replicas and groups of lanes change nothing, dropout on."""
 
 import os
-import pathlib
 
 import lane_runs
 import numpy as np
@@ -10,8 +9,6 @@ import pytest
 
 from txl_tf.hashing import random_bits
 from txl_tf.layers.dropout import Seeds, step_seeds
-
-TESTS = pathlib.Path(__file__).parents[1]
 
 
 def assert_same(runs, others):
@@ -39,7 +36,7 @@ def test_two_replicas_each_with_groups(one_replica, two_replicas):
 @pytest.mark.slow
 def test_four_replicas(one_replica, tmp_path):
     path = tmp_path / "four.npz"
-    done = processes.run([TESTS / "lane_runs.py", path], env={"PYTHONPATH": f"{TESTS.parent}{os.pathsep}{TESTS}"})
+    done = processes.run([os.path.join(processes.PROGRAMS, "lane_runs.py"), path], env={"PYTHONPATH": processes.PATHS})
     assert done.returncode == 0, done.stderr
     with np.load(path) as four:
         assert_same(one_replica, dict(four))

@@ -1,7 +1,6 @@
 """Runs that are ended in every way and continued: with kill -9 anywhere, by a signal, on other replicas."""
 
 import os
-import pathlib
 import signal
 
 import numpy as np
@@ -13,14 +12,12 @@ from txl_tf.runs.model_dir import load_trained
 from txl_tf.training.interruption import TrainingStoppedError
 from txl_tf.training.loop import train
 
-TESTS = pathlib.Path(__file__).parents[1]
-
 
 @pytest.mark.slow
 def test_kill_9_anywhere_changes_no_line(corpus, tmp_path):
     """Real kills, in the middle of a save, of a line and of an evaluation too: every line as uninterrupted."""
-    driver = [TESTS / "killed_runs.py", corpus.data_dir, tmp_path]
-    environment = {"PYTHONPATH": os.pathsep.join([str(TESTS.parent), os.environ.get("PYTHONPATH", "")])}
+    driver = [os.path.join(processes.PROGRAMS, "killed_runs.py"), corpus.data_dir, tmp_path]
+    environment = {"PYTHONPATH": os.pathsep.join([processes.ROOT, os.environ.get("PYTHONPATH", "")])}
     done = processes.run(driver, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("damaged") == 2 and "ckpt-4 is damaged: it has no index; set aside as" in done.stdout

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import pathlib
 import shutil
 
 import keras
@@ -24,7 +23,6 @@ from txl_tf.settings.run import TrainConfig
 from txl_tf.training.loop import train
 from txl_tf.training.sharding import PartVariable, Sharding
 
-TESTS = pathlib.Path(__file__).parents[1]
 RULES = {"clip": 0.05, "weight_decay": 0.1, "layer_decay": 0.5, "ema_decay": 0.7}
 
 
@@ -48,8 +46,8 @@ def test_two_replicas_that_share_the_state_are_one(one_replica, two_replicas):
 @pytest.mark.slow
 def test_four_replicas_that_share_the_state_are_one(one_replica, tmp_path):
     path, settings = tmp_path / "four.npz", json.dumps(RULES | {"shard_optimizer": True})
-    environment = {"PYTHONPATH": f"{TESTS.parent}{os.pathsep}{TESTS}"}
-    done = processes.run([TESTS / "lane_runs.py", path, settings], env=environment)
+    environment = {"PYTHONPATH": processes.PATHS}
+    done = processes.run([os.path.join(processes.PROGRAMS, "lane_runs.py"), path, settings], env=environment)
     assert done.returncode == 0, done.stderr
     with np.load(path) as four:
         assert_same(one_replica, dict(four))

@@ -2,13 +2,13 @@
 
 import json
 import os
-import pathlib
 import signal
 import socket
 import subprocess
 import sys
 
 import numpy as np
+import processes
 import pytest
 from small_run import change, lines
 
@@ -16,8 +16,6 @@ from txl_tf.devices import distribute
 from txl_tf.errors import InputError
 from txl_tf.runs.model_dir import load_trained
 from txl_tf.training.loop import train
-
-TESTS = pathlib.Path(__file__).parents[1]
 
 
 def free_addresses(count):
@@ -36,8 +34,8 @@ def test_two_workers_train_as_one_process_does(corpus, tmp_path, one_device):
         task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
         workers.append(
             subprocess.Popen(
-                [sys.executable, str(TESTS / "worker.py"), corpus.data_dir, str(tmp_path)],
-                env=os.environ | {"TF_CONFIG": json.dumps(task), "PYTHONPATH": f"{TESTS.parent}:{TESTS}"},
+                [sys.executable, os.path.join(processes.PROGRAMS, "worker.py"), corpus.data_dir, str(tmp_path)],
+                env=os.environ | {"TF_CONFIG": json.dumps(task), "PYTHONPATH": processes.PATHS},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,

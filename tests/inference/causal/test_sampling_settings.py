@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from random_model import CONFIG, random_model
+
 from serving.errors import RequestError
 from serving.service import Service
-
 from txl_tf.data.vocabularies import ByteVocabulary
 from txl_tf.errors import InputError
 from txl_tf.inference.causal import sampling_settings

@@ -1,0 +1,17 @@
+"""An HTTP server for a SavedModel: `python -m serving`. It imports TensorFlow and aiohttp, and nothing of txl_tf.
+
+running     from the socket to the last answer
+routes      the routes, from HTTP to answers and back
+access      who may use the server
+turns       requests take turns at the model, in calls that several may share
+service     a model and all that is needed to answer requests with it
+model       a SavedModel: what kind it is, and its signatures
+loading     a SavedModel in a directory of any name
+answers/    generation, sessions, and the routes that compute each text by itself
+page        the page to play on, with its headers
+fields      the fields of a request, checked
+limits      the bounds on requests, with their reasons
+errors      what a request, or the start, can be refused for
+metrics     Prometheus metrics and the log of requests
+terminal    what a process writes: our lines alone; the server's as lines of JSON
+"""

@@ -1,0 +1,114 @@
+"""Sessions: caches of texts that the server keeps, so that the cost of a token does not grow with the text."""
+
+import asyncio
+import collections
+import dataclasses
+import time
+import uuid
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from serving import fields
+from serving.answers.generation import padded_rows, split_rows, stack_rows
+from serving.errors import RequestError
+from serving.model import CACHE
+
+MAX_TOP = 1000
+"""Next tokens in one answer."""
+
+
+@dataclasses.dataclass(eq=False)
+class Session:
+    """The cache of a text, which one request at a time uses, and the time of its last use."""
+
+    used: float
+    cache: dict[str, Any]
+    lock: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
+
+
+class Sessions:
+    """All sessions.
+
+    Args:
+        model: a Model.
+        turns: its Turns.
+        limits: a Limits.
+        clock: returns the time in seconds.
+    """
+
+    def __init__(self, model, turns, limits, clock=time.monotonic):
+        self._model, self._turns, self._limits, self._clock = model, turns, limits, clock
+        self._most = limits.sessions(model.cache_bytes)
+        self._sessions = collections.OrderedDict()  # by id, the one used last at the end
+
+    def __len__(self):
+        self._forget_old()
+        return len(self._sessions)
+
+    async def open(self, request, record):
+        """A new session's id."""
+        del record
+        fields.check_known(request, ())
+        if len(self) >= self._most:
+            oldest = next(iter(self._sessions.values()))
+            raise RequestError(
+                429,
+                f"{self._most} sessions are open, and no more may be: close one, or wait",
+                retry_seconds=max(1.0, self._limits.session_seconds - (self._clock() - oldest.used)),
+            )
+        name = uuid.uuid4().hex
+        self._sessions[name] = Session(self._clock(), self._model.empty_cache)
+        return {"session": name}
+
+    async def step(self, name, request, record):
+        """Reads request["tokens"] in a session: its length, and the request["top"] most likely next tokens."""
+        fields.check_known(request, ("tokens", "top"))
+        vocab_size = self._model.vocab_size
+        tokens = fields.integers(request, "tokens", range(vocab_size))
+        top = min(fields.number(request, "top", int, 1), vocab_size)
+        if not tokens or not 1 <= top <= MAX_TOP:
+            raise RequestError(400, f"there must be at least one of tokens, and top must be from 1 to {MAX_TOP}")
+        most = max(1, min(self._limits.text_tokens, self._limits.session_values // vocab_size))
+        self._limits.check_count("tokens", len(tokens), most)
+        session = self._session(name)
+        async with session.lock:
+            item = (np.array([tokens], np.int32), session.cache)
+            key = "step" if len(tokens) == 1 else None  # the log-probabilities after many tokens fill memory
+            session.cache, log_probs = await self._turns.run(self._step, item, key)
+            length = int(session.cache["length"][0])
+        record.tokens += len(tokens)
+        best = np.argsort(-log_probs, kind="stable")[:top]
+        following = [{"token": int(token), "log_prob": float(log_probs[token])} for token in best]
+        return {"length": length, "next": following}
+
+    async def close(self, name):
+        """Closes a session."""
+        self._session(name)
+        del self._sessions[name]
+        return {}
+
+    def _step(self, items):
+        """The new cache and the log-probabilities [V] of the next token, of texts that read equally many tokens."""
+        size = padded_rows(len(items))
+        tokens = stack_rows([tokens for tokens, _ in items], size)
+        caches = {name: stack_rows([cache[name] for _, cache in items], size) for name in CACHE}
+        out = self._model("step", tokens=tf.constant(tokens), **caches)
+        log_probs = out["log_probs"][:, -1].numpy()
+        return [({name: split_rows(out[name], i, i + 1) for name in CACHE}, log_probs[i]) for i in range(len(items))]
+
+    def _session(self, name):
+        self._forget_old()
+        if name not in self._sessions:
+            raise RequestError(
+                404, f"there is no session {fields.shown(name)}, or no more: open one with POST /sessions"
+            )
+        self._sessions.move_to_end(name)
+        self._sessions[name].used = self._clock()
+        return self._sessions[name]
+
+    def _forget_old(self):
+        now = self._clock()
+        while self._sessions and now - next(iter(self._sessions.values())).used > self._limits.session_seconds:
+            self._sessions.popitem(last=False)

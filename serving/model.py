@@ -1,0 +1,215 @@
+"""A SavedModel that scripts/export_savedmodel.py wrote: what kind it is, and its signatures."""
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+
+import tensorflow as tf
+from tensorflow.python.eager import cancellation
+
+from serving import loading
+from serving.answers.pieces import Pieces
+from serving.errors import RequestError, StartError, one_line
+
+CACHE = ("keys", "values", "length", "seen")
+"""The tensors of a Transformer-XL's cache; their first axis is the text."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A kind of model.
+
+    Attributes:
+        title: what it is.
+        routes: what it answers, besides the routes of every server.
+        inputs: of the signatures that the routes need, by signature; settings of sampling come on top.
+    """
+
+    title: str
+    routes: tuple[str, ...]
+    inputs: dict[str, tuple[str, ...]]
+
+
+_PAIRS, _ASKED = ("texts", "second"), ("questions", "contexts")
+_FILL = ("context", "order", "beam_size", "top", "free")
+_READ = ("kept_start", "kept_start_log_prob", "kept_end", "kept_end_log_prob", "kept_impossible")
+KINDS = {
+    "generate": Kind(
+        "a Transformer-XL",
+        ("/sampling", "/generate", "/stream", "/sessions", "/score"),
+        {
+            "score": ("texts",),
+            "encode": ("texts",),
+            "decode": ("tokens", "after"),
+            "initial_cache": ("batch_size",),
+            "step": ("tokens", *CACHE),
+            "write": ("tokens", "max_tokens", "seeds", *CACHE),
+        },
+    ),
+    "fill": Kind(
+        "an XLNet",
+        ("/fill", "/encode", "/score"),
+        {
+            "fill_part": ("texts", *_FILL, "begin", "end", "kept_tokens", "kept_log_probs", "kept_total"),
+            "score_part": ("texts", "begin", "end", "at_once"),
+            "tokenize": ("texts",),
+        },
+    ),
+    "classify": Kind("an XLNet for classification", ("/classify",), {"classify": _PAIRS}),
+    "regress": Kind("an XLNet for regression", ("/regress",), {"regress": _PAIRS}),
+    "choose": Kind("an XLNet for multiple choice", ("/choose",), {"choose": ("articles", "questions", "options")}),
+    "answer": Kind(
+        "an XLNet that answers questions",
+        ("/answer",),
+        {"answer_part": (*_ASKED, "begin", "end"), "answer_whole": (*_ASKED, *_READ)},
+    ),
+}
+"""By a signature that no other kind of model has."""
+
+_SETTING = {
+    "name": str,
+    "type": str,
+    "default": (int, float),
+    "low": (int, float),
+    "above_low": bool,
+    "high": (int, float, type(None)),
+    "range": str,
+}
+"""The fields of a setting of sampling, and their types."""
+
+
+class Model:
+    """A SavedModel.
+
+    Args:
+        export_dir: what scripts/export_savedmodel.py wrote.
+
+    Attributes:
+        kind: its Kind.
+        name: of the export's folder.
+        step: of its weights; None: the export does not say.
+        title: all of that.
+        routes: those of its kind that it can answer.
+        settings: those of sampling, of sampling.json; without `generate` there are none.
+        vocab_size: of the signature `step`, else 0.
+        empty_cache: the tensors of `CACHE` of a text of which nothing was read, by name; else nothing.
+        cache_bytes: of the cache of one text, else 0.
+        segment: tokens that the signature `read` takes; 0: there is none, as in exports that are older than it.
+        pieces: a Pieces; None: the model has no signature `decode`.
+        rates: whether it can tell what else might stand in the place of a token.
+
+    Raises:
+        StartError: it is damaged, or no such model.
+    """
+
+    def __init__(self, export_dir):
+        try:
+            _check_files(export_dir)
+            # TensorFlow's graph optimizer takes a CPU 0.4 to 3.5 s at the first call. Later ones do not need it.
+            tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+            self._root = loading.load(export_dir)  # its variables live as long as it does
+            self.signatures = self._root.signatures
+            name = next((name for name in KINDS if name in self.signatures), None)
+            if name is None:
+                raise StartError(f"it has none of the signatures {', '.join(KINDS)}")
+            self.kind = KINDS[name]
+            self.name, self.step = os.path.basename(os.path.normpath(export_dir)), read_step(export_dir)
+            self.title = f"{self.kind.title}, {self.name}, step {'unknown' if self.step is None else f'{self.step:,}'}"
+            self.settings = read_settings(export_dir) if name == "generate" else []
+            self._check_signatures()
+            has_encode = "encode" in self.signatures
+            self.routes = tuple(route for route in self.kind.routes if route != "/encode" or has_encode)
+            self.vocab_size, self.empty_cache, self.segment = 0, {}, 0
+            if name == "generate":
+                self.vocab_size = int(self.signatures["step"].structured_outputs["log_probs"].shape[-1])
+                cache = self.signatures["initial_cache"](batch_size=tf.constant(1))
+                self.empty_cache = {name: cache[name] for name in CACHE}
+                if "read" in self.signatures:
+                    self.segment = self.signatures["read"].structured_input_signature[1]["tokens"].shape[1]
+            self.pieces = Pieces(self) if "decode" in self.signatures else None
+            self.rates = bool(self.segment and self.pieces)
+            self.cache_bytes = sum(value.dtype.size * math.prod(value.shape) for value in self.empty_cache.values())
+        except Exception as error:  # a damaged SavedModel can raise anything
+            raise StartError(f"{export_dir} is not an exported model: {one_line(error)}") from None
+
+    def __call__(self, signature, **tensors):
+        """The outputs of a signature by name; what it finds wrong is a RequestError."""
+        try:
+            return self.signatures[signature](**tensors)
+        except tf.errors.InvalidArgumentError as error:  # the model checks its inputs itself
+            reason = error.message.partition("[")[2].partition("]")[0] or error.message
+            raise RequestError(400, one_line(reason)) from None
+        except tf.errors.ResourceExhaustedError as error:
+            raise RequestError(413, f"the request needs too much memory: {one_line(error.message, 100)}") from None
+
+    @contextlib.contextmanager
+    def cancellable(self):
+        """Signatures called inside, by one thread, can be cancelled by another: yields what does it.
+
+        They then end at the next round of a loop in their graph, with tf.errors.CancelledError: generation within 64
+        tokens, reading within a segment. TensorFlow has no public name for this.
+        """
+        manager = cancellation.CancellationManager()
+        with cancellation.CancellationManagerContext(manager):
+            yield manager.start_cancel
+
+    def _check_signatures(self):
+        for name, inputs in self.kind.inputs.items():
+            if name not in self.signatures:
+                raise StartError(f"it has no signature {name}: export the model again")
+            settings = [setting["name"] for setting in self.settings] if name == "write" else []
+            found = set(self.signatures[name].structured_input_signature[1])
+            if found != {*inputs, *settings}:
+                raise StartError(
+                    f"the signature {name} takes {', '.join(sorted(found))}, and not "
+                    f"{', '.join([*inputs, *settings])}: export the model again"
+                )
+        if "classify" in self.signatures and self.signatures["classify"].structured_outputs["classes"].shape.rank != 2:
+            raise StartError("the output classes has no row for each text: export the model again")
+
+
+def _check_files(export_dir):
+    """Raises StartError if a file is none, such as a pipe, for which TensorFlow would wait."""
+    for folder, _, names in os.walk(export_dir if "://" not in export_dir else ""):
+        for name in names:
+            if not os.path.isfile(path := os.path.join(folder, name)):
+                raise StartError(f"{path} is not a file")
+
+
+def read_step(export_dir):
+    """The step of the weights, which the export wrote into model.json; None if it is older than that."""
+    path = tf.io.gfile.join(export_dir, "model.json")
+    if not tf.io.gfile.exists(path):
+        return None
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            step = json.loads(file.read())["step"]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        raise StartError("its model.json is damaged: export the model again, or delete it") from None
+    if type(step) is not int or step < 0:
+        raise StartError("the step in its model.json is no number of updates: export the model again, or delete it")
+    return step
+
+
+def read_settings(export_dir):
+    """The settings of sampling that the export wrote into sampling.json, checked."""
+    path = tf.io.gfile.join(export_dir, "sampling.json")
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            settings = json.loads(file.read())
+    except RecursionError:
+        raise StartError("its sampling.json is nested too deeply") from None
+    except ValueError as error:
+        raise StartError(f"its sampling.json is not JSON: {one_line(error)}") from None
+    if not isinstance(settings, list) or not all(isinstance(setting, dict) for setting in settings):
+        raise StartError("its sampling.json must be a list of objects")
+    for setting in settings:
+        for field, kind in _SETTING.items():
+            right = field in setting and isinstance(setting[field], kind)
+            if not right or (isinstance(setting[field], bool) and kind is not bool):
+                raise StartError(f"a setting in its sampling.json has a wrong {field}, or none")
+        if setting["type"] not in ("int", "float"):
+            raise StartError(f"a setting in its sampling.json is neither int nor float: {setting['type'][:50]!r}")
+    return settings

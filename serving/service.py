@@ -1,0 +1,64 @@
+"""A model and all that is needed to answer requests with it."""
+
+import time
+
+from serving.answers.generation import Generation
+from serving.answers.sessions import Sessions
+from serving.answers.texts import Texts
+from serving.limits import Limits
+from serving.metrics import Metrics, Record
+from serving.model import Model
+from serving.turns import Admission, Turns
+
+
+class Service:
+    """The parts of a server for a model, in one event loop.
+
+    Args:
+        export_dir: a SavedModel that scripts/export_savedmodel.py wrote.
+        limits: a Limits; None: the defaults.
+        clock: returns the time in seconds, for sessions.
+
+    Attributes:
+        ready: whether the model has been warmed up, so that requests are answered at once.
+        stopping: whether the server is about to end, and takes no further requests.
+
+    Raises:
+        StartError: export_dir is not such a model.
+    """
+
+    def __init__(self, export_dir, limits=None, clock=time.monotonic):
+        self.limits = limits = limits or Limits()
+        self.ready = self.stopping = False
+        self.model = model = Model(export_dir)
+        batch, rows = limits.rows(model.cache_bytes)
+        self.turns = turns = Turns(model.cancellable, batch, lambda *call: self.metrics.observe_call(*call))
+        self.admission = Admission(limits.max_requests, rows, limits.wait_seconds)
+        self.sessions = Sessions(model, turns, limits, clock)
+        self.metrics = Metrics(
+            sessions=lambda: len(self.sessions),
+            waiting=lambda: turns.waiting,
+            inside=lambda: self.admission.inside,
+        )
+        self.generation = Generation(model, turns, self.admission, limits, batch)
+        self.texts = Texts(model, turns, limits, batch)
+
+    async def warm_up(self):
+        """Runs each route's programs once, so that no request waits until they are compiled; then it is ready."""
+        if self.model.cache_bytes:
+            await self.generation.warm_up()
+            await self._open_a_session()
+        await self.texts.warm_up()
+        self.ready = True
+
+    async def _open_a_session(self):
+        record = Record("/sessions", "POST")
+        name = (await self.sessions.open({}, record))["session"]
+        await self.sessions.step(name, {"tokens": [0]}, record)
+        await self.sessions.close(name)
+
+    def stop(self):
+        """Refuses all requests from now on, also those in progress."""
+        self.stopping = True
+        self.turns.stop()
+        self.admission.stop()

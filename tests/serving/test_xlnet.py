@@ -1,0 +1,150 @@
+"""The example server with an XLNet, over HTTP."""
+
+import concurrent.futures
+import functools
+import time
+
+import numpy as np
+import pytest
+import server
+from random_xlnet import random_xlnet, with_prefix
+
+from serving.answers.pace import Pace
+from txl_tf.data.vocabularies import XLNetVocabulary
+from txl_tf.inference.xlnet.encoder import Encoder
+from txl_tf.inference.xlnet.fill_in import FillIn
+from txl_tf.inference.xlnet.served_xlnet import ServedXLNet
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A model and its vocabulary."""
+    vocabulary = with_prefix(XLNetVocabulary)
+    return random_xlnet(vocab_size=vocabulary.vocab_size), vocabulary
+
+
+@pytest.fixture(scope="module")
+def served(model, tmp_path_factory):
+    """A server that runs."""
+    export_dir = str(tmp_path_factory.mktemp("served") / "model")
+    ServedXLNet(*model, "subword", lengths=(32,), jit_compile=False).save(export_dir)
+    with server.started(export_dir) as served:
+        yield served
+
+
+@pytest.fixture
+def call(served):
+    """call(path, request, method) -> (status, answer)."""
+    return functools.partial(server.call, served.address)
+
+
+class Slow:
+    """A model whose calls take longer, and the names of those that began."""
+
+    def __init__(self, model, seconds):
+        self._model, self._seconds, self.signatures, self.called = model, seconds, model.signatures, []
+
+    def __call__(self, signature, **tensors):
+        self.called.append(signature)
+        time.sleep(self._seconds)
+        return self._model(signature, **tensors)
+
+
+@pytest.fixture
+def slow(served, monkeypatch):
+    """The Slow model of parts of the least size."""
+    parts, slow = served.service.texts._parts, Slow(served.service.model, 0.05)
+    monkeypatch.setattr(parts, "_model", slow)
+    for pace in ("_steps", "_tokens"):
+        monkeypatch.setattr(parts, pace, Pace(1e-9, first=1, most=1))
+    return slow
+
+
+LONG = {"texts": ["____*25 is"], "beam_size": 3}
+
+
+def test_parts_give_what_one_call_gives(served, call, slow, model):
+    texts, options = ["the ____ River", "____*3 is so", "____"], {"order": "confident", "beam_size": 4, "top": 2}
+    answer = call("/fill", {"texts": texts, **options})[1]
+    assert slow.called == ["fill_part"] * (3 + 1)  # for the first two texts, and for the third
+    for fillings, own in zip(answer["fillings"], FillIn(*model, jit_compile=False).fill(texts, **options), strict=True):
+        assert [filling["tokens"] for filling in fillings] == [filling.ids.tolist() for filling in own]
+        assert [filling["total"] for filling in fillings] == pytest.approx([f.total for f in own], abs=1e-4)
+    slow.called.clear()
+    answer = call("/score", {"texts": ["the River", "", "so one"]})[1]
+    expected = FillIn(*model, jit_compile=False).score(["the River", "", "so one"])
+    assert len(slow.called) == sum(len(score.ids) for score in expected) > 4
+    for log_probs, total, own in zip(answer["log_probs"], answer["total"], expected, strict=True):
+        np.testing.assert_allclose(log_probs, own.log_probs, rtol=0, atol=1e-4)
+        assert total == pytest.approx(own.total, abs=1e-3)
+
+
+def test_others_have_their_turns_amid_a_long_request_and_it_ends_when_its_client_leaves(served, call, slow):
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        long = pool.submit(call, "/fill", LONG)
+        while len(slow.called) < 3:
+            time.sleep(0.01)
+        assert call("/encode", {"texts": ["so"]})[0] == 200
+        between = len(slow.called)
+        assert long.result()[0] == 200
+    assert between < 20 < len(slow.called) == 25
+    slow.called.clear()
+    connection = server.send(served.address, "/fill", LONG)
+    while len(slow.called) < 3:
+        time.sleep(0.01)
+    connection.close()
+    while served.service.admission.inside or served.service.turns.busy:
+        time.sleep(0.01)
+    assert len(slow.called) < 20
+
+
+def test_fill(call, model):
+    texts = ["the ____ River", "____*2 is"]
+    status, answer = call("/fill", {"texts": texts, "order": "confident", "beam_size": 4, "top": 2, "context": "x"})
+    expected = FillIn(*model, jit_compile=False).fill(texts, order="confident", beam_size=4, top=2, context="x")
+    assert status == 200
+    for fillings, own in zip(answer["fillings"], expected, strict=True):
+        assert [filling["tokens"] for filling in fillings] == [filling.ids.tolist() for filling in own]
+        assert [filling["text"] for filling in fillings] == [filling.text.strip() for filling in own]
+        assert [filling["total"] for filling in fillings] == pytest.approx([f.total for f in own], abs=1e-4)
+        assert [sum(filling["log_probs"]) for filling in fillings] == pytest.approx([f.total for f in own], abs=1e-4)
+    assert len(call("/fill", {"texts": texts[:1]})[1]["fillings"][0]) == 5
+
+
+def test_encode_and_score(call, model):
+    pairs = [("the River", "is"), ("x", "")]
+    request = {"texts": [a for a, _ in pairs], "second": [b for _, b in pairs], "pool": "mean", "per_token": True}
+    status, answer = call("/encode", request)
+    expected = Encoder(*model, jit_compile=False)(pairs, pool="mean")
+    assert status == 200 and answer["tokens"] == [ids.tolist() for ids in expected.ids]
+    np.testing.assert_allclose(answer["pooled"], expected.pooled, rtol=0, atol=1e-4)
+    for found, own in zip(answer["hidden"], expected.hidden, strict=True):
+        np.testing.assert_allclose(found, own, rtol=0, atol=1e-4)
+    assert set(call("/encode", {"texts": ["x"]})[1]) == {"pooled", "tokens"}
+    status, answer = call("/score", {"texts": ["the River"]})
+    own = FillIn(*model, jit_compile=False).score("the River")
+    assert (status, answer["tokens"]) == (200, [own.ids.tolist()])
+    assert answer["total"] == pytest.approx([own.total], abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("path", "request_", "status", "reason"),
+    [
+        ("/generate", {"prompts": ["x"]}, 404, "/generate is for a Transformer-XL: the model that is served has /fill"),
+        ("/sessions", {}, 404, "/sessions is for a Transformer-XL"),
+        ("/nothing", {}, 404, "POST /nothing: Not Found"),
+        ("/fill", {"texts": ["x"]}, 400, "a text has no blank"),
+        ("/fill", {"texts": ["____" + " the" * 50]}, 400, "a text has more tokens than the 32"),
+        ("/fill", {"texts": ["____"], "top": 9}, 400, "top must be from 1 to beam_size"),
+        ("/fill", {"texts": ["____"], "free": 1}, 400, "free must be true or false"),
+        ("/fill", {"texts": ["____"], "order": "up"}, 400, "order must be left_to_right"),
+        ("/fill", {"texts": ["____"], "order": "1"}, 400, "order must be left_to_right"),
+        ("/fill", {"texts": ["____"], "temperature": 1}, 400, "'temperature' is not a field of this request"),
+        ("/encode", {"texts": ["x"], "pool": "max"}, 400, "pool must be one of last, first, mean"),
+        ("/encode", {"texts": ["x"], "second": ["y", "z"]}, 400, "second text"),
+    ],
+)
+def test_wrong_requests_get_a_reason(call, path, request_, status, reason):
+    found, answer = call(path, request_)
+    assert found == status
+    assert reason in answer["error"]
