@@ -30,10 +30,10 @@ class Streams:
         zero. None: there is no query stream.
     query_mask: bool [T, K] or broadcastable to [B, H, T, K]: which keys the query stream sees from each token; None:
         all.
+    absent: as in Scores.
     query_only: whether the result has no rows of the content stream.
     last_only: whether the result's only row of the content stream is that of the last token.
     first_part: as in Scores, in the content stream.
-    absent: as in Scores.
     """
 
     encoding: tf.Tensor
@@ -41,10 +41,10 @@ class Streams:
     segments: tf.Tensor | None = None
     targets: tf.Tensor | None = None
     query_mask: tf.Tensor | None = None
+    absent: tf.Tensor | None = None
     query_only: bool = False
     last_only: bool = False
     first_part: int = 0
-    absent: tf.Tensor | None = None
 
     def __tf_flatten__(self) -> tuple[tuple, tuple]:
         """For tf.nest: what is no tensor, and the tensors."""
@@ -54,8 +54,7 @@ class Streams:
     @classmethod
     def __tf_unflatten__(cls, other: tuple, tensors: tuple) -> Streams:
         """The Streams of these parts."""
-        *tensors, absent = tensors
-        return cls(*tensors, *other, absent)
+        return cls(*tensors, *other)
 
     @property
     def predictions(self) -> int:

@@ -189,7 +189,7 @@ class XLNet(keras.Model):
         if segments is not None:
             segments = tf.concat([tf.zeros([tf.shape(tokens)[0], m_len], segments.dtype), segments], axis=1)
         absent = None if valid is None else empty_slots(t_len, m_len, valid)
-        streams = Streams(encoding, backward, segments, targets, query_mask, first_part=first_part, absent=absent)
+        streams = Streams(encoding, backward, segments, targets, query_mask, absent, first_part=first_part)
         last_streams = dataclasses.replace(streams, query_only=query_only, last_only=last_only)
         remembered = min(config.reuse_len, t_len) or t_len
         hidden, new_states = read_segment(
