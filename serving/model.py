@@ -80,7 +80,7 @@ _SETTING = {
 """The fields of a setting of sampling, and their types."""
 
 
-class Model:
+class ServedModel:
     """A SavedModel.
 
     Args:

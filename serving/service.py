@@ -7,7 +7,7 @@ from serving.answers.sessions import Sessions
 from serving.answers.texts import Texts
 from serving.limits import Limits
 from serving.metrics import Metrics, Record
-from serving.model import Model
+from serving.model import ServedModel
 from serving.turns import Admission, Turns
 
 
@@ -30,7 +30,7 @@ class Service:
     def __init__(self, export_dir, limits=None, clock=time.monotonic):
         self.limits = limits = limits or Limits()
         self.ready = self.stopping = False
-        self.model = model = Model(export_dir)
+        self.model = model = ServedModel(export_dir)
         batch, rows = limits.rows(model.cache_bytes)
         self.turns = turns = Turns(model.cancellable, batch, lambda *call: self.metrics.observe_call(*call))
         self.admission = Admission(limits.max_requests, rows, limits.wait_seconds)

@@ -29,7 +29,7 @@ MOST_TOKENS = 64
 
 
 @dataclasses.dataclass(eq=False)
-class Draft:
+class Continuation:
     """Texts of one request that are being continued.
 
     Attributes:
@@ -141,7 +141,7 @@ class Generation:
                 pass
 
     def _draft(self, request, prompts, seeds, most, wants_texts):
-        """A Draft with the settings of sampling of a request."""
+        """A Continuation with the settings of sampling of a request."""
         left = fields.number(request, "max_tokens", int, DEFAULT_TOKENS)
         if not 1 <= left <= self._limits.max_tokens:
             raise RequestError(400, f"max_tokens must be at least 1 and at most {self._limits.max_tokens}")
@@ -152,7 +152,7 @@ class Generation:
             value = options[name] = fields.number(request, name, kind, setting["default"])
             if value < low or (value == low and setting["above_low"]) or (high is not None and value > high):
                 raise RequestError(400, f"{name} must be {setting['range']}")
-        return Draft(prompts, options, np.array(seeds, np.int32), left, most, wants_texts)
+        return Continuation(prompts, options, np.array(seeds, np.int32), left, most, wants_texts)
 
     async def _write(self, draft, record):
         """Reads a draft's prompts and continues them; yields after every call of the model."""

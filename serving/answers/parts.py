@@ -22,7 +22,7 @@ SCORED_AT_ONCE = 16
 
 
 @dataclasses.dataclass(eq=False)
-class Filling:
+class FillRequest:
     """Texts of one request whose blanks are being filled.
 
     Attributes:
@@ -99,7 +99,7 @@ class Parts:
         outputs = {name: [] for name in FILLED}
         size = max(1, self._rows // settings["beam_size"])
         for begin in range(0, len(texts), size):
-            filling = Filling(texts[begin : begin + size], settings)
+            filling = FillRequest(texts[begin : begin + size], settings)
             share = -(-self._rows // size) * len(filling.texts)  # of a batch
             again = begin > 0
             while filling.done < filling.steps:

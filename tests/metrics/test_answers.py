@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from txl_tf.data.tasks.squad import Answer, Question
+from txl_tf.data.tasks.squad import Answer, SquadQuestion
 from txl_tf.errors import InputError
 from txl_tf.metrics.answers import answer_scores, exact_match, normalised, word_f1
 
 
 def question(name, *answers):
-    return Question(name, "?", tuple(Answer(answer, 0) for answer in answers), not answers)
+    return SquadQuestion(name, "?", tuple(Answer(answer, 0) for answer in answers), not answers)
 
 
 @pytest.mark.parametrize(

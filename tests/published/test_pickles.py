@@ -13,7 +13,7 @@ import pytest
 
 from txl_tf.errors import InputError
 from txl_tf.published.importing import open_checkpoint
-from txl_tf.published.pickles import Call, Global, read_pickle
+from txl_tf.published.pickles import Global, PickledCall, read_pickle
 from txl_tf.published.tensor_files import open_safetensors
 from txl_tf.published.vocabularies import read_vocabulary
 
@@ -95,7 +95,7 @@ def test_state_restores_nothing():
     """BUILD with __setstate__ and the like among an allowed object's attributes stays data."""
     data = b"ccollections\nOrderedDict\n(tR(S'__setstate__'\nccollections\nOrderedDict\nS'__class__'\nS'x'\ndb."
     tree = read_pickle(io.BytesIO(data), re.compile(r"collections\.OrderedDict"), "x")
-    assert isinstance(tree, Call)
+    assert isinstance(tree, PickledCall)
     assert tree.state == {"__setstate__": Global("collections.OrderedDict"), "__class__": "x"}
 
 

@@ -12,7 +12,7 @@ import pytest
 import server
 
 from serving.access import Access
-from serving.model import Model
+from serving.model import ServedModel
 from serving.terminal import JsonLines
 
 TOKEN = "a-token-that-nobody-may-see"
@@ -136,13 +136,13 @@ def test_the_log_never_has_what_was_sent(guarded):
 
 def test_once_ready_the_first_request_of_each_route_finds_its_programs_compiled(byte_export, monkeypatch):
     """It calls signatures with shapes that the warm-up has called them with."""
-    called, call = set(), Model.__call__
+    called, call = set(), ServedModel.__call__
 
     def recording(model, signature, **tensors):
         called.add((signature, *sorted((name, tuple(np.shape(value))) for name, value in tensors.items())))
         return call(model, signature, **tensors)
 
-    monkeypatch.setattr(Model, "__call__", recording)
+    monkeypatch.setattr(ServedModel, "__call__", recording)
     with server.started(byte_export, warm_up=True) as served:
         assert ask(served, "/ready")[0] == 200
         warm = set(called)

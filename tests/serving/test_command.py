@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from serving.errors import StartError
 from serving.limits import Limits
-from serving.model import Model, read_settings
+from serving.model import ServedModel, read_settings
 
 COMMAND = pathlib.Path(__file__).parents[2] / "examples" / "serve.py"
 
@@ -113,7 +113,7 @@ def test_a_damaged_export_is_one_line(byte_export, tmp_path, damage, reason):
     shutil.copytree(byte_export, folder)
     damage(folder)
     with pytest.raises(StartError) as raised:
-        Model(str(folder))
+        ServedModel(str(folder))
     message = str(raised.value)
     assert "is not an exported model: " in message and reason in message
     assert "\n" not in message and len(message) < 500
@@ -145,7 +145,7 @@ def test_a_foreign_model_is_one_line(tmp_path):
     for name, reason in (("serving_default", "none of the signatures generate"), ("classify", "takes x, and not")):
         tf.saved_model.save(root, str(tmp_path / name), signatures={name: function.get_concrete_function()})
         with pytest.raises(StartError, match=reason):
-            Model(str(tmp_path / name))
+            ServedModel(str(tmp_path / name))
 
 
 def test_limits_follow_the_memory_that_caches_need():

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from txl_tf.data.lanes import evaluation_batches, evaluation_steps, segments_per_epoch, training_batches
 from txl_tf.families import Family, Task
-from txl_tf.objectives.base import FiniteWatch, Loss, Scores
+from txl_tf.objectives.base import FiniteWatch, Loss, ScoredBatch
 from txl_tf.ops import keep_mask
 from txl_tf.settings.groups import Group, setting
 from txl_tf.settings.run import Config, DataConfig, TrainConfig
@@ -91,7 +91,7 @@ class BigramScorer(NextToken):
 
     def __call__(self, batch, state):
         targets, nll, _, state = self.nll(batch, state)
-        return Scores(targets, tf.where(targets >= 0, nll, 0), state)
+        return ScoredBatch(targets, tf.where(targets >= 0, nll, 0), state)
 
 
 def as_batch(inputs, targets):

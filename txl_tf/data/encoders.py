@@ -28,7 +28,7 @@ from txl_tf.data.vocabularies.subword_training import train
 _TRAINING_WORDS = 40_000_000
 
 
-class Encoder(abc.ABC):
+class TokenKind(abc.ABC):
     """A kind of token.
 
     Attributes:
@@ -64,17 +64,17 @@ class Encoder(abc.ABC):
         return vocabulary.encode(block)
 
 
-class AllBytes(Encoder):
+class AllBytes(TokenKind):
     """All 256 bytes, each its own id."""
 
     reading = {"utf8": False}  # noqa: RUF012
 
     def vocabulary(self, text: TextSource, seen: Sequence[Any], totals: np.ndarray) -> ByteVocabulary:
-        """See Encoder."""
+        """See TokenKind."""
         return ByteVocabulary()
 
 
-class SeenBytes(Encoder):
+class SeenBytes(TokenKind):
     """The bytes that occur, without newlines, by decreasing frequency: the official vocabulary of enwik8.
 
     (The official code writes bytes as numbers between spaces but newlines as themselves, and splits at white space.)
@@ -90,18 +90,18 @@ class SeenBytes(Encoder):
         self.counted = () if vocab_file else SPLITS
 
     def count(self, block: bytes) -> tuple[list[int], np.ndarray]:
-        """See Encoder."""
+        """See TokenKind."""
         return _count(np.frombuffer(block, np.uint8))
 
     def vocabulary(self, text: TextSource, seen: Sequence[int], totals: np.ndarray) -> Vocabulary:
-        """See Encoder."""
+        """See TokenKind."""
         if self._vocab_file:
             return load_vocabulary("", {"kind": "bytes", "file": self._vocab_file, "dropped": [ord("\n")]})
         order = np.array(seen)[most_common(totals)]
         return ByteVocabulary(order[order != ord("\n")], dropped=[ord("\n")])
 
 
-class SeenChars(Encoder):
+class SeenChars(TokenKind):
     """The characters that occur, by decreasing frequency.
 
     Args:
@@ -114,17 +114,17 @@ class SeenChars(Encoder):
         self.counted = () if vocab_file else SPLITS
 
     def count(self, block: bytes) -> tuple[list[int], np.ndarray]:
-        """See Encoder."""
+        """See TokenKind."""
         return _count(np.frombuffer(block.decode().encode("utf-32-le"), np.int32))
 
     def vocabulary(self, text: TextSource, seen: Sequence[int], totals: np.ndarray) -> Vocabulary:
-        """See Encoder."""
+        """See TokenKind."""
         if self._vocab_file:
             return load_vocabulary("", {"kind": "chars", "file": self._vocab_file})
         return CharVocabulary([chr(seen[number]) for number in most_common(totals)])
 
 
-class Words(Encoder):
+class Words(TokenKind):
     """The words that occur, by decreasing frequency; equally frequent ones in the order of their first appearance.
 
     Args:
@@ -159,12 +159,12 @@ class Words(Encoder):
         return block.decode().lower().encode() if self._options["lower_case"] else block
 
     def count(self, block: bytes) -> tuple[list[bytes], np.ndarray]:
-        """See Encoder."""
+        """See TokenKind."""
         seen, numbered = self._numbered(block)
         return seen, np.bincount(numbered, minlength=len(seen))
 
     def vocabulary(self, text: TextSource, seen: Sequence[bytes], totals: np.ndarray) -> WordVocabulary:
-        """See Encoder."""
+        """See TokenKind."""
         word_list = self._word_list
         if word_list is None:
             names = (seen[number].decode() for number in most_common(totals, self.min_count) if seen[number] != b"\n")
@@ -174,7 +174,7 @@ class Words(Encoder):
         return WordVocabulary(word_list, **self._options)
 
     def encode(self, vocabulary: Vocabulary, block: bytes) -> np.ndarray:
-        """See Encoder."""
+        """See TokenKind."""
         seen, numbered = self._numbered(block)
         return self.tokens(numbered, *self.ids_of(vocabulary, seen))
 
@@ -200,7 +200,7 @@ class Words(Encoder):
         return numbers.words, numbered
 
 
-class Subwords(Encoder):
+class Subwords(TokenKind):
     """SentencePiece pieces. The ends of documents become <eod>, if the model has this piece.
 
     Models trained here keep spaces and newlines; a given model may not.
@@ -226,7 +226,7 @@ class Subwords(Encoder):
         self.reading = {"marked": marked}
 
     def vocabulary(self, text: TextSource, seen: Sequence[Any], totals: np.ndarray) -> SubwordVocabulary:
-        """See Encoder."""
+        """See TokenKind."""
         if self._given:
             return self._given
         if self._vocab_size is None:
@@ -249,7 +249,7 @@ class Subwords(Encoder):
         return SubwordVocabulary(model)
 
     def encode(self, vocabulary: Vocabulary, block: bytes) -> np.ndarray:
-        """See Encoder."""
+        """See TokenKind."""
         assert isinstance(vocabulary, SubwordVocabulary)
         return vocabulary.encode_documents(block.split(DOCUMENT_MARK))
 
@@ -273,7 +273,7 @@ def _mark_both_ends(tokens: np.ndarray, is_end: np.ndarray) -> np.ndarray:
 
 
 def added_counts(blocks: Iterable[tuple[list[Any], np.ndarray]]) -> tuple[list[Any], np.ndarray]:
-    """The symbols of all blocks and their counts, as `Encoder.count` gives them for each."""
+    """The symbols of all blocks and their counts, as `TokenKind.count` gives them for each."""
     totals: dict[Any, int] = {}
     for symbols, counts in blocks:
         for symbol, count in zip(symbols, counts.tolist(), strict=True):

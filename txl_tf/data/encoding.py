@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from txl_tf.data import words
-from txl_tf.data.encoders import Encoder, Words, added_counts
+from txl_tf.data.encoders import TokenKind, Words, added_counts
 from txl_tf.data.text.sources import SPLITS, TextSource
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.progress import progress_bar
@@ -26,12 +26,12 @@ _Group = tuple[str, str, int, int, np.random.Generator | None]  # stream, split,
 
 
 def encode(
-    encoder: Encoder, text: TextSource, work_dir: str, passes: int = 1, seed: int = 0
+    encoder: TokenKind, text: TextSource, work_dir: str, passes: int = 1, seed: int = 0
 ) -> tuple[Vocabulary, Chunks]:
     """The vocabulary of a text and its ids.
 
     Args:
-        encoder: Encoder.
+        encoder: TokenKind.
         text: TextSource.
         work_dir: a local directory for provisional ids.
         passes: how many times a training text of words is written; with more than one, each has its lines shuffled

@@ -133,7 +133,7 @@ def _write(place: str, vocabulary: Vocabulary, chunks: encoding.Chunks) -> manif
 
 def _write_with_beam(
     settings: Settings,
-    encoder: encoders.Encoder,
+    encoder: encoders.TokenKind,
     text: sources.TextSource,
     place: str,
     shared_dir: str,

@@ -82,7 +82,7 @@ class Settings:
         if (self.encoding is not None or self.binary) and self.dataset != "text":
             raise InputError("--encoding and --binary are for --dataset=text: published corpora are UTF-8")
 
-    def encoder(self) -> encoders.Encoder:
+    def encoder(self) -> encoders.TokenKind:
         """The Encoder of this kind of token."""
         corpus, vocab = self.corpus, self.vocab
         if vocab is None and corpus and corpus.encoder:

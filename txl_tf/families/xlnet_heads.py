@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from txl_tf.data.tasks.corpus import TaskCorpus
     from txl_tf.data.tasks.examples import ExampleSet
-    from txl_tf.data.tasks.race import Question
+    from txl_tf.data.tasks.race import RaceQuestion
     from txl_tf.data.tasks.table_files import Columns
     from txl_tf.data.tasks.tables import Row
     from txl_tf.data.vocabularies import Vocabulary
@@ -112,7 +112,7 @@ def _table_examples(
     return table_examples(rows, vocabulary, config.data.tgt_len, label, dict(origin), directory, **about)
 
 
-def _read_race(path: str, columns: Columns, labelled: bool) -> Sequence[Question]:
+def _read_race(path: str, columns: Columns, labelled: bool) -> Sequence[RaceQuestion]:
     from txl_tf.data.tasks.race import read_race
 
     columns.require_no_table("RACE's folders or JSON lines")
@@ -120,7 +120,7 @@ def _read_race(path: str, columns: Columns, labelled: bool) -> Sequence[Question
 
 
 def _race_examples(
-    rows: Sequence[Question],
+    rows: Sequence[RaceQuestion],
     config: Any,
     vocabulary: Vocabulary,
     *,
@@ -167,7 +167,7 @@ def _scores(
 
 
 def _choices(
-    outputs: Outputs, examples: ExampleSet, rows: Sequence[Question], dev: Mapping[str, float]
+    outputs: Outputs, examples: ExampleSet, rows: Sequence[RaceQuestion], dev: Mapping[str, float]
 ) -> list[dict[str, Any]]:
     import numpy as np
 

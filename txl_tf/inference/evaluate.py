@@ -17,10 +17,10 @@ from txl_tf.data.lanes import named_read_errors
 from txl_tf.data.manifest import Corpus
 from txl_tf.devices import distribute, host_memory
 from txl_tf.errors import InputError
-from txl_tf.objectives.base import Batch, Scorer, Scores, State
+from txl_tf.objectives.base import Batch, ScoredBatch, Scorer, State
 from txl_tf.settings.run import Config
 
-ScoreSteps = Callable[[Any, State, tf.Tensor], Scores]
+ScoreSteps = Callable[[Any, State, tf.Tensor], ScoredBatch]
 """score_steps(iterator, state, n): what `make_score_steps` returns."""
 
 STEPS_PER_CALL = 50  # between progress reports
@@ -222,11 +222,11 @@ def make_score_steps(strategy: tf.distribute.Strategy, scorer: Scorer, compiled:
         compiled: whether XLA compiles a step.
 
     Returns:
-        score_steps(iterator, state, n) -> the Scores of all steps, with targets, their negative log-likelihoods and
-        bins as arrays [n, B, ..]; where a target is -1 there was nothing to score.
+        score_steps(iterator, state, n) -> the ScoredBatch of all steps, with targets, their nll and bins
+        as arrays [n, B, ..]; where a target is -1 there was nothing to score.
     """
 
-    def score(batch: Batch, state: State) -> Scores:
+    def score(batch: Batch, state: State) -> ScoredBatch:
         return scorer(batch, state)
 
     if compiled:
@@ -247,8 +247,8 @@ def make_score_steps(strategy: tf.distribute.Strategy, scorer: Scorer, compiled:
 
     run_scores = host_memory.without_leftovers(distribute.without_grappler(run)) if compiled else run
 
-    def score_steps(iterator: Any, state: State, n: tf.Tensor) -> Scores:
+    def score_steps(iterator: Any, state: State, n: tf.Tensor) -> ScoredBatch:
         (nll, targets, *bins), state = run_scores(iterator, state, n)
-        return Scores(targets.numpy(), nll.numpy(), state, tuple(part.numpy() for part in bins))
+        return ScoredBatch(targets.numpy(), nll.numpy(), state, tuple(part.numpy() for part in bins))
 
     return score_steps

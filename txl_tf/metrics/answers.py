@@ -19,7 +19,7 @@ import numpy as np
 from txl_tf.errors import InputError
 
 if TYPE_CHECKING:  # the module that reads questions loads TensorFlow
-    from txl_tf.data.tasks.squad import Question
+    from txl_tf.data.tasks.squad import SquadQuestion
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -44,13 +44,13 @@ def word_f1(answer: str, right: str) -> float:
     return 2 * common / (len(words) + len(right_words))
 
 
-def right_answers(question: Question) -> list[str]:
+def right_answers(question: SquadQuestion) -> list[str]:
     """The texts to compare with: without those of which normalisation leaves nothing; [""] if there are none."""
     return [answer.text for answer in question.answers if normalised(answer.text)] or [""]
 
 
 def answer_scores(
-    questions: Sequence[Question],
+    questions: Sequence[SquadQuestion],
     answers: Mapping[str, str],
     null_scores: Mapping[str, float] | None = None,
     threshold: float = 0.0,
@@ -106,7 +106,7 @@ _MEASURES: dict[str, Callable[[str, str], float]] = {"exact": exact_match, "f1":
 
 
 def _of_texts(
-    measure: Callable[[str, str], float], questions: Sequence[Question], answers: Mapping[str, str]
+    measure: Callable[[str, str], float], questions: Sequence[SquadQuestion], answers: Mapping[str, str]
 ) -> np.ndarray:
     """A measure of each question's answer: [n]."""
     return np.array([max(measure(answers[one.id], right) for right in right_answers(one)) for one in questions])

@@ -54,7 +54,7 @@ class Objective(Protocol):
         """The loss of a batch; `seed` is for dropout and all other random numbers."""
 
 
-class Scores(typing.NamedTuple):
+class ScoredBatch(typing.NamedTuple):
     """The result of a scorer for a batch.
 
     targets: int32 [b, n]; -1: no target.
@@ -86,7 +86,7 @@ class Scorer(Protocol):
     def refresh(self) -> None:
         """Must be called after the model's weights have changed."""
 
-    def __call__(self, batch: Batch, state: State) -> Scores:
+    def __call__(self, batch: Batch, state: State) -> ScoredBatch:
         """The scores of a batch."""
 
 

@@ -19,7 +19,7 @@ from txl_tf.models.transformer_xl.cached import CachedDecoder
 from txl_tf.models.transformer_xl.config import EvalConfig, Reach, TransformerXLRunConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.models.transformer_xl.sliding_window import SlidingWindow
-from txl_tf.objectives.base import AttentionView, FiniteWatch, Loss, Scores, State
+from txl_tf.objectives.base import AttentionView, FiniteWatch, Loss, ScoredBatch, State
 
 Segment = tuple[tf.Tensor, tf.Tensor]
 """Inputs and targets, int32 [b, T] each; -1: no target. Evaluation may read several segments at once."""
@@ -124,12 +124,12 @@ class CausalScorer:
         if self._cached is not None:
             self._cached.refresh()
 
-    def __call__(self, batch: Segment, state: Any) -> Scores:
+    def __call__(self, batch: Segment, state: Any) -> ScoredBatch:
         """The scores of a segment; see Scorer."""
         inputs, targets = batch
         hidden, state = self._read(inputs, state)
         nll = (self._cached or self.model).nll(hidden, targets)
-        return Scores(targets, nll, state)
+        return ScoredBatch(targets, nll, state)
 
 
 def attention_view(model: TransformerXL, corpus: Corpus, config: TransformerXLRunConfig) -> AttentionView:

@@ -16,7 +16,7 @@ from txl_tf.models.memory import Mems
 from txl_tf.models.stack import Watch
 from txl_tf.models.xlnet.config import XLNetRunConfig
 from txl_tf.models.xlnet.model import XLNet
-from txl_tf.objectives.base import AttentionView, FiniteWatch, Loss, Scores
+from txl_tf.objectives.base import AttentionView, FiniteWatch, Loss, ScoredBatch
 from txl_tf.settings.run import CONTEXT, TARGET, PermutationLMConfig
 
 RANK_BINS = 8
@@ -61,7 +61,7 @@ class PermutationLM:
         seed: Seeds | None = None,
         training: bool = False,
         watch: Watch | None = None,
-    ) -> Scores:
+    ) -> ScoredBatch:
         """The targets of a segment and their negative log-likelihoods; a lane with fewer than P targets ends in -1."""
         is_target = batch.kind == TARGET
         visible = permutation_visible(batch.rank, batch.kind == CONTEXT, is_target, self.model.config.reuse_len)
@@ -81,7 +81,7 @@ class PermutationLM:
             training=training,
             watch=watch,
         )
-        return Scores(targets, self.model.nll(query, targets), state)
+        return ScoredBatch(targets, self.model.nll(query, targets), state)
 
     def __call__(self, batch: PermutationBatch, state: Mems, seed: Seeds | None, training: bool) -> Loss:
         """The loss of a segment; see Objective."""
@@ -131,7 +131,7 @@ class PermutationScorer:
     def refresh(self) -> None:
         """Does nothing: the weights are read for every batch."""
 
-    def __call__(self, batch: PermutationBatch, state: Mems) -> Scores:
+    def __call__(self, batch: PermutationBatch, state: Mems) -> ScoredBatch:
         """The scores of a segment."""
         is_target, config = batch.kind == TARGET, self.objective.config
         reuse_len = self.objective.model.config.reuse_len

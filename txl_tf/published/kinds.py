@@ -11,7 +11,7 @@ from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig,
 from txl_tf.models.xlnet import head_config
 from txl_tf.models.xlnet.config import XLNetConfig, XLNetRunConfig
 from txl_tf.published import vocabularies
-from txl_tf.published.layout import Checkpoint, Kind
+from txl_tf.published.layout import Checkpoint, ModelKind
 from txl_tf.settings.groups import update
 from txl_tf.settings.run import Config, PairsConfig, PermutationLMConfig
 
@@ -54,11 +54,13 @@ def _head_run(checkpoint: Checkpoint, model: dict[str, Any], evaluation: dict[st
     return dataclasses.replace(run, model=update(run.model, model), eval=update(run.eval, evaluation))
 
 
-TRANSFORMER_XL = Kind(TransformerXLRunConfig, _transformer_xl_run, vocabularies.read_vocabulary, vocabularies.NAMES)
+TRANSFORMER_XL = ModelKind(
+    TransformerXLRunConfig, _transformer_xl_run, vocabularies.read_vocabulary, vocabularies.NAMES
+)
 
 
-def _xlnet(config: type[Config], run: Callable[..., Config]) -> Kind:
-    return Kind(config, run, vocabularies.read_xlnet_vocabulary, vocabularies.XLNET_NAMES, dataset="text")
+def _xlnet(config: type[Config], run: Callable[..., Config]) -> ModelKind:
+    return ModelKind(config, run, vocabularies.read_xlnet_vocabulary, vocabularies.XLNET_NAMES, dataset="text")
 
 
 XLNETS = {

@@ -73,7 +73,7 @@ Layout = Callable[[Any, Collection[str]], list[TensorEntry]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Kind:
+class ModelKind:
     """A kind of model that can be imported, independent of the format.
 
     Attributes:
@@ -102,7 +102,7 @@ class Checkpoint:
         settings: fields of the model's settings that do not follow from the weights, with the values of this source.
         evaluation: fields of the group "eval" that the source states.
         layout: function (the model's settings, names of its weights) -> list of TensorEntry.
-        kind: the Kind of model.
+        kind: the ModelKind of model.
         source: a file or directory, local or gs://. The other published files are in the directory, or next to the
             file.
         data: fields of the group "data" that the source states.
@@ -117,7 +117,7 @@ class Checkpoint:
     settings: dict[str, Any]
     evaluation: dict[str, Any]
     layout: Layout
-    kind: Kind
+    kind: ModelKind
     source: str
     data: dict[str, Any] = dataclasses.field(default_factory=dict)
     labels: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ from txl_tf.errors import InputError
 from txl_tf.published import torch_models
 from txl_tf.published.kinds import TRANSFORMER_XL
 from txl_tf.published.layout import Checkpoint
-from txl_tf.published.pickles import Call, as_dict
+from txl_tf.published.pickles import PickledCall, as_dict
 from txl_tf.published.torch_files import MODULES, TENSORS, TorchFile, attributes, state_dict
 
 CONVENTIONS = {"mem_init": "empty", "same_length_window": "pytorch", "layer_norm_epsilon": 1e-5}
@@ -48,7 +48,7 @@ def open_checkpoint(source: str) -> Checkpoint:
 
 def _told_by_attributes(root: object, source: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """What the attributes of a whole model say: fields of TransformerXLConfig fixed and not, and of EvalConfig."""
-    if not isinstance(root, Call) or as_dict(root) is not None:
+    if not isinstance(root, PickledCall) or as_dict(root) is not None:
         return {}, {}, {}
     model = attributes(root)
     if model.get("attn_type", 0) != 0:

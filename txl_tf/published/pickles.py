@@ -1,7 +1,7 @@
 """Reads pickles as data: nothing in them is imported or called.
 
 A pickle is a program. `pickletools.genops` only splits it into operations. Here an operation that would look up a name
-yields the name (`Global`), and one that would call a function yields a record of the call (`Call`). The result is a
+yields the name (`Global`), and one that would call a function yields a record of it (`PickledCall`). The result is a
 tree, which the reader of a file format interprets. In addition, only names that the format needs are allowed.
 """
 
@@ -40,7 +40,7 @@ class Persistent:
 
 
 @dataclasses.dataclass(eq=False)
-class Call:
+class PickledCall:
     """A call in the pickle, which is not made; also an object, which a call would create.
 
     function: Global or Persistent.
@@ -69,8 +69,8 @@ def read_pickle(file: IO[bytes], allowed: re.Pattern[str], where: str) -> Any:
         where: the file's name for messages.
 
     Returns:
-        None, bool, int, float, str, bytes, list, tuple, dict, set, Global, Persistent or Call, nested. Strings of
-        Python 2 become str where they are UTF-8.
+        None, bool, int, float, str, bytes, list, tuple, dict, set, Global, Persistent or PickledCall, nested. Strings
+        of Python 2 become str where they are UTF-8.
 
     Raises:
         InputError: a name that is not allowed, an unknown operation, or an incomplete pickle.
@@ -87,7 +87,7 @@ def as_dict(node: object) -> dict[Any, Any] | None:
     """The dict of a node that is a dict, an OrderedDict or a Counter; None for other nodes."""
     if isinstance(node, dict):
         return node
-    if not isinstance(node, Call) or node.path not in ("collections.OrderedDict", "collections.Counter"):
+    if not isinstance(node, PickledCall) or node.path not in ("collections.OrderedDict", "collections.Counter"):
         return None
     given = node.args[0] if node.args else []
     pairs = [*(given.items() if isinstance(given, dict) else given if isinstance(given, list) else [None]), *node.items]
@@ -182,7 +182,7 @@ class _Machine:
                 self.call(function, tuple(args))
             case "BUILD":
                 state = stack.pop()
-                if not isinstance(stack[-1], Call):
+                if not isinstance(stack[-1], PickledCall):
                     raise InputError(f"{self.where} is refused: it would change something that is not its own")
                 stack[-1].state = state
             case _:
@@ -204,19 +204,19 @@ class _Machine:
     def call(self, function: object, args: object) -> None:
         if not isinstance(function, (Global, Persistent)) or not isinstance(args, tuple):
             raise InputError(f"{self.where} is refused: it would call something that it has made itself")
-        self.stack.append(Call(function, args))
+        self.stack.append(PickledCall(function, args))
 
     def add_items(self, items: list[Any]) -> None:
         target = self.stack[-1]
         if isinstance(target, set):
             target |= _checked_set(items)
         else:
-            (target.items if isinstance(target, Call) else target).extend(items)
+            (target.items if isinstance(target, PickledCall) else target).extend(items)
 
     def set_items(self, items: list[Any]) -> None:
         pairs, target = list(zip(items[::2], items[1::2], strict=True)), self.stack[-1]
         _checked_set(key for key, _ in pairs)
-        target.items.extend(pairs) if isinstance(target, Call) else target.update(pairs)
+        target.items.extend(pairs) if isinstance(target, PickledCall) else target.update(pairs)
 
 
 def _checked_set(items: Iterable[Any]) -> set[Any]:

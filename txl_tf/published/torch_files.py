@@ -18,7 +18,7 @@ import numpy as np
 
 from txl_tf.data.text.archives import named_damage
 from txl_tf.errors import InputError
-from txl_tf.published.pickles import Call, Global, Persistent, as_dict, read_pickle
+from txl_tf.published.pickles import Global, Persistent, PickledCall, as_dict, read_pickle
 from txl_tf.published.tensor_files import TensorFile, open_binary
 
 TENSORS = (
@@ -159,14 +159,14 @@ class TorchFile:
 
 def state_dict(root: object) -> dict[Any, Any] | None:
     """{name: tensor node} of the tree of a state_dict or a pickled nn.Module; None for other trees."""
-    if isinstance(root, Call) and as_dict(root) is None:
+    if isinstance(root, PickledCall) and as_dict(root) is None:
         return _module_tensors(root)
     return as_dict(root)
 
 
 def attributes(node: object) -> dict[Any, Any]:
     """The attributes {name: node} of a pickled object."""
-    state = node.state if isinstance(node, Call) else None
+    state = node.state if isinstance(node, PickledCall) else None
     return state if isinstance(state, dict) else {}
 
 
@@ -189,9 +189,9 @@ def _module_tensors(root: object) -> dict[str, Any]:
 
 def _tensor(node: object) -> _Tensor | None:
     """The _Tensor of a node; None for other nodes."""
-    while isinstance(node, Call) and node.path == "torch._utils._rebuild_parameter" and node.args:
+    while isinstance(node, PickledCall) and node.path == "torch._utils._rebuild_parameter" and node.args:
         node = node.args[0]
-    if not isinstance(node, Call) or not node.path.startswith("torch._utils._rebuild_tensor"):
+    if not isinstance(node, PickledCall) or not node.path.startswith("torch._utils._rebuild_tensor"):
         return None
     try:
         storage, offset, shape, strides = node.args[:4]
@@ -222,7 +222,7 @@ def _tensors_below(root: object) -> Iterator[_Tensor]:
             yield tensor
         elif isinstance(node, dict):
             waiting.extend(node.values())
-        elif isinstance(node, Call):
+        elif isinstance(node, PickledCall):
             waiting.extend([*node.args, node.state, *node.items])
         else:
             waiting.extend(node)

@@ -15,7 +15,7 @@ import tensorflow as tf
 from txl_tf.data.text.corpora import CORPORA
 from txl_tf.data.vocabularies import ByteVocabulary, CharVocabulary, Vocabulary, WordVocabulary, XLNetVocabulary
 from txl_tf.errors import InputError, naming
-from txl_tf.published.pickles import Call, as_dict, read_pickle
+from txl_tf.published.pickles import PickledCall, as_dict, read_pickle
 from txl_tf.published.tensor_files import open_binary
 from txl_tf.published.torch_files import MAGIC, TENSORS, TorchFile
 from txl_tf.storage.files import read_bytes, read_json, read_lines
@@ -114,9 +114,9 @@ def _pickled_symbols(path: str) -> Any:
             root = read_pickle(file, re.compile(_PICKLED), path)
             if root == MAGIC:
                 root = TorchFile(path, _PICKLED).root
-    state: Any = root.state if isinstance(root, Call) else as_dict(root)
+    state: Any = root.state if isinstance(root, PickledCall) else as_dict(root)
     vocab = (state or {}).get("vocab")
-    state = vocab.state if isinstance(vocab, Call) else state  # a corpus contains its vocabulary
+    state = vocab.state if isinstance(vocab, PickledCall) else state  # a corpus contains its vocabulary
     if not isinstance(state, dict):
         return None
     # A tokenizer that transformers 4.35 loaded and saved again has only sym2idx.

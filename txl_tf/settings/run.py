@@ -22,7 +22,7 @@ FORMAT = 2
 """Format version of config.json. Format 1 has no family, and has loss_positions in the group "train"."""
 
 
-Run = typing.TypeVar("Run", bound="Config")
+AnyConfig = typing.TypeVar("AnyConfig", bound="Config")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -303,7 +303,7 @@ class Config:
         return json.dumps(about | dataclasses.asdict(self), indent=2) + "\n"
 
     @classmethod
-    def from_groups(cls: type[Run], groups: Mapping[str, Any], where: str) -> Run:
+    def from_groups(cls: type[AnyConfig], groups: Mapping[str, Any], where: str) -> AnyConfig:
         """The settings in the groups of a config.json; missing settings have their defaults.
 
         Args:
@@ -318,7 +318,7 @@ class Config:
         require(not unknown, f"{where} has unknown groups {unknown}; known are {sorted(known)}")
         return cls(**{name: from_dict(known[name], values, f"{where}, {name}") for name, values in groups.items()})
 
-    def replace(self: Run, **groups: Mapping[str, Any]) -> Run:
+    def replace(self: AnyConfig, **groups: Mapping[str, Any]) -> AnyConfig:
         """These settings with some fields of some groups replaced: replace(train={"seed": 2})."""
         return dataclasses.replace(self, **{name: update(getattr(self, name), v) for name, v in groups.items()})
 

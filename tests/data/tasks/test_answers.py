@@ -9,7 +9,7 @@ from xlnet_tokens import generated_lines, small_model
 
 from txl_tf.data.tasks.answers import Answered, Candidate, decode, write_answers
 from txl_tf.data.tasks.questions import QuestionExamples
-from txl_tf.data.tasks.squad import Answer, Paragraph, Question
+from txl_tf.data.tasks.squad import Answer, Paragraph, SquadQuestion
 from txl_tf.data.tasks.windows import Layout, examples, read_windows
 from txl_tf.data.vocabularies import XLNetVocabulary
 
@@ -20,7 +20,9 @@ T = 24
 def readings():
     vocabulary = XLNetVocabulary(small_model())
     lines = generated_lines(12, seed=7)
-    paragraphs = [Paragraph(line, (Question(str(i), "the fine?"),)) for i, line in enumerate(lines) if line.strip()]
+    paragraphs = [
+        Paragraph(line, (SquadQuestion(str(i), "the fine?"),)) for i, line in enumerate(lines) if line.strip()
+    ]
     return list(read_windows(paragraphs, vocabulary, Layout(T, 6, 5))), vocabulary
 
 
@@ -98,7 +100,7 @@ def test_few_starts_and_ends(rng):
 
 
 def test_a_text_without_tokens_has_no_answer(rng):
-    paragraph = Paragraph("\u0301", (Question("a", "the fine?"),))
+    paragraph = Paragraph("\u0301", (SquadQuestion("a", "the fine?"),))
     [reading] = read_windows([paragraph], readings()[1], Layout(T, 6, 5))
     assert len(reading.pieces.ids) == 0 and reading.windows == ((0, 0),)
     assert examples([reading], readings()[1], T)["allowed"].sum() == 1
@@ -114,7 +116,7 @@ def test_the_true_spans_are_decoded_to_the_right_answers(rng):
         last = min(first + 2, len(reading.pieces.ids) - 1)
         begin, end = int(reading.pieces.begin[first]), int(reading.pieces.end[last])
         if answer := reading.text[begin:end].rstrip():
-            asked = Question(reading.question.id, "the fine?", (Answer(answer, begin),))
+            asked = SquadQuestion(reading.question.id, "the fine?", (Answer(answer, begin),))
             paragraphs.append(Paragraph(reading.text, (asked,)))
     asked = list(read_windows(paragraphs, vocabulary, Layout(T, 6, 5)))
     features = examples(asked, vocabulary, T)

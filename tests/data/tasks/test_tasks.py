@@ -115,7 +115,7 @@ def test_race_folders_and_lines_are_one(tmp_path):
 def test_options_do_not_see_each_other(vocabulary, t_len, monkeypatch):
     """Article SEP question and option SEP CLS; the last of these are kept, then the first of the article."""
     monkeypatch.setattr(race_examples, "MAX_QA", 5)
-    question = race.Question(ARTICLE, "the _ River", ("one", "the the the the the the the"), 1, "")
+    question = race.RaceQuestion(ARTICLE, "the _ River", ("one", "the the the the the the the"), 1, "")
     found = race_examples.question_examples([question], vocabulary, t_len, {})
     sep, cls = vocabulary.special_token("sep"), vocabulary.special_token("cls")
     for i, text in enumerate(question.with_options()):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from xlnet_tokens import small_model
 
-from txl_tf.data.tasks.squad import Answer, Paragraph, Question
+from txl_tf.data.tasks.squad import Answer, Paragraph, SquadQuestion
 from txl_tf.data.tasks.windows import Layout, Window, cut_windows, examples, owners, read_windows
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.errors import InputError
@@ -63,7 +63,7 @@ def paragraph(text, *questions):
 
 
 def question(text, *answers):
-    return Question(text, text, tuple(Answer(*answer) for answer in answers), not answers)
+    return SquadQuestion(text, text, tuple(Answer(*answer) for answer in answers), not answers)
 
 
 def test_an_example_by_hand():

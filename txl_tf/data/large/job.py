@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from txl_tf.data import records
 from txl_tf.data.request import Settings
-from txl_tf.data.text.blocks import DOCUMENT_MARK, Piece, PieceBlocks, Reading, block_count
+from txl_tf.data.text.blocks import DOCUMENT_MARK, Piece, PieceBlocks, TextRules, block_count
 from txl_tf.data.text.sources import waiting_size
 from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
 from txl_tf.errors import InputError
@@ -38,7 +38,7 @@ class Job:
         data_dir: of the corpus.
         settings: Settings. Workers do not read its vocab_file.
         pieces: of the TextSource, all with their stop.
-        reading: Reading.
+        reading: TextRules.
         first_documents: for each unit, how many documents of its piece begin in earlier units; (): not needed.
         vocabulary: the vocabulary's spec; its file is in data_dir. None: not known yet.
     """
@@ -47,7 +47,7 @@ class Job:
     data_dir: str
     settings: Settings
     pieces: tuple[Piece, ...]
-    reading: Reading
+    reading: TextRules
     first_documents: tuple[int, ...] = ()
     vocabulary: dict[str, Any] | None = None
 
@@ -80,7 +80,7 @@ def _load(path: str) -> Job:
         data_dir=content["data_dir"],
         settings=Settings(**{**content["settings"], "vocab_file": None}),
         pieces=tuple(Piece(**piece) for piece in content["pieces"]),
-        reading=Reading(**content["reading"]),
+        reading=TextRules(**content["reading"]),
         first_documents=tuple(content["first_documents"]),
         vocabulary=content["vocabulary"],
     )

@@ -36,7 +36,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from txl_tf.data import manifest, records
-from txl_tf.data.encoders import Encoder
+from txl_tf.data.encoders import TokenKind
 from txl_tf.data.large.job import Job, bytes_done, input_error, read_rows, worker_of, write_rows
 from txl_tf.data.request import Settings
 from txl_tf.data.text.sources import SPLITS, TextSource, grouped
@@ -51,13 +51,13 @@ _MOST_SYMBOLS = 1_000_000  # that a worker adds up before it hands them on
 
 
 def write(
-    settings: Settings, encoder: Encoder, text: TextSource, data_dir: str, shared_dir: str, beam_args: Sequence[str]
+    settings: Settings, encoder: TokenKind, text: TextSource, data_dir: str, shared_dir: str, beam_args: Sequence[str]
 ) -> tuple[Vocabulary, manifest.Streams, Iterable[tuple[str, str, int]]]:
     """Writes the vocabulary and the shards of a corpus.
 
     Args:
         settings: Settings.
-        encoder: its Encoder.
+        encoder: its TokenKind.
         text: TextSource; all workers must be able to read its files.
         data_dir: a folder that all workers can write; local or gs://.
         shared_dir: another one, for their temporary files; made if missing.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.data.tasks.windows import Reading
+from txl_tf.data.tasks.windows import QuestionWindows
 from txl_tf.storage.files import require_new, write_atomically
 
 
@@ -58,7 +58,9 @@ class Answered:
         return "" if threshold is not None and self.null_score > threshold else self.text
 
 
-def decode(reading: Reading, found: Mapping[str, np.ndarray], max_answer_len: int = 64, n_best: int = 5) -> Answered:
+def decode(
+    reading: QuestionWindows, found: Mapping[str, np.ndarray], max_answer_len: int = 64, n_best: int = 5
+) -> Answered:
     """The answers to a question.
 
     A candidate starts and ends in one window's part of the paragraph, ends at or after its start, has at most

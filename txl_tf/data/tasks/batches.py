@@ -40,7 +40,7 @@ class TrainingExamples:
     """
 
     def __init__(self, examples: ExampleSet, batch_size: int, seed: tuple[int, int], weights: np.ndarray | None = None):
-        self._reader = _Reader(examples, weights)
+        self._reader = _BatchReader(examples, weights)
         self._rows = np.arange(len(examples)) if weights is None else np.flatnonzero(weights)
         self._batch_size, self._seed = batch_size, seed
         self.epoch_steps = -(-len(self._rows) // batch_size)
@@ -86,7 +86,7 @@ class EvaluationExamples:
     """
 
     def __init__(self, examples: ExampleSet, batch_size: int, lengths: Sequence[int]):
-        self._reader = _Reader(examples)
+        self._reader = _BatchReader(examples)
         self._batch_size = batch_size
         own = examples.lengths()
         order = np.argsort(own, kind="stable")
@@ -108,7 +108,7 @@ def bucket_lengths(t_len: int) -> tuple[int, ...]:
     return tuple(sorted({-(-t_len * eighths // 8) for eighths in (1, 2, 3, 4, 6, 8)}))
 
 
-class _Reader:
+class _BatchReader:
     """Takes rows of an ExampleSet."""
 
     def __init__(self, examples: ExampleSet, weights: np.ndarray | None = None):

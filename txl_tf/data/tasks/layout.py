@@ -19,7 +19,7 @@ FIRST, SECOND, CLS, PADDING = 0, 1, 2, 4
 """Segment ids of A and its SEP, of B and its SEP, of CLS, and of padding; the official code's SEP, 3, is never used."""
 
 
-class Rows(typing.NamedTuple):
+class TokenRows(typing.NamedTuple):
     """Examples of T tokens.
 
     tokens, segments: int32 [n, T], ids of tokens and of segments.
@@ -131,7 +131,7 @@ def join(
     return tuple(tf.RaggedTensor.from_row_lengths(values, tf.cast(total, tf.int64)) for values in joined)
 
 
-def pad_left(ids: tf.RaggedTensor, segments: tf.RaggedTensor, t_len: int) -> Rows:
+def pad_left(ids: tf.RaggedTensor, segments: tf.RaggedTensor, t_len: int) -> TokenRows:
     """Examples of T tokens from ids and segments as `join` gives them, none longer than T.
 
     As in the official code, padding has token 0 and a segment of its own.
@@ -143,4 +143,4 @@ def pad_left(ids: tf.RaggedTensor, segments: tf.RaggedTensor, t_len: int) -> Row
         dense = tf.scatter_nd(places, values.flat_values - fill, shape) + fill  # `shape` is filled with 0
         return tf.ensure_shape(dense, [None, t_len])
 
-    return Rows(padded(ids, 0), padded(segments, PADDING), ~there)
+    return TokenRows(padded(ids, 0), padded(segments, PADDING), ~there)

@@ -15,7 +15,7 @@ from txl_tf.data.records import smallest_dtype
 from txl_tf.data.tasks.answers import Answered, decode
 from txl_tf.data.tasks.examples import Chunk, ExampleSet, cut_remarks, make_examples
 from txl_tf.data.tasks.squad import Answer, Paragraph, Squad
-from txl_tf.data.tasks.windows import Layout, Reading, examples, read_windows
+from txl_tf.data.tasks.windows import Layout, QuestionWindows, examples, read_windows
 from txl_tf.data.vocabularies import SubwordVocabulary
 
 TIMED = ("tokens", "segments", "padding", "allowed")
@@ -32,7 +32,7 @@ class QuestionExamples(ExampleSet):
         max_answer_len, n_best: see `answers.decode`.
     """
 
-    readings: Callable[[], Sequence[Reading]] = list
+    readings: Callable[[], Sequence[QuestionWindows]] = list
     max_answer_len: int = 64
     n_best: int = 5
 
@@ -80,7 +80,7 @@ def squad_examples(
     squad, found = with_found(squad) if find_answers else (squad, 0)
 
     @functools.cache
-    def readings() -> Sequence[Reading]:
+    def readings() -> Sequence[QuestionWindows]:
         return tuple(read_windows(squad.paragraphs, vocabulary, layout))
 
     def chunks() -> Iterator[Chunk]:

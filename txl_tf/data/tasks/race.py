@@ -20,7 +20,7 @@ from txl_tf.storage.surrogates import whole
 
 
 @dataclasses.dataclass(frozen=True)
-class Question:
+class RaceQuestion:
     """A question on an article, its options, and the number of the right one (-1: not known)."""
 
     article: str
@@ -36,7 +36,7 @@ class Question:
         return [f"{self.question} {option}" for option in self.options]
 
 
-def read_race(path: str, answered: bool = True, encoding: str = "") -> list[Question]:
+def read_race(path: str, answered: bool = True, encoding: str = "") -> list[RaceQuestion]:
     """The questions of a folder, with its folders, or of a .jsonl or .jsonl.gz file, in the order of the files' names.
 
     Args:
@@ -69,7 +69,7 @@ def is_folder(path: str) -> bool:
     return bool(tf.io.gfile.isdir(path))
 
 
-def question_rows(values: Sequence[dict[str, Any]]) -> list[Question]:
+def question_rows(values: Sequence[dict[str, Any]]) -> list[RaceQuestion]:
     """Questions as dicts with article, question and options, without answers.
 
     Raises:
@@ -83,7 +83,7 @@ def question_rows(values: Sequence[dict[str, Any]]) -> list[Question]:
     return _with_equal_options(found)
 
 
-def _with_equal_options(found: list[Question]) -> list[Question]:
+def _with_equal_options(found: list[RaceQuestion]) -> list[RaceQuestion]:
     for question in found:
         if len(question.options) != len(found[0].options):
             raise InputError(
@@ -148,7 +148,7 @@ def _numbered(name: str) -> tuple[int, str]:
     return (int(stem), name) if stem.isdigit() else (-1, name)
 
 
-def _question(value: dict[str, Any], where: str, answered: bool) -> Question:
+def _question(value: dict[str, Any], where: str, answered: bool) -> RaceQuestion:
     for name in ("article", "question"):
         if not isinstance(value.get(name), str):
             raise InputError(f"{where} has no text {name!r}: correct it")
@@ -163,4 +163,4 @@ def _question(value: dict[str, Any], where: str, answered: bool) -> Question:
     elif type(answer) is not int or not 0 <= answer < len(options):
         raise InputError(f"{where}: answer {given!r} is not the letter or the number (from 0) of one of its options")
     texts = whole(value["article"]), whole(value["question"]), tuple(map(whole, options))
-    return Question(*texts, answer, where)
+    return RaceQuestion(*texts, answer, where)

@@ -16,7 +16,7 @@ import tensorflow as tf
 from txl_tf.data.records import smallest_dtype
 from txl_tf.data.tasks.examples import Chunk, ExampleSet, cut_remarks, make_examples
 from txl_tf.data.tasks.layout import cut, encode, join, pad_left, were_cut
-from txl_tf.data.tasks.race import Question
+from txl_tf.data.tasks.race import RaceQuestion
 from txl_tf.data.tasks.table_examples import digest_of
 from txl_tf.data.vocabularies import Vocabulary
 
@@ -27,7 +27,7 @@ CHUNK = 100  # questions that are encoded at once
 
 
 def question_examples(
-    questions: Sequence[Question],
+    questions: Sequence[RaceQuestion],
     vocabulary: Vocabulary,
     t_len: int,
     origin: dict[str, Any],

@@ -32,7 +32,7 @@ class Answer(typing.NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Question:
+class SquadQuestion:
     """A question about a paragraph.
 
     Attributes:
@@ -53,7 +53,7 @@ class Paragraph:
     """A text and the questions about it."""
 
     text: str
-    questions: tuple[Question, ...]
+    questions: tuple[SquadQuestion, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Squad:
     misplaced: tuple[str, ...] = ()
 
     @property
-    def questions(self) -> list[Question]:
+    def questions(self) -> list[SquadQuestion]:
         """All questions, in the file's order."""
         return [question for paragraph in self.paragraphs for question in paragraph.questions]
 
@@ -91,7 +91,7 @@ def read_squad(path: str, labelled: bool = True, encoding: str = "") -> Squad:
             FaultsError, with all of them.
     """
     faults = Faults(path)
-    reader = _Reader(path, labelled, faults)
+    reader = _SquadParser(path, labelled, faults)
     top = parse_json(read_file_text(path, encoding), path, _REMEDY)
     top = {"data": top} if isinstance(top, list) else reader.record(top, "", {"data": list})
     paragraphs = []
@@ -124,11 +124,11 @@ def asked(values: Sequence[Mapping[str, str]]) -> Squad:
         )
         if not isinstance(question, str) or not isinstance(context, str) or not context.strip():
             raise InputError(f"question {i} must be a dict with the texts question and context, and not empty")
-        paragraphs.append(Paragraph(whole(context), (Question(str(i), whole(question)),)))
+        paragraphs.append(Paragraph(whole(context), (SquadQuestion(str(i), whole(question)),)))
     return Squad(tuple(paragraphs))
 
 
-class _Reader:
+class _SquadParser:
     """Reads the objects of a file. A place is where an object stands, such as "data[3].paragraphs[2]".
 
     Attributes:
@@ -195,7 +195,7 @@ class _Reader:
             self.record(record, place, {"id": (str, int)})
         return str(name)
 
-    def _question(self, record: dict[str, Any], place: str, text: str) -> Question:
+    def _question(self, record: dict[str, Any], place: str, text: str) -> SquadQuestion:
         name = self._id(record, place)
         if name in self.places:
             raise self._error(f"{place}.id is {name!r}, as is {self.places[name]}.id")
@@ -220,7 +220,7 @@ class _Reader:
             raise self._error(f"{place}.answers must be empty, since is_impossible is true")
         if self._labelled and not impossible and not answers:
             raise self._error(f"{place}.answers must not be empty, since is_impossible is not true")
-        return Question(name, record["question"], tuple(answers), impossible)
+        return SquadQuestion(name, record["question"], tuple(answers), impossible)
 
     def _error(self, what: str) -> InputError:
         return InputError(f"{self._path}: {what}: {_REMEDY}")

@@ -28,7 +28,7 @@ class Row:
     where: str
 
 
-class Rows(list[Row]):
+class TableRows(list[Row]):
     """The rows of a file.
 
     Attributes:
@@ -38,7 +38,7 @@ class Rows(list[Row]):
     remarks: tuple[str, ...] = ()
 
 
-def read_table(path: str, columns: Columns, labelled: bool = True) -> Rows:
+def read_table(path: str, columns: Columns, labelled: bool = True) -> TableRows:
     """The rows of a file whose name ends in .tsv, .csv or .jsonl, or in one of these and .gz.
 
     Rows without any content are left out, as the remarks say.
@@ -55,7 +55,7 @@ def read_table(path: str, columns: Columns, labelled: bool = True) -> Rows:
     faults = Faults(path)
     table = read_rows(path, columns, faults)
     _require_columns(table, columns, labelled)
-    rows, without_text = Rows(), []
+    rows, without_text = TableRows(), []
     for line, values in table.rows:
         where = f"{path}, line {line}"
         with faults.noted(line):

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from txl_tf.data.tasks.squad import Paragraph, Question
+from txl_tf.data.tasks.squad import Paragraph, SquadQuestion
 from txl_tf.data.vocabularies import SubwordVocabulary
-from txl_tf.data.vocabularies.traced_text import Pieces
+from txl_tf.data.vocabularies.traced_text import PlacedTokens
 
 PARAGRAPH, QUESTION, CLS, PADDING = 0, 1, 2, 3
 """Segment ids of P and its SEP, of Q and its SEP, of CLS, and of padding. They differ from those of other tasks."""
@@ -54,7 +54,7 @@ class Layout:
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
+class QuestionWindows:
     """A question, and the windows of its paragraph.
 
     Attributes:
@@ -67,9 +67,9 @@ class Reading:
         answer: the tokens that overlap the first of the right answers whose place is known; None: there is none.
     """
 
-    question: Question
+    question: SquadQuestion
     text: str
-    pieces: Pieces
+    pieces: PlacedTokens
     query: np.ndarray
     query_cut: bool
     windows: tuple[Window, ...]
@@ -103,7 +103,9 @@ def owners(windows: Sequence[Window]) -> np.ndarray:
     return owner
 
 
-def read_windows(paragraphs: Iterable[Paragraph], vocabulary: SubwordVocabulary, layout: Layout) -> Iterator[Reading]:
+def read_windows(
+    paragraphs: Iterable[Paragraph], vocabulary: SubwordVocabulary, layout: Layout
+) -> Iterator[QuestionWindows]:
     """The readings of all questions, in order."""
     rest = iter(paragraphs)
     while group := list(itertools.islice(rest, _AT_ONCE)):
@@ -116,11 +118,11 @@ def read_windows(paragraphs: Iterable[Paragraph], vocabulary: SubwordVocabulary,
                 size = layout.t_len - len(query) - 3
                 windows = cut_windows(len(pieces.ids), size, layout.doc_stride)
                 cut, answer = len(whole) > len(query), answer_span(question, pieces)
-                yield Reading(question, paragraph.text, pieces, query, cut, windows, answer)
+                yield QuestionWindows(question, paragraph.text, pieces, query, cut, windows, answer)
 
 
-def answer_span(question: Question, pieces: Pieces) -> Span | None:
-    """See `Reading.answer`."""
+def answer_span(question: SquadQuestion, pieces: PlacedTokens) -> Span | None:
+    """See `QuestionWindows.answer`."""
     for answer in question.answers:
         if answer.start is not None:
             stop = answer.start + len(answer.text)
@@ -131,7 +133,7 @@ def answer_span(question: Question, pieces: Pieces) -> Span | None:
     return None
 
 
-def examples(readings: Iterable[Reading], vocabulary: SubwordVocabulary, t_len: int) -> dict[str, np.ndarray]:
+def examples(readings: Iterable[QuestionWindows], vocabulary: SubwordVocabulary, t_len: int) -> dict[str, np.ndarray]:
     """The windows of readings as features of examples, in order.
 
     Returns:

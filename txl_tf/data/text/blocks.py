@@ -51,7 +51,7 @@ class Piece:
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
+class TextRules:
     """How text is read.
 
     Attributes:
@@ -90,13 +90,13 @@ class PieceBlocks:
 
     Args:
         piece: Piece.
-        reading: Reading.
+        reading: TextRules.
 
     Attributes:
         count: number of blocks.
     """
 
-    def __init__(self, piece: Piece, reading: Reading):
+    def __init__(self, piece: Piece, reading: TextRules):
         self._piece, self._reading = piece, reading
         self._start = piece.start
         check_file(piece.path)

@@ -45,7 +45,7 @@ class PublishedCorpus:
 
     published: PublishedFile
     members: dict[str, str]
-    encoder: Callable[..., encoders.Encoder] | None = None
+    encoder: Callable[..., encoders.TokenKind] | None = None
     words: dict | None = None
     cutoffs: tuple[int, ...] = ()
     vocab_size: int = 0

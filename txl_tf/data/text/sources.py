@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from txl_tf.data.text import blocks
-from txl_tf.data.text.blocks import DOCUMENT_MARK, Piece, PieceBlocks, Reading, drawn_split
+from txl_tf.data.text.blocks import DOCUMENT_MARK, Piece, PieceBlocks, TextRules, drawn_split
 from txl_tf.data.text.own_files import File, plain_files
 from txl_tf.data.text.splits import SPLITS, named_splits
 from txl_tf.errors import InputError
@@ -35,7 +35,7 @@ class TextSource:
 
     Attributes:
         pieces: in the order of their text in the splits.
-        documents, inner: what ends documents, see Reading.
+        documents, inner: what ends documents, see TextRules.
         split_rule: what decides the split of the user's text, one of splits.RULES; "": the corpus has its own.
     """
 
@@ -49,14 +49,14 @@ class TextSource:
         """What ends documents: "file", "blank_line" or "article"; "": the text has no known documents."""
         return self.inner or (self.documents if self.documents != "joined" else "")
 
-    def reading(self, utf8: bool = True, end_lines: bool = False, marked: bool = False) -> Reading:
-        """The Reading of this text with these options."""
-        return Reading(self.documents, self.inner, utf8, end_lines, marked)
+    def reading(self, utf8: bool = True, end_lines: bool = False, marked: bool = False) -> TextRules:
+        """The TextRules of this text with these options."""
+        return TextRules(self.documents, self.inner, utf8, end_lines, marked)
 
     def blocks(self, utf8: bool = True, end_lines: bool = False, marked: bool = False) -> Iterator[tuple[str, bytes]]:
         """Yields (split, bytes) of about BLOCK_BYTES, cut at ends of lines; the blocks of a split are in order.
 
-        Arguments and errors are those of Reading.
+        Arguments and errors are those of TextRules.
         """
         texts = self._texts(self.reading(utf8, end_lines, marked))
         if self.documents != "joined":  # documents can be short, and their splits alternate
@@ -67,7 +67,7 @@ class TextSource:
                 yield split, block
                 bar.update(len(block))
 
-    def _texts(self, reading: Reading) -> Iterator[tuple[str, bytes]]:
+    def _texts(self, reading: TextRules) -> Iterator[tuple[str, bytes]]:
         for piece in self.pieces:
             with PieceBlocks(piece, reading) as reader:
                 documents = 0

@@ -17,7 +17,7 @@ import tensorflow as tf
 from txl_tf.data.vocabularies import traced_tensor
 from txl_tf.data.vocabularies.base import WHITESPACE, SpecialTokens, Vocabulary, stands_apart
 from txl_tf.data.vocabularies.registry import register
-from txl_tf.data.vocabularies.traced_text import Pieces, TracedText, source_places
+from txl_tf.data.vocabularies.traced_text import PlacedTokens, TracedText, source_places
 from txl_tf.errors import InputError, naming
 from txl_tf.storage.files import read_bytes
 
@@ -131,19 +131,20 @@ class SubwordVocabulary(Vocabulary):
         """Strings [n] -> ids [n, None]."""
         return self._tokenizer.tokenize(lines)
 
-    def encode_with_places(self, texts: Sequence[str]) -> list[Pieces]:
+    def encode_with_places(self, texts: Sequence[str]) -> list[PlacedTokens]:
         """The tokens of texts, those of `encode`, with their places in the texts."""
         lines = [self._traced_lines(text) for text in texts]
         flat = [line for own in lines for line in own]
         if not flat:
-            return [Pieces(*np.zeros([3, 0], np.int32)) for _ in texts]
+            return [PlacedTokens(*np.zeros([3, 0], np.int32)) for _ in texts]
         ids, begin, end = self._tokenizer.tokenize_with_offsets([line.encoded() for line in flat])
         counts = ids.row_lengths().numpy()
         places = source_places(flat, counts, begin.flat_values.numpy(), end.flat_values.numpy())
-        pieces, lines_before = Pieces(ids.flat_values.numpy(), *places), np.cumsum([0, *map(len, lines)])
+        pieces, lines_before = PlacedTokens(ids.flat_values.numpy(), *places), np.cumsum([0, *map(len, lines)])
         limits = np.concatenate([[0], np.cumsum(counts)])[lines_before]
         return [
-            self._finished(Pieces(*(part[first:last] for part in pieces))) for first, last in itertools.pairwise(limits)
+            self._finished(PlacedTokens(*(part[first:last] for part in pieces)))
+            for first, last in itertools.pairwise(limits)
         ]
 
     def encode_with_places_tensor(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
@@ -171,7 +172,7 @@ class SubwordVocabulary(Vocabulary):
         """The lines of a text as the tokenizer gets them."""
         return [TracedText.of(match.group(), match.start()) for match in _LINE.finditer(text)]
 
-    def _finished(self, pieces: Pieces) -> Pieces:
+    def _finished(self, pieces: PlacedTokens) -> PlacedTokens:
         """The tokenizer's pieces of a text -> those of `encode`."""
         return pieces
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 
-class Pieces(typing.NamedTuple):
+class PlacedTokens(typing.NamedTuple):
     """The tokens of a text and their places in it.
 
     ids: int32 [n].
@@ -84,7 +84,7 @@ def source_places(
         begin, end: int [n], the tokens' places in the UTF-8 bytes of their lines; n is the sum of `counts`.
 
     Returns:
-        begin and end, int32 [n], in characters of the sources; see `Pieces`.
+        begin and end, int32 [n], in characters of the sources; see `PlacedTokens`.
     """
     encoded = [line.encoded() for line in lines]
     codes = np.frombuffer("".join(line.text for line in lines).encode("utf-32-le", "replace"), np.uint32)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from txl_tf.data.vocabularies import traced_tensor
 from txl_tf.data.vocabularies.registry import register
 from txl_tf.data.vocabularies.sentence_pieces import SPACE, SPECIAL_PIECES, SubwordVocabulary
-from txl_tf.data.vocabularies.traced_text import Pieces, TracedText
+from txl_tf.data.vocabularies.traced_text import PlacedTokens, TracedText
 from txl_tf.data.vocabularies.xlnet_text import CleanUp
 from txl_tf.errors import InputError
 
@@ -82,7 +82,7 @@ class XLNetVocabulary(SubwordVocabulary):
             for line, end in zip(text.split("\n"), ends, strict=True)
         ]
 
-    def _finished(self, pieces: Pieces) -> Pieces:
+    def _finished(self, pieces: PlacedTokens) -> PlacedTokens:
         """Applies the comma rule. If the source does not have a piece letter by letter, all that replace it stand where
         it stood."""
         counts = self._replacement_counts[pieces.ids]
@@ -101,7 +101,7 @@ class XLNetVocabulary(SubwordVocabulary):
                 lengths[unknown] = letters - lengths[~unknown].sum()
                 end[place] = pieces.begin[i] + np.cumsum(lengths)
                 begin[place] = end[place] - lengths
-        return Pieces(ids, begin, end)
+        return PlacedTokens(ids, begin, end)
 
     def _traced_tensor(self, texts: tf.Tensor) -> tuple[traced_tensor.TracedTensor, tf.Tensor]:
         """See SubwordVocabulary."""
