@@ -103,7 +103,7 @@ def read_values(path):
     checkpoints.read_checkpoint(path, model={"w": tf.Variable(0.0)})
 
 
-@pytest.mark.parametrize("read", [read_values, checkpoints.stored_layers])
+@pytest.mark.parametrize("read", [read_values, checkpoints.stored_weights])
 def test_what_tensorflow_does_not_find_though_it_is_listed_is_not_damage(read, tmp_path, monkeypatch):
     path = str(tmp_path / "ckpt-4")
     tf.train.Checkpoint(model={"w": tf.Variable(1.0)}).write(path)

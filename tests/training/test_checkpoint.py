@@ -250,4 +250,4 @@ def test_warm_start_takes_the_first_layers(run, corpus, tmp_path, one_device, ca
 def test_a_pipe_instead_of_a_checkpoint_is_named_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "ckpt-2.index")
     with pytest.raises(InputError, match=r"ckpt-2.index is a pipe, not a file"):
-        checkpoints.stored_layers(str(tmp_path / "ckpt-2"))
+        checkpoints.stored_weights(str(tmp_path / "ckpt-2"))

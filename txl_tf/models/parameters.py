@@ -1,28 +1,94 @@
-"""The model's parameters as a table."""
+"""The parameters of a model: as a table, by the names of their kinds, and which of them are frozen."""
 
 from __future__ import annotations
 
 import collections
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import keras
 
+from txl_tf.errors import InputError
+
+_LAYERS = re.compile(r"layers:(\d+)(?:-(\d+))?")
+_LAYER = re.compile(r"(?:^|/)layer_(\d+)/")
+
 
 def parameter_table(model: keras.Model) -> str:
-    """A Markdown table of a model's weights: each kind of weight with its shape, number and share of all parameters."""
-    kinds = collections.defaultdict(list)
-    for variable in model.trainable_variables:
-        kinds[kind_of(variable), tuple(variable.shape)].append(variable)
-    total = model.count_params()
+    """The `weights_table` of a model."""
+    frozen = {variable.path for variable in model.variables if not variable.trainable}
+    return weights_table({variable.path: tuple(variable.shape) for variable in model.variables}, frozen)
+
+
+def weights_table(shapes: Mapping[str, Sequence[int]], frozen: Collection[str] = ()) -> str:
+    """A Markdown table of weights: each kind with its shape, number and share of all parameters.
+
+    Args:
+        shapes: of all weights, by their Keras paths.
+        frozen: the paths of those that training does not change.
+    """
+    kinds: dict[tuple, list[str]] = collections.defaultdict(list)
+    for path, shape in shapes.items():
+        kinds[kind_of(path), tuple(shape), path in frozen].append(path)
+    total = sum(map(math.prod, shapes.values()))
     lines = ["| weights | shape | copies | parameters | share |", "|---|---|--:|--:|--:|"]
-    for (kind, shape), variables in kinds.items():
-        count = sum(int(variable.value.shape.num_elements()) for variable in variables)
-        size = " x ".join(f"{n:,}" for n in shape)
-        lines.append(f"| {kind} | {size} | {len(variables)} | {count:,} | {100 * count / total:.1f} % |")
+    for (kind, shape, is_frozen), paths in kinds.items():
+        count = math.prod(shape) * len(paths)
+        name, size = kind + " (frozen)" * is_frozen, " x ".join(f"{n:,}" for n in shape)
+        lines.append(f"| {name} | {size} | {len(paths)} | {count:,} | {100 * count / total:.1f} % |")
     lines.append(f"| **total** | | | **{total:,}** | **100 %** |")
     return "\n".join(lines)
 
 
-def kind_of(variable: keras.Variable) -> str:
-    """The name of a weight without the model's; it is the same in all layers: "layer/attention/query_kernel"."""
-    part, *rest = variable.path.split("/")[1:]
+def kind_of(path: str) -> str:
+    """A weight's path without the model's name; it is the same in all layers: "layer/attention/query_kernel"."""
+    part, *rest = path.split("/")[1:]
     return "/".join(["layer", *rest] if part.startswith("layer_") else [part, *rest])
+
+
+def freeze(model: keras.Model, names: str) -> None:
+    """Makes the weights that `frozen_paths` finds not trainable.
+
+    Raises:
+        InputError: a name fits no weight, or nothing is left to train.
+    """
+    frozen = frozen_paths(names, [variable.path for variable in model.variables])
+    for variable in model.variables:
+        if variable.path in frozen:
+            variable.trainable = False
+    if not model.trainable_variables:
+        raise InputError(f"freeze={names} leaves no weight to train: freeze less")
+
+
+def frozen_paths(names: str, paths: Iterable[str]) -> set[str]:
+    """The paths that a value of the setting `freeze` means.
+
+    Args:
+        names: separated by commas, each a kind of weight or the beginning of one (embedding, layer/attention), or
+            layers:3, or layers:0-7; "": none.
+        paths: of all weights of the model.
+
+    Raises:
+        InputError: a name fits no weight.
+    """
+    paths = list(paths)
+    found: set[str] = set()
+    for name in names.split(",") if names else ():
+        match = _LAYERS.fullmatch(name)
+        layers = range(int(match[1]), int(match[2] or match[1]) + 1) if match else None
+        numbers = {path: int(number[1]) for path in paths if (number := _LAYER.search(path))}
+        if layers is not None:
+            fits = {path for path, number in numbers.items() if number in layers}
+        else:
+            fits = {path for path in paths if f"{kind_of(path)}/".startswith(f"{name}/")}
+        missing = layers is not None and (not layers or layers[-1] not in numbers.values())
+        if missing or not fits:
+            kinds = sorted({kind_of(path).split("/")[0] for path in paths})
+            among = f"layers:0-{max(numbers.values())}, " if numbers else ""
+            raise InputError(
+                f"freeze={names}: {name!r} fits no weight of this model: choose from {among}{', '.join(kinds)}, or "
+                "longer names from the table of scripts/describe_model.py"
+            )
+        found |= fits
+    return found

@@ -100,8 +100,8 @@ def read_checkpoint(path: str, may_lack: str = "", /, **parts: dict[str, tf.Vari
         return lacking
 
 
-def stored_layers(path: str) -> int:
-    """How many layers the model of a checkpoint has.
+def stored_weights(path: str) -> dict[str, list[int]]:
+    """The shapes of all weights in a checkpoint, by their Keras paths.
 
     Raises:
         DamagedCheckpointError: the checkpoint is damaged.
@@ -109,9 +109,13 @@ def stored_layers(path: str) -> int:
     """
     with _named_reasons(path):
         check_checkpoint(path)
-        names = checkpoint_reader(path).get_variable_to_shape_map()
-    part = f"{WEIGHT_PARTS['last']}/"
-    return count_layers(name.replace(".S", "/") for name in names if name.startswith(part))
+        shapes = checkpoint_reader(path).get_variable_to_shape_map()
+    part, end = f"{WEIGHT_PARTS['last']}/", "/.ATTRIBUTES/VARIABLE_VALUE"
+    return {
+        name[len(part) : -len(end)].replace(".S", "/").replace("..", "."): shapes[name]
+        for name in sorted(shapes)
+        if name.startswith(part)
+    }
 
 
 def count_layers(names: Iterable[str]) -> int:

@@ -20,11 +20,11 @@ import tensorflow as tf
 
 from txl_tf import families
 from txl_tf.errors import InputError
+from txl_tf.models.parameters import frozen_paths, weights_table
 from txl_tf.runs import model_dir as model_dirs
-from txl_tf.runs.checkpoints import WEIGHT_PARTS, checkpoint_path, checkpoint_steps
+from txl_tf.runs.checkpoints import checkpoint_path, checkpoint_steps, stored_weights
 from txl_tf.settings.run import Config
-from txl_tf.storage.files import check_checkpoint, joined, read_bytes, write_atomically
-from txl_tf.storage.literal_paths import checkpoint_reader
+from txl_tf.storage.files import joined, read_bytes, write_atomically
 from txl_tf.storage.strict_json import NUMBER, parse_json
 
 CARD_FILE = "README.md"
@@ -69,12 +69,14 @@ def describe_model(model_dir: str, results: Sequence[Mapping[str, Any]] = ()) ->
             f"{model_dir} has no {'checkpoint' if config else model_dirs.CONFIG_FILE}: give a trained model"
         )
     facts = model_dirs.read_corpus_facts(model_dir)
+    weights = stored_weights(checkpoint_path(model_dir, steps[-1]))
     trained = model_dirs.read_log(joined(model_dir, model_dirs.METRICS_FILE))
     evaluated = model_dirs.read_evaluations(model_dir)
     curve = _picture(config, facts["unit"], trained, evaluated)
     sections = {
-        "": _introduction(model_dir, config, facts, steps),
+        "": _introduction(model_dir, config, facts, steps, sum(map(math.prod, weights.values()))),
         "Sizes": _settings_table(config.model, _SIZES),
+        "Weights": _weights(config, weights),
         "Data": _data(model_dir, config, facts),
         "Recipe": _recipe(config, trained, model_dirs.last_bad_step(model_dir)),
         "Learning curve": iter([f"![loss against steps]({PICTURE_FILE})"] if curve else []),
@@ -125,11 +127,11 @@ def read_results(path: str) -> dict[str, Any]:
     return found
 
 
-def _introduction(model_dir: str, config: Config, facts: Mapping[str, Any], steps: list[int]) -> Iterator[str]:
+def _introduction(
+    model_dir: str, config: Config, facts: Mapping[str, Any], steps: list[int], count: int
+) -> Iterator[str]:
     name = model_dir.rstrip("/").rpartition("/")[2]
     family = families.family_of(config)
-    check_checkpoint(checkpoint_path(model_dir, steps[-1]))
-    count = _count_parameters(checkpoint_path(model_dir, steps[-1]))
     yield f"# {name}\n"
     guide = family.tasks[config.task].guide
     purpose = guide.purpose if guide else f"is used for {config.task}"
@@ -144,10 +146,9 @@ def _introduction(model_dir: str, config: Config, facts: Mapping[str, Any], step
             yield f"Commands answer with those after {step:,}, {why}; `--checkpoint=latest` takes the newest."
 
 
-def _count_parameters(checkpoint: str) -> int:
-    """The number of values of all weights in a checkpoint."""
-    shapes = checkpoint_reader(checkpoint).get_variable_to_shape_map()
-    return sum(math.prod(shape) for name, shape in shapes.items() if name.startswith(f"{WEIGHT_PARTS['last']}/"))
+def _weights(config: Config, weights: Mapping[str, Sequence[int]]) -> Iterator[str]:
+    yield weights_table(weights, frozen_paths(config.train.freeze, weights))
+    yield "\n`--freeze` takes these names or their beginnings, and layers such as `layers:0-3`."
 
 
 def _settings_table(group: Any, always: Collection[str] = (), never: Collection[str] = ()) -> Iterator[str]:

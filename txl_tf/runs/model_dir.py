@@ -32,6 +32,7 @@ from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
 from txl_tf.devices import host_memory
 from txl_tf.errors import InputError
+from txl_tf.models.parameters import frozen_paths
 from txl_tf.runs.checkpoints import (
     LAYER,
     WEIGHT_PARTS,
@@ -40,7 +41,7 @@ from txl_tf.runs.checkpoints import (
     count_layers,
     read_checkpoint,
     refuse_not_finite,
-    stored_layers,
+    stored_weights,
     variables_by_path,
 )
 from txl_tf.settings.run import FORMAT, Config, parse_config
@@ -246,12 +247,14 @@ def load_trained(
     unit, (vocabulary, identity) = read_corpus_facts(model_dir)["unit"], read_vocabulary(model_dir)
     with host_memory.without_initial_values():  # the checkpoint has all of them
         model = families.make_model(config)
+    variables = variables_by_path(model)
     averaged = {variable.path for variable in model.trainable_variables}
+    averaged -= frozen_paths(config.train.freeze, variables)
     parts: dict[str, dict[str, tf.Variable]] = {}
-    for name, variable in variables_by_path(model).items():  # those that are not trained have no average
+    for name, variable in variables.items():  # those that are not trained have no average
         parts.setdefault(WEIGHT_PARTS[weights if name in averaged else "last"], {})[name] = variable
     read_checkpoint(checkpoint_path(model_dir, step), **parts)
-    refuse_not_finite(variables_by_path(model), checkpoint_path(model_dir, step))
+    refuse_not_finite(variables, checkpoint_path(model_dir, step))
     if quantize:
         model.round_to_int8()
     return TrainedModel(
@@ -356,7 +359,7 @@ def read_weights(source: str, variables: Mapping[str, tf.Variable], head: str = 
         raise InputError(
             f"--warm_start={source} is not a checkpoint: give a model_dir, or a checkpoint such as runs/a/ckpt-400"
         )
-    theirs, ours = stored_layers(path), count_layers(variables)
+    theirs, ours = count_layers(stored_weights(path)), count_layers(variables)
     if theirs and (layers > min(theirs, ours) or (not layers and theirs != ours)):
         raise InputError(
             f"{path} has {theirs} layers, the model {ours}: give --n_layer={theirs}, or --warm_start_layers=N to take "

@@ -166,6 +166,12 @@ class TrainConfig(Group):
         at_least=0,
         under="model",
     )
+    freeze: str = setting(
+        "",
+        "weights that stay as they are: names of scripts/describe_model.py's table or their beginnings, and layers, "
+        "such as embedding,layers:0-7; they have no gradient, no moments and no average",
+        under="model",
+    )
     max_bad_steps: int = setting(
         100, "stop after this many skipped updates in a row (loss or gradient not finite)", at_least=1, under="schedule"
     )

@@ -10,7 +10,9 @@ import tensorflow as tf
 
 from txl_tf import families
 from txl_tf.devices import distribute
+from txl_tf.models.parameters import freeze
 from txl_tf.objectives.base import State
+from txl_tf.runs.checkpoints import count_layers
 from txl_tf.settings.run import Config, TrainConfig
 from txl_tf.training.checkpoint import Checkpoints
 from txl_tf.training.optimizer.adam import make_optimizer
@@ -48,8 +50,10 @@ class Beginning:
             keras.utils.set_random_seed(settings.seed)
             self.objective = make_objective()
             self.model: keras.Model = self.objective.model
+            freeze(self.model, settings.freeze)
             variables = self.model.trainable_variables
-            self.optimizer = make_optimizer(settings, variables, replicas, self.model.compute_dtype)
+            n_layer = count_layers(variable.path for variable in self.model.variables)
+            self.optimizer = make_optimizer(settings, variables, replicas, self.model.compute_dtype, n_layer)
             self.average = WeightAverage(settings, self.optimizer.sharding)
 
     @classmethod

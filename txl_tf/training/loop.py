@@ -221,6 +221,7 @@ class Run:
 
     def _introduce(self) -> None:
         shared = self.optimizer.sharding.fraction()
+        trained = sum(math.prod(variable.shape) for variable in self.model.trainable_variables)
         finished = self.step == self.settings.train_steps
         begins = "finished" if finished else "continuing" if self.step else "starting"
         print(
@@ -230,6 +231,11 @@ class Run:
             f"{self.data.unused:,} tokens unused"
             + (f" and read the others {self.data.reads} times" if self.data.reads > 1 else "")
             + (f", {shared:.1%} of weights and moments shared out over them" if shared else "")
+            + (
+                f", {1 - trained / self.model.count_params():.1%} of the parameters frozen"
+                if self.settings.freeze
+                else ""
+            )
             + (", evaluated with averaged weights" if self.settings.averages_weights else ""),
             flush=True,
         )

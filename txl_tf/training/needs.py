@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 
+import keras
 import tensorflow as tf
 
 from txl_tf import families
 from txl_tf.devices import distribute, host_memory
+from txl_tf.models.parameters import freeze
 from txl_tf.settings.run import Config
 
 
@@ -24,15 +27,22 @@ def require_memory(config: Config, strategy: tf.distribute.Strategy) -> None:
         model = families.make_model(config)
         objective = families.training_of(config).objective(model, config)
         mems = host_memory.bytes_of(functools.partial(objective.initial_state, config.data.batch_size))
-        weights = [math.prod(variable.shape) * tf.as_dtype(variable.dtype).size for variable in model.variables]
-    # A weight has a gradient and two moments, and perhaps an average, on each replica or shared out over all. If it is
-    # shared out itself, it is joined in every step.
+        freeze(model, config.train.freeze)
+        trained, whole = map(_bytes_of, (model.trainable_variables, model.variables))
+    # A trained weight has a gradient and two moments, and perhaps an average, on each replica or shared out over all.
+    # If it is shared out itself, it is joined in every step.
     owners = strategy.num_replicas_in_sync if config.train.shard_optimizer else 1
     shared = (1 if config.train.bfloat16_moments else 2) + config.train.averages_weights + (owners > 1)
-    copies = (2 + shared / owners) * len(strategy.extended.worker_devices)
+    bytes_of_one = whole + (1 + shared / owners) * trained
     host_memory.require(
         {
-            "weights, gradients and moments (n_layer, d_model, d_inner, vocab_size)": int(copies * sum(weights)),
+            "weights, gradients and moments (n_layer, d_model, d_inner, vocab_size)": int(
+                bytes_of_one * len(strategy.extended.worker_devices)
+            ),
             "mems (batch_size, mem_len, d_model, n_layer)": mems,
         }
     )
+
+
+def _bytes_of(variables: Sequence[keras.Variable]) -> int:
+    return sum(math.prod(variable.shape) * tf.as_dtype(variable.dtype).size for variable in variables)

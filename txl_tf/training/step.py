@@ -183,9 +183,9 @@ def loss_and_gradients(
 
     def read_group(i: int | tf.Tensor, batch: Batch, state: State) -> tuple[LossSums, State]:
         seeds = step_seeds(run_seed, step, first_lane + i * lanes + tf.range(lanes))
-        with tf.GradientTape() as tape:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:  # frozen weights have no gradient
             values = [variable.value for variable in variables]
-            tape.watch(values)  # those that are no variables, but given weights
+            tape.watch(values)
             loss = objective(batch, state, seeds, training=True)
         gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss.total, values)]
         dtype = variables[0].dtype

@@ -45,7 +45,7 @@ def make_histograms(
         found = collections.defaultdict(list)
         for group, tensors in zip(("weights", "updates"), samples(), strict=True):
             for variable, values in zip(variables, tensors, strict=True):
-                found[f"{group}/{kind_of(variable)}"].append(values.numpy())
+                found[f"{group}/{kind_of(variable.path)}"].append(values.numpy())
         return {name: np.concatenate(parts) for name, parts in found.items()}
 
     return by_kind

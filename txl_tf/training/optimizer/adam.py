@@ -230,6 +230,7 @@ def make_optimizer(
     variables: Sequence[keras.Variable],
     replicas: int | None = None,
     compute_dtype: str | None = None,
+    n_layer: int | None = None,
 ) -> Adam:
     """The optimizer of a TrainConfig for a model's trainable variables; call it in the strategy's scope.
 
@@ -237,6 +238,7 @@ def make_optimizer(
         config, variables: as above.
         replicas: their number; None: that of the current strategy.
         compute_dtype: of the model; None: that of the variables.
+        n_layer: the model's number of layers, for `weight_rules`.
     """
     return Adam(
         make_schedule(config),
@@ -245,5 +247,5 @@ def make_optimizer(
         epsilon=config.adam_epsilon,
         bfloat16_moments=config.bfloat16_moments,
         bias_correction=config.bias_correction,
-        rules=weight_rules(config, [variable.path for variable in variables]),
+        rules=weight_rules(config, [variable.path for variable in variables], n_layer),
     )

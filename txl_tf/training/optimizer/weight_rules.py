@@ -29,14 +29,16 @@ class WeightRule(typing.NamedTuple):
     gradient: float = 1.0
 
 
-def weight_rules(config: TrainConfig, paths: Sequence[str]) -> list[WeightRule]:
-    """The rule of each weight of a model.
+def weight_rules(config: TrainConfig, paths: Sequence[str], n_layer: int | None = None) -> list[WeightRule]:
+    """The rule of each weight that is trained.
 
     Args:
         config: a TrainConfig, for weight_decay, layer_decay and layer_decay_of.
-        paths: the Keras paths of all its trainable weights; the largest layer_i among them gives the number of layers.
+        paths: the Keras paths of these weights.
+        n_layer: the model's number of layers; None: the largest layer_i among the paths gives it.
     """
-    n_layer = 1 + max((int(match.group(1)) for match in map(_LAYER.search, paths) if match), default=-1)
+    if n_layer is None:
+        n_layer = 1 + max((int(match.group(1)) for match in map(_LAYER.search, paths) if match), default=-1)
     return [
         WeightRule(
             weight_decay=config.weight_decay if is_decayed(path) else 0.0,
