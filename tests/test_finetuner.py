@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 
 import numpy as np
 import processes
@@ -21,6 +22,7 @@ from txl_tf.settings.run import TrainConfig
 from txl_tf.training.loop import train
 from txl_tf.training.optimizer.weight_rules import weight_rules
 
+ROOT = pathlib.Path(__file__).parents[1]
 WORDS = ("the", "River", "one", "dash", "so", "a")
 TRAIN = {
     "train_steps": 6,
@@ -115,6 +117,18 @@ def test_resumed_equals_uninterrupted(tuner, whole, tmp_path, one_device):
     assert lines(tmp_path, "evaluations.jsonl") == lines(whole[0], "evaluations.jsonl")
     assert_same(resumed, model_dirs.load_trained(str(whole[0]), checkpoint="latest").model)
     assert tuner.run(str(whole[0])) == whole[1]
+
+
+def test_frozen_weights_are_those_of_the_pretrained_model(init, tables, tmp_path):
+    files = [f"--{name}={tables}/classes.tsv" for name in ("train", "dev")]
+    short = ["--train_steps=3", "--batch_size=4", "--tgt_len=16", "--learning_rate=0.01", "--nojit_compile"]
+    command = [ROOT / "scripts/finetune.py", f"--init={init}", "--task=classification", f"--model_dir={tmp_path}"]
+    done = processes.run([*command, *files, *short, "--freeze=embedding,layer/attention"])
+    assert done.returncode == 0, done.stderr
+    tuned, first = (variables_by_path(model_dirs.load_trained(path).model) for path in (str(tmp_path), init))
+    for path in tuned.keys() & first.keys():
+        is_frozen = "/embedding/" in path or "/attention/" in path or path.endswith("mask_embedding")
+        assert (tuned[path].numpy() == first[path].numpy()).all() == is_frozen, path
 
 
 def test_bad_steps_are_skipped_and_end_the_run(tuner, tmp_path, one_device):

@@ -125,7 +125,7 @@ COMMANDS = {
     ),
     "warm": Command(
         "scripts/train.py",
-        TINY | flags("--data_dir=words --warm_start=half --model_dir=new"),
+        TINY | flags("--data_dir=words --warm_start=half --freeze=embedding --model_dir=new"),
         ("words", "half"),
         ("new",),
         metrics("new"),
