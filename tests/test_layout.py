@@ -41,7 +41,7 @@ ALLOWED = {
     "objectives": "data errors layers models ops settings",
     "metrics": "data errors",
     "families": "data errors metrics models objectives settings",
-    "runs": "data devices errors families settings storage",
+    "runs": "data devices errors families models settings storage",
     "training": f"{RUNS} hashing",
     "inference": f"{RUNS} hashing",
     "finetuner": "data devices errors families inference runs settings storage training",
