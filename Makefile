@@ -5,12 +5,13 @@ DEMO_DIR ?= demo
 DEMO_FLAGS ?=
 CAMPAIGN_FLAGS ?=
 KILL_FLAGS ?=
+RESULTS_FLAGS ?=
 TEST_PATHS := $(CURDIR):$(CURDIR)/tests:$(CURDIR)/tests/programs:$(CURDIR)/tests/small
 # Two processes: TensorFlow leaves one core idle while it traces and compiles. Each has half of the tests, in order, so
 # that fixtures are shared; the one that ends first takes tests from the end of the other's.
 TEST_FLAGS ?= --numprocesses=2 --dist=worksteal
 
-.PHONY: demo demo-xlnet test test-slow test-tpu test-beam test-full-size campaign kills notebook wheel lint docs figures clean
+.PHONY: demo demo-xlnet test test-slow test-tpu test-beam test-full-size campaign kills results notebook wheel lint docs figures clean
 
 demo: .venv/installed
 	.venv/bin/python scripts/demo.py --dir=$(DEMO_DIR) $(DEMO_FLAGS)
@@ -43,6 +44,10 @@ campaign: .venv/installed-dev
 # kill -9 at random moments; KILL_FLAGS="--kills=20 --seed=1".
 kills: .venv/installed-dev
 	PYTHONPATH=$(TEST_PATHS) .venv/bin/python -m campaign.kills $(KILL_FLAGS)
+
+# Measures this machine for docs/results.md, in about an hour; RESULTS_FLAGS="--machine=NAME --peer=tf_models=PYTHON".
+results: .venv/installed-dev
+	.venv/bin/python bench/results.py $(RESULTS_FLAGS)
 
 # Runs examples/tour.ipynb from the first cell to the last, and keeps what it shows.
 notebook: .venv/installed-notebook

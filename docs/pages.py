@@ -21,6 +21,7 @@ FROM_OUTSIDE = {
     "serving/README.md": "serving.md",
     "tpu/README.md": "tpu.md",
     "tpu/cycles.md": "tpu_cycles.md",
+    **{f"lab/{path.name}": f"lab/{path.name}" for path in (ROOT / "lab").glob("*.md")},
 }
 """Pages and their pictures by their place in the repository: their place in the site."""
 
@@ -40,10 +41,11 @@ def on_startup(command, **_):
 
 
 def on_config(config):
-    """Adds the pages of docs/experiments/, as many as there are, to the section of the navigation with that name."""
-    pages = sorted((ROOT / "docs" / "experiments").glob("*.md"), key=lambda path: (path.stem != "README", path.stem))
+    """Adds the pages of docs/experiments/ and lab/, as many as there are, to the navigation's section Experiments."""
     (experiments,) = (section["Experiments"] for section in config.nav if "Experiments" in section)
-    experiments += [f"experiments/{path.name}" for path in pages]
+    for folder in ("docs/experiments", "lab"):
+        pages = sorted((ROOT / folder).glob("*.md"), key=lambda path: (path.stem != "README", path.stem))
+        experiments += [f"{path.parent.name}/{path.name}" for path in pages]
     return config
 
 

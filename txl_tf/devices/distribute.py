@@ -132,7 +132,7 @@ def without_grappler(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, a tf.function whose work XLA compiles, called without Grappler, TensorFlow's optimizer of graphs.
 
     XLA optimizes the work itself. Grappler would go through the whole model before: 0.7 s of the first training step's
-    7.6 with 6 layers (docs/results.md). It can only be switched off for the whole process, so it is off during a call.
+    7.6 with 6 layers (lab/start_up.md). It can only be switched off for the whole process, so it is off during a call.
     """
 
     @functools.wraps(function, updated=())

@@ -1,0 +1,228 @@
+"""Makes the tables of docs/results.md and the README's picture from the measured files in docs/results/.
+
+    python bench/results_page.py
+
+The text is that of docs/results/page.txt, where `{NAME}` stands for a table. bench/results.py measures a machine; slow
+studies have files of their own in docs/results/studies/.
+"""
+
+import json
+import pathlib
+import re
+
+ROOT = pathlib.Path(__file__).parents[1]
+FOLDER = ROOT / "docs" / "results"
+PAGE = ROOT / "docs" / "results.md"
+PICTURE = ROOT / "docs" / "speed.png"
+TEXT = FOLDER / "page.txt"
+
+OURS = {
+    "ours_bfloat16": "txl_tf, bfloat16",
+    "ours": "txl_tf",
+    "tf_models": "tensorflow/models",
+    "huggingface": "Hugging Face",
+}
+TASKS = {
+    "Transformer-XL: training": ("train", ()),
+    "Transformer-XL: evaluation": ("inference", ("evaluate",)),
+    "Transformer-XL: generation": ("inference", ("generate",)),
+    "XLNet: pretraining": ("train_xlnet", ()),
+    "XLNet: training a classifier, T 128": ("finetune", ("train_128",)),
+    "XLNet: training a classifier, T 512": ("finetune", ("train_512",)),
+    "XLNet: prediction, T 128": ("finetune", ("predict_128",)),
+    "XLNet: prediction, T 512": ("finetune", ("predict_512",)),
+}
+"""{what the page calls a task: (benchmark, where in its JSON line)}."""
+FORMATS = {
+    "float32": "float32",
+    "bfloat16": "bfloat16",
+    "float32_int8": "float32, int8 weights",
+    "bfloat16_int8": "bfloat16, int8 weights",
+}
+COLOURS = dict(zip(OURS.values(), ("#f0a35e", "#d9480f", "#868e96", "#adb5bd"), strict=True))
+
+
+def write():
+    """Writes the page and the picture."""
+    PAGE.write_text(page())
+    drawing(machines()[0]).savefig(PICTURE, dpi=150)
+
+
+def page():
+    """The page: its text with all tables."""
+    made = {"speed": speed, "formats": formats, "startup": startup, "memory": memory, "sizes": sizes}
+    return re.sub(
+        r"^{(\w+)}\n", lambda found: made.get(found[1], study)(found[1]), TEXT.read_text(), flags=re.MULTILINE
+    )
+
+
+def machines():
+    """The content of each machine's file, the latest measured first."""
+    found = [json.loads(path.read_text()) for path in FOLDER.glob("*.json")]
+    return sorted(found, key=lambda one: (max(part["date"] for part in one["measured"].values()), one["machine"]))[::-1]
+
+
+def measured(machine, name):
+    """What a benchmark gave on a machine: its entry, or None."""
+    return machine["measured"].get(name)
+
+
+def rates(machine, task):
+    """({implementation: tokens/s}, share of the limit or None) of a task; None: not measured there."""
+    name, place = TASKS[task]
+    entry = measured(machine, name)
+    if entry is None:
+        return None
+    part = entry["result"]
+    for key in place:
+        part = part[key]
+    share = part.get("share_of_limit") or part.get("share_of_matmul", {}).get("ours")
+    return part["tokens_per_sec"], share
+
+
+def speed(_):
+    """Tokens per second beside the peers, a table for each machine."""
+    parts = []
+    for machine in machines():
+        rows = []
+        for task in TASKS:
+            found = rates(machine, task)
+            if found and "T 512" not in task and set(found[0]) & {"tf_models", "huggingface"}:
+                speeds, share = found
+                cells = [number(speeds.get(name)) for name in OURS]
+                rows.append([task, *cells, "" if share is None else f"{share:.0%}".replace("%", " %")])
+        if rows:
+            parts.append(f"{title(machine)}\n\n" + table(["tokens/s", *OURS.values(), "share of the limit"], rows))
+    return "\n".join(parts)
+
+
+def formats(_):
+    """Generation by the format of numbers, a row for each machine and number of texts."""
+    rows = []
+    for machine in machines():
+        if entry := measured(machine, "generate"):
+            for texts in (1, 16):
+                speeds = entry["result"][f"batch {texts}"]["tokens_per_sec"]
+                rows.append([where(machine, "generate"), texts, *(number(speeds.get(name)) for name in FORMATS)])
+    return table(["machine", "texts", *FORMATS.values()], rows)
+
+
+def startup(_):
+    """Seconds to the first result, without a cache of programs and with a full one."""
+    rows = []
+    for machine in machines():
+        if entry := measured(machine, "startup"):
+            result = entry["result"]
+            firsts = ("training step", "evaluated token", "generated token")
+            cells = [f"{result[f'{name}, uncached']}; {result[f'{name}, warm']}" for name in firsts]
+            rows.append([where(machine, "startup"), *cells, result["import tensorflow"]])
+    return table(["machine", "training step", "evaluated token", "generated token", "`import tensorflow` alone"], rows)
+
+
+def memory(_):
+    """Peak resident memory in GB, of what has a peer."""
+    rows = []
+    for machine in machines():
+        for name, entry in machine["measured"].items():
+            for task, peaks in entry["result"].get("peak_gbytes", {}).items():
+                if set(peaks) & {"tf_models", "huggingface"} and "512" not in task:
+                    what = f"{name}: {task}".replace("_", " ").removesuffix(": train")
+                    rows.append([where(machine, name), what, *(number(peaks.get(one)) for one in OURS)])
+    return table(["machine", "GB", *OURS.values()], rows)
+
+
+def sizes(_):
+    """Training at sizes nobody tuned for."""
+    rows = []
+    for machine in machines():
+        for name in ("train_narrow", "train_wide", "train_large_batch"):
+            if entry := measured(machine, name):
+                result, size = entry["result"], entry["result"]["size"]
+                about = ", ".join(
+                    f"{key} {size[key]:,}" for key in ("n_layer", "d_model", "batch_size", "tgt_len", "mem_len")
+                )
+                shares = [
+                    f"{result['share_of_matmul'][one]:.0%}".replace("%", " %") for one in ("ours", "ours_bfloat16")
+                ]
+                rows.append(
+                    [where(machine, name), about, *(number(result["tokens_per_sec"].get(one)) for one in OURS), *shares]
+                )
+    return table(["machine", "size", *OURS.values(), "share of matmul", "in bfloat16"], rows)
+
+
+def study(name):
+    """The table of docs/results/studies/NAME.json, with what it says of itself."""
+    content = json.loads((FOLDER / "studies" / f"{name}.json").read_text())
+    rows = content["measured"]
+    about = [content["machine"], *(content[key] for key in ("date",) if key in content)]
+    about += [f"commit {content['commit']}"] if "commit" in content else []
+    about += [f"`{content['command']}`"] if "command" in content else []
+    return f"{', '.join(about)}:\n\n" + table(list(rows[0]), [[number(cell) for cell in row.values()] for row in rows])
+
+
+def title(machine):
+    """The machine, and what was measured when, by which command."""
+    by_commit = {}
+    for task in TASKS:
+        if entry := measured(machine, TASKS[task][0]):
+            script = re.search(r"bench/(\w+\.py)", entry["command"])[1]
+            scripts = by_commit.setdefault(f"{entry['date']}, commit {entry['commit']}", [])
+            scripts += [] if script in scripts else [script]
+    found = "; ".join(f"{when}: {', '.join(what)}" for when, what in by_commit.items())
+    return f"**{machine['machine']}**, {machine['cores']} cores ({found}):"
+
+
+def where(machine, name):
+    """The machine, with the date and commit of a benchmark."""
+    entry = measured(machine, name)
+    return f"{machine['machine']} ({entry['date']}, {entry['commit']})"
+
+
+def number(value):
+    """A cell: a number with separators of thousands, or what it is."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    return f"{value:,}" if isinstance(value, int) or value < 100 else f"{value:,.0f}"
+
+
+def table(head, rows):
+    """A table in Markdown."""
+    lines = [head, ["-"] * len(head), *rows]
+    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
+
+
+def drawing(machine):
+    """A figure of one machine's speeds, a panel for each task."""
+    from matplotlib.figure import Figure
+
+    tasks = [task for task in TASKS if rates(machine, task) and "T 512" not in task]
+    figure = Figure(figsize=(10, 2.3 * -(-len(tasks) // 3)), layout="constrained")
+    grid = figure.subplots(-(-len(tasks) // 3), 3, squeeze=False)
+    for axes in grid.flat[len(tasks) :]:
+        axes.set_visible(False)
+    for axes, task in zip(grid.flat, tasks, strict=False):
+        speeds, _ = rates(machine, task)
+        draw_panel(axes, task, {name: speeds[key] for key, name in OURS.items() if key in speeds})
+    commits = sorted({machine["measured"][TASKS[task][0]]["commit"] for task in tasks})
+    where = f"{machine['cores']} cores of {machine['machine']}, commit {', '.join(commits)}"
+    about = f"tokens per second, float32 unless stated; {where}"
+    figure.supxlabel(about, fontsize=10, color="#495057")
+    return figure
+
+
+def draw_panel(axes, title, speeds):
+    """Draws a bar for each implementation, with its value and name."""
+    drawn = axes.barh(list(speeds), list(speeds.values()), color=[COLOURS[name] for name in speeds], height=0.72)
+    axes.bar_label(drawn, [number(float(speed)) for speed in speeds.values()], padding=3, fontsize=10)
+    axes.set_title(title.replace(": ", "\n"), fontsize=11, loc="left")
+    axes.set_xlim(0, max(speeds.values()) * 1.25)
+    axes.set_xticks([])
+    axes.tick_params(axis="y", length=0, labelsize=10)
+    axes.set_ylim(3.6, -0.6)  # bars of all panels have the same height
+    axes.spines[["top", "right", "bottom"]].set_visible(False)
+
+
+if __name__ == "__main__":
+    write()

@@ -1,0 +1,32 @@
+"""docs/results.md is what bench/results_page.py makes of the measured files."""
+
+import importlib.util
+import pathlib
+
+ROOT = pathlib.Path(__file__).parents[2]
+spec = importlib.util.spec_from_file_location("results_page", ROOT / "bench" / "results_page.py")
+results_page = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(results_page)
+
+
+def test_the_page_is_made_from_the_measured_files():
+    page = results_page.page()
+    assert (ROOT / "docs" / "results.md").read_text() == page
+    assert len(page.splitlines()) <= 150 and "{" not in page
+
+
+def test_no_number_of_the_text_is_typed_by_hand_but_sizes():
+    """Sizes of models, and paper's tables, are no measurements."""
+    assert "%" not in results_page.TEXT.read_text().replace("0.01 %", "")
+
+
+def test_a_machine_has_a_panel_for_each_task_that_was_measured():
+    machine = results_page.machines()[0]
+    figure = results_page.drawing(machine)
+    titles = [axes.get_title(loc="left") for axes in figure.axes if axes.get_visible()]
+    assert titles == [
+        task.replace(": ", "\n")
+        for task in results_page.TASKS
+        if results_page.rates(machine, task) and "T 512" not in task
+    ]
+    assert machine["machine"] in figure.get_supxlabel()
