@@ -20,6 +20,11 @@ import processes
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
+SETTINGS = "".join(
+    path.read_text()
+    for folder in ("txl_tf/settings", "txl_tf/models", "txl_tf/inference/causal")
+    for path in (ROOT / folder).rglob("*.py")
+)
 PAGES = sorted([*(ROOT / "docs" / "tutorials").glob("*.md"), ROOT / "docs" / "explanations" / "relative_shift.md"])
 CHAINS = (
     ("own_text", "serve"),
@@ -147,3 +152,13 @@ def test_an_output_is_told_from_another():
     assert not re.fullmatch(pattern(shown), 'loss 0.5 in runs/other\n{"split": "test"}\n')
     assert not re.fullmatch(pattern(shown), 'loss 0.5 in runs/mine\n{"splits": "test"}\n')
     assert not re.fullmatch(pattern(shown), 'loss of 0.5 in runs/mine\n{"split": "test"}\n')
+
+
+def test_the_commands_and_flags_that_are_named_for_other_codes_calls_exist():
+    page = (ROOT / "docs" / "which_command.md").read_text()
+    named = re.findall(r"`scripts/(\w+)\.py([^`]*)`", page)
+    assert len(named) > 20
+    for script, rest in named:
+        code = (ROOT / "scripts" / f"{script}.py").read_text() + SETTINGS
+        for flag in re.findall(r"--(\w+)", rest):
+            assert re.search(rf"""\b{flag}\b""", code), f"{script}.py has no flag --{flag}"
