@@ -6,18 +6,29 @@ DEMO_FLAGS ?=
 CAMPAIGN_FLAGS ?=
 KILL_FLAGS ?=
 RESULTS_FLAGS ?=
+PTB_DIR ?= runs/ptb
+PTB_FLAGS ?= --only='^(text|corpus|start-1)'
 TEST_PATHS := $(CURDIR):$(CURDIR)/tests:$(CURDIR)/tests/programs:$(CURDIR)/tests/small
 # Two processes: TensorFlow leaves one core idle while it traces and compiles. Each has half of the tests, in order, so
 # that fixtures are shared; the one that ends first takes tests from the end of the other's.
 TEST_FLAGS ?= --numprocesses=2 --dist=worksteal
 
-.PHONY: demo demo-xlnet test test-slow test-tpu test-beam test-full-size campaign kills results notebook wheel lint docs figures clean
+.PHONY: demo demo-xlnet ptb test test-slow test-tpu test-beam test-full-size campaign kills results notebook wheel lint docs figures clean
 
 demo: .venv/installed
 	.venv/bin/python scripts/demo.py --dir=$(DEMO_DIR) $(DEMO_FLAGS)
 
 demo-xlnet: .venv/installed-server
 	.venv/bin/python scripts/demo_xlnet.py $(DEMO_FLAGS)
+
+# The paper's table 5: `make ptb PTB_SOURCE=FOLDER`, with ptb.train.txt, ptb.valid.txt and ptb.test.txt in FOLDER. The same
+# command goes on where it stopped; PTB_FLAGS has other runs, such as --only=. for all seeds and both second phases.
+ptb: .venv/installed
+	@test -n "$(PTB_SOURCE)" || { echo "error: make ptb PTB_SOURCE=FOLDER: the folder with ptb.train.txt" >&2; exit 1; }
+	mkdir -p $(PTB_DIR)
+	test -f $(PTB_DIR)/page.md || printf '# Penn Treebank\n\n---\n' > $(PTB_DIR)/page.md
+	.venv/bin/python experiments/ptb.py --source=$(PTB_SOURCE) --out=$(PTB_DIR) --scale=paper --page=$(PTB_DIR)/page.md \
+	  $(PTB_FLAGS)
 
 test: .venv/installed-dev
 	.venv/bin/python -m pytest $(TEST_FLAGS) -m 'not slow'

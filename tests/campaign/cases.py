@@ -118,6 +118,14 @@ def other_cases(name):
             Case("train", "--tpu=nope", {"tpu": "nope"}, refused=True, says="--tpu=nope"),
             Case("train", "--vocab_size of another corpus", {"vocab_size": "7"}, refused=True, says="vocab_size"),
             Case("train", "warm start of another model", {"warm_start": "nothing"}, refused=True),
+            *(
+                Case("train", f"--dropout_sites={sites}", {"dropout_sites": sites}, refused=True, says="dropout_sites=")
+                for sites in ("nope:0.1", "input", "input:x", "input:1", "input:0.1,input:0.2", "input:nan")
+            ),
+            Case("train", "two contexts that no code defines", {"ext_len": "4"}, refused=True, says="ext_len=4"),
+            Case("train", "lengths as uneven as long", {"tgt_len_std": "4"}, refused=True, says="tgt_len_std=4"),
+            Case("train", "a second phase without a first", {"average_lr_ratio": "0.5"}, refused=True,
+                 says="average_from_step"),
         ],
         "aot": [
             Case("aot", f"--topology={topology}", {"topology": topology}, refused=True, says="--topology")

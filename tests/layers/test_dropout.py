@@ -1,10 +1,17 @@
+import dataclasses
+
+import keras
 import numpy as np
 import pytest
+import reference
 import tensorflow as tf
 
 from txl_tf.hashing import random_bits
+from txl_tf.layers.attention import RelMultiHeadAttention
 from txl_tf.layers.dropout import TIME, dropout, split_seed, token_dropout
+from txl_tf.layers.dropout_rates import Rates
 from txl_tf.layers.feed_forward import FeedForward
+from txl_tf.models.transformer_xl.model import TransformerXL
 
 SEED = tf.constant([3, 4])
 
@@ -115,3 +122,47 @@ def test_compiled_masks_are_the_same():
     x = tf.ones([37, 53])
     compiled = tf.function(lambda: dropout(x, 0.3, SEED), jit_compile=True)()
     np.testing.assert_array_equal(compiled, dropout(x, 0.3, SEED))
+
+
+@pytest.mark.parametrize("variational", [False, True])
+def test_queries_keys_and_values_are_dropped_as_in_numpy(rng, variational):
+    """The result is plain attention on projections times masks of their own, which all positions may share."""
+    layer = RelMultiHeadAttention(2, 3, dropqkv=0.4, variational=variational, dtype="float64")
+    layer.build((None, None, 6))
+    seen, project = [], layer.project
+
+    def watched(*arguments):
+        seen.append(project(*arguments))
+        return seen[-1]
+
+    layer.project = watched
+    hidden, mems = rng.normal(size=[2, 5, 6]), rng.normal(size=[2, 4, 6])
+    seeds = tf.constant([[1, 2], [3, 4]])
+    dropped = layer(hidden, mems, seed=seeds, training=True)
+    shared = TIME if variational else None
+    masked = [dropout(x, 0.4, seed, shared) for x, seed in zip(seen[0], split_seed(seeds, 4)[1:], strict=True)]
+    for x, y in zip(seen[0], masked, strict=True):
+        scale = np.round(y / x, 6)
+        assert set(np.unique(scale)) == {0.0, round(1 / 0.6, 6)}
+        kept = scale > 0
+        assert (kept == kept[:, :, :1]).all() == variational
+    layer.project = lambda *arguments: masked
+    np.testing.assert_allclose(dropped, layer(hidden, mems), atol=1e-12)
+    layer.project = project
+    np.testing.assert_array_equal(layer(hidden, mems, seed=seeds), layer(hidden, mems))  # only in training
+
+
+@pytest.mark.parametrize("site", Rates._fields)
+def test_each_site_of_the_model_has_its_own_rate(rng, site):
+    """A site's rate changes the result, and the other sites' seeds and masks stay as they are."""
+    tokens = tf.constant(rng.integers(0, reference.SMALL.vocab_size, [2, 4]), tf.int32)
+
+    def hidden(dropout_sites, dropout=0.0):
+        keras.utils.set_random_seed(3)
+        model = TransformerXL(dataclasses.replace(reference.SMALL, dropout=dropout, dropout_sites=dropout_sites))
+        return model(tokens, seed=SEED, training=True)[0].numpy()
+
+    assert np.abs(hidden(f"{site}:0.4") - hidden("")).max() > 1e-3
+    others = ",".join(f"{name}:0.4" for name in Rates._fields if name not in (site, "qkv"))
+    if site != "qkv":
+        np.testing.assert_array_equal(hidden(others, 0.0), hidden(f"{site}:0", 0.4))

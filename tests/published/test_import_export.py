@@ -196,6 +196,7 @@ def test_any_model_comes_back_bit_for_bit(tmp_path, settings):
         ({"d_embed": 6}, "one tied table with a tied projection"),
         ({"cutoffs": (5,), "div_val": 2, "proj_same_dim": False}, "proj_same_dim=False"),
         ({"div_val": 2}, "div_val=2 without cutoffs"),
+        ({"tied_positions": True}, "tied_positions"),
     ],
 )
 def test_what_cannot_be_exported(tmp_path, settings, what):

@@ -20,14 +20,14 @@ class Shards:
         self._dtype, self._vocab_size = tf.as_dtype(corpus.dtype), corpus.vocab_size
         self._record_tokens, self._shard_records = corpus.record_tokens, corpus.shard_records
 
-    def read(self, epoch: tf.Tensor, start: tf.Tensor, length: tf.Tensor, block: int) -> tf.data.Dataset:
+    def read(self, epoch: tf.Tensor, start: tf.Tensor, length: tf.Tensor, block: int | tf.Tensor) -> tf.data.Dataset:
         """Blocks of inputs and of targets, each target the token after its input.
 
         Args:
             epoch: selects the pass.
             start: position of the first input in the split, int64 scalar. `start`, `epoch` and `length` may be tensors.
             length: number of targets.
-            block: tokens in a block. The last block is padded with inputs 0 and targets -1.
+            block: tokens in a block, int32 if a tensor. The last block is padded with inputs 0 and targets -1.
 
         Returns:
             Dataset of (inputs [block], targets [block]) int32.

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 def _training_lanes(corpus: Corpus, config: Config) -> TrainingData:
     from txl_tf.data.lanes import TrainingLanes
+    from txl_tf.data.random_lengths import RandomLanes
 
-    return TrainingLanes(corpus, config.data, config.train.seed)
+    kind = RandomLanes if config.data.tgt_len_std else TrainingLanes
+    return kind(corpus, config.data, config.train.seed)
 
 
 def _causal_scorer(model: Any, config: TransformerXLRunConfig, sliding_window: int = 0) -> Scorer:
@@ -47,7 +49,7 @@ def _segment_spec(config: TransformerXLRunConfig, lanes: int, training: bool) ->
 
     from txl_tf.objectives.causal_lm import segments_at_once
 
-    t_len = config.data.tgt_len if training else segments_at_once(config) * config.eval.tgt_len
+    t_len = config.data.longest if training else segments_at_once(config) * config.eval.tgt_len
     tokens = tf.TensorSpec([lanes, t_len], tf.int32)
     return tokens, tokens
 
@@ -62,7 +64,8 @@ def _fit_to_corpus(
     own = {"vocab_size": corpus.vocab_size, "cutoffs": cutoffs}
     config = config.replace(**{**given, "model": own | dict(model)})
     if config.model.attn_type in ("shaw", "alrfou"):  # a vector for each position of training, as in the official code
-        config = config.replace(model={"max_klen": config.data.tgt_len + config.model.mem_len})
+        klen = config.data.longest + config.model.ext_len + config.model.mem_len
+        config = config.replace(model={"max_klen": klen})
     return config
 
 

@@ -34,6 +34,7 @@ class RelMultiHeadAttention(MemoryAttention):
         d_head: size of one head, d.
         dropatt: dropout rate of the attention probabilities.
         own_biases: whether the layer has its own u and v (`untie_r`); otherwise `biases` is passed to every call.
+        tied_positions: project positions by the keys' matrix: W_kR = W_kE.
         clamp_len: with no `positions` given, larger distances are encoded as this one; <= 0: no limit.
         same_length: with no `attention_mask` given, let every query see only the M + 1 newest keys.
         bidirectional: queries may see keys in their future, whose distances are negative. Causal attention needs fewer
@@ -52,7 +53,7 @@ class RelMultiHeadAttention(MemoryAttention):
 
     cacheable = True
     shares_biases = True
-    options: tuple[str, ...] = ("own_biases",)
+    options: tuple[str, ...] = ("own_biases", "tied_positions")
 
     def __init__(
         self,
@@ -60,6 +61,7 @@ class RelMultiHeadAttention(MemoryAttention):
         d_head: int,
         *,
         own_biases: bool = True,
+        tied_positions: bool = False,
         clamp_len: int = -1,
         same_length: bool = False,
         bidirectional: bool = False,
@@ -67,6 +69,7 @@ class RelMultiHeadAttention(MemoryAttention):
     ):
         super().__init__(n_head, d_head, **kwargs)
         self.own_biases = own_biases
+        self.tied_positions = tied_positions
         self.clamp_len = clamp_len
         self.same_length = same_length
         self.bidirectional = bidirectional
@@ -79,8 +82,11 @@ class RelMultiHeadAttention(MemoryAttention):
             self.position_bias = self._weight("position_bias", self.n_head, self.d_head)  # v, the official r_r_bias
 
     def build_positions(self, d_model: int) -> None:
-        """Creates W_kR."""
-        self.position_kernel = self._weight("position_kernel", d_model, self.n_head, self.d_head)
+        """Creates W_kR, unless it is the keys' matrix."""
+        tied = self.tied_positions
+        self.position_kernel = (
+            self.key_kernel if tied else self._weight("position_kernel", d_model, self.n_head, self.d_head)
+        )
 
     def window(self, m_len: int) -> int | None:
         """M + 1 with `same_length`."""
@@ -127,5 +133,5 @@ class RelMultiHeadAttention(MemoryAttention):
 
     def get_config(self) -> dict[str, typing.Any]:
         """The constructor's arguments."""
-        names = ("own_biases", "clamp_len", "same_length", "bidirectional")
+        names = ("own_biases", "tied_positions", "clamp_len", "same_length", "bidirectional")
         return super().get_config() | {name: getattr(self, name) for name in names}

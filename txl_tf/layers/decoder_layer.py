@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import keras
 import tensorflow as tf
@@ -11,6 +11,7 @@ import tensorflow as tf
 from txl_tf.layers.absolute_attention import AbsoluteAttention, LearnedAbsoluteAttention
 from txl_tf.layers.attention import RelMultiHeadAttention
 from txl_tf.layers.dropout import TIME, dropout, split_seed
+from txl_tf.layers.dropout_rates import Rates
 from txl_tf.layers.feed_forward import FeedForward
 from txl_tf.layers.layer_norm import LayerNorm
 from txl_tf.layers.memory_attention import Biases, HiddenShape, Kernels, MemoryAttention
@@ -41,15 +42,16 @@ class DecoderLayer(keras.layers.Layer):
     Args:
         n_head, d_head, dropatt: as for `MemoryAttention`.
         attn_type: a key of `ATTENTION`.
-        own_biases: as for `RelMultiHeadAttention`; other attention classes ignore it.
+        own_biases, tied_positions: as for `RelMultiHeadAttention`; other attention classes ignore them.
         max_klen: as for `ShawAttention` and `LearnedAbsoluteAttention`; other attention classes ignore it.
         d_inner, activation: as for `FeedForward`.
         pre_lnorm: normalise the inputs of the sublayers, instead of the sums after them.
-        dropout: rate after the attention's output and inside the feed-forward block.
+        dropout: rate after the attention's output and inside the feed-forward block, or a `Rates`.
         variational: each of these dropouts has one mask for all positions of a row. Dropout of attention probabilities,
             which belong to pairs of positions, still has one mask element for each.
         init_std: of all kernels.
         layer_norm_epsilon: added to the variance.
+        norm_init_std: layer norms' gamma starts as normal(1, norm_init_std).
 
     Raises:
         ValueError: an unknown attn_type, or an argument that the sublayers refuse.
@@ -63,29 +65,34 @@ class DecoderLayer(keras.layers.Layer):
         d_inner: int,
         activation: str = "relu",
         pre_lnorm: bool = False,
-        dropout: float = 0.0,
+        dropout: float | Sequence[float] = 0.0,
         dropatt: float = 0.0,
         variational: bool = False,
         attn_type: str = "transformer_xl",
         own_biases: bool = True,
+        tied_positions: bool = False,
         max_klen: int | None = None,
         init_std: float = 0.02,
         layer_norm_epsilon: float = 1e-5,
+        norm_init_std: float = 0.0,
         **kwargs: typing.Any,
     ):
         own = {name: value for name, value in locals().items() if name not in ("self", "kwargs", "__class__")}
         super().__init__(**kwargs)
-        self.arguments, self.dropout, self.variational, self.pre_lnorm = own, dropout, variational, pre_lnorm
+        self.arguments, self.rates, self.variational, self.pre_lnorm = own, Rates.of(dropout), variational, pre_lnorm
         if attn_type not in ATTENTION:
             raise ValueError(f"DecoderLayer: attn_type is {attn_type!r}; choose from {tuple(ATTENTION)}")
         kind = ATTENTION[attn_type]
         options = {name: own[name] for name in kind.options}
-        shared = {"init_std": init_std, "dtype": self.dtype_policy}
+        shared = {"init_std": init_std, "variational": variational, "dtype": self.dtype_policy}
+        drops = {"dropatt": dropatt, "dropqkv": self.rates.qkv}
         norm = {"epsilon": layer_norm_epsilon, "dtype": self.dtype_policy}
-        self.attention = kind(n_head, d_head, dropatt=dropatt, name="attention", **shared, **options)
+        if norm_init_std:
+            norm["gamma_initializer"] = keras.initializers.RandomNormal(1.0, norm_init_std)
+        self.attention = kind(n_head, d_head, name="attention", **drops, **shared, **options)
         self.attention_norm = LayerNorm(name="attention_norm", **norm)
         self.feed_forward = FeedForward(
-            d_inner, activation=activation, dropout=dropout, variational=variational, name="feed_forward", **shared
+            d_inner, activation=activation, dropout=self.rates.feed_forward, name="feed_forward", **shared
         )
         self.feed_forward_norm = LayerNorm(name="feed_forward_norm", **norm)
 
@@ -109,7 +116,7 @@ class DecoderLayer(keras.layers.Layer):
 
         If attention returns only the last rows of `hidden`, so does the layer.
         """
-        rate = self.dropout if training else 0.0
+        rate = self.rates.attention if training else 0.0
         attention_seed, output_seed, feed_forward_seed = split_seed(seed, 3)
         hidden, memory = self.attention.place(hidden, mems, positions)
         segment = self.attention_norm(hidden) if self.pre_lnorm else hidden

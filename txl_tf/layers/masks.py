@@ -34,6 +34,22 @@ def empty_slots(t_len: int, m_len: int, valid: tf.Tensor) -> tf.Tensor:
     return tf.range(m_len + t_len)[None, :] < m_len - valid[:, None]
 
 
+def without_padding(visible: tf.Tensor, padding: tf.Tensor) -> tf.Tensor:
+    """A mask in which no token sees padding; padding sees itself, since every query must see a key.
+
+    Args:
+        visible: bool [T, K], or broadcastable to [B, H, T, K]; a token must see itself.
+        padding: bool [B, T], which tokens of the segment are padding.
+
+    Returns:
+        bool [B, 1, T, K].
+    """
+    t_len, k_len = visible.shape[-2:]
+    hidden_BxK = tf.pad(padding, [[0, 0], [k_len - t_len, 0]])
+    itself_TxK = k_len - t_len + tf.range(t_len)[:, None] == tf.range(k_len)[None, :]
+    return visible & (~hidden_BxK[:, None, None] | itself_TxK)
+
+
 def within_reach_of_segments(t_len: int, m_len: int, segment_len: int, reach: int) -> tf.Tensor:
     """Which keys each query may attend to if the T queries are of several segments, which are read at once.
 

@@ -8,13 +8,13 @@ shaw_attention.py and absolute_attention.py.
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import keras
 import tensorflow as tf
 
 from txl_tf import ops
-from txl_tf.layers.dropout import checked_rate
+from txl_tf.layers.dropout import TIME, checked_rate, dropout, split_seed
 from txl_tf.layers.masks import visible_keys
 from txl_tf.ops import LayerSlice, Matrix, Scores
 
@@ -65,6 +65,8 @@ class MemoryAttention(keras.layers.Layer):
         n_head: H.
         d_head: size of one head, d.
         dropatt: dropout rate of the attention probabilities.
+        dropqkv: dropout rate of queries, keys and values; ignored by `extend`, as all dropout.
+        variational: for each lane, dropqkv has one mask for all positions.
         init_std: the projections start as normal(0, init_std).
 
     Attributes:
@@ -86,13 +88,25 @@ class MemoryAttention(keras.layers.Layer):
     learns_through_memory = False
     options: tuple[str, ...] = ()
 
-    def __init__(self, n_head: int, d_head: int, *, dropatt: float = 0.0, init_std: float = 0.02, **kwargs: typing.Any):
+    def __init__(
+        self,
+        n_head: int,
+        d_head: int,
+        *,
+        dropatt: float = 0.0,
+        dropqkv: float = 0.0,
+        variational: bool = False,
+        init_std: float = 0.02,
+        **kwargs: typing.Any,
+    ):
         super().__init__(**kwargs)
         if n_head < 1 or d_head < 1:
             raise ValueError(f"{type(self).__name__}: n_head and d_head must be positive, got {n_head} and {d_head}")
         self.n_head = n_head
         self.d_head = d_head
         self.dropatt = checked_rate(dropatt, "dropatt", self)
+        self.dropqkv = checked_rate(dropqkv, "dropqkv", self)
+        self.variational = variational
         self.init_std = init_std
 
     def build(self, hidden_shape: HiddenShape, mems_shape: HiddenShape | None = None) -> None:
@@ -188,6 +202,9 @@ class MemoryAttention(keras.layers.Layer):
         positions = self.default_positions(k_len, hidden) if positions is None else positions
         kernels = self.kernels()
         query, key, value = self.project(hidden, memory, kernels)
+        if training and self.dropqkv:
+            seed, *seeds = split_seed(seed, 4)
+            query, key, value = self._dropped((query, key, value), seeds)
         position = ops.positions(self.project_positions(positions), query, training)
         scores = self.scores(query, key, position, biases)
         mask = self._checked_mask(attention_mask, hidden.shape[1], k_len)
@@ -195,6 +212,11 @@ class MemoryAttention(keras.layers.Layer):
             look(self._probabilities(scores, mask))
         drop = ops.Drop(self.dropatt if training else 0.0, seed)
         return self.combine(ops.attend(scores, value, mask, drop), kernels)
+
+    def _dropped(self, tensors: Sequence[tf.Tensor], seeds: Sequence[tf.Tensor | None]) -> list[tf.Tensor]:
+        """Tensors [B, H, n, d] after dropqkv."""
+        shared_axis = TIME if self.variational else None
+        return [dropout(tensor, self.dropqkv, seed, shared_axis) for tensor, seed in zip(tensors, seeds, strict=True)]
 
     def scores(
         self, query: tf.Tensor, key: tf.Tensor, position: tf.Tensor | None, biases: Biases | None = None
@@ -325,7 +347,7 @@ class MemoryAttention(keras.layers.Layer):
 
     def get_config(self) -> dict[str, typing.Any]:
         """The constructor's arguments."""
-        names = ("n_head", "d_head", "dropatt", "init_std")
+        names = ("n_head", "d_head", "dropatt", "dropqkv", "variational", "init_std")
         return super().get_config() | {name: getattr(self, name) for name in names}
 
     def _weight(self, name: str, *shape: int, initializer: str | None = None) -> keras.Variable:

@@ -139,6 +139,8 @@ class SegmentAttention(RelMultiHeadAttention):
 
     def __init__(self, n_head: int, d_head: int, **kwargs: Any):
         super().__init__(n_head, d_head, **kwargs | {"bidirectional": True})
+        if self.dropqkv:
+            raise ValueError(f"SegmentAttention: dropqkv must be 0, got {self.dropqkv}")
 
     def build(self, hidden_shape: HiddenShape, mems_shape: HiddenShape | None = None) -> None:
         """Creates the weights for inputs [B, T, D]."""

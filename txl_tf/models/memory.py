@@ -43,10 +43,20 @@ def check_mems(mems: Mems, tokens: tf.Tensor, n_layer: int, m_len: int, d_model:
         )
 
 
-def shift_in(memory: tf.Tensor, hidden: tf.Tensor) -> tf.Tensor:
-    """The newest M of [memory [B, M, D], hidden [B, T, D]] along time, without gradient: [B, M, D]."""
-    m_len, t_len = memory.shape[1], hidden.shape[1]
+def shift_in(memory: tf.Tensor, hidden: tf.Tensor, remembered: int | tf.Tensor | None = None) -> tf.Tensor:
+    """The newest M of [memory [B, M, D], hidden [B, T, D]] along time, without gradient: [B, M, D].
+
+    remembered: how many tokens of hidden, from the first on, are taken; an int32 scalar if the program does not know
+        their number; None: all.
+    """
+    m_len = memory.shape[1]
     hidden = tf.stop_gradient(hidden)
+    if tf.is_tensor(remembered):
+        joined = tf.concat([memory, hidden], axis=1)
+        newest = tf.slice(joined, [0, remembered, 0], [-1, m_len, -1])
+        return tf.ensure_shape(newest, memory.shape)
+    hidden = hidden[:, :remembered]
+    t_len = hidden.shape[1]
     if m_len <= t_len:
         return hidden[:, t_len - m_len :]
     return tf.concat([memory[:, t_len:], hidden], axis=1)

@@ -67,7 +67,7 @@ def read_segment(
     *,
     positions: Sequence[Any],
     seeds: Sequence[tf.Tensor | None],
-    remembered: int | None = None,
+    remembered: int | tf.Tensor | None = None,
     watch: Watch | None = None,
     look: Look | None = None,
     **inputs: Any,
@@ -80,7 +80,7 @@ def read_segment(
         mems: N states [B, M, D].
         run: how a layer is run, by `way_to_run`.
         positions, seeds: for each layer, the `positions` of its attention, and its seed as for `dropout`.
-        remembered: how many tokens of the segment, from the first on, are remembered; None: all.
+        remembered: as for `shift_in`.
         watch: called with every layer's output.
         look: called with every layer's attention probabilities.
         inputs: further arguments for all layers.
@@ -90,7 +90,7 @@ def read_segment(
     """
     new_mems = []
     for i, layer in enumerate(layers):
-        new_mems.append(shift_in(mems[i], hidden[:, :remembered]))
+        new_mems.append(shift_in(mems[i], hidden, remembered))
         own = {"positions": positions[i], "seed": seeds[i]}
         if look is not None:
             own["look"] = functools.partial(look, i)

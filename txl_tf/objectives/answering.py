@@ -8,14 +8,14 @@ from txl_tf.layers.dropout import Seeds
 from txl_tf.models.heads import AnswerLogits
 from txl_tf.models.xlnet.head_config import XLNetAnsweringConfig
 from txl_tf.models.xlnet.with_head import XLNetWithAnswers
-from txl_tf.objectives.base import FiniteWatch, Loss
+from txl_tf.objectives.base import FiniteWatch, Loss, Objective
 
 Examples = dict[str, tf.Tensor]
 """tokens, segments, padding, allowed [b, T]; cls_index, weight [b]; start, end, impossible [b], where they are known.
 See data.tasks.windows.examples."""
 
 
-class Answering:
+class Answering(Objective):
     """The objective of XLNet's official code for SQuAD 2.0.
 
     The loss of an example is (CE(start) + CE(end)) / 2 + BCE(impossible) / 2: the cross entropies of the columns where

@@ -30,12 +30,15 @@ class Loss(typing.NamedTuple):
     weight: scalar, the divisor for the mean: the number of targets, or the sum of their weights.
     state: the state after the batch.
     finite: bool [W], which of the objective's `activations` are finite throughout.
+    penalties: scalars, sums as `total`, which are differentiated with it but are no part of the loss; one for each of
+        the objective's `penalties`.
     """
 
     total: tf.Tensor
     weight: tf.Tensor
     state: State
     finite: tf.Tensor
+    penalties: tuple[tf.Tensor, ...] = ()
 
 
 class Objective(Protocol):
@@ -43,9 +46,14 @@ class Objective(Protocol):
 
     Attributes:
         activations: the names of the activations in `Loss.finite`, in the order in which they are computed.
+        penalties: the names of those in `Loss`.
+        usual_weight: the `Loss.weight` of a usual batch of all replicas, if the learning rate is to be multiplied by a
+            step's weight / usual_weight; None: it is not.
     """
 
     activations: tuple[str, ...]
+    penalties: tuple[str, ...] = ()
+    usual_weight: float | None = None
 
     def initial_state(self, lanes: int) -> State:
         """The state before the first batch."""
@@ -91,13 +99,18 @@ class Scorer(Protocol):
 
 
 class FiniteWatch:
-    """Records which activations are finite throughout; used as the `watch` of `read_segment`."""
+    """Records which activations are finite throughout; used as the `watch` of `read_segment`.
+
+    Attributes:
+        newest: the last activation.
+    """
 
     def __init__(self) -> None:
         self.sums: dict[str, tf.Tensor] = {}
 
     def __call__(self, name: str, activation: tf.Tensor) -> None:
         """Checks one activation."""
+        self.newest = activation
         with tf.name_scope("watch"):
             # By its sum, which is not finite if a term is not. That costs less than looking at each number.
             dtype = tf.float32 if activation.dtype == tf.bfloat16 else activation.dtype

@@ -15,18 +15,22 @@ from txl_tf.data.manifest import Corpus
 from txl_tf.layers.decoder_layer import ATTENTION
 from txl_tf.layers.dropout import Seeds
 from txl_tf.models.memory import Mems
+from txl_tf.models.transformer_xl import extended
 from txl_tf.models.transformer_xl.cached import CachedDecoder
 from txl_tf.models.transformer_xl.config import EvalConfig, Reach, TransformerXLRunConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.models.transformer_xl.sliding_window import SlidingWindow
-from txl_tf.objectives.base import AttentionView, FiniteWatch, Loss, ScoredBatch, State
+from txl_tf.objectives import penalties
+from txl_tf.objectives.base import AttentionView, FiniteWatch, Loss, Objective, ScoredBatch, State
 
 Segment = tuple[tf.Tensor, tf.Tensor]
 """Inputs and targets, int32 [b, T] each; -1: no target. Evaluation may read several segments at once."""
 
+_PENALTIES = {"activation_penalty": penalties.activation, "slowness_penalty": penalties.slowness}
 
-class CausalLM:
-    """The objective of causal language modelling; its state is the model's Mems.
+
+class CausalLM(Objective):
+    """The objective of causal language modelling; its state is the model's Mems, or Extended with an ext_len.
 
     Args:
         model: a TransformerXL.
@@ -36,23 +40,41 @@ class CausalLM:
     def __init__(self, model: TransformerXL, config: TransformerXLRunConfig):
         self.model = model
         self.config = config.objective
+        self.reach = model.config.reach
+        self.lengths_vary = config.data.tgt_len_std > 0
         self.activations = (*model.activations, "loss")
+        self.penalties = tuple(name for name in _PENALTIES if getattr(self.config, name))
+        if config.train.lr_by_length:
+            self.usual_weight = config.data.batch_size * config.data.tgt_len
 
-    def initial_state(self, lanes: int) -> Mems:
+    def initial_state(self, lanes: int) -> State:
         """The memory before any text."""
+        if self.reach.ext_len:
+            return extended.first_state(self.model, lanes, self.reach)
         return self.model.initial_mems(lanes)
 
-    def __call__(self, batch: Segment, state: Mems, seed: Seeds | None, training: bool) -> Loss:
+    def __call__(self, batch: Segment, state: State, seed: Seeds | None, training: bool) -> Loss:
         """The loss of a segment; see Objective."""
         inputs, targets = batch
         watch = FiniteWatch()
-        hidden, state = self.model(inputs, state, seed=seed, training=training, watch=watch)
+        options: dict[str, Any] = {"seed": seed, "training": training, "watch": watch}
+        if self.lengths_vary:  # all lanes have the same
+            options["length"] = tf.reduce_sum(tf.cast(targets[0] >= 0, tf.int32))
+        if self.reach.ext_len:
+            hidden, state = extended.read(self.model, inputs, state, self.reach, **options)
+        else:
+            hidden, state = self.model(inputs, state, **options)
+        raw = watch.newest
         first = targets.shape[1] // 2 if self.config.loss_positions == "half" else 0
         hidden, targets = (hidden[:, first:], targets[:, first:]) if first else (hidden, targets)
         nll = self.model.nll(hidden, targets)
         watch("loss", nll)
         weight = tf.reduce_sum(tf.cast(targets >= 0, nll.dtype))
-        return Loss(tf.reduce_sum(nll), weight, state, watch.stacked(self.activations))
+        states = {"activation_penalty": hidden, "slowness_penalty": raw[:, -targets.shape[1] :]}
+        added = tuple(
+            getattr(self.config, name) * _PENALTIES[name](states[name], targets >= 0) for name in self.penalties
+        )
+        return Loss(tf.reduce_sum(nll), weight, state, watch.stacked(self.activations), added)
 
 
 def segments_at_once(config: TransformerXLRunConfig, sliding_window: int = 0) -> int:
@@ -64,13 +86,15 @@ def segments_at_once(config: TransformerXLRunConfig, sliding_window: int = 0) ->
         config: a TransformerXLRunConfig.
         sliding_window: as for CausalScorer.
     """
-    if sliding_window or not ATTENTION[config.model.attn_type].cacheable:
+    if sliding_window or config.eval.ext_len or not ATTENTION[config.model.attn_type].cacheable:
         return 1
     return ops.segments_at_once(config.eval.tgt_len)
 
 
 class CausalScorer:
     """Evaluates a Transformer-XL: with a cache if its attention is cacheable, otherwise with mems.
+
+    With an extended context nothing can be cached: a token's states depend on the segment it is read in.
 
     Args:
         model: a TransformerXL, made in the strategy's scope.
@@ -92,6 +116,9 @@ class CausalScorer:
         if sliding_window:
             window = SlidingWindow(model, reach, sliding_window)
             self.initial_state, self._read = window.initial_state, window
+        elif reach.ext_len:
+            self.initial_state = lambda lanes: extended.first_state(model, lanes, reach)
+            self._read = lambda tokens, state: extended.read(model, tokens, state, reach)
         elif model.attention.cacheable:
             keep_weights = model.compute_dtype != model.variable_dtype
             self._cached = CachedDecoder(
@@ -108,7 +135,7 @@ class CausalScorer:
         self.settings: dict[str, Any] = {
             "tgt_len": evaluation.tgt_len,
             **dataclasses.asdict(reach),
-            "mem_len": 0 if sliding_window else reach.mem_len,
+            **({"mem_len": 0, "ext_len": 0} if sliding_window else {}),
             "sliding_window": sliding_window,
         }
         self.breakdowns: dict[str, tuple[str, ...]] = {}

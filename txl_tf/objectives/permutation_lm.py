@@ -16,7 +16,7 @@ from txl_tf.models.memory import Mems
 from txl_tf.models.stack import Watch
 from txl_tf.models.xlnet.config import XLNetRunConfig
 from txl_tf.models.xlnet.model import XLNet
-from txl_tf.objectives.base import AttentionView, FiniteWatch, Loss, ScoredBatch
+from txl_tf.objectives.base import AttentionView, FiniteWatch, Loss, Objective, ScoredBatch
 from txl_tf.settings.run import CONTEXT, TARGET, PermutationLMConfig
 
 RANK_BINS = 8
@@ -36,7 +36,7 @@ def target_positions(is_target: tf.Tensor, count: int) -> tf.Tensor:
     return tf.where(left > 0, t_len - left, -1)
 
 
-class PermutationLM:
+class PermutationLM(Objective):
     """The objective; its state is the model's Mems.
 
     Args:

@@ -10,13 +10,13 @@ from txl_tf.layers.dropout import Seeds
 from txl_tf.models.stack import Watch
 from txl_tf.models.xlnet.head_config import XLNetHeadRunConfig
 from txl_tf.models.xlnet.with_head import XLNetWithLogits
-from txl_tf.objectives.base import FiniteWatch, Loss
+from txl_tf.objectives.base import FiniteWatch, Loss, Objective
 
 Examples = dict[str, tf.Tensor]
 """tokens, segments, padding [b, T] or [b, n, T]; label [b], where it is known; weight [b]."""
 
 
-class SequenceObjective(abc.ABC):
+class SequenceObjective(Objective, abc.ABC):
     """The objective of a task with one output vector for an example; subclasses say what the loss is.
 
     Args:

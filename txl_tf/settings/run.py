@@ -35,7 +35,30 @@ class DataConfig(Group):
         24, "segments per step over all replicas, B: the number of lanes", at_least=1, flag="usual"
     )
     tgt_len: int = setting(512, "tokens per segment, T", at_least=1, flag="usual")
+    tgt_len_std: int = setting(
+        0,
+        "draw each segment's length from a normal distribution about tgt_len with this standard deviation, with "
+        "probability 0.05 about half of tgt_len, as AWD-LSTM does; 0: all have tgt_len",
+        at_least=0,
+    )
     random_offset: bool = setting(False, "move the lanes' start in every epoch, so that other tokens are left over")
+
+    def __post_init__(self) -> None:
+        """Refuses lengths that leave no segment, and two ways to begin elsewhere."""
+        super().__post_init__()
+        require(
+            3 * self.tgt_len_std < self.tgt_len,
+            f"tgt_len_std={self.tgt_len_std} must be less than a third of tgt_len={self.tgt_len}",
+        )
+        require(
+            not (self.tgt_len_std and self.random_offset),
+            "give tgt_len_std or random_offset, not both: random lengths already move segments",
+        )
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest segment, to which all are padded: three standard deviations above tgt_len."""
+        return self.tgt_len + 3 * self.tgt_len_std
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +94,16 @@ class TrainConfig(Group):
         "Loshchilov and Hutter 2019); 0.01 in XLNet's pretraining",
         at_least=0,
         flag="usual",
+    )
+    l2: float = setting(
+        0.0,
+        "add this times the weight to each clipped gradient, before Adam's moments (L2 regularization; --weight_decay "
+        "is AdamW's)",
+        at_least=0,
+    )
+    embedding_lr: float = setting(1.0, "the embedding's learning rate is this times that of other weights", above=0)
+    lr_by_length: bool = setting(
+        False, "multiply the learning rate of a step by its number of targets / (batch_size * tgt_len)"
     )
     layer_decay: float = setting(
         1.0,
@@ -122,6 +155,13 @@ class TrainConfig(Group):
         flag="usual",
     )
     average_from_step: int = setting(0, "also keep the mean of the weights from this update on; 0: none", at_least=0)
+    average_lr_ratio: float = setting(
+        0.0,
+        "from average_from_step on the learning rate is this fraction of learning_rate, and the schedule ends there; "
+        "0: the schedule goes on",
+        at_least=0,
+        under="schedule",
+    )
     seed: int = setting(1, "of initial weights, dropout and lane offsets", at_least=0, flag="usual", under="schedule")
     jit_compile: bool = setting(
         True,
@@ -217,6 +257,10 @@ class TrainConfig(Group):
             f"average_from_step={self.average_from_step} must be at most train_steps={self.train_steps}",
         )
         require(
+            self.warmup_steps < self.average_from_step or not self.average_lr_ratio,
+            f"average_lr_ratio={self.average_lr_ratio} needs average_from_step above warmup_steps={self.warmup_steps}",
+        )
+        require(
             not (self.ema_decay and self.average_from_step),
             "give ema_decay or average_from_step, not both: a run keeps one average",
         )
@@ -237,6 +281,15 @@ class CausalLMConfig(Group):
         "full",
         "targets of a segment that count in the loss: all, or the second half of them (the paper's table 6)",
         choices=("full", "half"),
+    )
+    activation_penalty: float = setting(
+        0.0, "add this times the mean square of the last hidden states, after dropout, to what is learned", at_least=0
+    )
+    slowness_penalty: float = setting(
+        0.0,
+        "add this times the mean square of the differences between neighbours in time of the last hidden states, "
+        "before dropout, to what is learned",
+        at_least=0,
     )
 
 

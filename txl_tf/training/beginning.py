@@ -72,7 +72,7 @@ class Beginning:
 
     def checkpoints(self, model_dir: str, state: State) -> Checkpoints:
         """The Checkpoints of a run in model_dir; state: of `initial_state`."""
-        kept = (self.model, self.optimizer, self.average, state, Sums().stacked())
+        kept = (self.model, self.optimizer, self.average, state, Sums.first(self.objective).stacked())
         return Checkpoints(model_dir, self._strategy, *kept, self.settings.keep_checkpoints)
 
     def batches(self, step: int) -> Iterator[Any]:

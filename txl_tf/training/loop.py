@@ -129,12 +129,13 @@ class Run:
         begun = Beginning.of(config, self.data, strategy)
         self.model, self.average = begun.model, begun.average
         self.optimizer = optimizer = begun.optimizer
-        self.state, self.sums = begun.initial_state(), Sums()
+        self.objective = begun.objective
+        self.state, self.sums = begun.initial_state(), Sums.first(self.objective)
         self.checkpoints = begun.checkpoints(model_dir, self.state)
         restored = self.checkpoints.restore()
         if restored is not None:
             self.state, stacked = restored
-            self.sums = Sums(*stacked.numpy().tolist())
+            self.sums = Sums.of(stacked.numpy().tolist())
         elif config.train.warm_start:
             layers = config.train.warm_start_layers
             fresh = self.checkpoints.warm_start(config.train.warm_start, task.head, layers)
@@ -254,7 +255,7 @@ class Run:
         """One host loop; ends the run if too many steps were skipped."""
         with named_read_errors(self.corpus):
             self.state, stacked, bad = self.host_loop(self.batches, self.state, self.sums.stacked(), tf.constant(n))
-        self.sums = Sums(*stacked.numpy().tolist())  # waits for the device
+        self.sums = Sums.of(stacked.numpy().tolist())  # waits for the device
         self.bad_steps.record(self.step, bad)
         self.step += n
         stop_if_lost(self.sums, self.step, self.settings.max_bad_steps, self.checkpoints)
@@ -266,7 +267,7 @@ class Run:
     def _log(self) -> None:
         """Reports the log window that ends at this step, and starts the next."""
         steps = self.step % self.settings.log_steps or self.settings.log_steps
-        loss, grad_norm = self.sums.means(steps)
+        loss, grad_norm, *penalties = self.sums.means(steps)
         speed = (self.step - self.window_start) * self.data.step_tokens / (time.perf_counter() - self.window_time)
         self.metrics.training(
             self.step,
@@ -277,8 +278,9 @@ class Run:
             self.sums.skipped,
             speed,
             self.step / self.data.epoch_steps,
+            dict(zip(self.objective.penalties, penalties, strict=True)),
         )
-        self.sums = Sums(skipped_in_a_row=self.sums.skipped_in_a_row)
+        self.sums = Sums.first(self.objective, skipped_in_a_row=self.sums.skipped_in_a_row)
         self.window_start, self.window_time = self.step, time.perf_counter()
 
     def _save(self) -> None:

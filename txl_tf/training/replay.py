@@ -71,7 +71,8 @@ def replay(
         raise InputError(f"--step={step} is not a step of this run: give 1 to {config.train.train_steps}")
     strategy, task = distribute.make_strategy("one_device"), families.training_of(config)
     begun = Beginning.of(config, task.training_data(corpus, config), strategy)
-    objective, optimizer, state, sums = begun.objective, begun.optimizer, begun.initial_state(), Sums().stacked()
+    objective, optimizer, state = begun.objective, begun.optimizer, begun.initial_state()
+    sums = Sums.first(objective).stacked()
     checkpoints = begun.checkpoints(model_dir, state)
     restored = checkpoints.restore(before=step)
     if restored is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import typing
 from collections.abc import Callable, Sequence
@@ -20,25 +21,37 @@ from txl_tf.training.optimizer.average import WeightAverage
 
 
 class Sums(typing.NamedTuple):
-    """Sums over steps, computed by the host loop, which passes them on as one float64 [4].
+    """Sums over steps, computed by the host loop, which passes them on as one float64 [4 + number of penalties].
 
     loss: sum over the good steps of a log window, in nats per target.
     grad_norm: sum of the gradients' norms before clipping, over the same steps.
     skipped: number of the window's other steps, whose loss or gradient was not finite.
     skipped_in_a_row: number of steps skipped since the last good one, in this window and before it.
+    penalties: sums as `loss`, of each of the objective's penalties.
     """
 
     loss: float = 0.0
     grad_norm: float = 0.0
     skipped: float = 0.0
     skipped_in_a_row: float = 0.0
+    penalties: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> Sums:
+        """The Sums of the values that `stacked` joins."""
+        return cls(*values[:4])._replace(penalties=tuple(values[4:]))
+
+    @classmethod
+    def first(cls, objective: Objective, **known: float) -> Sums:
+        """The sums before the first step; known: those that are not zero."""
+        return cls(**known, penalties=(0.0,) * len(objective.penalties))
 
     def stacked(self) -> tf.Tensor:
-        """The sums as one float64 [4], for the host loop."""
-        return tf.stack([tf.convert_to_tensor(value, tf.float64) for value in self])
+        """The sums as one float64 [n], for the host loop."""
+        return tf.stack([tf.convert_to_tensor(value, tf.float64) for value in (*self[:4], *self.penalties)])
 
-    def with_step(self, loss: tf.Tensor, norm: tf.Tensor) -> Sums:
-        """The sums with one more step, given its loss and norm, scalar tensors."""
+    def with_step(self, loss: tf.Tensor, norm: tf.Tensor, penalties: Sequence[tf.Tensor] = ()) -> Sums:
+        """The sums with one more step, given its loss, norm and penalties, scalar tensors."""
         good = is_good(loss, norm)
         bad = 1 - tf.cast(good, loss.dtype)
         return Sums(
@@ -46,12 +59,15 @@ class Sums(typing.NamedTuple):
             grad_norm=self.grad_norm + tf.where(good, norm, 0),
             skipped=self.skipped + bad,
             skipped_in_a_row=(self.skipped_in_a_row + 1) * bad,
+            penalties=tuple(
+                total + tf.where(good, new, 0) for total, new in zip(self.penalties, penalties, strict=True)
+            ),
         )
 
-    def means(self, steps: int) -> tuple[float, float]:
-        """Mean loss and gradient norm of a window of `steps` steps; NaN if no step was good."""
+    def means(self, steps: int) -> tuple[float, ...]:
+        """Mean loss, gradient norm and penalties of a window of `steps` steps; NaN if no step was good."""
         good = steps - self.skipped
-        return (self.loss / good, self.grad_norm / good) if good else (math.nan, math.nan)
+        return tuple(total / good if good else math.nan for total in (self.loss, self.grad_norm, *self.penalties))
 
 
 def is_good(loss: tf.Tensor, norm: tf.Tensor) -> tf.Tensor:
@@ -84,12 +100,14 @@ class StepResult(typing.NamedTuple):
     norm: of the gradients before clipping.
     state: this replica's state after the batch.
     finite: see Finite.
+    penalties: of the objective, per target, as `loss`.
     """
 
     loss: tf.Tensor
     norm: tf.Tensor
     state: State
     finite: Finite
+    penalties: tuple[tf.Tensor, ...] = ()
 
 
 def train_step(
@@ -135,26 +153,29 @@ def train_step(
     loss = sums.total / weight
     good = is_good(loss, norm)
     clip = config.clip / tf.maximum(norm, config.clip) if config.clip else 1.0
-    optimizer.apply(gradients, clip / weight, good, replica)
+    part = None if objective.usual_weight is None else weight / objective.usual_weight
+    optimizer.apply(gradients, clip / weight, good, replica, part)
     if average is not None:
         average.update(optimizer.iterations, good)
     first_state = objective.initial_state(lanes)
     state = tf.nest.map_structure(lambda new, first: tf.where(good, new, first), new_state, first_state)
-    return StepResult(loss, norm, state, Finite(sums.bad < 0.5, tf.math.is_finite(squares)))
+    penalties = tuple(penalty / weight for penalty in sums.penalties)
+    return StepResult(loss, norm, state, Finite(sums.bad < 0.5, tf.math.is_finite(squares)), penalties)
 
 
 class LossSums(typing.NamedTuple):
     """Sums over the lanes that were read.
 
-    total, weight: of the objective's Loss.
+    total, weight, penalties: of the objective's Loss.
     bad: float [W], for each of the objective's activations, the number of groups of lanes in which it was not finite.
-    gradients: of the total, for each trainable variable.
+    gradients: of the total and the penalties, for each trainable variable.
     """
 
     total: tf.Tensor
     weight: tf.Tensor
     bad: tf.Tensor
     gradients: list[tf.Tensor]
+    penalties: tuple[tf.Tensor, ...] = ()
 
 
 def loss_and_gradients(
@@ -187,10 +208,12 @@ def loss_and_gradients(
             values = [variable.value for variable in variables]
             tape.watch(values)
             loss = objective(batch, state, seeds, training=True)
-        gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss.total, values)]
+            learned = functools.reduce(tf.add, loss.penalties, loss.total)
+        gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(learned, values)]
         dtype = variables[0].dtype
         total, weight, bad = (tf.cast(value, dtype) for value in (loss.total, loss.weight, ~loss.finite))
-        return LossSums(total, weight, bad, gradients), loss.state
+        penalties = tuple(tf.cast(penalty, dtype) for penalty in loss.penalties)
+        return LossSums(total, weight, bad, gradients, penalties), loss.state
 
     if groups == 1:
         return read_group(0, batch, state)
@@ -213,6 +236,7 @@ def loss_and_gradients(
         tf.zeros([], dtype),
         tf.zeros([len(objective.activations)], dtype),
         [tf.zeros(variable.shape, variable.dtype) for variable in variables],
+        tuple(tf.zeros([], dtype) for _ in objective.penalties),
     )
     arrays = [tf.TensorArray(tensor.dtype, groups, element_shape=tensor.shape[1:]) for tensor in old]
     _, sums, arrays = tf.while_loop(lambda i, *_: i < groups, add_group, (0, zeros, arrays), maximum_iterations=groups)
@@ -259,11 +283,13 @@ def make_host_loop(
     def host_loop(iterator: Any, state: State, sums: tf.Tensor, n: tf.Tensor) -> tuple[State, tf.Tensor, BadStep]:
         def take_step(i: tf.Tensor, state: State, sums: tf.Tensor, bad: BadStep) -> tuple:
             result = run(strategy, replica_step, args=(iterator.get_next(), state))
-            loss, norm, finite = tf.nest.map_structure(first_of, (result.loss, result.norm, result.finite))
-            loss, norm = tf.cast(loss, sums.dtype), tf.cast(norm, sums.dtype)
+            loss, norm, penalties, finite = tf.nest.map_structure(
+                first_of, (result.loss, result.norm, result.penalties, result.finite)
+            )
+            loss, norm, *penalties = (tf.cast(value, sums.dtype) for value in (loss, norm, *penalties))
             is_first = (bad.place < 0) & ~is_good(loss, norm)
             bad = tf.nest.map_structure(lambda new, old: tf.where(is_first, new, old), BadStep(i, finite), bad)
-            sums = Sums(*tf.unstack(sums)).with_step(loss, norm).stacked()
+            sums = Sums.of(tf.unstack(sums)).with_step(loss, norm, penalties).stacked()
             return i + 1, result.state, sums, bad
 
         finite = Finite(tf.fill([len(objective.activations)], True), tf.fill([len(optimizer.variables)], True))

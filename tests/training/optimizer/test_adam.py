@@ -251,3 +251,33 @@ def test_a_gpus_joined_updates_are_the_same_bit_for_bit(rng, settings, good):
     for cpu, gpu in zip(*found, strict=True):
         np.testing.assert_array_equal(cpu, gpu)
     assert np.array_equal(found[1][0], starts[0]) != good
+
+
+@pytest.mark.parametrize("bfloat16_moments", [False, True])
+def test_l2_goes_through_the_moments_after_clipping(rng, bfloat16_moments):
+    """g = clipped gradient + l2 * w, where weight decay would leave the moments alone."""
+    settings = {"learning_rate": 1e-2, "l2": 0.5, "bfloat16_moments": bfloat16_moments, "min_lr_ratio": 1.0}
+    variable, optimizer = make(rng, TrainConfig(**settings))
+    w, m, v = variable.numpy().astype(np.float64), np.zeros(N), np.zeros(N)
+    gradients = rng.normal(size=[4, N]).astype(np.float32)
+    for t, gradient in enumerate(gradients, 1):
+        optimizer.apply([tf.constant(gradient)], 0.25, tf.constant(True))
+        g = 0.25 * gradient + 0.5 * w
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        w -= 1e-2 * np.sqrt(1 - 0.999**t) / (1 - 0.9**t) * m / (np.sqrt(v) + 1e-8)
+    assert np.abs(variable.numpy() - w).max() < (2e-3 if bfloat16_moments else 1e-5)
+    before = variable.numpy()
+    optimizer.apply([tf.fill([N], np.nan)], 0.25, tf.constant(False))
+    np.testing.assert_array_equal(variable.numpy(), before)
+
+
+def test_the_rate_may_be_a_part(rng):
+    gradient = tf.constant(rng.normal(size=[N]), tf.float32)
+    moved = []
+    for part in (None, tf.constant(1.0), tf.constant(0.5)):
+        variable, optimizer = make(np.random.default_rng(7), TrainConfig(learning_rate=1e-2))
+        before = variable.numpy()
+        optimizer.apply([gradient], 1.0, tf.constant(True), part=part)
+        moved.append(variable.numpy() - before)
+    np.testing.assert_array_equal(moved[0], moved[1])
+    np.testing.assert_allclose(moved[2], moved[0] / 2, rtol=1e-3, atol=1e-7)

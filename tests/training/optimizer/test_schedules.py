@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from txl_tf.errors import InputError
 from txl_tf.settings.run import TrainConfig
 from txl_tf.training.optimizer.schedules import WarmupCosine, WarmupLinear, make_schedule
 
@@ -24,3 +25,15 @@ def test_linear_schedule(settings, rates):
 def test_the_setting_chooses():
     assert type(make_schedule(TrainConfig())) is WarmupCosine
     assert type(make_schedule(TrainConfig(lr_schedule="linear"))) is WarmupLinear
+
+
+def test_the_second_phase_has_a_rate_of_its_own():
+    """The line ends at the phase's first update, where it would have reached 0.5; from there on 2 * 0.3."""
+    phases = {"warmup_steps": 2, "min_lr_ratio": 0.25, "average_from_step": 5, "average_lr_ratio": 0.3}
+    schedule = make_schedule(TrainConfig(train_steps=8, learning_rate=2.0, lr_schedule="linear", **phases))
+    np.testing.assert_allclose([schedule(step) for step in range(9)], [0, 1, 2, 1.5, 1, 0.6, 0.6, 0.6, 0.6], rtol=1e-6)
+
+
+def test_a_second_phase_needs_a_first_one():
+    with pytest.raises(InputError, match=r"average_lr_ratio=0.5 needs average_from_step above warmup_steps=4"):
+        TrainConfig(warmup_steps=4, average_from_step=4, average_lr_ratio=0.5)

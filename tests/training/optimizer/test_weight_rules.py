@@ -171,3 +171,12 @@ def test_rules_of_a_config():
 def test_a_run_does_not_continue_with_another_optimizer(change):
     with pytest.raises(InputError, match=next(iter(change))):
         refuse_drift(TransformerXLRunConfig(), TransformerXLRunConfig(train=TrainConfig(**change)), "runs/x")
+
+
+def test_the_embedding_may_learn_faster():
+    found = paths()
+    rules = weight_rules(TrainConfig(embedding_lr=2.0, layer_decay=0.5, layer_decay_of="gradient"), found)
+    for path, rule in zip(found, rules, strict=True):
+        assert rule.rate == (2.0 if "/embedding/" in path else 1.0)
+    rules = weight_rules(TrainConfig(embedding_lr=2.0, layer_decay=0.5), found)
+    assert rules[0] == WeightRule(rate=2.0 * 0.5**3)

@@ -68,7 +68,7 @@ class CachedDecoder(tf.Module):
 
     Args:
         model: a TransformerXL. After its weights change call `refresh`.
-        reach: a Reach.
+        reach: a Reach; memory takes the place of an extended context (`by_token`).
         max_segment: the length of the longest segment that is read at once.
         whole_segments: whether all segments have that length, which makes writing the ring cheaper.
         segments: how many segments of the same length are read at once as one of `max_segment` tokens. The results are
@@ -104,7 +104,7 @@ class CachedDecoder(tf.Module):
             )
         self.model = model
         self.layers = AlikeLayers(model.decoder_layers)
-        self.reach = reach
+        self.reach = reach = reach.by_token
         self.int8 = int8
         self.max_segment = max_segment
         self.segments = segments

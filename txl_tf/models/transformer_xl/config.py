@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from txl_tf.layers.dropout_rates import Rates
 from txl_tf.settings.choices import DTYPES
 from txl_tf.settings.groups import Bundle, Group, require, setting, update
 from txl_tf.settings.run import CausalLMConfig, Config, DataConfig, TrainConfig
@@ -52,6 +53,9 @@ class TransformerXLConfig(Group):
         at_least=1,
         flag="none",
     )
+    tied_positions: bool = setting(
+        False, "project positions by the keys' matrix: fewer parameters; only for attn_type=transformer_xl", flag="none"
+    )
     untie_r: bool = setting(False, "a global content and position bias (u, v) for each layer instead of one for all")
     cutoffs: tuple[int, ...] = setting(
         (), "ids at which the clusters of the adaptive softmax end; empty: full softmax", at_least=1
@@ -72,6 +76,9 @@ class TransformerXLConfig(Group):
     )
     layer_norm_epsilon: float = setting(1e-5, "added to the variance in layer norm", at_least=0, below=1, flag="none")
     init_std: float = setting(0.02, "standard deviation of initial weights", at_least=0)
+    norm_init_std: float = setting(
+        0.0, "layer norms' factors start as normal(1, this), as in the official PyTorch code", at_least=0, flag="none"
+    )
     proj_init_std: float = setting(0.01, "standard deviation of initial embedding projections", at_least=0, flag="none")
     dtype: str = setting("float32", "Keras dtype policy of the computation", choices=DTYPES, flag="usual")
     remat: bool = setting(
@@ -91,12 +98,24 @@ class TransformerXLConfig(Group):
         "'variational': one mask for all positions, as in AWD-LSTM and the paper's PTB result (not for dropatt)",
         choices=("standard", "variational"),
     )
+    dropout_sites: str = setting(
+        "",
+        "rates for single sites instead of --dropout, such as input:0.6,qkv:0.2: input (after the embedding), "
+        "positions, qkv (queries, keys and values; 0 unless given), attention (its output), feed_forward, output "
+        "(before the softmax)",
+    )
     dropemb: float = setting(
         0.0, "dropout rate of whole words of the vocabulary at the input, as in AWD-LSTM", at_least=0, below=1
     )
     dropatt: float = setting(0.0, "dropout rate of attention probabilities", at_least=0, below=1, flag="usual")
 
     mem_len: int = setting(512, "memory slots per layer, M", at_least=0, flag="usual")
+    ext_len: int = setting(
+        0,
+        "tokens before a segment that are read again with it, with gradient, in place of memory (the official PyTorch "
+        "code's ext_len)",
+        at_least=0,
+    )
     clamp_len: int = setting(-1, "larger distances are treated as this one; <= 0: no limit", flag="usual")
     same_length: bool = setting(
         False, "every query sees the same number of keys, instead of all keys before it", flag="usual"
@@ -126,6 +145,12 @@ class TransformerXLConfig(Group):
         )
         narrowest = self.d_embed // self.div_val ** len(self.cutoffs)
         require(narrowest >= 1, f"div_val={self.div_val} leaves nothing of d_embed={self.d_embed} for the last cluster")
+        _ = self.rates, self.reach  # which are checked
+
+    @property
+    def rates(self) -> Rates:
+        """The dropout rates of all sites."""
+        return Rates.of(self.dropout).replaced(self.dropout_sites)
 
     @property
     def reach(self) -> Reach:
@@ -145,6 +170,20 @@ class Reach:
     same_length: bool = False
     same_length_window: str = "tf"
     mem_init: str = "zeros"
+    ext_len: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuses an extended context after memory that begins with zero vectors, which no code defines."""
+        require(
+            not self.ext_len or not self.mem_len or self.mem_init == "empty",
+            f"ext_len={self.ext_len} with mem_len={self.mem_len} needs conventions=official_pytorch, where memory "
+            "begins empty: give it, or mem_len=0",
+        )
+
+    @property
+    def by_token(self) -> Reach:
+        """For reading token by token: memory takes the place of the extended context."""
+        return dataclasses.replace(self, mem_len=self.mem_len + self.ext_len, ext_len=0)
 
     @property
     def window(self) -> int | None:
@@ -164,6 +203,7 @@ class EvalConfig(Group):
     )
     tgt_len: int = setting(80, "tokens per segment", at_least=1, flag="usual")
     mem_len: int = setting(2100, "memory slots per layer", at_least=0, flag="usual")
+    ext_len: int = setting(0, "tokens before a segment that are read again with it, in place of memory", at_least=0)
     clamp_len: int = setting(820, "larger distances are treated as this one; <= 0: no limit")
     same_length: bool = setting(True, "every query sees the same number of keys")
     jit_compile: bool = setting(
@@ -174,9 +214,8 @@ class EvalConfig(Group):
 
     def reach(self, training: Reach) -> Reach:
         """The Reach of evaluation, given that of training."""
-        return dataclasses.replace(
-            training, mem_len=self.mem_len, clamp_len=self.clamp_len, same_length=self.same_length
-        )
+        names = ("mem_len", "clamp_len", "same_length", "ext_len")
+        return dataclasses.replace(training, **{name: getattr(self, name) for name in names})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,6 +230,13 @@ class TransformerXLRunConfig(Config):
     train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
     eval: EvalConfig = dataclasses.field(default_factory=EvalConfig)
     objective: CausalLMConfig = dataclasses.field(default_factory=CausalLMConfig)
+
+    def __post_init__(self) -> None:
+        """Refuses settings of two groups that do not fit together."""
+        require(
+            not self.data.tgt_len_std or self.objective.loss_positions == "full",
+            "tgt_len_std needs loss_positions=full: the half of a segment of random length is not known",
+        )
 
     @classmethod
     def from_groups(cls, groups: Mapping[str, Any], where: str) -> TransformerXLRunConfig:

@@ -36,15 +36,15 @@ def training_flops(config: TransformerXLConfig, batch_size: int, tgt_len: int, s
     Args:
         config: a TransformerXLConfig.
         batch_size: B, over all replicas.
-        tgt_len: T.
-        scored: number of targets of a segment that count in the loss; None: all T.
+        tgt_len: the tokens of a segment; T is this and ext_len.
+        scored: number of targets of a segment that count in the loss; None: all.
 
     Returns:
         int.
     """
-    B, T, M, D = batch_size, tgt_len, config.mem_len, config.d_model
+    B, T, M, D = batch_size, tgt_len + config.ext_len, config.mem_len, config.d_model
     K, E = M + T, config.n_head * config.d_head
-    scored = T if scored is None else scored
+    scored = tgt_len if scored is None else scored
     attention = ATTENTION[config.attn_type]
     learns_through_memory = config.pre_lnorm or attention.learns_through_memory
 

@@ -10,8 +10,9 @@ import tensorflow as tf
 
 from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.dropout import TIME, Seeds, dropout, split_seed, token_dropout
+from txl_tf.layers.dropout_rates import Rates
 from txl_tf.layers.embedding import AdaptiveEmbedding
-from txl_tf.layers.masks import visible_keys
+from txl_tf.layers.masks import visible_keys, without_padding
 from txl_tf.layers.memory_attention import MemoryAttention, PositionDropout
 from txl_tf.layers.softmax import AdaptiveSoftmax
 from txl_tf.models.alike_layers import AlikeLayers, alike_seeds
@@ -52,9 +53,10 @@ class TransformerXL(keras.Model):
         self.embedding = AdaptiveEmbedding(**vocabulary, dtype=policy, name="embedding")
         self.decoder_layers = [
             DecoderLayer(
-                **pick("n_head", "d_head", "d_inner", "activation", "pre_lnorm", "dropout", "dropatt"),
+                **pick("n_head", "d_head", "d_inner", "activation", "pre_lnorm", "dropatt"),
+                dropout=config.rates,
                 variational=config.dropout_type == "variational",
-                **pick("init_std", "layer_norm_epsilon", "attn_type", "max_klen"),
+                **pick("init_std", "layer_norm_epsilon", "norm_init_std", "attn_type", "max_klen", "tied_positions"),
                 own_biases=config.untie_r,
                 dtype=policy,
                 name=f"layer_{i}",
@@ -133,6 +135,8 @@ class TransformerXL(keras.Model):
         training: bool = False,
         watch: Watch | None = None,
         look: Look | None = None,
+        seen: tf.Tensor | None = None,
+        length: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, Mems]:
         """Reads a segment with the memory of earlier segments.
 
@@ -143,9 +147,14 @@ class TransformerXL(keras.Model):
             seed: Seeds or int32 [2], of this call's dropout; None: drawn from TensorFlow's global generator.
             training: whether to drop.
             watch, look: as for `read_segment`; watch is also called with the embedded segment.
+            seen: int32 [B], if the first E tokens are the extended context (`reach.ext_len`): how many of them are of
+                the text; those before are padding. The memory then holds what is before them. None: there is none.
+            length: int32 scalar, how many of the other tokens are of the text; the rest is padding, which no token sees
+                and no memory holds. None: all.
 
         Returns:
-            hidden [B, T, D], for `nll` or `log_prob`, and the new Mems; no gradient flows into either Mems.
+            hidden [B, T, D], without the extended context's, for `nll` or `log_prob`, and the new Mems; no gradient
+            flows into either Mems.
 
         Raises:
             ValueError: tokens or mems of another shape.
@@ -158,17 +167,23 @@ class TransformerXL(keras.Model):
         t_len, m_len = tokens.shape[1], reach.mem_len
         config = self.config
         check_mems(mems, tokens, config.n_layer, m_len, config.d_model)
-        rate, token_rate = (config.dropout, config.dropemb) if training else (0.0, 0.0)
+        rates, token_rate = (config.rates, config.dropemb) if training else (Rates(), 0.0)
         shared_axis = TIME if config.dropout_type == "variational" else None
         seeds = Seeds.of(seed)
         token_seed, position_seed = split_seed(seeds.shared, 2)
         embedding_seed, output_seed, *layer_seeds = alike_seeds(seeds.lanes, 2 + len(self.decoder_layers))
         mask = visible_keys(t_len, m_len, reach.window, mems.length if reach.mem_init == "empty" else None)
+        moved = t_len if length is None else length  # tokens that memory gets
+        remembered = length
+        if seen is not None:
+            mask = without_padding(mask, tf.range(t_len)[None] < reach.ext_len - seen[:, None])
+            remembered = t_len - reach.ext_len if length is None else length
+            moved = tf.maximum(seen + remembered - reach.ext_len, 0)
         hidden = token_dropout(self.embedding(tokens), tokens, config.vocab_size, token_rate, token_seed)
-        hidden = dropout(hidden, rate, embedding_seed, shared_axis)
+        hidden = dropout(hidden, rates.input, embedding_seed, shared_axis)
         if watch is not None:
             watch("embedding", hidden)
-        drop = PositionDropout(rate, position_seed, embedding_seed, shared_axis)
+        drop = PositionDropout(rates.positions, position_seed, embedding_seed, shared_axis)
         hidden, new_states = read_segment(
             self.decoder_layers,
             hidden,
@@ -176,14 +191,16 @@ class TransformerXL(keras.Model):
             way_to_run(self.alike_layers, config.remat and training, look),
             positions=self.attention.layer_positions(config.n_layer, hidden, m_len, reach.clamp_len, drop),
             seeds=layer_seeds,
+            remembered=remembered,
             watch=watch,
             look=look,
             attention_mask=mask,
             biases=self.shared_biases,
             training=training,
         )
-        new_mems = Mems(new_states, tf.minimum(mems.length + t_len, m_len))
-        return dropout(hidden, rate, output_seed, shared_axis), new_mems
+        new_mems = Mems(new_states, tf.minimum(mems.length + moved, m_len))
+        hidden = hidden if seen is None else hidden[:, reach.ext_len :]
+        return dropout(hidden, rates.output, output_seed, shared_axis), new_mems
 
     def attention_probabilities(self, tokens: tf.Tensor, mems: Mems, reach: Reach | None = None) -> tf.Tensor:
         """Attention probabilities [B, N, H, T, K] in the dtype of the weights; arguments as for `call`."""

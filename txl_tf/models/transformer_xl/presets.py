@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from txl_tf.models.preset import Preset
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig, TransformerXLRunConfig
-from txl_tf.settings.run import DataConfig, TrainConfig
+from txl_tf.settings.run import CausalLMConfig, DataConfig, TrainConfig
 
 
 def _official(model: dict, data: dict, train: dict, evaluation: dict) -> TransformerXLRunConfig:
@@ -121,6 +121,46 @@ PRESETS: dict[str, Preset] = {
             {"batch_size": 128, "tgt_len": 384},
             _LARGE_TRAIN | {"warmup_steps": 16_000, "train_steps": 4_000_000},
             {"batch_size": 8, "tgt_len": 128, "mem_len": 1600, "clamp_len": 1000},
+        ),
+    ),
+    "ptb": Preset(
+        "ptb",
+        "ours, after public accounts of the recipe (docs/reproduce.md); the authors have not published theirs",
+        24_041_160,
+        "54.5 ppl (paper, table 5)",
+        TransformerXLRunConfig(
+            TransformerXLConfig(
+                vocab_size=10_000,
+                n_layer=16,
+                d_model=380,
+                d_embed=380,
+                n_head=10,
+                d_head=38,
+                d_inner=900,
+                tied_positions=True,
+                norm_init_std=0.02,
+                dropout=0.2,
+                dropout_type="variational",
+                dropout_sites="input:0.6,positions:0.6,qkv:0.2,output:0.5",
+                dropemb=0.2,
+                dropatt=0.2,
+                mem_len=0,
+                ext_len=70,
+            ),
+            DataConfig(batch_size=10, tgt_len=70, tgt_len_std=5),
+            TrainConfig(  # an epoch has about 1,362 steps: 125 and 50 epochs
+                train_steps=238_000,
+                learning_rate=3e-4,
+                min_lr_ratio=0.3333,
+                warmup_steps=3_000,
+                l2=1.2e-6,
+                embedding_lr=2.0,
+                lr_by_length=True,
+                average_from_step=170_000,
+                average_lr_ratio=0.5,
+            ),
+            EvalConfig(batch_size=10, tgt_len=10, mem_len=0, ext_len=130, clamp_len=-1, same_length=False),
+            CausalLMConfig(activation_penalty=0.2, slowness_penalty=0.1),
         ),
     ),
     "lm1b_base": Preset(

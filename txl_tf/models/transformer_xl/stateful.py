@@ -30,7 +30,7 @@ class StatefulTransformerXL(keras.Model):
         decoder: the TransformerXL, with all weights.
 
     Raises:
-        ValueError: the replicas cannot share B evenly.
+        ValueError: the replicas cannot share B evenly, or the config has an extended context.
 
     Examples:
         >>> model = StatefulTransformerXL(TransformerXLConfig(vocab_size=256, n_layer=2, mem_len=32), batch_size=4)
@@ -42,6 +42,8 @@ class StatefulTransformerXL(keras.Model):
     def __init__(self, config: TransformerXLConfig, batch_size: int, name: str = "stateful_transformer_xl"):
         super().__init__(name=name, dtype=config.dtype)
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        if config.ext_len:
+            raise ValueError(f"ext_len={config.ext_len} must be 0: only memory is kept between calls")
         if batch_size < 1 or batch_size % replicas:
             raise ValueError(f"batch_size={batch_size} must be a positive multiple of the {replicas} replicas")
         self.config, self.batch_size = config, batch_size

@@ -117,7 +117,7 @@ def export(model: TransformerXL, vocabulary: Vocabulary, evaluation: EvalConfig,
         InputError: Hugging Face's classes do not have this kind of model.
     """
     config = model.config
-    _refuse_what_they_lack(config)
+    _refuse_what_they_lack(config, evaluation)
     tf.io.gfile.makedirs(export_dir)
     tensors = {}
     for entry, array in save(model, layout):
@@ -150,7 +150,7 @@ def export(model: TransformerXL, vocabulary: Vocabulary, evaluation: EvalConfig,
     return _differences(config, evaluation, vocabulary)
 
 
-def _refuse_what_they_lack(config: TransformerXLConfig) -> None:
+def _refuse_what_they_lack(config: TransformerXLConfig, evaluation: EvalConfig) -> None:
     projected_first = (
         not config.cutoffs or config.div_val == 1 or config.proj_same_dim or (config.d_embed != config.d_model)
     )
@@ -159,6 +159,8 @@ def _refuse_what_they_lack(config: TransformerXLConfig) -> None:
         f"activation={config.activation}": config.activation != "relu",
         f"dtype={config.dtype}": config.dtype == "float64",
         "proj_same_dim=False": not projected_first,
+        "tied_positions": config.tied_positions,
+        "ext_len": evaluation.ext_len > 0,
         "one tied table with a tied projection": not config.cutoffs
         and config.tie_weight
         and config.d_embed != config.d_model,
@@ -176,6 +178,8 @@ def _differences(config: TransformerXLConfig, evaluation: EvalConfig, vocabulary
         found.append(f"a query sees {evaluation.mem_len} keys, not {evaluation.mem_len + 1} (same_length)")
     if config.dropout_type != "standard" or config.dropemb:
         found.append("its training has neither variational dropout nor dropemb")
+    if config.dropout_sites:
+        found.append("its training has one rate of dropout for all sites")
     if vocabulary.unit != "word":
         found.append(f"it has no tokenizer for {vocabulary.unit}s: encode text with txl_tf")
     return found

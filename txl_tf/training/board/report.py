@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -90,11 +91,12 @@ class Report:
         skipped: float,
         tokens_per_sec: float,
         epoch: float,
+        penalties: Mapping[str, float] = types.MappingProxyType({}),
     ) -> None:
         """Reports one log window: means over its finite steps, NaN (null in JSON) if there was none.
 
         `norms` returns param_norm and update_ratio. The terminal's line does not wait for them: tracing them takes half
-        a second.
+        a second. `penalties` are those of the objective, which are no part of the loss, by name.
         """
         mfu = None
         if self.peak_tflops and self.step_flops:
@@ -105,6 +107,7 @@ class Report:
             f"step {step:>7,}/{self.train_steps:,} | epoch {epoch:.2f} | {self._loss_text(loss)} | "
             f"lr {lr:.2e} | grad norm {grad_norm:.3f} | {tokens_per_sec:,.0f} tokens/s"
             + ("" if mfu is None else f" | MFU {100 * mfu:.1f} %")
+            + "".join(f" | {name.replace('_', ' ')} {value:.4f}" for name, value in penalties.items())
             + (f" | {duration(left)} left" if step < self.train_steps else "")
             + (f" | {int(skipped)} steps skipped: loss or gradient not finite" if skipped else ""),
             flush=True,
@@ -120,12 +123,14 @@ class Report:
             "skipped": int(skipped),
             "tokens_per_sec": round(tokens_per_sec, 1),
             "epoch": round(epoch, 6),
+            **penalties,
         }
         if mfu is not None:
             measured["mfu"] = mfu
         line = {key: value if math.isfinite(value) else None for key, value in measured.items()}
         self.log.append(line)
         curves: dict[str, float | None] = {**self._loss_curves(loss)}
+        curves |= {f"loss/{name}": line[name] for name in penalties}
         for group, keys in CURVES.items():
             curves |= {f"{group}/{key}": line[key] for key in keys if key in line}
         self.board.scalars("train", step, curves)

@@ -22,6 +22,8 @@ class Adam:
     m += (g - m) * (1 - beta_1)        v += (g**2 - v) * (1 - beta_2)
     w -= rate * (c * m / (sqrt(v) + epsilon) + weight_decay * w)
 
+    where g is the clipped gradient + l2 * w,
+
     with c = sqrt(1 - beta_2**t) / (1 - beta_1**t) in update t (from 1), so that epsilon is the paper's "epsilon hat";
     without bias correction c = 1, as in the official XLNet AdamWeightDecay and in BERT's.
 
@@ -44,6 +46,7 @@ class Adam:
         beta_1, beta_2, epsilon: as in the equations.
         bfloat16_moments: keep the moments in bfloat16, not in the variables' dtype.
         bias_correction: correct for moments that start at zero.
+        l2: as in the equations.
         rules: a WeightRule for each variable; None: no weight decay, and one rate for all.
     """
 
@@ -57,6 +60,7 @@ class Adam:
         epsilon: float = 1e-8,
         bfloat16_moments: bool = False,
         bias_correction: bool = True,
+        l2: float = 0.0,
         rules: Sequence[WeightRule] | None = None,
     ):
         self.schedule = schedule
@@ -65,6 +69,7 @@ class Adam:
         self.betas = beta_1, beta_2
         self.epsilon = epsilon
         self.bias_correction = bias_correction
+        self.l2 = l2
         self.rules = [WeightRule() for _ in variables] if rules is None else rules
 
         self.sharding = sharding
@@ -77,7 +82,12 @@ class Adam:
         self.momenta, self.velocities = moments(), moments()
 
     def apply(
-        self, gradients: Sequence[tf.Tensor], scale: tf.Tensor | float, good: tf.Tensor, replica: Any = None
+        self,
+        gradients: Sequence[tf.Tensor],
+        scale: tf.Tensor | float,
+        good: tf.Tensor,
+        replica: Any = None,
+        part: tf.Tensor | None = None,
     ) -> None:
         """One step; runs inside `strategy.run`.
 
@@ -86,6 +96,7 @@ class Adam:
             scale: factor of the gradients, to clip them.
             good: bool; if False the gradients, finite or not, change nothing, and only `iterations` increases.
             replica: the replica's context; None: the current one.
+            part: scalar, factor of the learning rate; None: 1.
         """
         replica = replica or tf.distribute.get_replica_context()
         # A bad step is skipped by scalars only, which needs no further pass over the weights: with scale 0 the gradient
@@ -102,6 +113,7 @@ class Adam:
             "epsilon": tf.constant(self.epsilon, dtype),
         }
         rate = tf.cast(tf.where(good, self.schedule(self.iterations), 0), dtype)
+        rate = rate if part is None else rate * tf.cast(part, dtype)
         rate, scale, *values = shared([rate, scale, *scalars.values()])
         scalars = dict(zip(scalars, values, strict=True))
         count = tf.cast(self.iterations, tf.int32)
@@ -110,6 +122,9 @@ class Adam:
             gradient = tf.math.multiply_no_nan(gradient, _times(scale, rule.gradient))
             scalars["lr"] = _times(rate, rule.rate)
             weight = self.sharding.weight(i)
+            if self.l2:  # where the step is bad, 0 even of an infinite weight
+                l2 = tf.where(good, tf.constant(self.l2, dtype), 0)
+                gradient += tf.math.multiply_no_nan(tf.convert_to_tensor(weight), l2)
             if not self.bfloat16_moments and not rule.weight_decay:
                 update_in_one_op(weight, *moments, gradient, **scalars)
                 continue
@@ -247,5 +262,6 @@ def make_optimizer(
         epsilon=config.adam_epsilon,
         bfloat16_moments=config.bfloat16_moments,
         bias_correction=config.bias_correction,
+        l2=config.l2,
         rules=weight_rules(config, [variable.path for variable in variables], n_layer),
     )

@@ -16,6 +16,7 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
     else:      peak * (r + (1 - r) * remaining((step - W) / (S - W)))
 
     with W warmup steps, S steps in total, r the final ratio. Subclasses define `remaining`, which falls from 1 to 0.
+    With average_lr_ratio = a, S is average_from_step, where the second phase begins, with the rate a * peak.
 
     Args:
         config: a TrainConfig.
@@ -25,7 +26,8 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         self.peak = config.learning_rate
         self.final_ratio = config.min_lr_ratio
         self.warmup_steps = config.warmup_steps
-        self.train_steps = config.train_steps
+        self.train_steps = config.average_from_step if config.average_lr_ratio else config.train_steps
+        self.second_ratio = config.average_lr_ratio
 
     def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
         """The rate, a float32 scalar."""
@@ -34,7 +36,10 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         remaining = self.remaining(tf.clip_by_value(progress, 0.0, 1.0))
         decayed = self.final_ratio + (1 - self.final_ratio) * remaining
         warmup = step / max(self.warmup_steps, 1)
-        return self.peak * tf.where(step < self.warmup_steps, warmup, decayed)
+        part = tf.where(step < self.warmup_steps, warmup, decayed)
+        if self.second_ratio:
+            part = tf.where(step < self.train_steps, part, self.second_ratio)
+        return self.peak * part
 
     def remaining(self, progress: tf.Tensor) -> tf.Tensor:
         """The part of the decay that remains: 1 at progress 0, and 0 at progress 1."""

@@ -33,19 +33,19 @@ def weight_rules(config: TrainConfig, paths: Sequence[str], n_layer: int | None 
     """The rule of each weight that is trained.
 
     Args:
-        config: a TrainConfig, for weight_decay, layer_decay and layer_decay_of.
+        config: a TrainConfig, for weight_decay, embedding_lr, layer_decay and layer_decay_of.
         paths: the Keras paths of these weights.
         n_layer: the model's number of layers; None: the largest layer_i among the paths gives it.
     """
     if n_layer is None:
         n_layer = 1 + max((int(match.group(1)) for match in map(_LAYER.search, paths) if match), default=-1)
-    return [
-        WeightRule(
-            weight_decay=config.weight_decay if is_decayed(path) else 0.0,
-            **{config.layer_decay_of: depth_multiplier(path, n_layer, config.layer_decay, config.layer_decay_of)},
-        )
-        for path in paths
-    ]
+    rules = []
+    for path in paths:
+        factors = {"rate": config.embedding_lr if _BELOW_THE_LAYERS.search(path) else 1.0, "gradient": 1.0}
+        factors[config.layer_decay_of] *= depth_multiplier(path, n_layer, config.layer_decay, config.layer_decay_of)
+        decay = config.weight_decay if is_decayed(path) else 0.0
+        rules.append(WeightRule(weight_decay=decay, **factors))
+    return rules
 
 
 def is_decayed(path: str) -> bool:

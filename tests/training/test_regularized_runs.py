@@ -1,0 +1,79 @@
+"""A run with all that regularizes the Penn Treebank: killed and continued, evaluated, on two replicas."""
+
+import json
+import pathlib
+
+import numpy as np
+import processes
+import pytest
+from small_run import CONFIG, KilledError, change, evaluator, lines
+
+from txl_tf.inference.evaluate import Evaluator
+from txl_tf.training.loop import train
+
+ROOT = pathlib.Path(__file__).parents[2]
+REGULARIZED = change(
+    CONFIG,
+    model={"dropout_type": "variational", "dropout_sites": "input:0.3,qkv:0.1", "dropemb": 0.1}
+    | {"mem_len": 0, "ext_len": 6, "tied_positions": True, "norm_init_std": 0.02},
+    data={"random_offset": False, "tgt_len_std": 2},
+    train={"l2": 1e-3, "embedding_lr": 2.0, "lr_by_length": True, "average_from_step": 6, "average_lr_ratio": 0.5},
+    eval={"tgt_len": 4, "mem_len": 0, "ext_len": 10, "same_length": False},
+    objective={"activation_penalty": 0.2, "slowness_penalty": 0.1},
+)
+
+
+def test_killed_and_continued_it_is_the_uninterrupted_run(corpus, tmp_path, one_device):
+    whole = train(REGULARIZED, corpus, str(tmp_path / "whole"), one_device, evaluator(lambda: 1.0))
+
+    def killed():
+        raise KilledError
+
+    with pytest.raises(KilledError):
+        train(REGULARIZED, corpus, str(tmp_path / "cut"), one_device, evaluator(killed))  # at step 6; saved at 4
+    resumed = train(REGULARIZED, corpus, str(tmp_path / "cut"), one_device, evaluator(lambda: 1.0))
+    for mine, theirs in zip(resumed.get_weights(), whole.get_weights(), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert lines(tmp_path / "cut") == lines(tmp_path / "whole")
+    for line in lines(tmp_path / "whole"):
+        assert line["activation_penalty"] > 0 and line["slowness_penalty"] > 0
+    rates = [line["lr"] for line in lines(tmp_path / "whole")]
+    assert rates[-1] == pytest.approx(0.5 * CONFIG.train.learning_rate)
+
+
+def test_two_replicas_and_groups_of_lanes_change_nothing(corpus, tmp_path, one_device, two_replicas):
+    one = train(REGULARIZED, corpus, str(tmp_path / "one"), one_device)
+    grouped = change(REGULARIZED, train={"accumulate_steps": 2})
+    two = train(grouped, corpus, str(tmp_path / "two"), two_replicas)
+    for mine, theirs in zip(two.get_weights(), one.get_weights(), strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=2e-5)
+    for mine, theirs in zip(lines(tmp_path / "two"), lines(tmp_path / "one"), strict=True):
+        for name in ("loss", "activation_penalty", "slowness_penalty"):
+            assert mine[name] == pytest.approx(theirs[name], rel=2e-5)
+
+
+def test_evaluation_reads_the_extended_context_again(corpus, tmp_path, one_device):
+    """The loss is the mean over all targets of a window that is read from its first token for each segment."""
+    model = train(REGULARIZED, corpus, str(tmp_path / "run"), one_device)
+    result = Evaluator(REGULARIZED, model, corpus, "test", one_device)()
+    assert result["tokens_dropped"] == 0 and (result["tgt_len"], result["ext_len"], result["mem_len"]) == (4, 10, 0)
+    spread = Evaluator(
+        change(REGULARIZED, eval={"batch_size": 1, "tgt_len": 5, "ext_len": 9}), model, corpus, "test", one_device
+    )()
+    assert spread["loss"] == pytest.approx(result["loss"], abs=0.05)
+
+
+@pytest.mark.slow
+def test_the_commands_take_the_preset(corpus, tmp_path):
+    sizes = ["--n_layer=1", "--d_model=16", "--d_embed=16", "--n_head=2", "--d_head=8", "--d_inner=32"]
+    steps = ["--train_steps=6", "--warmup_steps=2", "--average_from_step=4", "--log_steps=2", "--eval_steps=0"]
+    lengths = ["--tgt_len=16", "--ext_len=16", "--nojit_compile"]
+    run = ["--model_dir", tmp_path / "run", "--data_dir", corpus.data_dir]
+    done = processes.run(["scripts/train.py", "--preset=ptb", *run, *sizes, *steps, *lengths], cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "activation penalty" in done.stdout and "slowness penalty" in done.stdout
+    done = processes.run(["scripts/evaluate.py", *run, "--split=test", "--ext_len=20", "--batch_size=2"], cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["ext_len"] == 20
+    done = processes.run(["scripts/generate.py", *run[:2], "--prompt=import", "--max_tokens=5"], cwd=ROOT)
+    assert done.returncode == 0, done.stderr
