@@ -135,9 +135,11 @@ class CausalScorer:
         self.settings: dict[str, Any] = {
             "tgt_len": evaluation.tgt_len,
             **dataclasses.asdict(reach),
-            **({"mem_len": 0, "ext_len": 0} if sliding_window else {}),
+            "mem_len": 0 if sliding_window else reach.mem_len,
             "sliding_window": sliding_window,
         }
+        if sliding_window or not reach.ext_len:
+            del self.settings["ext_len"]
         self.breakdowns: dict[str, tuple[str, ...]] = {}
 
     def _initial_mems(self, lanes: int) -> Mems:
