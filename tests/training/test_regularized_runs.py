@@ -3,11 +3,14 @@
 import json
 import pathlib
 
+import keras
 import numpy as np
 import processes
 import pytest
 from small_run import CONFIG, KilledError, change, evaluator, lines
 
+from txl_tf import families
+from txl_tf.data.random_lengths import RandomLanes
 from txl_tf.inference.evaluate import Evaluator
 from txl_tf.training.loop import train
 
@@ -50,6 +53,24 @@ def test_two_replicas_and_groups_of_lanes_change_nothing(corpus, tmp_path, one_d
     for mine, theirs in zip(lines(tmp_path / "two"), lines(tmp_path / "one"), strict=True):
         for name in ("loss", "activation_penalty", "slowness_penalty"):
             assert mine[name] == pytest.approx(theirs[name], rel=2e-5)
+
+
+def test_the_rate_is_multiplied_by_the_length(corpus, tmp_path, one_device):
+    """The first update by a segment of L tokens is L / T of the usual one: Adam's first step has one size."""
+    base = change(CONFIG, model={"dropout": 0.0, "dropatt": 0.0, "dtype": "float64"}, train={"train_steps": 1})
+    base = change(base, data={"random_offset": False, "tgt_len_std": 2}, train={"eval_steps": 0})
+    scaled = change(base, train={"lr_by_length": True})
+    length = int(RandomLanes(corpus, base.data, base.train.seed).lengths(0)[0])
+    assert length != base.data.tgt_len  # or the test would see nothing
+    usual, own = (
+        train(config, corpus, str(tmp_path / name), one_device).get_weights()
+        for name, config in (("usual", base), ("own", scaled))
+    )
+    keras.utils.set_random_seed(base.train.seed)
+    first = families.make_model(base).get_weights()
+    for before, without, by_length in zip(first, usual, own, strict=True):
+        moved = (without - before) * length / base.data.tgt_len
+        np.testing.assert_allclose(by_length - before, moved, atol=1e-12)
 
 
 def test_evaluation_reads_the_extended_context_again(corpus, tmp_path, one_device):

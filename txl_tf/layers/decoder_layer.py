@@ -85,7 +85,7 @@ class DecoderLayer(keras.layers.Layer):
         kind = ATTENTION[attn_type]
         options = {name: own[name] for name in kind.options}
         shared = {"init_std": init_std, "variational": variational, "dtype": self.dtype_policy}
-        drops = {"dropatt": dropatt, "dropqkv": self.rates.qkv}
+        drops: dict[str, typing.Any] = {"dropatt": dropatt, "dropqkv": self.rates.qkv}
         norm = {"epsilon": layer_norm_epsilon, "dtype": self.dtype_policy}
         if norm_init_std:
             norm["gamma_initializer"] = keras.initializers.RandomNormal(1.0, norm_init_std)
