@@ -88,6 +88,20 @@ def test_a_device_is_written_to_and_not_replaced(tmp_path):
     assert stat.S_ISCHR(os.stat("/dev/full").st_mode) and not os.path.exists("/dev/full.partial")
 
 
+def test_missing_folders_are_made_for_a_file(tmp_path):
+    path = tmp_path / "a" / "b" / "file"
+    files.require_new(str(path), "output")
+    assert not path.parent.exists()
+    files.write_atomically(str(path), "a text")
+    assert path.read_text() == "a text"
+
+
+def test_a_folder_that_cannot_be_written_to_is_told_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: path != str(tmp_path))
+    with pytest.raises(InputError, match=f"^{tmp_path} cannot be written to: give another --output$"):
+        files.require_new(str(tmp_path / "missing" / "file"), "output")
+
+
 def test_what_is_new(tmp_path):
     """A missing file or directory, and an empty one; and nothing is replaced by the other kind."""
     (tmp_path / "empty").touch()
@@ -107,6 +121,9 @@ def test_what_is_new(tmp_path):
             "file exists and would be overwritten: remove it, or give a new --output",
         ),
         (files.require_new, "output", "folder", "folder is a directory: give a new file as --output"),
+        (files.require_new, "output", "file/below", "--output=.*file/below: Not a directory; give another place"),
+        (files.require_new, "output", "missing/" + 300 * "a", "aaa: File name too long; give another place"),
+        (files.require_new, "output", "circle/below", "Too many levels of symbolic links; give another place"),
         (files.require_new, "output", "circle", "circle is a link to nothing: remove it, or give a new --output"),
         (files.require_new_directory, "export_dir", "", " is not empty: give a new --export_dir"),
         (files.require_new_directory, "export_dir", "empty", "empty is not a directory: give a new --export_dir"),

@@ -21,12 +21,14 @@ def atomic_writer(path: str) -> Iterator[tf.io.gfile.GFile]:
     """A binary file to write to, which replaces `path` when the block ends without an error.
 
     Until then the bytes are in PATH.partial, so that a reader never sees half a file. A device or a pipe, such as
-    /dev/stdout, is not replaced but written to.
+    /dev/stdout, is not replaced but written to. Missing folders are made.
     """
     if _is_device(path):
         with tf.io.gfile.GFile(path, "wb") as file:
             yield file
         return
+    if "://" not in path:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     with tf.io.gfile.GFile(path + ".partial", "wb") as file:
         yield file
     tf.io.gfile.rename(path + ".partial", path, overwrite=True)
@@ -63,7 +65,9 @@ def joined(*parts: str) -> str:
 
 
 def require_new(path: str, flag: str) -> None:
-    """Raises InputError if there is a file with content, a directory or a link to nothing at `path`.
+    """Raises InputError if there is a file with content, a directory or a link to nothing at `path`, or no place.
+
+    So a command tells before its work what would stop it from writing the result.
 
     Args:
         path: local or gs://; may be a device.
@@ -76,6 +80,22 @@ def require_new(path: str, flag: str) -> None:
         raise InputError(f"{path} is a directory: give a new file as --{flag}")
     if tf.io.gfile.exists(path) and tf.io.gfile.stat(path).length:
         raise InputError(f"{path} exists and would be overwritten: remove it, or give a new --{flag}")
+    if "://" not in path:
+        _require_place(path + ".partial", flag)
+
+
+def _require_place(path: str, flag: str) -> None:
+    """Raises InputError if a local file could not be made at `path`, where none is."""
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.lstat(path)  # fails for a path through a file or a circle of links, and for a name that is too long
+    except OSError as error:
+        raise InputError(f"--{flag}={path.removesuffix('.partial')}: {error.strerror}; give another place") from error
+    folder = os.path.dirname(path) or "."
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder) or "."
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"{folder} cannot be written to: give another --{flag}")
 
 
 def require_new_directory(path: str, flag: str) -> None:
