@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from txl_tf.counted import counted
 from txl_tf.errors import InputError
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -100,10 +101,12 @@ def run_jobs(jobs: Sequence[Job], folder: str | os.PathLike, at_once: int = 1) -
     if failed:
         errors = [_last_line(folder / f"{name}.err") for name in failed]
         told = "; ".join(f"{name} ({error})" for name, error in zip(failed, errors, strict=True))
-        raise InputError(f"{len(failed)} jobs failed, and what needs them was not run: {told}; see {folder}/NAME.err")
+        told = f"{counted(len(failed), 'job')} failed, and what needs them was not run: {told}"
+        raise InputError(f"{told}; see {folder}/NAME.err")
     if waiting and at_once:
         missing = sorted({name for job in waiting for name in job.needs if name not in ended})
-        raise InputError(f"{len(waiting)} jobs need others that have not ended: {', '.join(missing)}: run those, too")
+        needs = counted(len(waiting), "job needs", "jobs need")
+        raise InputError(f"{needs} others that have not ended: {', '.join(missing)}: run those, too")
 
 
 def read_record(folder: str | os.PathLike, name: str) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def help_text(full):
     lines = [sys.modules["__main__"].__doc__ or "", "flags:"]
     for heading, found in listed.items():
         lines += ["", f"{heading}:"] * bool(heading and found) + found
-    return "\n".join(lines + ["", f"--helpfull lists {left_out} more flags."] * bool(left_out))
+    return "\n".join(lines + ["", f"--helpfull lists all flags, {left_out} more."] * bool(left_out))
 
 
 def _described(flag):

@@ -15,6 +15,7 @@ from command_line import define_config_flags, given_flags, run
 from flag_help import require_flags
 
 from txl_tf import families
+from txl_tf.counted import counted
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
 from txl_tf.models.xlnet.config import XLNetConfig, XLNetEvalConfig
@@ -136,7 +137,8 @@ def main(argv):
 def describe_transformer_xl(config):
     model, reach = config.model, config.for_evaluation()[1]
     return (
-        f"{model.n_layer} layers, d_model {model.d_model}, {model.vocab_size:,} tokens, cutoffs {list(model.cutoffs)}",
+        f"{counted(model.n_layer, 'layer')}, d_model {model.d_model}, {model.vocab_size:,} tokens, "
+        f"cutoffs {list(model.cutoffs)}",
         f"evaluation will use mem_len {reach.mem_len}, clamp_len {reach.clamp_len}, same_length {reach.same_length} "
         f"({reach.same_length_window}), mem_init {reach.mem_init}",
     )
@@ -148,7 +150,7 @@ def describe_xlnet(config):
         f"summary_type={summary} depends on padding: here texts are padded on the left to {config.data.tgt_len} tokens"
     )
     return (
-        f"{model.n_layer} layers, d_model {model.d_model}, {model.vocab_size:,} tokens, for {config.task}",
+        f"{counted(model.n_layer, 'layer')}, d_model {model.d_model}, {model.vocab_size:,} tokens, for {config.task}",
         f"{model.activation}, layer_norm_epsilon {model.layer_norm_epsilon:g}, mem_len {model.mem_len}, reuse_len "
         f"{model.reuse_len}, clamp_len {model.clamp_len}, mem_init {model.mem_init}",
         *([padded] if summary in ("mean", "first") else []),

@@ -17,10 +17,11 @@ OUT_DIR = flags.DEFINE_string("out_dir", None, "where to write train, valid and 
 
 def main(argv):
     del argv
+    from txl_tf.counted import counted
     from txl_tf.data.tasks.docstrings import write_task  # here, so that --help and wrong flags are answered at once
 
     for split, count in write_task(TASK.value, OUT_DIR.value).items():
-        print(f"{OUT_DIR.value}: {split} {count:,} examples")
+        print(f"{OUT_DIR.value}: {split} {counted(count, 'example')}")
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ class Limits:
     def check_count(self, name, count, most):
         """Raises RequestError if a list of the request is too long."""
         if count > most:
-            raise RequestError(413, f"{name} has {count:,} entries: at most {most:,} are allowed in one request")
+            raise RequestError(413, f"{name} has {count:,} entries: one request may have at most {most:,}")
 
     def check_answer(self, count, remedy):
         """Raises RequestError if an answer would have too many values; remedy: what would help."""

@@ -184,7 +184,8 @@ class Admission:
     async def request(self):
         """A place for a request, while it is answered."""
         if self._inside >= self._most:
-            raise RequestError(503, f"{self._most} requests are in progress, and no more may wait", retry_seconds=1)
+            which = "request is" if self._most == 1 else "requests are"
+            raise RequestError(503, f"{self._most} {which} in progress, and no more may wait", retry_seconds=1)
         self._inside += 1
         try:
             yield

@@ -322,7 +322,7 @@ def test_what_little_training_gives_is_said(init, tables, tmp_path):
     ]
     done = processes.run(command, cwd=processes.ROOT)
     assert done.returncode == 0, done.stderr
-    assert "this run has only 1 updates (10 examples in batches of 4) with a learning_rate of 1e-09" in done.stdout
+    assert "this run has only 1 update (10 examples in batches of 4) with a learning_rate of 1e-09" in done.stdout
     assert "all 4 examples are predicted to be of one class; try more train_steps, smaller batches or" in done.stdout
     trained = model_dirs.load_trained(f"{tmp_path}/run")
     assert trained.config.train.warm_start == "" and trained.config.model.n_layer == 1

@@ -17,6 +17,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf import families
+from txl_tf.counted import counted
 from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.data.tasks.table_files import Columns
 from txl_tf.data.tasks.tables import imbalance
@@ -176,9 +177,9 @@ def few_updates(config: Config, examples: int) -> str | None:
     if steps >= FEW_UPDATES:
         return None
     return (
-        f"this run has only {steps:,} updates ({examples:,} examples in batches of {size:,}) with a learning_rate of "
-        f"{config.train.learning_rate:g}, which may teach it little: more --train_steps, a smaller --batch_size or a "
-        "higher --learning_rate give it more"
+        f"this run has only {counted(steps, 'update')} ({counted(examples, 'example')} in batches of {size:,}) with a "
+        f"learning_rate of {config.train.learning_rate:g}, which may teach it little: more "
+        "--train_steps, a smaller --batch_size or a higher --learning_rate give it more"
     )
 
 

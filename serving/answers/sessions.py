@@ -53,9 +53,10 @@ class Sessions:
         fields.check_known(request, ())
         if len(self) >= self._most:
             oldest = next(iter(self._sessions.values()))
+            which = "session is" if self._most == 1 else "sessions are"
             raise RequestError(
                 429,
-                f"{self._most} sessions are open, and no more may be: close one, or wait",
+                f"{self._most} {which} open, and no more may be: close one, or wait",
                 retry_seconds=max(1.0, self._limits.session_seconds - (self._clock() - oldest.used)),
             )
         name = uuid.uuid4().hex

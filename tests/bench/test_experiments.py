@@ -79,7 +79,7 @@ def test_so_many_run_at_a_time_and_what_is_needed_comes_before(tmp_path, make):
 
 def test_what_failed_is_named_and_run_again_and_what_ended_is_not(tmp_path, make):
     jobs = [make("a", fail=str(tmp_path / "file")), make("b", ("a",)), make("c")]
-    with pytest.raises(InputError, match=r"1 jobs failed.*a \(error: there is no .*file\)"):
+    with pytest.raises(InputError, match=r"1 job failed.*a \(error: there is no .*file\)"):
         run_jobs(jobs, tmp_path / "jobs")
     assert [name for event, name in events(tmp_path) if event == "ended"] == ["c"]
     before = read_record(tmp_path / "jobs", "a")

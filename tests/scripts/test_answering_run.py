@@ -143,8 +143,8 @@ def test_where_nothing_can_be_learned_it_is_said_and_answers_are_found_by_their_
         tuner(written(asked), one_device)
     right = {"id": "2", "question": "one River?", "answers": [{"text": "11", "answer_start": 10}]}
     own = tuner(written([*asked, right]), one_device, data={"find_answers": True, "batch_size": 1})
-    assert own.corpus.train.remarks[0] == "1 misplaced answers were found by their texts"
-    assert own.corpus.train.remarks[1].startswith("1 answers do not stand")
+    assert own.corpus.train.remarks[0] == "1 misplaced answer was found by its text"
+    assert own.corpus.train.remarks[1].startswith("1 answer does not stand")
     readings = own.corpus.train.readings()
     assert [reading.answer is not None for reading in readings] == [True, False, True]
     assert readings[0].answer == readings[2].answer

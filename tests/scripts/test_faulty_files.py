@@ -46,7 +46,7 @@ def test_finetune_says_all_faults_of_a_table(without_tensorflow, tmp_path):
     status, lines = without_tensorflow("finetune", *flags)
     assert status == 1 and lines[-1] == f"error: 4 faults in {table}" and len(lines) == 5
     for line, begin in zip(
-        lines, ("3 has no text", "4 has 1 columns", "6 has 3 columns", "7 has no text"), strict=False
+        lines, ("3 has no text", "4 has 1 column,", "6 has 3 columns", "7 has no text"), strict=False
     ):
         assert line.startswith(f"{table}, line {begin}")
     status, lines = without_tensorflow("finetune", *flags, "--skip_empty")

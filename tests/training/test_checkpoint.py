@@ -212,7 +212,7 @@ def test_warm_start_takes_weights_alone(run, corpus, tmp_path, one_device):
         model_dir.read_weights(str(source), checkpoints.variables_by_path(TransformerXL(other)))
     for layers in (0, 2):
         deep = TransformerXL(dataclasses.replace(CONFIG.model, n_layer=2))
-        with pytest.raises(InputError, match=r"ckpt-7 has 1 layers, the model 2: give --n_layer=1, or .* at most 1"):
+        with pytest.raises(InputError, match=r"ckpt-7 has 1 layer, the model 2: give --n_layer=1, or .* at most 1"):
             model_dir.read_weights(str(source), checkpoints.variables_by_path(deep), layers=layers)
     double = TransformerXL(dataclasses.replace(CONFIG.model, dtype="float64"))
     with pytest.raises(InputError, match=r"ckpt-7 does not fit the model: model/\S+ is float32 instead of float64"):
@@ -234,13 +234,13 @@ def test_warm_start_takes_the_first_layers(run, corpus, tmp_path, one_device, ca
     own = train(config, corpus, str(tmp_path / "own"), one_device)
     refused = change(config, train={"warm_start": start["warm_start"]})
     with pytest.raises(
-        InputError, match=r"has 1 layers, the model 2: .*--warm_start_layers=N to take its first N layers"
+        InputError, match=r"has 1 layer, the model 2: .*--warm_start_layers=N to take its first N layers"
     ):
         train(refused, corpus, str(tmp_path / "refused"), one_device)
     capsys.readouterr()
     deep = train(change(config, train=start), corpus, str(tmp_path / "deep"), one_device)
-    told = f"are from {start['warm_start']}; its other 0 layers are left out, and 1 of the model's are new"
-    assert f"the first 1 layers and the weights outside the layers {told}" in capsys.readouterr().out
+    told = "its first layers (1 of 1) and the weights outside the layers; the model's other layers are new (1 of 2)"
+    assert f"from {start['warm_start']}: {told}" in capsys.readouterr().out
     theirs, fresh = (checkpoints.variables_by_path(model) for model in (run.model, own))
     for name, variable in checkpoints.variables_by_path(deep).items():
         expected = fresh if "/layer_1/" in name else theirs

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from txl_tf.counted import counted
 from txl_tf.data import lanes
 from txl_tf.data.manifest import Corpus
 
@@ -23,7 +24,7 @@ _DOCUMENT_ENDS = {
 def describe(corpus: Corpus, example_tokens: int = 64) -> Iterator[str]:
     """Lines of text about a Corpus."""
     yield f"{corpus.dataset} in {corpus.data_dir}, fingerprint {corpus.fingerprint}"
-    yield f"tokens are {corpus.unit}s, {corpus.dtype} in {len(corpus.shards())} shards"
+    yield f"tokens are {corpus.unit}s, {corpus.dtype} in {counted(len(corpus.shards()), 'shard')}"
     if corpus.document_ends is not None:
         yield f"ends of documents: {_DOCUMENT_ENDS[corpus.document_ends]}"
     for name, split in corpus.splits.items():

@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from txl_tf.counted import counted
 from txl_tf.data.manifest import Corpus
 from txl_tf.data.shards import Shards
 from txl_tf.errors import InputError, one_line
@@ -124,7 +125,8 @@ def evaluation_steps(corpus: Corpus, split: str, batch_size: int, tgt_len: int) 
     tokens = corpus.split(split).tokens
     if batch_size < 1 or tgt_len < 1 or tokens < 2 * batch_size:
         raise InputError(
-            f"{corpus.data_dir}: {split} has {tokens:,} tokens, too few for {batch_size} lanes: lower batch_size"
+            f"{corpus.data_dir}: {split} has {counted(tokens, 'token')}, too few for "
+            f"{counted(batch_size, 'lane')}: lower batch_size"
         )
     longest = -(-tokens // batch_size)
     return -(-(longest - 1) // tgt_len)

@@ -207,8 +207,9 @@ def _note(length: int, lanes: int, settings: Mapping[str, Any]) -> str:
     """A line about lanes of `length` tokens that are shorter than the memory; "" if they are not."""
     if length >= settings.get("mem_len", 0):
         return ""
+    which = f"the {lanes} lanes of {length:,} tokens are" if lanes > 1 else f"the lane of {length:,} tokens is"
     return (
-        f"the {lanes} lanes of {length:,} tokens are shorter than the memory of {settings['mem_len']:,}: each begins "
+        f"{which} shorter than the memory of {settings['mem_len']:,}: each begins "
         "without what stands before it in the text, so the loss is higher than with a smaller --batch_size"
     )
 

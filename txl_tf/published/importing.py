@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from txl_tf import families
+from txl_tf.counted import counted
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.models.preset import Preset
@@ -130,10 +131,11 @@ def _other_vocabulary(checkpoint: Checkpoint, entries: int, rows: int) -> str:
     if rows > entries and checkpoint.kind.config.family == "xlnet":
         added = read_record(path, {}) if tf.io.gfile.exists(path) else {}
         if added or rows - entries < _FEW:
+            added_tokens = counted(rows - entries, "token was", "tokens were")
             named = f" ({', '.join(sorted(added)[:5])})" if added else ""
             return (
-                f"{sizes}: it seems that {rows - entries} tokens were added to the model{named}, which txl_tf does not "
-                f"support. To import it without them, write it with transformers' "
+                f"{sizes}: it seems that {added_tokens} added to the model{named}, "
+                f"which txl_tf does not support. To import it without them, write it with transformers' "
                 f"model.resize_token_embeddings({entries}) and model.save_pretrained"
             )
     return f"{sizes}: give the one that was published with it"

@@ -27,6 +27,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf import families
+from txl_tf.counted import counted
 from txl_tf.data.manifest import Corpus
 from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
@@ -362,8 +363,8 @@ def read_weights(source: str, variables: Mapping[str, tf.Variable], head: str = 
     theirs, ours = count_layers(stored_weights(path)), count_layers(variables)
     if theirs and (layers > min(theirs, ours) or (not layers and theirs != ours)):
         raise InputError(
-            f"{path} has {theirs} layers, the model {ours}: give --n_layer={theirs}, or --warm_start_layers=N to take "
-            f"its first N layers, at most {min(theirs, ours)}"
+            f"{path} has {counted(theirs, 'layer')}, the model {ours}: give --n_layer={theirs}, or "
+            f"--warm_start_layers=N to take its first N layers, at most {min(theirs, ours)}"
         )
     taken = {
         name: variable
@@ -374,8 +375,8 @@ def read_weights(source: str, variables: Mapping[str, tf.Variable], head: str = 
     refuse_not_finite(taken, path)
     if layers:
         print(
-            f"the first {layers} layers and the weights outside the layers are from {path}; its other "
-            f"{theirs - layers} layers are left out, and {ours - layers} of the model's are new",
+            f"from {path}: its first layers ({layers} of {theirs}) and the weights outside the layers; the model's "
+            f"other layers are new ({ours - layers} of {ours})",
             flush=True,
         )
     return fresh + [name for name in variables if name not in taken]

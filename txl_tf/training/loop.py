@@ -12,6 +12,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf import families
+from txl_tf.counted import counted
 from txl_tf.data.lanes import named_read_errors
 from txl_tf.data.manifest import Corpus
 from txl_tf.data.tasks.corpus import TaskCorpus
@@ -142,7 +143,8 @@ class Run:
             fresh = [name for name in fresh if task.head and name.startswith(task.head)]
             if fresh:
                 print(
-                    f"{len(fresh)} weights of the head are not in {config.train.warm_start}: they are new", flush=True
+                    f"{len(fresh)} weights of the head are not in {config.train.warm_start}: they are new",
+                    flush=True,
                 )
         self.step = self.saved = int(optimizer.iterations.numpy())
         if not distribute.is_same(strategy, self.step):
@@ -227,10 +229,10 @@ class Run:
         begins = "finished" if finished else "continuing" if self.step else "starting"
         print(
             f"{begins} at step {self.step:,} of {self.settings.train_steps:,}: "
-            f"{self.model.count_params():,} parameters, {self.strategy.num_replicas_in_sync} replica(s), "
-            f"{self.data.epoch_steps:,} steps of {self.data.step_tokens:,} tokens per epoch, which leave "
-            f"{self.data.unused:,} tokens unused"
-            + (f" and read the others {self.data.reads} times" if self.data.reads > 1 else "")
+            f"{self.model.count_params():,} parameters, {counted(self.strategy.num_replicas_in_sync, 'replica')}, "
+            f"{counted(self.data.epoch_steps, 'step')} of {self.data.step_tokens:,} tokens per epoch, leaving "
+            f"{counted(self.data.unused, 'token')} unused"
+            + (f" and reading the others {self.data.reads} times" if self.data.reads > 1 else "")
             + (f", {shared:.1%} of weights and moments shared out over them" if shared else "")
             + (
                 f", {1 - trained / self.model.count_params():.1%} of the parameters frozen"
@@ -333,8 +335,8 @@ def stop_if_lost(sums: Sums, step: int, max_bad_steps: int, checkpoints: Checkpo
     if sums.skipped_in_a_row >= max_bad_steps:
         good = checkpoints.newest() or "there is none yet"
         raise InputError(
-            f"stopped at step {step:,}: the last {sums.skipped_in_a_row:,.0f} steps had no finite loss or gradient; "
-            f"last good checkpoint: {good}; start again to retry from it, or start a new run with a lower "
+            f"stopped at step {step:,}: the last {counted(sums.skipped_in_a_row, 'step')} had no finite loss or "
+            f"gradient; last good checkpoint: {good}; start again to retry from it, or start a new run with a lower "
             "learning_rate or clip"
         )
 

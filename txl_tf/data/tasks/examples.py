@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.counted import counted
 from txl_tf.errors import InputError
 from txl_tf.progress import progress_bar
 from txl_tf.storage.files import digest, read_bytes, read_json, read_record, write_atomically
@@ -102,8 +103,8 @@ def cut_remarks(cut: Sequence[bool], most: int, what: str = "", setting: str = "
     count = sum(cut)
     if not count:
         return ()
-    of = f"{len(cut):,} {what}".rstrip()
-    return (f"{count:,} of {of} ({count / len(cut):.1%}) are cut at {most:,} tokens ({setting})",)
+    share = f"{count:,} of {len(cut):,} {what}".rstrip() + f" ({count / len(cut):.1%})"
+    return (f"{share} {'is' if count == 1 else 'are'} cut at {counted(most, 'token')} ({setting})",)
 
 
 def make_examples(

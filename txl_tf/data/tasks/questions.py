@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from txl_tf.counted import counted
 from txl_tf.data.records import smallest_dtype
 from txl_tf.data.tasks.answers import Answered, decode
 from txl_tf.data.tasks.examples import Chunk, ExampleSet, cut_remarks, make_examples
@@ -99,14 +100,18 @@ def squad_examples(
     remarks = cut_remarks(
         [cut for cut in made.meta if cut is not None], layout.max_query_len, "questions", "max_query_len"
     )
-    remarks += (f"{found:,} misplaced answers were found by their texts",) if found else ()
+    remarks += (counted(found, *_FOUND),) if found else ()
     if squad.misplaced:
         advice = "" if find_answers else "; --find_answers finds those whose text stands once in the context"
         remarks += (
-            f"{len(squad.misplaced):,} answers do not stand where the file says so, such as {squad.misplaced[0]}: a "
+            f"{counted(len(squad.misplaced), *_MISPLACED)} where the file says so, such as {squad.misplaced[0]}: a "
             f"question without any other answer is not learned{advice}",
         )
     return QuestionExamples(**vars(made) | about | {"readings": readings, "remarks": remarks})
+
+
+_FOUND = "misplaced answer was found by its text", "misplaced answers were found by their texts"
+_MISPLACED = "answer does not stand", "answers do not stand"
 
 
 def with_found(squad: Squad) -> tuple[Squad, int]:

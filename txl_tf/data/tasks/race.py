@@ -13,6 +13,7 @@ import string
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from txl_tf.counted import counted
 from txl_tf.data.tasks.table_files import json_lines, read_file_text
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.strict_json import check_record, parse_json
@@ -87,7 +88,7 @@ def _with_equal_options(found: list[RaceQuestion]) -> list[RaceQuestion]:
     for question in found:
         if len(question.options) != len(found[0].options):
             raise InputError(
-                f"{question.where} has {len(question.options)} options, but {found[0].where} has "
+                f"{question.where} has {counted(len(question.options), 'option')}, but {found[0].where} has "
                 f"{len(found[0].options)}: all questions must have the same number"
             )
     return found

@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+from txl_tf.counted import counted
 from txl_tf.data.text.archives import named_damage
 from txl_tf.errors import Faults, InputError, one_line
 from txl_tf.settings.groups import Group, setting
@@ -258,8 +259,8 @@ def _named(path: str, cells: Iterator[tuple[int, list[str]]], columns: Columns, 
                 continue
         if len(values) != len(names):
             faults.add(
-                f"{path}, line {line} has {len(values)} columns, but {header.rpartition(', ')[2]} has {len(names)}: "
-                "correct the row",
+                f"{path}, line {line} has {counted(len(values), 'column')}, but {header.rpartition(', ')[2]} has "
+                f"{len(names)}: correct the row",
                 line,
             )
         else:

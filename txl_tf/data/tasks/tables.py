@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from txl_tf.counted import counted
 from txl_tf.data.tasks.table_files import Columns, Table, near_name, read_rows
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.surrogates import whole
@@ -81,7 +82,7 @@ def read_table(path: str, columns: Columns, labelled: bool = True) -> TableRows:
 def _left_out(lines: Sequence[int], what: str) -> str:
     shown = ", ".join(map(str, lines[:5])) + (", .." if len(lines) > 5 else "")
     one = len(lines) == 1
-    return f"{len(lines):,} row{'' if one else 's'} without {what} left out (line{'' if one else 's'} {shown})"
+    return f"{counted(len(lines), 'row')} without {what} left out ({'line' if one else 'lines'} {shown})"
 
 
 def _require_columns(table: Table, columns: Columns, labelled: bool) -> None:
@@ -93,8 +94,8 @@ def _require_columns(table: Table, columns: Columns, labelled: bool) -> None:
             continue
         if columns.no_header:
             raise InputError(
-                f"{table.header} has {len(table.names)} columns: --{name} must be a number from 1 to "
-                f"{len(table.names)}, not {column!r}"
+                f"{table.header} has {counted(len(table.names), 'column')}: --{name} must be a number "
+                f"from 1 to {len(table.names)}, not {column!r}"
             )
         near = near_name(column, table.names)
         shown = ", ".join(name if len(name) <= 60 else name[:57] + ".." for name in map(repr, table.names[:20]))

@@ -76,7 +76,7 @@ def _open_shards(source: str, index: str, opener: Callable[[str], TensorFile]) -
     if not names or any(not name or "/" in name or "\\" in name for name in names):
         raise InputError(f"{index}: weight_map must name files of its own directory, such as {_SHARD}: {_REMEDY}")
     if missing := [name for name in names if not tf.io.gfile.exists(tf.io.gfile.join(source, name))]:
-        raise InputError(f"{index} names {len(names)} files, of which {', '.join(missing)} not found: copy them there")
+        raise InputError(f"{index} names files that are not there, {', '.join(missing)}: copy them there")
     files = {name: opener(tf.io.gfile.join(source, name)) for name in names}
     shapes = {}
     for tensor, name in places.items():

@@ -12,6 +12,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf import families
+from txl_tf.counted import counted
 from txl_tf.models.parameters import parameter_table
 from txl_tf.runs.model_dir import METRICS_FILE
 from txl_tf.settings.run import Config
@@ -109,7 +110,7 @@ class Report:
             + ("" if mfu is None else f" | MFU {100 * mfu:.1f} %")
             + "".join(f" | {name.replace('_', ' ')} {value:.4f}" for name, value in penalties.items())
             + (f" | {duration(left)} left" if step < self.train_steps else "")
-            + (f" | {int(skipped)} steps skipped: loss or gradient not finite" if skipped else ""),
+            + (f" | {counted(skipped, 'step')} skipped: loss or gradient not finite" if skipped else ""),
             flush=True,
         )
         param_norm, update_ratio = norms()
