@@ -112,7 +112,7 @@ def test_a_changed_table_is_refused_before_anything_runs(tmp_path, make):
     run_jobs([make("a", size=1)], tmp_path / "jobs")
     with pytest.raises(InputError, match=r"a\.json: this job was run with --size=1, and the study now has --size=2"):
         run_jobs([make("b"), make("a", size=2)], tmp_path / "jobs")
-    with pytest.raises(InputError, match="need others that have not ended: c"):
+    with pytest.raises(InputError, match="1 job needs others that have not ended: c"):
         run_jobs([make("b", ("c",))], tmp_path / "jobs")
     assert [name for _, name in events(tmp_path)] == ["a", "a"]
 

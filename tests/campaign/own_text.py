@@ -38,8 +38,8 @@ LISTS = {
     "no signs": ("word1\nword2\n", "list.txt has no <"),
     "nothing": ("", "list.txt"),
     "only empty lines": ("\n\n\n", "list.txt"),
-    "not UTF-8": (b"<eos>\n<unk>\nwo\xffrd\n", "list.txt is not UTF-8"),
-    "half a surrogate": (b"<eos>\n<unk>\n\xed\xa0\x80\n", "list.txt is not UTF-8"),
+    "not UTF-8": (b"<eos>\n<unk>\nwo\xffrd\n", "list.txt, line 3 is not UTF-8"),
+    "half a surrogate": (b"<eos>\n<unk>\n\xed\xa0\x80\n", "list.txt, line 3 is not UTF-8"),
 }
 """Lists of words that are refused, and what is said of them."""
 

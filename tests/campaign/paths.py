@@ -59,7 +59,7 @@ def patterns():
     yield Case("prepare", "paths: a pattern", {"source": "text/*.txt"}, usual=True)
     deep = {"text/train.txt": "text/a/b/train.txt", "text/valid.txt": "text/a/valid.txt"}
     yield Case("prepare", "paths: a pattern of all folders", {"source": "text/**/*.txt"}, moved=deep, works=True,
-               check=functools.partial(says, line="of train.txt"))  # fmt: skip
+               check=functools.partial(says, line="of a/b/train.txt"))  # fmt: skip
     yield Case(
         "prepare", "paths: a pattern without match", {"source": "text/*.none"}, refused=True, says="no text found"
     )
