@@ -22,12 +22,13 @@ SCRIPTS = [
 ]
 PARTS_OF_SCRIPTS = sorted((ROOT / "tpu").glob("*/*.py"))
 STAND_ALONE = [path for folder in ("serving", "examples") for path in sorted((ROOT / folder).rglob("*.py"))]
-RUNS = "data devices errors families layers metrics models objectives ops progress runs settings storage"
+RUNS = "counted data devices errors families layers metrics models objectives ops progress runs settings storage"
 """What training and inference may import: the same parts, but never each other."""
 
 ALLOWED = {
     "__init__": "api data errors finetuner inference models",
     "errors": "",
+    "counted": "",
     "hashing": "",
     "progress": "",
     "storage": "errors",
@@ -36,16 +37,16 @@ ALLOWED = {
     "layers": "errors hashing ops",
     "devices": "errors ops settings",
     "models": "devices errors layers ops settings",
-    "data": "errors hashing progress settings storage",
+    "data": "counted errors hashing progress settings storage",
     "objectives": "data errors layers models ops settings",
     "metrics": "data errors",
     "families": "data errors metrics models objectives settings",
-    "runs": "data devices errors families models settings storage",
+    "runs": "counted data devices errors families models settings storage",
     "training": f"{RUNS} hashing",
     "inference": f"{RUNS} hashing",
-    "finetuner": "data devices errors families inference runs settings storage training",
+    "finetuner": "counted data devices errors families inference runs settings storage training",
     "api": "data devices errors families inference progress runs settings",
-    "published": "data devices errors families layers models progress runs settings storage",
+    "published": "counted data devices errors families layers models progress runs settings storage",
 }
 """What each part of txl_tf may import, besides itself.
 
