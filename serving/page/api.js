@@ -2,6 +2,7 @@
 
 const TOKEN = "token"; // where the tab keeps it
 const LOST = "The server does not answer. Is it still running?";
+const LOCKED = "The server answers only those who have its token. Load the page again to give it.";
 
 /** The JSON answer of a route; body: an object to POST, undefined to GET. */
 export async function ask(route, body, signal) {
@@ -36,11 +37,10 @@ async function send(route, body, signal) {
   });
   if (answer.ok) return answer;
   if (answer.status === 401) {
-    const given = prompt(token ? "The server does not know this token. Its token:" : "The server's token:");
-    if (given) {
-      sessionStorage.setItem(TOKEN, given.trim());
-      return send(route, body, signal);
-    }
+    const given = prompt(token ? "The server does not know this token. Its token:" : "The server's token:")?.trim();
+    if (!given) throw new Error(LOCKED);
+    sessionStorage.setItem(TOKEN, given.replace(/[^!-~]/g, "?")); // a header holds no other characters, nor does a token
+    return send(route, body, signal);
   }
   const { error = `The server answered with status ${answer.status}` } = await answer.json().catch(() => ({}));
   const wait = answer.headers.get("Retry-After");

@@ -15,6 +15,7 @@ import random_xlnet
 import server
 import tuned_models
 
+from serving.access import Access
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.inference.export import export_trained
 from txl_tf.inference.xlnet.fill_in import FillIn
@@ -238,6 +239,37 @@ def test_a_text_is_written_stopped_and_scored_in_a_browser(served, byte_model, t
         first = "return [...document.querySelectorAll('#score .token')].slice(0, 64)"
         assert not page.script(first + ".filter(token => token.classList.contains('marked')).length")
         assert page.errors() == ["400"]  # no policy was violated, and nothing was missing
+
+
+@pytest.mark.slow
+def test_the_page_asks_for_the_token(byte_export, tmp_path):
+    from selenium.webdriver.support import expected_conditions, wait
+
+    def asked(page, answer):
+        """What the page asks; answer: what is typed, None: the question is dismissed."""
+        box = wait.WebDriverWait(page.driver, browser.SECONDS).until(expected_conditions.alert_is_present())
+        text = box.text
+        if answer is None:
+            box.dismiss()
+        else:
+            box.send_keys(answer)
+            box.accept()
+        return text
+
+    token = "a-token-of-20-letters"
+    with (
+        server.running(byte_export, access=Access(token=token)) as address,
+        browser.opened(address, tmp_path) as page,
+    ):
+        assert asked(page, "wrong: é") == "The server's token:"
+        assert asked(page, None) == "The server does not know this token. Its token:"
+        page.wait_for("#failure", "answers only those who have its token. Load the page again to give it.")
+        page.driver.refresh()
+        assert asked(page, f" {token} ") == "The server does not know this token. Its token:"
+        page.wait_for("#about", "The server has a Transformer-XL")
+        page.driver.refresh()  # the tab keeps it
+        page.wait_for("#about", "The server has a Transformer-XL")
+        assert page.content("#failure") == "" and set(page.errors()) == {"401"}
 
 
 @pytest.mark.slow
