@@ -6,6 +6,7 @@
 The input has the form that the task is trained on; labels may be missing. A line has, by task,
 
     classification    label, probability, and probabilities of all labels
+    multi_label       labels, those that fit, and probabilities of all labels
     regression        score
     multiple_choice   choice (the option's number, from 0 on), option, probability, and probabilities of all options
     answering         id, answer ("": there is none), probability, begin and end in characters of the context (null if

@@ -22,6 +22,7 @@ An exported XLNet is served with other routes; /score is of both:
 A fine-tuned XLNet has the route of its task:
 
     curl localhost:8080/classify -d '{"texts": ["A fine film.", "A dull one."]}'     # "second": texts of pairs
+    curl localhost:8080/label -d '{"texts": ["A fine film, but long."]}'              # any number of labels
     curl localhost:8080/regress -d '{"texts": ["A man sings."], "second": ["A man is singing."]}'
     curl localhost:8080/answer -d '{"questions": ["Where does it rain?"], "contexts": ["It rains in Spain."]}'
     curl localhost:8080/choose -d '{"articles": ["It rains."], "questions": ["It is _ ."], "options": [["wet", "dry"]]}'

@@ -58,6 +58,7 @@ KINDS = {
         },
     ),
     "classify": Kind("an XLNet for classification", ("/classify",), {"classify": _PAIRS}),
+    "label": Kind("an XLNet for multi-label classification", ("/label",), {"label": _PAIRS}),
     "regress": Kind("an XLNet for regression", ("/regress",), {"regress": _PAIRS}),
     "choose": Kind("an XLNet for multiple choice", ("/choose",), {"choose": ("articles", "questions", "options")}),
     "answer": Kind(

@@ -203,6 +203,7 @@ def make_app(service, access):
             web.post("/fill", post(texts.fill)),
             web.post("/encode", post(texts.encode)),
             web.post("/classify", post(texts.classify)),
+            web.post("/label", post(texts.label)),
             web.post("/regress", post(texts.regress)),
             web.post("/choose", post(texts.choose)),
             web.post("/answer", post(texts.answer)),

@@ -10,6 +10,7 @@ import pytest
 import random_xlnet
 from small_run import KilledError, change, lines
 
+import txl_tf
 from txl_tf import families
 from txl_tf.data.tasks.batches import TrainingExamples
 from txl_tf.errors import InputError
@@ -52,19 +53,25 @@ def init(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
-    """A table for each of classification, regression and multiple choice: 10 examples, so that epochs end in a short
+    """A table for each of four tasks: 10 examples, so that epochs end in a short
     batch. The first word decides."""
     folder, draw = tmp_path_factory.mktemp("tables"), np.random.default_rng(0)
     texts = [" ".join(draw.choice(WORDS[2:], draw.integers(1, 9))) for _ in range(10)]
     rows = [(f"{WORDS[i % 2]} {text}", text, i % 2) for i, text in enumerate(texts)]
     (folder / "classes.tsv").write_text("text\tlabel\n" + "".join(f"{a}\t{('no', 'yes')[y]}\n" for a, _, y in rows))
+    (folder / "sets.tsv").write_text("text\tlabel\n" + "".join(f"{a}\t{('no|it', 'yes', '')[y]}\n" for a, _, y in rows))
     (folder / "scores.tsv").write_text("text\ttext_b\tlabel\n" + "".join(f"{a}\t{b}\t{y + 0.5}\n" for a, b, y in rows))
     options = [{"article": a, "question": "which _", "options": list(WORDS[:3]), "answer": y} for a, _, y in rows]
     (folder / "choices.jsonl").write_text("".join(json.dumps(option) + "\n" for option in options))
     return folder
 
 
-FILES = {"classification": "classes.tsv", "regression": "scores.tsv", "multiple_choice": "choices.jsonl"}
+FILES = {
+    "classification": "classes.tsv",
+    "multi_label": "sets.tsv",
+    "regression": "scores.tsv",
+    "multiple_choice": "choices.jsonl",
+}
 
 
 def make_tuner(task, init, tables, strategy, **settings):
@@ -375,3 +382,15 @@ def test_what_cannot_be_fine_tuned_is_one_line(init, tables, tmp_path, whole, on
     other = dataclasses.replace(tuner.corpus, train=fewer)
     with pytest.raises(InputError, match="holds a run on other data: give the data it began with, or another"):
         train(tuner.config, other, str(whole[0]), one_device)
+
+
+def test_labels_are_learned_and_their_threshold_is_kept(init, tables, one_device, tmp_path, capsys):
+    train_settings = {"train": TRAIN | {"train_steps": 40, "learning_rate": 3e-2, "eval_steps": 40}}
+    tuner = make_tuner("multi_label", init, tables, one_device, **train_settings)
+    result = tuner.run(str(tmp_path))
+    assert "train: 3 labels: it 50.0%, no 50.0%, yes 50.0%; a text has 1.50 of them" in capsys.readouterr().out
+    assert result["micro_f1"] == result["exact"] == 1.0
+    model = txl_tf.load(str(tmp_path))
+    assert [line["labels"] for line in model.predict(["the a", "River so"])] == [["it", "no"], ["yes"]]
+    found = model.evaluate(str(tables / "sets.tsv"))
+    assert found["threshold"] == result["threshold"] and found["macro_f1"] == 1.0

@@ -185,6 +185,16 @@ class Texts:
             "probabilities": [dict(zip(classes, row.tolist(), strict=True)) for row in found["probabilities"]],
         }
 
+    async def label(self, request, record):
+        """The labels that fit each of request["texts"], or of pairs of them and request["second"]."""
+        del record
+        found = await self._compute("label", self._pairs(request), ("probabilities", "given", "classes"))
+        classes = [name.decode() for name in found["classes"][0]]
+        return {
+            "labels": [[name for name, given in zip(classes, row, strict=True) if given] for row in found["given"]],
+            "probabilities": [dict(zip(classes, row.tolist(), strict=True)) for row in found["probabilities"]],
+        }
+
     async def regress(self, request, record):
         """The score of each of request["texts"], or of pairs of them and request["second"]."""
         del record
@@ -243,6 +253,7 @@ class Texts:
             "/fill": (self.fill, [{"texts": ["a ____"], "order": order} for order in orders]),
             "/encode": (self.encode, [pairs, pairs | {"per_token": True}]),
             "/classify": (self.classify, [pairs]),
+            "/label": (self.label, [pairs]),
             "/regress": (self.regress, [pairs]),
             "/choose": (self.choose, [{"articles": ["a"], "questions": ["a"], "options": [["a", "b"]]}]),
             "/answer": (self.answer, [{"questions": ["a"], "contexts": ["a"]}]),

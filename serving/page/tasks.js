@@ -13,6 +13,15 @@ export const TASKS = {
       bars(Object.entries(found).sort((a, b) => b[1] - a[1]), "Probability of each class"),
     ],
   },
+  "/label": {
+    title: "Label",
+    inputs: [["first", "Text", 5], ["second", "Second text of a pair (may be empty)", 3]],
+    request: ({ first, second }) => ({ texts: [first], second: [second] }),
+    show: ({ labels: [given], probabilities: [found] }) => [
+      element("p", { className: "answer" }, given.join(", ") || "No label fits."),
+      bars(Object.entries(found).sort((a, b) => b[1] - a[1]), "Probability of each label"),
+    ],
+  },
   "/regress": {
     title: "Rate",
     inputs: [["first", "Text", 5], ["second", "Second text of a pair (may be empty)", 3]],

@@ -163,6 +163,19 @@ def labels():
     yield from case("true and false", true, commands=("finetune",), name="t.jsonl", works=True)
     spaces = lines(rows=[(text, f" {label} ") for text, label in ROWS])
     yield from case("spaces around labels", spaces, usual=True)
+    flags = {"task": "multi_label"}
+    sets = "".join(json.dumps({"text": "lambda", "label": labels}) + "\n" for labels in (["a", "b"], [], ["c"], ["a"]))
+    yield from case("lists of labels", sets, flags, ("finetune",), name="t.jsonl", works=True)
+    cells = lines(rows=[("lambda", "a|b"), ("while", ""), ("for", "c"), ("if", "a| |a")])
+    yield from case("labels in cells", cells, flags, ("finetune",), works=True)
+    for labels in (3, {"a": 1}, ["a", 2], [["a"]]):
+        odd = sets + json.dumps({"text": "lambda", "label": labels}) + "\n"
+        yield from case(f"labels {labels}", odd, flags, ("finetune",), name="t.jsonl", refused=True, says="line 5")
+    yield from case(
+        "no label at all", lines(rows=[("a", ""), ("b", "")]), flags, ("finetune",), refused=True, says="no labels"
+    )
+    separator = flags | {"label_separator": ""}
+    yield from case("no separator", cells, separator, ("finetune",), refused=True, says="--label_separator")
     flags = {"task": "regression"}
     for label in ("NaN", "inf", "-inf", "1,5", "high", "1e400", ""):
         data = lines(";", rows=[("lambda", "1.5"), ("while", label)])

@@ -557,7 +557,6 @@ def test_a_vocabulary_of_its_own(tmp_path):
 @pytest.mark.parametrize(
     ("n_class", "config", "message"),
     [
-        (3, {"problem_type": "multi_label_classification"}, "'multi_label_classification': .* several classes at once"),
         (3, {"problem_type": "regression"}, "'regression' with 3 outputs: .* several scores"),
         (2, {"id2label": {"0": "good"}}, "id2label must name the 2 classes"),
         (2, {"id2label": {"0": "good", "1": "good"}}, "id2label gives two classes one name"),
@@ -568,6 +567,33 @@ def test_heads_with_other_outputs(tmp_path, rng, n_class, config, message):
     write_hugging_face(tmp_path, huggingface_tensors(random_weights(rng) | head_weights(rng, n_class)), **config)
     with pytest.raises(InputError, match=rf"config.json.*{message}"):
         open_checkpoint("huggingface", str(tmp_path))
+
+
+def test_a_model_of_several_labels_at_once(tmp_path, rng):
+    """Theirs has the tensors of a classifier, and says in config.json what it is; so does our export."""
+    weights = random_weights(rng) | head_weights(rng, 3)
+    named = {"problem_type": "multi_label_classification", "id2label": {"0": "b", "1": "a", "2": "c"}}
+    write_hugging_face(tmp_path / "in", huggingface_tensors(weights), **named)
+    model, config = imported(tmp_path / "in", "huggingface")
+    assert config.task == "multi_label" and open_checkpoint("huggingface", str(tmp_path / "in")).labels == (
+        "b",
+        "a",
+        "c",
+    )
+    objective = families.fine_tuning_of(config).objective(model, config)
+    tokens = rng.integers(0, V, [1, T])
+    batch = {"tokens": tokens, "segments": np.zeros([1, T], int), "padding": np.zeros([1, T], bool)}
+    batch = {name: tf.constant(value) for name, value in batch.items()} | {"label": tf.constant([[1, 0, 1]])}
+    hidden = reference.xlnet(weights, tokens[0], segments=np.zeros(T, int), activation=reference.gelu).output
+    right = 1 / (1 + np.exp(-reference.summary_logits(weights, hidden, "last")))
+    found = objective.outputs(batch)
+    np.testing.assert_allclose(found["probabilities"][0], right, rtol=0, atol=1e-6)
+    loss = -np.mean(np.log([right[0], 1 - right[1], right[2]]))
+    np.testing.assert_allclose(found["loss"][0], loss, rtol=0, atol=1e-6)
+    single = families.make_model(configure(open_checkpoint("huggingface", str(tmp_path / "in")), None, {}, {}))
+    export(single, ByteVocabulary(range(V)), "multi_label", str(tmp_path / "out"), labels=("b", "a", "c"))
+    told = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert told["problem_type"] == named["problem_type"] and told["id2label"] == named["id2label"]
 
 
 @pytest.mark.parametrize("ending", ["model.safetensors", "pytorch_model.bin"])

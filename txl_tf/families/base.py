@@ -183,8 +183,8 @@ class FineTuning(Training):
         fit: (config, config of the pretrained model, ExampleSet for training) -> config, with the settings that follow
             from these.
         lengths: config -> the lengths that batches may be cut to in evaluation, the last of them T.
-        measure: (outputs of TaskObjective by name, each an array of all examples in order; ExampleSet) -> the task's
-            standard metrics.
+        measure: (outputs of TaskObjective by name, each an array of all examples in order; ExampleSet; the model's
+            metrics on dev, if these are other examples and they are known, else {}) -> the task's standard metrics.
         criterion: the metric by which the best checkpoint is chosen; more is better.
         collapse: (outputs, ExampleSet) -> how the model has collapsed, as the end of a sentence, or None.
         predictions: (outputs, ExampleSet, rows, the model's metrics on dev if they are known) -> what is predicted for
@@ -198,7 +198,7 @@ class FineTuning(Training):
     examples: MakeExamples
     fit: Callable[[Any, Config, ExampleSet], Any]
     lengths: Callable[[Any], tuple[int, ...]]
-    measure: Callable[[Mapping[str, np.ndarray], ExampleSet], dict[str, float]]
+    measure: Callable[[Mapping[str, np.ndarray], ExampleSet, Mapping[str, float]], dict[str, float]]
     criterion: str
     collapse: Callable[[Mapping[str, np.ndarray], ExampleSet], str | None]
     predictions: Callable[..., list[dict[str, Any]]]

@@ -13,6 +13,7 @@ from txl_tf.errors import InputError
 from txl_tf.families.base import EvaluationData, Family, Guide, Task, TrainingData, lazy
 from txl_tf.families.xlnet_answering import ANSWERING
 from txl_tf.families.xlnet_heads import HEADS
+from txl_tf.families.xlnet_multi_label import MULTI_LABEL
 from txl_tf.models.xlnet.config import XLNetRunConfig
 from txl_tf.models.xlnet.presets import PRESETS
 from txl_tf.models.xlnet.recipes import RECIPES
@@ -104,6 +105,7 @@ XLNET = Family(
         ),
         **HEADS,
         "answering": ANSWERING,
+        "multi_label": MULTI_LABEL,
     },
     presets=PRESETS,
     recipes=RECIPES,

@@ -77,7 +77,7 @@ def _examples(
     return squad_examples(rows, vocabulary, layout, dict(origin), directory, labelled, **decoding)
 
 
-def _measure(outputs: Mapping[str, np.ndarray], examples: Any) -> dict[str, float]:
+def _measure(outputs: Mapping[str, np.ndarray], examples: Any, dev: Mapping[str, float]) -> dict[str, float]:
     answered = examples.answered(outputs)
     return answers.answer_scores(
         [reading.question for reading in examples.readings()],

@@ -134,7 +134,8 @@ def _race_examples(
     return question_examples(rows, vocabulary, config.data.tgt_len, dict(origin), directory, labelled)
 
 
-def _sequence_spec(config: Any, lanes: int, label: str, choices: int | None = None) -> Any:
+def sequence_spec(config: Any, lanes: int, label: str, choices: int | None = None) -> Any:
+    """The batch of sequences with a label each, of one type; with `choices` that many sequences for each."""
     import tensorflow as tf
 
     shape = [lanes, *([choices] if choices else []), config.data.tgt_len * _max_segments(config)]
@@ -181,8 +182,8 @@ def _choices(
 
 
 def _by_label(function: Callable[[Outputs, Any], Any]) -> Callable[..., Any]:
-    """A function of outputs and labels, None without them, as one of outputs and an ExampleSet."""
-    return lambda outputs, examples: function(outputs, examples.features.get("label"))
+    """A function of outputs and labels, None without them, as one of outputs, an ExampleSet and metrics on dev."""
+    return lambda outputs, examples, *_: function(outputs, examples.features.get("label"))
 
 
 _of_sequences = functools.partial(
@@ -206,7 +207,7 @@ HEADS: dict[str, FineTuning] = {
         config=head_config.XLNetClassificationConfig,
         objective=lazy("objectives.classification:Classification"),
         training_data=_balanced_examples,
-        batch_spec=lambda config, lanes, training: _sequence_spec(config, lanes, "int32"),
+        batch_spec=lambda config, lanes, training: sequence_spec(config, lanes, "int32"),
         measure=_by_label(labelling.classification),
         criterion="accuracy",
         collapse=_by_label(labelling.collapse_of_classes),
@@ -225,7 +226,7 @@ HEADS: dict[str, FineTuning] = {
         config=head_config.XLNetRegressionConfig,
         objective=lazy("objectives.regression:Regression"),
         training_data=training_examples,
-        batch_spec=lambda config, lanes, training: _sequence_spec(config, lanes, "float32"),
+        batch_spec=lambda config, lanes, training: sequence_spec(config, lanes, "float32"),
         measure=_by_label(labelling.regression),
         criterion="pearson",
         collapse=_by_label(labelling.collapse_of_scores),
@@ -237,7 +238,7 @@ HEADS: dict[str, FineTuning] = {
         config=head_config.XLNetMultipleChoiceConfig,
         objective=lazy("objectives.multiple_choice:MultipleChoice"),
         training_data=training_examples,
-        batch_spec=lambda config, lanes, training: _sequence_spec(config, lanes, "int32", choices=4),
+        batch_spec=lambda config, lanes, training: sequence_spec(config, lanes, "int32", choices=4),
         read=_read_race,
         rows=lazy("data.tasks.race:question_rows"),
         examples=_race_examples,

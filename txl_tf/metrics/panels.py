@@ -73,6 +73,20 @@ def classification(outputs: Outputs, examples: ExampleSet, vocabulary: Vocabular
     ]
 
 
+def multi_label(outputs: Outputs, examples: ExampleSet, vocabulary: Vocabulary) -> list[Panel]:
+    """The examples with the largest losses, with the labels that differ at a threshold of 0.5."""
+    label, predicted = examples.features["label"].astype(bool), outputs["probabilities"] >= 0.5
+
+    def named(these: np.ndarray) -> str:
+        return ", ".join(np.array(examples.labels)[these]) or "nothing"
+
+    rows = []
+    for i in _most_wrong(outputs["loss"], (label != predicted).any(axis=1)):
+        about = f"{named(predicted[i])} instead of {named(label[i])}, loss {outputs['loss'][i]:.3f}"
+        rows.append((about, _texts(examples, vocabulary, i)))
+    return [Worst(tuple(rows))]
+
+
 def regression(outputs: Outputs, examples: ExampleSet, vocabulary: Vocabulary) -> list[Panel]:
     """The examples with the largest squared errors."""
     label, score = examples.features["label"], outputs["score"]

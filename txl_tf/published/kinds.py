@@ -68,6 +68,7 @@ XLNETS = {
     for kind in (
         _xlnet(XLNetRunConfig, _xlnet_run),
         _xlnet(head_config.XLNetClassificationConfig, _head_run),
+        _xlnet(head_config.XLNetMultiLabelConfig, _head_run),
         _xlnet(head_config.XLNetRegressionConfig, _head_run),
         _xlnet(head_config.XLNetMultipleChoiceConfig, _head_run),
         _xlnet(head_config.XLNetAnsweringConfig, _head_run),

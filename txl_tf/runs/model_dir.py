@@ -90,6 +90,11 @@ class TrainedModel:
         """The labels; of an imported classifier, which has none, the numbers of its classes."""
         return self.labels or tuple(map(str, range(getattr(self.config.model, "n_class", 0))))
 
+    def dev_metrics(self) -> dict[str, float] | None:
+        """The metrics of this step on dev, if it was evaluated there."""
+        lines = read_evaluations(self.model_dir, {"metrics": dict})
+        return next((line["metrics"] for line in lines if line["step"] == self.step), None)
+
     def require_vocabulary_of(self, corpus: Corpus) -> None:
         """Raises InputError unless the model has the vocabulary of a corpus."""
         if vocabulary_identity(corpus) != self.vocabulary_identity:

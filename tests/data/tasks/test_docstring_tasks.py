@@ -5,6 +5,7 @@ import textwrap
 
 import pytest
 
+from txl_tf.data.tasks import docstrings
 from txl_tf.data.tasks.docstrings import functions, write_task
 from txl_tf.data.text.sources import Piece, TextSource
 from txl_tf.errors import InputError
@@ -36,6 +37,15 @@ async def drain(stack):
 def only_documented():
     """Has no body."""
 '''
+
+
+def test_statements_are_those_of_the_functions(tmp_path):
+    first = 'def f(x):\n    """Adds."""\n    for y in x:\n        if y:\n            yield y\n'
+    code = first + '\n\ndef g():\n    """Gets."""\n    return 1\n'
+    assert list(docstrings.statement_rows([list(functions(code))])) == [
+        {"text": "Adds.", "label": ["condition", "loop", "yield"]},
+        {"text": "Gets.", "label": ["return"]},
+    ]
 
 
 def test_functions_are_those_with_a_docstring_and_a_body():

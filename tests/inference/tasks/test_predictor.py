@@ -30,7 +30,7 @@ QUESTIONS = [
 ]
 ASKED = [{"question": "the River", "context": text} for text in ("so one", "one  so a dash River " * 6)]
 ASKED.append({"question": "the River " * 9, "context": "so one"})
-TASKS = {"classification": LABELS, "regression": (), "multiple_choice": (), "answering": ()}
+TASKS = {"classification": LABELS, "multi_label": LABELS, "regression": (), "multiple_choice": (), "answering": ()}
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +52,14 @@ def logits(predictor, first, second):
     t_len = predictor.config.data.tgt_len
     ids, segments = lay_out(predictor.trained.vocabulary, tf.constant([first]), tf.constant([second]), t_len)
     return predictor.trained.model(ids.to_tensor(), segments=segments.to_tensor()).numpy()[0]
+
+
+def test_labels_are_those_of_each_text_alone(predictors):
+    predictor = predictors["multi_label"]
+    for text, prediction in zip(TEXTS, predictor.predict(TEXTS), strict=True):
+        alone = 1 / (1 + np.exp(-logits(predictor, *pair(text)).astype(np.float64)))
+        np.testing.assert_allclose(list(prediction["probabilities"].values()), alone, atol=1e-5)
+        assert prediction["labels"] == [name for name, fits in zip(LABELS, alone >= 0.5, strict=True) if fits]
 
 
 def choice_logit(predictor, article, text):

@@ -35,7 +35,7 @@ ASKED = [
         for s in (1, 2, 3)
     ),
 ]
-TASKS = {"classification": LABELS, "regression": (), "multiple_choice": (), "answering": ()}
+TASKS = {"classification": LABELS, "multi_label": LABELS, "regression": (), "multiple_choice": (), "answering": ()}
 SEGMENTS = {"regression": 2}  # long texts are read with memory
 
 CLIENT = """
@@ -80,6 +80,7 @@ def served(exports, tmp_path_factory):
     questions = {f"{name}s": [question[name] for question in QUESTIONS] for name in ("article", "question")}
     requests = [
         ("classification", "classify", pairs),
+        ("multi_label", "label", pairs),
         ("regression", "regress", pairs),
         ("multiple_choice", "choose", questions | {"options": [question["options"] for question in QUESTIONS]}),
     ]
@@ -100,9 +101,18 @@ def test_classes_equal_the_predictors(predictors, served):
     np.testing.assert_allclose(served["classification/probability"], np.max(wanted, axis=1), atol=1e-5)
 
 
+def test_labels_equal_the_predictors(predictors, served):
+    expected = predictors["multi_label"].predict(list(PAIRS))
+    wanted = [list(line["probabilities"].values()) for line in expected]
+    np.testing.assert_allclose(served["multi_label/probabilities"], wanted, atol=1e-5)
+    given = [[name for name, fits in zip(LABELS, row, strict=True) if fits] for row in served["multi_label/given"]]
+    assert given == [line["labels"] for line in expected] and len({len(row) for row in given}) > 1
+
+
 @pytest.mark.parametrize(
     ("task", "name", "given"),
     [
+        ("multi_label", "label", {"texts": [text for text, _ in THREE], "second": [text for _, text in THREE]}),
         ("classification", "classify", {"texts": [text for text, _ in THREE], "second": [text for _, text in THREE]}),
         ("regression", "regress", {"texts": [text for text, _ in THREE], "second": [text for _, text in THREE]}),
         (
@@ -197,7 +207,7 @@ def test_the_readme_names_all_inputs_and_outputs_and_no_gradients_are_written(pr
         export_trained(predictors["regression"].trained, "/nowhere", mem_len=3)
 
 
-@pytest.mark.parametrize("task", ["classification", "multiple_choice", "answering"])
+@pytest.mark.parametrize("task", ["classification", "multi_label", "multiple_choice", "answering"])
 def test_the_server_answers(task, predictors, exports):
     with server.running(str(exports / task)) as address:
         call = functools.partial(server.call, address)
@@ -214,6 +224,15 @@ def test_the_server_answers(task, predictors, exports):
                 ("/classify", {"texts": "a"}, 400, "texts must be a list of strings"),
                 ("/classify", {"texts": ["a"], "top": 3}, 400, "'top' is not a field of this request"),
                 ("/fill", {}, 404, "/fill is for an XLNet: the model that is served has /classify"),
+            ]
+        elif task == "multi_label":
+            request = {"texts": [a for a, _ in PAIRS], "second": [b for _, b in PAIRS]}
+            status, answer = call("/label", request)
+            expected = predictors[task].predict(list(PAIRS))
+            assert (status, answer["labels"]) == (200, [line["labels"] for line in expected])
+            wrong = [
+                ("/label", {"texts": "a"}, 400, "texts must be a list of strings"),
+                ("/classify", {}, 404, "/classify is for an XLNet for classification"),
             ]
         elif task == "answering":
             request = {f"{name}s": [one[name] for one in ASKED[:2]] for name in ("question", "context")}

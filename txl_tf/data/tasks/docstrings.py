@@ -1,4 +1,4 @@
-"""Two tasks made from Python's standard library, so that fine-tuning can be tried without a download.
+"""Three tasks made from Python's standard library, so that fine-tuning can be tried without a download.
 
 "match": does a docstring belong to a function's body? Each body comes with its own docstring, and with another
 function's of the same split. Only the two texts together tell which is which.
@@ -6,6 +6,9 @@ function's of the same split. Only the two texts together tell which is which.
 "answers": what does a function of this code do? The answer is the first line of its docstring, a span of the code; a
 quarter of the questions name a function that is not in the code, and have no answer. The code is short, so that a small
 model reads it in one window.
+
+"statements": which kinds of statements does the body of a function with this docstring have? Any number of the labels
+loop, condition, return, raise, try, with and yield.
 
 The splits are those of the corpus python_stdlib, so that a model pretrained on its train split has not read the code
 of valid and test.
@@ -28,7 +31,18 @@ import tensorflow as tf
 from txl_tf.data.text.sources import SPLITS, TextSource, standard_library
 from txl_tf.storage.files import read_bytes, require_new, write_atomically
 
-TASKS = ("match", "answers")
+TASKS = ("match", "answers", "statements")
+
+_STATEMENTS = {
+    "condition": ast.If,
+    "loop": ast.For | ast.While,
+    "raise": ast.Raise,
+    "return": ast.Return,
+    "try": ast.Try,
+    "with": ast.With,
+    "yield": ast.Yield | ast.YieldFrom,
+}
+"""The labels of "statements"."""
 
 _DOCSTRING_CHARS, _BODY_CHARS, _CODE_CHARS = 120, 240, 500
 """Longer docstrings and bodies are cut: a small model learns sooner to compare short texts. The code that a question is
@@ -48,6 +62,7 @@ class Function:
         summary: the docstring's first line.
         docstring: without the indentation of its lines.
         body: the source without the docstring.
+        statements: the kinds of statements in it, as labels.
     """
 
     name: str
@@ -55,6 +70,7 @@ class Function:
     summary: str
     docstring: str
     body: str
+    statements: tuple[str, ...]
 
 
 def functions(text: str) -> Iterator[Function]:
@@ -78,7 +94,9 @@ def functions(text: str) -> Iterator[Function]:
         summary = inspect.cleandoc(docstring).split("\n")[0].strip()
         code = "\n".join(own)
         if summary and after and summary in code:
-            yield Function(node.name, code, summary, docstring, textwrap.dedent(body))
+            inner = list(ast.walk(node))
+            kinds = tuple(name for name, kind in _STATEMENTS.items() if any(isinstance(each, kind) for each in inner))
+            yield Function(node.name, code, summary, docstring, textwrap.dedent(body), kinds)
 
 
 def match_rows(split: str, found: list[list[Function]]) -> Iterator[dict[str, Any]]:
@@ -98,6 +116,13 @@ def match_rows(split: str, found: list[list[Function]]) -> Iterator[dict[str, An
         for label, docstring in docstrings.items():
             summary = docstring.split("\n\n")[0].replace("\n", " ")
             yield {"text": summary[:_DOCSTRING_CHARS], "text_b": function.body[:_BODY_CHARS], "label": label}
+
+
+def statement_rows(found: list[list[Function]]) -> Iterator[dict[str, Any]]:
+    """Rows of "statements": text is a docstring's first paragraph, label a list; found as for `match_rows`."""
+    for function in (function for file in found for function in file):
+        summary = function.docstring.split("\n\n")[0].replace("\n", " ")
+        yield {"text": summary[:_BODY_CHARS], "label": list(function.statements)}
 
 
 def answer_articles(split: str, found: list[list[Function]]) -> Iterator[dict[str, Any]]:
@@ -128,7 +153,7 @@ def answer_articles(split: str, found: list[list[Function]]) -> Iterator[dict[st
 
 
 def write_task(task: str, directory: str, source: TextSource | None = None) -> dict[str, int]:
-    """Writes a task's files, {train,valid,test}.jsonl for "match" and .json for "answers".
+    """Writes a task's files, {train,valid,test}.json for "answers" and .jsonl for the others.
 
     Args:
         task: one of TASKS.
@@ -149,8 +174,8 @@ def write_task(task: str, directory: str, source: TextSource | None = None) -> d
     counts, contents = {}, {}
     for split, found in by_split.items():
         path = tf.io.gfile.join(directory, split)
-        if task == "match":
-            rows = list(match_rows(split, found))
+        if task != "answers":
+            rows = list(match_rows(split, found) if task == "match" else statement_rows(found))
             contents[path + ".jsonl"] = "".join(json.dumps(row) + "\n" for row in rows)
             counts[split] = len(rows)
         else:

@@ -37,6 +37,7 @@ class Columns(Group):
     text_column: str = setting("text", "the table's column of the text, or of the first text of a pair")
     text_b_column: str = setting("text_b", "its column of the second text; without it texts are no pairs")
     label_column: str = setting("label", "its column of the label: a class, or a number for regression")
+    label_separator: str = setting("|", "what parts the labels of a text in one cell, for --task=multi_label")
     no_header: bool = setting(False, "line 1 has no names: columns are given by number, such as --text_column=4")
     delimiter: str = setting("", "what parts the columns, one character or tab; empty: found from line 1")
     encoding: str = setting("", "of the file, such as cp1252; empty: UTF-8, or UTF-16 if it begins as such a file does")
@@ -54,6 +55,8 @@ class Columns(Group):
                     )
         if len(self.separator) > 1:
             raise InputError(f"--delimiter={self.delimiter} must be one character, or tab")
+        if not self.label_separator:
+            raise InputError("--label_separator must not be empty: give what parts the labels of a cell, such as |")
         if self.encoding:
             check_encoding(self.encoding)
         if self.no_header:

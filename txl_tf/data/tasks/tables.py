@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,11 @@ class TableRows(list[Row]):
     remarks: tuple[str, ...] = ()
 
 
-def read_table(path: str, columns: Columns, labelled: bool = True) -> TableRows:
+ReadLabel = Callable[[dict[str, Any], str, str, bool], str]
+"""(values of a row, column of the label, where the row stands, whether it must have a label) -> the label."""
+
+
+def read_table(path: str, columns: Columns, labelled: bool = True, read_label: ReadLabel | None = None) -> TableRows:
     """The rows of a file whose name ends in .tsv, .csv or .jsonl, or in one of these and .gz.
 
     Rows without any content are left out, as the remarks say.
@@ -48,6 +52,7 @@ def read_table(path: str, columns: Columns, labelled: bool = True) -> TableRows:
         path: local or gs://.
         columns: how it is read.
         labelled: whether every row must have a label; if not, labels are "" where there is none.
+        read_label: how a label is read; None: as one class or number.
 
     Raises:
         InputError: the file cannot be read, lacks a column, or has no rows; or a row lacks a text or a label. If this
@@ -69,7 +74,7 @@ def read_table(path: str, columns: Columns, labelled: bool = True) -> TableRows:
                     f"{where} has no text in column {columns.text_column!r}: correct the row, remove it, or give "
                     "--skip_empty"
                 )
-            label = _label(values, columns.label_column, where, labelled)
+            label = (read_label or _label)(values, columns.label_column, where, labelled)
             rows.append(Row(text, _value(values, columns.text_b_column, where), label, where))
     faults.raise_any()
     if not rows:
@@ -218,7 +223,9 @@ def _label(values: dict[str, Any], column: str, where: str, labelled: bool) -> s
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        raise InputError(f"{where} has a list of labels, and a text has one class here: give one label for each text")
+        raise InputError(
+            f"{where} has a list of labels, and a text has one class here: give one, or --task=multi_label"
+        )
     if str(value).strip().lower() == "nan":
         raise InputError(
             f"{where} has the label {str(value).strip()!r}, which stands for a missing value: correct it or remove the "

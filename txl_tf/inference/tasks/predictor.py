@@ -8,6 +8,7 @@ Examples:
 What it takes and gives, by task:
 
 - classification: a text, or a pair of texts -> label, probability, probabilities by label
+- multi_label: the same -> labels, those that fit; probabilities by label
 - regression: the same -> score
 - multiple_choice: {"article": .., "question": .., "options": [..]} -> choice, the option's number from 0 on; option,
   its text; probability, and the probabilities of all options
@@ -135,9 +136,7 @@ class Predictor:
             options: as for the class.
         """
         strategy = strategy or make_strategy("one_device")
-        lines = model_dirs.read_evaluations(trained.model_dir, {"metrics": dict})
-        dev = next((line.get("metrics") for line in lines if line["step"] == trained.step), None)
-        return cls(trained, dev, strategy=strategy, jit_compile=bool(jit_compile), **options)
+        return cls(trained, trained.dev_metrics(), strategy=strategy, jit_compile=bool(jit_compile), **options)
 
     def predict(self, inputs: Any, progress: Progress | None = None) -> Any:
         """What the model predicts for each input; see the module. For one input that is not in a list, one prediction.
@@ -181,7 +180,7 @@ class Predictor:
         outputs = self._reader.outputs(self._reader.arranged(examples), progress)
         predictions = self._task.predictions(outputs, examples, rows, self.dev)
         predictions = [prediction | {"step": self.trained.step} for prediction in predictions]
-        metrics = task_result(self._task, outputs, examples) if labelled else {}
+        metrics = task_result(self._task, outputs, examples, self.dev) if labelled else {}
         if labelled:
             doubt = metrics["collapsed"] or no_better(metrics["metrics"], examples, name)
         else:

@@ -1,9 +1,9 @@
 """A fine-tuned XLNet as a SavedModel that plain TensorFlow loads and serves, without this package.
 
-Its signature takes strings and gives what `Predictor` gives, by task: classify, regress, choose, answer; it is also
-named `serving_default`. `answer_part` and `answer_whole` give what `answer` gives, in several calls. The vocabulary is
-inside. Texts are laid out and cut as in training. The model is traced for a few lengths; a batch uses the smallest of
-them that is not below its longest example.
+Its signature takes strings and gives what `Predictor` gives, by task: classify, label, regress, choose, answer; it is
+also named `serving_default`. `answer_part` and `answer_whole` give what `answer` gives, in several calls. The
+vocabulary is inside. Texts are laid out and cut as in training. The model is traced for a few lengths; a batch uses the
+smallest of them that is not below its longest example.
 
 Shapes: B inputs, C classes, n options.
 """
@@ -22,6 +22,7 @@ from txl_tf.data.tasks.layout import encode, join, lay_out, pad_left
 from txl_tf.data.tasks.race_examples import MAX_QA, cut_article
 from txl_tf.data.tasks.windows import Layout
 from txl_tf.devices.distribute import has_xla
+from txl_tf.families.xlnet_multi_label import threshold_of
 from txl_tf.inference.saved_model import Served, by_length, filled, in_groups, signatures_of, traced_to_be_saved
 from txl_tf.inference.tasks import answer_graph
 from txl_tf.models.heads import BestAnswers
@@ -48,6 +49,7 @@ class ServedTask(Served):
         task, self.config, self.readme = families.fine_tuning_of(config), config, config.task
         self.unit, self.step = trained.unit, trained.step
         self.model, self.vocabulary, self.labels = trained.model, trained.vocabulary, trained.class_names()
+        self.threshold = threshold_of(trained.dev_metrics() or {})
         self.lengths = tuple(lengths or task.lengths(config))
         self.t_len = config.data.tgt_len
         self.objective: Any = task.objective(trained.model, config)
@@ -66,7 +68,14 @@ class ServedTask(Served):
         long = " " + filled("long_texts", **lengths).rstrip() if getattr(data, "max_segments", 1) > 1 else ""
         labels = json.dumps(self.labels[:10], ensure_ascii=False)
         step = f"{self.step:,}"
-        return {**lengths, "step": step, "sizes": json.dumps(sizes), "labels": labels, "long": long}
+        return {
+            **lengths,
+            "threshold": f"{self.threshold:.4g}",
+            "step": step,
+            "sizes": json.dumps(sizes),
+            "labels": labels,
+            "long": long,
+        }
 
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
         """See `Served`; the first one is also named `serving_default`."""
@@ -85,7 +94,8 @@ class ServedTask(Served):
         elif self.config.task == "multiple_choice":
             inputs = {self.choose: {"articles": TEXTS, "questions": TEXTS, "options": ROWS}}
         else:
-            inputs = {self.classify if self.config.task == "classification" else self.regress: pairs}
+            tables = {"classification": self.classify, "multi_label": self.label, "regression": self.regress}
+            inputs = {tables[self.config.task]: pairs}
         signatures = signatures_of(inputs)
         return signatures | {"serving_default": next(iter(signatures.values()))}
 
@@ -99,6 +109,15 @@ class ServedTask(Served):
             "probabilities": probabilities,
             # A row for each text: TensorFlow Serving cuts every output by its first axis.
             "classes": tf.broadcast_to(classes, tf.shape(probabilities)),
+        }
+
+    def label(self, texts: tf.Tensor, second: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The signature `label`: the labels that fit each text or pair; see README."""
+        probabilities = self._of_texts(texts, second)["probabilities"]
+        return {
+            "probabilities": probabilities,
+            "given": probabilities >= self.threshold,
+            "classes": tf.broadcast_to(tf.constant(self.labels), tf.shape(probabilities)),
         }
 
     def regress(self, texts: tf.Tensor, second: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -143,9 +144,14 @@ class TaskEvaluator:
         return self._reader.outputs(self._data, progress)
 
 
-def task_result(task: families.FineTuning, outputs: dict[str, np.ndarray], examples: ExampleSet) -> dict[str, Any]:
-    """The numbers that report an evaluation; see `TaskEvaluator.__call__`."""
-    metrics = task.measure(outputs, examples)
+def task_result(
+    task: families.FineTuning,
+    outputs: dict[str, np.ndarray],
+    examples: ExampleSet,
+    dev: Mapping[str, float] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """The numbers that report an evaluation; see `TaskEvaluator.__call__`. dev: see `FineTuning.measure`."""
+    metrics = task.measure(outputs, examples, dev)
     return {
         "loss": float(np.mean(outputs["loss"], dtype=np.float64)),
         "metrics": metrics,

@@ -164,6 +164,17 @@ class XLNetClassificationConfig(XLNetHeadRunConfig):
 
 
 @dataclasses.dataclass(frozen=True)
+class XLNetMultiLabelConfig(XLNetHeadRunConfig):
+    """A sequence has any number of C labels."""
+
+    task: ClassVar[str] = "multi_label"
+
+    model: XLNetLogitsConfig = dataclasses.field(default_factory=XLNetLogitsConfig)
+    data: TextsConfig = dataclasses.field(default_factory=TextsConfig)
+    objective: NoSettings = dataclasses.field(default_factory=NoSettings)
+
+
+@dataclasses.dataclass(frozen=True)
 class _XLNetScoreConfig(XLNetHeadRunConfig):
     """A sequence has one number."""
 

@@ -31,11 +31,14 @@ _ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu": "gelu", "relu": "relu", "gelu_p
 _CLASSES = {
     "permutation_lm": "XLNetLMHeadModel",
     "classification": "XLNetForSequenceClassification",
+    "multi_label": "XLNetForSequenceClassification",
     "regression": "XLNetForSequenceClassification",
     "multiple_choice": "XLNetForMultipleChoice",
     "answering": "XLNetForQuestionAnswering",
 }
 """The class names by task."""
+_NAMED = ("classification", "multi_label")
+"""The tasks whose outputs have names."""
 _UNKNOWN = {"qa_outputs.weight": "XLNetForQuestionAnsweringSimple", "classifier.weight": "XLNetForTokenClassification"}
 _SHAPED = ("vocab_size", "n_layer", "d_model", "n_head", "d_head", "d_inner", "untie_r")
 _FREE = {"layer_norm_eps": "layer_norm_epsilon", "initializer_range": "init_std", "dropout": "dropout"}
@@ -72,7 +75,7 @@ def open_checkpoint(source: str) -> Checkpoint:
         raise InputError(f"{where} is not of these tensors: {', '.join(differing)}")
     task = _task(config, file, where)
     kind, notes = XLNETS[task], []
-    labels = _labels(config, file.shapes["logits_proj.weight"][0], where) if task == "classification" else ()
+    labels = _labels(config, file.shapes["logits_proj.weight"][0], where) if task in _NAMED else ()
     architecture = inferred | stated | {"activation": _ACTIVATIONS[config["ff_activation"]]}
     names = dict(_FREE)
     if "logits_proj.weight" in file.shapes:
@@ -145,10 +148,7 @@ def _task(config: Mapping[str, Any], file: TensorFile, where: str) -> str:
         return "multiple_choice"
     outputs, problem = file.shapes["logits_proj.weight"][0], config.get("problem_type")
     if problem == "multi_label_classification":
-        raise InputError(
-            f"{where} has problem_type={problem!r}: a model that gives a text several classes at once is not imported; "
-            "only one that gives it one class is"
-        )
+        return "multi_label"
     if problem == "regression" and outputs > 1:
         raise InputError(
             f"{where} has problem_type={problem!r} with {outputs} outputs: a model with several scores for a text is "
@@ -292,7 +292,9 @@ def export(
         about["pad_token_id"] = special.pad
     if hasattr(config, "n_class"):
         about |= {theirs: getattr(config, ours) for theirs, ours in _LOGITS.items()}
-        labels = labels if task == "classification" and labels else [f"LABEL_{i}" for i in range(config.n_class)]
+        if task == "multi_label":
+            about["problem_type"] = "multi_label_classification"
+        labels = labels if task in _NAMED and labels else [f"LABEL_{i}" for i in range(config.n_class)]
         if task != "multiple_choice":
             about |= {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}
     if task == "answering":

@@ -1,0 +1,42 @@
+"""Metrics of texts with any number of labels, against scikit-learn and a search over all thresholds."""
+
+import numpy as np
+import pytest
+from sklearn import metrics
+
+from txl_tf.metrics import multi_label
+
+
+@pytest.fixture
+def drawn(rng):
+    label = (rng.random([40, 5]) < [0.6, 0.3, 0.1, 0.5, 0.02]).astype(np.uint8)
+    return label, np.round(np.clip(0.4 * label + 0.6 * rng.random([40, 5]), 0, 1), 2).astype(np.float32)
+
+
+def test_scores_are_scikit_learns(drawn):
+    label, probabilities = drawn
+    found = multi_label.multi_label(label, probabilities, 0.5)
+    predicted = probabilities >= 0.5
+    wanted = {name: metrics.f1_score(label, predicted, average=name, zero_division=0) for name in ("micro", "macro")}
+    assert (found["micro_f1"], found["macro_f1"]) == pytest.approx((wanted["micro"], wanted["macro"]))
+    assert found["exact"] == pytest.approx(metrics.accuracy_score(label, predicted)) and found["threshold"] == 0.5
+    rows = multi_label.by_label(label, probabilities, 0.5)
+    columns = metrics.precision_recall_fscore_support(label, predicted, zero_division=0)
+    for name, column in zip(("precision", "recall", "f1", "examples"), columns, strict=True):
+        np.testing.assert_allclose([row[name] for row in rows], column)
+
+
+def test_no_threshold_is_better_than_the_best(drawn):
+    label, probabilities = drawn
+    threshold = multi_label.multi_label(label, probabilities)["threshold"]
+
+    def score(at):
+        return metrics.f1_score(label, probabilities >= at, average="micro", zero_division=0)
+
+    assert score(threshold) == max(score(at) for at in np.arange(0, 1.005, 0.005)) > score(0.5)
+    assert multi_label.best_threshold(np.zeros([2, 2], int), np.full([2, 2], 0.3)) == pytest.approx(0.15)
+
+
+def test_collapse():
+    assert "the same labels" in multi_label.collapse(np.full([3, 2], 0.9), 0.5)
+    assert multi_label.collapse(np.array([[0.9, 0.1], [0.1, 0.9]]), 0.5) is None

@@ -1,0 +1,83 @@
+"""The standard metrics of multi-label classification, in NumPy.
+
+A label is predicted where its probability is at least a threshold, which is one for all labels.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def counts(label: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+    """For each label how often it is right, wrong and missed: true positives, false positives, false negatives.
+
+    Args:
+        label, predicted: bool or 0 and 1, [n, C].
+
+    Returns:
+        int [C, 3].
+    """
+    label, predicted = label.astype(bool), predicted.astype(bool)
+    pairs = (label & predicted, ~label & predicted, label & ~predicted)
+    return np.stack([pair.sum(axis=0) for pair in pairs], axis=1)
+
+
+def f1(counted: np.ndarray) -> np.ndarray:
+    """2 TP / (2 TP + FP + FN) of counts [.., 3]; 0 where nothing is there and nothing predicted, as in scikit-learn."""
+    right, wrong, missed = np.moveaxis(counted, -1, 0)
+    whole = 2 * right + wrong + missed
+    return np.where(whole > 0, 2 * right / np.maximum(whole, 1), 0.0)
+
+
+def best_threshold(label: np.ndarray, probabilities: np.ndarray) -> float:
+    """The threshold with the largest micro F1: midway between the last probability above and the first below it.
+
+    Args:
+        label: 0 and 1, [n, C].
+        probabilities: float [n, C].
+    """
+    order = np.argsort(-probabilities, axis=None, kind="stable")
+    found, sorted_label = probabilities.ravel()[order].astype(np.float64), label.ravel()[order]
+    right = np.cumsum(sorted_label)
+    scores = 2 * right / (np.arange(1, len(found) + 1) + max(int(right[-1]), 1))
+    ends = np.append(found[:-1] != found[1:], True)  # equal probabilities are on one side
+    best = int(np.argmax(np.where(ends, scores, -1.0)))
+    below = found[best + 1] if best + 1 < len(found) else 0.0
+    return float((found[best] + below) / 2)
+
+
+def multi_label(label: np.ndarray, probabilities: np.ndarray, threshold: float | None = None) -> dict[str, float]:
+    """micro_f1 of all labels together, macro_f1, the mean over labels, exact: texts with all labels right; threshold.
+
+    Args:
+        label: 0 and 1, [n, C].
+        probabilities: float [n, C].
+        threshold: None: the best for micro_f1 on these examples.
+    """
+    threshold = best_threshold(label, probabilities) if threshold is None else threshold
+    predicted = probabilities >= threshold
+    counted = counts(label, predicted)
+    return {
+        "micro_f1": float(f1(counted.sum(axis=0))),
+        "macro_f1": float(f1(counted).mean()),
+        "exact": float((predicted == label.astype(bool)).all(axis=1).mean()),
+        "threshold": threshold,
+    }
+
+
+def by_label(label: np.ndarray, probabilities: np.ndarray, threshold: float) -> list[dict[str, float]]:
+    """precision, recall, f1 and examples, how many have it, of each label; precision is 0 where none is predicted."""
+    counted = counts(label, probabilities >= threshold)
+    found = []
+    for (right, wrong, missed), score in zip(counted.tolist(), f1(counted).tolist(), strict=True):
+        precision, recall = right / max(right + wrong, 1), right / max(right + missed, 1)
+        found.append({"precision": precision, "recall": recall, "f1": score, "examples": right + missed})
+    return found
+
+
+def collapse(probabilities: np.ndarray, threshold: float) -> str | None:
+    """How a model has collapsed, as an end of a sentence; None if it has not."""
+    predicted = probabilities >= threshold
+    if len(predicted) > 1 and (predicted == predicted[0]).all():
+        return f"all {len(predicted):,} examples are predicted to have the same labels"
+    return None
