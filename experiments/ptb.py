@@ -80,7 +80,7 @@ SCALES = {
             "memory": {"mem_len": _T, "ext_len": 0, "eval_mem_len": _T, "eval_ext_len": 0}
             | {"conventions": "official_pytorch"},
         },
-        (1,),
+        (1, 2),
     ),
     "paper": Scale("ptb", {}, {"start": {}, "end": {"average_lr_ratio": 1 / 6}}, (1, 2, 3)),
 }
