@@ -8,6 +8,8 @@ A blank stands for one token of the vocabulary (a word, a piece of one, or a byt
 longer row of underscores is one blank, too. For each filling, the likeliest first, a line: its log-probability in nats,
 a tab, the filled text. The log-probability is exact under --order, in which each token is predicted from the text and
 the tokens before it.
+--candidates=Men,Women scores these words in a text's only blank, in place of a search. One that the vocabulary cuts
+into n pieces is scored as a filling of ____*n: the sum over its pieces, each given the text and the pieces before it.
 --score prints the pseudo-log-likelihood: the sum of each token's log-probability given all the others.
 --json prints instead a line of JSON for each filling, with its tokens and their log-probabilities, or for each text
 scored. With --text_file every line that is not empty is a text of its own.
@@ -36,6 +38,7 @@ flags.DEFINE_string(
 )
 flags.DEFINE_integer("beam_size", 8, "fillings that are followed at a time; 1: greedy", lower_bound=1)
 flags.DEFINE_integer("top", 5, "fillings to print, at most beam_size", lower_bound=1)
+flags.DEFINE_list("candidates", None, "words to score in the blank, separated by commas, instead of searching")
 flags.DEFINE_bool("free", False, "let any token fill a blank, also those that do not fit the spaces around it")
 flags.DEFINE_bool("score", False, "score the text instead of filling it")
 flags.DEFINE_bool("mark", False, "put [ and ] around fillings")
@@ -47,6 +50,7 @@ define_checkpoint_flag()
 
 def main(argv):
     del argv
+    check_candidates()
     texts = read_texts()
     from txl_tf.inference.xlnet.fill_in import FillIn  # after the flags are parsed: TensorFlow takes seconds to load
     from txl_tf.progress import progress_bar
@@ -59,15 +63,24 @@ def main(argv):
             bar.update()
 
 
+def check_candidates():
+    """Raises InputError for flags that do not go with --candidates."""
+    given = [name for name in ("score", "free", "beam_size", "top") if FLAGS[name].present]
+    if FLAGS.candidates is not None and given:
+        raise InputError(f"--{given[0]} cannot be used with --candidates, which scores all of them")
+
+
 def filled(model, text):
     """A line for each filling of a text."""
+    candidates = FLAGS.candidates or []
     for filling in model.fill(
         text,
         order=FLAGS.order,
         beam_size=FLAGS.beam_size,
-        top=min(FLAGS.top, FLAGS.beam_size),
+        top=len(candidates) or min(FLAGS.top, FLAGS.beam_size),
         context=FLAGS.context,
         free=FLAGS.free,
+        candidates=candidates,
     ):
         if FLAGS.json:
             found = {"text": filling.text, "fillings": filling.pieces[1::2], "ids": filling.ids.tolist()}

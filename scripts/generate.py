@@ -6,6 +6,9 @@ Memory is as long as in evaluation (config.json, "eval" group); --mem_len change
 With --nosame_length the prompt except its last token is read in whole segments of 64 tokens, as the model with mems
 reads them: each token sees the memory before its segment, and the segment up to itself. The rest of the prompt and the
 generated tokens are read one by one.
+
+An XLNet continues texts, too, though it is not trained for that: each token is predicted from the memory and the tokens
+before it. The longer the prompt, the better.
 """
 
 import sys
@@ -61,13 +64,15 @@ def main(argv):
     del argv
     prompt = read_prompt()
     from txl_tf.data.unknown import unknown_note, unknown_share  # after the flags: TensorFlow takes seconds to load
-    from txl_tf.inference.causal.language_model import LanguageModel
+    from txl_tf.inference.abilities import tool_for
+    from txl_tf.runs.model_dir import load_trained
 
-    reach = given_reach()
-    model = LanguageModel.load(FLAGS.model_dir, FLAGS.checkpoint, **given_precision(), **reach)
+    trained = load_trained(FLAGS.model_dir, checkpoint=FLAGS.checkpoint, **given_precision())
+    model = tool_for(trained, "generate", **given_reach())
     share = unknown_share(model.vocabulary, [model.vocabulary.encode(prompt)])
-    if note := unknown_note(model.vocabulary.unit, share, "the prompt"):
-        print(note, file=sys.stderr)
+    for note in (model.note, unknown_note(model.vocabulary.unit, share, "the prompt")):
+        if note:
+            print(note, file=sys.stderr)
     for title, pieces in search(model, prompt) if FLAGS.beam_size else samples(model, prompt):
         if FLAGS.num_samples > 1:
             print(title)

@@ -11,7 +11,6 @@ Examples:
 from __future__ import annotations
 
 import functools
-import importlib
 import sys
 import typing
 from collections.abc import Callable, Sequence
@@ -25,6 +24,7 @@ from txl_tf.data.tasks.table_files import Columns
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.devices.distribute import make_strategy
 from txl_tf.errors import InputError
+from txl_tf.inference.abilities import tool_for, unable
 from txl_tf.inference.causal.language_model import Score
 from txl_tf.inference.evaluate import Evaluator
 from txl_tf.inference.tasks.predictor import Predictor
@@ -104,7 +104,7 @@ class Model:
         self.trained = trained
         self._jit_compile, self._progress = jit_compile, progress
         self._use = families.family_of(trained.config).tasks[trained.config.task]
-        self._made = functools.cache(self._make)
+        self._tools: dict[str | None, Any] = {}
 
     @property
     def config(self) -> Config:
@@ -150,7 +150,7 @@ class Model:
         stop: Sequence[str] = (),
         **sampling: float,
     ) -> str | list[str]:
-        """Continues a prompt, or each of several.
+        """Continues a prompt, or each of several. An XLNet does so, too, but is not trained for it.
 
         Args:
             prompts: str, or a list of them; "" starts from the vocabulary's start token.
@@ -207,7 +207,7 @@ class Model:
 
         Args:
             texts: str, or a list of them. ____ stands for one token, and ____*3 for three.
-            options: order, beam_size, top, context, free: see `txl_tf.inference.xlnet.fill_in.FillIn.fill`.
+            options: order, beam_size, top, context, free, candidates: see `txl_tf.inference.xlnet.fill_in.FillIn.fill`.
 
         Returns:
             A list of fillings with text, total (the log-probability in nats) and more, the most likely first. Or a list
@@ -292,7 +292,7 @@ class Model:
             result = found.metrics
             return {"loss": result["loss"], **result["metrics"], "examples": result["examples"], **about}
         if not isinstance(self._use, families.Task):
-            raise self._unable("evaluate")
+            raise unable(self.trained, "evaluate")
         if columns is not None:
             raise InputError("columns are for tables of labelled examples, and this model is evaluated on a corpus")
         corpus = load_corpus(data)
@@ -322,18 +322,7 @@ class Model:
 
     def _tool(self, ability: str) -> Any:
         """What does something with this model: see `Use.abilities`."""
-        if ability not in self._use.abilities:
-            raise self._unable(ability)
-        return self._made(self._use.abilities[ability])
-
-    def _make(self, named: str) -> Any:
-        module, _, name = named.partition(":")
-        kind = getattr(importlib.import_module(f"txl_tf.inference.{module}"), name)
-        return kind.of(self.trained, self._jit_compile)
-
-    def _unable(self, ability: str) -> InputError:
-        title = families.family_of(self.config).title
-        return InputError(
-            f"{self.trained.model_dir} holds a model of {title} for {self.config.task}, which does not {ability}, but "
-            f"can {', '.join(self.abilities) or 'only be read'}: give a model of {families.able_to(ability)}"
-        )
+        named = self._use.abilities.get(ability)
+        if named not in self._tools:  # one for all abilities that it has
+            self._tools[named] = tool_for(self.trained, ability, self._jit_compile)
+        return self._tools[named]

@@ -24,6 +24,20 @@ def set_weights(model, weights):
             assert name in ("mask_embedding", "softmax/bias_0"), name
 
 
+def weights_of(model):
+    """A model's weights as the reference takes them."""
+    top = {"embedding/table_0": "embedding", "softmax/bias_0": "softmax_bias"}
+    weights = {"layers": [{} for _ in range(model.config.n_layer)]}
+    for variable in model.variables:
+        name, value = variable.path.removeprefix("xlnet/"), variable.numpy().astype(np.float64)
+        if name.startswith("layer_"):
+            layer, name = name.split("/", 1)
+            weights["layers"][int(layer[6:])][name.removeprefix("attention/")] = value
+        else:
+            weights[top.get(name, name)] = value
+    return weights
+
+
 def make_model(weights, **settings):
     """An XLNet with these weights: float64 and no dropout, if not told otherwise."""
     keras.utils.set_random_seed(3)

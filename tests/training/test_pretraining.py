@@ -219,7 +219,9 @@ def test_lengths_that_do_not_fit_are_one_line(changes, message):
 
 
 def test_what_an_xlnet_does_not_do_is_one_line(trained, pieces, one_device):
-    with pytest.raises(InputError, match=r"holds an XLNet, which does not continue texts: use scripts/fill\.py"):
+    with pytest.raises(
+        InputError, match=r"holds an XLNet, which is not trained to continue texts: use scripts/fill\.py"
+    ):
         LanguageModel.load(trained)
     model = load_trained(trained).model
     with pytest.raises(InputError, match="--sliding_window: not for an XLNet"):

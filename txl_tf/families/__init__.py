@@ -158,11 +158,11 @@ def with_article(title: str) -> str:
 
 
 def require_generation(config: Config, where: str) -> Any:
-    """`config`, or InputError if its models do not continue texts token by token; `where` names the model's place."""
+    """`config`, or InputError if its models are not trained to continue texts; `where` names the model's place."""
     if not family_of(config).generates:
         raise InputError(
-            f"{where} holds {with_article(family_of(config).title)}, which does not continue texts: use "
-            "scripts/fill.py, which fills blanks and, with --score, scores texts"
+            f"{where} holds {with_article(family_of(config).title)}, which is not trained to "
+            "continue texts: use scripts/fill.py, which fills blanks and, with --score, scores texts"
         )
     return config
 

@@ -247,7 +247,7 @@ class Family:
         tasks: what its models are used for, by name; empty if a model is only used from Python.
         presets: named configurations.
         recipes: named settings for fine-tuning.
-        generates: whether its models continue texts token by token (generate, score, export).
+        generates: whether its models are trained to continue texts token by token (score, recl, export).
     """
 
     name: str

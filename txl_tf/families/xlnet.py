@@ -101,7 +101,8 @@ XLNET = Family(
             operations=_xlnet_operations,
             attention=_permutation_attention,
             guide=_GUIDE,
-            abilities=dict.fromkeys(("fill", "score"), "xlnet.fill_in:FillIn") | {"encode": "xlnet.encoder:Encoder"},
+            abilities=dict.fromkeys(("fill", "score"), "xlnet.fill_in:FillIn")
+            | {"encode": "xlnet.encoder:Encoder", "generate": "xlnet.left_to_right:Continuation"},
         ),
         **HEADS,
         "answering": ANSWERING,

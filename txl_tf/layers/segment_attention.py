@@ -12,7 +12,7 @@ import tensorflow as tf
 from txl_tf import ops
 from txl_tf.layers.attention import RelMultiHeadAttention
 from txl_tf.layers.masks import rows_at
-from txl_tf.layers.memory_attention import Biases, HiddenShape
+from txl_tf.layers.memory_attention import Biases, HiddenShape, Kernels
 from txl_tf.ops import Scores, Segments
 
 Look = Callable[[tf.Tensor], None]
@@ -134,7 +134,6 @@ class SegmentAttention(RelMultiHeadAttention):
         TensorShape([2, 16, 64])
     """
 
-    cacheable = False
     options = ("own_biases",)
 
     def __init__(self, n_head: int, d_head: int, **kwargs: Any):
@@ -205,6 +204,38 @@ class SegmentAttention(RelMultiHeadAttention):
         if look is not None:
             look(tf.concat(looked, axis=2))
         return self.combine(outputs[0] if len(outputs) == 1 else tf.concat(outputs, axis=2), kernels)
+
+    def extend(
+        self,
+        hidden: tf.Tensor,
+        ring: ops.KeyValueRing,
+        position: tf.Tensor,
+        attention_mask: tf.Tensor,
+        kernels: Kernels,
+        biases: Biases | None = None,
+        block: int = 1,
+    ) -> tuple[tf.Tensor, ops.KeyValueRing]:
+        """Reads a segment from left to right, of one segment id.
+
+        Args:
+            hidden: [B, 2 T, D]: the content stream, then for each token the query stream's row for the next token. Both
+                rows of a token see the same keys.
+            position: projected positions [H, C + 1, d] of the distances C, .., 0.
+            ring, attention_mask, kernels, biases, block: as for `MemoryAttention`.
+
+        Returns:
+            [B, 2 T, D], and the ring with the content stream's keys and values.
+        """
+        t_len = hidden.shape[1] // 2
+        key, value = self.project_context(hidden[:, :t_len], kernels)
+        ring = ops.write(ring, key, value, block)
+        outputs = []
+        for query, distances in zip(
+            tf.split(self.project_query(hidden, kernels), 2, axis=2), (position[:, 1:], position[:, :-1]), strict=True
+        ):
+            scores = dataclasses.replace(self.scores(query, ring.keys, distances, biases), causal=True)
+            outputs.append(ops.attend(scores, ring.values, attention_mask, oldest=ring.start))
+        return self.combine(tf.concat(outputs, axis=2), kernels), ring
 
     def _project_distances(self, streams: Streams) -> tf.Tensor | list[tf.Tensor]:
         """The rows for `ops.positions`: a + b [H, C, d]; if some lanes run backward, a and b."""

@@ -51,8 +51,11 @@ def test_fillings_and_scores_are_printed(model_dir, tmp_path):
     ("script", "flags", "reason"),
     [
         ("fill", ["--text=abc"], "error: there is no blank in 'abc': write ____ where"),
-        ("generate", ["--prompt=a"], "holds an XLNet, which does not continue texts: use scripts/fill.py"),
-        ("score", [f"--input={ROOT}/LICENSE"], "holds an XLNet, which does not continue texts: use scripts/fill.py"),
+        (
+            "score",
+            [f"--input={ROOT}/LICENSE"],
+            "holds an XLNet, which is not trained to continue texts: use scripts/fill.py",
+        ),
         ("export_savedmodel", ["--mem_len=5", "--export_dir=/nowhere"], "--mem_len: an XLNet is exported without"),
         (
             "evaluate",

@@ -75,6 +75,7 @@ class Generator(tf.Module):
         jit_compile: whether the inner steps are compiled by XLA.
         int8: whether a few texts on a CPU are generated with the weights of layers and softmax in int8.
             `model.round_to_int8` makes all other results agree with that.
+        decoder: the kind of decoder that reads tokens.
     """
 
     def __init__(
@@ -84,12 +85,13 @@ class Generator(tf.Module):
         segment: int = 64,
         jit_compile: bool = True,
         int8: bool = False,
+        decoder: type[CachedDecoder] = CachedDecoder,
     ):
         super().__init__(name="generator")
         self.model = model
         self.segment = segment
         one_row = jit_compile and has_xla()
-        self.decoder = CachedDecoder(model, reach, segment, one_row=one_row, int8=int8)
+        self.decoder = decoder(model, reach, segment, one_row=one_row, int8=int8)
         # One trace for any batch size; XLA then compiles once for each.
         cache, draft = self.decoder.cache_spec(), self._draft_spec()
         ids, rows, count = (tf.TensorSpec(shape, tf.int32) for shape in ([None, None], [None], []))

@@ -24,6 +24,7 @@ from txl_tf.inference.causal.beam import BeamSearch
 from txl_tf.inference.causal.draw_token import Choice, Sampling
 from txl_tf.inference.causal.generator import CHUNK, Generator
 from txl_tf.inference.causal.score_tokens import score_tokens
+from txl_tf.models.transformer_xl.cached import CachedDecoder
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.progress import Progress
@@ -64,7 +65,14 @@ class LanguageModel:
         reach: a Reach; None: the model's own. See `load` for reading without same_length.
         jit_compile: whether XLA compiles the steps, once for each number of texts.
         int8: as for `Generator`.
+
+    Attributes:
+        decoder: as for `Generator`.
+        note: what a user should know of its texts; "": nothing.
     """
+
+    decoder = CachedDecoder
+    note = ""
 
     def __init__(
         self,
@@ -76,7 +84,9 @@ class LanguageModel:
     ):
         self.model = model
         self.vocabulary = vocabulary
-        self.generator = Generator(model, reach or model.config.reach, jit_compile=jit_compile, int8=int8)
+        self.generator = Generator(
+            model, reach or model.config.reach, jit_compile=jit_compile, int8=int8, decoder=self.decoder
+        )
         self._beam_search = functools.cache(functools.partial(BeamSearch, self.generator))
         tokens = tf.TensorSpec([None, None], tf.int32)
         self._score = tf.function(

@@ -88,7 +88,7 @@ class FillIn:
         end = vocabulary.special.end_of_document
         self.document_end = vocabulary.start_token if end is None else end
         self.filler = Filler(model, allowed_tokens(vocabulary), jit_compile)
-        # One function for each T: a bounded number of traces, whatever the texts and settings.
+        # One function for each T (and order): a bounded number of traces, whatever the texts and settings.
         self._fill = functools.cache(self._fill_function)
         self._score = functools.cache(self._score_function)
 
@@ -126,6 +126,7 @@ class FillIn:
         top: int | None = ...,
         context: str = ...,
         free: bool = ...,
+        candidates: Sequence[str] = ...,
     ) -> list[Filling]: ...
 
     @typing.overload
@@ -138,6 +139,7 @@ class FillIn:
         top: int | None = ...,
         context: str = ...,
         free: bool = ...,
+        candidates: Sequence[str] = ...,
     ) -> list[list[Filling]]: ...
 
     def fill(
@@ -149,6 +151,7 @@ class FillIn:
         top: int | None = None,
         context: str = "",
         free: bool = False,
+        candidates: Sequence[str] = (),
     ) -> list[Filling] | list[list[Filling]]:
         """Looks for the most likely fillings of the blanks of a text, or of each of several texts.
 
@@ -163,15 +166,21 @@ class FillIn:
             free: whether any token may fill a blank. If not, only tokens that stand for text may. If the vocabulary's
                 tokens contain spaces, a token must then begin with a space exactly where the blank has a space before
                 it.
+            candidates: words, or other texts, to score in a text's only blank, instead of searching. One of n tokens is
+                scored as a filling of ____*n: each token's log-probability given the text and the candidate's tokens
+                before it in the order. beam_size and free have no effect.
 
         Returns:
             list of Filling, the most likely first; or a list of such lists.
 
         Raises:
-            InputError: a text without a blank, or settings out of range.
+            InputError: a text without a blank, or settings out of range; candidates for a text with several blanks, in
+                another order than left_to_right or right_to_left, or with unknown tokens.
         """
         single = isinstance(texts, str)
         texts = [whole(text) for text in ([texts] if isinstance(texts, str) else texts)]
+        if isinstance(candidates, str):
+            raise InputError(f"candidates={candidates!r} must be a list of texts")
         order = order if isinstance(order, str) else ",".join(str(int(number)) for number in order)
         if beam_size < 1 or (top is not None and not 1 <= top <= beam_size):
             raise InputError(f"beam_size={beam_size} must be at least 1, and top={top} at least 1 and at most as many")
@@ -183,6 +192,14 @@ class FillIn:
         parts, counts = split_at_blanks(tf.constant(texts), self.marker)
         if np.any(np.delete(counts.numpy(), parts.row_starts().numpy()) < 1):
             raise InputError(f"a blank of 0 tokens is none: write {self.marker}*2 for two tokens, and so on")
+        written = [[part.decode("utf-8", "replace") for part in row] for row in parts.to_list()]
+        if candidates:
+            if max(map(len, written)) > 2 or np.any(counts.numpy() > 1):
+                raise InputError(
+                    f"candidates are for a text with one blank, and with no number after it: {self.marker}"
+                )
+            ranked = [self._ranked(row, candidates, order, context)[:top] for row in written]
+            return ranked[0] if single else ranked
         ids, kinds = encode_parts(self.vocabulary, parts, counts)
         rows = self._pad([np.concatenate([self._encode_context(context), row]) for row in _rows(ids)])
         _check_order(order, [int(np.sum((row < 0) & (row != PADDING))) for row in rows])
@@ -190,7 +207,6 @@ class FillIn:
             tf.constant(rows), tf.constant(order), tf.constant(beam_size), tf.constant(free)
         )
         counts, kinds = (parts.with_flat_values(values).to_list() for values in (counts, kinds))
-        written = [[part.decode("utf-8", "replace") for part in row] for row in parts.to_list()]
         results = [
             self._fillings(*of_text, Filled(*(values[i].numpy() for values in found)), top)
             for i, of_text in enumerate(zip(written, counts, kinds, strict=True))
@@ -223,14 +239,45 @@ class FillIn:
             scores.append(PseudoScore(ids, log_probs, float(np.sum(log_probs, dtype=np.float64))))
         return scores[0] if single else scores
 
+    def _ranked(self, parts: list[str], candidates: Sequence[str], order: str, context: str) -> list[Filling]:
+        """The candidates for a text's only blank, the most likely first; parts: before and after it."""
+        if order not in ORDERS[:2]:
+            raise InputError(f"order={order}: candidates are scored in the order {ORDERS[0]} or {ORDERS[1]}")
+        first, last = tf.constant([True, False]), tf.constant([False, True])
+        (before, after), kinds = self.vocabulary.encode_around(tf.constant(parts), first, last)
+        front, kinds = np.concatenate([self._encode_context(context), before]), kinds.numpy().tolist()
+        fillings = [self._encode_candidate(candidate, kinds[0]) for candidate in candidates]
+        rows = self._pad([np.concatenate([front, ids, after]) for ids in fillings])
+        place, ends = np.arange(rows.shape[1]), len(front) + np.array([[len(ids)] for ids in fillings])
+        scored = (place >= len(front)) & (place < ends)
+        log_probs = self._score(rows.shape[1], order)(tf.constant(rows), tf.constant(scored)).numpy()
+        found = [
+            Filling(
+                self._pieces(parts, [0, len(ids)], kinds, ids), ids, row[own], float(np.sum(row[own], dtype=np.float64))
+            )
+            for ids, row, own in zip(fillings, log_probs, scored, strict=True)
+        ]
+        return sorted(found, key=lambda filling: -filling.total)
+
+    def _encode_candidate(self, candidate: str, kind: int) -> np.ndarray:
+        """The ids [n] of a candidate for a blank whose first token is of this kind, as `encode_around` returns it."""
+        text = whole(candidate).strip()
+        spaced = tf.constant([f" {text}" if kind == 1 else text])
+        ids = self.vocabulary.encode_around(spaced, tf.constant([False]), tf.constant([True]))[0][0].numpy()
+        if not len(ids) or self.vocabulary.special.unknown in ids:
+            what = "has tokens that the model does not know" if len(ids) else "is empty"
+            raise InputError(f"the candidate {candidate!r} {what}: give words of the model's vocabulary")
+        return ids
+
     def _fill_function(self, t_len: int) -> Any:
         scalars = [tf.TensorSpec([], dtype) for dtype in (tf.string, tf.int32, tf.bool)]
         signature = [tf.TensorSpec([None, t_len], tf.int32), *scalars]
         return tf.function(self.filler.fill, input_signature=signature, autograph=False)
 
-    def _score_function(self, t_len: int) -> Any:
+    def _score_function(self, t_len: int, order: str | None = None) -> Any:
         signature = [tf.TensorSpec([None, t_len], dtype) for dtype in (tf.int32, tf.bool)]
-        return tf.function(self.filler.score, input_signature=signature, autograph=False)
+        score = functools.partial(self.filler.score, order=order)
+        return tf.function(score, input_signature=signature, autograph=False)
 
     def _encode_context(self, context: str) -> np.ndarray:
         if not context:

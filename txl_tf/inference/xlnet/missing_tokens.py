@@ -262,13 +262,21 @@ class Filler(tf.Module):
         _, place, _, log_prob = tf.while_loop(lambda at, *_: at < tf.shape(places)[2], best_of, start)
         return place, log_prob
 
-    def score(self, ids: tf.Tensor, scored: tf.Tensor, at_once: tf.Tensor | int = SCORED_ROWS) -> tf.Tensor:
+    def score(
+        self,
+        ids: tf.Tensor,
+        scored: tf.Tensor,
+        at_once: tf.Tensor | int = SCORED_ROWS,
+        order: str | None = None,
+    ) -> tf.Tensor:
         """Pseudo-log-likelihoods (Salazar et al. 2020): each token's log-probability given all the others.
 
         Args:
             ids: int32 [B, T], T static; PADDING where there is no token.
             scored: bool [B, T], which tokens to score; padding is never scored.
             at_once: tokens that are computed at once, each with a forward pass.
+            order: "left_to_right" or "right_to_left": of the scored tokens, each is given only those before it in this
+                order, as when `fill` predicts them. None: all.
 
         Returns:
             [B, T], in nats; 0 where nothing is scored.
@@ -282,7 +290,13 @@ class Filler(tf.Module):
 
         def chunk(i: tf.Tensor, scores: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
             text, place = tf.unstack(tf.ensure_shape(rows[i * at_once : (i + 1) * at_once], [size, 2]), axis=1)
-            others = tf.gather(real, text) & (tf.range(t_len) != place[:, None])
+            at = tf.range(t_len)
+            if order is None:
+                missing = at == place[:, None]
+            else:
+                later = at >= place[:, None] if order == "left_to_right" else at <= place[:, None]
+                missing = later & tf.gather(scored, text)
+            others = tf.gather(real, text) & ~missing
             return i + 1, scores.write(i, self.score_rows(tf.gather(tokens, text), others, place))
 
         scores = tf.TensorArray(self.dtype, chunks, element_shape=[size])

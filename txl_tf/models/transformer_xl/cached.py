@@ -83,7 +83,14 @@ class CachedDecoder(tf.Module):
 
     Raises:
         InputError: the model's attn_type is not transformer_xl, or the memory of a text is larger than the machine's.
+
+    Attributes:
+        ahead: how many tokens a row's position may be after the newest key's.
+        reads_few_rows: whether a `FewTextsReader` can read with it.
     """
+
+    ahead = 0
+    reads_few_rows = True
 
     def __init__(
         self,
@@ -109,7 +116,7 @@ class CachedDecoder(tf.Module):
         self.max_segment = max_segment
         self.segments = segments
         self.is_narrow = model.compute_dtype == "bfloat16"
-        self.has_rows = one_row and ops.implementation().reads_rows
+        self.has_rows = one_row and self.reads_few_rows and ops.implementation().reads_rows
         self._rows: Rows | None = None
         # There may be more slots than needed: the mask hides keys that are too old.
         whole_tiles = self.is_narrow or segments > 1
@@ -207,7 +214,7 @@ class CachedDecoder(tf.Module):
             hidden [B, T, D], for `model.log_prob` and `model.nll`, and the new Cache.
         """
         t_len = tokens.shape[1]
-        hidden = self.model.embedding(tokens)
+        hidden = self.embedded(tokens)
         rings = [KeyValueRing(*ring, cache.start) for ring in zip(cache.keys, cache.values, strict=True)]
         hidden, new_rings = extend_rings(
             self.layers,
@@ -221,6 +228,10 @@ class CachedDecoder(tf.Module):
         )
         keys, values, starts = zip(*new_rings, strict=True)
         return hidden, Cache(keys, values, starts[0], cache.length + t_len)
+
+    def embedded(self, tokens: tf.Tensor) -> tf.Tensor:
+        """The first layer's input of tokens [B, T]."""
+        return self.model.embedding(tokens)
 
     def shared_biases(self) -> Biases | None:
         """The biases that the layers share, if they do, as tensors."""
@@ -281,7 +292,7 @@ class CachedDecoder(tf.Module):
 
     def _project_positions(self) -> list[tf.Tensor]:
         """Each layer's projected positions [H, C, d] of the distances C-1, .., 0, in the compute dtype."""
-        distances = key_distances(self.slots, self.reach.clamp_len)
+        distances = key_distances(self.slots + self.ahead, self.reach.clamp_len)
         encoding = sinusoids(distances, self.model.config.d_model, self.model.variable_dtype)
         projected = [layer.attention.project_positions(encoding) for layer in self.model.decoder_layers]
         return self._in_compute_dtype(projected)

@@ -20,6 +20,7 @@ from txl_tf.models.alike_layers import AlikeLayers, alike_seeds
 from txl_tf.models.memory import Mems, check_mems, first_mems
 from txl_tf.models.stack import Look, Watch, read_segment, way_to_run
 from txl_tf.models.xlnet.config import XLNetConfig
+from txl_tf.ops import Cluster
 from txl_tf.settings.groups import from_dict
 
 
@@ -244,9 +245,9 @@ class XLNet(keras.Model):
             raise ValueError(f"each of hidden's {hidden.shape[:-1]} states needs a target, got targets {targets.shape}")
         return self._checked_softmax().nll(hidden, targets, self.embedding)
 
-    def log_prob(self, hidden: tf.Tensor) -> tf.Tensor:
-        """Log-probabilities of all V tokens: float32 [.., V]."""
-        return self._checked_softmax().log_prob(hidden, self.embedding)
+    def log_prob(self, hidden: tf.Tensor, clusters: list[Cluster] | None = None) -> tf.Tensor:
+        """Log-probabilities of all V tokens: float32 [.., V]; clusters: as for `AdaptiveSoftmax.log_prob`."""
+        return self._checked_softmax().log_prob(hidden, self.embedding, clusters)
 
     def _checked_softmax(self) -> AdaptiveSoftmax:
         if self.softmax is None:

@@ -1,0 +1,129 @@
+"""XLNets that continue texts, against tests/reference_xlnet.py with the mask of a left-to-right order."""
+
+import itertools
+
+import numpy as np
+import processes
+import pytest
+import reference_xlnet as reference
+import tensorflow as tf
+from processes import ROOT
+from random_xlnet import write_model_dir
+from xlnet_models import make_model, weights_of
+
+import txl_tf
+from txl_tf.data.vocabularies import CharVocabulary
+from txl_tf.errors import InputError
+from txl_tf.inference.xlnet.left_to_right import Continuation
+from txl_tf.models.transformer_xl.config import Reach
+from txl_tf.runs.model_dir import load_trained
+
+LETTERS = "abcdefghi ."
+TEXT = "abacdae. b gi" * 3
+
+
+def continuation(weights, mem_len, mem_init="empty", clamp_len=-1, jit_compile=False):
+    reach = Reach(mem_len, clamp_len, same_length=True, mem_init=mem_init)
+    return Continuation(make_model(weights, mem_len=mem_len), CharVocabulary(LETTERS), reach, jit_compile)
+
+
+def read_at_once(weights, ids):
+    """Log-probabilities of all tokens but the first: all are targets of one segment, in the order of the text."""
+    n = len(ids)
+    visible = reference.permutation_visible(np.arange(n), np.full(n, reference.TARGET))
+    streams = reference.xlnet(weights, ids, visible=visible, targets=range(n), activation=reference.gelu_tanh)
+    return reference.log_probs(weights, streams.output)[np.arange(1, n), ids[1:]]
+
+
+def read_one_by_one(weights, ids, mem_len, mem_init, clamp_len):
+    """The same with a memory: each segment is a token, which is remembered, and the next, which is predicted."""
+    d_model = weights["embedding"].shape[1]
+    slots = mem_len if mem_init == "zeros" else 0
+    memory, found = [np.zeros([slots, d_model])] * len(weights["layers"]), []
+    visible = reference.permutation_visible([0, 1], [reference.TARGET] * 2)
+    for pair in itertools.pairwise(ids):
+        streams = reference.xlnet(
+            weights, pair, memory, visible=visible, targets=[1], clamp_len=clamp_len, mem_len=mem_len, reuse_len=1
+        )
+        memory = streams.memory
+        found.append(reference.log_probs(weights, streams.output[0])[pair[1]])
+    return np.array(found)
+
+
+@pytest.fixture(scope="module")
+def weights():
+    return reference.random_weights(np.random.default_rng(5), vocab_size=len(LETTERS))
+
+
+def cached(model, text):
+    """The log-probabilities of a text's tokens after the first, read token by token from a cache."""
+    ids = np.array(model.vocabulary.encode(text), np.int32)
+    log_probs, _ = model.generator.read(tf.constant(ids[None]), model.generator.initial_cache(1))
+    return log_probs.numpy()[0, np.arange(len(ids) - 1), ids[1:]], ids
+
+
+def test_a_text_that_fits_into_memory_is_one_segment_of_the_reference(weights):
+    model = continuation(weights, mem_len=64)
+    found, ids = cached(model, TEXT)
+    np.testing.assert_allclose(found, read_at_once(weights, ids), atol=1e-6)
+    scored = model.score(TEXT).log_probs  # in segments, after the start token
+    np.testing.assert_allclose(scored, read_at_once(weights, np.append(model.vocabulary.start_token, ids)), atol=1e-9)
+
+
+@pytest.mark.parametrize("mem_init, clamp_len", [("zeros", -1), ("empty", 3)])
+@pytest.mark.parametrize("untie_r", [True, False])
+def test_a_longer_text_is_read_with_memory(mem_init, clamp_len, untie_r):
+    weights = reference.random_weights(np.random.default_rng(6), vocab_size=len(LETTERS), untie_r=untie_r)
+    model = continuation(weights, 5, mem_init, clamp_len)
+    found, ids = cached(model, TEXT)
+    np.testing.assert_allclose(found, read_one_by_one(weights, ids, 5, mem_init, clamp_len), atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory):
+    """A model_dir with an XLNet over eleven letters."""
+    path = tmp_path_factory.mktemp("left_to_right")
+    write_model_dir(path, CharVocabulary(LETTERS), activation="gelu_tanh")
+    return str(path)
+
+
+def run(*flags):
+    return processes.run(["scripts/generate.py", *flags], cwd=ROOT)
+
+
+def test_the_command_continues_a_text_as_the_reference_does(model_dir):
+    """With the memory of the run, 8 slots of zeros; it says that the model was not trained for this."""
+    done = run(f"--model_dir={model_dir}", "--prompt=abc ", "--max_tokens=12", "--temperature=0")
+    assert done.returncode == 0, done.stderr
+    assert (
+        done.stderr
+        == "an XLNet is trained to fill gaps, not to continue texts: what follows may soon make little sense\n"
+    )
+    model = txl_tf.load(model_dir, progress=False)
+    weights, text = weights_of(model.network), done.stdout.removesuffix("\n")
+    ids = np.array(model.vocabulary.encode(text))
+    assert text.startswith("abc ") and len(ids) == 16
+    for n in range(4, 16):
+        everything = [read_one_by_one(weights, np.append(ids[:n], token), 8, "zeros", -1)[-1] for token in range(11)]
+        assert everything[ids[n]] == max(everything)
+    assert model.generate("abc ", max_tokens=12, temperature=0) == text[4:]
+
+
+def test_samples_and_beams_of_the_command_are_those_of_python(model_dir):
+    model = Continuation.of(load_trained(model_dir), mem_len=6)
+    flags = [f"--model_dir={model_dir}", "--prompt=ab", "--max_tokens=9", "--mem_len=6"]
+    assert run(*flags, "--top_k=4", "--seed=3").stdout == f"ab{model.generate('ab', 9, seed=3, top_k=4)}\n"
+    found = model.search("ab", 9, beam_size=2)
+    assert run(*flags, "--beam_size=2").stdout == f"ab{found[0].text}\n"
+    assert found[0].total == pytest.approx(cached(model, "ab" + found[0].text)[0][1:].sum(), abs=1e-5)
+
+
+def test_settings_that_an_xlnet_does_not_have_get_one_line(model_dir):
+    for flag, message in (
+        ("--nosame_length", "error: --same_length: not for an XLNet, which reads each token with the memory before it"),
+        ("--quantize=int8", "holds an XLNet: quantize is for Transformer-XL alone"),
+    ):
+        done = run(f"--model_dir={model_dir}", "--prompt=a", flag)
+        assert done.returncode == 1 and message in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+    with pytest.raises(InputError, match="mem_len=-1"):
+        Continuation.of(load_trained(model_dir), mem_len=-1)

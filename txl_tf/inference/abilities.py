@@ -1,0 +1,33 @@
+"""What a trained model is able to do: the object that does it, by the name of a method of `txl_tf.Model`."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from txl_tf import families
+from txl_tf.errors import InputError
+from txl_tf.runs.model_dir import TrainedModel
+
+
+def tool_for(trained: TrainedModel, ability: str, jit_compile: bool | None = None, **options: Any) -> Any:
+    """What `Use.abilities` registers for an ability, made of a TrainedModel; options: of its `of`.
+
+    Raises:
+        InputError: the model is not able to do that, or options that its kind does not take.
+    """
+    use = families.family_of(trained.config).tasks[trained.config.task]
+    if ability not in use.abilities:
+        raise unable(trained, ability)
+    module, _, name = use.abilities[ability].partition(":")
+    return getattr(importlib.import_module(f"txl_tf.inference.{module}"), name).of(trained, jit_compile, **options)
+
+
+def unable(trained: TrainedModel, ability: str) -> InputError:
+    """The error for an ability that a model does not have."""
+    family = families.family_of(trained.config)
+    able = ", ".join(family.tasks[trained.config.task].methods)
+    return InputError(
+        f"{trained.model_dir} holds a model of {family.title} for {trained.config.task}, which does not {ability}, but "
+        f"can {able or 'only be read'}: give a model of {families.able_to(ability)}"
+    )

@@ -1,0 +1,88 @@
+"""An XLNet that continues texts token by token, for use from Python.
+
+Its factorization order is the order of the text: the query stream's row for the next token sees the tokens so far, and
+the content stream's keys and values of these are kept. A pretrained XLNet has rarely seen this order. It knows most of
+a text's tokens when it predicts the others, so its continuations are worse than those of a model trained for them.
+
+Examples:
+    >>> model = Continuation.of(load_trained("runs/xlnet"))
+    >>> model.generate("A long text, since XLNet needs some", max_tokens=50, temperature=0.8)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from txl_tf.errors import InputError
+from txl_tf.inference.causal.language_model import LanguageModel
+from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder
+from txl_tf.models.transformer_xl.config import Reach
+from txl_tf.models.xlnet.model import XLNet
+from txl_tf.runs.model_dir import TrainedModel
+from txl_tf.settings.groups import update
+
+
+class LeftToRight(CachedDecoder):
+    """Reads tokens with both streams: the results of a model with mems that reads every token by itself.
+
+    `hidden` is the query stream's: row i predicts the token after token i.
+    """
+
+    ahead = 1
+    reads_few_rows = False
+
+    def __call__(
+        self,
+        tokens: tf.Tensor,
+        cache: Cache,
+        kernels: Any = None,
+        positions: Any = None,
+    ) -> tuple[tf.Tensor, Cache]:
+        """As for `CachedDecoder`."""
+        hidden, cache = super().__call__(tokens, cache, kernels, positions)
+        return hidden[:, tokens.shape[1] :], cache
+
+    def embedded(self, tokens: tf.Tensor) -> tf.Tensor:
+        """The first layer's input [B, 2 T, D]: the tokens, then as many mask embeddings."""
+        content = self.model.embedding(tokens)
+        mask = tf.cast(tf.convert_to_tensor(self.model.mask_embedding), content.dtype)
+        return tf.concat([content, tf.broadcast_to(mask, tf.shape(content))], axis=1)
+
+
+class Continuation(LanguageModel):
+    """Continues and scores texts from left to right with an XLNet.
+
+    Args:
+        model: an XLNet.
+        vocabulary: its Vocabulary.
+        reach: a Reach with same_length: every token is read with the M slots of memory before it.
+        jit_compile: as for LanguageModel.
+    """
+
+    decoder = LeftToRight
+    note = "an XLNet is trained to fill gaps, not to continue texts: what follows may soon make little sense"
+    model: XLNet
+
+    @classmethod
+    def of(cls, trained: TrainedModel, jit_compile: bool | None = None, **reach: Any) -> Continuation:
+        """The XLNet of a TrainedModel.
+
+        Args:
+            trained: a TrainedModel.
+            jit_compile: None: compiled.
+            reach: mem_len, clamp_len, mem_init or conventions to use instead. Without mem_len that of evaluation; if it
+                is 0, the length of a segment.
+
+        Raises:
+            InputError: another setting.
+        """
+        config = trained.config
+        wrong = set(reach) - {"mem_len", "clamp_len", "mem_init", "conventions"}
+        if wrong:
+            raise InputError(f"--{min(wrong)}: not for an XLNet, which reads each token with the memory before it")
+        mem_len = config.eval.memory_length(config.model) or config.data.tgt_len
+        model = update(config.model, {"mem_len": mem_len, **reach})
+        own = Reach(model.mem_len, model.clamp_len, same_length=True, mem_init=model.mem_init)
+        return cls(trained.model, trained.vocabulary, own, jit_compile is not False)
