@@ -6,6 +6,9 @@
 The README.md written beside it says how to call the signatures: of a Transformer-XL generate, score, initial_cache,
 step and others; of an XLNet encode, fill, score, tokenize and decode. For a Transformer-XL it also says what
 --nosame_length, which the export keeps, means for texts that are read in pieces; sampling.json describes how to sample.
+
+With --litert a Transformer-XL becomes a file for LiteRT (TensorFlow Lite) instead, model.tflite, which reads a token at
+a time on a phone or in any program; --quantize=int8 makes it a quarter as large. examples/generate_litert.py uses it.
 """
 
 from absl import flags
@@ -25,6 +28,7 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
 flags.DEFINE_string("export_dir", None, "where the SavedModel goes: a new directory")
 flags.DEFINE_bool("jit_compile", True, "compile the inner loops with XLA where the SavedModel runs")
+flags.DEFINE_bool("litert", False, "write model.tflite for LiteRT, which reads a token at a time, not a SavedModel")
 require_flags("model_dir", "export_dir")
 define_checkpoint_flag()
 define_precision_flags()
@@ -33,8 +37,8 @@ define_reach_flags()
 
 def main(argv):
     del argv
-    from txl_tf.inference.export import export_trained  # after the flags: TensorFlow takes seconds to load
-    from txl_tf.runs.model_dir import load_trained
+    check_litert()
+    from txl_tf.runs.model_dir import load_trained  # after the flags: TensorFlow takes seconds to load
     from txl_tf.storage.literal_paths import has_pattern
 
     if has_pattern(FLAGS.export_dir):
@@ -43,9 +47,26 @@ def main(argv):
             "path for a pattern: give a path without them"
         )
 
-    trained = load_trained(FLAGS.model_dir, checkpoint=FLAGS.checkpoint, **given_precision())
+    precision = given_precision() | ({"dtype": "float32"} if FLAGS.litert else {})
+    trained = load_trained(FLAGS.model_dir, checkpoint=FLAGS.checkpoint, **precision)
+    if FLAGS.litert:
+        from txl_tf.inference.causal.litert import export_litert
+
+        size = export_litert(trained, FLAGS.export_dir, **given_reach())
+        print(f"step {trained.step} exported to {FLAGS.export_dir}: model.tflite ({size / 1e6:.2f} MB), README.md")
+        return
+    from txl_tf.inference.export import export_trained
+
     export_trained(trained, FLAGS.export_dir, FLAGS.jit_compile, **given_reach())
     print(f"step {trained.step} exported to {FLAGS.export_dir}; its README.md describes the signatures")
+
+
+def check_litert():
+    """Raises InputError for flags that do not go with --litert."""
+    if FLAGS.litert and FLAGS.dtype not in (None, "float32"):
+        raise InputError(f"--dtype={FLAGS.dtype}: LiteRT computes in float32, or with --quantize=int8")
+    if FLAGS.litert and FLAGS["jit_compile"].present:
+        raise InputError("--jit_compile is for SavedModels, not for --litert")
 
 
 if __name__ == "__main__":

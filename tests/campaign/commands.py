@@ -155,6 +155,11 @@ COMMANDS = {
         flags("--model_dir=model --prompt_file=prompt.txt --max_tokens=4"),
         ("model", "prompt.txt"),
     ),
+    "continue_xlnet": Command(
+        "scripts/generate.py",
+        flags("--model_dir=xlnet --prompt_file=prompt.txt --max_tokens=4 --mem_len=4"),
+        ("xlnet", "prompt.txt"),
+    ),
     "search": Command(
         "scripts/generate.py",
         flags("--model_dir=model --prompt=word1 --max_tokens=4 --beam_size=2 --length_penalty=0.5"),
@@ -167,6 +172,11 @@ COMMANDS = {
         "scripts/fill.py",
         flags("--model_dir=xlnet --text_file=prompt.txt --score --context=word7 --beam_size=2 --top=2"),
         ("xlnet", "prompt.txt"),
+    ),
+    "candidates": Command(
+        "scripts/fill.py",
+        flags("--model_dir=xlnet --text=word1____ --candidates=word2,word3 --context=word7 --json"),
+        ("xlnet",),
     ),
     "predict": Command(
         "scripts/predict.py",
@@ -198,6 +208,13 @@ COMMANDS = {
         ("model",),
         ("new",),
         lambda folder: (folder / "new" / "sampling.json").read_text(),
+    ),
+    "litert": Command(
+        "scripts/export_savedmodel.py",
+        flags("--model_dir=model --export_dir=new --litert --quantize=int8"),
+        ("model",),
+        ("new",),
+        lambda folder: (folder / "new" / "tokens.json").read_text(),
     ),
     "export_huggingface": Command(
         "scripts/export_checkpoint.py", flags("--model_dir=model --export_dir=new"), ("model",), ("new",), files("new")
