@@ -102,7 +102,7 @@ XLNET = Family(
             attention=_permutation_attention,
             guide=_GUIDE,
             abilities=dict.fromkeys(("fill", "score"), "xlnet.fill_in:FillIn")
-            | {"encode": "xlnet.encoder:Encoder", "generate": "xlnet.left_to_right:Continuation"},
+            | {"encode": "xlnet.encoder:Encoder", "generate": "causal.left_to_right:Continuation"},
         ),
         **HEADS,
         "answering": ANSWERING,

@@ -14,7 +14,7 @@ from xlnet_models import make_model, weights_of
 import txl_tf
 from txl_tf.data.vocabularies import CharVocabulary
 from txl_tf.errors import InputError
-from txl_tf.inference.xlnet.left_to_right import Continuation
+from txl_tf.inference.causal.left_to_right import Continuation
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.runs.model_dir import load_trained
 
