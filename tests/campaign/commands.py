@@ -246,7 +246,7 @@ COMMANDS = {
 } | {
     f"import_{format}": Command(
         "scripts/import_checkpoint.py",
-        more | flags(f"--format={format.removesuffix('_xlnet')} --source={format}{file} --model_dir=new"),
+        more | flags(f"--format={re.sub('_xlnet|_simple', '', format)} --source={format}{file} --model_dir=new"),
         (format,),
         ("new",),
         files("new"),
@@ -254,6 +254,7 @@ COMMANDS = {
     for format, file, more in (
         ("huggingface", "", flags("--dataset=text")),
         ("huggingface_xlnet", "", {}),
+        ("huggingface_simple", "", {}),
         ("official_tf", "", IMPORTED),
         ("official_pytorch", "/model.pt", IMPORTED),
     )

@@ -4,6 +4,7 @@ import functools
 import json
 import pathlib
 import pickle
+import tempfile
 
 import numpy as np
 import published_files
@@ -170,6 +171,14 @@ def saved_other(path, root):
 def huggingface(path, root):
     build(root, ["model"])
     export_checkpoint(model_dir.load_trained(str(root / "model")), "huggingface", str(path))
+
+
+@part("huggingface_simple")
+def huggingface_simple(path, root):
+    """A model whose answers' starts and ends are independent."""
+    with tempfile.TemporaryDirectory() as folder:
+        tuned_models.write_model_dir(folder, "answering", answer_head="simple")
+        export_checkpoint(model_dir.load_trained(folder), "huggingface", str(path))
 
 
 @part("huggingface_xlnet")

@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from txl_tf.errors import InputError
 from txl_tf.layers.dropout import Seeds
-from txl_tf.models.heads import AnswerSpan, Summary, SummaryLogits
+from txl_tf.models.answer_heads import AnswerSpan, PlainSpan
+from txl_tf.models.heads import Summary, SummaryLogits
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.models.xlnet.head_config import XLNetAnswersConfig, XLNetLogitsConfig, XLNetRegressionConfig
 from txl_tf.models.xlnet.model import XLNet
@@ -114,15 +115,54 @@ def test_the_best_answers(rng, question):
     assert layer.best(*map(tf.constant, (hidden, allowed, cls_index)), n_starts=9, n_ends=7).end.shape == (B, T, T)
 
 
+def test_the_best_answers_of_independent_ends(rng, question):
+    """By a search over all spans: an end is not before its start, and CLS goes only with itself."""
+    hidden, allowed, cls_index = question
+    allowed[np.arange(B), cls_index] = True
+    layer = PlainSpan(dtype="float64", name="answers")
+    own = randomised(layer, rng)
+    best = layer.best(*map(tf.constant, (hidden, allowed, cls_index)), n_starts=3, n_ends=2)
+    for b in range(B):
+        logits = np.where(allowed[b][:, None], hidden[b] @ own["positions/kernel"] + own["positions/bias"], -1e30)
+        starts, ends = map(reference.log_softmax, logits.T)
+        places = [int(place) for place in np.flatnonzero(allowed[b])]
+        spans = {
+            start: [end for end in places if end >= start and (start == cls_index[b]) == (end == cls_index[b])]
+            for start in places
+        }
+        most = {start: starts[start] + max(ends[own]) for start, own in spans.items() if own}
+        wanted = sorted(most, key=lambda start, most=most: -most[start])[:3]
+        assert best.start[b].numpy()[: len(wanted)].tolist() == wanted
+        np.testing.assert_allclose(best.start_log_prob[b][: len(wanted)], starts[wanted], atol=1e-12)
+        for s, start in enumerate(wanted):
+            likely = sorted(spans[start], key=lambda end, ends=ends: -ends[end])[:2]
+            assert best.end[b, s].numpy()[: len(likely)].tolist() == likely
+            np.testing.assert_allclose(best.end_log_prob[b, s][: len(likely)], ends[likely], atol=1e-12)
+            assert (best.end_log_prob[b, s][len(likely) :].numpy() < -1e29).all()
+        none = np.exp(starts[cls_index[b]] + ends[cls_index[b]])
+        np.testing.assert_allclose(1 / (1 + np.exp(-best.impossible[b])), none, rtol=1e-9)
+
+
+def test_what_is_certain_has_a_finite_logit():
+    hidden = tf.constant([[[0.0], [1e4]]])
+    layer = PlainSpan(name="answers")
+    layer.build(hidden.shape)
+    layer.positions.kernel.assign([[1.0, 1.0]])
+    for cls_index, sign in ((1, 1), (0, -1)):
+        best = layer.best(hidden, tf.ones([1, 2], tf.bool), tf.constant([cls_index]), 2, 2)
+        assert np.isfinite(best.impossible).all() and best.impossible[0] * sign > 15
+
+
 def test_logits_are_in_the_dtype_of_the_weights(rng):
     """Under bfloat16 a softmax over them would lose what its float32 weights can tell."""
     hidden = tf.constant(rng.normal(size=[B, T, D]), tf.bfloat16)
     layer = SummaryLogits(C, summary={}, dtype="mixed_bfloat16")
     assert layer(hidden).dtype == tf.float32
-    answers = AnswerSpan(dtype="mixed_bfloat16")
-    answers.build(hidden.shape)
-    best = answers.best(hidden, tf.ones([B, T], tf.bool), tf.zeros([B], tf.int32), 2, 2)
-    assert {part.dtype for part in best} == {tf.float32, tf.int32}
+    for kind in (AnswerSpan, PlainSpan):
+        answers = kind(dtype="mixed_bfloat16")
+        answers.build(hidden.shape)
+        best = answers.best(hidden, tf.ones([B, T], tf.bool), tf.zeros([B], tf.int32), 2, 2)
+        assert {part.dtype for part in best} == {tf.float32, tf.int32}
 
 
 def test_dropout_follows_the_lanes_seed(rng):

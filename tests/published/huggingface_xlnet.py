@@ -144,6 +144,11 @@ HEADS = {
     ),
     "multiple_choice": ("XLNetForMultipleChoice", {}, {"labels": np.array([1, 0])}),
     "answering": ("XLNetForQuestionAnswering", {"start_n_top": 3, "end_n_top": 2}, {}),
+    "simple_answering": (
+        "XLNetForQuestionAnsweringSimple",
+        {},
+        {"start_positions": np.array([7, 11, 3, 5]), "end_positions": np.array([9, 11, 0, 6])},
+    ),
     "answering_in_training": ("XLNetForQuestionAnswering", {"start_n_top": 3, "end_n_top": 2}, {}),
 }
 
@@ -243,12 +248,22 @@ def compare(folder):
     given = {name: value for name, value in arrays.items() if not name.startswith("out/")}
     ours = {name.removeprefix("out/"): value for name, value in arrays.items() if name.startswith("out/")}
     ours = {name: np.exp(value) if "log_prob" in name else value for name, value in ours.items()}
+    if kind == "XLNetForQuestionAnsweringSimple":  # which takes neither
+        excluded, cls = given.pop("p_mask"), given.pop("cls_index")
     with torch.no_grad():
         result = model.eval()(**tensors(given), return_dict=True)
     if "score" in ours:
         theirs = {"score": result["logits"][:, 0]}
     elif "log_probs" in ours:
         theirs = {"log_probs": result["logits"].softmax(-1)}
+    elif kind == "XLNetForQuestionAnsweringSimple":
+        hides, rows = torch.from_numpy(excluded == 1), torch.arange(len(excluded))
+        starts, ends = (result[f"{name}_logits"].masked_fill(hides, -1e30).softmax(-1) for name in ("start", "end"))
+        at_start, at_end = (torch.from_numpy(ours[name]).long() for name in ("start", "end"))
+        theirs = {"start_log_prob": starts.gather(1, at_start), "impossible": starts[rows, cls] * ends[rows, cls]}
+        theirs["end_log_prob"] = ends[:, None].expand(-1, at_end.shape[1], -1).gather(2, at_end)
+        ours["end_log_prob"] = np.where(ours["end_log_prob"] > 0, ours["end_log_prob"], theirs["end_log_prob"])
+        ours["impossible"] = 1 / (1 + np.exp(-ours["impossible"]))
     else:  # theirs are probabilities, by ends, then starts
         shape = [len(ours["start"]), -1, ours["start"].shape[1]]
         ends = [result[f"end_top_{name}"].reshape(shape).transpose(1, 2) for name in ("index", "log_probs")]

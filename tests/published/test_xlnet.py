@@ -14,6 +14,24 @@ import reference_xlnet as reference
 import tensorflow as tf
 import xlnet_models
 import xlnet_tokens
+from xlnet_files import (
+    ANSWERS,
+    BIASES,
+    OFFICIAL,
+    PROJECTIONS,
+    B,
+    D,
+    H,
+    M,
+    N,
+    T,
+    V,
+    huggingface_tensors,
+    imported,
+    random_weights,
+    to_float32,
+    write_hugging_face,
+)
 
 from txl_tf import families
 from txl_tf.data.vocabularies import ByteVocabulary, XLNetVocabulary
@@ -29,31 +47,12 @@ from txl_tf.runs.checkpoints import read_checkpoint, variables_by_path
 from txl_tf.runs.model_dir import load_trained
 
 ROOT = pathlib.Path(__file__).parents[2]
-B, T, M, P, V, D, H, N = 2, 6, 4, 3, 11, 8, 2, 2
-OFFICIAL = {"d_head": 4, "d_inner": 12, "d_model": D, "ff_activation": "gelu", "n_head": H, "n_layer": N, "n_token": V}
-PROJECTIONS = {"q": "query", "k": "key", "v": "value", "r": "position"}
-BIASES = {"r_w_bias": "content_bias", "r_r_bias": "position_bias", "r_s_bias": "segment_bias"}
-ANSWERS = {"start": "start_logits.dense", "end/inner": "end_logits.dense_0", "end/outer": "end_logits.dense_1"}
-ANSWERS |= {"impossible/inner": "answer_class.dense_0", "impossible/outer": "answer_class.dense_1"}
 
 
 def run(*command, status=0):
     done = processes.run(command, cwd=ROOT)
     assert done.returncode == status, done.stderr
     return done.stdout if status == 0 else done.stderr
-
-
-def random_weights(rng, **options):
-    """The reference's weights, exact in float32."""
-    return to_float32(reference.random_weights(rng, options.pop("vocab_size", V), N, D, H, **options))
-
-
-def to_float32(weights):
-    if isinstance(weights, dict):
-        return {name: to_float32(part) for name, part in weights.items()}
-    if isinstance(weights, list):
-        return [to_float32(part) for part in weights]
-    return weights.astype(np.float32).astype(np.float64)
 
 
 def head_weights(rng, n_class=0):
@@ -106,59 +105,6 @@ def write_official(folder, tensors, **config):
     folder.mkdir(parents=True, exist_ok=True)
     files.write_tf(str(folder / "xlnet_model.ckpt"), tensors)
     (folder / "xlnet_config.json").write_text(json.dumps(OFFICIAL | {"untie_r": True} | config))
-
-
-def huggingface_tensors(weights, prefix="transformer."):
-    """A state_dict; which head is told by the weights."""
-    tensors = {f"{prefix}word_embedding.weight": weights["embedding"]}
-    tensors[f"{prefix}mask_emb"] = weights["mask_embedding"][None, None]
-    for i, layer in enumerate(weights["layers"]):
-        attention, feed_forward = f"{prefix}layer.{i}.rel_attn", f"{prefix}layer.{i}.ff"
-        tensors |= {f"{attention}.{theirs}": layer[f"{ours}_kernel"] for theirs, ours in PROJECTIONS.items()}
-        tensors[f"{attention}.o"] = np.einsum("hdD->Dhd", layer["output_kernel"])
-        tensors |= {f"{attention}.{theirs}": layer[ours] for theirs, ours in BIASES.items()}
-        tensors[f"{attention}.seg_embed"] = layer["segment_table"]
-        for theirs, ours in (("weight", "gamma"), ("bias", "beta")):
-            tensors[f"{attention}.layer_norm.{theirs}"] = layer[f"attention_norm/{ours}"]
-            tensors[f"{feed_forward}.layer_norm.{theirs}"] = layer[f"feed_forward_norm/{ours}"]
-        for theirs, ours in (("layer_1", "inner"), ("layer_2", "outer")):
-            tensors[f"{feed_forward}.{theirs}.weight"] = layer[f"feed_forward/{ours}/kernel"].T
-            tensors[f"{feed_forward}.{theirs}.bias"] = layer[f"feed_forward/{ours}/bias"]
-    for ours, theirs in (ANSWERS | {"summary": "sequence_summary.summary", "logits": "logits_proj"}).items():
-        if f"{ours}/kernel" in weights:
-            tensors[f"{theirs}.weight"] = weights[f"{ours}/kernel"].T
-        if f"{ours}/bias" in weights:
-            tensors[f"{theirs}.bias"] = weights[f"{ours}/bias"]
-    if "end/norm/gamma" in weights:
-        tensors["end_logits.LayerNorm.weight"] = weights["end/norm/gamma"]
-        tensors["end_logits.LayerNorm.bias"] = weights["end/norm/beta"]
-    if prefix and not {"start/kernel", "logits/kernel"} & set(weights):
-        tensors["lm_loss.bias"] = weights["softmax_bias"]
-    return {name: np.ascontiguousarray(tensor, np.float32) for name, tensor in tensors.items()}
-
-
-def write_hugging_face(folder, tensors, name="model.safetensors", **config):
-    folder.mkdir(parents=True, exist_ok=True)
-    if name == "model.safetensors":
-        files.write_safetensors(folder / name, tensors)
-    else:
-        if "lm_loss.bias" in tensors:
-            tensors = tensors | {"lm_loss.weight": tensors["transformer.word_embedding.weight"]}
-        named, storages = files.as_torch(tensors)
-        files.write_torch(folder / name, collections.OrderedDict(named), storages)
-    about = {name: value for name, value in OFFICIAL.items() if name != "n_token"}
-    about |= {"model_type": "xlnet", "vocab_size": V, "untie_r": True, "attn_type": "bi", "mem_len": None}
-    (folder / "config.json").write_text(json.dumps(about | config))
-
-
-def imported(source, format, **settings):
-    """The model in float64 and its Config; what the model remembers is set as the test wants it."""
-    checkpoint = open_checkpoint(format, str(source))
-    config = configure(checkpoint, None, {"dtype": "float64", "dropout": 0.0, "dropatt": 0.0}, {})
-    own = dataclasses.replace(config.model, **settings)
-    model = XLNet(own) if settings else families.make_model(config)
-    load(model, checkpoint)
-    return model, config
 
 
 def assert_equal_to_the_reference(model, weights, rng, activation, **options):
@@ -515,10 +461,10 @@ def test_hugging_faces_settings_are_checked(tmp_path, rng, config, message):
 
 
 def test_heads_that_there_are_not(tmp_path, rng):
-    tensors = huggingface_tensors(random_weights(rng)) | {"qa_outputs.weight": np.zeros([2, D], np.float32)}
-    write_hugging_face(tmp_path / "qa", tensors)
-    with pytest.raises(InputError, match="is of XLNetForQuestionAnsweringSimple, which has no counterpart here"):
-        open_checkpoint("huggingface", str(tmp_path / "qa"))
+    tensors = huggingface_tensors(random_weights(rng)) | {"classifier.weight": np.zeros([2, D], np.float32)}
+    write_hugging_face(tmp_path / "tokens", tensors)
+    with pytest.raises(InputError, match="is of XLNetForTokenClassification, which has no counterpart here"):
+        open_checkpoint("huggingface", str(tmp_path / "tokens"))
     weights = random_weights(rng) | head_weights(rng, 2)
     write_hugging_face(tmp_path / "relu", huggingface_tensors(weights), summary_activation=None)
     with pytest.raises(InputError, match="summary_activation=None: only tanh is imported"):

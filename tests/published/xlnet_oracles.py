@@ -28,9 +28,11 @@ import reference_xlnet as reference
 
 from txl_tf import families
 from txl_tf.layers.dropout import Seeds
+from txl_tf.objectives.answering import answer_losses
 
 HUGGINGFACE_ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu": "gelu", "relu": "relu"}
 OFFICIAL_ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu"}
+SIMPLE = "XLNetForQuestionAnsweringSimple"
 ATTENTION = {"query_kernel": "q", "key_kernel": "k", "value_kernel": "v", "position_kernel": "r"}
 BIASES = {"content_bias": "r_w_bias", "position_bias": "r_r_bias", "segment_bias": "r_s_bias"}
 
@@ -91,6 +93,7 @@ def huggingface_weights(tensors, n_layer):
         "end/outer": "end_logits.dense_1",
         "impossible/inner": "answer_class.dense_0",
         "impossible/outer": "answer_class.dense_1",
+        "positions": "qa_outputs",
     }
     for ours, theirs in dense.items():
         if f"{theirs}.weight" in tensors:
@@ -188,6 +191,12 @@ def imported_head_outputs(kind, model, arrays):
         "segments": tf.constant(arrays["token_type_ids"].reshape(shape), tf.int32),
         "padding": tf.constant(arrays["input_mask"].reshape(shape) == 1),
     }
+    if kind == SIMPLE:
+        nothing = tf.zeros([shape[0]], tf.int32)
+        logits = model(allowed=tf.ones(shape, tf.bool), cls_index=nothing, start=nothing, **given)
+        wanted = {name: tf.constant(arrays[f"{name}_positions"]) for name in ("start", "end")}
+        loss = np.mean(answer_losses(logits, wanted))
+        return {"start_logits": logits.start.numpy(), "end_logits": logits.end.numpy(), "loss": loss}
     if kind != "XLNetForQuestionAnswering":
         logits = model(**given).numpy()
         return {"logits": logits[..., 0] if kind == "XLNetForMultipleChoice" else logits}
@@ -344,6 +353,14 @@ def head_outputs(kind, weights, hidden, arrays, settings):
         return {}
     if kind == "XLNetForQuestionAnswering":
         return answering(weights, hidden, arrays, settings)
+    if kind == SIMPLE:
+        logits = np.stack(hidden) @ weights["positions/kernel"] + weights["positions/bias"]
+        found, rows = {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}, np.arange(len(logits))
+        losses = [
+            -reference.log_softmax(found[f"{name}_logits"])[rows, arrays[f"{name}_positions"]]
+            for name in ("start", "end")
+        ]
+        return found | {"loss": np.mean(losses)}
     logits = np.stack([reference.summary_logits(weights, states, settings["summary_type"]) for states in hidden])
     if kind == "XLNetForMultipleChoice":
         logits = logits.reshape(arrays["input_ids_shape"][:2])

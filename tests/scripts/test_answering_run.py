@@ -99,12 +99,14 @@ def test_windows_cut_to_their_length_give_the_same_answers(whole, files, one_dev
     assert [one.id for one in answered[0]] == [reading.question.id for reading in own.corpus.dev.readings()]
 
 
-def test_it_learns(files, tmp_path, one_device):
+@pytest.mark.parametrize("answer_head", ["conditioned", "simple"])
+def test_it_learns(files, tmp_path, one_device, answer_head):
     """The answers to its own training file."""
     steps = {"train_steps": 300, "steps_per_loop": 100, "log_steps": 100, "eval_steps": 300, "save_steps": 300}
-    own = (files[0], files[1], files[1])
-    result = tuner(own, one_device, train=steps, model={"dropout": 0.0, "dropatt": 0.0}).run(str(tmp_path))
-    assert result["exact"] > 95 and result["best_f1"] >= result["f1"] >= result["exact"]
+    own, model = (files[0], files[1], files[1]), {"dropout": 0.0, "dropatt": 0.0, "answer_head": answer_head}
+    result = tuner(own, one_device, train=steps, model=model).run(str(tmp_path))
+    least = {"conditioned": 95, "simple": 90}[answer_head]
+    assert result["exact"] > least and result["best_f1"] >= result["f1"] >= result["exact"]
 
 
 def test_answers_that_are_misplaced_are_said_and_not_learned(files, tmp_path, one_device, capsys):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from txl_tf.layers.dropout import Seeds
-from txl_tf.models.heads import AnswerLogits
+from txl_tf.models.answer_heads import AnswerLogits
 from txl_tf.models.xlnet.head_config import XLNetAnsweringConfig
 from txl_tf.models.xlnet.with_head import XLNetWithAnswers
 from txl_tf.objectives.base import FiniteWatch, Loss, Objective
@@ -24,6 +24,9 @@ class Answering(Objective):
 
     Files in which every question has an answer (SQuAD 1.1) are learned in the same way: examples without the answer are
     the windows that do not hold it. "impossible" then says that it is in another window.
+
+    A model with answer_head="simple" learns the two cross entropies alone, as XLNetForQuestionAnsweringSimple does:
+    with both at the column of CLS it says that there is no answer.
 
     Args:
         model: an XLNetWithAnswers.
@@ -73,6 +76,8 @@ def answer_losses(logits: AnswerLogits, batch: Examples) -> tf.Tensor:
     start, end = (
         tf.nn.sparse_softmax_cross_entropy_with_logits(batch[name], getattr(logits, name)) for name in ("start", "end")
     )
+    if logits.impossible is None:
+        return (start + end) / 2
     target = tf.cast(batch["impossible"], logits.impossible.dtype)
     impossible = tf.nn.sigmoid_cross_entropy_with_logits(target, logits.impossible)
     return (start + end + impossible) / 2

@@ -70,7 +70,7 @@ def decode(
 
     Args:
         reading: the question and its W windows.
-        found: by name, arrays [W, ..]: the most likely answers in the windows, as `models.heads.BestAnswers` has them.
+        found: by name, arrays [W, ..]: the most likely answers in the windows; see `models.answer_heads.BestAnswers`.
         max_answer_len: in tokens.
         n_best: how many candidates are kept.
     """

@@ -14,7 +14,7 @@ import tensorflow as tf
 from txl_tf.data.tasks.windows import CLS, PADDING, PARAGRAPH, QUESTION, Layout
 from txl_tf.data.vocabularies import SubwordVocabulary
 from txl_tf.data.vocabularies.base import WHITESPACE
-from txl_tf.models.heads import BestAnswers
+from txl_tf.models.answer_heads import BestAnswers
 
 
 class Windows(typing.NamedTuple):

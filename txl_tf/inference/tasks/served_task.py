@@ -25,7 +25,7 @@ from txl_tf.devices.distribute import has_xla
 from txl_tf.families.xlnet_multi_label import threshold_of
 from txl_tf.inference.saved_model import Served, by_length, filled, in_groups, signatures_of, traced_to_be_saved
 from txl_tf.inference.tasks import answer_graph
-from txl_tf.models.heads import BestAnswers
+from txl_tf.models.answer_heads import BestAnswers
 from txl_tf.runs.model_dir import TrainedModel
 
 TEXTS, ROWS = tf.TensorSpec([None], tf.string), tf.TensorSpec([None, None], tf.string)

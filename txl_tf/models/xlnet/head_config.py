@@ -30,6 +30,13 @@ class XLNetLogitsConfig(XLNetConfig):
 class XLNetAnswersConfig(XLNetConfig):
     """An XLNet that finds the answer to a question in a text."""
 
+    answer_head: str = setting(
+        "conditioned",
+        "how an answer's end and its absence are found. conditioned: the end given the start, and a logit of its own "
+        "that there is no answer, as in the official code; simple: start and end apart, and no answer if both are at "
+        "CLS, as in XLNetForQuestionAnsweringSimple",
+        choices=("conditioned", "simple"),
+    )
     start_n_top: int = setting(5, "how many of the most likely starts of an answer are considered", at_least=1)
     end_n_top: int = setting(5, "how many of the most likely ends are considered for each start", at_least=1)
 

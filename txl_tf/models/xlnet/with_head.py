@@ -12,7 +12,8 @@ import keras
 import tensorflow as tf
 
 from txl_tf.layers.dropout import Seeds, split_seed
-from txl_tf.models.heads import AnswerLogits, AnswerSpan, BestAnswers, SummaryLogits
+from txl_tf.models.answer_heads import AnswerLogits, AnswerSpan, BestAnswers, PlainSpan
+from txl_tf.models.heads import SummaryLogits
 from txl_tf.models.memory import Mems
 from txl_tf.models.stack import Watch
 from txl_tf.models.xlnet.config import XLNetConfig
@@ -236,13 +237,11 @@ class XLNetWithAnswers(_XLNetWithHead):
 
     def __init__(self, config: XLNetAnswersConfig, name: str = "xlnet_with_answers"):
         super().__init__(config, name)
-        self.head = AnswerSpan(
-            layer_norm_epsilon=config.layer_norm_epsilon,
-            dropout=config.dropout,
-            init_std=config.init_std,
-            dtype=self.dtype_policy,
-            name="head",
-        )
+        common: dict[str, Any] = {"init_std": config.init_std, "dtype": self.dtype_policy, "name": "head"}
+        if config.answer_head == "simple":
+            self.head = PlainSpan(**common)
+        else:
+            self.head = AnswerSpan(layer_norm_epsilon=config.layer_norm_epsilon, dropout=config.dropout, **common)
         self.build((None, None))
 
     def call(

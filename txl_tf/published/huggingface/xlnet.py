@@ -39,7 +39,9 @@ _CLASSES = {
 """The class names by task."""
 _NAMED = ("classification", "multi_label")
 """The tasks whose outputs have names."""
-_UNKNOWN = {"qa_outputs.weight": "XLNetForQuestionAnsweringSimple", "classifier.weight": "XLNetForTokenClassification"}
+_SIMPLE = "XLNetForQuestionAnsweringSimple"
+"""That of answering with answer_head="simple"."""
+_UNKNOWN = {"classifier.weight": "XLNetForTokenClassification"}
 _SHAPED = ("vocab_size", "n_layer", "d_model", "n_head", "d_head", "d_inner", "untie_r")
 _FREE = {"layer_norm_eps": "layer_norm_epsilon", "initializer_range": "init_std", "dropout": "dropout"}
 _MEMORY = ("mem_len", "reuse_len")
@@ -90,6 +92,7 @@ def open_checkpoint(source: str) -> Checkpoint:
         config["summary_use_proj"] = bool(activation)
     elif task == "answering":
         names |= _ANSWERS
+        architecture["answer_head"] = "simple" if "qa_outputs.weight" in file.shapes else "conditioned"
     settings = {ours: config[theirs] for theirs, ours in names.items() if theirs in config}
     settings |= {"dropatt": settings["dropout"]} if "dropout" in settings else {}
     settings |= {name: config[name] for name in _REACH if config.get(name)} | _CONVENTIONS
@@ -138,9 +141,9 @@ def _task(config: Mapping[str, Any], file: TensorFile, where: str) -> str:
     classes = config.get("architectures") or []
     for name, kind in _UNKNOWN.items():
         if name in file.shapes:
-            known = ", ".join(dict.fromkeys(_CLASSES.values()))
+            known = ", ".join(dict.fromkeys((*_CLASSES.values(), _SIMPLE)))
             raise InputError(f"{where} is of {kind}, which has no counterpart here: {known} are imported")
-    if "start_logits.dense.weight" in file.shapes:
+    if {"start_logits.dense.weight", "qa_outputs.weight"} & set(file.shapes):
         return "answering"
     if "logits_proj.weight" not in file.shapes:
         return "permutation_lm"
@@ -230,6 +233,7 @@ def layout(config: XLNetConfig, weights: Collection[str], prefix: str = "transfo
 
     dense("sequence_summary.summary", d_model, d_model, "head/summary/projection")
     dense("logits_proj", d_model, getattr(config, "n_class", 1), "head/logits")
+    dense("qa_outputs", d_model, 2, "head/positions")
     dense("start_logits.dense", d_model, 1, "head/start")
     dense("end_logits.dense_0", 2 * d_model, d_model, "head/end_inner")
     norm("end_logits.LayerNorm", "head/end_norm")
@@ -271,10 +275,11 @@ def export(
     write_safetensors(tf.io.gfile.join(export_dir, "model.safetensors"), tensors)
     activations = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
     special = getattr(vocabulary, "special", None)
+    is_simple = getattr(config, "answer_head", "") == "simple"
     about = {name: getattr(config, name) for name in _SHAPED}
     about |= {theirs: getattr(config, ours) for theirs, ours in _FREE.items()}
     about |= {
-        "architectures": [_CLASSES[task]],
+        "architectures": [_SIMPLE if is_simple else _CLASSES[task]],
         "model_type": "xlnet",
         "ff_activation": activations[config.activation],
         "attn_type": "bi",
@@ -297,7 +302,7 @@ def export(
         labels = labels if task in _NAMED and labels else [f"LABEL_{i}" for i in range(config.n_class)]
         if task != "multiple_choice":
             about |= {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}
-    if task == "answering":
+    if task == "answering" and not is_simple:
         about |= {theirs: getattr(config, ours) for theirs, ours in _ANSWERS.items()}
     write_atomically(tf.io.gfile.join(export_dir, "config.json"), json.dumps(about, indent=2) + "\n")
     if isinstance(vocabulary, XLNetVocabulary):
