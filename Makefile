@@ -124,6 +124,6 @@ clean:
 	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-docs.txt
 	touch $@
 
-.venv/installed-dev: .venv/installed requirements-dev.txt tpu/requirements-aot.txt serving/requirements.txt examples/requirements-litert.txt
+.venv/installed-dev: .venv/installed requirements-dev.txt requirements-tables.txt tpu/requirements-aot.txt serving/requirements.txt examples/requirements-litert.txt
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	touch $@

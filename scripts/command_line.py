@@ -267,6 +267,13 @@ def given_columns():
     return Columns(**given_flags(Columns))
 
 
+def given_model(name="model_dir"):
+    """The model_dir that a flag names, or the one that the published model which it names is imported into."""
+    from txl_tf.published.directly import usable  # TensorFlow takes seconds to load
+
+    return usable(flags.FLAGS[name].value)
+
+
 LARGE_TABLE = 1 << 26
 """Files of more bytes are not read before TensorFlow is loaded: that would take longer than it saves."""
 

@@ -1,7 +1,11 @@
 """Evaluates a trained model on a split, scores every token once, and prints one JSON line at the end.
 
     python scripts/evaluate.py --model_dir=runs/demo --data_dir=data/python_stdlib --split=test
+    python scripts/evaluate.py --model_dir=runs/demo --text_file=any.txt
 
+A text of its own needs no corpus: it is read in the model's vocabulary, and the line also says bytes and unknown_share,
+the share of its tokens that the vocabulary does not know. bits_per_byte compares models with different vocabularies. A
+short text is read in fewer lanes than --batch_size, so that memory counts; the line says in how many.
 Settings that are not given come from the model's config.json (its "eval" group). Memory can be longer than in training.
 """
 
@@ -17,6 +21,7 @@ from command_line import (
     define_strategy_flags,
     define_weights_flag,
     given_flags,
+    given_model,
     given_precision,
     refuse_foreign_flags,
     run,
@@ -24,11 +29,13 @@ from command_line import (
 from flag_help import require_flags
 
 from txl_tf import families
+from txl_tf.errors import InputError
 from txl_tf.settings.choices import ONE_PROCESS_STRATEGIES
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
 flags.DEFINE_string("data_dir", None, "the corpus, as scripts/prepare_data.py wrote it")
+flags.DEFINE_string("text_file", None, "a text file, UTF-8 or UTF-16, also with .gz, in place of a corpus")
 flags.DEFINE_string("split", "test", "which split: train, valid or test")
 flags.DEFINE_integer(
     "sliding_window",
@@ -42,7 +49,7 @@ flags.DEFINE_string(
     None,
     "a new file to write, one line per scored token: id, log-probability in nats and text, separated by tabs",
 )
-require_flags("model_dir", "data_dir")
+require_flags("model_dir")
 define_strategy_flags(ONE_PROCESS_STRATEGIES)
 define_checkpoint_flag()
 define_precision_flags()
@@ -58,9 +65,18 @@ for run_config in families.run_configs():
         define_config_flags(run_config.groups()[group], only=names, default="as in the model_dir's config.json")
 
 
+def check():
+    """What can be found wrong before TensorFlow is loaded."""
+    if (FLAGS.data_dir is None) == (FLAGS.text_file is None):
+        raise InputError("give either --data_dir, a corpus, or --text_file")
+    if FLAGS.text_file and FLAGS["split"].present:
+        raise InputError(f"--split={FLAGS.split} is of a corpus, and --text_file has no splits: omit it")
+
+
 def main(argv):
     del argv
     from txl_tf.data.manifest import load_corpus  # after the flags are parsed: TensorFlow takes seconds to load
+    from txl_tf.data.one_text import SPLIT, corpus_of_text
     from txl_tf.data.unknown import unknown_note
     from txl_tf.devices.distribute import make_strategy
     from txl_tf.inference.evaluate import Evaluator
@@ -72,18 +88,42 @@ def main(argv):
     if FLAGS.per_token_out:
         require_new(FLAGS.per_token_out, "per_token_out")
     with strategy.scope():
-        trained = load_trained(FLAGS.model_dir, FLAGS.weights, FLAGS.checkpoint, with_given_flags, **given_precision())
-    corpus = load_corpus(FLAGS.data_dir)
-    trained.require_vocabulary_of(corpus)
+        trained = load_trained(given_model(), FLAGS.weights, FLAGS.checkpoint, with_given_flags, **given_precision())
     options = {"sliding_window": FLAGS.sliding_window} if FLAGS.sliding_window else {}
-    evaluator = Evaluator(trained.config, trained.model, corpus, FLAGS.split, strategy, choose=True, **options)
     record = functools.partial(write_tokens, trained.vocabulary) if FLAGS.per_token_out else None
-    unknown = unknown_note(corpus.unit, corpus.split(FLAGS.split).unknown_share, f"the {FLAGS.split} text")
-    for note in filter(None, (evaluator.note, unknown)):
-        print(note, file=sys.stderr)
-    with reported("evaluating", " segments") as report:
-        result = evaluator(lambda done, steps, loss: report(done, steps, loss=loss), record)
+
+    def evaluate(config, corpus, split, where):
+        evaluator = Evaluator(config, trained.model, corpus, split, strategy, choose=True, **options)
+        unknown = unknown_note(corpus.unit, corpus.split(split).unknown_share, where)
+        for note in filter(None, (evaluator.note, unknown)):
+            print(note, file=sys.stderr)
+        with reported("evaluating", " segments") as report:
+            return evaluator(lambda done, steps, loss: report(done, steps, loss=loss), record)
+
+    if FLAGS.text_file:
+        with corpus_of_text(FLAGS.text_file, trained.vocabulary, trained.vocabulary_identity) as corpus:
+            text = corpus.split(SPLIT)
+            config = trained.config if FLAGS["batch_size"].present else in_fewer_lanes(trained.config, text.tokens)
+            result = evaluate(config, corpus, SPLIT, FLAGS.text_file)
+            result |= {"bytes": corpus.texts[SPLIT]["bytes"], "unknown_share": text.unknown_share}
+            result |= {"text_file": FLAGS.text_file, "batch_size": config.eval.batch_size}
+    else:
+        corpus = load_corpus(FLAGS.data_dir)
+        trained.require_vocabulary_of(corpus)
+        result = evaluate(trained.config, corpus, FLAGS.split, f"the {FLAGS.split} text")
     print(json.dumps(result | {"step": trained.step, "weights": trained.weights}))
+
+
+LANE = 20
+"""How many times a lane of a text should be as long as memory and segment together."""
+
+
+def in_fewer_lanes(config, tokens):
+    """The settings with a batch_size with which the lanes of a text are long, if the family may have any number."""
+    if not families.family_of(config).generates:
+        return config
+    reach = config.eval.mem_len + config.eval.tgt_len
+    return config.replace(eval={"batch_size": max(1, min(config.eval.batch_size, tokens // (LANE * reach)))})
 
 
 def with_given_flags(config):
@@ -104,4 +144,4 @@ def write_tokens(vocabulary, ids, log_probs):
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, check)

@@ -16,6 +16,7 @@ from command_line import (
     define_checkpoint_flag,
     define_precision_flags,
     define_reach_flags,
+    given_model,
     given_precision,
     given_reach,
     run,
@@ -48,7 +49,7 @@ def main(argv):
         )
 
     precision = given_precision() | ({"dtype": "float32"} if FLAGS.litert else {})
-    trained = load_trained(FLAGS.model_dir, checkpoint=FLAGS.checkpoint, **precision)
+    trained = load_trained(given_model(), checkpoint=FLAGS.checkpoint, **precision)
     if FLAGS.litert:
         from txl_tf.inference.causal.litert import export_litert
 

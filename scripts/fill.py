@@ -19,7 +19,7 @@ import json
 import sys
 
 from absl import flags
-from command_line import define_checkpoint_flag, run
+from command_line import define_checkpoint_flag, given_model, run
 from flag_help import require_flags
 
 from txl_tf.errors import InputError
@@ -55,7 +55,7 @@ def main(argv):
     from txl_tf.inference.xlnet.fill_in import FillIn  # after the flags are parsed: TensorFlow takes seconds to load
     from txl_tf.progress import progress_bar
 
-    model = FillIn.load(FLAGS.model_dir, FLAGS.checkpoint, marker=FLAGS.blank, jit_compile=FLAGS.jit_compile)
+    model = FillIn.load(given_model(), FLAGS.checkpoint, marker=FLAGS.blank, jit_compile=FLAGS.jit_compile)
     with progress_bar("filling", len(texts), " texts", shown=not sys.stdout.isatty()) as bar:
         for text in texts:
             for line in scored(model, text) if FLAGS.score else filled(model, text):

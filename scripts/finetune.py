@@ -3,13 +3,17 @@
     python scripts/finetune.py --init=runs/xl --task=classification --train=train.tsv --dev=dev.tsv --model_dir=runs/1
     python scripts/finetune.py --init=runs/large --preset=race --train=RACE/train --dev=RACE/dev --model_dir=runs/race
     python scripts/finetune.py .. --seeds=1,2,3 --model_dir=runs/three   # runs/three/seed-1 and so on
+    python scripts/finetune.py .. --folds=5 --model_dir=runs/five         # cross-validation: runs/five/fold-1 and so on
     python scripts/finetune.py .. --untrained --model_dir=runs/untrained  # new weights: what is pretraining worth?
 
-Classification and regression read tables (.tsv, .csv, .jsonl, also with .gz): a text or a pair of texts, and a label.
+Without --dev a tenth of --train is held out to evaluate on, with its share of every class.
+Classification and regression read tables (.tsv, .csv, .jsonl, .xlsx, also with .gz): a text or a pair of texts, and a
+label.
 Multiple choice reads RACE's folders, or JSON lines; answering files of SQuAD 1.1 or 2.0 (.json, .json.gz), whose texts
 it reads in windows of --tgt_len tokens, 512 if not given. The vocabulary and the sizes are those of --init, which is a
-model_dir of ours or an imported one. --preset names a published recipe; any flag overrides it. If the number of steps
-is not given, there are 3 epochs, a tenth of them for warmup, with an evaluation on dev after each epoch.
+model_dir, or a published folder or zip as it is. --preset names a published recipe; any flag overrides it. What is not
+given follows from the size of the model and the number of examples: 3 epochs, or up to 20, a tenth of them for
+warmup, with evaluations on dev; a higher learning rate and some dropout for small models.
 The best checkpoint on dev by the task's main metric is kept beside the newest. The last line is JSON: the standard
 metrics of that checkpoint on dev, for several seeds their means and standard deviations.
 At SIGTERM or Ctrl-C it finishes the current host loop (--steps_per_loop), saves a checkpoint and exits with status 143
@@ -37,10 +41,19 @@ from txl_tf.errors import InputError
 from txl_tf.settings.groups import options
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("init", None, "a model_dir with the pretrained model, ours or imported; local or gs://")
+flags.DEFINE_string(
+    "init", None, "the pretrained model: a model_dir, local or gs://, or a published folder or zip as it is"
+)
 flags.DEFINE_enum("task", None, sorted(families.tuned_configs()), "what to learn [the preset's]")
 flags.DEFINE_string("train", None, "the examples to learn from")
-flags.DEFINE_string("dev", None, "the examples to evaluate on")
+flags.DEFINE_string("dev", None, "the examples to evaluate on [a tenth of --train, by the first seed]")
+flags.DEFINE_integer(
+    "folds",
+    0,
+    "cut --train into this many parts, with a run for each that is evaluated on it and learns from the others; 0: one "
+    "run",
+    lower_bound=0,
+)
 flags.DEFINE_bool(
     "untrained", False, "take only vocabulary and sizes of --init, and new weights: shows what pretraining is worth"
 )
@@ -54,7 +67,7 @@ flags.DEFINE_enum(
 )
 flags.DEFINE_list("seeds", ["1"], "seeds of initial heads, dropout and orders: a run for each")
 flags.DEFINE_string("examples_dir", None, "where encoded examples are kept if there are many [model_dir/examples]")
-require_flags("init", "train", "dev", "model_dir")
+require_flags("init", "train", "model_dir")
 define_table_flags()
 define_strategy_flags()
 
@@ -103,7 +116,9 @@ def chosen_task():
 
 def check():
     """What can be found wrong before TensorFlow is loaded."""
-    check_examples(chosen_task()[0], (FLAGS.train, FLAGS.dev), given_columns(), labelled=True)
+    if FLAGS.folds == 1 or (FLAGS.folds and (FLAGS.dev or len(FLAGS.seeds) > 1)):
+        raise InputError(f"--folds={FLAGS.folds} needs 2 or more, no --dev, and one of --seeds")
+    check_examples(chosen_task()[0], filter(None, (FLAGS.train, FLAGS.dev)), given_columns(), labelled=True)
 
 
 def main(argv):
@@ -112,22 +127,36 @@ def main(argv):
     settings = given_settings(task, recipe.settings if recipe else {})
 
     from txl_tf.devices.distribute import make_strategy  # after the flags are parsed: TensorFlow takes seconds to load
-    from txl_tf.finetuner import Finetuner
+    from txl_tf.finetuner import Finetuner, cross_validate
     from txl_tf.training.interruption import TrainingStoppedError
 
-    tuner = Finetuner(
-        FLAGS.init,
-        task,
-        FLAGS.train,
-        FLAGS.dev,
-        settings=settings,
-        columns=given_columns(),
-        untrained=FLAGS.untrained,
-        examples_dir=FLAGS.examples_dir or f"{FLAGS.model_dir}/examples",
-        strategy=make_strategy(FLAGS.strategy, FLAGS.tpu),
-    )
+    strategy, seeds = make_strategy(FLAGS.strategy, FLAGS.tpu), integers("seeds")
+    examples_dir = FLAGS.examples_dir or f"{FLAGS.model_dir}/examples"
+
+    def tuner(folder=examples_dir, **part):
+        return Finetuner(
+            FLAGS.init,
+            task,
+            FLAGS.train,
+            FLAGS.dev,
+            settings=settings,
+            columns=given_columns(),
+            untrained=FLAGS.untrained,
+            examples_dir=folder,
+            strategy=strategy,
+            part_seed=seeds[0],
+            **part,
+        )
+
+    def fold(i):
+        return tuner(f"{examples_dir}/fold-{i + 1}", part=(i, FLAGS.folds))
+
     try:
-        print(json.dumps(tuner.run(FLAGS.model_dir, integers("seeds")), ensure_ascii=False))
+        if FLAGS.folds:
+            result = cross_validate(fold, FLAGS.model_dir, FLAGS.folds, seeds[0])
+        else:
+            result = tuner().run(FLAGS.model_dir, seeds)
+        print(json.dumps(result, ensure_ascii=False))
     except TrainingStoppedError as stopped:
         print(stopped)
         return stopped.exit_status

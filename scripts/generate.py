@@ -1,6 +1,7 @@
 """Continues a prompt with a trained model and prints the text while it is generated.
 
     python scripts/generate.py --model_dir=runs/demo --prompt="def main(" --max_tokens=400 --temperature=0.8
+    python scripts/generate.py --model_dir=runs/demo --prompts_jsonl=prompts.jsonl > continued.jsonl
 
 Memory is as long as in evaluation (config.json, "eval" group); --mem_len changes it without retraining.
 With --nosame_length the prompt except its last token is read in whole segments of 64 tokens, as the model with mems
@@ -11,6 +12,7 @@ An XLNet continues texts, too, though it is not trained for that: each token is 
 before it. The longer the prompt, the better.
 """
 
+import json
 import sys
 
 from absl import flags
@@ -19,6 +21,7 @@ from command_line import (
     define_precision_flags,
     define_reach_flags,
     define_sampling_flags,
+    given_model,
     given_precision,
     given_reach,
     given_sampling,
@@ -32,6 +35,12 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
 flags.DEFINE_string("prompt", None, "the text to continue; may be empty")
 flags.DEFINE_string("prompt_file", None, "a file with the text to continue, instead of --prompt")
+flags.DEFINE_string(
+    "prompts_jsonl",
+    None,
+    'a file with many prompts, instead: each line is {"prompt": ..}, or the prompt as a JSON string; a line of JSON is '
+    "printed for each, with its fields and the continuation",
+)
 flags.DEFINE_integer("max_tokens", 400, "tokens to generate", lower_bound=1)
 define_sampling_flags()
 flags.DEFINE_multi_string("stop", [], "end before this string; may be given several times")
@@ -62,17 +71,22 @@ define_reach_flags()
 
 def main(argv):
     del argv
-    prompt = read_prompt()
+    records = read_prompts() if FLAGS.prompts_jsonl else [{"prompt": read_prompt()}]
+    prompts = [record["prompt"] for record in records]
     from txl_tf.data.unknown import unknown_note, unknown_share  # after the flags: TensorFlow takes seconds to load
     from txl_tf.inference.abilities import tool_for
     from txl_tf.runs.model_dir import load_trained
 
-    trained = load_trained(FLAGS.model_dir, checkpoint=FLAGS.checkpoint, **given_precision())
+    trained = load_trained(given_model(), checkpoint=FLAGS.checkpoint, **given_precision())
     model = tool_for(trained, "generate", **given_reach())
-    share = unknown_share(model.vocabulary, [model.vocabulary.encode(prompt)])
-    for note in (model.note, unknown_note(model.vocabulary.unit, share, "the prompt")):
+    share = unknown_share(model.vocabulary, [model.vocabulary.encode(prompt) for prompt in prompts])
+    for note in (model.note, unknown_note(model.vocabulary.unit, share, FLAGS.prompts_jsonl or "the prompt")):
         if note:
             print(note, file=sys.stderr)
+    if FLAGS.prompts_jsonl:
+        continue_all(model, records)
+        return
+    (prompt,) = prompts
     for title, pieces in search(model, prompt) if FLAGS.beam_size else samples(model, prompt):
         if FLAGS.num_samples > 1:
             print(title)
@@ -80,6 +94,29 @@ def main(argv):
         for piece in pieces:
             print(piece, end="", flush=True)
         print()
+
+
+BATCH = 16
+"""Prompts that are continued together. No result depends on it."""
+
+
+def continue_all(model, records):
+    """Prints a line of JSON for each prompt: its fields, and continuation, or with --num_samples a list of them."""
+    from txl_tf.progress import progress_bar
+
+    number, at_once = FLAGS.num_samples, max(BATCH // FLAGS.num_samples, 1)
+    options = {"stop": FLAGS.stop, **given_sampling()}
+    with progress_bar("generating", len(records), " prompts", shown=not sys.stdout.isatty()) as bar:
+        for start in range(0, len(records), at_once):
+            some = records[start : start + at_once]
+            texts = [record["prompt"] for record in some for _ in range(number)]
+            seeds = [FLAGS.seed + i for _ in some for i in range(number)]
+            found = model.generate(texts, FLAGS.max_tokens, seed=seeds, **options)
+            for i, record in enumerate(some):
+                own = found[i * number : (i + 1) * number]
+                about = {"continuation": own[0]} if number == 1 else {"continuations": own}
+                print(json.dumps(record | about, ensure_ascii=False), flush=True)
+            bar.update(len(some))
 
 
 def samples(model, prompt):
@@ -114,12 +151,38 @@ def search(model, prompt):
 def read_prompt():
     """The text of --prompt or --prompt_file."""
     if (FLAGS.prompt is None) == (FLAGS.prompt_file is None):
-        raise InputError("give the text to continue with either --prompt or --prompt_file")
+        raise InputError("give the text to continue with one of --prompt, --prompt_file and --prompts_jsonl")
     if FLAGS.prompt is not None:
         return FLAGS.prompt
     from txl_tf.storage.files import read_text
 
     return read_text(FLAGS.prompt_file, "--prompt_file is the text to continue")
+
+
+def read_prompts():
+    """The objects in the lines of --prompts_jsonl, each with a prompt."""
+    if FLAGS.prompt is not None or FLAGS.prompt_file is not None:
+        raise InputError("give the text to continue with one of --prompt, --prompt_file and --prompts_jsonl")
+    if FLAGS.beam_size:
+        raise InputError(f"--beam_size={FLAGS.beam_size} is for a single prompt: omit it, or give --prompt")
+    from txl_tf.data.tasks.table_files import read_file_text
+    from txl_tf.errors import Faults
+    from txl_tf.storage.strict_json import check_record, parse_json
+    from txl_tf.storage.surrogates import whole
+
+    path, faults, records = FLAGS.prompts_jsonl, Faults(FLAGS.prompts_jsonl), []
+    for i, line in enumerate(read_file_text(path).split("\n"), 1):
+        if line.strip():
+            where, remedy = f"{path}, line {i}", 'a line is {"prompt": ".."} or a JSON string'
+            with faults.noted(i):
+                found = parse_json(line, where, remedy)
+                found = {"prompt": found} if isinstance(found, str) else found
+                check_record(found, where, {"prompt": str}, remedy)
+                records.append(found | {"prompt": whole(found["prompt"])})
+    faults.raise_any()
+    if not records:
+        raise InputError(f"{path} has no prompts: give a line of JSON for each")
+    return records
 
 
 if __name__ == "__main__":

@@ -92,8 +92,11 @@ def settings_for(config):
 
 def main(argv):
     del argv
-    from txl_tf.published.importing import import_checkpoint, open_checkpoint  # TensorFlow takes seconds to load
-    from txl_tf.published.vocabularies import find_vocabulary
+    from txl_tf.published.importing import (
+        import_checkpoint,
+        open_checkpoint,
+        vocabulary_of,
+    )  # TensorFlow is slow to load
 
     preset = families.presets()[FLAGS.preset] if FLAGS.preset else None
     checkpoint = open_checkpoint(FLAGS.format, FLAGS.source)
@@ -102,14 +105,8 @@ def main(argv):
     dataset = FLAGS.dataset or (preset.dataset if preset else kind.dataset)
     if dataset is None:
         raise InputError("the corpus that the checkpoint was trained on is not known: give --preset or --dataset")
-    path = FLAGS.vocabulary or find_vocabulary(checkpoint.source, kind.vocabulary_names)
-    if path is None:
-        raise InputError(f"there is no vocabulary beside {FLAGS.source}: give --vocabulary")
     options = {} if FLAGS.lower_case is None else {"lower_case": FLAGS.lower_case}
-    try:
-        vocabulary = kind.vocabulary(path, dataset, options)
-    except InputError as error:
-        raise InputError(checkpoint.shown(str(error))) from error
+    vocabulary, path = vocabulary_of(checkpoint, dataset, FLAGS.vocabulary, options)
     config, lacking = import_checkpoint(
         checkpoint,
         vocabulary,

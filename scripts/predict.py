@@ -1,9 +1,13 @@
 """Predicts with a fine-tuned model: a line of JSON for each input, in the order of the file.
 
     python scripts/predict.py --model_dir=runs/sentiment --input=reviews.tsv > predictions.jsonl
+    python scripts/predict.py --model_dir=runs/sentiment --input=reviews.csv --output=answers.csv
     python scripts/predict.py --model_dir=runs/race --input=RACE/test --output=predictions.jsonl --metrics
 
-The input has the form that the task is trained on; labels may be missing. A line has, by task,
+The input has the form that the task is trained on; labels may be missing. The columns of a table are named as in the
+table that the model learned from, or by the flags. An --output that ends in .csv, .tsv, .jsonl or .xlsx is the table of
+the input, with all its columns and rows in their order, and the columns prediction and probability; with
+--all_probabilities also "probability CLASS" for each class. A line of JSON has, by task,
 
     classification    label, probability, and probabilities of all labels
     multi_label       labels, those that fit, and probabilities of all labels
@@ -31,26 +35,33 @@ from command_line import (
     define_strategy_flags,
     define_table_flags,
     define_weights_flag,
-    given_columns,
+    given_flags,
+    given_model,
     run,
 )
 from flag_help import require_flags
 
 from txl_tf import families
+from txl_tf.data.tables.learned_columns import table_columns
+from txl_tf.data.tables.results import as_columns, is_table, with_results
+from txl_tf.data.tasks.table_files import Columns
 from txl_tf.errors import InputError
 from txl_tf.families.xlnet_answering import no_answer_threshold
 from txl_tf.settings.choices import ONE_PROCESS_STRATEGIES
 from txl_tf.storage.local_files import read_local
-
-TABLES = (".csv", ".tsv", ".xlsx", ".csv.gz", ".tsv.gz")
-"""Ends of names under which a program expects a table."""
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/finetune.py wrote")
 flags.DEFINE_string(
     "input", None, "a table (.tsv, .csv, .jsonl, also with .gz), RACE's folder or .jsonl, or SQuAD's .json"
 )
-flags.DEFINE_string("output", None, "the file of JSON lines to write, a new one, local or gs:// [stdout]")
+flags.DEFINE_string(
+    "output",
+    None,
+    "the new file to write, local or gs://: the input's table with further columns if its name ends in .csv, .tsv, "
+    ".jsonl or .xlsx; otherwise JSON lines [JSON lines on stdout]",
+)
+flags.DEFINE_bool("all_probabilities", False, "with a table as --output: also a column for each class")
 flags.DEFINE_string(
     "squad_dir", None, "for answering: a directory for predictions.json, nbest_predictions.json and null_odds.json"
 )
@@ -66,14 +77,24 @@ define_weights_flag()
 
 def check():
     """What can be found wrong before TensorFlow is loaded."""
-    columns = given_columns()
+    columns = given_flags(Columns)
     try:
         text = read_local(os.path.join(FLAGS.model_dir, "config.json")).decode()
         task = families.config_from_json(text).task
     except (OSError, ValueError):
         return  # remote, or wrong in a way that is told when the model is loaded
-    if task in families.tuned_configs():
-        check_examples(task, (FLAGS.input,), columns, FLAGS.metrics)
+    if task not in families.tuned_configs():
+        return
+    if not families.fine_tuning_of(families.config_from_json(text)).tables:
+        if FLAGS.output and FLAGS.output.lower().endswith((".csv", ".tsv", ".xlsx")):
+            raise InputError(
+                f"--output={FLAGS.output} would hold JSON lines and no table: give a name that ends in .jsonl"
+            )
+    elif FLAGS.output:
+        is_table(FLAGS.output)
+    if FLAGS.all_probabilities and not (FLAGS.output and is_table(FLAGS.output)):
+        raise InputError("--all_probabilities needs a table as --output: the lines of JSON have them")
+    check_examples(task, (FLAGS.input,), table_columns(FLAGS.model_dir, columns, FLAGS.metrics), FLAGS.metrics)
 
 
 def main(argv):
@@ -88,15 +109,11 @@ def main(argv):
     from txl_tf.storage.files import require_new, write_atomically
 
     if FLAGS.output:
-        if FLAGS.output.lower().endswith(TABLES):
-            raise InputError(
-                f"--output={FLAGS.output} would hold JSON lines and no table: give a name that ends in .jsonl"
-            )
         require_new(FLAGS.output, "output")
     if FLAGS.squad_dir:
         require_no_answers(FLAGS.squad_dir)
     predictor = Predictor.load(
-        FLAGS.model_dir,
+        given_model(),
         FLAGS.checkpoint,
         FLAGS.weights,
         make_strategy(FLAGS.strategy, FLAGS.tpu),
@@ -108,13 +125,17 @@ def main(argv):
             f"--squad_dir is for answering, and --model_dir={FLAGS.model_dir} is for {predictor.config.task}"
         )
     with reported("predicting", " batches") as report:
-        found = predictor.predict_file(FLAGS.input, given_columns(), labelled=FLAGS.metrics, progress=report)
+        found = predictor.predict_file(FLAGS.input, given_flags(Columns), labelled=FLAGS.metrics, progress=report)
     for remark in found.examples.remarks:
         print(f"{FLAGS.input}: {remark}", file=sys.stderr)
     if found.doubt:
         print(found.doubt, file=sys.stderr)
     lines = (json.dumps(prediction, ensure_ascii=False) + "\n" for prediction in found.predictions)
-    if FLAGS.output:
+    if FLAGS.output and families.fine_tuning_of(predictor.config).tables and is_table(FLAGS.output):
+        results = zip(found.rows, found.predictions, strict=True)
+        results = {row.line: as_columns(prediction, FLAGS.all_probabilities) for row, prediction in results}
+        write_atomically(FLAGS.output, with_results(FLAGS.output, FLAGS.input, found.columns, results))
+    elif FLAGS.output:
         write_atomically(FLAGS.output, "".join(lines))
     else:
         sys.stdout.writelines(lines)

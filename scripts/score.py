@@ -1,7 +1,10 @@
 """Scores the lines of a file: the log-probability of each line as a separate text.
 
     python scripts/score.py --model_dir=runs/demo --input=sentences.txt --output=scores.jsonl
+    python scripts/score.py --model_dir=runs/demo --input=reviews.csv --text_column=review --output=scored.csv
 
+An input that ends in .csv, .tsv, .jsonl or .xlsx is a table: each text in its column is scored. An --output with such
+an end is then this table with the columns tokens, total and ppl.
 Writes one JSON line per line of the input, in the same order: text, tokens, total (log-probability in nats), ppl; with
 --per_token also ids and log_probs. A line's end, also that of Windows, and a byte order mark are no part of the
 text. The first token is predicted from the vocabulary's start token. A line on standard error says so where more than
@@ -17,24 +20,54 @@ import sys
 from absl import flags
 from command_line import (
     define_checkpoint_flag,
+    define_config_flags,
     define_precision_flags,
     define_reach_flags,
+    given_flags,
+    given_model,
     given_precision,
     given_reach,
     run,
 )
 from flag_help import require_flags
 
+from txl_tf.data.tables.results import KINDS, is_table, with_results
+from txl_tf.data.tasks.table_files import Columns, kind_of
+from txl_tf.data.tasks.tables import read_table
+from txl_tf.errors import InputError
+
+TABLE = ("text_column", "no_header", "delimiter", "encoding", "skip_empty")
+"""What can be said of a table's form."""
+
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
-flags.DEFINE_string("input", None, "a UTF-8 text file, one text per line")
-flags.DEFINE_string("output", None, "a new file to write the JSON lines to; default: standard output")
+flags.DEFINE_string("input", None, "a UTF-8 text file, one text per line, or a table (.csv, .tsv, .jsonl, .xlsx)")
+flags.DEFINE_string(
+    "output", None, "a new file to write the JSON lines to, or the input's table with scores; default: standard output"
+)
 flags.DEFINE_integer("batch_size", 16, "lines scored at once; changes no result", lower_bound=1)
 flags.DEFINE_bool("per_token", False, "also list ids and log_probs")
 require_flags("model_dir", "input")
+define_config_flags(Columns, only=TABLE, default=Columns())
 define_checkpoint_flag()
 define_precision_flags()
 define_reach_flags()
+
+
+def check():
+    """What can be found wrong before TensorFlow is loaded."""
+    given = given_flags(Columns, only=TABLE)
+    if kind_of(FLAGS.input) in KINDS:
+        if FLAGS.per_token and FLAGS.output and is_table(FLAGS.output):
+            raise InputError(f"--per_token is for JSON lines, and --output={FLAGS.output} is a table: omit it")
+        if "://" not in FLAGS.input:
+            read_table(FLAGS.input, Columns(**given), labelled=False)
+    elif given:
+        raise InputError(
+            f"--{next(iter(given))} is for tables, and --input={FLAGS.input} has a text in each line: omit it"
+        )
+    elif FLAGS.output and kind_of(FLAGS.output) in ("csv", "tsv", "xlsx"):
+        raise InputError(f"--output={FLAGS.output} would hold JSON lines: give a name that ends in .jsonl")
 
 
 def main(argv):
@@ -44,21 +77,32 @@ def main(argv):
     from txl_tf.data.unknown import unknown_note, unknown_share
     from txl_tf.inference.causal.language_model import LanguageModel
     from txl_tf.progress import progress_bar
-    from txl_tf.storage.files import read_texts, require_new
+    from txl_tf.storage.files import read_texts, require_new, write_atomically
 
     if FLAGS.output:
         require_new(FLAGS.output, "output")
-    lines = read_texts(FLAGS.input)
-    model = LanguageModel.load(FLAGS.model_dir, FLAGS.checkpoint, **given_precision(), **given_reach())
-    output = tf.io.gfile.GFile(FLAGS.output, "w") if FLAGS.output else sys.stdout
-    scored_ids = []
+    columns = Columns(**given_flags(Columns, only=TABLE))
+    rows = read_table(FLAGS.input, columns, labelled=False) if kind_of(FLAGS.input) in KINDS else None
+    lines = read_texts(FLAGS.input) if rows is None else [row.text for row in rows]
+    into_table = rows is not None and FLAGS.output and is_table(FLAGS.output)
+    for remark in () if rows is None else rows.remarks:
+        print(f"{FLAGS.input}: {remark}", file=sys.stderr)
+    model = LanguageModel.load(given_model(), FLAGS.checkpoint, **given_precision(), **given_reach())
+    output = tf.io.gfile.GFile(FLAGS.output, "w") if FLAGS.output and not into_table else sys.stdout
+    scored_ids, results = [], {}
     with progress_bar("scoring", len(lines), " lines", shown=bool(FLAGS.output) or not sys.stdout.isatty()) as bar:
         for start in range(0, len(lines), FLAGS.batch_size):
             batch = lines[start : start + FLAGS.batch_size]
             for text, score in zip(batch, model.score(batch), strict=True):
-                output.write(json.dumps(scored(text, score), ensure_ascii=False) + "\n")
+                if into_table:
+                    found = scored(text, score)
+                    results[rows[len(results)].line] = {name: found[name] for name in ("tokens", "total", "ppl")}
+                else:
+                    output.write(json.dumps(scored(text, score), ensure_ascii=False) + "\n")
                 scored_ids.append(score.ids)
             bar.update(len(batch))
+    if into_table:
+        write_atomically(FLAGS.output, with_results(FLAGS.output, FLAGS.input, columns, results))
     output.flush()
     share = unknown_share(model.vocabulary, scored_ids)
     if note := unknown_note(model.vocabulary.unit, share, FLAGS.input):
@@ -75,4 +119,4 @@ def scored(text, score):
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, check)

@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import inspect
 import json
+import os
 import pathlib
 import pydoc
 import re
@@ -12,6 +13,7 @@ import sys
 
 import bigram
 import numpy as np
+import pandas
 import pytest
 import random_xlnet
 import tuned_models
@@ -56,6 +58,13 @@ def test_importing_it_loads_no_tensorflow_and_names_what_there_is():
         "assert not hasattr(txl_tf, 'lode'); sys.exit('tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_loading_is_quiet():
+    code = f"import txl_tf; txl_tf.load({str(TRAINED / 'plain')!r})"
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("use", [use for name in families._FAMILIES for use in families._FAMILIES[name].tasks.values()])
@@ -145,9 +154,45 @@ def test_a_fine_tuned_model_classifies_predicts_and_is_evaluated(tuned, tmp_path
     assert result["loss"] == pytest.approx(-np.mean(np.log(probabilities)), rel=1e-5)
 
 
+def test_tables_of_python_and_files(tuned, tmp_path, monkeypatch):
+    """A DataFrame gives a DataFrame, columns are named by a dict, and a file's name is no text."""
+    model = txl_tf.load(str(tuned / "classification"), progress=False)
+    texts, columns = ["the River", "so a dash", "one"], {"text": "message", "label": "team"}
+    lists = {"id": [7, 8, 9], "message": texts, "team": ["good", "bad", "good"], "prediction": [0, 0, 0]}
+    frame = pandas.DataFrame(lists, index=[4, 5, 6])
+    found, wanted = model.predict(frame, columns), model.predict(texts)
+    assert list(found.columns) == [*lists, "prediction_2", "probability"] and list(found.index) == [4, 5, 6]
+    assert found["prediction_2"].tolist() == [one["label"] for one in wanted] and list(frame.columns) == list(lists)
+    assert found["probability"].tolist() == pytest.approx([one["probability"] for one in wanted])
+    path = tmp_path / "t.csv"
+    frame.to_csv(path, index=False)
+    tables = (str(path), frame, lists, frame.to_dict("records"))
+    results = [model.evaluate(table, columns=columns) for table in tables]
+    assert results[0]["examples"] == 3 and all(result == results[0] for result in results)
+    assert model.predict_file(str(path), {"text": "message"}) == wanted
+    monkeypatch.chdir(tmp_path)
+    scores = txl_tf.load(str(tuned / "regression"), progress=False)
+    for ask, message in (
+        (lambda: model.predict("t.csv"), r"'t\.csv' is a file here.*did you mean predict_file\('t\.csv'\)"),
+        (lambda: model.classify(["t.csv"]), "is a file here"),
+        (lambda: model.predict(frame), "the table has no column 'text' but 'id', 'message'"),
+        (lambda: model.predict(frame, {"texts": "message"}), "columns has no 'texts': give text, text_b or label"),
+        (lambda: model.evaluate({"text": ["a"], "label": []}), "must be equally long, and have 'text' 1, 'label' 0"),
+        (lambda: model.evaluate(3), "give a file, a DataFrame"),
+        (lambda: scores.evaluate([{"text": "a", "label": "x"}]), "the table, row 1 has the label 'x', which is not a"),
+        (
+            lambda: model.evaluate(pandas.DataFrame({"text": ["a", None], "label": ["good", "bad"]})),
+            "row 2 has no text",
+        ),
+    ):
+        with pytest.raises(InputError, match=message):
+            ask()
+    assert model.predict([("t.csv", "")])[0]["label"] in ("bad", "good")
+
+
 def test_what_a_model_does_not_do_is_one_line_that_says_which_do(causal, xlnet, tuned):
     regression = txl_tf.load(str(tuned / "regression"), progress=False)
-    assert regression.abilities == ("predict", "evaluate") and xlnet.abilities == (
+    assert regression.abilities == ("predict", "predict_file", "evaluate") and xlnet.abilities == (
         "fill",
         "score",
         "encode",
@@ -166,7 +211,10 @@ def test_what_a_model_does_not_do_is_one_line_that_says_which_do(causal, xlnet, 
             "does not generate.* of Transformer-XL for causal_lm or XLNet for permutation",
         ),
         (lambda: xlnet.classify("a"), "does not classify.* give a model of XLNet for classification$"),
-        (lambda: regression.classify("a"), "of XLNet for regression, which does not classify, but can predict"),
+        (
+            lambda: regression.classify("a"),
+            "of XLNet for regression, which does not classify, but can predict, predict_file",
+        ),
         (lambda: regression.evaluate("a.tsv", "test"), "split='test' is of a corpus"),
         (lambda: txl_tf.load(str(tuned)), "has no config.json"),
         (

@@ -24,6 +24,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from txl_tf.quiet import quiet
+
 if TYPE_CHECKING:
     from txl_tf.api import Model, load
     from txl_tf.data.manifest import load_corpus
@@ -86,5 +88,6 @@ def __getattr__(name: str) -> Any:
     """What is exported, loaded when it is asked for; not in dir(), or help(txl_tf) would load and print all of it."""
     for home, names in _HOMES.items():
         if name in names:
-            return getattr(importlib.import_module(f"txl_tf.{home}"), name)
+            with quiet():
+                return getattr(importlib.import_module(f"txl_tf.{home}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

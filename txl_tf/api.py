@@ -13,24 +13,28 @@ from __future__ import annotations
 import functools
 import sys
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 
 from txl_tf import families
 from txl_tf.data.manifest import load_corpus
-from txl_tf.data.tasks.table_files import Columns
+from txl_tf.data.tables.frames import is_frame, refuse_paths, table_of, with_predictions
+from txl_tf.data.tables.results import as_columns
+from txl_tf.data.tasks.table_files import Columns, Table
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.devices.distribute import make_strategy
 from txl_tf.errors import InputError
 from txl_tf.inference.abilities import tool_for, unable
 from txl_tf.inference.causal.language_model import Score
 from txl_tf.inference.evaluate import Evaluator
-from txl_tf.inference.tasks.predictor import Predictor
+from txl_tf.inference.tasks.predictor import Predicted, Predictor
 from txl_tf.inference.xlnet.encoder import Encoded, Text
 from txl_tf.inference.xlnet.fill_in import Filling, PseudoScore
 from txl_tf.progress import progress_bar, reported
+from txl_tf.published.directly import usable
+from txl_tf.quiet import quiet
 from txl_tf.runs.model_dir import TrainedModel, load_trained
 from txl_tf.settings.choices import CHECKPOINTS, DTYPES, QUANTIZE, WEIGHTS
 from txl_tf.settings.run import Config
@@ -56,7 +60,8 @@ def load(
     """The trained model of a directory, on the first GPU or the CPU.
 
     Args:
-        model_dir: what training, fine-tuning or an import wrote; local or gs://.
+        model_dir: what training, fine-tuning or an import wrote; local or gs://. Or a published model as it is, a local
+            folder of Hugging Face's or the official zip, which is imported when it is first used.
         checkpoint: "latest", or "best" by the evaluations during training. None: of a fine-tuned model the best, if it
             was evaluated; otherwise the latest.
         weights: "last", or "average" over steps; None: the average if there is one.
@@ -82,9 +87,9 @@ def load(
         if value not in allowed:
             raise InputError(f"{name}={value!r} must be one of {', '.join(map(repr, allowed))}")
     given = settings if jit_compile is None else settings | {"jit_compile": jit_compile}
-    with make_strategy("one_device").scope():
+    with quiet(), make_strategy("one_device").scope():
         trained = load_trained(
-            model_dir, weights, checkpoint, lambda config: config.replace(eval=given), dtype, quantize
+            usable(model_dir), weights, checkpoint, lambda config: config.replace(eval=given), dtype, quantize
         )
     return Model(trained, jit_compile, progress)
 
@@ -253,24 +258,48 @@ class Model:
         """
         return self._predicted("classify", texts)
 
-    def predict(self, inputs: Any) -> Any:
+    def predict(self, inputs: Any, columns: Columns | Mapping[str, Any] | None = None) -> Any:
         """What a fine-tuned model predicts for an input, or for each of a list of inputs.
 
         The inputs and the predictions, which are dicts, follow from its task: see `txl_tf.inference.tasks.predictor`.
+        For a pandas DataFrame the result is a copy of it with the columns prediction and probability.
+
+        Args:
+            inputs: an input, a list of them, or a DataFrame.
+            columns: of a DataFrame, by name: {"text": "message"}; None: those of the table that was learned.
 
         Raises:
             InputError: the model is not fine-tuned, or an input is not what its task needs.
         """
-        return self._predicted("predict", inputs)
+        if not is_frame(inputs):
+            return self._predicted("predict", inputs)
+        found = self._of_table("predict", table_of(inputs), columns, False)
+        return with_predictions(inputs, [as_columns(one) for one in found.predictions])
 
-    def evaluate(self, data: str, split: str | None = None, columns: Columns | None = None) -> dict[str, Any]:
+    def predict_file(self, path: str, columns: Columns | Mapping[str, Any] | None = None) -> list[Prediction]:
+        """What a fine-tuned model predicts for each input in a file, as scripts/predict.py does.
+
+        Args:
+            path: in the form that the task is trained on; local or gs://.
+            columns: of a table, by name: {"text": "message"}; None: those of the table that was learned.
+
+        Raises:
+            InputError: the model is not fine-tuned, or the file cannot be read.
+        """
+        return self._of_table("predict_file", path, columns, False).predictions
+
+    def evaluate(
+        self, data: Any, split: str | None = None, columns: Columns | Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Measures the model.
 
         Args:
-            data: of a language model a corpus, the directory that prepare_data wrote. Of a fine-tuned model a file with
-                labelled examples. Local or gs://.
+            data: for a language model, a corpus: the directory that prepare_data wrote. For a fine-tuned model, a file
+                with labelled examples, or such a table as a DataFrame, a list of dicts or a dict of lists. Paths are
+                local or gs://.
             split: of a corpus: train, valid or test; None: test.
-            columns: of a fine-tuned model: the names of a table's columns.
+            columns: of a table, by name: {"text": "message", "label": "team"}; None: those of the table that was
+                learned.
 
         Returns:
             loss in nats, the numbers that belong to it (ppl, bpc, bits_per_byte and tokens, or the task's metrics and
@@ -285,8 +314,8 @@ class Model:
                 raise InputError(
                     f"split={split!r} is of a corpus, and this model is evaluated on a file: leave it away"
                 )
-            with reported("evaluating", " batches", shown=self._progress) as report:
-                found = self._tool("predict").predict_file(data, columns, labelled=True, progress=report)
+            table = None if isinstance(data, str) else table_of(data)
+            found = self._of_table("predict", data if table is None else table, columns, True)
             if found.doubt:
                 print(found.doubt, file=sys.stderr)
             result = found.metrics
@@ -303,8 +332,17 @@ class Model:
         with reported("evaluating", " segments", shown=self._progress) as report:
             return evaluator(lambda done, steps, loss: report(done, steps, loss=loss)) | about
 
+    def _of_table(self, ability: str, table: Any, columns: Any, labelled: bool) -> Predicted:
+        """What a model predicts for a file or a Table."""
+        if not isinstance(table, (str, Table)):
+            raise InputError(f"give a file, a DataFrame, a list of dicts or a dict of lists, not {str(table)[:40]!r}")
+        tool: Predictor = self._tool(ability)
+        with reported("evaluating" if labelled else "predicting", " batches", shown=self._progress) as report:
+            return tool.predict_file(table, columns, labelled=labelled, progress=report)
+
     def _predicted(self, ability: str, inputs: Any) -> Any:
         tool: Predictor = self._tool(ability)
+        refuse_paths(inputs)
         with reported("predicting", " batches", shown=self._progress) as report:
             return tool.predict(inputs, progress=report)
 

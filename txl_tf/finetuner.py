@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -18,35 +18,45 @@ import tensorflow as tf
 
 from txl_tf import families
 from txl_tf.counted import counted
+from txl_tf.data.tables import held_out
 from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.data.tasks.table_files import Columns
 from txl_tf.data.tasks.tables import imbalance
 from txl_tf.devices.distribute import is_chief, make_strategy
 from txl_tf.errors import InputError
 from txl_tf.inference.tasks.task_evaluator import FEW_UPDATES, TaskEvaluator, no_better, what_to_try
+from txl_tf.metrics.error_files import error_files
+from txl_tf.published.directly import usable
 from txl_tf.runs import model_dir as model_dirs
 from txl_tf.settings.run import Config
+from txl_tf.storage.files import write_atomically
 from txl_tf.storage.strict_json import Fields
 from txl_tf.training.loop import train
 
-EPOCHS = 3
-"""How often the examples are read, where the number of steps is not given."""
+EPOCHS, MOST_EPOCHS, UPDATES = 3, 20, 300
+"""How often the examples are read, where the number of steps is not given: as often as so many updates need."""
+
+FEW_EXAMPLES = 1_000
+"""Of fewer examples batches are smaller, so that there are more updates."""
 
 
 class Finetuner:
     """A pretrained model and a task's examples.
 
     Args:
-        init: a model_dir with a pretrained model, ours or imported; its vocabulary and sizes are taken over.
+        init: a model_dir with a pretrained model, or one as it was published, a folder or zip; its vocabulary and sizes
+            are taken over.
         task: a name in `families.tuned_configs`.
-        train_file, dev_file: the examples; local or gs://.
-        settings: of the run, {group: {field: value}}. If the number of steps is not given, it is EPOCHS epochs, with a
-            tenth of them for warmup, and an evaluation after each epoch.
-        columns: names of a table's columns.
+        train_file, dev_file: the examples; local or gs://. Without dev_file a part of train_file is held out.
+        settings: of the run, {group: {field: value}}. What is not given follows from the model's size
+            and the number of examples: see `_chosen` and `_counts`.
+        columns: names of a table's columns, see `Columns.of`.
         untrained: whether only the vocabulary and the sizes are taken over, and all weights are new: to see what
             pretraining is worth.
         examples_dir: where encoded examples are kept if there are many; None: nowhere.
         strategy: from `distribute.make_strategy`; None: the default.
+        part: which of how many parts of train_file is held out, from 0 on, if there is no dev_file.
+        part_seed: by which the parts are drawn.
 
     Attributes:
         config: the run's Config; each run has a seed of its own.
@@ -61,15 +71,18 @@ class Finetuner:
         init: str,
         task: str,
         train_file: str,
-        dev_file: str,
+        dev_file: str | None = None,
         *,
         settings: Mapping[str, Mapping[str, Any]] | None = None,
-        columns: Columns | None = None,
+        columns: Columns | Mapping[str, Any] | None = None,
         untrained: bool = False,
         examples_dir: str | None = None,
         strategy: tf.distribute.Strategy | None = None,
+        part: tuple[int, int] = (0, held_out.TENTHS),
+        part_seed: int = 1,
     ):
         self.strategy = strategy or make_strategy()
+        init = usable(init)
         pretrained = model_dirs.read_config(init)
         if pretrained is None:
             raise InputError(f"--init={init} has no {model_dirs.CONFIG_FILE}: give the directory of a pretrained model")
@@ -89,9 +102,16 @@ class Finetuner:
         config = config_class.from_groups({}, "settings").replace(**given | {"train": {}})
         fine_tuning = families.fine_tuning_of(config)
 
-        def examples(path: str, name: str, labels: tuple[str, ...] | None) -> Any:
+        columns = Columns.of(columns)
+        train_rows, self._said = fine_tuning.read(train_file, columns, True), ""
+        if dev_file is None:
+            train_rows, dev_rows, self._said = _part(train_rows, train_file, part, part_seed)
+        else:
+            dev_rows = fine_tuning.read(dev_file, columns, True)
+
+        def examples(rows: Any, name: str, labels: tuple[str, ...] | None) -> Any:
             return fine_tuning.examples(
-                fine_tuning.read(path, columns or Columns(), True),
+                rows,
                 config,
                 vocabulary,
                 origin={"vocabulary": identity, "task": task},
@@ -99,23 +119,34 @@ class Finetuner:
                 directory=tf.io.gfile.join(examples_dir, name) if examples_dir and is_chief(self.strategy) else None,
             )
 
-        train_set, known = examples(train_file, "train", None), model_dirs.read_labels(init)
+        train_set, known = examples(train_rows, "train", None), model_dirs.read_labels(init)
         if train_set.labels and set(train_set.labels) <= set(known) and known != train_set.labels:
-            train_set = examples(train_file, "train", known)  # the pretrained head keeps its classes
+            train_set = examples(train_rows, "train", known)  # the pretrained head keeps its classes
         if not train_set.learned:
             raise InputError(
                 f"--train={train_file}: no answer stands where the file says so, so there is nothing to learn: correct "
                 "answer_start, which counts characters from 0, or give --find_answers"
             )
-        dev_set = examples(dev_file, "dev", train_set.labels or None)
+        dev_set = examples(dev_rows, "dev", train_set.labels or None)
         self.corpus = TaskCorpus(
-            train_set, dev_set, vocabulary, identity["spec"], identity["sha256"], data_dir=os.path.dirname(train_file)
+            train_set,
+            dev_set,
+            vocabulary,
+            identity["spec"],
+            identity["sha256"],
+            data_dir=os.path.dirname(train_file),
+            columns=columns if fine_tuning.tables else None,
         )
-        config = fine_tuning.fit(config, pretrained, train_set).replace(model=given.get("model", {}))
+        config = fine_tuning.fit(config, pretrained, train_set)
+        chosen = _chosen(config, train_set.learned)
+        config = config.replace(**{group: values | given.get(group, {}) for group, values in chosen.items()})
         counts = _counts(config, given.get("train", {}), train_set.learned)
         self.config: Config = config.replace(
-            train=given.get("train", {}) | counts | {"warm_start": "" if untrained else init}
+            model=given.get("model", {}),
+            train=given.get("train", {}) | counts | {"warm_start": "" if untrained else init},
         )
+        chosen["train"] |= counts
+        self._chosen = {group: set(values) - set(given.get(group, {})) for group, values in chosen.items()}
 
     def run(self, model_dir: str, seeds: Sequence[int] = ()) -> dict[str, Any]:
         """Trains, and evaluates on dev; continues runs that are there.
@@ -130,6 +161,8 @@ class Finetuner:
         seeds = tuple(seeds) or (self.config.train.seed,)
         if len(set(seeds)) < len(seeds):
             raise InputError(f"--seeds={','.join(map(str, seeds))} names a seed twice")
+        if self._said:
+            print(self._said, flush=True)
         for name, examples in (("train", self.corpus.train), ("dev", self.corpus.dev)):
             for remark in examples.remarks:
                 print(f"{name}: {remark}", flush=True)
@@ -145,15 +178,13 @@ class Finetuner:
             results.append(self._run_one(folder, seed))
         line = summary(self.config, results)
         if len(seeds) > 1:
-            name = families.fine_tuning_of(self.config).criterion
-            mean, spread = (math.nan if line[key] is None else line[key] for key in (name, f"{name}_std"))
-            print(f"{len(seeds)} seeds: {name} {mean:.4f}, standard deviation {spread:.4f}", flush=True)
+            _say_spread(self.config, line, f"{len(seeds)} seeds")
         return line
 
     def _run_one(self, model_dir: str, seed: int) -> dict[str, Any]:
         """Trains one run; its evaluation on dev with the smallest error."""
-        config = self.config.replace(train={"seed": seed})
-        train(config, self.corpus, model_dir, self.strategy, self._evaluator(config))
+        config = self._as_it_began(model_dir).replace(train={"seed": seed})
+        train(config, self.corpus, model_dir, self.strategy, self._evaluator(config, model_dir))
         fields: Fields = {"examples": int, "metrics": dict, "collapsed": (str, type(None))}
         lines = model_dirs.read_evaluations(model_dir, fields)
         result = min(lines, key=model_dirs.score)
@@ -164,11 +195,80 @@ class Finetuner:
             print(f"{model_dir}: {said}; try {what_to_try(config)}", flush=True)
         return {"seed": seed} | result
 
-    def _evaluator(self, config: Config) -> Any:
-        def make(model: keras.Model) -> TaskEvaluator:
-            return TaskEvaluator(config, model, self.corpus.dev, self.strategy, self.corpus.vocabulary)
+    def _as_it_began(self, model_dir: str) -> Config:
+        """The settings, but those that nobody gave are those of the run that is there already, if there is one."""
+        began = model_dirs.read_config(model_dir)
+        if type(began) is not type(self.config):
+            return self.config
+        groups = {group: vars(getattr(began, group)) for group in self._chosen}
+        return self.config.replace(
+            **{group: {name: groups[group][name] for name in names} for group, names in self._chosen.items()}
+        )
+
+    def _evaluator(self, config: Config, model_dir: str) -> Any:
+        """Makes what evaluates a run on dev, and keeps the errors of its best evaluation as files in its model_dir."""
+
+        def make(model: keras.Model) -> Callable[..., dict[str, Any]]:
+            evaluator = TaskEvaluator(config, model, self.corpus.dev, self.strategy, self.corpus.vocabulary)
+
+            def evaluate(progress: Any = None) -> dict[str, Any]:
+                result = evaluator(progress)
+                before = map(model_dirs.score, model_dirs.read_evaluations(model_dir))
+                if is_chief(self.strategy) and model_dirs.score(result) < min(before, default=math.inf):
+                    for name, content in error_files(result["panels"]).items():
+                        write_atomically(tf.io.gfile.join(model_dir, name), content)
+                return result
+
+            return evaluate
 
         return make
+
+
+def _part(rows: Any, path: str, part: tuple[int, int], seed: int) -> tuple[Any, Any, str]:
+    """The rows to learn from, those held out, and what to say of it."""
+    number, count = part
+    numbers = held_out.parts(rows, count, seed)[number]
+    left, taken = held_out.parted(rows, numbers)
+    if not numbers:
+        raise InputError(
+            f"{path} has too few examples to hold out one of {count} parts: give more, or another file as --dev"
+        )
+    share = "a tenth" if count == held_out.TENTHS else f"part {number + 1} of {count}"
+    noun = "text" if hasattr(rows, "paragraphs") else "example"
+    held = counted(len(numbers), f"{noun} of {path} is", f"{noun}s of {path} are")
+    said = f"dev: {held} held out, {share} by seed {seed}"
+    return left, taken, f"{said}; --dev names another file"
+
+
+def cross_validate(make: Callable[[int], Finetuner], model_dir: str, folds: int, seed: int) -> dict[str, Any]:
+    """Trains as many runs as there are folds, each evaluated on the part that it does not learn from.
+
+    Args:
+        make: the Finetuner whose part with this number is held out.
+        model_dir: where to write; each run has a sub-directory, "fold-1" and so on.
+        folds: how many parts there are.
+        seed: of each run.
+
+    Returns:
+        means and standard deviations, as `summary` gives them.
+    """
+    results = []
+    for i in range(folds):
+        tuner, folder = make(i), tf.io.gfile.join(model_dir, f"fold-{i + 1}")
+        print(f"fold {i + 1}: {folder}", flush=True)
+        line = tuner.run(folder, (seed,))
+        names = {"seed", "step", "loss", "collapsed"}
+        metrics = {name: value for name, value in line.items() if name not in {"task", "split", "examples"} | names}
+        results.append({name: line[name] for name in (*names, "examples")} | {"metrics": metrics, "fold": i + 1})
+    line = summary(tuner.config, results)
+    _say_spread(tuner.config, line, f"{folds} folds")
+    return line | {"examples": sum(result["examples"] for result in results)}
+
+
+def _say_spread(config: Config, line: Mapping[str, Any], what: str) -> None:
+    name = families.fine_tuning_of(config).criterion
+    mean, spread = (math.nan if line[key] is None else line[key] for key in (name, f"{name}_std"))
+    print(f"{what}: {name} {mean:.4f}, standard deviation {spread:.4f}", flush=True)
 
 
 def few_updates(config: Config, examples: int) -> str | None:
@@ -188,7 +288,8 @@ def summary(config: Config, results: Sequence[Mapping[str, Any]]) -> dict[str, A
     line: dict[str, Any] = {"task": config.task, "split": "dev", "examples": results[0]["examples"]}
     names = ("loss", *results[0]["metrics"])
     runs = [
-        {"seed": run["seed"], "step": run["step"], "loss": run["loss"], **run["metrics"], "collapsed": run["collapsed"]}
+        {name: run[name] for name in ("fold", "seed") if name in run}
+        | {"step": run["step"], "loss": run["loss"], **run["metrics"], "collapsed": run["collapsed"]}
         for run in results
     ]
     if len(runs) == 1:
@@ -204,11 +305,30 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def _chosen(config: Config, examples: int) -> dict[str, dict[str, Any]]:
+    """Settings that follow from the model's size and the number of examples, for those that are not given.
+
+    A small model learns little at the rate of a large one. What the pretrained model has no dropout for, it would learn
+    by heart.
+    """
+    rate = max(1.0, (LARGE_MODEL / config.model.d_model) ** 1.75)
+    chosen: dict[str, dict[str, Any]] = {
+        "train": {"learning_rate": config.train.learning_rate * rate},
+        "model": {name: getattr(config.model, name) or DROPOUT for name in ("dropout", "dropatt")},
+    }
+    return chosen | ({"data": {"batch_size": config.data.batch_size // 2}} if examples < FEW_EXAMPLES else {})
+
+
+LARGE_MODEL, DROPOUT = 768, 0.1
+"""From this d_model on the default learning_rate is as it is; the dropout of a model that was pretrained without."""
+
+
 def _counts(config: Config, given: Mapping[str, Any], examples: int) -> dict[str, int]:
     """The numbers of steps that were not given: they follow from the number of examples."""
     epoch = -(-examples // config.data.batch_size)
-    steps = given.get("train_steps", EPOCHS * epoch)
-    period = min(epoch, steps)
+    epochs = min(max(EPOCHS, -(-UPDATES // epoch)), MOST_EPOCHS)
+    steps = given.get("train_steps", epochs * epoch)
+    period = min(epoch * max(epochs // 10, 1), steps)
     return {
         "train_steps": steps,
         "warmup_steps": given.get("warmup_steps", steps // 10),

@@ -63,6 +63,17 @@ def files(path):
     return read
 
 
+def predictions(path):
+    """The function that reads what was predicted in a table of JSON lines, whatever other columns it has."""
+
+    def read(folder):
+        lines = map(json.loads, (folder / path).read_text().splitlines())
+        found = [{name: line[name] for name in line if name.startswith(("prediction", "prob"))} for line in lines]
+        return [line for line in found if line]
+
+    return read
+
+
 def corpus(path):
     """The function that reads all files of a data_dir but the manifest, which says what they were made from."""
 
@@ -143,6 +154,11 @@ COMMANDS = {
         ("model", "words"),
         ("tokens.tsv",),
     ),
+    "evaluate_text": Command(
+        "scripts/evaluate.py",
+        flags("--model_dir=model --text_file=prompt.txt --tgt_len=4 --mem_len=4"),
+        ("model", "prompt.txt"),
+    ),
     "recl": Command(
         "scripts/recl.py",
         flags(
@@ -160,6 +176,11 @@ COMMANDS = {
         flags("--model_dir=xlnet --prompt_file=prompt.txt --max_tokens=4 --mem_len=4"),
         ("xlnet", "prompt.txt"),
     ),
+    "generate_many": Command(
+        "scripts/generate.py",
+        flags("--model_dir=model --prompts_jsonl=prompts.jsonl --max_tokens=4"),
+        ("model", "prompts.jsonl"),
+    ),
     "search": Command(
         "scripts/generate.py",
         flags("--model_dir=model --prompt=word1 --max_tokens=4 --beam_size=2 --length_penalty=0.5"),
@@ -167,6 +188,20 @@ COMMANDS = {
     ),
     "score": Command(
         "scripts/score.py", flags("--model_dir=model --input=prompt.txt --batch_size=2"), ("model", "prompt.txt")
+    ),
+    "score_table": Command(
+        "scripts/score.py",
+        flags("--model_dir=model --input=table.tsv --output=found.csv --text_column=text"),
+        ("model", "table.tsv"),
+        ("found.csv",),
+        lambda folder: (folder / "found.csv").read_text(),
+    ),
+    "evaluate_published": Command(
+        "scripts/evaluate.py",
+        flags("--model_dir=huggingface --text_file=prompt.txt --tgt_len=4"),
+        ("huggingface", "prompt.txt"),
+        ("cache",),
+        by_hand=True,
     ),
     "fill": Command(
         "scripts/fill.py",
@@ -180,10 +215,18 @@ COMMANDS = {
     ),
     "predict": Command(
         "scripts/predict.py",
-        flags("--model_dir=tuned --input=table.tsv --output=found.jsonl --batch_size=2 --metrics"),
+        flags("--model_dir=tuned --input=table.tsv --output=found.jsonl --all_probabilities --batch_size=2 --metrics"),
         ("tuned", "table.tsv"),
         ("found.jsonl",),
-        lambda folder: (folder / "found.jsonl").read_text(),
+        predictions("found.jsonl"),
+    ),
+    "predict_table": Command(
+        "scripts/predict.py",
+        flags("--model_dir=tuned --input=table.tsv --output=found.csv"),
+        ("tuned", "table.tsv"),
+        ("found.csv", "found.tsv", "found.xlsx", "FOUND.CSV"),
+        lambda folder: "",
+        by_hand=True,
     ),
     "answer": Command(
         "scripts/predict.py",

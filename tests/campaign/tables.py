@@ -17,6 +17,7 @@ def cases():
     yield from rows()
     yield from labels()
     yield from names()
+    yield from texts()
     yield from questions()
 
 
@@ -186,13 +187,52 @@ def labels():
 
 def names():
     """Names of files, and results that would be written where they should not."""
-    for name in ("found.csv", "found.tsv", "found.xlsx"):
+    for name in ("found.csv", "found.tsv", "found.xlsx", "FOUND.CSV"):
+        yield Case("predict_table", f"tables: --output={name}", {"output": name}, works=True)
+    for name in ("found.csv.gz", "found.xls", "found.ods"):
         yield Case("predict", f"tables: --output={name}", {"output": name}, refused=True, says=name)
+    yield Case("answer", "tables: --output=found.csv", {"output": "found.csv"}, refused=True, says="found.csv")
+    only = {"dev": False, "train_steps": "1"}
+    yield Case("finetune", "tables: a tenth held out", only, works=True, says="held out")
+    yield Case("finetune", "tables: parts", only | {"folds": "2"}, works=True, says="2 folds")
+    for more in ({"folds": "1"}, {"folds": "-2"}, {"folds": "2", "dev": "table.tsv"}, {"folds": "2", "seeds": "1,2"}):
+        yield Case("finetune", f"tables: {more}", only | more, refused=True, says="folds")
+    yield Case("finetune", "tables: more parts than texts", only | {"folds": "9"}, refused=True, says="too few")
     yield Case("predict", "tables: --output is the input", {"output": "table.tsv"}, refused=True, says="table.tsv")
     yield Case(
         "finetune", "tables: --model_dir is the table", {"model_dir": "table.tsv"}, refused=True, says="table.tsv"
     )
     yield Case("answer", "tables: --squad_dir is a file", {"squad_dir": "squad.json"}, refused=True, says="squad.json")
+
+
+def texts():
+    """Prompts in JSON lines, tables to score, and a published model as it is."""
+    for title, data in (
+        ("no prompt", '{"text": "a"}\n'),
+        ("a number", '{"prompt": 3}\n'),
+        ("a list", '["a"]\n'),
+        ("a line cut", '{"prompt": "a"}\n{"prom'),
+        ("nothing", ""),
+        ("empty lines", "\n\n"),
+    ):
+        setup = functools.partial(write, name="p.jsonl", data=data)
+        flags = {"prompts_jsonl": "p.jsonl"}
+        yield Case("generate_many", f"tables: {title}", flags, setup=setup, refused=True, says="p.jsonl")
+    half = functools.partial(write, name="p.jsonl", data='{"prompt": "a \\ud83d"}\n')
+    yield Case("generate_many", "tables: half a pair", {"prompts_jsonl": "p.jsonl"}, setup=half, works=True)
+    yield Case("generate_many", "tables: with --prompt", {"prompt": "a"}, refused=True, says="--prompts_jsonl")
+    for title, text in (("one token", "word1"), ("nothing", ""), ("spaces", " \n ")):
+        setup = functools.partial(write, name="t.txt", data=text)
+        yield Case("evaluate_text", f"tables: {title}", {"text_file": "t.txt"}, setup=setup)
+    yield Case("evaluate_text", "tables: and a corpus", {"data_dir": "words"}, refused=True, says="--text_file")
+    yield Case("score_table", "tables: a column that is not there", {"text_column": "x"}, refused=True, says="'x'")
+    cache = {"TXL_TF_CACHE": "cache"}
+    yield Case("evaluate_published", "tables: as it is", works=True, environment=cache, says="imported, in")
+    yield Case("evaluate_published", "tables: no room", refused=True, environment={"TXL_TF_CACHE": "prompt.txt"},
+               says="TXL_TF_CACHE")  # fmt: skip
+    for file in ("config.json", "model.safetensors"):
+        yield Case("evaluate_published", f"tables: {file} cut", file=(f"huggingface/{file}", "cut"), refused=True,
+                   environment=cache, says=file)  # fmt: skip
 
 
 def questions():

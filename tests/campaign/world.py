@@ -68,6 +68,11 @@ def prompt(path, root):
     path.write_text("word1 größe word3\nword4 word5\n")
 
 
+@part("prompts.jsonl")
+def prompts(path, root):
+    path.write_text('{"prompt": "word1 größe", "id": 1}\n"word4"\n{"prompt": ""}\n')
+
+
 @part("list.txt")
 def word_list(path, root):
     path.write_text("\n".join(["<eos>", "<unk>", "größe", *WORDS]) + "\n")

@@ -381,7 +381,7 @@ def test_out_and_in_again_bit_for_bit(tmp_path, rng, pieces, vocab_size, task):
 
 
 @pytest.mark.slow
-def test_the_commands(tmp_path, rng, pieces, vocab_size):
+def test_the_commands(tmp_path, rng, pieces, vocab_size, monkeypatch):
     """The zip as it was published to a model_dir, a fine-tuned model's body from that, and out again."""
     weights = random_weights(rng, vocab_size=vocab_size)
     write_official(tmp_path / "model", official_tensors(weights), n_token=vocab_size)
@@ -400,7 +400,13 @@ def test_the_commands(tmp_path, rng, pieces, vocab_size):
     body = XLNet(dataclasses.replace(trained.config.model), predicts=False)
     read_checkpoint(f"{tmp_path}/run/ckpt-0", model=variables_by_path(body))
     np.testing.assert_array_equal(body.mask_embedding, weights["mask_embedding"].astype(np.float32))
-
+    monkeypatch.setenv("TXL_TF_CACHE", f"{tmp_path}/cache")  # the zip as it is
+    direct, by_import = (
+        run("scripts/fill.py", f"--model_dir={tmp_path}/{name}", "--text=so ____ dash") for name in ("model.zip", "run")
+    )
+    assert [line.split("\t")[1] for line in direct.splitlines()] == [
+        line.split("\t")[1] for line in by_import.splitlines()
+    ]
     output = run("scripts/export_checkpoint.py", f"--model_dir={tmp_path}/run", f"--export_dir={tmp_path}/out")
     assert "different there: memory begins with nothing in it" in output
     exported = open_checkpoint("huggingface", f"{tmp_path}/out")

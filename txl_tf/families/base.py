@@ -177,7 +177,7 @@ class FineTuning(Training):
 
     Attributes:
         objective: (model, config) -> TaskObjective.
-        read: (path, Columns, whether every row must have a label) -> the rows of a file.
+        read: (path, or a Table, Columns, whether every row must have a label) -> the rows of a file.
         rows: (Python values, as `Predictor.predict` takes them) -> such rows, without labels.
         examples: see `MakeExamples`.
         fit: (config, config of the pretrained model, ExampleSet for training) -> config, with the settings that follow
@@ -190,10 +190,11 @@ class FineTuning(Training):
         predictions: (outputs, ExampleSet, rows, the model's metrics on dev if they are known) -> what is predicted for
             each row, as JSON values.
         panels: (outputs, ExampleSet, Vocabulary) -> what TensorBoard shows of an evaluation.
+        tables: whether its files are tables with a row for each example.
     """
 
     objective: Callable[[keras.Model, Any], TaskObjective]
-    read: Callable[[str, Columns, bool], Any]
+    read: Callable[[Any, Columns, bool], Any]
     rows: Callable[[Sequence[Any]], Any]
     examples: MakeExamples
     fit: Callable[[Any, Config, ExampleSet], Any]
@@ -203,7 +204,10 @@ class FineTuning(Training):
     collapse: Callable[[Mapping[str, np.ndarray], ExampleSet], str | None]
     predictions: Callable[..., list[dict[str, Any]]]
     panels: Callable[[Mapping[str, np.ndarray], ExampleSet, Vocabulary], list[Panel]]
-    abilities: Mapping[str, str] = dataclasses.field(default_factory=lambda: {"predict": "tasks.predictor:Predictor"})
+    tables: bool = False
+    abilities: Mapping[str, str] = dataclasses.field(
+        default_factory=lambda: dict.fromkeys(("predict", "predict_file"), "tasks.predictor:Predictor")
+    )
 
 
 class MakeExamples(Protocol):

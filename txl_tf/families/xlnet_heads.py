@@ -198,6 +198,7 @@ _of_tables = functools.partial(
     read=lazy("data.tasks.tables:read_table"),
     rows=lazy("data.tasks.tables:text_rows"),
     examples=_table_examples,
+    tables=True,
 )
 
 _TEXTS = '["A text.", ("The first of a pair.", "The second.")]'
@@ -213,7 +214,7 @@ HEADS: dict[str, FineTuning] = {
         collapse=_by_label(labelling.collapse_of_classes),
         predictions=_classes,
         panels=panels.classification,
-        abilities=dict.fromkeys(("classify", "predict"), "tasks.predictor:Predictor"),
+        abilities=dict.fromkeys(("classify", "predict", "predict_file"), "tasks.predictor:Predictor"),
         guide=predicting(
             "tells to which class a text, or a pair of texts, belongs",
             "TEXTS.tsv",

@@ -99,6 +99,7 @@ MULTI_LABEL = FineTuning(
     collapse=_collapse,
     predictions=_predictions,
     panels=panels.multi_label,
+    tables=True,
     guide=predicting(
         "gives a text, or a pair of texts, each of its labels that fit",
         "TEXTS.tsv",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -18,6 +19,7 @@ from txl_tf.published.huggingface import files as huggingface_files
 from txl_tf.published.huggingface import transformer_xl as huggingface
 from txl_tf.published.huggingface import xlnet as huggingface_xlnet
 from txl_tf.published.layout import Checkpoint, load
+from txl_tf.published.vocabularies import find_vocabulary
 from txl_tf.runs import checkpoints
 from txl_tf.runs import model_dir as model_dirs
 from txl_tf.settings.groups import update
@@ -74,6 +76,30 @@ def open_checkpoint(format: str, source: str) -> Checkpoint:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{source} is not a checkpoint of this format ({error}): check --format") from error
+
+
+def vocabulary_of(
+    checkpoint: Checkpoint, dataset: str, path: str | None = None, options: Mapping[str, bool] | None = None
+) -> tuple[Vocabulary, str]:
+    """The Vocabulary of a checkpoint, and the path of its file.
+
+    Args:
+        checkpoint: a Checkpoint.
+        dataset: the corpus it was trained on.
+        path: None: the file is beside the checkpoint.
+        options: those that the kind of vocabulary has.
+
+    Raises:
+        InputError: there is no such file, or it cannot be read.
+    """
+    kind = checkpoint.kind
+    path = path or find_vocabulary(checkpoint.source, kind.vocabulary_names)
+    if path is None:
+        raise InputError(f"there is no vocabulary beside {checkpoint.file.path}: give --vocabulary")
+    try:
+        return kind.vocabulary(path, dataset, options or {}), path
+    except InputError as error:
+        raise InputError(checkpoint.shown(str(error))) from error
 
 
 def import_checkpoint(

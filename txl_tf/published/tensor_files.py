@@ -56,8 +56,10 @@ class _Raw(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        start = (0, self.tell(), self._size)[whence]
-        self._file.seek(min(start + offset, self._size))  # GFile refuses positions after the end
+        place = (0, self.tell(), self._size)[whence] + offset
+        if place < 0:
+            raise OSError("a position before the beginning")  # as of other files: zipfile relies on it
+        self._file.seek(min(place, self._size))  # GFile refuses positions after the end
         return self.tell()
 
     def tell(self) -> int:

@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from txl_tf import families
 from txl_tf.errors import InputError
+from txl_tf.metrics import error_files
 from txl_tf.models.parameters import frozen_paths, weights_table
 from txl_tf.runs import model_dir as model_dirs
 from txl_tf.runs.checkpoints import checkpoint_path, checkpoint_steps, stored_weights
@@ -81,11 +82,20 @@ def describe_model(model_dir: str, results: Sequence[Mapping[str, Any]] = ()) ->
         "Recipe": _recipe(config, trained, model_dirs.last_bad_step(model_dir)),
         "Learning curve": iter([f"![loss against steps]({PICTURE_FILE})"] if curve else []),
         "Results": _results(model_dir, config, facts, evaluated, results),
+        "What it gets wrong": error_files.in_a_card(_error_files(model_dir)),
         "How to use it": _use(model_dir, config),
         "Limits": _limits(model_dir, config, facts, evaluated, results),
     }
     parts = [(f"## {title}\n\n" if title else "") + "\n".join(lines) for title, lines in sections.items()]
     return Card("\n\n".join(part.rstrip() for part in parts if not part.endswith("\n\n")) + "\n", curve)
+
+
+def _error_files(model_dir: str) -> dict[str, str]:
+    """What fine-tuning wrote of the errors on dev, by the files' names."""
+    paths = {name: joined(model_dir, name) for name in error_files.NAMES}
+    return {
+        name: read_bytes(path).decode("utf-8", "replace") for name, path in paths.items() if tf.io.gfile.exists(path)
+    }
 
 
 def write_card(model_dir: str, card: Card) -> None:

@@ -3,6 +3,7 @@
 config.json         family, task and every setting (Config)
 corpus.json         the data the model was trained on: name, unit, fingerprint, vocabulary
 labels.json         the names of the classes, in the order of their numbers, if there are any
+columns.json        which columns of the table were learned, if it was a table
 vocabulary files    as `Vocabulary.save` writes them
 ckpt-STEP.*         TensorFlow checkpoints: the newest and the best
 damaged-ckpt-STEP.* checkpoints that could not be read when the run was continued
@@ -29,6 +30,7 @@ import tensorflow as tf
 from txl_tf import families
 from txl_tf.counted import counted
 from txl_tf.data.manifest import Corpus
+from txl_tf.data.tables.learned_columns import COLUMNS_FILE
 from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
 from txl_tf.devices import host_memory
@@ -144,7 +146,7 @@ class LearnedCorpus(Protocol):
 
 
 def write_description(model_dir: str, config: Config, corpus: LearnedCorpus) -> None:
-    """Writes config.json, corpus.json, the vocabulary and, for a TaskCorpus with classes, labels.json."""
+    """Writes config.json, corpus.json, the vocabulary and, for a TaskCorpus, labels.json and columns.json."""
     tf.io.gfile.makedirs(model_dir)
     corpus.vocabulary.save(model_dir)
     about = {
@@ -158,6 +160,9 @@ def write_description(model_dir: str, config: Config, corpus: LearnedCorpus) -> 
     write_atomically(tf.io.gfile.join(model_dir, CORPUS_FILE), json.dumps(about, indent=2) + "\n")
     if isinstance(corpus, TaskCorpus) and corpus.labels:
         write_labels(model_dir, corpus.labels)
+    if isinstance(corpus, TaskCorpus) and corpus.columns:
+        content = json.dumps(corpus.columns.names, ensure_ascii=False, indent=2) + "\n"
+        write_atomically(tf.io.gfile.join(model_dir, COLUMNS_FILE), content)
     write_atomically(tf.io.gfile.join(model_dir, CONFIG_FILE), config.to_json())
 
 

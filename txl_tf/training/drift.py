@@ -6,7 +6,9 @@ import itertools
 
 import tensorflow as tf
 
+from txl_tf.data.tables.learned_columns import COLUMNS_FILE
 from txl_tf.errors import InputError
+from txl_tf.metrics import error_files
 from txl_tf.runs import checkpoints
 from txl_tf.runs import model_dir as model_dirs
 from txl_tf.settings.run import Config
@@ -71,6 +73,7 @@ def _refuse_foreign_files(model_dir: str, corpus: model_dirs.LearnedCorpus) -> N
         return
     _refuse_other_vocabulary(model_dir, corpus)
     own = {model_dirs.METRICS_FILE, model_dirs.EVALUATIONS_FILE, model_dirs.BAD_STEPS_FILE, model_dirs.LABELS_FILE}
+    own |= {COLUMNS_FILE, *error_files.NAMES}
     own.add(model_dirs.CORPUS_FILE)
     found = set(listed(model_dir))
     if model_dirs.CORPUS_FILE in found:

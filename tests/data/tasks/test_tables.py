@@ -45,7 +45,7 @@ def test_the_three_forms_of_a_table_are_one(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.txt", "x", "name ends in .tsv, .csv or .jsonl"),
+        ("a.txt", "x", "name ends in .tsv, .csv, .jsonl or .xlsx"),
         ("a.tsv", "text\tlabel\nfine\t1\n\nno label\n", "a.tsv, line 4 has 1 column, but line 1 has 2"),
         ("a.tsv", "text\tlabel\nfine\t1\n \t1\n", "a.tsv, line 3 has no text in column 'text'"),
         ("a.tsv", "text\tlabel\nfine\t \n", "a.tsv, line 2 has no label in column 'label'"),

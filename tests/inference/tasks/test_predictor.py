@@ -1,7 +1,9 @@
 """Predictor and scripts/predict.py: what they say is what the model says of each input alone, without padding."""
 
+import csv
 import json
 import pathlib
+import shutil
 
 import numpy as np
 import processes
@@ -14,6 +16,7 @@ import txl_tf
 from txl_tf import families
 from txl_tf.data.tasks.examples import ExampleSet
 from txl_tf.data.tasks.layout import lay_out
+from txl_tf.data.tasks.table_files import Columns
 from txl_tf.errors import InputError
 from txl_tf.inference.tasks.predictor import Predictor
 from txl_tf.inference.tasks.task_evaluator import no_better
@@ -215,6 +218,43 @@ def test_the_script_writes_a_line_an_input_and_metrics(predictors, model_dirs, t
     assert result["loss"] == pytest.approx(-log_probs[range(6), right].mean(), abs=1e-6)
 
 
+def test_a_table_comes_back_with_predictions(predictors, model_dirs, tmp_path):
+    """Its columns are known from the model_dir; flags come first."""
+    folder = tmp_path / "model"
+    shutil.copytree(model_dirs / "classification", folder)
+    learned = Columns("message", label_column="team")
+    (folder / "columns.json").write_text(json.dumps(learned.names))
+    (tmp_path / "t.csv").write_text("id;message;x\n1;the;a\n;;\n2;so one;b\n")
+    flags = [f"--model_dir={folder}", f"--input={tmp_path}/t.csv"]
+    done = run(*flags, f"--output={tmp_path}/o.csv", "--all_probabilities")
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.reader((tmp_path / "o.csv").read_text().splitlines(), delimiter=";"))
+    assert rows[0] == ["id", "message", "x", "prediction", "probability", *(f"probability {name}" for name in LABELS)]
+    wanted = predictors["classification"].predict(["the", "so one"])
+    for row, line, one in zip((rows[1], rows[3]), ("1;the;a", "2;so one;b"), wanted, strict=True):
+        assert row[:4] == [*line.split(";"), one["label"]]
+        numbers = [one["probability"], *one["probabilities"].values()]
+        np.testing.assert_allclose(np.array(row[4:], float), numbers, rtol=1e-5)
+    assert set(rows[2]) == {""}
+    (tmp_path / "t.jsonl").write_text('{"text": "the", "team": "x"}\n')
+    flags = [f"--model_dir={folder}", f"--input={tmp_path}/t.jsonl"]
+    done = run(*flags)
+    assert done.returncode and "no column 'message' but 'text', 'team'" in done.stderr
+    done = run(*flags, "--text_column=text", f"--output={tmp_path}/o.jsonl")
+    line = json.loads((tmp_path / "o.jsonl").read_text())
+    assert line == {"text": "the", "team": "x"} | {
+        "prediction": wanted[0]["label"],
+        "probability": pytest.approx(wanted[0]["probability"], rel=1e-5),
+    }
+    done = run(*flags, "--all_probabilities")
+    assert done.returncode and done.stderr.endswith(
+        "--all_probabilities needs a table as --output: the lines of JSON have them\n"
+    )
+    questions = [f"--model_dir={model_dirs}/answering", "--input=q.json", f"--output={tmp_path}/x.csv"]
+    done = run(*questions)
+    assert done.returncode and "x.csv would hold JSON lines and no table" in done.stderr
+
+
 def test_the_checkpoint_that_was_best_on_dev_answers(tmp_path, capsys):
     """It is step 0; step 2, the newest, has a head of its own. Without evaluations the newest does, as is said."""
     tuned_models.write_model_dir(tmp_path, "regression")
@@ -240,12 +280,8 @@ def test_the_checkpoint_that_was_best_on_dev_answers(tmp_path, capsys):
     assert capsys.readouterr().out == f"{tmp_path}: its weights of step 0 are taken, the best on dev\n"
     assert head.numpy().max() < 50
     assert Predictor.load(str(tmp_path), "latest", strategy=replicas.one_device()).trained.step == 2
-    done = run(*flags, f"--output={tmp_path}/x.CSV")
-    (line,) = done.stderr.splitlines()
-    assert done.returncode and line.endswith(
-        "x.CSV would hold JSON lines and no table: give a name that ends in .jsonl"
-    )
-    assert not (tmp_path / "x.CSV").exists()
+    done = run(*flags, f"--output={tmp_path}/x.TSV")
+    assert done.returncode == 0 and (tmp_path / "x.TSV").read_text().startswith("text\tprediction\nthe River\t")
 
 
 def test_predictions_that_are_alike_or_no_better_than_the_most_frequent_class_are_said(predictors, tmp_path, capsys):

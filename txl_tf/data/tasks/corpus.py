@@ -8,6 +8,7 @@ import hashlib
 from typing import Any
 
 from txl_tf.data.tasks.examples import ExampleSet
+from txl_tf.data.tasks.table_files import Columns
 from txl_tf.data.vocabularies import Vocabulary
 
 
@@ -22,6 +23,7 @@ class TaskCorpus:
         files: the sha256 of the vocabulary's files, by name.
         dataset: a name.
         data_dir: where the examples are from, for messages.
+        columns: how their table is read; None: they are from no table.
     """
 
     train: ExampleSet
@@ -31,6 +33,7 @@ class TaskCorpus:
     files: dict[str, str]
     dataset: str = "text"
     data_dir: str = ""
+    columns: Columns | None = None
 
     @property
     def unit(self) -> str:

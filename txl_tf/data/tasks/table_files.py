@@ -14,10 +14,11 @@ import dataclasses
 import gzip
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from txl_tf.counted import counted
+from txl_tf.data.tables.workbooks import read_cells
 from txl_tf.data.text.archives import named_damage
 from txl_tf.errors import Faults, InputError, one_line
 from txl_tf.settings.groups import Group, setting
@@ -68,6 +69,30 @@ class Columns(Group):
             if not self.named("text_column"):
                 raise InputError("--no_header needs the numbers of the columns: give --text_column=1 or the like")
 
+    @classmethod
+    def of(cls, given: Columns | Mapping[str, Any] | None) -> Columns:
+        """Columns from a dict of its fields; text, text_b and label stand for text_column and so on.
+
+        Raises:
+            InputError: there is no such field, or its value is not possible.
+        """
+        return given if isinstance(given, Columns) else cls(**cls.fields_of(given or {}))
+
+    @classmethod
+    def fields_of(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """A dict as for `of` with the names of the fields."""
+        known = [field.name for field in dataclasses.fields(cls)]
+        found = {f"{name}_column" if f"{name}_column" in known else name: value for name, value in given.items()}
+        if unknown := sorted(set(found) - set(known)):
+            raise InputError(f"columns has no {unknown[0]!r}: give text, text_b or label, or {', '.join(known)}")
+        return found
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """The fields that name columns, and how they are named and filled: what files of one kind share."""
+        names = ("text_column", "text_b_column", "label_column", "label_separator", "no_header")
+        return {name: getattr(self, name) for name in names}
+
     @property
     def separator(self) -> str:
         """The character of `delimiter`; "" if it is to be found."""
@@ -93,12 +118,41 @@ class Table:
         rows: the number of each row's line, and its values by the names of columns.
         empty: the lines of rows without any content, which are not among `rows`.
         header: how messages name the place of the columns' names.
+        header_line: the number of the line with the columns' names; 0: there is none.
+        separator: what parts the columns of a CSV or TSV file.
+        encoding: of the file, by Python's name.
     """
 
     names: list[str]
     rows: list[tuple[int, dict[str, Any]]]
     empty: list[int]
     header: str
+    header_line: int = 0
+    separator: str = ","
+    encoding: str = "utf-8"
+
+
+def kind_of(path: str) -> str:
+    """The end of a table's name in small letters, without .gz: csv, tsv, jsonl, xlsx or another."""
+    return path.lower().removesuffix(".gz").rpartition(".")[2]
+
+
+def read_data(path: str) -> bytes:
+    """The bytes of a file, local or gs://, unpacked if its name ends in .gz.
+
+    Raises:
+        InputError: it cannot be read or unpacked.
+    """
+    if "://" in path:
+        from txl_tf.storage.files import read_bytes  # here: it loads TensorFlow
+
+        data = read_bytes(path)
+    else:
+        data = read_local(path)
+    if path.endswith(".gz"):
+        with named_damage(path):
+            data = gzip.decompress(data)
+    return data
 
 
 def read_file_text(path: str, encoding: str = "", remedy: str = "convert the file to UTF-8") -> str:
@@ -112,23 +166,19 @@ def read_file_text(path: str, encoding: str = "", remedy: str = "convert the fil
     Raises:
         InputError: it cannot be read, unpacked or decoded.
     """
-    if "://" in path:
-        from txl_tf.storage.files import read_bytes  # here: it loads TensorFlow
+    return _decoded(path, read_data(path), encoding, remedy)[0]
 
-        data = read_bytes(path)
-    else:
-        data = read_local(path)
-    if path.endswith(".gz"):
-        with named_damage(path):
-            data = gzip.decompress(data)
+
+def _decoded(path: str, data: bytes, encoding: str, remedy: str) -> tuple[str, str]:
+    """The text of a file's bytes, and its encoding; as `read_file_text`."""
     for begin, kind in _OTHER_KINDS.items():
         if data.startswith(begin):
             raise InputError(f"{path} {kind}")
     if not encoding:
         wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        encoding = "utf-16" if wide else "utf-8"
+        encoding = "utf-16" if wide else "utf-8-sig" if data.startswith(codecs.BOM_UTF8) else "utf-8"
     try:
-        return data.decode(encoding).removeprefix("\ufeff")
+        return data.decode(encoding).removeprefix("\ufeff"), encoding
     except UnicodeError as error:
         where, reason = path, one_line(error)
         if isinstance(error, UnicodeDecodeError):  # some of Python's codecs do not say where
@@ -144,29 +194,35 @@ _PARQUET = (
     "is a Parquet file: convert it to JSON lines, in Python with "
     "pandas.read_parquet(OLD).to_json(NEW, orient='records', lines=True)"
 )
-_OTHER_NAMES = {"xlsx": _SHEET, "xls": _SHEET, "ods": _SHEET, "parquet": _PARQUET}
+_OTHER_NAMES = {"xls": _SHEET, "ods": _SHEET, "parquet": _PARQUET}
 _OTHER_KINDS = {b"PK\x03\x04": _SHEET, b"\xd0\xcf\x11\xe0": _SHEET, b"PAR1": _PARQUET}
 """What is said of files of other kinds, by the ends of their names and by their first bytes."""
 
 
-def read_rows(path: str, columns: Columns, faults: Faults) -> Table:
-    """The rows of a file whose name ends in .tsv, .csv or .jsonl, or in one of these and .gz.
+def read_rows(path: str | Table, columns: Columns, faults: Faults) -> Table:
+    """The rows of a file whose name ends in .tsv, .csv, .jsonl or .xlsx, or in one of these and .gz.
 
     Args:
-        path: local or gs://.
+        path: local or gs://; or a Table, which is read already.
         columns: the form of the file.
         faults: gets those of single rows, which are left out.
 
     Raises:
         InputError: the file cannot be read.
     """
-    kind = path.removesuffix(".gz").rsplit(".", 1)[-1].lower()
+    if isinstance(path, Table):
+        return path
+    kind = kind_of(path)
     if kind in _OTHER_NAMES:
         raise InputError(f"{path} {_OTHER_NAMES[kind]}")
+    if kind == "xlsx":
+        return _named(path, read_cells(path, read_data(path)), columns, faults)
     if kind not in ("tsv", "csv", "jsonl"):
-        raise InputError(f"{path}: give a table whose name ends in .tsv, .csv or .jsonl (or in one of these and .gz)")
+        raise InputError(
+            f"{path}: give a table whose name ends in .tsv, .csv, .jsonl or .xlsx (or in one of these and .gz)"
+        )
     remedy = "name its encoding, such as --encoding=cp1252 for many spreadsheet programs, or convert the file to UTF-8"
-    text = read_file_text(path, columns.encoding, remedy)
+    text, encoding = _decoded(path, read_data(path), columns.encoding, remedy)
     if kind == "jsonl":
         if columns.no_header:
             raise InputError(f"{path} has names in every line, as JSON has: omit --no_header")
@@ -175,7 +231,16 @@ def read_rows(path: str, columns: Columns, faults: Faults) -> Table:
         empty = [line for line, values in found if not any(_content(value) for value in values.values())]
         rows = [(line, values) for line, values in found if line not in set(empty)] if empty else found
         return Table(names, rows, empty, path)
-    return _named(path, _cells(path, text, kind, columns, faults), columns, faults)
+    first, named = 1, re.match('"?sep=(.)"?(\r\n|\r|\n)', text)  # spreadsheet programs name their separator so
+    if named:
+        first, text = 2, text[named.end() :]
+    usual = "\t" if kind == "tsv" else ","
+    separator = columns.separator or (named[1] if named else _separator(text, columns, usual))
+    if kind == "tsv" and separator == "\t":
+        cells = _cells_without_quotes(text, first)
+    else:
+        cells = _cells(path, text, first, separator, faults)
+    return dataclasses.replace(_named(path, cells, columns, faults), separator=separator, encoding=encoding)
 
 
 def json_lines(path: str, text: str, faults: Faults) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -204,18 +269,15 @@ def _content(value: Any) -> bool:
     return value is not None and (not isinstance(value, str) or bool(value.strip()))
 
 
-def _cells(path: str, text: str, kind: str, columns: Columns, faults: Faults) -> Iterator[tuple[int, list[str]]]:
-    """The cells of each row, with the number of its first line."""
-    first, named = 1, re.match('"?sep=(.)"?(\r\n|\r|\n)', text)  # spreadsheet programs name their separator so
-    if named:
-        first, text = 2, text[named.end() :]
-    usual = "\t" if kind == "tsv" else ","
-    separator = columns.separator or (named[1] if named else _separator(text, columns, usual))
-    if kind == "tsv" and separator == "\t":
-        ends = "\n" if "\n" in text else "\r"
-        for i, row in enumerate(text.removesuffix(ends).split(ends), first):
-            yield i, row.removesuffix("\r").split("\t")
-        return
+def _cells_without_quotes(text: str, first: int) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each row of a TSV file, whose first line has the number `first`, with the number of its line."""
+    ends = "\n" if "\n" in text else "\r"
+    for i, row in enumerate(text.removesuffix(ends).split(ends), first):
+        yield i, row.removesuffix("\r").split("\t")
+
+
+def _cells(path: str, text: str, first: int, separator: str, faults: Faults) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each row of a CSV file, with the number of its first line."""
     csv.field_size_limit(1 << 30)  # a text may be long
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     while True:
@@ -241,24 +303,25 @@ def _separator(text: str, columns: Columns, usual: str) -> str:
     return usual if counts[usual] > 1 else max(counts, key=lambda separator: counts[separator])
 
 
-def _named(path: str, cells: Iterator[tuple[int, list[str]]], columns: Columns, faults: Faults) -> Table:
+def _named(path: str, cells: Iterator[tuple[int, list[Any]]], columns: Columns, faults: Faults) -> Table:
     """The values of each row by their column's name, which the first row has, or their number."""
     empty: list[int] = []
     names: list[str] = []
     rows: list[tuple[int, dict[str, Any]]] = []
-    header = ""
+    header, header_line = "", 0
     for line, values in cells:
-        if not any(value.strip() for value in values):
+        if not any(map(_content, values)):
             empty.append(line)
             continue
         if not header:
             empty.clear()
             header = f"{path}, line {line}"
-            names = [str(i) for i in range(1, len(values) + 1)] if columns.no_header else values
+            names = [str(i) for i in range(1, len(values) + 1)] if columns.no_header else _texts(values)
             twice = [name for name, count in collections.Counter(names).items() if count > 1]
             if twice:
                 raise InputError(f"{header} names the column {twice[0]!r} twice: rename one")
             if not columns.no_header:
+                header_line = line
                 continue
         if len(values) != len(names):
             faults.add(
@@ -269,4 +332,9 @@ def _named(path: str, cells: Iterator[tuple[int, list[str]]], columns: Columns, 
         else:
             rows.append((line, dict(zip(names, values, strict=True))))
     last = rows[-1][0] if rows else 0
-    return Table(names, rows, [line for line in empty if line < last], header)
+    return Table(names, rows, [line for line in empty if line < last], header, header_line)
+
+
+def _texts(values: list[Any]) -> list[str]:
+    """The names of columns; those of a workbook may be numbers or dates."""
+    return ["" if value is None else str(value) for value in values]

@@ -28,6 +28,11 @@ class Row:
     label: str
     where: str
 
+    @property
+    def line(self) -> int:
+        """The number of its line or row."""
+        return int(self.where.rpartition(" ")[2])
+
 
 class TableRows(list[Row]):
     """The rows of a file.
@@ -43,13 +48,15 @@ ReadLabel = Callable[[dict[str, Any], str, str, bool], str]
 """(values of a row, column of the label, where the row stands, whether it must have a label) -> the label."""
 
 
-def read_table(path: str, columns: Columns, labelled: bool = True, read_label: ReadLabel | None = None) -> TableRows:
-    """The rows of a file whose name ends in .tsv, .csv or .jsonl, or in one of these and .gz.
+def read_table(
+    path: str | Table, columns: Columns, labelled: bool = True, read_label: ReadLabel | None = None
+) -> TableRows:
+    """The rows of a file whose name ends in .tsv, .csv, .jsonl or .xlsx, or in one of these and .gz.
 
     Rows without any content are left out, as the remarks say.
 
     Args:
-        path: local or gs://.
+        path: local or gs://; or a Table, whose lines are called rows.
         columns: how it is read.
         labelled: whether every row must have a label; if not, labels are "" where there is none.
         read_label: how a label is read; None: as one class or number.
@@ -58,12 +65,13 @@ def read_table(path: str, columns: Columns, labelled: bool = True, read_label: R
         InputError: the file cannot be read, lacks a column, or has no rows; or a row lacks a text or a label. If this
             is so of several rows, it is FaultsError, with all of them.
     """
-    faults = Faults(path)
+    name, unit = (path, "line") if isinstance(path, str) else ("the table", "row")
+    faults = Faults(name)
     table = read_rows(path, columns, faults)
     _require_columns(table, columns, labelled)
     rows, without_text = TableRows(), []
     for line, values in table.rows:
-        where = f"{path}, line {line}"
+        where = f"{name}, {unit} {line}"
         with faults.noted(line):
             text = _value(values, columns.text_column, where, not columns.skip_empty)
             if not text.strip():
@@ -78,7 +86,7 @@ def read_table(path: str, columns: Columns, labelled: bool = True, read_label: R
             rows.append(Row(text, _value(values, columns.text_b_column, where), label, where))
     faults.raise_any()
     if not rows:
-        raise InputError(f"{path} has no rows")
+        raise InputError(f"{name} has no rows")
     found = ((table.empty, "any content"), (without_text, "text"))
     rows.remarks = tuple(_left_out(lines, what) for lines, what in found if lines)
     return rows
@@ -170,7 +178,7 @@ def scores(rows: Sequence[Row]) -> np.ndarray:
 
 
 def _file_of(rows: Sequence[Row]) -> str:
-    return rows[0].where.rpartition(", line ")[0] if rows else ""
+    return rows[0].where.rpartition(", ")[0] if rows else ""
 
 
 def imbalance(labels: tuple[str, ...], numbers: np.ndarray) -> str:
@@ -211,7 +219,7 @@ def _value(values: dict[str, Any], column: str, where: str, needed: bool = False
     if value is None or value != value:
         return ""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise InputError(f"{where}: {column!r} must be a text or a number, not {json.dumps(value)[:40]}")
+        raise InputError(f"{where}: {column!r} must be a text or a number, not {json.dumps(value, default=str)[:40]}")
     return str(value)
 
 

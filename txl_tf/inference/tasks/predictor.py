@@ -22,14 +22,16 @@ also has step, that of the checkpoint that answered.
 from __future__ import annotations
 
 import typing
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from txl_tf import families
+from txl_tf.data.tables.learned_columns import table_columns
 from txl_tf.data.tasks.examples import ExampleSet
-from txl_tf.data.tasks.table_files import Columns
+from txl_tf.data.tasks.table_files import Columns, Table
 from txl_tf.devices.distribute import make_strategy
 from txl_tf.errors import InputError
 from txl_tf.inference.tasks.task_evaluator import TaskReader, no_better, task_result, what_to_try
@@ -46,6 +48,8 @@ class Predicted(typing.NamedTuple):
     outputs: by name, arrays [n, ..], what the predictions are made from.
     doubt: what to say if the predictions are all alike, or with labels no better than the most frequent class, and what
         to try; None if there is nothing to say.
+    rows: the inputs as they were read.
+    columns: how their table was read.
     """
 
     predictions: list[dict[str, Any]]
@@ -53,6 +57,8 @@ class Predicted(typing.NamedTuple):
     examples: ExampleSet
     outputs: dict[str, np.ndarray]
     doubt: str | None
+    rows: Any
+    columns: Columns
 
 
 ENOUGH = 10
@@ -154,8 +160,8 @@ class Predictor:
 
     def predict_file(
         self,
-        path: str,
-        columns: Columns | None = None,
+        path: str | Table,
+        columns: Columns | Mapping[str, Any] | None = None,
         *,
         labelled: bool = False,
         progress: Progress | None = None,
@@ -163,17 +169,24 @@ class Predictor:
         """What the model predicts for the inputs in a file, in its order.
 
         Args:
-            path: a file in the form that the task is trained on; local or gs://.
-            columns: the names of a table's columns.
+            path: a file in the form that the task is trained on; local or gs://. Or a Table.
+            columns: the names of a table's columns, see `Columns.of`. Those that are not given are named as in the
+                table that the model learned from.
             labelled: whether the inputs have labels to compare with; if not, they are ignored.
             progress: as for `TaskReader.outputs`.
 
         Raises:
             InputError: the file cannot be read, a row is malformed, or it has a label that the model does not know.
         """
-        return self._predict(self._task.read(path, columns or Columns(), labelled), path, labelled, progress)
+        read_by = table_columns(self.trained.model_dir, columns, labelled)
+        if isinstance(path, Table) and not self._task.tables:
+            raise InputError(f"{self.config.task} reads no tables: give its inputs as a list, or a file")
+        name = path if isinstance(path, str) else "the table"
+        return self._predict(self._task.read(path, read_by, labelled), name, labelled, progress, read_by)
 
-    def _predict(self, rows: Any, name: str, labelled: bool, progress: Progress | None) -> Predicted:
+    def _predict(
+        self, rows: Any, name: str, labelled: bool, progress: Progress | None, columns: Columns | None = None
+    ) -> Predicted:
         examples = self._task.examples(
             rows, self.config, self.trained.vocabulary, labels=self.trained.class_names(), labelled=labelled
         )
@@ -186,4 +199,4 @@ class Predictor:
         else:
             doubt = self._task.collapse(outputs, examples) if len(examples) >= ENOUGH else None
         doubt = doubt and f"{name}: {doubt}; if this is wrong, fine-tune with {what_to_try(self.config)}"
-        return Predicted(predictions, metrics, examples, outputs, doubt)
+        return Predicted(predictions, metrics, examples, outputs, doubt, rows, columns or Columns())

@@ -42,6 +42,12 @@ def read_config(source: str) -> tuple[dict[str, Any], str]:
     return check_record(config, path, stated, _REMEDY), path
 
 
+def has_tensors(source: str) -> bool:
+    """Whether a directory has a file that `open_tensors` would read."""
+    paths = [tf.io.gfile.join(source, name) for name in _OPENERS]
+    return any(tf.io.gfile.exists(path) or tf.io.gfile.exists(f"{path}.index.json") for path in paths)
+
+
 def open_tensors(source: str) -> TensorFile:
     """The TensorFile of a directory's model.safetensors or pytorch_model.bin, or of the shards of one.
 

@@ -1,0 +1,168 @@
+"""Tables with results in further columns, in every form; workbooks; parts that are held out."""
+
+import csv
+import datetime
+import io
+import json
+import zipfile
+
+import openpyxl
+import pytest
+
+from txl_tf.data.tables import held_out, workbooks
+from txl_tf.data.tables.results import is_table, with_results
+from txl_tf.data.tasks.race import RaceQuestion
+from txl_tf.data.tasks.squad import Paragraph, Squad
+from txl_tf.data.tasks.table_files import Columns
+from txl_tf.data.tasks.tables import Row, read_table
+from txl_tf.errors import InputError
+
+HEAD = ["id", "text", "note", "prediction"]
+ROWS = [["7", "one, two", "Müller", "old"], ["", "", "", ""], ["8", 'say "a"', "=1+1", ""]]
+FOUND = [{"prediction": "yes", "probability": 0.75}, {"prediction": "no", "probability": 0.5}]
+WANTED = [
+    [*HEAD, "prediction_2", "probability"],
+    [*ROWS[0], "yes", "0.75"],
+    ["", "", "", "", "", ""],
+    [*ROWS[2], "no", "0.5"],
+]
+
+
+def results_for(path, columns=Columns()):  # noqa: B008
+    rows = read_table(str(path), columns, labelled=False)
+    return {row.line: found for row, found in zip(rows, FOUND, strict=True)}
+
+
+def written(path, output, columns=Columns()):  # noqa: B008
+    content = with_results(str(output), str(path), columns, results_for(path, columns))
+    return content if isinstance(content, bytes) else content.encode()
+
+
+def workbook(path, rows):
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.active.append(row)
+    book.save(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("separator", "encoding"), [(",", "utf-8"), (";", "utf-8-sig"), (";", "cp1252"), ("\t", "utf-16")]
+)
+def test_a_csv_keeps_columns_rows_separator_and_encoding(tmp_path, separator, encoding):
+    path, text = tmp_path / "t.csv", io.StringIO()
+    csv.writer(text, delimiter=separator).writerows([HEAD, *ROWS])
+    path.write_bytes(text.getvalue().encode(encoding))
+    columns = Columns(encoding=encoding if encoding == "cp1252" else "")
+    content = written(path, tmp_path / "out.csv", columns).decode(encoding)
+    assert encoding != "utf-8" or not content.startswith("\ufeff")
+    assert list(csv.reader(io.StringIO(content), delimiter=separator)) == WANTED
+    assert content.startswith(separator.join(HEAD))
+
+
+def test_every_form_becomes_every_other(tmp_path):
+    source = tmp_path / "t.csv"
+    text = io.StringIO()
+    csv.writer(text).writerows([HEAD, *ROWS])
+    source.write_text(text.getvalue())
+    tsv = written(source, tmp_path / "o.tsv").decode()
+    assert [line.split("\t") for line in tsv.splitlines()] == WANTED
+    lines = [json.loads(line) for line in written(source, tmp_path / "o.jsonl").decode().splitlines()]
+    assert lines[0] == dict(zip(WANTED[0], [*ROWS[0], "yes", 0.75], strict=True)) and lines[1] == dict.fromkeys(HEAD)
+    book = openpyxl.load_workbook(io.BytesIO(written(source, tmp_path / "o.xlsx"))).active
+    rows = [["" if value is None else str(value) for value in row] for row in book.iter_rows(values_only=True)]
+    assert rows == WANTED and book["C4"].data_type == "s"  # no formula
+    (tmp_path / "o.jsonl").write_bytes(written(source, tmp_path / "o.jsonl"))
+    again = written(tmp_path / "o.jsonl", tmp_path / "p.csv").decode()
+    assert again.splitlines()[0].endswith("prediction_2,probability,prediction_3,probability_2")
+
+
+def test_without_header_there_is_none(tmp_path):
+    (tmp_path / "t.csv").write_text("one,x\ntwo,y\n")
+    content = written(tmp_path / "t.csv", tmp_path / "o.csv", Columns("1", no_header=True)).decode()
+    assert content == "one,x,yes,0.75\ntwo,y,no,0.5\n"
+
+
+def test_a_workbook_stays_what_it_is(tmp_path):
+    """Its formats, formulas, dates and other sheets; read it gives the values."""
+    path = tmp_path / "t.xlsx"
+    day = datetime.datetime(2024, 5, 1)
+    workbook(path, [["day", "text", "label", "double"], [day, 12, True, "=A1"], [None] * 4, [day, "b", "no", None]])
+    book = openpyxl.load_workbook(path)
+    book.active["B1"].font = openpyxl.styles.Font(bold=True)
+    book.create_sheet("more")["A1"] = "kept"
+    book.save(path)
+    rows = read_table(str(path), Columns(), labelled=True)
+    assert [(row.text, row.label, row.line) for row in rows] == [("12", "true", 2), ("b", "no", 4)]
+    assert rows.remarks == ("1 row without any content left out (line 3)",)
+    found = openpyxl.load_workbook(io.BytesIO(written(path, tmp_path / "o.xlsx")))
+    sheet = found.worksheets[0]
+    assert sheet["B1"].font.bold and sheet["D2"].value == "=A1" and sheet["A4"].value == day
+    assert found["more"]["A1"].value == "kept"
+    assert [[cell.value for cell in row] for row in sheet["E1:F4"]] == [
+        ["prediction", "probability"],
+        ["yes", 0.75],
+        [None, None],
+        ["no", 0.5],
+    ]
+    lines = written(path, tmp_path / "o.csv").decode("utf-8-sig").splitlines()
+    assert lines[0] == "day,text,label,double,prediction,probability" and lines[1].startswith("2024-05-01 00:00:00,12,")
+
+
+def test_workbooks_that_cannot_be_read_or_written_are_one_line(tmp_path, monkeypatch):
+    path = tmp_path / "t.xlsx"
+    path.write_bytes(b"text,label\n")
+    with pytest.raises(InputError, match=r"t\.xlsx is no workbook that can be read .*as CSV"):
+        read_table(str(path), Columns())
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a", "b")
+    with pytest.raises(InputError, match=r"t\.xlsx is no workbook"):
+        read_table(str(path), Columns())
+    workbook(path, [["text"], ["a"], ["b"]])
+    monkeypatch.setattr(workbooks, "MOST_CELLS", 2)
+    with pytest.raises(InputError, match=r"t\.xlsx is too large"):
+        read_table(str(path), Columns(), labelled=False)
+    with pytest.raises(InputError, match="row 1 has a text of 40,000 characters"):
+        workbooks.new_workbook("o.xlsx", [["a" * 40_000]])
+
+    def missing():
+        raise ImportError("openpyxl")
+
+    monkeypatch.setattr(workbooks, "_openpyxl", missing)
+    with pytest.raises(InputError, match=r"o\.xlsx needs the package openpyxl: run .*requirements-tables\.txt"):
+        is_table("o.xlsx")
+
+
+def test_names_of_results():
+    assert is_table("a.CSV") and is_table("a.jsonl") and not is_table("a.txt") and not is_table("/dev/stdout")
+    for name in ("a.csv.gz", "a.xls"):
+        with pytest.raises(InputError, match="such a table is not written"):
+            is_table(name)
+
+
+def test_parts_have_their_share_of_every_class_and_part_no_texts():
+    labels = ["a"] * 50 + ["b"] * 20 + ["once"]
+    rows = [Row(f"text {i // 2}", "", label, f"f, line {i}") for i, label in enumerate(labels)]
+    parts = held_out.parts(rows, 5, 1)
+    assert sorted(i for part in parts for i in part) == list(range(70))  # the class with one text is in none
+    for part in parts:
+        assert [sum(rows[i].label == name for i in part) for name in ("a", "b")] == [10, 4]
+        rest, taken = held_out.parted(rows, part)
+        assert not {row.text for row in rest} & {row.text for row in taken} and len(rest) + len(taken) == 71
+    assert held_out.parts(rows, 5, 1) == parts != held_out.parts(rows, 5, 2)
+
+
+def test_parts_of_scores_and_questions():
+    rows = [Row(f"text {i}", "", str(i / 7), "f, line 1") for i in range(100)]
+    for part in held_out.parts(rows, 10, 3):
+        assert sorted(i // 10 for i in part) == list(range(10))  # one of each ten that follow each other
+    sets = [["a"], ["a", "b"], ["c"], ["a", "b"], ["a"], []] * 5
+    rows = [Row(f"text {i}", "", json.dumps(one), "f, line 1") for i, one in enumerate(sets)]
+    for part in held_out.parts(rows, 5, 1):
+        assert len([i for i in part if "b" in sets[i]]) == 2 and len([i for i in part if "c" in sets[i]]) == 1
+    squad = Squad(tuple(Paragraph(f"text {i // 2}", ()) for i in range(20)), ("misplaced",))
+    rest, taken = held_out.parted(squad, held_out.parts(squad, 10, 1)[0])
+    assert len(taken.paragraphs) == 2 and taken.paragraphs[0].text == taken.paragraphs[1].text
+    assert len(rest.paragraphs) == 18 and rest.misplaced and not taken.misplaced
+    questions = [RaceQuestion(f"article {i // 4}", "q", ("a", "b"), 0, "f") for i in range(40)]
+    assert all(len({i // 4 for i in part}) == 1 for part in held_out.parts(questions, 10, 1))

@@ -1,0 +1,90 @@
+"""Whole files through commands: evaluate.py --text_file, generate.py --prompts_jsonl, score.py on tables."""
+
+import csv
+import json
+import math
+
+import pytest
+from processes import ROOT
+from processes import run as run_command
+
+from txl_tf.inference.causal.language_model import LanguageModel
+
+PLAIN = f"{ROOT}/tests/model_dir_ce09e14/plain"
+TEXT = "line 1 of 9\nno line at all\n" * 40
+
+
+@pytest.fixture(scope="module")
+def model():
+    return LanguageModel.load(PLAIN)
+
+
+def run(script, *flags):
+    return run_command([f"scripts/{script}.py", f"--model_dir={PLAIN}", *flags], cwd=ROOT)
+
+
+def test_a_text_is_evaluated_without_a_corpus(model, tmp_path):
+    """With memory of all that was read, the loss is that of the text's own scores, but for its first token."""
+    (tmp_path / "any.txt").write_text(TEXT)
+    flags = [f"--text_file={tmp_path}/any.txt", "--nojit_compile", f"--mem_len={2 * len(TEXT)}"]
+    done = run("evaluate", *flags)
+    assert done.returncode == 0, done.stderr
+    line = json.loads(done.stdout.splitlines()[-1])
+    assert line["batch_size"] == 1 and line["bytes"] == len(TEXT) and line["unknown_share"] == 0
+    assert line["tokens"] == len(TEXT) - 1 and line["split"] == "text" and line["text_file"].endswith("any.txt")
+    (score,) = LanguageModel.load(PLAIN, mem_len=2 * len(TEXT)).score([TEXT])
+    loss = -score.log_probs[1:].mean()
+    assert line["bits_per_byte"] == pytest.approx(line["loss"] / math.log(2))
+    assert line["loss"] == pytest.approx(loss, rel=0.02)
+    for given, said in (
+        ([], "give either --data_dir, a corpus, or --text_file"),
+        (["--text_file=x", "--data_dir=y"], "give either --data_dir"),
+        (["--text_file=x", "--split=test"], "--text_file has no splits"),
+        ([f"--text_file={tmp_path}/none.txt"], "none.txt"),
+    ):
+        done = run("evaluate", *given)
+        assert done.returncode and said in done.stderr and len(done.stderr.splitlines()) == 1, given
+
+
+def test_many_prompts_are_continued(model, tmp_path):
+    prompts = ["line 1", "no", "", "line 1"]
+    lines = [{"prompt": prompt, "id": i} for i, prompt in enumerate(prompts[:3])] + [prompts[3]]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    flags = [f"--prompts_jsonl={tmp_path}/p.jsonl", "--max_tokens=6", "--seed=5"]
+    done = run("generate", *flags)
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    wanted = model.generate(prompts, 6, seed=[5] * 4)
+    assert [line["continuation"] for line in found] == wanted and wanted[0] == wanted[3]
+    assert [(line["prompt"], line.get("id")) for line in found] == list(zip(prompts, (0, 1, 2, None), strict=True))
+    found = [json.loads(line) for line in run("generate", *flags, "--num_samples=2").stdout.splitlines()]
+    assert [line["continuations"][0] for line in found] == wanted
+    assert found[1]["continuations"][1] == model.generate(["no"], 6, seed=[6])[0]
+    (tmp_path / "bad.jsonl").write_text('{"prompt": 1}\n{}\n"a"\n')
+    done = run("generate", f"--prompts_jsonl={tmp_path}/bad.jsonl")
+    assert done.returncode and "bad.jsonl, line 1" in done.stderr and "bad.jsonl, line 2" in done.stderr
+    for more, said in ((["--prompt=a"], "one of --prompt, --prompt_file"), (["--beam_size=2"], "--beam_size=2 is for")):
+        assert said in run("generate", *flags, *more).stderr
+
+
+def test_a_column_of_a_table_is_scored(model, tmp_path):
+    (tmp_path / "t.csv").write_text("id;review\n1;line 1\n;\n2;no line\n")
+    flags = [f"--input={tmp_path}/t.csv", "--text_column=review"]
+    done = run("score", *flags, f"--output={tmp_path}/o.csv")
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.reader((tmp_path / "o.csv").read_text().splitlines(), delimiter=";"))
+    assert rows[0] == ["id", "review", "tokens", "total", "ppl"] and rows[2] == [""] * 5
+    scores = model.score(["line 1", "no line"])
+    for row, score in zip((rows[1], rows[3]), scores, strict=True):
+        assert int(row[2]) == len(score.ids) and float(row[3]) == pytest.approx(score.total, abs=1e-4)
+    lines = [json.loads(line) for line in run("score", *flags).stdout.splitlines()]
+    assert [line["text"] for line in lines] == ["line 1", "no line"]
+    (tmp_path / "t.txt").write_text("line\n")
+    for given, said in (
+        ([f"--input={tmp_path}/t.csv"], "no column 'text' but 'id', 'review'"),
+        ([f"--input={tmp_path}/t.txt", "--text_column=a"], "--text_column is for tables"),
+        ([f"--input={tmp_path}/t.txt", "--output=o.csv"], "would hold JSON lines"),
+        ([*flags, "--per_token", "--output=p.csv"], "--per_token is for JSON lines"),
+    ):
+        done = run("score", *given)
+        assert done.returncode and said in done.stderr and len(done.stderr.splitlines()) == 1, given

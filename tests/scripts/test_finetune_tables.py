@@ -1,0 +1,76 @@
+"""scripts/finetune.py with one table: a tenth held out, parts, columns that predict.py then knows."""
+
+import csv
+import json
+import re
+
+import numpy as np
+import openpyxl
+import processes
+import pytest
+import random_xlnet
+
+FLAGS = "--tgt_len=16 --batch_size=8 --train_steps=2 --nojit_compile --noeval_jit_compile"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A small XLNet and a workbook with 60 messages."""
+    folder = tmp_path_factory.mktemp("tables")
+    random_xlnet.write_model_dir(folder / "init", random_xlnet.with_prefix(), n_layer=1)
+    book = openpyxl.Workbook()
+    book.active.append(["id", "message", "team"])
+    for i in range(60):
+        book.active.append([i, f"{('the', 'River')[i % 2]} so {'one ' * (i // 2)}", ("no", "yes")[i % 2]])
+    book.save(folder / "tickets.xlsx")
+    return folder
+
+
+def finetune(folder, name, *flags):
+    files = [f"--init={folder}/init", f"--train={folder}/tickets.xlsx", f"--model_dir={folder}/{name}"]
+    columns = ["--text_column=message", "--label_column=team"]
+    return processes.run(
+        ["scripts/finetune.py", *files, "--task=classification", *columns, *FLAGS.split(), *flags], cwd=processes.ROOT
+    )
+
+
+def test_a_tenth_is_held_out_and_the_columns_are_known_to_predict(folder):
+    done = finetune(folder, "run")
+    assert done.returncode == 0, done.stderr
+    said = f"dev: 6 examples of {folder}/tickets.xlsx are held out, a tenth by seed 1; --dev names another file"
+    assert said in done.stdout.splitlines()
+    assert json.loads(done.stdout.splitlines()[-1])["examples"] == 6
+    counts = [row[1:] for row in csv.reader((folder / "run" / "confusion.csv").read_text().splitlines())]
+    assert counts[0] == ["no", "yes"] and sum(int(count) for row in counts[1:] for count in row) == 6
+    right = sum(int(counts[i + 1][i]) for i in range(2))
+    assert right / 6 == pytest.approx(json.loads(done.stdout.splitlines()[-1])["accuracy"])
+    wrong = (folder / "run" / "worst.csv").read_text()
+    assert len(list(csv.reader(wrong.splitlines()))) - 1 == 6 - right
+    card = processes.run(["scripts/describe_model.py", f"--model_dir={folder}/run"], cwd=processes.ROOT)
+    text = card.stdout + (folder / "run" / "README.md").read_text()
+    assert "## What it gets wrong" in text and f"| no | {counts[1][0]} | {counts[1][1]} |" in text
+    output = folder / "answers.xlsx"
+    command = ["scripts/predict.py", f"--model_dir={folder}/run", f"--input={folder}/tickets.xlsx"]
+    done = processes.run([*command, f"--output={output}"], cwd=processes.ROOT)
+    assert done.returncode == 0, done.stderr
+    rows = list(openpyxl.load_workbook(output).active.iter_rows(values_only=True))
+    assert rows[0] == ("id", "message", "team", "prediction", "probability")
+    assert [row[0] for row in rows[1:]] == list(range(60)) and {row[3] for row in rows[1:]} <= {"no", "yes"}
+    assert finetune(folder, "run").returncode == 0  # nothing is left to do: the same part is held out
+    again = finetune(folder, "run", "--seeds=2")
+    assert again.returncode and "run" in again.stderr
+
+
+def test_folds_have_mean_and_deviation(folder):
+    done = finetune(folder, "three", "--folds=3")
+    assert done.returncode == 0, done.stderr
+    line = json.loads(done.stdout.splitlines()[-1])
+    assert [run["fold"] for run in line["runs"]] == [1, 2, 3] and line["examples"] == 60
+    found = [run["accuracy"] for run in line["runs"]]
+    assert line["accuracy"] == pytest.approx(np.mean(found))
+    assert line["accuracy_std"] == pytest.approx(np.std(found, ddof=1))
+    assert re.search(r"^3 folds: accuracy \d\.\d{4}, standard deviation \d\.\d{4}$", done.stdout, re.MULTILINE)
+    assert (folder / "three" / "fold-3" / "config.json").exists()
+    for flags in (["--folds=1"], ["--folds=2", "--seeds=1,2"], ["--folds=2", f"--dev={folder}/tickets.xlsx"]):
+        done = finetune(folder, "none", *flags)
+        assert done.returncode and "needs 2 or more, no --dev, and one of --seeds" in done.stderr

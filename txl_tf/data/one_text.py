@@ -1,0 +1,60 @@
+"""Any text as a corpus with one split, in a vocabulary that there is already: to evaluate a model on it."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from txl_tf.data import records
+from txl_tf.data.manifest import Corpus, Split
+from txl_tf.data.tasks.table_files import read_file_text
+from txl_tf.data.vocabularies import Vocabulary
+from txl_tf.errors import InputError
+
+SPLIT = "text"
+
+
+@contextlib.contextmanager
+def corpus_of_text(
+    path: str, vocabulary: Vocabulary, identity: Mapping[str, Any], encoding: str = ""
+) -> Iterator[Corpus]:
+    """A Corpus whose split SPLIT is the text of a file, for as long as the block runs.
+
+    Args:
+        path: local or gs://; may end in .gz.
+        vocabulary: of the model.
+        identity: its `vocabulary_identity`.
+        encoding: see `read_file_text`.
+
+    Raises:
+        InputError: the file cannot be read, or has fewer than two tokens. What the block raises names the file, too.
+    """
+    text = read_file_text(path, encoding)
+    ids = vocabulary.encode(text)
+    if len(ids) < 2:
+        raise InputError(f"{path} has {len(ids)} tokens: a text to evaluate on needs two or more")
+    dtype = records.smallest_dtype(vocabulary.vocab_size)
+    with tempfile.TemporaryDirectory() as folder:
+        writer = records.ShardWriter(folder, SPLIT, dtype, unknown=vocabulary.special.unknown)
+        writer.add(ids)
+        try:
+            yield Corpus(
+                data_dir=folder,
+                dataset="text",
+                unit=vocabulary.unit,
+                vocab_size=vocabulary.vocab_size,
+                cutoffs=(),
+                vocabulary_spec=identity["spec"],
+                dtype=dtype,
+                record_tokens=records.RECORD_TOKENS,
+                shard_records=records.SHARD_RECORDS,
+                splits={SPLIT: Split(len(ids), (writer.close(),))},
+                files=identity["sha256"],
+                request={},
+                document_ends="",
+                texts={SPLIT: {"files": 1, "first": [path], "bytes": len(text.encode())}},
+            )
+        except InputError as error:
+            raise InputError(str(error).replace(folder, path)) from error

@@ -1,0 +1,66 @@
+"""Tables that are values of Python: DataFrames of pandas, lists of dicts, dicts of lists."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from txl_tf.data.tables.results import new_names
+from txl_tf.data.tasks.table_files import Table
+from txl_tf.errors import InputError
+
+
+def is_frame(value: Any) -> bool:
+    """Whether a value is a DataFrame; pandas is not loaded."""
+    return type(value).__name__ == "DataFrame" and hasattr(value, "to_dict") and hasattr(value, "columns")
+
+
+def table_of(value: Any) -> Table | None:
+    """A value as a Table, whose lines are the numbers of the rows from 1 on; None if it is no table.
+
+    Raises:
+        InputError: the columns of a dict are not equally long.
+    """
+    if is_frame(value):
+        names = [str(name) for name in value.columns]
+        cells = value.astype(object).where(value.notna(), None)
+        records = [dict(zip(names, row, strict=True)) for row in cells.itertuples(index=False, name=None)]
+    elif isinstance(value, Mapping) and value and all(_is_column(column) for column in value.values()):
+        names = list(map(str, value))
+        if len({len(column) for column in value.values()}) > 1:
+            sizes = ", ".join(f"{name!r} {len(column):,}" for name, column in value.items())
+            raise InputError(f"the columns of the table must be equally long, and have {sizes} values")
+        records = [dict(zip(names, row, strict=True)) for row in zip(*value.values(), strict=True)]
+    elif isinstance(value, list) and value and all(isinstance(row, Mapping) for row in value):
+        records = [{str(name): cell for name, cell in row.items()} for row in value]
+        names = list(dict.fromkeys(name for row in records for name in row))
+    else:
+        return None
+    return Table(names, [(i, {name: _native(cell) for name, cell in row.items()}) for i, row in enumerate(records, 1)],
+                 [], "the table")  # fmt: skip
+
+
+def with_predictions(frame: Any, found: Sequence[Mapping[str, Any]]) -> Any:
+    """A copy of a DataFrame with the columns of `results.as_columns`."""
+    names = new_names([str(name) for name in frame.columns], list(found[0]) if found else [])
+    return frame.assign(**{new: [row[name] for row in found] for name, new in names.items()})
+
+
+def refuse_paths(inputs: Any) -> None:
+    """Raises InputError if the only input is a text that names a file."""
+    (text,) = inputs if isinstance(inputs, list) and len(inputs) == 1 else (inputs,)
+    if isinstance(text, str) and len(text) < 1000 and os.path.splitext(text)[1] and os.path.isfile(text):
+        raise InputError(
+            f"{text!r} is a file here, and would be read as a text: did you mean predict_file({text!r})? Give "
+            f"[({text!r}, '')] if it is a text"
+        )
+
+
+def _is_column(value: Any) -> bool:
+    return not isinstance(value, (str, bytes, Mapping)) and hasattr(value, "__len__") and hasattr(value, "__iter__")
+
+
+def _native(value: Any) -> Any:
+    """A number of NumPy as one of Python."""
+    return value.item() if hasattr(value, "item") and hasattr(value, "dtype") else value

@@ -1,0 +1,84 @@
+"""Parts of a set of labelled examples: one to evaluate on, the others to learn from.
+
+Every class has its share in each part. Examples with the same text stay together: what was learned by heart must not
+count. No TensorFlow is loaded.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import copy
+import dataclasses
+import json
+import random
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+TENTHS = 10
+"""The parts of which one is held out."""
+
+
+def parts(rows: Any, count: int, seed: int) -> list[list[int]]:
+    """The numbers of the rows of each part, in order.
+
+    A row whose class has no other text is in no part, so that what is left when a part is taken away has every class.
+
+    Args:
+        rows: what `FineTuning.read` gives. Of numbers as labels, each `count` that follow each other are a class.
+        count: of the parts.
+        seed: of the order in which texts are dealt out.
+    """
+    rows = getattr(rows, "paragraphs", rows)
+    texts: dict[Hashable, list[int]] = {}
+    for i, row in enumerate(rows):
+        texts.setdefault(_text(row), []).append(i)
+    strata: dict[Hashable, list[list[int]]] = {}
+    levels = _levels(rows, count)
+    for group in texts.values():
+        strata.setdefault(frozenset(levels[i] for i in group), []).append(group)
+    found: list[list[int]] = [[] for _ in range(count)]
+    draw, dealt = random.Random(seed), 0
+    for groups in strata.values():
+        draw.shuffle(groups)
+        for group in groups if len(groups) > 1 else ():
+            found[dealt % count] += group
+            dealt += 1
+    return [sorted(part) for part in found]
+
+
+def _text(row: Any) -> Hashable:
+    """What rows have in common that may not be parted: the text, or the article of questions."""
+    for name in ("text", "article"):
+        if hasattr(row, name):
+            return (getattr(row, name), getattr(row, "text_b", ""))
+    return row
+
+
+def _levels(rows: Sequence[Any], count: int) -> list[Hashable]:
+    """For each row what its part must have a share of: its label, or of many numbers how large it is."""
+    labels = [str(getattr(row, "label", "")) for row in rows]
+    if labels and all(label.startswith("[") for label in labels):  # sets of labels, as JSON lists: the rarest counts
+        sets = [json.loads(label) for label in labels]
+        often = collections.Counter(label for one in sets for label in one)
+        return [min(one, key=lambda label: (often[label], label), default="") for one in sets]
+    if len(set(labels)) <= len(rows) / 2:
+        return list(labels)
+    levels: list[Hashable] = [0] * len(rows)
+    with contextlib.suppress(ValueError):  # neither few classes nor numbers: all are dealt out alike
+        for place, i in enumerate(sorted(range(len(rows)), key=lambda i: float(labels[i]))):
+            levels[i] = place // count
+    return levels
+
+
+def parted(rows: Any, numbers: Sequence[int]) -> tuple[Any, Any]:
+    """The rows without some of them, with what is known of all; and those with these numbers."""
+    taken = set(numbers)
+    if isinstance(rows, list):
+        rest = copy.copy(rows)
+        rest[:] = [row for i, row in enumerate(rows) if i not in taken]
+        return rest, type(rows)(rows[i] for i in numbers)
+    every = rows.paragraphs
+    left = tuple(paragraph for i, paragraph in enumerate(every) if i not in taken)
+    part = tuple(every[i] for i in numbers)
+    return dataclasses.replace(rows, paragraphs=left), dataclasses.replace(rows, paragraphs=part, misplaced=())

@@ -1,0 +1,42 @@
+"""Which columns of a table a model has learned, so that other tables of the kind need no flags."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from txl_tf.data.tasks.table_files import Columns, read_data
+from txl_tf.storage.strict_json import Fields, check_record, parse_json
+
+COLUMNS_FILE = "columns.json"
+_REMEDY = "copy the model_dir again"
+
+
+def table_columns(model_dir: str, given: Columns | Mapping[str, Any] | None, labelled: bool) -> Columns:
+    """How a table is read: as is given, and otherwise with the columns of the table that a model learned from.
+
+    Args:
+        model_dir: of a fine-tuned model.
+        given: Columns, all of which hold; or a dict as for `Columns.of`.
+        labelled: whether the table needs labels; if not, it may lack that column.
+
+    Raises:
+        InputError: a field is unknown or not possible, or the model's columns cannot be read.
+    """
+    if isinstance(given, Columns):
+        return given
+    path, own = os.path.join(model_dir, COLUMNS_FILE), Columns.fields_of(given or {})
+    fields: Fields = {name: type(value) for name, value in Columns().names.items()}
+    known = check_record(parse_json(read_data(path), path, _REMEDY), path, fields, _REMEDY) if _exists(path) else {}
+    if not labelled and Columns().label_column not in (known | own).values():
+        known.pop("label_column", None)
+    return Columns(**known | own)
+
+
+def _exists(path: str) -> bool:
+    if "://" not in path:
+        return os.path.exists(path)
+    import tensorflow as tf  # here: it takes seconds to load
+
+    return bool(tf.io.gfile.exists(path))

@@ -1,0 +1,105 @@
+"""A table with results in further columns: the file that was read, with all its columns and rows in their order."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from txl_tf.data.tables import workbooks
+from txl_tf.data.tasks.table_files import Columns, Table, kind_of, read_data, read_rows
+from txl_tf.errors import Faults, InputError
+
+KINDS = ("csv", "tsv", "jsonl", "xlsx")
+"""Ends of the names of tables that are written."""
+
+
+def is_table(path: str) -> bool:
+    """Whether a name is that of a table. InputError if it is one that is not written, such as .csv.gz."""
+    kind = kind_of(path)
+    if (path.lower().endswith(".gz") and kind in KINDS) or kind in ("xls", "ods", "parquet"):
+        raise InputError(f"{path}: such a table is not written: give a name that ends in .csv, .tsv, .jsonl or .xlsx")
+    if kind == "xlsx":
+        workbooks.require_openpyxl(path)
+    return kind in KINDS
+
+
+def with_results(output: str, path: str, columns: Columns, results: Mapping[int, Mapping[str, Any]]) -> str | bytes:
+    """The content of a table with further columns. A column that is there already keeps its name; the new one gets _2.
+
+    Args:
+        output: the name of the new file, which `is_table`.
+        path: the table that was read.
+        columns: how it was read.
+        results: for the numbers of lines, as `Row.line` has them, values by names of columns. Other rows get none.
+    """
+    table = read_rows(path, columns, Faults(path))
+    names = new_names(table.names, list(next(iter(results.values()), {})))
+    rows: dict[int, dict[str, Any]] = {line: {} for line in table.empty} | dict(table.rows)
+    found = {line: {names[name]: value for name, value in results.get(line, {}).items()} for line in sorted(rows)}
+    kind = kind_of(output)
+    if kind == "jsonl":
+        lines = ({name: rows[line].get(name) for name in rows[line] or table.names} | found[line] for line in found)
+        return "".join(json.dumps(one, ensure_ascii=False, default=str) + "\n" for one in lines)
+    if kind == "xlsx" and kind_of(path) == "xlsx":
+        head = [] if columns.no_header else [(table.header_line, list(names.values()))]
+        cells = [(line, [_cell(found[line].get(name)) for name in names.values()]) for line in results]
+        return workbooks.with_columns(output, read_data(path), len(table.names), [*head, *cells])
+    every = [*table.names, *names.values()]
+    whole = [] if columns.no_header else [every]
+    whole += [[_cell((rows[line] | found[line]).get(name)) for name in every] for line in found]
+    return workbooks.new_workbook(output, whole) if kind == "xlsx" else _text(whole, kind, kind_of(path), table)
+
+
+def as_columns(prediction: Mapping[str, Any], all_probabilities: bool = False) -> dict[str, Any]:
+    """A prediction as the columns that it adds to a table: prediction, probability, and one for each class."""
+    columns = {"prediction": next(iter(prediction.values()))}
+    columns |= {name: prediction[name] for name in ("probability",) if name in prediction}
+    every = prediction.get("probabilities", {}) if all_probabilities else {}
+    return columns | {f"probability {name}": value for name, value in every.items()}
+
+
+def new_names(there: Sequence[str], wanted: Sequence[str]) -> dict[str, str]:
+    """Names for further columns by the wanted ones: with _2 and so on where a column is there already."""
+    names: dict[str, str] = {}
+    for name in wanted:
+        new, number = name, 1
+        while new in there:
+            number += 1
+            new = f"{name}_{number}"
+        names[name] = new
+    return names
+
+
+def _cell(value: Any) -> Any:
+    """A value as a cell holds it: what JSON nests becomes text."""
+    if isinstance(value, (list, tuple)) and all(isinstance(part, str) for part in value):
+        return "|".join(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (list, tuple, dict)) else value
+
+
+def _text(rows: Sequence[Sequence[Any]], kind: str, kind_read: str, table: Table) -> bytes:
+    """A .csv or .tsv; what is read from a file of the same kind has its separator and encoding.
+
+    A .tsv has no quotes, so tabs and line breaks in it become spaces.
+    """
+    same = kind == kind_read
+    separator = table.separator if same else {"csv": ",", "tsv": "\t"}[kind]
+    if separator == "\t":
+        text = "".join("\t".join(re.sub(r"[\t\r\n]+", " ", _shown(value)) for value in row) + "\n" for row in rows)
+    else:
+        file = io.StringIO()
+        csv.writer(file, delimiter=separator, lineterminator="\n").writerows(map(_shown, row) for row in rows)
+        text = file.getvalue()
+    encoding = table.encoding if same else "utf-8-sig" if kind_read == "xlsx" else "utf-8"
+    try:
+        return text.encode(encoding)
+    except UnicodeEncodeError:  # a class's name, which was learned from another table
+        return text.encode("utf-8-sig")
+
+
+def _shown(value: Any) -> str:
+    return "" if value is None else str(value)

@@ -1,0 +1,122 @@
+"""Workbooks (.xlsx) as rows of cells, and written again with further columns.
+
+openpyxl is needed: requirements-tables.txt. The first sheet is read. All of this works without TensorFlow.
+"""
+
+from __future__ import annotations
+
+import io
+import typing
+import zipfile
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from txl_tf.errors import InputError, one_line
+
+if typing.TYPE_CHECKING:
+    from openpyxl import Workbook
+
+MOST_BYTES = 1 << 30
+"""Workbooks that hold more, unpacked, are refused: they would fill the memory."""
+
+MOST_CELLS = 50_000_000
+"""Sheets that reach further are refused: a single cell in the last row makes a sheet of a million rows."""
+
+MOST_CHARACTERS = 32_767
+"""What one cell can hold."""
+
+
+def read_cells(path: str, data: bytes) -> Iterator[tuple[int, list[Any]]]:
+    """The cells of each row, with its number: texts, numbers, truth values, dates or None.
+
+    Empty cells at the end of a row are left out, as far as they are beyond the first row that has any.
+
+    Raises:
+        InputError: the file is no workbook, is damaged, or holds more than MOST_BYTES.
+    """
+    width = 0
+    for number, row in enumerate(_opened(path, data, data_only=True).worksheets[0].iter_rows(values_only=True), 1):
+        cells = list(row)
+        while len(cells) > width and cells[-1] is None:
+            cells.pop()
+        width = width or len(cells)
+        yield number, cells + [None] * (width - len(cells))
+
+
+def with_columns(path: str, data: bytes, width: int, added: Sequence[tuple[int, Sequence[Any]]]) -> bytes:
+    """A workbook with further columns in its first sheet; its formats, formulas and other sheets stay.
+
+    Args:
+        path: for messages.
+        data: the workbook.
+        width: how many columns the first sheet has.
+        added: the number of a row, and the cells to add to it.
+    """
+    return _written(path, _opened(path, data), ((number, width, cells) for number, cells in added))
+
+
+def new_workbook(path: str, rows: Sequence[Sequence[Any]]) -> bytes:
+    """A workbook with these rows of cells; `path` is for messages.
+
+    Raises:
+        InputError: a text is longer than a cell can hold.
+    """
+    return _written(path, _openpyxl().Workbook(), ((i, 0, cells) for i, cells in enumerate(rows, 1)))
+
+
+def _written(path: str, book: Workbook, rows: Iterator[tuple[int, int, Sequence[Any]]]) -> bytes:
+    """The file of a workbook after the cells of some rows are put in, from a column on."""
+    from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
+
+    sheet = book.worksheets[0]
+    for number, first, cells in rows:
+        for column, value in enumerate(cells, first + 1):
+            if isinstance(value, str):
+                if len(value) > MOST_CHARACTERS:
+                    raise InputError(
+                        f"{path}: row {number} has a text of {len(value):,} characters, and a cell of .xlsx holds "
+                        f"{MOST_CHARACTERS:,}: give a name that ends in .csv"
+                    )
+                value = ILLEGAL_CHARACTERS_RE.sub(" ", value)
+            cell = sheet.cell(number, column, value)
+            if isinstance(value, str):
+                cell.data_type = "s"  # "=1+1" is a text and no formula
+    file = io.BytesIO()
+    book.save(file)
+    return file.getvalue()
+
+
+def require_openpyxl(path: str) -> None:
+    """Raises InputError if .xlsx cannot be read or written, since the package is not there."""
+    try:
+        _openpyxl()
+    except ImportError as error:
+        raise InputError(
+            f"{path} needs the package openpyxl: run python -m pip install -r requirements-tables.txt, or save the "
+            "table as CSV (UTF-8)"
+        ) from error
+
+
+def _openpyxl() -> Any:
+    import openpyxl  # here: it is an extra
+
+    return openpyxl
+
+
+def _opened(path: str, data: bytes, **options: Any) -> Workbook:
+    require_openpyxl(path)
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+        if size <= MOST_BYTES:
+            book = _openpyxl().load_workbook(io.BytesIO(data), **options)
+            size = book.worksheets[0].max_row * book.worksheets[0].max_column
+            if size <= MOST_CELLS:
+                return book
+    except Exception as error:  # openpyxl and what reads XML for it raise errors of many kinds
+        raise InputError(
+            f"{path} is no workbook that can be read ({one_line(error)}): save it again, or as CSV (UTF-8)"
+        ) from error
+    raise InputError(
+        f"{path} is too large for a workbook that is read ({size:,} bytes or cells): save it as CSV (UTF-8)"
+    )

@@ -1,0 +1,106 @@
+"""What a model gets wrong, as files: a confusion matrix, precision, recall and F1 by class, and the worst errors."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from txl_tf.errors import InputError
+from txl_tf.metrics.panels import Confusion, Panel, Worst
+
+CONFUSION_FILE, CLASSES_FILE, WORST_FILE = "confusion.csv", "classes.csv", "worst.csv"
+NAMES = (CONFUSION_FILE, CLASSES_FILE, WORST_FILE)
+CLASSES_HEADER = ("class", "examples", "predicted", "precision", "recall", "f1")
+
+MOST_CLASSES, MOST_ERRORS, MOST_CHARACTERS = 12, 5, 300
+"""What a model card shows: a matrix of so many classes, so many errors, and so much of a text."""
+
+
+def by_class(counts: np.ndarray) -> list[tuple[int, int, float, float, float]]:
+    """Of each class the number of its examples and of its predictions, precision, recall and F1; 0 for 0 / 0.
+
+    Args:
+        counts: int [C, C], of labels in rows and predictions in columns.
+    """
+    found = []
+    for right, label, predicted in zip(np.diag(counts), counts.sum(axis=1), counts.sum(axis=0), strict=True):
+        precision, recall, f1 = (
+            float(part / whole) if whole else 0.0
+            for part, whole in ((right, predicted), (right, label), (2 * right, label + predicted))
+        )
+        found.append((int(label), int(predicted), precision, recall, f1))
+    return found
+
+
+def error_files(panels: Sequence[Panel]) -> dict[str, str]:
+    """The content of each file by its name, from the panels of an evaluation."""
+    files = {}
+    for panel in panels:
+        if isinstance(panel, Confusion):
+            table = [("label / prediction", *panel.labels)]
+            table += [(name, *row) for name, row in zip(panel.labels, panel.counts.tolist(), strict=True)]
+            files[CONFUSION_FILE] = _text(table)
+            rows = zip(panel.labels, by_class(panel.counts), strict=True)
+            files[CLASSES_FILE] = _text([CLASSES_HEADER, *((name, *row) for name, row in rows)])
+        elif isinstance(panel, Worst):
+            files[WORST_FILE] = _text([("error", "text"), *panel.rows])
+    return files
+
+
+def in_a_card(files: Mapping[str, str]) -> Iterator[str]:
+    """The same as lines of Markdown, as far as files are there and it is short enough.
+
+    Raises:
+        InputError: a file is no table as `error_files` makes them.
+    """
+    tables = {name: _rows(name, text) for name, text in files.items()}
+    for name, title in ((CLASSES_FILE, "By class"), (CONFUSION_FILE, "Labels in rows, predictions in columns")):
+        table = tables.get(name, [])
+        if len(table) > 1 and (name == CLASSES_FILE or len(table) <= MOST_CLASSES + 1):
+            yield f"{title} (`{name}`):\n"
+            yield from _markdown([[_rounded(cell) for cell in row] for row in table])
+            yield ""
+    worst = tables.get(WORST_FILE, [])[1 : MOST_ERRORS + 1]
+    if worst:
+        yield f"The worst errors (`{WORST_FILE}` has more):\n"
+        yield from (f"- {_plain(error)}: {_plain(text)}" for error, text in worst)
+
+
+def _text(rows: Sequence[Sequence[Any]]) -> str:
+    file = io.StringIO()
+    csv.writer(file, lineterminator="\n").writerows(rows)
+    return file.getvalue()
+
+
+def _rows(name: str, text: str) -> list[list[str]]:
+    try:
+        rows = list(csv.reader(io.StringIO(text), strict=True))
+    except csv.Error as error:
+        raise InputError(f"{name} is not CSV ({error}): remove it") from error
+    width = {CLASSES_FILE: len(CLASSES_HEADER), WORST_FILE: 2, CONFUSION_FILE: len(rows)}[name]
+    if not rows or any(len(row) != width for row in rows):
+        raise InputError(f"{name} is damaged, its rows are not of {width} columns: remove it")
+    return rows
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    head, *body = ([_plain(cell) for cell in row] for row in rows)
+    yield from (f"| {' | '.join(row)} |" for row in (head, ["---", *["--:"] * (len(head) - 1)], *body))
+
+
+def _plain(text: str) -> str:
+    """A text in one line of Markdown."""
+    text = " ".join(text.split())
+    text = text if len(text) <= MOST_CHARACTERS else text[:MOST_CHARACTERS] + ".."
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def _rounded(cell: str) -> str:
+    try:
+        return f"{float(cell):.3f}" if "." in cell else cell
+    except ValueError:
+        return cell

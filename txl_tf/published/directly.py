@@ -1,0 +1,99 @@
+"""A published model as it is: a folder of Hugging Face's or a published zip, imported when it is first used.
+
+What is imported is kept in a cache folder. Its name follows from the source's files, so a source that changes is
+imported again. Each process imports into a folder of its own and then renames it; the first one's is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+import uuid
+
+from txl_tf.errors import InputError
+from txl_tf.published.huggingface.files import has_tensors
+from txl_tf.published.importing import import_checkpoint, open_checkpoint, vocabulary_of
+
+CACHE = "TXL_TF_CACHE"
+"""The environment's variable that names another folder than ~/.cache/txl_tf."""
+
+_LARGE = 1 << 26
+"""Larger files are known again by size and time of change, and not by their bytes."""
+
+
+def usable(path: str) -> str:
+    """The model_dir for a path: the path itself, or the one that the published model at it was imported into.
+
+    Args:
+        path: a model_dir, local or gs://, or a local folder or zip as it was published.
+
+    Raises:
+        InputError: the published model cannot be imported, or the cache cannot be written.
+    """
+    format = _format(path)
+    if format is None:
+        return path
+    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in os.path.basename(os.path.abspath(path)))
+    mark = _fingerprint(path)
+    home = os.environ.get(CACHE) or os.path.join(os.path.expanduser("~"), ".cache", "txl_tf")
+    folder = os.path.join(os.path.abspath(home), f"{name}-{mark[:16]}")
+    if not os.path.isdir(folder):
+        _import(format, path, folder)
+        if _fingerprint(path) != mark:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise InputError(f"{path} changed while it was read: run the command again")
+    print(f"{path}: imported, in {folder}", file=sys.stderr, flush=True)
+    return folder
+
+
+def _format(path: str) -> str | None:
+    """The format of a published model, as `importing.FORMATS` names it; None: it is none."""
+    if "://" in path:
+        return None
+    if os.path.isfile(path):
+        return "official_xlnet" if path.endswith(".zip") else None
+    if os.path.exists(os.path.join(path, "xlnet_config.json")):
+        return "official_xlnet"
+    return "huggingface" if os.path.exists(os.path.join(path, "config.json")) and has_tensors(path) else None
+
+
+def _import(format: str, path: str, folder: str) -> None:
+    """Writes the model_dir of a published model, completely or not at all."""
+    own = f"{folder}.{uuid.uuid4().hex}"
+    try:
+        os.makedirs(os.path.dirname(folder), exist_ok=True)
+        checkpoint = open_checkpoint(format, path)
+        dataset = checkpoint.kind.dataset or "wt103"  # the one corpus of Hugging Face's published TransfoXL
+        vocabulary, _ = vocabulary_of(checkpoint, dataset)
+        import_checkpoint(checkpoint, vocabulary, own, dataset=dataset)
+        for note in checkpoint.notes:
+            print(f"{path}: different here: {note}", file=sys.stderr)
+        try:
+            os.rename(own, folder)
+        except OSError:
+            if not os.path.isdir(folder):  # else another process was faster
+                raise
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written ({error.strerror}): name another folder as ${CACHE}") from error
+    except InputError as error:
+        raise InputError(f"{error}; scripts/import_checkpoint.py has flags for what a source does not say") from error
+    finally:
+        for left in (own, f"{own}.partial"):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _fingerprint(path: str) -> str:
+    """A checksum of a file, or of the files of a folder with their names."""
+    found = hashlib.sha256()
+    names = sorted(os.listdir(path)) if os.path.isdir(path) else [""]
+    for name in names:
+        file = os.path.join(path, name) if name else path
+        if os.path.isfile(file):
+            about = os.stat(file)
+            found.update(f"{name} {about.st_size} {about.st_mtime_ns if about.st_size > _LARGE else 0}\n".encode())
+            if about.st_size <= _LARGE:
+                with open(file, "rb") as content:
+                    found.update(content.read())
+    return found.hexdigest()
