@@ -8,7 +8,7 @@ KILL_FLAGS ?=
 RESULTS_FLAGS ?=
 PTB_DIR ?= runs/ptb
 PTB_FLAGS ?= --only='^(text|corpus|start-1)'
-TEST_PATHS := $(CURDIR):$(CURDIR)/tests:$(CURDIR)/tests/programs:$(CURDIR)/tests/small
+TEST_PATHS := $(CURDIR):$(CURDIR)/tests:$(CURDIR)/tests/programs:$(CURDIR)/tests/small:$(CURDIR)/tests/references
 # Two processes: TensorFlow leaves one core idle while it traces and compiles. Each has half of the tests, in order, so
 # that fixtures are shared; the one that ends first takes tests from the end of the other's.
 TEST_FLAGS ?= --numprocesses=2 --dist=worksteal
