@@ -40,7 +40,7 @@ class Popen:
     """A program that runs, with a part of what subprocess.Popen has.
 
     Args:
-        command: a file or "-c" and a text, as they follow `python`, and its arguments.
+        command: a file, "-c" and a text, or "-m" and a module, as they follow `python`, and its arguments.
         stdout: an open file, or subprocess.PIPE: then the attribute `stdout` is a text file to read from.
         stderr: an open file, or subprocess.STDOUT. None for either: as this process has it.
         cwd: the folder it starts in.
@@ -178,8 +178,12 @@ def become(request, files):
         sys.stdout.reconfigure(encoding=encoding), sys.stderr.reconfigure(encoding=encoding)
     program, *arguments = request["command"]
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    sys.path[:1] = ["" if program == "-c" else os.path.dirname(os.path.abspath(program)), *paths]
-    if program == "-c":
+    sys.path[:1] = ["" if program in ("-c", "-m") else os.path.dirname(os.path.abspath(program)), *paths]
+    if program == "-m":
+        module, *arguments = arguments
+        sys.argv = [module, *arguments]
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    elif program == "-c":
         code, *arguments = arguments
         sys.argv = ["-c", *arguments]
         exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
