@@ -121,6 +121,8 @@ def test_only_the_door_of_ops_asks_what_a_program_is_for():
     equations += [ROOT / "txl_tf/training/step.py"]
     for path in equations:
         assert not hardware.search(path.read_text()), path
+    for path in (path for path in SOURCES if part(path) in ("models", "inference")):
+        assert not re.search(r"platform\.program|\b(in_xla|TILE|LANES|RUNS)\b", path.read_text())
     asks = re.compile(r"\bprogram\(\)|list_logical_devices|TPUStrategy\)")
     askers = {path.relative_to(ROOT / "txl_tf").as_posix() for path in SOURCES if asks.search(path.read_text())}
     assert askers == {
@@ -137,6 +139,10 @@ def test_only_the_door_of_ops_asks_what_a_program_is_for():
             if documented:
                 lines -= function.body[0].end_lineno - function.body[0].lineno + 1
             assert lines <= 40, f"{path}: {function.name}"
+    assert len(list((ROOT / "txl_tf/ops").glob("*.py"))) <= 17
+    attention = functions_of(ROOT / "txl_tf/layers/memory_attention.py")
+    (read,) = (function for function in attention if function.name == "read")
+    assert read.end_lineno - read.lineno + 1 <= 30
 
 
 def functions_of(path):

@@ -3,9 +3,7 @@ import processes
 import pytest
 import tensorflow as tf
 
-from txl_tf.models.traced_gradient import traced, traced_with_gradient
-
-KINDS = pytest.mark.parametrize("kind", ["with_gradient", "traced"])
+from txl_tf.models.traced_gradient import traced_with_gradient
 
 
 def block(x, weight, rows):
@@ -14,9 +12,7 @@ def block(x, weight, rows):
     return tf.gather(scores, rows) * tf.cast(tf.size(x), x.dtype)
 
 
-def make(function, arguments, wanted, kind):
-    if kind == "traced":
-        return traced(function, wanted)
+def make(function, arguments, wanted):
     specs = [tf.TensorSpec(argument.shape, argument.dtype) for argument in arguments]
     return traced_with_gradient(function, specs[:wanted], specs[wanted:])
 
@@ -38,10 +34,9 @@ def twice(function):
     return run
 
 
-@KINDS
 @pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.xla)])
-def test_value_and_gradient_are_those_of_the_function(rng, kind, compiled):
-    function = make(block, arguments(rng), 2, kind)
+def test_value_and_gradient_are_those_of_the_function(rng, compiled):
+    function = make(block, arguments(rng), 2)
     run = tf.function(twice(function), jit_compile=compiled, autograph=False)
     for _ in range(2):  # with other values
         given = arguments(rng)
@@ -49,10 +44,9 @@ def test_value_and_gradient_are_those_of_the_function(rng, kind, compiled):
         tf.nest.map_structure(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), expected, found)
 
 
-@KINDS
-def test_a_source_without_influence_has_a_zero_gradient(rng, kind):
+def test_a_source_without_influence_has_a_zero_gradient(rng):
     given = arguments(rng)
-    function = make(lambda x, weight, rows: tf.gather(weight, rows) ** 2, given, 2, kind)
+    function = make(lambda x, weight, rows: tf.gather(weight, rows) ** 2, given, 2)
     _, (of_x, of_weight) = twice(function)(*given)
     assert not of_x.numpy().any()
     assert of_weight.numpy().any()
@@ -63,7 +57,7 @@ def test_the_gradient_uses_the_random_numbers_of_the_call(rng):
         return x * tf.cast(tf.random.uniform(x.shape) < 0.5, x.dtype)
 
     x = tf.constant(rng.normal(size=[100]))
-    function = make(dropped, [x], 1, "with_gradient")
+    function = make(dropped, [x], 1)
     with tf.GradientTape() as tape:
         tape.watch(x)
         result = function(x)
@@ -74,7 +68,7 @@ def test_the_gradient_uses_the_random_numbers_of_the_call(rng):
 def test_what_a_function_uses_must_be_an_argument(rng):
     outside = tf.constant(rng.normal(size=[1000]))  # not so small that TensorFlow copies it
     with pytest.raises(ValueError, match=r"\(1000,\).*pass them as arguments"):
-        make(lambda x: x * outside, [outside], 1, "with_gradient")
+        make(lambda x: x * outside, [outside], 1)
 
 
 THREE_STEPS = """

@@ -5,12 +5,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from txl_tf.layers.absolute_attention import LearnedAbsoluteAttention
+from txl_tf.layers.ablation_attention import LearnedAbsoluteAttention, ShawAttention
 from txl_tf.layers.attention import RelMultiHeadAttention
 from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.feed_forward import FeedForward
 from txl_tf.layers.positions import sinusoids
-from txl_tf.layers.shaw_attention import ShawAttention
 from txl_tf.models.memory import Mems
 from txl_tf.models.transformer_xl.config import Reach, TransformerXLConfig
 from txl_tf.models.transformer_xl.model import TransformerXL

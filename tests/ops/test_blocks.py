@@ -8,12 +8,12 @@ import tensorflow as tf
 
 from txl_tf import ops
 from txl_tf.layers.masks import rows_at, visible_keys
-from txl_tf.ops import Drop, Scores, Segments, cpu, gpu, tpu
-from txl_tf.ops.drop_masks import TILE, keep_mask
+from txl_tf.ops import Drop, Scores, cpu, gpu, tpu
 from txl_tf.ops.platform import Program
+from txl_tf.ops.scores import TILE, Segments, keep_mask
 from txl_tf.ops.shift import relative_shift
 from txl_tf.ops.tpu import Tpu
-from txl_tf.ops.tpu_shift import rotated_scores
+from txl_tf.ops.tpu_scores import rotated_scores
 
 B, H, D = 2, 3, 4
 SEED = tf.constant([5, 6])

@@ -13,7 +13,7 @@ from txl_tf.inference.causal.generator import Generator
 from txl_tf.layers.attention import RelMultiHeadAttention
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.ops import Cluster, cluster_logits, platform
-from txl_tf.ops.cpu_products import product
+from txl_tf.ops.cpu import product
 
 SHAPES = [
     ((5, 700), (700, 9), False),

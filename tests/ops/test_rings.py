@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from txl_tf.ops import KeyValueRing, platform
 from txl_tf.ops import write as write_ring
-from txl_tf.ops.drop_masks import TILE
+from txl_tf.ops.scores import TILE
 
 
 @pytest.mark.xla

@@ -27,7 +27,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "references"))
 import reference_xlnet as reference
 
 from txl_tf import families
-from txl_tf.layers.dropout import Seeds
 from txl_tf.objectives.answering import answer_losses
 
 HUGGINGFACE_ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu": "gelu", "relu": "relu"}
@@ -205,7 +204,7 @@ def imported_head_outputs(kind, model, arrays):
         # Their loss: of the answer class they take the true beginning's state.
         start = tf.constant(arrays["start_positions"])
         logits = model(start=start, **given)
-        hidden = model.hidden(given["tokens"], given["segments"], given["padding"], Seeds(None, None), False)
+        hidden, _, _ = model.body(given["tokens"], segments=given["segments"], padding=given["padding"])
         states = (tf.gather(hidden, at, batch_dims=1) for at in (start, given["cls_index"]))
         logit = model.head.impossible_logit(*states).numpy()
         rows = np.arange(len(logit))

@@ -8,7 +8,7 @@ import tensorflow as tf
 from txl_tf.data.lanes import evaluation_batches, evaluation_steps, segments_per_epoch, training_batches
 from txl_tf.families import Family, Task
 from txl_tf.objectives.base import FiniteWatch, Loss, Objective, ScoredBatch
-from txl_tf.ops import keep_mask
+from txl_tf.ops.scores import keep_mask
 from txl_tf.settings.groups import Group, setting
 from txl_tf.settings.run import Config, DataConfig, TrainConfig
 

@@ -3,17 +3,17 @@
 import collections
 import re
 
-from txl_tf.ops import scopes
+from txl_tf.ops.gradients import ADAM, ATTENTION
 
 KINDS = {
-    "optimizer": rf"Adam|^{scopes.ADAM}(_\d+)?/|^Assign",
+    "optimizer": rf"Adam|^{ADAM}(_\d+)?/|^Assign",
     "clipping": r"global_norm|multiply_no_nan",
     "random numbers and dropout": r"random|dropout",
     "layer norm": r"_norm(_\d+)?/",
     "feed-forward": r"feed_forward",
     "attention: relative shift": r"layer_\d+.*/(relative_shift|strided_slice|Pad|pad|Roll|Slice)",
     "attention: softmax": r"layer_\d+.*/(Softmax|softmax)|layer_\d+.*/(mul|sub|Sum)(_\d+)?$",
-    "attention: the rest": rf"layer_\d+|^{scopes.ATTENTION}(_\d+)?/",
+    "attention: the rest": rf"layer_\d+|^{ATTENTION}(_\d+)?/",
     "embedding": r"embedding",
     "adaptive softmax": r"while|Softmax|argsort|MatMul|ReduceLogSumExp|Scatter|Gather",
 }

@@ -27,13 +27,13 @@ class Served(abc.ABC):
     Attributes:
         readme: name of a file in readmes/, which describes the signatures; it has $placeholders.
         model, vocabulary: what the signatures use.
-        kept: a nest of further variables that they use.
+        kept: further variables that they use.
     """
 
     readme: str
     model: keras.Model
     vocabulary: Vocabulary
-    kept: Any = ()
+    kept: Sequence[tf.Variable] = ()
 
     @abc.abstractmethod
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:

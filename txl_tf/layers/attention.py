@@ -24,25 +24,16 @@ class RelMultiHeadAttention(MemoryAttention):
         (c) u . k_j       global content bias       (d) v . W_kR R_d      global position bias
 
     computed as (q + u) . k  +  shift((q + v) . r), where r = W_kR R is projected once for the K distances
-    (linear, not quadratic, in length: appendix B). No gradient flows into the memory.
-
-    Shapes: hidden [B, T, D], mems [B, M, D], K = M + T, result [B, T, D]; `positions` are the encodings R of the
-    distances, [K, D], by default sinusoids.
+    (linear, not quadratic, in length: appendix B). `positions` are the encodings R of the distances, [K, D], by default
+    sinusoids.
 
     Args:
-        n_head: H.
-        d_head: size of one head, d.
-        dropatt: dropout rate of the attention probabilities.
+        n_head, d_head, dropatt, init_std: as for `MemoryAttention`.
         own_biases: whether the layer has its own u and v (`untie_r`); otherwise `biases` is passed to every call.
         tied_positions: project positions by the keys' matrix: W_kR = W_kE.
         clamp_len: with no `positions` given, larger distances are encoded as this one; <= 0: no limit.
         same_length: with no `attention_mask` given, let every query see only the M + 1 newest keys.
-        bidirectional: queries may see keys in their future, whose distances are negative. Causal attention needs fewer
-            operations.
-        init_std: the five projections, u and v start as normal(0, init_std).
-
-    Raises:
-        ValueError: sizes that are not positive, inputs whose shapes do not fit together.
+        bidirectional: queries may see keys in their future, whose distances are negative.
 
     Examples:
         >>> segment, memory = keras.Input([16, 64]), keras.Input([32, 64])
@@ -52,7 +43,8 @@ class RelMultiHeadAttention(MemoryAttention):
     """
 
     cacheable = True
-    shares_biases = True
+    bias_names: tuple[str, ...] = ("content_bias", "position_bias")
+    """u and v, the official r_w_bias and r_r_bias."""
     options: tuple[str, ...] = ("own_biases", "tied_positions")
 
     def __init__(
@@ -77,15 +69,14 @@ class RelMultiHeadAttention(MemoryAttention):
     def build(self, hidden_shape: HiddenShape, mems_shape: HiddenShape | None = None) -> None:
         """Creates the projections for inputs [B, T, D]."""
         super().build(hidden_shape)
-        if self.own_biases:
-            self.content_bias = self._weight("content_bias", self.n_head, self.d_head)  # u, the official r_w_bias
-            self.position_bias = self._weight("position_bias", self.n_head, self.d_head)  # v, the official r_r_bias
+        for name in self.bias_names if self.own_biases else ():
+            setattr(self, name, self.new_weight(name, self.n_head, self.d_head))
 
     def build_positions(self, d_model: int) -> None:
         """Creates W_kR, unless it is the keys' matrix."""
         tied = self.tied_positions
         self.position_kernel = (
-            self.key_kernel if tied else self._weight("position_kernel", d_model, self.n_head, self.d_head)
+            self.key_kernel if tied else self.new_weight("position_kernel", d_model, self.n_head, self.d_head)
         )
 
     def window(self, m_len: int) -> int | None:
@@ -108,11 +99,6 @@ class RelMultiHeadAttention(MemoryAttention):
         encoding = self._sinusoids(m_len + hidden.shape[1], hidden, clamp_len)
         return [dropout(encoding, drop.rate, drop.seed, drop.shared_axis)] * n_layer
 
-    @staticmethod
-    def position_operations(k_len: int, scores: int, d_model: int, width: int) -> int:
-        """Position scores 3 * 2 B T K H d, projected sinusoids 2 * 2 K D H d."""
-        return 3 * 2 * scores * width + 2 * 2 * k_len * d_model * width
-
     def project_positions(self, positions: tf.Tensor) -> tf.Tensor:
         """r = W_kR R of [K, D]: [H, K, d]."""
         return ops.rows_by_head(positions, tf.convert_to_tensor(self.position_kernel))
@@ -121,17 +107,14 @@ class RelMultiHeadAttention(MemoryAttention):
         self, query: tf.Tensor, key: tf.Tensor, position: tf.Tensor | None, biases: Biases | None = None
     ) -> Scores:
         """Terms (a) and (c), (q + u) . k, and terms (b) and (d), (q + v) . r."""
-        u, v = (self._scaled(bias, query) for bias in self._biases(biases))
+        u, v = (self._scaled(bias, query) for bias in self._biases(biases)[:2])
         return Scores(query + u, key, query + v, position, causal=not self.bidirectional)
 
     def _biases(self, given: Biases | None) -> Biases:
         if self.own_biases:
-            return self.content_bias, self.position_bias
+            return tuple(getattr(self, name) for name in self.bias_names)
         if given is None:
-            raise ValueError(f"RelMultiHeadAttention {self.name}: with own_biases=False pass biases=(u, v)")
-        return given[:2]
-
-    def get_config(self) -> dict[str, typing.Any]:
-        """The constructor's arguments."""
-        names = ("own_biases", "tied_positions", "clamp_len", "same_length", "bidirectional")
-        return super().get_config() | {name: getattr(self, name) for name in names}
+            raise ValueError(
+                f"{type(self).__name__} {self.name}: with own_biases=False pass biases=(u, v) or (u, v, w)"
+            )
+        return given

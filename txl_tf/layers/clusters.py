@@ -14,13 +14,15 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from txl_tf.layers.layer import Layer
+
 
 def cluster_of(ids: tf.Tensor, cutoffs: Sequence[int]) -> tf.Tensor:
     """The cluster of each id: int32, the shape of `ids`; 0 for the head (and for negative ids)."""
     return sum((tf.cast(ids >= cutoff, tf.int32) for cutoff in cutoffs), tf.zeros_like(ids, tf.int32))
 
 
-class ClusteredLayer(keras.layers.Layer):
+class ClusteredLayer(Layer):
     """A layer with weights per vocabulary cluster: checks the arguments and computes the shapes.
 
     Attributes:
@@ -97,8 +99,3 @@ class ClusteredLayer(keras.layers.Layer):
     ) -> keras.Variable:
         # No autocast: a lookup in a bfloat16 copy would first copy the whole table.
         return self.add_weight(name=name, shape=shape, initializer=initializer, autocast=False)
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        names = ["vocab_size", "d_model", "d_embed", "cutoffs", "div_val", "proj_same_dim", "init_std", "proj_init_std"]
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 import keras
 import tensorflow as tf
 
-from txl_tf.layers.absolute_attention import AbsoluteAttention, LearnedAbsoluteAttention
+from txl_tf.layers.ablation_attention import AbsoluteAttention, LearnedAbsoluteAttention, ShawAttention
 from txl_tf.layers.attention import RelMultiHeadAttention
 from txl_tf.layers.dropout import TIME, dropout, split_seed
 from txl_tf.layers.dropout_rates import Rates
 from txl_tf.layers.feed_forward import FeedForward
+from txl_tf.layers.layer import Layer
 from txl_tf.layers.layer_norm import LayerNorm
 from txl_tf.layers.memory_attention import Biases, HiddenShape, Kernels, MemoryAttention
 from txl_tf.layers.segment_attention import SegmentAttention
-from txl_tf.layers.shaw_attention import ShawAttention
 from txl_tf.ops import KeyValueRing, LayerSlice
 
 ATTENTION: dict[str, type[MemoryAttention]] = {
@@ -30,7 +30,7 @@ ATTENTION: dict[str, type[MemoryAttention]] = {
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
-class DecoderLayer(keras.layers.Layer):
+class DecoderLayer(Layer):
     """Attention to the memory and the segment, then the feed-forward block.
 
     Post-LN, as in the paper:   h = LN(h + Attention(h, [mems, h]));  h = LN(h + FeedForward(h)).
@@ -79,7 +79,9 @@ class DecoderLayer(keras.layers.Layer):
     ):
         own = {name: value for name, value in locals().items() if name not in ("self", "kwargs", "__class__")}
         super().__init__(**kwargs)
-        self.arguments, self.rates, self.variational, self.pre_lnorm = own, Rates.of(dropout), variational, pre_lnorm
+        for name, value in own.items():
+            setattr(self, name, value)
+        self.rates = Rates.of(dropout)
         if attn_type not in ATTENTION:
             raise ValueError(f"DecoderLayer: attn_type is {attn_type!r}; choose from {tuple(ATTENTION)}")
         kind = ATTENTION[attn_type]
@@ -139,11 +141,9 @@ class DecoderLayer(keras.layers.Layer):
         biases: Biases | None = None,
         block: int = 1,
     ) -> tuple[tf.Tensor, KeyValueRing]:
-        """Reads a segment with a ring: the layer's output [B, T, D], and the ring with the segment's keys and values.
+        """The layer's output [B, T, D], and the ring with the segment's keys and values.
 
-        Args:
-            hidden, ring, positions, attention_mask, biases, block: as for `MemoryAttention.extend`.
-            kernels: as by `kernels()`, in the compute dtype.
+        Arguments as for `MemoryAttention.extend`, with the layer's `kernels()`.
         """
         with tf.name_scope(self.name):
             segment = self.attention_norm(hidden) if self.pre_lnorm else hidden
@@ -172,9 +172,5 @@ class DecoderLayer(keras.layers.Layer):
                 tf.cast(part, self.compute_dtype)
                 for part in self.attention.project_context(slot, self.attention.kernels())
             )
-        heads = [1, self.arguments["n_head"], 1, self.arguments["d_head"]]
+        heads = [1, self.attention.n_head, 1, self.attention.d_head]
         return (tf.zeros(heads, self.compute_dtype),) * 2
-
-    def get_config(self) -> dict[str, typing.Any]:
-        """The constructor's arguments."""
-        return super().get_config() | self.arguments

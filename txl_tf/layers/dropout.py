@@ -16,7 +16,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf.hashing import numbered_seeds, split_seed
-from txl_tf.ops import dropout
+from txl_tf.ops.plain import dropout
 
 
 class Seeds(typing.NamedTuple):
@@ -66,14 +66,7 @@ def token_dropout(
     """Drops words of the vocabulary: all occurrences in the batch together; other words are scaled by 1 / (1 - rate).
 
     As in AWD-LSTM (Merity et al. 2017, arXiv 1708.02182, section 4.3) rows of the embedding are zeroed; rows of the
-    softmax are not, even if its table is tied to the embedding's.
-
-    Args:
-        embedded: [B, T, D].
-        tokens: int [B, T].
-        vocab_size: V.
-        rate: as for `dropout`.
-        seed: int32 [2] or None.
+    softmax are not, even if its table is tied to the embedding's. embedded: [B, T, D] of tokens, int [B, T].
     """
     if not rate:
         return embedded

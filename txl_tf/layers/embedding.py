@@ -73,7 +73,3 @@ class AdaptiveEmbedding(ClusteredLayer):
         projection = self.projections[i]
         out = ops.lookup(self.tables[i].value, rows, self.compute_dtype, own, tail=i > 0, tied=self.tied)
         return out if projection is None else tf.tensordot(out, tf.cast(projection.value, out.dtype), 1)
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {**super().get_config(), "scale": self.scale, "tied": self.tied}

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from txl_tf import ops
 from txl_tf.layers.dropout import TIME, checked_rate, dropout, split_seed
+from txl_tf.layers.layer import Layer
 from txl_tf.ops import Matrix
 
 
@@ -21,7 +22,7 @@ ACTIVATIONS = {"relu": keras.activations.relu, "gelu": keras.activations.gelu, "
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
-class FeedForward(keras.layers.Layer):
+class FeedForward(Layer):
     """activation(x W1 + b1) W2 + b2, with dropout after the activation and after the output.
 
     Shapes: [.., D] in and out.
@@ -61,13 +62,7 @@ class FeedForward(keras.layers.Layer):
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the two dense layers for inputs [.., D]."""
-
-        def dense(units: int | None, **kwargs: typing.Any) -> keras.layers.Dense:
-            initializer = keras.initializers.RandomNormal(stddev=self.init_std)
-            return keras.layers.Dense(units, kernel_initializer=initializer, dtype=self.dtype_policy, **kwargs)
-
-        self.inner = dense(self.d_inner, name="inner")
-        self.outer = dense(input_shape[-1], name="outer")
+        self.inner, self.outer = self.new_dense(self.d_inner, "inner"), self.new_dense(input_shape[-1], "outer")
         self.inner.build(input_shape)
         self.outer.build((*input_shape[:-1], self.d_inner))
 
@@ -78,14 +73,7 @@ class FeedForward(keras.layers.Layer):
         training: bool = False,
         kernels: tuple[Matrix, Matrix] | None = None,
     ) -> tf.Tensor:
-        """The block on hidden [.., D].
-
-        Args:
-            hidden: [.., D].
-            seed: as for `dropout`.
-            training: whether to drop.
-            kernels: the result of `kernels()`, if the caller keeps it in the compute dtype.
-        """
+        """The block on hidden [.., D]; kernels: by `kernels()`, in the compute dtype, if the caller keeps them."""
         rate = self.dropout if training else 0.0
         inner_seed, outer_seed = split_seed(seed, 2)
         shared_axis = TIME if self.variational else None
@@ -100,13 +88,3 @@ class FeedForward(keras.layers.Layer):
     def kernels(self) -> tuple[tf.Tensor, ...]:
         """W1 [D, d_inner] and W2 [d_inner, D], as tensors."""
         return tuple(tf.convert_to_tensor(layer.kernel) for layer in (self.inner, self.outer))
-
-    def get_config(self) -> dict[str, typing.Any]:
-        """The constructor's arguments."""
-        return super().get_config() | {
-            "d_inner": self.d_inner,
-            "activation": self.activation,
-            "dropout": self.dropout,
-            "variational": self.variational,
-            "init_std": self.init_std,
-        }

@@ -53,13 +53,7 @@ def without_padding(visible: tf.Tensor, padding: tf.Tensor) -> tf.Tensor:
 def within_reach_of_segments(t_len: int, m_len: int, segment_len: int, reach: int) -> tf.Tensor:
     """Which keys each query may attend to if the T queries are of several segments, which are read at once.
 
-    Args:
-        t_len, m_len: T and M.
-        segment_len: of each segment.
-        reach: how many keys before its own segment a query sees, at most M.
-
-    Returns:
-        bool [T, K]; keys in a query's future are not hidden.
+    bool [T, K]; keys in a query's future are not hidden. reach: how many keys before its own segment a query sees.
     """
     query = tf.range(t_len)[:, None]
     return m_len + query - tf.range(m_len + t_len)[None, :] <= reach + query % segment_len
@@ -68,23 +62,19 @@ def within_reach_of_segments(t_len: int, m_len: int, segment_len: int, reach: in
 def permutation_visible(rank: tf.Tensor, context: tf.Tensor, target: tf.Tensor, reuse_len: int = 0) -> tf.Tensor:
     """Which tokens of the segment XLNet's query stream sees, given factorization orders.
 
-    There are three kinds of token. Context tokens are visible to all tokens of their part, and see only context.
-    Targets, which are predicted, see context and tokens of smaller rank, but not themselves. Functional tokens, SEP and
-    CLS, see the same as targets, and themselves. The content stream sees the same, and every token sees itself there
-    (`stream_masks`).
+    Context tokens are visible to all tokens of their part, and see only context. Targets, which are predicted, see
+    context and tokens of smaller rank, but not themselves. Functional tokens, SEP and CLS, see the same as targets, and
+    themselves. In the content stream every token sees itself, too (`stream_masks`).
 
-    To compute this, each token has a time from which it is known: -1 for context, its rank for the others. Its query
-    has a time, too: the rank for targets, just after the token is known for the others. A query sees the tokens that
-    are known before its time. All times of the second part are later than those of the first.
+    Each token has a time from which it is known: -1 for context, its rank for the others. Its query has a time, too:
+    the rank for targets, just after the token is known for the others. A query sees the tokens that are known before
+    its time. All times of the second part are later than those of the first.
 
     Args:
         rank: int [B, T], each token's place in the order of its part, below T; tokens of a part that are not context
             have different ranks.
-        context, target: bool [B, T].
+        context, target: bool [B, T]; the result is bool [B, T, T].
         reuse_len: length of the first part, R. It sees no token of the second; the second sees all of the first.
-
-    Returns:
-        bool [B, T, T].
     """
     t_len = rank.shape[1]
     second = tf.cast(tf.range(t_len) >= reuse_len, rank.dtype) * (t_len + 1)

@@ -1,8 +1,7 @@
 """Multi-head attention over memory and segment: the base class for all kinds of positions.
 
 Everything that depends on the kind of positions is a method or attribute: the weights, the positions that layers get,
-the number of operations, whether keys can be cached. The kinds are in attention.py, segment_attention.py,
-shaw_attention.py and absolute_attention.py.
+whether keys can be cached. The kinds are in attention.py, segment_attention.py and ablation_attention.py.
 """
 
 from __future__ import annotations
@@ -10,21 +9,17 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Sequence
 
-import keras
 import tensorflow as tf
 
 from txl_tf import ops
 from txl_tf.layers.dropout import TIME, checked_rate, dropout, split_seed
+from txl_tf.layers.layer import Layer
 from txl_tf.layers.masks import visible_keys
 from txl_tf.ops import LayerSlice, Matrix, Scores
 
 
 class Kernels(typing.NamedTuple):
-    """The projections as matrices; the query's is scaled by 1 / sqrt(d).
-
-    query, key, value: [D, H d].
-    output: [H d, D].
-    """
+    """The projections as matrices: three [D, H d], the query's scaled by 1 / sqrt(d), and the output's [H d, D]."""
 
     query: Matrix
     key: Matrix
@@ -54,12 +49,11 @@ HiddenShape = tuple[int | None, int | None, int]
 """Of hidden states, [B, T, D]: B and T may be unknown."""
 
 
-class MemoryAttention(keras.layers.Layer):
-    """Attention of a segment over its memory and itself. Subclasses define how it uses positions.
+class MemoryAttention(Layer):
+    """Attention of a segment over its memory and itself; subclasses define how it uses positions.
 
-    A score is (query . key + terms of the subclass) / sqrt(d_head). No gradient flows into the memory.
-
-    Shapes: hidden [B, T, D], mems [B, M, D], K = M + T, result [B, T, D].
+    A score is (query . key + terms of the subclass) / sqrt(d_head). No gradient flows into the memory. Shapes: hidden
+    [B, T, D], mems [B, M, D], K = M + T, result [B, T, D].
 
     Args:
         n_head: H.
@@ -73,9 +67,7 @@ class MemoryAttention(keras.layers.Layer):
         cacheable: whether keys, values and positions can be projected once and kept (`extend`). This requires that they
             do not depend on the segment that is read.
         bidirectional: whether a query may see keys in its future.
-        shares_biases: whether layers can share biases, which are then passed to every call.
-        learns_through_memory: whether weights act on the memory before its keys are projected, so that their gradient
-            passes through the memory's keys and values.
+        bias_names: the names of the biases that layers can share, which are then passed to every call.
         options: the names of the constructor's arguments that only this kind of attention has.
 
     Raises:
@@ -84,8 +76,7 @@ class MemoryAttention(keras.layers.Layer):
 
     cacheable = False
     bidirectional = False
-    shares_biases = False
-    learns_through_memory = False
+    bias_names: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
 
     def __init__(
@@ -112,11 +103,11 @@ class MemoryAttention(keras.layers.Layer):
     def build(self, hidden_shape: HiddenShape, mems_shape: HiddenShape | None = None) -> None:
         """Creates the projections for inputs [B, T, D]."""
         d_model, heads = hidden_shape[-1], (self.n_head, self.d_head)
-        self.query_kernel = self._weight("query_kernel", d_model, *heads)
-        self.key_kernel = self._weight("key_kernel", d_model, *heads)
-        self.value_kernel = self._weight("value_kernel", d_model, *heads)
+        self.query_kernel = self.new_weight("query_kernel", d_model, *heads)
+        self.key_kernel = self.new_weight("key_kernel", d_model, *heads)
+        self.value_kernel = self.new_weight("value_kernel", d_model, *heads)
         self.build_positions(d_model)
-        self.output_kernel = self._weight("output_kernel", *heads, d_model)
+        self.output_kernel = self.new_weight("output_kernel", *heads, d_model)
 
     def build_positions(self, d_model: int) -> None:
         """Creates the weights of the positions, if there are any."""
@@ -131,7 +122,7 @@ class MemoryAttention(keras.layers.Layer):
         seed: tf.Tensor | None = None,
         training: bool = False,
     ) -> tf.Tensor:
-        """Attends from each position of the segment.
+        """Attends from each position of the segment; the result is [B, T, D].
 
         Args:
             hidden: [B, T, D].
@@ -143,9 +134,6 @@ class MemoryAttention(keras.layers.Layer):
             biases: if layers share them: (u, v), each [H, d].
             seed: int32 [2], [B, 2] or None, as for `dropout`.
             training: whether to drop attention probabilities.
-
-        Returns:
-            [B, T, D].
         """
         hidden, memory = self.place(hidden, mems, positions)
         return self.read(hidden, memory, positions, attention_mask, biases, seed, training)
@@ -153,21 +141,16 @@ class MemoryAttention(keras.layers.Layer):
     def place(
         self, hidden: tf.Tensor, mems: tf.Tensor | None = None, positions: tf.Tensor | None = None
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """The inputs of `read`: the segment [B, T, D] and the memory [B, M, D] or None.
-
-        Absolute positions are added here. No gradient flows into mems.
-        """
+        """The inputs of `read`: the segment [B, T, D] and the memory [B, M, D] or None, with absolute positions."""
         self._check(hidden.shape, None if mems is None else mems.shape, None if positions is None else positions.shape)
         return hidden, None if mems is None else tf.stop_gradient(mems)
 
     def _check(self, hidden: tf.TensorShape, mems: tf.TensorShape | None, positions: tf.TensorShape | None) -> None:
         """Raises ValueError, which names the sizes, if the shapes of the inputs do not fit together."""
-        where = f"{type(self).__name__} {self.name}"
+        where, width = f"{type(self).__name__} {self.name}", self.query_kernel.shape[0]
         batch, t_len, d_model = hidden if len(hidden) == 3 else (None,) * 3
-        if t_len is None or d_model != self.query_kernel.shape[0]:
-            raise ValueError(
-                f"{where}: hidden must be [B, T, D] with T known and D={self.query_kernel.shape[0]}, got {hidden}"
-            )
+        if t_len is None or d_model != width:
+            raise ValueError(f"{where}: hidden must be [B, T, D] with T known and D={width}, got {hidden}")
         m_len = 0
         if mems is not None:
             fits = len(mems) == 3 and mems[1] is not None and mems[2] == d_model
@@ -252,28 +235,11 @@ class MemoryAttention(keras.layers.Layer):
     def layer_positions(
         self, n_layer: int, hidden: tf.Tensor, m_len: int, clamp_len: int = -1, drop: PositionDropout | None = None
     ) -> list[tf.Tensor | None]:
-        """The `positions` of each of N layers of this kind of attention.
+        """The `positions` of each of N layers of this kind, for an embedded segment [B, T, D] and M slots of memory.
 
-        Args:
-            n_layer: N.
-            hidden: the embedded segment [B, T, D], for its shape and dtype.
-            m_len: M.
-            clamp_len: larger distances are treated as this one; <= 0: no limit.
-            drop: dropout of the positions; None: none.
+        Distances above clamp_len are treated as that one; <= 0: no limit. drop: dropout of the positions.
         """
         return [None] * n_layer
-
-    @staticmethod
-    def position_operations(k_len: int, scores: int, d_model: int, width: int) -> int:
-        """The operations for positions in one layer's training step: see `training_flops`.
-
-        Args:
-            k_len: K.
-            scores: B T K.
-            d_model: D.
-            width: H d.
-        """
-        return 0
 
     def window(self, m_len: int) -> int | None:
         """The number of keys a query sees if no mask is given; None: all of its past."""
@@ -307,9 +273,6 @@ class MemoryAttention(keras.layers.Layer):
             kernels: as by `kernels()`, in the compute dtype.
             biases: as for `call`.
             block: C, T and the ring's start are multiples of it.
-
-        Returns:
-            [B, T, D], and the ring with the segment's keys and values.
         """
         query, key, value = self.project(hidden, None, kernels)
         ring = ops.write(ring, key, value, block)
@@ -324,9 +287,7 @@ class MemoryAttention(keras.layers.Layer):
         )
         return Kernels(query * self.d_head**-0.5, key, value, tf.reshape(self.output_kernel, [width, -1]))
 
-    def project(
-        self, hidden: tf.Tensor, memory: tf.Tensor | None, kernels: Kernels
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def project(self, hidden: tf.Tensor, memory: tf.Tensor | None, kernels: Kernels) -> tuple[tf.Tensor, ...]:
         """Queries of the segment [B, T, D], [B, H, T, d]; keys and values of memory and segment, [B, H, M + T, d]."""
         return self.project_query(hidden, kernels), *self.project_context(hidden, kernels, memory)
 
@@ -344,15 +305,6 @@ class MemoryAttention(keras.layers.Layer):
         """The output projection of weighted values [B, H, T, d]: [B, T, D]."""
         merged = tf.reshape(tf.transpose(weighted, [0, 2, 1, 3]), [-1, weighted.shape[2], self.n_head * self.d_head])
         return ops.dot(merged, kernels.output)
-
-    def get_config(self) -> dict[str, typing.Any]:
-        """The constructor's arguments."""
-        names = ("n_head", "d_head", "dropatt", "dropqkv", "variational", "init_std")
-        return super().get_config() | {name: getattr(self, name) for name in names}
-
-    def _weight(self, name: str, *shape: int, initializer: str | None = None) -> keras.Variable:
-        initializer = initializer or keras.initializers.RandomNormal(stddev=self.init_std)
-        return self.add_weight(name=name, shape=shape, initializer=initializer)
 
     def _scaled(self, bias: tf.Tensor, query: tf.Tensor) -> tf.Tensor:
         """A bias [H, d] scaled like the queries [B, H, T, d], to be added to them: [H, 1, d]."""

@@ -51,10 +51,8 @@ def frequencies(d_model: int) -> np.ndarray:
 def key_distances(k_len: int, clamp_len: int = -1, future: int = 0) -> tf.Tensor:
     """Distances of the relative positions, farthest into the past first: int32 [K + future], K-1, .., 0, .., -future.
 
-    Args:
-        k_len: K.
-        clamp_len: if positive, larger distances, on both sides, are treated as this one (the official `clamp_len`).
-        future: how many distances into the future follow: T - 1 where a query may see every key of its segment.
+    clamp_len: if positive, larger distances, on both sides, are treated as this one (the official `clamp_len`).
+    future: how many distances into the future follow: T - 1 where a query may see every key of its segment.
     """
     distances = tf.range(k_len - 1, -1 - future, -1)
     return tf.clip_by_value(distances, -clamp_len, clamp_len) if clamp_len > 0 else distances

@@ -13,7 +13,8 @@ from txl_tf import ops
 from txl_tf.layers.attention import RelMultiHeadAttention
 from txl_tf.layers.masks import rows_at
 from txl_tf.layers.memory_attention import Biases, HiddenShape, Kernels
-from txl_tf.ops import Scores, Segments
+from txl_tf.ops import Scores
+from txl_tf.ops.scores import Segments
 
 Look = Callable[[tf.Tensor], None]
 """A function that is called with attention probabilities [B, H, T, K]."""
@@ -25,7 +26,7 @@ class Streams:
 
     encoding: [K + T-1, D], sinusoids of the distances K-1, .., -(T-1).
     backward: bool [B], the lanes whose text runs backward, so that distances have the opposite sign; None: no lane.
-    segments: int [B, K], each key's segment, below `ops.SEGMENTS`; None: there is one segment.
+    segments: int [B, K], each key's segment, below `ops.scores.SEGMENTS`; None: there is one segment.
     targets: int [B, P], the token of the segment that each prediction is for; -1: an unused prediction, whose result is
         zero. None: there is no query stream.
     query_mask: bool [T, K] or broadcastable to [B, H, T, K]: which keys the query stream sees from each token; None:
@@ -121,8 +122,7 @@ class SegmentAttention(RelMultiHeadAttention):
     vector is a + b, and that of the negative distance is b - a: one projection is enough for both directions.
 
     Shapes: hidden [B, T + P, D], mems [B, M, D], K = M + T, result [B, T + P, D], [B, P, D] with `query_only`,
-    [B, 1 + P, D] with `last_only`;
-    `positions` are Streams, by default with sinusoids only.
+    [B, 1 + P, D] with `last_only`; `positions` are Streams, by default with sinusoids only.
 
     Args:
         n_head, d_head, dropatt, own_biases, clamp_len, init_std: as for `RelMultiHeadAttention`; the biases are
@@ -134,7 +134,8 @@ class SegmentAttention(RelMultiHeadAttention):
         TensorShape([2, 16, 64])
     """
 
-    options = ("own_biases",)
+    bias_names = (*RelMultiHeadAttention.bias_names, "segment_bias")
+    """u, v and w, the official r_s_bias."""
 
     def __init__(self, n_head: int, d_head: int, **kwargs: Any):
         super().__init__(n_head, d_head, **kwargs | {"bidirectional": True})
@@ -144,9 +145,7 @@ class SegmentAttention(RelMultiHeadAttention):
     def build(self, hidden_shape: HiddenShape, mems_shape: HiddenShape | None = None) -> None:
         """Creates the weights for inputs [B, T, D]."""
         super().build(hidden_shape)
-        if self.own_biases:
-            self.segment_bias = self._weight("segment_bias", self.n_head, self.d_head)  # w, the official r_s_bias
-        self.segment_table = self._weight("segment_table", 2, self.n_head, self.d_head)  # s: same, different segment
+        self.segment_table = self.new_weight("segment_table", 2, self.n_head, self.d_head)  # s: same, different segment
 
     def place(
         self, hidden: tf.Tensor, mems: tf.Tensor | None = None, positions: Streams | None = None
@@ -172,14 +171,9 @@ class SegmentAttention(RelMultiHeadAttention):
         training: bool = False,
         look: Look | None = None,
     ) -> tf.Tensor:
-        """As for `MemoryAttention`.
+        """As for `MemoryAttention`, with Streams as positions, and the content stream's mask.
 
-        Args:
-            hidden, memory: from `place`.
-            positions: Streams.
-            attention_mask: of the content stream.
-            biases, seed, training: as for `call`.
-            look: called with the attention probabilities [B, H, T + P, K], whose rows are those of `hidden`.
+        look: called with the attention probabilities [B, H, T + P, K], whose rows are those of `hidden`.
         """
         t_len = hidden.shape[1] - (0 if positions is None else positions.predictions)
         k_len = t_len + (0 if memory is None else memory.shape[1])
@@ -255,16 +249,10 @@ class SegmentAttention(RelMultiHeadAttention):
         biases: Biases | None,
     ) -> Scores:
         """`scores` of a stream's queries [B, H, P, d], and (q + w) . (s[1] - s[0]) where the segments differ."""
-        scores = dataclasses.replace(
-            self.scores(query, key, position, biases),
-            backward=streams.backward,
-            places=part.places,
-            first_part=part.first_part,
-            absent=streams.absent,
-        )
+        known: dict[str, Any] = {"backward": streams.backward, "absent": streams.absent, "first_part": part.first_part}
+        scores = dataclasses.replace(self.scores(query, key, position, biases), places=part.places, **known)
         if streams.segments is None:
             return scores
-        bias = self.segment_bias if self.own_biases or biases is None else biases[2]
         table = tf.convert_to_tensor(self.segment_table)
-        term = tf.einsum("bhtd,hd->bht", query + self._scaled(bias, query), table[1] - table[0])
+        term = tf.einsum("bhtd,hd->bht", query + self._scaled(self._biases(biases)[2], query), table[1] - table[0])
         return dataclasses.replace(scores, segments=Segments(term, part.segments, streams.segments))

@@ -114,15 +114,9 @@ class AdaptiveSoftmax(ClusteredLayer):
         embedding: AdaptiveEmbedding | None = None,
         clusters: list[Cluster] | None = None,
     ) -> tf.Tensor:
-        """The log-probability of every token of the vocabulary.
+        """The log-probability of every token of the vocabulary, in the order of ids.
 
-        Args:
-            hidden: [.., D].
-            embedding: as for `nll`.
-            clusters: the result of `joined_clusters()`, if the caller keeps it in the compute dtype.
-
-        Returns:
-            float32 (float64 if that is the compute dtype) [.., V], in the order of ids.
+        float32 (float64 if that is the compute dtype) [.., V]; arguments as for `nll`, clusters by `joined_clusters()`.
         """
         clusters = clusters or self.joined_clusters(embedding)
         hidden = self._checked(hidden)
@@ -194,8 +188,3 @@ class AdaptiveSoftmax(ClusteredLayer):
     def output_tables(self, embedding: AdaptiveEmbedding | None) -> list[keras.Variable]:
         """The tables of `clusters()` as variables: the embedding's, if they are tied to it."""
         return embedding.tables if embedding is not None and self.tie_weight else self.tables or []
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        names = ("tie_weight", "proj_share_all_but_first")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

@@ -14,7 +14,7 @@ from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.dropout import numbered_seeds, split_seed
 from txl_tf.layers.memory_attention import Biases
 from txl_tf.models.given_weights import given_weights
-from txl_tf.models.traced_gradient import traced, traced_with_gradient
+from txl_tf.models.traced_gradient import as_call, traced_with_gradient
 from txl_tf.ops import KeyValueRing
 from txl_tf.ops.few_rows import LayerSlice
 from txl_tf.ops.gradients import without_custom_gradients
@@ -43,12 +43,7 @@ class AlikeLayers:
         training: bool = False,
         **inputs: Any,
     ) -> tf.Tensor:
-        """Layer i's output [B, T, D]. Only hidden, the weights and the biases have a gradient.
-
-        Args:
-            i: the layer's number.
-            hidden, mems, biases, training, inputs: as for `DecoderLayer.call`.
-        """
+        """Layer i's output [B, T, D]. Only hidden, the weights and the biases have a gradient."""
         wanted = tf.nest.map_structure(tf.convert_to_tensor, (hidden, self.layers[i].variables, biases or ()))
         sources, others = _tensors(wanted), _tensors((mems, inputs))
         form = tf.nest.map_structure(_form, (wanted, (mems, inputs)))
@@ -56,7 +51,7 @@ class AlikeLayers:
         if key not in self._by_form:
             read = functools.partial(self._read_given, form, training)
             specs = [_form(tensor) for tensor in sources], [_form(tensor) for tensor in others]
-            self._by_form[key] = traced_with_gradient(read, *specs) if training else traced(read, len(sources))
+            self._by_form[key] = traced_with_gradient(read, *specs) if training else as_call(read)
         return self._by_form[key](*sources, *others)
 
     def _read_given(self, form: Any, training: bool, *given: tf.Tensor) -> tf.Tensor:
@@ -111,7 +106,7 @@ def alike_seeds(seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
     On a CPU the seeds' numbers are inputs of the program. As constants they would become part of the layers'
     operations, which XLA would then compile for each layer instead of once.
     """
-    if seed is None or not ops.implementation().shares_traces:
+    if seed is None or not ops.on_host():
         return split_seed(seed, count)
     with tf.init_scope():
         numbers = [tf.constant(i) for i in range(count)]

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf import ops
-from txl_tf.layers.absolute_attention import AbsoluteAttention
+from txl_tf.layers.ablation_attention import AbsoluteAttention
 from txl_tf.layers.dropout import checked_rate, dropout, split_seed
 from txl_tf.layers.memory_attention import HiddenShape
 

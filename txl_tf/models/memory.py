@@ -19,30 +19,6 @@ class Mems(typing.NamedTuple):
     length: tf.Tensor
 
 
-def first_mems(n_layer: int, batch_size: int | tf.Tensor, m_len: int, d_model: int, dtype: str, masked: bool) -> Mems:
-    """The memory before any text: zero vectors.
-
-    Args:
-        n_layer, batch_size, m_len, d_model: N, B, M, D.
-        dtype: of the hidden states.
-        masked: whether all slots count as empty (`mem_init="empty"`), or all as filled (with zero vectors).
-    """
-    shape = [batch_size, m_len, d_model]
-    hidden = tuple(tf.zeros(shape, dtype) for _ in range(n_layer))
-    return Mems(hidden, tf.fill([batch_size], 0 if masked else m_len))
-
-
-def check_mems(mems: Mems, tokens: tf.Tensor, n_layer: int, m_len: int, d_model: int) -> None:
-    """Raises ValueError unless these are mems of N layers, M slots and width D, for tokens [B, T]."""
-    want = tf.TensorShape([tokens.shape[0], m_len, d_model])
-    given = [memory.shape for memory in mems.hidden]
-    if len(given) != n_layer or not all(want.is_compatible_with(shape) for shape in given):
-        raise ValueError(
-            f"mems must be {n_layer} tensors {want} for tokens {tokens.shape} and mem_len={m_len}, got "
-            f"{[tuple(shape) for shape in given]}: take them from initial_mems with the same batch size and reach"
-        )
-
-
 def shift_in(memory: tf.Tensor, hidden: tf.Tensor, remembered: int | tf.Tensor | None = None) -> tf.Tensor:
     """The newest M of [memory [B, M, D], hidden [B, T, D]] along time, without gradient: [B, M, D].
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import tensorflow as tf
 
@@ -25,11 +25,8 @@ Look = Callable[[int, tf.Tensor], None]
 """A function that is called with each layer's number and attention probabilities [B, H, T, K]."""
 
 
-class Run(Protocol):
-    """How a layer is run: its number, the segment [B, T, D], its mems [B, M, D], and what `DecoderLayer` takes."""
-
-    def __call__(self, i: int, hidden: tf.Tensor, mems: tf.Tensor, **inputs: Any) -> tf.Tensor:
-        """Layer i's output [B, T, D]."""
+Run = Callable[..., tf.Tensor]
+"""How a layer is run: run(i, hidden, mems, **inputs) is layer i's output [B, T, D]; inputs: as for `DecoderLayer`."""
 
 
 def way_to_run(layers: AlikeLayers, remat: bool = False, look: Look | None = None) -> Run:
@@ -40,23 +37,17 @@ def way_to_run(layers: AlikeLayers, remat: bool = False, look: Look | None = Non
         remat: keep only each layer's input for the backward pass and compute the rest again.
         look: as for `read_segment`; layers that are traced once for all cannot be looked into.
     """
+
+    def run_plainly(i: int, hidden: tf.Tensor, mems: tf.Tensor, **inputs: Any) -> tf.Tensor:
+        return layers.layers[i](hidden, mems, **inputs)
+
+    def run_recomputed(i: int, hidden: tf.Tensor, mems: tf.Tensor, **inputs: Any) -> tf.Tensor:
+        return recomputed(lambda hidden: run_plainly(i, hidden, mems, **inputs), layers.layers[i], hidden)
+
     if remat:
-        return functools.partial(_run_recomputed, layers.layers)
-    if look is not None or tf.executing_eagerly() or not ops.implementation().shares_traces:
-        return functools.partial(_run_plainly, layers.layers)
-    return layers.run
-
-
-def _run_plainly(
-    layers: Sequence[DecoderLayer], i: int, hidden: tf.Tensor, mems: tf.Tensor, **inputs: Any
-) -> tf.Tensor:
-    return layers[i](hidden, mems, **inputs)
-
-
-def _run_recomputed(
-    layers: Sequence[DecoderLayer], i: int, hidden: tf.Tensor, mems: tf.Tensor, **inputs: Any
-) -> tf.Tensor:
-    return recomputed(lambda hidden: layers[i](hidden, mems, **inputs), layers[i], hidden)
+        return run_recomputed
+    traced_once = ops.on_host() and look is None and not tf.executing_eagerly()
+    return layers.run if traced_once else run_plainly
 
 
 def read_segment(
@@ -72,7 +63,7 @@ def read_segment(
     look: Look | None = None,
     **inputs: Any,
 ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
-    """Reads a segment with the memory of the segments before, layer after layer.
+    """The last layer's output [B, T, D] for a segment with the memory of those before, and N new states.
 
     Args:
         layers: N of them.
@@ -84,9 +75,6 @@ def read_segment(
         watch: called with every layer's output.
         look: called with every layer's attention probabilities.
         inputs: further arguments for all layers.
-
-    Returns:
-        the last layer's output [B, T, D], and N new states.
     """
     new_mems = []
     for i, layer in enumerate(layers):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import tensorflow as tf
 
-from txl_tf.ops.gradients import custom_gradient, without_custom_gradients
+from txl_tf.ops.gradients import WithGradient, custom_gradient
 
 Differentiable = Callable[..., tf.Tensor]
 
@@ -31,9 +31,13 @@ def traced_with_gradient(
     """
 
     def both(*inputs: tf.Tensor) -> list[tf.Tensor]:
-        tape, sources, result = _taped(function, len(wanted), inputs)
+        sources = inputs[: len(wanted)]
+        with tf.GradientTape() as tape:
+            tape.watch(sources)
+            result = function(*inputs)
         upstream = tf.compat.v1.placeholder(result.dtype, result.shape)  # an input of the second graph alone
-        return [result, upstream, *_gradients(tape, sources, result, upstream)]
+        gradients = tape.gradient(result, sources, upstream, tf.UnconnectedGradients.ZERO)
+        return [result, upstream, *map(tf.convert_to_tensor, gradients)]
 
     whole = tf.compat.v1.wrap_function(both, [*wanted, *others])
     if whole.graph.captures:
@@ -42,11 +46,11 @@ def traced_with_gradient(
     inputs, (result, upstream, *gradients) = list(whole.graph.inputs), whole.graph.outputs
     kept = _used_by_both(inputs, result, gradients)
     forward, backward = (
-        _called(whole.prune(*ends)) for ends in ((inputs, [result, *kept]), ([upstream, *inputs, *kept], gradients))
+        as_call(whole.prune(*ends)) for ends in ((inputs, [result, *kept]), ([upstream, *inputs, *kept], gradients))
     )
 
     @custom_gradient
-    def call(*arguments: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple]]:
+    def call(*arguments: tf.Tensor) -> WithGradient:
         output, *values = forward(*arguments)
 
         def gradient(upstream: tf.Tensor) -> tuple:
@@ -55,45 +59,6 @@ def traced_with_gradient(
         return output, gradient
 
     return call
-
-
-def traced(function: Differentiable, wanted: int) -> Differentiable:
-    """As `traced_with_gradient`, for what is rarely differentiated: a gradient computes the function again, untraced.
-
-    Args:
-        function: as above.
-        wanted: the number of tensors with a gradient; they come first.
-    """
-    forward = _called(without_custom_gradients()(function))  # the gradient below computes it anew, with gradients
-
-    @custom_gradient
-    def call(*arguments: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple]]:
-        def gradient(upstream: tf.Tensor) -> tuple:
-            taped = _taped(function, wanted, arguments)
-            return (*_gradients(*taped, upstream), *[None] * (len(arguments) - wanted))
-
-        return forward(*arguments), gradient
-
-    return call
-
-
-def _taped(
-    function: Differentiable, wanted: int, arguments: Sequence[tf.Tensor]
-) -> tuple[tf.GradientTape, Sequence[tf.Tensor], tf.Tensor]:
-    """A tape of the function's computation, the first `wanted` arguments, and the result."""
-    sources = arguments[:wanted]
-    with tf.GradientTape() as tape:
-        tape.watch(sources)
-        result = function(*arguments)
-    return tape, sources, result
-
-
-def _gradients(
-    tape: tf.GradientTape, sources: Sequence[tf.Tensor], result: tf.Tensor, upstream: tf.Tensor
-) -> list[tf.Tensor]:
-    """The gradients of the sources, zeros where the result does not depend on them."""
-    zero = tf.UnconnectedGradients.ZERO
-    return [tf.convert_to_tensor(gradient) for gradient in tape.gradient(result, sources, upstream, zero)]
 
 
 def _used_by_both(inputs: Sequence[tf.Tensor], result: tf.Tensor, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -126,6 +91,6 @@ def _computing(tensors: Iterable[tf.Tensor]) -> set[tf.Operation]:
     return found
 
 
-def _called(function: Callable) -> Callable:
+def as_call(function: Callable) -> Callable:
     """The function as one call in a graph, which XLA then translates once; TensorFlow would insert its operations."""
     return tf.function(function, autograph=False, experimental_attributes={"_noinline": True})

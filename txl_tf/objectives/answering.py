@@ -63,7 +63,7 @@ class Answering(Objective):
 
     def outputs(self, batch: Examples) -> dict[str, tf.Tensor]:
         """The fields of BestAnswers by name; see TaskObjective."""
-        hidden = self.model.hidden(batch["tokens"], batch["segments"], batch["padding"], Seeds(None, None), False)
+        hidden, _, _ = self.model.body(batch["tokens"], segments=batch["segments"], padding=batch["padding"])
         given = hidden, batch["allowed"], batch["cls_index"]
         found = self.model.head.best(*given, self.model.config.start_n_top, self.model.config.end_n_top)._asdict()
         if "start" in batch:

@@ -14,9 +14,10 @@ from txl_tf.data.lanes import evaluation_batches, named_read_errors
 from txl_tf.data.manifest import Corpus
 from txl_tf.layers.decoder_layer import ATTENTION
 from txl_tf.layers.dropout import Seeds
+from txl_tf.models.kept import Kept
 from txl_tf.models.memory import Mems
 from txl_tf.models.transformer_xl import extended
-from txl_tf.models.transformer_xl.cached import CachedDecoder
+from txl_tf.models.transformer_xl.cached import CachedDecoder, in_compute_dtype
 from txl_tf.models.transformer_xl.config import EvalConfig, Reach, TransformerXLRunConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.models.transformer_xl.sliding_window import SlidingWindow
@@ -110,9 +111,10 @@ class CausalScorer:
     ):
         self.model = model
         self.reach = reach
-        self._cached: CachedDecoder | None = None
+        self._kept: list[Kept] = []
         self.initial_state: Callable[[int], State]
         self._read: Callable[[tf.Tensor, State], tuple[tf.Tensor, State]]
+        self._nll: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] = model.nll
         if sliding_window:
             window = SlidingWindow(model, reach, sliding_window)
             self.initial_state, self._read = window.initial_state, window
@@ -120,16 +122,7 @@ class CausalScorer:
             self.initial_state = lambda lanes: extended.first_state(model, lanes, reach)
             self._read = lambda tokens, state: extended.read(model, tokens, state, reach)
         elif model.attention.cacheable:
-            keep_weights = model.compute_dtype != model.variable_dtype
-            self._cached = CachedDecoder(
-                model,
-                reach,
-                segments * evaluation.tgt_len,
-                whole_segments=True,
-                segments=segments,
-                keep_weights=keep_weights,
-            )
-            self.initial_state, self._read = self._cached.initial_cache, self._cached
+            self._use_cache(CachedDecoder(model, reach, segments * evaluation.tgt_len, True, segments))
         else:
             self.initial_state, self._read = self._initial_mems, self._read_with_mems
         self.settings: dict[str, Any] = {
@@ -142,6 +135,21 @@ class CausalScorer:
             del self.settings["ext_len"]
         self.breakdowns: dict[str, tuple[str, ...]] = {}
 
+    def _use_cache(self, decoder: CachedDecoder) -> None:
+        model, self._kept = self.model, [decoder.positions]
+        kernels = self._once(decoder.kernels)
+        clusters = self._once(lambda: in_compute_dtype(model, model.softmax.clusters(model.embedding)))
+        self.initial_state = decoder.initial_cache
+        self._read = lambda tokens, cache: decoder(tokens, cache, kernels())
+        self._nll = lambda hidden, targets: model.nll(hidden, targets, clusters())
+
+    def _once(self, cast: Callable[[], list]) -> Callable[[], list]:
+        """A function that casts weights; if that changes them, they are kept and not cast in every call."""
+        if self.model.compute_dtype == self.model.variable_dtype:
+            return cast
+        self._kept.append(Kept(cast))
+        return self._kept[-1].tensors
+
     def _initial_mems(self, lanes: int) -> Mems:
         return self.model.initial_mems(lanes, self.reach)
 
@@ -150,15 +158,14 @@ class CausalScorer:
 
     def refresh(self) -> None:
         """Updates the cached tensors that were computed from the weights."""
-        if self._cached is not None:
-            self._cached.refresh()
+        for kept in self._kept:
+            kept.refresh()
 
     def __call__(self, batch: Segment, state: Any) -> ScoredBatch:
         """The scores of a segment; see Scorer."""
         inputs, targets = batch
         hidden, state = self._read(inputs, state)
-        nll = (self._cached or self.model).nll(hidden, targets)
-        return ScoredBatch(targets, nll, state)
+        return ScoredBatch(targets, self._nll(hidden, targets), state)
 
 
 def attention_view(model: TransformerXL, corpus: Corpus, config: TransformerXLRunConfig) -> AttentionView:

@@ -15,47 +15,13 @@ import tensorflow as tf
 
 from txl_tf.ops import platform
 from txl_tf.ops.cpu import Cpu
-from txl_tf.ops.drop_masks import TILE, dropout, keep_mask
 from txl_tf.ops.few_rows import RUNS, LayerSlice, Matrix
 from txl_tf.ops.gpu import Gpu
 from txl_tf.ops.plain import Plain
 from txl_tf.ops.platform import Program
 from txl_tf.ops.rings import KeyValueRing
-from txl_tf.ops.scores import MASKED, SEGMENTS, Cluster, Drop, Scores, Segments
+from txl_tf.ops.scores import TILE, Cluster, Drop, Scores
 from txl_tf.ops.tpu import Tpu
-
-__all__ = [
-    "MASKED",
-    "SEGMENTS",
-    "Cluster",
-    "Drop",
-    "KeyValueRing",
-    "LayerSlice",
-    "Matrix",
-    "Scores",
-    "Segments",
-    "attend",
-    "carried",
-    "cluster_logits",
-    "cluster_nll",
-    "dense",
-    "dot",
-    "dropout",
-    "halved_squares",
-    "heads",
-    "implementation",
-    "keep_mask",
-    "layer_norm",
-    "lookup",
-    "missing_rows",
-    "positions",
-    "relu_and_dropout",
-    "ring_slots",
-    "rows_by_head",
-    "segments_at_once",
-    "shared",
-    "write",
-]
 
 NO_DROP = Drop()
 
@@ -86,16 +52,13 @@ def attend(
 
     Args:
         scores: see Scores.
-        value: [B, H, K, d].
+        value: [B, H, K, d]; the result is [B, H, T, d].
         mask: bool, true where a query may see a key: [T, K] or broadcastable to [B, H, T, K]. A query that sees no key
             attends equally to those that are computed and not `scores.absent`.
         drop: the dropout of the probabilities.
         oldest: None: the last T keys are those of the queries' tokens. Otherwise keys and values are a ring's, and
             `oldest`, an int scalar, is the slot of its oldest key; positions and mask still go from the oldest key to
             the newest. There is no gradient then.
-
-    Returns:
-        [B, H, T, d].
     """
     return implementation().attend(scores, value, mask, drop, oldest)
 
@@ -161,7 +124,6 @@ def lookup(
     """Rows [..] of a table [V, E]: [.., E], in a dtype.
 
     Args:
-        table, rows, dtype: see above.
         own: bool [..]; where it is false, the result is 0 and the row may be any number. None: all are true.
         tail: whether the table is a tail's, with narrow rows.
         tied: whether a softmax shares the table, so that its gradient has a second term.
@@ -175,17 +137,12 @@ def cluster_logits(hidden: tf.Tensor, cluster: Cluster) -> tf.Tensor:
 
 
 def cluster_nll(hidden: tf.Tensor, labels: tf.Tensor, cluster: Cluster) -> tuple[tf.Tensor, tf.Tensor]:
-    """-log softmax(logits)[label] for the tokens of a cluster, 0 for all others.
+    """-log softmax(logits)[label] for the tokens of a cluster, 0 for all others: [N], in float32 at least.
 
-    Args:
-        hidden: [N, D].
-        labels: int32 [N]: the target's row in the cluster, or -1 for a token of another cluster.
-        cluster: its weights.
+    hidden: [N, D]; labels: int32 [N], the target's row in the cluster, or -1 for a token of another cluster.
 
-    Returns:
-        hidden: unchanged, for the next operation that reads it. Its gradient [N, D] then passes through this function,
-            which adds the rows of this cluster in place; otherwise a second [N, D], mostly zeros, would be summed.
-        nll: [N], in float32 at least.
+    The first result is hidden, for the next operation that reads it: its gradient [N, D] then passes through this
+    function, which adds the rows of this cluster in place; otherwise a second [N, D], mostly zeros, would be summed.
     """
     return implementation().cluster_nll(hidden, labels, cluster)
 
@@ -213,18 +170,20 @@ def carried(slots: tf.Tensor) -> tf.Tensor:
     return implementation().carried(slots)
 
 
+def on_host() -> bool:
+    """Whether this machine's processor computes, from its memory and with `few_rows`."""
+    return implementation().on_host
+
+
 def missing_rows(count: int) -> int:
     """How many rows a lane of so many rows should have more."""
     return -count % implementation().row_multiple
 
 
 def ring_slots(needed: int, single_rows: bool, whole_tiles: bool) -> int:
-    """How many slots a ring that needs so many should have.
+    """How many slots a ring that needs so many, at least one, should have.
 
-    Args:
-        needed: at least 1.
-        single_rows: whether it is read by `few_rows`.
-        whole_tiles: whether whole segments are written, or scores are in bfloat16.
+    single_rows: whether it is read by `few_rows`; whole_tiles: whether whole segments are written, or in bfloat16.
     """
     multiple = RUNS if single_rows else TILE if whole_tiles else 1
     return -(-needed // multiple) * multiple

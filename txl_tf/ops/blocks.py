@@ -12,11 +12,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from txl_tf.ops import chunked_nll, scopes
-from txl_tf.ops.drop_masks import TILE, tile_mask
-from txl_tf.ops.gradients import custom_gradient
+from txl_tf.ops import chunked_nll
+from txl_tf.ops.gradients import ATTENTION, WithGradient, custom_gradient
 from txl_tf.ops.plain import Plain, accurate_dtype, added, inverse_deviation
-from txl_tf.ops.scores import Cluster, Drop, Scores
+from txl_tf.ops.scores import TILE, Cluster, Drop, Scores, tile_mask
 from txl_tf.ops.shift import columns_from
 
 
@@ -94,9 +93,7 @@ class Blocked(Plain):
         """Products of all queries [B, H, T, d] and keys [B, H, K, d]: [B, H, T, K]. The gradient is TensorFlow's."""
 
         @custom_gradient
-        def run(
-            query: tf.Tensor, key: tf.Tensor
-        ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]:
+        def run(query: tf.Tensor, key: tf.Tensor) -> WithGradient:
             def gradient(d_score: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
                 return self.matmul(d_score, key), self.sums_over_queries(d_score, query)
 
@@ -118,11 +115,7 @@ class Blocked(Plain):
             position: [H, K or more, d] or [B, H, K or more, d], farthest distance first. Scores that would need rows
                 after the last are undefined.
             k_len: K.
-            places: as in Scores.
-            wide: whether products are float32 at least.
-
-        Returns:
-            [B, H, T, K].
+            places, wide: as in Scores, and whether products are float32 at least.
         """
         score = (self.dot_shared_keys if position.shape.rank == 3 else self.dot_keys)(query, position, wide)
         if places is not None:
@@ -136,16 +129,14 @@ class Blocked(Plain):
     def as_ring(self, position: tf.Tensor, oldest: tf.Tensor, extra: int) -> tf.Tensor:
         """Positions [H, C, d] in the order of a ring's slots, the oldest key in slot `oldest`; then its first rows.
 
-        Two copies are rolled together: that is one pass for XLA on a CPU or GPU, where rolling one and then joining its
-        first rows is three. A slice of two copies would do the same, but XLA would compile one program for each start.
+        Two copies are rolled together: that is one pass for XLA on a CPU or GPU; rolling one and joining is three.
         """
         return tf.roll(tf.concat([position, position], axis=1), oldest, axis=1)[:, : position.shape[1] + extra]
 
     def exponentials(self, score: tf.Tensor, hide: tf.Tensor, only_read: bool) -> tuple[tf.Tensor, tf.Tensor]:
-        """e^x of x = score + hide - the row's maximum, and the sum of each row; arguments as for `weighted_values`.
+        """e^x of x = score + hide - the row's maximum, [B, H, T, K], and the sum of each row, [B, H, T, 1] or a scalar.
 
-        Returns:
-            [B, H, T, K] in the scores' dtype, and [B, H, T, 1] or a scalar in that of `hide`.
+        The sums are in the dtype of `hide`. only_read: as for `weighted_values`.
         """
         masked = tf.cast(score, hide.dtype) + hide
         weight = tf.exp(masked - tf.reduce_max(masked, axis=-1, keepdims=True))
@@ -171,20 +162,13 @@ class Blocked(Plain):
         (m e) . value / ((1 - rate) Z). The division comes last, where there are fewer numbers. Of the tensors
         [B, H, T, K] only e is kept for the gradient. m is computed again.
 
-        Args:
-            score: [B, H, T, K].
-            value: [B, H, K, d].
-            mask: bool, broadcastable to `score`.
-            rate, keep: of dropout, and a function of the score's shape, which returns m.
-            only_read: whether the gradient is not needed.
-            absent: bool [B, K], as in Scores.
+        score: [B, H, T, K]; value: [B, H, K, d]; mask: broadcastable to `score`; keep: a function of the score's shape,
+        which returns m; only_read: whether the gradient is not needed; absent: as in Scores.
         """
         accurate = accurate_dtype(score.dtype)
 
         @custom_gradient
-        def run(
-            score: tf.Tensor, value: tf.Tensor
-        ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]:
+        def run(score: tf.Tensor, value: tf.Tensor) -> WithGradient:
             weight, total = self.exponentials(score, added(mask, absent, accurate), only_read)
             saved = self.kept_for_gradient(weight, value.dtype)
             scale = 1 / ((1 - rate) * total)
@@ -198,7 +182,7 @@ class Blocked(Plain):
             output = tf.cast(tf.cast(output, accurate) * scale, value.dtype)
 
             def gradient(d_output: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-                with tf.name_scope(scopes.ATTENTION):
+                with tf.name_scope(ATTENTION):
                     d_scaled = tf.cast(d_output, accurate) * scale
                     d_sum = (1 - rate) * tf.reduce_sum(d_scaled * tf.cast(output, accurate), axis=-1, keepdims=True)
                     d_scaled = tf.cast(d_scaled, value.dtype)
@@ -221,13 +205,11 @@ class Blocked(Plain):
             return super().heads(x, matrix, n_head)
 
         @custom_gradient
-        def run(
-            memory: tf.Tensor, x: tf.Tensor, matrix: tf.Tensor
-        ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]:
+        def run(memory: tf.Tensor, x: tf.Tensor, matrix: tf.Tensor) -> WithGradient:
             context = tf.concat([memory, x], axis=1)
 
             def gradient(d_heads: tf.Tensor) -> tuple[tf.Tensor, ...]:
-                with tf.name_scope(scopes.ATTENTION):
+                with tf.name_scope(ATTENTION):
                     parts = tf.split(d_heads, [memory.shape[1], x.shape[1]], axis=2)
                     d_parts = [self.dot_columns(merge_heads(part), matrix) for part in parts]
                     return *d_parts, self.sum_over_rows(context, merge_heads(d_heads))

@@ -13,8 +13,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-from txl_tf.ops.drop_masks import TILE
 from txl_tf.ops.platform import program
+from txl_tf.ops.scores import TILE
 
 
 def part_axis(shape: Sequence[int], replicas: int) -> int | None:

@@ -1,18 +1,24 @@
-"""The operations on a CPU, by XLA or by TensorFlow's own kernels."""
+"""The operations on a CPU, by XLA or by TensorFlow's own kernels.
+
+If a product's result is bfloat16, XLA for CPU converts both matrices to float32 first. It does not if the result is
+float32: then a library, YNNPACK, multiplies bfloat16 by AVX-512 or AMX instructions where the CPU has them. The library
+takes only first matrices whose last axis is that of the sums. `product` does both.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+from tensorflow.compiler.xla import xla_data_pb2
 
 from txl_tf.ops import few_rows, rings, shift
 from txl_tf.ops.blocks import Blocked
-from txl_tf.ops.cpu_products import permuted, product, transposed
 from txl_tf.ops.few_rows import LayerRing, LayerSlice, as_bits
-from txl_tf.ops.gradients import custom_gradient
+from txl_tf.ops.gradients import WithGradient, custom_gradient
 from txl_tf.ops.plain import accurate_dtype
 from txl_tf.ops.platform import Program
 from txl_tf.ops.rings import KeyValueRing
@@ -31,8 +37,6 @@ class Cpu(Blocked):
     Matrices, keys, values and positions may be LayerSlices: then a single row of each text is read (`few_rows`).
     """
 
-    shares_traces = True
-    reads_rows = True
     on_host = True
 
     def __init__(self, program: Program):
@@ -92,11 +96,10 @@ class Cpu(Blocked):
         return product(transposed(tf.reshape(x, [-1, x.shape[-1]])), tf.reshape(y, [-1, y.shape[-1]]))
 
     def sums_over_queries(self, weight: tf.Tensor, x: tf.Tensor, wide: bool = False) -> tf.Tensor:
-        """As in `Blocked`.
+        """XLA for CPU multiplies with a transposed [T, K] at half the speed of other matmuls.
 
-        XLA for CPU multiplies with a transposed [T, K] at half the speed of the other matmuls. So it computes the
-        transposed sums, from a transposed [T, d]. They are transposed for all heads at once, into the order in which
-        the next matmul reads them; XLA would replace a transpose of each head by the former product.
+        So it computes the transposed sums, from a transposed [T, d]. They are transposed for all heads at once, into
+        the order in which the next matmul reads them; XLA would undo a transpose of each head.
         """
         batch, heads, _, d_head = x.shape
         if not self.compiled or None in (batch, heads, weight.shape[-1]):
@@ -133,20 +136,14 @@ class Cpu(Blocked):
         return tf.concat([position, position[:, :extra]], axis=1)
 
     def exponentials(self, score: tf.Tensor, hide: tf.Tensor, only_read: bool) -> tuple[tf.Tensor, tf.Tensor]:
-        """As in `Blocked`.
-
-        If the gradient is not needed, TensorFlow's own kernel does it in one pass instead of six, in float32 where
-        these are bfloat16. It divides by the sum, which is 1 then. A step of training would take as long with it.
-        """
+        """Without a gradient by TensorFlow's own kernel, in one pass instead of six; it divides by the sum already."""
         if only_read and not self.compiled:
             return tf.nn.softmax(score + tf.cast(hide, score.dtype)), tf.ones([], hide.dtype)
         return super().exponentials(score, hide, only_read)
 
     def scale_and_shift(self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
         @custom_gradient
-        def run(
-            x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor
-        ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]:
+        def run(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> WithGradient:
             def gradient(d_out: tf.Tensor) -> tuple[tf.Tensor, ...]:
                 return d_out * gamma, column_sums(d_out * x), column_sums(d_out)
 
@@ -174,14 +171,67 @@ class Cpu(Blocked):
         return as_bits(slots)
 
 
+def product(x: tf.Tensor, y: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
+    """tf.matmul(x, y, transpose_b=transpose_b): sums in float32, rounded to bfloat16. The gradient is matmul's.
+
+    Args:
+        x: [.., M, K].
+        y: [.., K, N], or [.., N, K] with `transpose_b`: with the axes of x before the last two, or none of them.
+        transpose_b: whether the last axis of y is that of the sums.
+    """
+    if y.shape.rank == 2 and x.shape.rank != 2:
+        rows = tf.reshape(x, [-1, x.shape[-1]])
+        width = y.shape[0 if transpose_b else 1]
+        return tf.reshape(product(rows, y, transpose_b), tf.concat([tf.shape(x)[:-1], [width]], 0))
+
+    @custom_gradient
+    def run(x: tf.Tensor, y: tf.Tensor) -> WithGradient:
+        def gradient(d_out: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            d_y = product(transposed(d_out), x) if transpose_b else product(transposed(x), d_out)
+            return product(d_out, y, transpose_b=not transpose_b), d_y
+
+        return tf.cast(_float32_product(x, y, transpose_b), x.dtype), gradient
+
+    return run(x, y)
+
+
+def transposed(x: tf.Tensor) -> tf.Tensor:
+    """bfloat16 x [.., M, K] with the last two axes in the other order, for `product`."""
+    rank = x.shape.rank
+    return permuted(x, [*range(rank - 2), rank - 1, rank - 2], rank - 2)
+
+
+def permuted(x: tf.Tensor, axes: list[int], axis: int) -> tf.Tensor:
+    """tf.transpose(x, axes) of a bfloat16 tensor, as bits and in two parts of the axis `axis` of x.
+
+    XLA would merge a whole transpose into the product, whose matrices the library then does not take, and convert the
+    bfloat16 numbers that it moves to float32 and back.
+    """
+    length = x.shape[axis] or tf.shape(x)[axis]
+    parts = tf.split(tf.bitcast(x, tf.uint16), tf.stack([length // 2, length - length // 2]), axis)
+    return tf.bitcast(tf.concat([tf.transpose(part, axes) for part in parts], axes.index(axis)), x.dtype)
+
+
+def _float32_product(x: tf.Tensor, y: tf.Tensor, transpose_b: bool) -> tf.Tensor:
+    """The product of bfloat16 tensors of the same rank in float32; arguments as for `product`."""
+    rank = x.shape.rank
+    axes = xla_data_pb2.DotDimensionNumbers(
+        lhs_contracting_dimensions=[rank - 1],
+        rhs_contracting_dimensions=[rank - 1 if transpose_b else rank - 2],
+        lhs_batch_dimensions=range(rank - 2),
+        rhs_batch_dimensions=range(rank - 2),
+    )
+    return gen_xla_ops.xla_dot_v2(x, y, axes.SerializeToString(), "", preferred_element_type=tf.float32)
+
+
 @custom_gradient
-def _heads_first(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+def _heads_first(x: tf.Tensor) -> WithGradient:
     """x [B, K, H, d] as [B, H, K, d], for `product`; TensorFlow knows no gradient of what moves as bits."""
     return permuted(x, [0, 2, 1, 3], 1), lambda d_heads: permuted(d_heads, [0, 2, 1, 3], 2)
 
 
 @custom_gradient
-def add_bias(x: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]:
+def add_bias(x: tf.Tensor, bias: tf.Tensor) -> WithGradient:
     """x [.., D] + bias [D]."""
     return x + bias, lambda d_out: (d_out, column_sums(d_out))
 
@@ -189,8 +239,7 @@ def add_bias(x: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Ten
 def column_sums(x: tf.Tensor) -> tf.Tensor:
     """The sums of x [.., D] over all axes but the last, in float32 at least: [D], as a product with ones.
 
-    XLA for CPU adds up the numbers of a column one after the other, each from another row. With 596 rows of 512 numbers
-    that takes six times as long as the product.
+    XLA for CPU adds up the numbers of a column one after the other, which takes six times as long as the product.
     """
     rows = tf.reshape(x, [-1, x.shape[-1]])
     rows = tf.cast(rows, accurate_dtype(rows.dtype))
@@ -200,9 +249,9 @@ def column_sums(x: tf.Tensor) -> tf.Tensor:
 
 
 def _halved_square(tensor: tf.Tensor) -> tf.Tensor:
-    """XLA adds up squares one after the other, but uses vector registers for sums side by side, and for sums of what is
-    in memory. The maximum changes nothing; without it XLA would make one sum of the two. It is not the absolute value,
-    since TensorFlow takes 40 times as long to translate that for XLA.
+    """XLA adds up squares one after the other, but uses vector registers for sums side by side.
+
+    The maximum changes nothing; without it XLA would make one sum of the two.
     """
     size = tensor.shape.num_elements()
     if size < SMALL or size % SUMS_SIDE_BY_SIDE:

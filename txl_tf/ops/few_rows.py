@@ -1,11 +1,10 @@
 """Products of single rows with matrices on a CPU, for generating a few texts: as fast as memory gives the matrices.
 
 XLA for CPU multiplies one row and a matrix on one core, and a matrix that is not float32 is first converted to
-another one. For several rows it first copies the matrix into another order. If the matrix is a slice that depends on
-a loop, however, XLA reads and converts it inside the product of one row, number by number, and divides the work among
-the cores. So the matrices of all layers are kept in one tensor, and the number of the layer comes from a loop.
-Several rows are multiplied one after the other; for the second one the matrix is in the caches already. A single
-matrix that is too large for them is multiplied in blocks.
+another one; for several rows it first copies the matrix into another order. If the matrix is a slice that depends on a
+loop, XLA reads and converts it inside the product of one row, and divides the work among the cores. So the matrices of
+all layers are kept in one tensor, and the number of the layer comes from a loop. Several rows are multiplied one after
+the other; for the second one the matrix is in the caches already, or in blocks if it is larger than they are.
 
 Shapes: N layers, matrices [D, F], H heads, C slots, d = d_head.
 """
@@ -27,9 +26,8 @@ BLOCK = 4 * 2**20
 LANES = 16
 """Numbers that a core adds at once, each to a sum of its own. XLA adds up the numbers of a row one after the other."""
 RUNS = 16
-"""A ring's slots are divided into so many runs of neighbours. A sum of weighted values has one slot of each run, so
-that each run is read in the order of its addresses; sums of neighbouring slots take up to twice as long. XLA computes
-sums of more than 32 numbers in several steps, and would write all products to memory between them."""
+"""Runs of neighbours that a ring's slots are divided into. A sum of weighted values has one slot of each run: sums of
+neighbours take up to twice as long, and XLA would write all products to memory for sums of more than 32 numbers."""
 
 
 class Stored(typing.NamedTuple):

@@ -11,9 +11,8 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from txl_tf.ops import rings
 from txl_tf.ops.blocks import Blocked
-from txl_tf.ops.drop_masks import TILE
 from txl_tf.ops.rings import KeyValueRing
-from txl_tf.ops.scores import Drop, Scores
+from txl_tf.ops.scores import TILE, Drop, Scores
 
 ROWS = 4 * TILE
 """Queries of a block: small blocks are too little work for a GPU."""

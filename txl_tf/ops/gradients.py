@@ -1,4 +1,4 @@
-"""Gradients that layers give themselves, and contexts without them, for what nobody differentiates."""
+"""Gradients that operations give themselves, and contexts without them, for what nobody differentiates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from txl_tf.ops.contexts import having
+from txl_tf.ops.platform import having
+
+ATTENTION, ADAM = "attention", "adam"
+"""tf.name_scopes by which tpu/aot/report.py assigns costs: gradients of attention, traced outside their layer's scope,
+and updates of several operations."""
+
+WithGradient = tuple[Any, Callable[..., Any]]
+"""A result, and a function from its gradient to those of the arguments."""
 
 _WANTED = contextvars.ContextVar("gradients_wanted", default=True)
 
@@ -22,14 +29,11 @@ def without_custom_gradients() -> Iterator[None]:
         yield
 
 
-def custom_gradient(function: Callable[..., tuple[Any, Callable[..., Any]]]) -> Callable[..., Any]:
+def custom_gradient(function: Callable[..., WithGradient]) -> Callable[..., Any]:
     """tf.custom_gradient; within `without_custom_gradients` a function that returns the result alone.
 
     Every call with a gradient becomes an operation of its own, and TensorFlow traces all gradients once more when it
-    writes a SavedModel. That was 40 to 49 % of the time of an XLNet's export.
-
-    Args:
-        function: from tensors to (result, gradient), as tf.custom_gradient takes it.
+    writes a SavedModel: almost half of the time of an XLNet's export.
     """
     with_gradient = tf.custom_gradient(function)
 

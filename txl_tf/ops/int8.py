@@ -24,12 +24,7 @@ def quantized(matrix: tf.Tensor, inputs_axis: int = 0) -> tuple[tf.Tensor, tf.Te
 
 
 def round_variable(variable: tf.Variable, inputs: int) -> None:
-    """Replaces a variable's weights W with s Q.
-
-    Args:
-        variable: a tf.Variable or keras.Variable.
-        inputs: how many of its first axes are the inputs; the others are the channels.
-    """
+    """Replaces a variable's weights W with s Q; its first `inputs` axes are the inputs, the others the channels."""
     weights = tf.convert_to_tensor(variable)
     matrix, scale = quantized(tf.reshape(weights, [math.prod(weights.shape[:inputs]), -1]))
     variable.assign(tf.reshape(tf.cast(matrix, scale.dtype) * scale, weights.shape))

@@ -13,9 +13,8 @@ import keras
 import tensorflow as tf
 
 from txl_tf.ops import rings
-from txl_tf.ops.drop_masks import dropout, probability_mask
 from txl_tf.ops.rings import KeyValueRing
-from txl_tf.ops.scores import MASKED, Cluster, Drop, Scores
+from txl_tf.ops.scores import MASKED, TILE, Cluster, Drop, Scores, keep_mask, tile_mask
 from txl_tf.ops.shift import columns_from, relative_shift
 
 
@@ -23,14 +22,11 @@ class Plain:
     """The formulas.
 
     Attributes:
-        shares_traces: whether equal layers are better traced once than each by itself.
-        reads_rows: whether matrices of single rows may be `few_rows.LayerSlice`s.
-        on_host: whether tensors are in this machine's memory.
+        on_host: whether this machine's processor computes: in its memory, with LayerSlices for single rows, and faster
+            compiled if equal layers are traced once.
         row_multiple: the number of rows of a lane should be a multiple of it.
     """
 
-    shares_traces = False
-    reads_rows = False
     on_host = False
     row_multiple = 1
 
@@ -143,6 +139,34 @@ def added(mask: tf.Tensor, absent: tf.Tensor | None, dtype: tf.DType) -> tf.Tens
     """
     hide = tf.where(mask, tf.zeros([], dtype), tf.constant(MASKED, dtype))
     return hide if absent is None else tf.where(absent[:, None, None], tf.constant(2 * MASKED, dtype), hide)
+
+
+def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None = None, shared_axis: int | None = None) -> tf.Tensor:
+    """Zeroes elements of x with probability `rate` and scales the rest by 1 / (1 - rate).
+
+    Args:
+        x, rate: any float tensor, [B, ..] with a seed for each lane; and a number in [0, 1).
+        seed: int32 [2] or [B, 2]; None: drawn from TensorFlow's global generator (for layers in other models).
+        shared_axis: an axis along which all elements share one mask value; None: every element has its own.
+    """
+    if not rate:
+        return x
+    shape = tf.shape(x)
+    if shared_axis is not None:
+        shape = tf.tensor_scatter_nd_update(shape, [[shared_axis % x.shape.rank]], [1])
+    return tf.where(keep_mask(shape, rate, seed), x / (1 - rate), tf.zeros([], x.dtype))
+
+
+def probability_mask(scores: Scores, drop: Drop) -> tf.Tensor:
+    """The dropout mask of all attention probabilities: bool [B, H, T, K]; keys that cannot be seen are kept."""
+    batch, heads, t_len, _ = tf.unstack(tf.shape(scores.query))
+    k_len, t_len = scores.key.shape[2], scores.query.shape[2]
+    tiles = []
+    for first in range(0, t_len, TILE):
+        last = min(first + TILE, t_len)
+        tile = tile_mask(scores, drop, first, tf.stack([batch, heads, last - first, scores.seen(last)]))
+        tiles.append(tf.pad(tile, [[0, 0]] * 3 + [[0, k_len - scores.seen(last)]], constant_values=True))
+    return tf.concat(tiles, axis=2)
 
 
 def accurate_dtype(dtype: tf.DType) -> tf.DType:

@@ -7,13 +7,12 @@ import contextvars
 import typing
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import Literal
+from typing import Literal, TypeVar
 
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
-from txl_tf.ops.contexts import having
-
+Value = TypeVar("Value")
 Target = Literal["cpu", "gpu", "tpu"]
 _TRACED_FOR = contextvars.ContextVar[Target | None]("traced_for", default=None)
 _FOR_SAVED_MODEL = contextvars.ContextVar("for_saved_model", default=False)
@@ -47,6 +46,16 @@ def _device() -> Target:
     if isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy):
         return "tpu"
     return "cpu" if {device.device_type for device in tf.config.list_logical_devices()} == {"CPU"} else "gpu"
+
+
+@contextlib.contextmanager
+def having(variable: contextvars.ContextVar[Value], value: Value) -> Iterator[None]:
+    """In this context the variable has this value; afterwards the former one."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
 
 
 def traced_for(target: Target) -> AbstractContextManager[None]:

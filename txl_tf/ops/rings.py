@@ -57,11 +57,6 @@ def scatter(ring: KeyValueRing, new_len: int, block: int) -> Writer:
 
 
 def scattered(slots: tf.Tensor, new: tf.Tensor, places: tf.Tensor, block: int) -> tf.Tensor:
-    """The `slots` [.., C, d] with the blocks of `new` [.., T, d] at these `places`.
-
-    Args:
-        places: int32 [n, 1], the numbers of the blocks among all blocks of slots.
-        block: slots of a block.
-    """
+    """The `slots` [.., C, d] with the blocks of `new` [.., T, d] at these `places` among all blocks, int32 [n, 1]."""
     blocks, new = (tf.reshape(x, [-1, block, slots.shape[-1]]) for x in (slots, new))
     return tf.reshape(tf.tensor_scatter_nd_update(blocks, places, new), [-1, *slots.shape[1:]])

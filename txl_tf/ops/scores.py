@@ -10,8 +10,14 @@ import typing
 
 import tensorflow as tf
 
+from txl_tf.hashing import bits_at, random_bits
+
 if typing.TYPE_CHECKING:
     from txl_tf.ops.few_rows import LayerSlice
+
+TILE = 128
+"""Queries that one mask of attention's dropout is drawn for, and the most that are computed at once: the columns of a
+TPU's vector registers, the rows and columns of its matrix units."""
 
 MASKED = -1e30
 """The score of a key that may not be seen; finite, so that no row can become NaN."""
@@ -99,14 +105,33 @@ class Scores:
 
     def cast(self, dtype: tf.DType | str) -> Scores:
         """The same with queries, keys and positions in another dtype."""
+        parts = {name: getattr(self, name) for name in ("query", "key", "position_query", "position")}
+        return dataclasses.replace(self, **{name: tf.cast(x, dtype) for name, x in parts.items() if x is not None})
 
-        def cast(x: typing.Any) -> tf.Tensor | None:
-            return None if x is None else tf.cast(x, dtype)
 
-        return dataclasses.replace(
-            self,
-            query=cast(self.query),
-            key=cast(self.key),
-            position_query=cast(self.position_query),
-            position=cast(self.position),
-        )
+def keep_mask(shape: tf.Tensor, rate: float, seed: tf.Tensor | None = None) -> tf.Tensor:
+    """Bool of a shape, int32 [n]: false with probability `rate`; seed as for `dropout`."""
+    if seed is None:
+        seed = tf.random.uniform([2], maxval=tf.int32.max, dtype=tf.int32)
+    return random_bits(shape, seed) >= int(rate * 2**32)
+
+
+def tile_mask(scores: Scores, drop: Drop, first: int, shape: tf.Tensor) -> tf.Tensor:
+    """The dropout mask of the tile of queries that begins with number `first`: bool [B, H, rows, keys], the shape."""
+    if scores.places is None or drop.seed is None:
+        return keep_mask(shape, drop.rate, None if drop.seed is None else tf.add(drop.seed, [0, first]))
+    places = scores.places[:, first : first + TILE]
+    return _mask_at(places, scores.segment_len(), drop.rate, drop.seed, shape)
+
+
+def _mask_at(places: tf.Tensor, t_len: int, rate: float, seed: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
+    """The rows at these places, int [B, P], of the masks that are drawn for T queries: bool [B, H, P, K], the shape."""
+    batch, heads, _, k_len = tf.unstack(shape)
+    first = places // TILE * TILE  # of the row's tile
+    rows = tf.minimum(t_len - first, TILE)  # in the tile
+    head = tf.range(heads)[:, None, None]
+    if len(seed.shape) == 1:
+        head += tf.range(batch)[:, None, None, None] * heads
+    index = (head * rows[:, None, :, None] + (places - first)[:, None, :, None]) * k_len + tf.range(k_len)
+    first = tf.stack([tf.zeros_like(first), first], axis=-1)[:, None, :, None]
+    return bits_at(index, tf.reshape(seed, [-1, 1, 1, 1, 2]) + first) >= int(rate * 2**32)

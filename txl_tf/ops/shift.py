@@ -1,25 +1,18 @@
-"""Relative positions: sinusoids and the relative shift, as pure functions.
-
-Shapes: B batch, H heads, T queries (the current segment), M memory slots, K = M + T keys, D = d_model.
-Query i of the segment sits at position M + i of the keys, so its *distance* to key j is M + i - j: zero for
-itself, positive into the past, negative into the future.
-"""
+"""The relative shift. Shapes: B batch, H heads, T queries, K keys, C columns, one for each distance."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import tensorflow as tf
 
-from txl_tf.ops.gradients import custom_gradient
+from txl_tf.ops.gradients import WithGradient, custom_gradient
 
 
 def relative_shift(scores: tf.Tensor, k_len: int | None = None) -> tf.Tensor:
     """Turns scores by distance into scores by key (paper, appendix B).
 
-    Column c of the input is for distance C-1-c; column j of the output is for key j, whose distance to query i
-    is C-T+i-j. Row i therefore moves left by T-1-i. From the right the start of the next row moves in: these values
-    are in the places of future keys, which the causal mask hides.
+    Column c of the input is for distance C-1-c; column j of the output is for key j, whose distance to query i is
+    C-T+i-j. So row i moves left by T-1-i. From the right the start of the next row moves in, in the places of future
+    keys, which the causal mask hides.
 
     T = 2, C = 3, columns by distance:
 
@@ -30,12 +23,7 @@ def relative_shift(scores: tf.Tensor, k_len: int | None = None) -> tf.Tensor:
     shifted by one more than the row before. These rows have C - 1 columns; if all C columns are needed, one column is
     padded in front first.
 
-    Args:
-        scores: [.., T, C], C >= T; leading dimensions and T, C static.
-        k_len: K, how many of the columns are returned; None: C.
-
-    Returns:
-        [.., T, K].
+    scores: [.., T, C], C >= T, leading dimensions and T, C static; the result has K columns, or C if K is None.
     """
     k_len = k_len or scores.shape[-1]
     *lead, t_len, columns = scores.shape
@@ -59,7 +47,7 @@ def relative_shift_moved_back(scores: tf.Tensor, k_len: int) -> tf.Tensor:
     """
 
     @custom_gradient
-    def run(scores: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    def run(scores: tf.Tensor) -> WithGradient:
         t_len, columns = scores.shape[-2:]
         first = t_len - 1 - tf.range(t_len)[:, None]
         return relative_shift(scores, k_len), lambda d_shifted: _placed(d_shifted, first, columns)
@@ -70,19 +58,12 @@ def relative_shift_moved_back(scores: tf.Tensor, k_len: int) -> tf.Tensor:
 def columns_from(scores: tf.Tensor, first: tf.Tensor, k_len: int) -> tf.Tensor:
     """K neighbouring columns of each row, from a column on that depends on lane and row: the shift of single rows.
 
-    The gradient moves the columns back. TensorFlow's would add up single numbers, which takes compilers far longer.
-
-    Args:
-        scores: [B, H, P, C].
-        first: int32 [B, P], in 0, .., C - K.
-        k_len: K.
-
-    Returns:
-        [B, H, P, K], where [b, h, p, j] is scores[b, h, p, first[b, p] + j].
+    Of scores [B, H, P, C]; first: int32 [B, P], in 0, .., C - K. In the result [B, H, P, K], [b, h, p, j] is
+    scores[b, h, p, first[b, p] + j]. The gradient moves the columns back; TensorFlow's would add up single numbers.
     """
 
     @custom_gradient
-    def run(scores: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    def run(scores: tf.Tensor) -> WithGradient:
         from_column = first[:, None, :, None]
         *lead, columns = tf.unstack(tf.shape(scores))
         row = tf.reshape(tf.range(tf.reduce_prod(lead)), [*lead, 1])

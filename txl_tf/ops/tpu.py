@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -18,13 +17,11 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from txl_tf.ops import rings
 from txl_tf.ops.blocks import Blocked
-from txl_tf.ops.drop_masks import TILE, dropout
-from txl_tf.ops.gradients import custom_gradient
-from txl_tf.ops.plain import accurate_dtype, inverse_deviation
+from txl_tf.ops.gradients import WithGradient, custom_gradient
+from txl_tf.ops.plain import accurate_dtype, dropout, inverse_deviation
 from txl_tf.ops.rings import KeyValueRing
-from txl_tf.ops.scores import Drop, Scores
-from txl_tf.ops.tpu_products import computed_once, wide_product, widened
-from txl_tf.ops.tpu_shift import is_rotated, rotated_scores
+from txl_tf.ops.scores import TILE, Drop, Scores
+from txl_tf.ops.tpu_scores import computed_once, is_rotated, rotated_scores, wide_product, widened
 
 FEWEST_TILES = 5  # with fewer tiles of keys the rotated scores get another layout, which costs a copy
 MATMUL_TOKENS = 512  # for at most this many tokens some gathers and scatters are replaced by matmuls
@@ -131,11 +128,10 @@ class Tpu(Blocked):
         return computed_once(tf.cast(weight, dtype)) if narrow else weight
 
     def layer_norm(self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
-        """With one pass over the input fewer: the variance is E[x^2] - E[x]^2, in float32 at least.
+        """The variance is E[x^2] - E[x]^2, in float32 at least: the operation that makes x computes both sums.
 
-        Both sums are computed by the operation that makes x, while E[(x - E[x])^2] needs x once more. The relative
-        error of the variance is about 1e-7 (1 + mean^2 / variance). Segments of at most 128 tokens are read as one list
-        of rows: otherwise the compiler puts time innermost in memory, and the sums over D take it longer.
+        The relative error of the variance is about 1e-7 (1 + mean^2 / variance). Segments of at most 128 tokens are
+        read as one list of rows: otherwise the compiler puts time innermost in memory, and sums over D take longer.
         """
         rows = x
         if x.shape[-2] is not None and x.shape[-2] <= TILE:
@@ -157,7 +153,7 @@ class Tpu(Blocked):
             return super().relu_and_dropout(x, rate, seed, shared_axis)
 
         @custom_gradient
-        def run(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        def run(x: tf.Tensor) -> WithGradient:
             y = dropout(tf.nn.relu(x), rate, seed, shared_axis)
             return y, lambda d_y: tf.where(computed_once(y) > 0, d_y / (1 - rate), tf.zeros([], d_y.dtype))
 
@@ -172,13 +168,11 @@ class Tpu(Blocked):
         whole table is copied to row order and back, which for few tokens costs several times as much as the matmuls.
         """
         few = rows.shape.num_elements() is not None and rows.shape.num_elements() <= MATMUL_TOKENS
-        if not few or dtype != "bfloat16":
+        if not few or dtype != "bfloat16" or (tied and not tail):
             return super().lookup(table, rows, dtype, own, tail, tied)
         if tail:
             one_hot = tf.one_hot(tf.where(own, rows, -1), table.shape[0], dtype=dtype)
             return tf.tensordot(one_hot, tf.cast(table, dtype), 1)
-        if tied:
-            return super().lookup(table, rows, dtype, own, tail, tied)
         out = _rows(table, rows if own is None else tf.where(own, rows, 0))
         return out if own is None else tf.where(own[..., None], out, tf.zeros_like(out))
 
@@ -209,7 +203,7 @@ def _with_token(slots: tf.Tensor, new: tf.Tensor, start: tf.Tensor) -> tf.Tensor
 
 
 @custom_gradient
-def _rows(table: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, None]]]:
+def _rows(table: tf.Tensor, rows: tf.Tensor) -> WithGradient:
     """Rows of a table [V, D], in bfloat16; the table's gradient is a matmul with one-hot rows.
 
     The compiler sums the squares of a matmul's result while it writes it. A scatter would first fill the gradient with

@@ -10,8 +10,9 @@ import tensorflow as tf
 from random_model import CONFIG, random_model
 
 from txl_tf.models.transformer_xl.cached import CachedDecoder
-from txl_tf.models.transformer_xl.config import Reach
-from txl_tf.models.transformer_xl.token_readers import FewTextsReader, FewTextsState, TextsReader
+from txl_tf.models.transformer_xl.config import EvalConfig, Reach
+from txl_tf.models.transformer_xl.token_readers import FewTextsReader, FewTextsState, RowWeights, TextsReader
+from txl_tf.objectives.causal_lm import CausalScorer
 from txl_tf.ops import platform
 
 ON_CPU = platform.program().target == "cpu"
@@ -88,10 +89,10 @@ def test_a_few_texts_token_by_token(form, reach, dtype, int8, texts):
     model = random_model(dataclasses.replace(CONFIG, dtype=dtype, **form))
     if int8:
         model.round_to_int8()
-    decoder = CachedDecoder(model, reach, max_segment=20, one_row=True, int8=int8)
+    decoder = CachedDecoder(model, reach, max_segment=20, single_rows=True)
     assert decoder.slots == 32
     tokens = np.random.default_rng(1).integers(0, 256, [texts, 40]).astype(np.int32)
-    mems, reader = model.initial_mems(texts, reach), FewTextsReader(decoder, decoder.rows())
+    mems, reader = model.initial_mems(texts, reach), FewTextsReader(decoder, RowWeights(decoder, int8).value())
     state = FewTextsState.of(decoder.initial_cache(texts))
     expected, found = [], []
     for i, token in enumerate(np.split(tokens, 40, axis=1)):
@@ -113,9 +114,9 @@ def test_a_few_texts_token_by_token(form, reach, dtype, int8, texts):
 def test_several_texts_token_by_token_in_bfloat16():
     """With the positions in the form for one query of each text."""
     model = random_model(dataclasses.replace(CONFIG, dtype="mixed_bfloat16", untie_r=True))
-    decoder = CachedDecoder(model, REACHES[1], max_segment=1, one_row=True)
+    decoder = CachedDecoder(model, REACHES[1], max_segment=1, single_rows=True)
     tokens = np.random.default_rng(1).integers(0, 256, [40, 3, 1]).astype(np.int32)
-    mems, reader = model.initial_mems(3, REACHES[1]), TextsReader(decoder)
+    mems, reader = model.initial_mems(3, REACHES[1]), TextsReader(decoder, RowWeights(decoder))
     state = reader.begin(decoder.initial_cache(3))
     differences = []
     for i, token in enumerate(tokens):
@@ -229,33 +230,40 @@ CLUSTERED = dataclasses.replace(CONFIG, cutoffs=(20, 60), div_val=2)
 INPUTS, TARGETS = tf.constant([[1, 2, 3]]), tf.constant([[2, 40, 255]])
 
 
-def cached_nll(decoder):
-    return decoder.nll(decoder(INPUTS, decoder.initial_cache(1))[0], TARGETS)
+def scorer(model):
+    return CausalScorer(model, EvalConfig(tgt_len=3), Reach(9))
 
 
-@pytest.mark.parametrize("keep_weights", [False, True])
-def test_refresh_follows_the_weights(keep_weights):
-    model = random_model(dataclasses.replace(CLUSTERED, dtype="float64"))
-    decoder = CachedDecoder(model, Reach(9), max_segment=4, keep_weights=keep_weights)
+def nll(scorer):
+    return scorer((INPUTS, TARGETS), scorer.initial_state(1)).nll
+
+
+@pytest.mark.parametrize("dtype", ["float64", "mixed_bfloat16"])
+def test_refresh_follows_the_weights(dtype):
+    """In bfloat16 the scorer keeps the weights that it has cast."""
+    model = random_model(dataclasses.replace(CLUSTERED, dtype=dtype))
+    cached = scorer(model)
     for variable in model.trainable_variables:
         variable.assign(variable * 1.5)
-    expected = model.nll(model(INPUTS, reach=Reach(9))[0], TARGETS)
-    assert np.abs(cached_nll(decoder) - expected).max() > 1e-3
-    decoder.refresh()
-    np.testing.assert_allclose(cached_nll(decoder), expected, rtol=0, atol=1e-11)
+    expected = nll(scorer(model))
+    assert np.abs(nll(cached) - expected).max() > 1e-3
+    cached.refresh()
+    np.testing.assert_array_equal(nll(cached), expected)
 
 
 @pytest.mark.skipif(not ON_CPU, reason="only a CPU reads a few texts so")
 @pytest.mark.parametrize("int8", [False, True])
 def test_rows_are_kept_until_the_weights_change(int8):
     model = random_model(dataclasses.replace(CLUSTERED, dtype="float64"))
-    decoder = CachedDecoder(model, Reach(9), max_segment=4, one_row=True, int8=int8)
-    rows = decoder.rows()
-    assert decoder.rows() is rows
+    decoder = CachedDecoder(model, Reach(9), max_segment=4, single_rows=True)
+    weights = RowWeights(decoder, int8)
+    rows = weights.value()
+    assert weights.value().matrices[0].numbers is rows.matrices[0].numbers or int8
     for variable in model.trainable_variables:
         variable.assign(variable * 1.5)
-    decoder.refresh()
-    new = decoder.rows()
+    decoder.positions.refresh()
+    weights.refresh()
+    new = weights.value()
     kind = "scales" if int8 else "numbers"
     for before, after in zip(rows.matrices, new.matrices, strict=True):
         np.testing.assert_allclose(getattr(after, kind), 1.5 * getattr(before, kind), rtol=1e-12)
@@ -270,9 +278,9 @@ def test_a_softmax_with_clusters_is_that_of_the_model(dtype, int8, texts):
     model = random_model(dataclasses.replace(CLUSTERED, dtype=dtype))
     if int8:
         model.round_to_int8()
-    decoder = CachedDecoder(model, Reach(9), max_segment=4, one_row=True, int8=int8)
+    decoder = CachedDecoder(model, Reach(9), max_segment=4, single_rows=True)
     hidden = tf.cast(np.random.default_rng(0).normal(size=[texts, model.config.d_model]), dtype)
-    found = FewTextsReader(decoder, decoder.rows()).log_prob(tf.constant(5), hidden)
+    found = FewTextsReader(decoder, RowWeights(decoder, int8).value()).log_prob(tf.constant(5), hidden)
     np.testing.assert_allclose(found, model.log_prob(hidden), rtol={"float64": 1e-12, "float32": 1e-5}[dtype])
 
 
@@ -283,18 +291,19 @@ def test_a_softmax_with_clusters_in_bfloat16_is_that_of_the_model(int8):
     model = random_model(dataclasses.replace(CLUSTERED, dtype="mixed_bfloat16"))
     if int8:
         model.round_to_int8()
-    decoder = CachedDecoder(model, Reach(9), max_segment=4, one_row=True, int8=int8)
-    assert int8 == (decoder.row_clusters()[0].table.numbers.dtype == tf.int8)
+    decoder = CachedDecoder(model, Reach(9), max_segment=4, single_rows=True)
+    weights = RowWeights(decoder, int8)
+    assert int8 == (weights.value().clusters[0].table.numbers.dtype == tf.int8)
     hidden = tf.cast(np.random.default_rng(0).normal(size=[3, model.config.d_model]), tf.bfloat16)
     expected, step = model.log_prob(hidden), tf.constant(5)
-    np.testing.assert_array_equal(TextsReader(decoder).log_prob(step, hidden), expected)
-    found = FewTextsReader(decoder, decoder.rows()).log_prob(step, hidden)
+    np.testing.assert_array_equal(TextsReader(decoder, weights).log_prob(step, hidden), expected)
+    found = FewTextsReader(decoder, weights.value()).log_prob(step, hidden)
     for row, of_row in zip(found, expected, strict=True):
         np.testing.assert_allclose(row, of_row, atol=2**-8 * np.abs(of_row).max())
 
 
 def test_kept_weights_are_those_that_each_call_would_make():
     model = random_model(dataclasses.replace(CLUSTERED, dtype="mixed_bfloat16"))
-    kept, made = (CachedDecoder(model, Reach(9), max_segment=4, keep_weights=keep) for keep in (True, False))
-    assert kept.kept.clusters[0].table.dtype == tf.bfloat16
-    np.testing.assert_array_equal(cached_nll(kept), cached_nll(made))
+    decoder = CachedDecoder(model, Reach(9), max_segment=3, whole_segments=True)
+    hidden, _ = decoder(INPUTS, decoder.initial_cache(1))
+    np.testing.assert_array_equal(nll(scorer(model)), model.nll(hidden, TARGETS))

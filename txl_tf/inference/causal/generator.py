@@ -22,12 +22,21 @@ from typing import Any
 
 import tensorflow as tf
 
+from txl_tf import ops
 from txl_tf.devices.distribute import has_xla
 from txl_tf.inference.causal.draw_token import Choice, sample, uniform
-from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder, Rows
+from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
-from txl_tf.models.transformer_xl.token_readers import FEW, FewTextsReader, FewTextsState, TextsReader, TokenReader
+from txl_tf.models.transformer_xl.token_readers import (
+    FEW,
+    FewTextsReader,
+    FewTextsState,
+    Rows,
+    RowWeights,
+    TextsReader,
+    TokenReader,
+)
 
 CHUNK = 64
 """Tokens that one compiled call can generate; the cache is copied once per call, not once per token."""
@@ -69,7 +78,7 @@ class Generator(tf.Module):
     """Reads and writes token ids with a model's weights.
 
     Args:
-        model: a TransformerXL. After its weights change, call `decoder.refresh`.
+        model: a TransformerXL. After its weights change, call `refresh`.
         reach: a Reach. Without same_length, `segment` changes the results: see above.
         segment: S, tokens of a prompt that are read at once.
         jit_compile: whether the inner steps are compiled by XLA.
@@ -90,8 +99,9 @@ class Generator(tf.Module):
         super().__init__(name="generator")
         self.model = model
         self.segment = segment
-        one_row = jit_compile and has_xla()
-        self.decoder = decoder(model, reach, segment, one_row=one_row, int8=int8)
+        single_rows = jit_compile and has_xla() and decoder.reads_few_rows and ops.on_host()
+        self.decoder = decoder(model, reach, segment, single_rows=single_rows)
+        self.rows = RowWeights(self.decoder, int8) if single_rows else None
         # One trace for any batch size; XLA then compiles once for each.
         cache, draft = self.decoder.cache_spec(), self._draft_spec()
         ids, rows, count = (tf.TensorSpec(shape, tf.int32) for shape in ([None, None], [None], []))
@@ -104,6 +114,12 @@ class Generator(tf.Module):
         self.decode_rows = compiled(self.decode_rows)
         self.read = plain(self.read, input_signature=[ids, cache])
         self.read_on = plain(self.read_on, input_signature=[draft, ids, rows])
+
+    def refresh(self) -> None:
+        """Follows the model's weights."""
+        self.decoder.positions.refresh()
+        if self.rows is not None:
+            self.rows.refresh()
 
     def initial_cache(self, batch_size: int | tf.Tensor) -> Cache:
         """The Cache before any text."""
@@ -238,7 +254,7 @@ class Generator(tf.Module):
 
         If B is not known before the program runs, few_texts() is for one text.
         """
-        if not self.decoder.has_rows:
+        if self.rows is None:
             return texts()
         batch = tokens.shape[0]
         if batch is None:
@@ -275,18 +291,20 @@ class Generator(tf.Module):
 
     def decode_texts(self, draft: Draft, given: tf.Tensor, n: tf.Tensor, choice: Choice) -> tuple[tf.Tensor, Draft]:
         """`decode` for any number of texts."""
-        return self._decode(draft, given, n, choice, TextsReader(self.decoder))
+        return self._decode(draft, given, n, choice, TextsReader(self.decoder, self.rows))
 
     def decode_few(self, draft: Draft, given: tf.Tensor, n: tf.Tensor, choice: Choice) -> tuple[tf.Tensor, Draft]:
         """`decode` for a few texts on a CPU."""
         given, n = tf.convert_to_tensor(given, tf.int32), tf.convert_to_tensor(n, tf.int32)
-        rows = self.decoder.rows()  # outside XLA's program: XLA would take a second to compile that
+        rows = typing.cast(
+            RowWeights, self.rows
+        ).value()  # outside of the compiled program: compiling it takes a second
         return self.decode_rows(draft._replace(cache=FewTextsState.of(draft.cache)), given, n, choice, rows)
 
     def decode_rows(
         self, draft: Draft, given: tf.Tensor, n: tf.Tensor, choice: Choice, rows: Rows
     ) -> tuple[tf.Tensor, Draft]:
-        """`decode_few` of a Draft with a FewTextsState, and with the decoder's `rows`."""
+        """`decode_few` of a Draft with a FewTextsState, and with the Rows."""
         return self._decode(draft, given, n, choice, FewTextsReader(self.decoder, rows))
 
     def _decode(

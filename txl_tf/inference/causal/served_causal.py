@@ -49,7 +49,7 @@ class ServedCausal(Served):
 
     def __init__(self, generator: Generator, vocabulary: Vocabulary, unit: str):
         self.generator, self.vocabulary, self.unit = generator, vocabulary, unit
-        self.model, self.kept = generator.model, generator.decoder.kept
+        self.model, self.kept = generator.model, generator.variables
 
     def facts(self) -> dict[str, Any]:
         """See `Served`."""

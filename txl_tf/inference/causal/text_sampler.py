@@ -41,9 +41,10 @@ class TextSampler:
         """The continuation of `prompt`."""
         with tf.device("CPU"):
             self._copy.set_weights(self._model.get_weights())
-            self._generator.decoder.refresh()
+            self._generator.refresh()
             choice = Sampling(temperature=TEMPERATURE).choice([SEED])
             lengths, max_tokens = tf.constant([self._ids.shape[1]]), tf.constant(SAMPLE_TOKENS)
             made = self._generator.generate(tf.constant(self._ids), lengths, max_tokens, choice)
-            self._generator.decoder.drop_rows()  # training needs the memory
+            if self._generator.rows is not None:
+                self._generator.rows.drop()  # training needs the memory
         return self._vocabulary.decode(made.numpy()[0], after=self.prompt)

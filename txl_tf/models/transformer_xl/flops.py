@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from txl_tf.layers.decoder_layer import ATTENTION
 from txl_tf.models.transformer_xl.config import TransformerXLConfig
 
 
@@ -32,26 +31,21 @@ def training_flops(config: TransformerXLConfig, batch_size: int, tgt_len: int, s
         the embedding's projection         3 * 2 B T D d_embed              (where there is one)
 
     With cutoffs every token counts as a token of the head; the tails, which have few tokens, would add a few per cent.
-
-    Args:
-        config: a TransformerXLConfig.
-        batch_size: B, over all replicas.
-        tgt_len: the tokens of a segment; T is this and ext_len.
-        scored: number of targets of a segment that count in the loss; None: all.
-
-    Returns:
-        int.
+    batch_size is that of all replicas; T is tgt_len and ext_len; scored: how many targets of a segment count in the
+    loss; None: all.
     """
     B, T, M, D = batch_size, tgt_len + config.ext_len, config.mem_len, config.d_model
     K, E = M + T, config.n_head * config.d_head
     scored = tgt_len if scored is None else scored
-    attention = ATTENTION[config.attn_type]
-    learns_through_memory = config.pre_lnorm or attention.learns_through_memory
+    learns_through_memory = config.pre_lnorm or config.attn_type == "alrfou"
 
     layer = 3 * 2 * B * T * (4 * D * E + 2 * D * config.d_inner)
     layer += (3 if learns_through_memory else 2) * 2 * B * M * 2 * D * E
     layer += 3 * 2 * B * T * K * 2 * E
-    layer += attention.position_operations(K, B * T * K, D, E)
+    if config.attn_type in ("transformer_xl", "shaw"):
+        layer += 3 * 2 * B * T * K * E
+    if config.attn_type == "transformer_xl":
+        layer += 2 * 2 * K * D * E
 
     head = config.cutoffs[0] + len(config.cutoffs) if config.cutoffs else config.vocab_size
     one_table = config.div_val == 1 or not config.cutoffs

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
-
 import keras
 import tensorflow as tf
 
-from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.dropout import TIME, Seeds, dropout, split_seed, token_dropout
 from txl_tf.layers.dropout_rates import Rates
-from txl_tf.layers.embedding import AdaptiveEmbedding
 from txl_tf.layers.masks import visible_keys, without_padding
-from txl_tf.layers.memory_attention import MemoryAttention, PositionDropout
-from txl_tf.layers.softmax import AdaptiveSoftmax
-from txl_tf.models.alike_layers import AlikeLayers, alike_seeds
-from txl_tf.models.memory import Mems, check_mems, first_mems
+from txl_tf.layers.memory_attention import PositionDropout
+from txl_tf.models.alike_layers import alike_seeds
+from txl_tf.models.decoder import Decoder
+from txl_tf.models.memory import Mems
 from txl_tf.models.stack import Look, Watch, read_segment, way_to_run
 from txl_tf.models.transformer_xl.config import Reach, TransformerXLConfig
-from txl_tf.ops import Cluster
 from txl_tf.ops.int8 import round_table, round_variable
-from txl_tf.settings.groups import from_dict
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
-class TransformerXL(keras.Model):
+class TransformerXL(Decoder):
     """The decoder of Dai et al. 2019 and its softmax, tied to the embedding.
 
     Args:
@@ -39,64 +32,14 @@ class TransformerXL(keras.Model):
         ...     nll = model.nll(hidden, targets)  # [4, T], nats
     """
 
+    settings = TransformerXLConfig
+
     def __init__(self, config: TransformerXLConfig, name: str = "transformer_xl"):
-        super().__init__(name=name, dtype=config.dtype)
-        self.config = config
-        policy, shared = self.dtype_policy, dataclasses.asdict(config)
-
-        def pick(*names: str) -> dict[str, Any]:
-            return {name: shared[name] for name in names}
-
-        vocabulary = pick(
-            "vocab_size", "d_model", "d_embed", "cutoffs", "div_val", "proj_same_dim", "init_std", "proj_init_std"
-        )
-        self.embedding = AdaptiveEmbedding(**vocabulary, dtype=policy, name="embedding")
-        self.decoder_layers = [
-            DecoderLayer(
-                **pick("n_head", "d_head", "d_inner", "activation", "pre_lnorm", "dropatt"),
-                dropout=config.rates,
-                variational=config.dropout_type == "variational",
-                **pick("init_std", "layer_norm_epsilon", "norm_init_std", "attn_type", "max_klen", "tied_positions"),
-                own_biases=config.untie_r,
-                dtype=policy,
-                name=f"layer_{i}",
-            )
-            for i in range(config.n_layer)
-        ]
-        self.softmax = AdaptiveSoftmax(
-            **vocabulary, **pick("tie_weight", "proj_share_all_but_first"), dtype=policy, name="softmax"
-        )
-        self.build((None, None))
-
-    def build(self, tokens_shape: tuple[int | None, ...]) -> None:
-        """Creates all weights; they depend on no length or batch size."""
-        hidden_shape = (None, None, self.config.d_model)
-        self.embedding.build(tokens_shape)
-        for layer in self.decoder_layers:
-            layer.build(hidden_shape)
-        self.softmax.build(hidden_shape)
-        self.shared_biases = None
-        if self.attention.shares_biases and not self.config.untie_r:
-            self.shared_biases = [
-                self.add_weight(
-                    name=name,
-                    shape=(self.config.n_head, self.config.d_head),
-                    initializer=keras.initializers.RandomNormal(stddev=self.config.init_std),
-                )
-                for name in ("content_bias", "position_bias")
-            ]
-        self.alike_layers = AlikeLayers(self.decoder_layers)
-        self.built = True
-
-    @property
-    def attention(self) -> MemoryAttention:
-        """The first layer's attention, for properties that all layers share: positions, and whether it is cacheable."""
-        return self.decoder_layers[0].attention
-
-    @property
-    def activations(self) -> tuple[str, ...]:
-        """The names that `watch` is called with, in order."""
-        return ("embedding", *(layer.name for layer in self.decoder_layers))
+        names = ("pre_lnorm", "attn_type", "max_klen", "norm_init_std", "tied_positions")
+        layer = {name: getattr(config, name) for name in names}
+        layer |= {"variational": config.dropout_type == "variational", "dropout": config.rates}
+        softmax = {name: getattr(config, name) for name in ("tie_weight", "proj_share_all_but_first")}
+        super().__init__(config, name, layer, {}, softmax)
 
     def round_to_int8(self) -> None:
         """Rounds matrices to int8 numbers times a scale for each output channel, for inference.
@@ -115,15 +58,9 @@ class TransformerXL(keras.Model):
             round_table(table)
 
     def initial_mems(self, batch_size: int | tf.Tensor, reach: Reach | None = None) -> Mems:
-        """The memory before any text: zero vectors, attended to or masked by `mem_init`.
-
-        Args:
-            batch_size: B.
-            reach: a Reach; None: the config's.
-        """
-        config, reach = self.config, reach or self.config.reach
-        masked = reach.mem_init == "empty"
-        return first_mems(config.n_layer, batch_size, reach.mem_len, config.d_model, self.compute_dtype, masked)
+        """The memory before any text: zero vectors, attended to or masked by `mem_init`; reach: None: the config's."""
+        reach = reach or self.config.reach
+        return self.first_mems(batch_size, reach.mem_len, reach.mem_init == "empty")
 
     def call(
         self,
@@ -160,13 +97,9 @@ class TransformerXL(keras.Model):
             ValueError: tokens or mems of another shape.
         """
         reach = reach or self.config.reach
-        if len(tokens.shape) != 2 or tokens.shape[1] is None or not tokens.dtype.is_integer:
-            raise ValueError(f"tokens must be integers [B, T] with T known, got {tokens.dtype.name} {tokens.shape}")
-        if mems is None:
-            mems = self.initial_mems(tf.shape(tokens)[0], reach)
-        t_len, m_len = tokens.shape[1], reach.mem_len
-        config = self.config
-        check_mems(mems, tokens, config.n_layer, m_len, config.d_model)
+        mems = self.initial_mems(tf.shape(tokens)[0], reach) if mems is None else mems
+        self.check(tokens, mems, reach.mem_len)
+        config, t_len, m_len = self.config, tokens.shape[1], reach.mem_len
         rates, token_rate = (config.rates, config.dropemb) if training else (Rates(), 0.0)
         shared_axis = TIME if config.dropout_type == "variational" else None
         seeds = Seeds.of(seed)
@@ -207,28 +140,3 @@ class TransformerXL(keras.Model):
         layers: list[tf.Tensor] = []
         self(tokens, mems, reach=reach, look=lambda _, probabilities: layers.append(probabilities))
         return tf.stack(layers, axis=1)
-
-    def nll(self, hidden: tf.Tensor, targets: tf.Tensor, clusters: list[Cluster] | None = None) -> tf.Tensor:
-        """Negative log-likelihood of targets [B, T] given hidden [B, T, D]: float32 [B, T], in nats.
-
-        A target of -1 means no target: the result is 0, without gradient. clusters: as for `AdaptiveSoftmax.nll`.
-
-        Raises:
-            ValueError: the numbers of targets and hidden states differ.
-        """
-        if not tf.TensorShape(hidden.shape[:-1]).is_compatible_with(targets.shape):
-            raise ValueError(f"each of hidden's {hidden.shape[:-1]} states needs a target, got targets {targets.shape}")
-        return self.softmax.nll(hidden, targets, self.embedding, clusters)
-
-    def log_prob(self, hidden: tf.Tensor, clusters: list[Cluster] | None = None) -> tf.Tensor:
-        """Log-probabilities of every next token: float32 [.., V]. clusters: as for `nll`."""
-        return self.softmax.log_prob(hidden, self.embedding, clusters)
-
-    def get_config(self) -> dict[str, Any]:
-        """The TransformerXLConfig as a dict."""
-        return {"config": dataclasses.asdict(self.config)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> TransformerXL:
-        """The model of a dict from `get_config`."""
-        return cls(from_dict(TransformerXLConfig, config["config"], "saved model"))

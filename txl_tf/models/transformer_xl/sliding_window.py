@@ -32,14 +32,9 @@ class SlidingWindow:
     def __call__(
         self, tokens: tf.Tensor, state: tuple[tf.Tensor, tf.Tensor]
     ) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
-        """Reads a segment.
+        """Reads a segment, int32 [B, T] with T static, after a state: hidden [B, T, D], and the new state.
 
-        Args:
-            tokens: int32 [B, T], T static.
-            state: the result of `initial_state` or of the previous call.
-
-        Returns:
-            hidden [B, T, D], each computed from the W newest tokens up to its own, and the new state.
+        Each hidden state is computed from the W newest tokens up to its own.
         """
         t_len = tokens.shape[1]
         hidden = tf.TensorArray(self.model.compute_dtype, t_len, element_shape=[None, self.model.config.d_model])

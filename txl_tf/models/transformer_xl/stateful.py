@@ -62,11 +62,7 @@ class StatefulTransformerXL(keras.Model):
         self.built = True
 
     def call(self, tokens: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Reads a segment and remembers it.
-
-        Args:
-            tokens: integers [B, T], T static; of a replica, its rows.
-            training: whether to drop.
+        """Reads a segment, integers [B, T] with T static, and remembers it; of a replica, its rows.
 
         Returns:
             Log-probabilities of the token that follows each one, float32 [B, T, V].
@@ -140,10 +136,4 @@ class SeparateTexts(keras.callbacks.Callback):
         """Goes back to the text before."""
         self.model.state = self._kept
 
-    def on_predict_begin(self, logs: Mapping[str, Any] | None = None) -> None:
-        """Begins another text."""
-        self.on_test_begin()
-
-    def on_predict_end(self, logs: Mapping[str, Any] | None = None) -> None:
-        """Goes back to the text before."""
-        self.on_test_end()
+    on_predict_begin, on_predict_end = on_test_begin, on_test_end

@@ -10,13 +10,95 @@ import typing
 import tensorflow as tf
 
 from txl_tf import ops
-from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder, Rows
+from txl_tf.models.kept import Kept
+from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder, in_compute_dtype
 from txl_tf.ops import Cluster, LayerSlice
-from txl_tf.ops.few_rows import LayerRing, Stored, as_bits
+from txl_tf.ops.few_rows import LayerRing, Stored, alone, as_bits, stored, stored_alone
 
 FEW = 4
 """Texts that a `FewTextsReader` reads at most. It goes through the weights once for each text. A TextsReader goes
 through them once for all texts, but copies them first."""
+
+
+class Rows(typing.NamedTuple):
+    """The weights that a `FewTextsReader` multiplies single rows with.
+
+    matrices: those of `tf.nest.flatten(layer.kernels())`, each of all layers.
+    positions: the decoder's.
+    clusters: the softmax's `joined_clusters()`, with a Stored in place of each matrix.
+    """
+
+    matrices: list[Stored]
+    positions: Stored
+    clusters: list[Cluster]
+
+
+class RowWeights(tf.Module):
+    """The owner of Rows. In float32 they are made where they are used: they are only other forms of the weights.
+
+    In bfloat16 and int8 they are kept, since rounding takes long. A few texts alone are read in int8; for others the
+    tables of the softmax are then kept in bfloat16, too.
+
+    Args:
+        decoder: a CachedDecoder. After its model's weights change call `refresh`.
+        int8: whether matrices and tables are in int8; otherwise they are in the compute dtype.
+    """
+
+    def __init__(self, decoder: CachedDecoder, int8: bool = False):
+        super().__init__(name="row_weights")
+        self.decoder, self.int8 = decoder, int8
+        self.narrow = decoder.model.compute_dtype == "bfloat16"
+        self._kept = Kept(self._make) if self.narrow or int8 else None
+        self._narrow_clusters = Kept(self._clusters) if self.narrow and int8 else None
+        self._made: tuple[list[Stored], list[Cluster]] | None = None
+
+    def value(self) -> Rows:
+        """The Rows, to be made once before a loop; outside of a graph they stay until `refresh` or `drop`."""
+        if self._kept is not None:
+            matrices, clusters = self._kept.tensors()
+        elif tf.executing_eagerly():
+            matrices, clusters = self._made = self._made or self._make()
+        else:
+            matrices, clusters = self._make()
+        return Rows(matrices, self.positions(), clusters)
+
+    def positions(self) -> Stored:
+        """The decoder's positions for one query of each text."""
+        return Stored(as_bits(self.decoder.positions.tensors()))
+
+    def narrow_clusters(self) -> list[Cluster]:
+        """The softmax's `joined_clusters()` in bfloat16, for many texts."""
+        clusters = self.value().clusters if self._narrow_clusters is None else self._narrow_clusters.tensors()
+
+        def narrow(part: tf.Tensor | Stored | None) -> tf.Tensor | None:
+            return tf.bitcast(alone(part), tf.bfloat16) if isinstance(part, Stored) else part
+
+        return [Cluster(*map(narrow, cluster)) for cluster in clusters]
+
+    def drop(self) -> None:
+        """Frees the memory of what `value` has made."""
+        self._made = None
+
+    def refresh(self) -> None:
+        """Follows the model's weights."""
+        self.drop()
+        for kept in (self._kept, self._narrow_clusters):
+            if kept is not None:
+                kept.refresh()
+
+    def _make(self) -> tuple[list[Stored], list[Cluster]]:
+        layers = self.decoder.model.decoder_layers
+        kernels = [layer.kernels() for layer in layers] if self.int8 else self.decoder.kernels()
+        matrices = [stored(each, self.int8) for each in zip(*map(tf.nest.flatten, kernels), strict=True)]
+        return matrices, self._clusters(self.int8)
+
+    def _clusters(self, int8: bool = False) -> list[Cluster]:
+        model, clusters = self.decoder.model, []
+        for table, bias, projection in model.softmax.joined_clusters(model.embedding):
+            rows = stored_alone(table if int8 else in_compute_dtype(model, table), int8)
+            projected = None if projection is None else stored_alone(in_compute_dtype(model, projection))
+            clusters.append(Cluster(rows, bias, projected))
+        return clusters
 
 
 class TextsReader:
@@ -24,14 +106,16 @@ class TextsReader:
 
     Args:
         decoder: a CachedDecoder.
+        rows: its RowWeights, if it has any; those in bfloat16 are used here, too.
     """
 
-    def __init__(self, decoder: CachedDecoder):
+    def __init__(self, decoder: CachedDecoder, rows: RowWeights | None = None):
         self.decoder = decoder
         self.kernels = decoder.kernels()
-        narrow = decoder.has_rows and decoder.is_narrow
-        self.positions = decoder.row_positions() if narrow else None
-        self.clusters = decoder.narrow_clusters() if narrow else None
+        self.positions: Stored | list[tf.Tensor] = tf.unstack(decoder.positions.tensors())
+        self.clusters: list[Cluster] | None = None
+        if rows is not None and rows.narrow:
+            self.positions, self.clusters = rows.positions(), rows.narrow_clusters()
 
     def begin(self, cache: Cache) -> Cache:
         """The loop's first state."""
@@ -43,9 +127,9 @@ class TextsReader:
         hidden, cache = self.decoder(tokens, self.end(state), self.kernels, self._positions(step))
         return hidden, self.begin(cache)
 
-    def _positions(self, step: tf.Tensor) -> list[LayerSlice] | None:
-        if self.positions is None:
-            return None
+    def _positions(self, step: tf.Tensor) -> list[LayerSlice] | list[tf.Tensor]:
+        if isinstance(self.positions, list):
+            return self.positions
         return [LayerSlice(self.positions, _zero(step) + i) for i in range(len(self.decoder.model.decoder_layers))]
 
     def log_prob(self, step: tf.Tensor, hidden: tf.Tensor) -> tf.Tensor:
@@ -99,8 +183,8 @@ class FewTextsReader:
     part of what all layers keep in one tensor (`row_products`); products of several rows would copy it first.
 
     Args:
-        decoder: a CachedDecoder with `has_rows`.
-        rows: its `rows`.
+        decoder: a CachedDecoder with `single_rows`.
+        rows: its Rows.
     """
 
     def __init__(self, decoder: CachedDecoder, rows: Rows):
@@ -138,10 +222,9 @@ class FewTextsReader:
     def log_prob(self, step: tf.Tensor, hidden: tf.Tensor) -> tf.Tensor:
         """`model.log_prob` of hidden [B, D], in the step that has read it."""
         zero = _zero(step)
-        # Here, not before the loop: there XLA would copy the parts of a float32 table that all clusters share.
         clusters = [
             Cluster(*(LayerSlice(part, zero) if isinstance(part, Stored) else part for part in cluster))
-            for cluster in self.decoder.row_clusters()
+            for cluster in self.rows.clusters
         ]
         return self.decoder.model.log_prob(hidden, clusters)
 

@@ -21,15 +21,7 @@ def training_flops(config: XLNetConfig, batch_size: int, tgt_len: int, predictio
         projected sinusoids                2 * 2 (K + T - 1) D E
 
     and once 3 * 2 B P D V for the logits. Segments and the sign of distances in backward text are not counted.
-
-    Args:
-        config: an XLNetConfig.
-        batch_size: B, over all replicas.
-        tgt_len: T.
-        predictions: P.
-
-    Returns:
-        int.
+    batch_size is that of all replicas.
     """
     B, T, M, D = batch_size, tgt_len, config.mem_len, config.d_model
     K, E = M + T, config.n_head * config.d_head

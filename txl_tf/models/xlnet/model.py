@@ -9,23 +9,19 @@ import keras
 import tensorflow as tf
 
 from txl_tf import ops
-from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.dropout import Seeds, dropout, split_seed
-from txl_tf.layers.embedding import AdaptiveEmbedding
 from txl_tf.layers.masks import empty_slots, stream_masks
 from txl_tf.layers.memory_attention import PositionDropout
-from txl_tf.layers.segment_attention import SegmentAttention, Streams
-from txl_tf.layers.softmax import AdaptiveSoftmax
-from txl_tf.models.alike_layers import AlikeLayers, alike_seeds
-from txl_tf.models.memory import Mems, check_mems, first_mems
+from txl_tf.layers.segment_attention import Streams
+from txl_tf.models.alike_layers import alike_seeds
+from txl_tf.models.decoder import Decoder
+from txl_tf.models.memory import Mems
 from txl_tf.models.stack import Look, Watch, read_segment, way_to_run
 from txl_tf.models.xlnet.config import XLNetConfig
-from txl_tf.ops import Cluster
-from txl_tf.settings.groups import from_dict
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
-class XLNet(keras.Model):
+class XLNet(Decoder):
     """The two-stream model of Yang et al. 2019 and its softmax, tied to the embedding.
 
     Args:
@@ -44,80 +40,27 @@ class XLNet(keras.Model):
         TensorShape([1, 2])
     """
 
+    settings = XLNetConfig
+
     def __init__(self, config: XLNetConfig, predicts: bool = True, name: str = "xlnet"):
-        super().__init__(name=name, dtype=config.dtype)
-        self.config = config
         self.predicts = predicts
-        policy, shared = self.dtype_policy, dataclasses.asdict(config)
+        embedding = {"scale": 1.0, "tied": predicts}
+        super().__init__(config, name, {"attn_type": "xlnet"}, embedding, {} if predicts else None)
 
-        def pick(*names: str) -> dict[str, Any]:
-            return {name: shared[name] for name in names}
-
-        vocabulary = pick("vocab_size", "d_model", "init_std")
-        self.embedding = AdaptiveEmbedding(**vocabulary, scale=1.0, tied=predicts, dtype=policy, name="embedding")
-        self.decoder_layers = [
-            DecoderLayer(
-                **pick("n_head", "d_head", "d_inner", "activation", "dropout", "dropatt"),
-                **pick("init_std", "layer_norm_epsilon"),
-                attn_type="xlnet",
-                own_biases=config.untie_r,
-                dtype=policy,
-                name=f"layer_{i}",
-            )
-            for i in range(config.n_layer)
-        ]
-        self.softmax = AdaptiveSoftmax(**vocabulary, dtype=policy, name="softmax") if predicts else None
-        self.build((None, None))
-
-    def build(self, tokens_shape: tuple[int | None, ...]) -> None:
-        """Creates all weights; they depend on no length or batch size."""
-        config = self.config
-        hidden_shape = (None, None, config.d_model)
-        self.embedding.build(tokens_shape)
-        for layer in self.decoder_layers:
-            layer.build(hidden_shape)
-        if self.softmax is not None:
-            self.softmax.build(hidden_shape)
-        limit = (6 / (1 + config.d_model)) ** 0.5  # as in the official code: TF 1's default for a variable [1, 1, D]
+    def build_own(self) -> None:
+        """Creates the query stream's mask embedding."""
+        limit = (6 / (1 + self.config.d_model)) ** 0.5  # as in the official code: TF 1's default for [1, 1, D]
         self.mask_embedding = self.add_weight(
             name="mask_embedding",
-            shape=(config.d_model,),
+            shape=(self.config.d_model,),
             initializer=keras.initializers.RandomUniform(-limit, limit),
             trainable=self.predicts,
         )
-        self.shared_biases = None
-        if not config.untie_r:
-            self.shared_biases = [
-                self.add_weight(
-                    name=name,
-                    shape=(config.n_head, config.d_head),
-                    initializer=keras.initializers.RandomNormal(stddev=config.init_std),
-                )
-                for name in ("content_bias", "position_bias", "segment_bias")
-            ]
-        self.alike_layers = AlikeLayers(self.decoder_layers)
-        self.built = True
-
-    @property
-    def attention(self) -> SegmentAttention:
-        """The first layer's attention."""
-        return self.decoder_layers[0].attention
-
-    @property
-    def activations(self) -> tuple[str, ...]:
-        """The names that are passed to `watch`, in order."""
-        return ("embedding", *(layer.name for layer in self.decoder_layers))
 
     def initial_mems(self, batch_size: int | tf.Tensor, mem_len: int | None = None) -> Mems:
-        """The memory before any text: zero vectors, attended to or masked by `mem_init`.
-
-        Args:
-            batch_size: B.
-            mem_len: M; None: the config's.
-        """
-        config = self.config
-        m_len, masked = config.mem_len if mem_len is None else mem_len, config.mem_init == "empty"
-        return first_mems(config.n_layer, batch_size, m_len, config.d_model, self.compute_dtype, masked)
+        """The memory before any text: M zero vectors, attended to or masked by `mem_init`."""
+        m_len = self.config.mem_len if mem_len is None else mem_len
+        return self.first_mems(batch_size, m_len, self.config.mem_init == "empty")
 
     def call(
         self,
@@ -145,8 +88,8 @@ class XLNet(keras.Model):
             segments: int [B, T], ids from 0 to 7 that tell segments apart; memory is of segment 0. None: the text is
                 one segment.
             visible: bool [B, T, T] or [1, T, T], which tokens a token is predicted from; in the content stream each
-                token also sees itself. None: all. A query that sees no key attends equally to all
-                keys, without the empty slots of memory (`mem_init`).
+                token also sees itself. None: all. A query that sees no key attends equally to all keys, without the
+                empty slots of memory (`mem_init`).
             padding: bool [B, T], true where there is no token; None: there is no padding.
             targets: int [B, P], P static: the tokens that the query stream predicts; -1: an unused prediction, which
                 has no effect. None: there is no query stream.
@@ -155,21 +98,20 @@ class XLNet(keras.Model):
             first_part: a number of tokens at the segment's start that, by `visible`, see no later token; the content
                 stream then does not compute their scores with later tokens. 0: not known.
             backward: bool [B], in which lanes the text runs backward; None: in none.
-            seed: Seeds or int32 [2], of this call's dropout; None: drawn from TensorFlow's global generator. Positions
-                have one mask for all lanes; in the official code each lane has its own.
-            training: whether to apply dropout.
+            seed, training: as for `TransformerXL.call`. Positions have one mask for all lanes; in the official code
+                each lane has its own.
             watch, look: as for `read_segment`; watch is also called with the embedded segment. The tensors have T + P
                 rows, the content stream's and the query stream's.
 
         Returns:
             The content stream [B, T, D], [B, 1, D] with `last_only`, or None with `query_only`; the query stream
-            [B, P, D], or None without targets; and the new Mems, which remember the first `reuse_len` tokens. No
-            gradient flows into either Mems.
+            [B, P, D], or None without targets; and the new Mems of the first `reuse_len` tokens, without gradient.
 
         Raises:
             ValueError: tokens or mems of another shape, or `query_only` without targets or with `look`.
         """
-        mems = self._checked_mems(tokens, mems)
+        mems = self.initial_mems(tf.shape(tokens)[0], 0) if mems is None else mems
+        self.check(tokens, mems, mems.hidden[0].shape[1])
         if query_only and (targets is None or look is not None):
             raise ValueError("query_only needs targets, and leaves nothing to look at")
         config, t_len, m_len = self.config, tokens.shape[1], mems.hidden[0].shape[1]
@@ -213,15 +155,6 @@ class XLNet(keras.Model):
         content = None if query_only else hidden if targets is None else hidden[:, :rows]
         return content, None if targets is None else hidden[:, rows : rows + predictions], new_mems
 
-    def _checked_mems(self, tokens: tf.Tensor, mems: Mems | None) -> Mems:
-        """The memory, without any slots if there is none; ValueError for tokens or mems of another shape."""
-        if len(tokens.shape) != 2 or tokens.shape[1] is None or not tokens.dtype.is_integer:
-            raise ValueError(f"tokens must be integers [B, T] with T known, got {tokens.dtype.name} {tokens.shape}")
-        if mems is None:
-            mems = self.initial_mems(tf.shape(tokens)[0], 0)
-        check_mems(mems, tokens, self.config.n_layer, mems.hidden[0].shape[1], self.config.d_model)
-        return mems
-
     def _with_query_stream(self, hidden: tf.Tensor, targets: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor | None]:
         """The embedded segment [B, T, D] and a mask embedding for each target, with unused targets for even rows."""
         if targets is None:
@@ -233,34 +166,6 @@ class XLNet(keras.Model):
         query = tf.broadcast_to(query, [tf.shape(hidden)[0], targets.shape[1], self.config.d_model])
         return tf.concat([hidden, query], axis=1), targets
 
-    def nll(self, hidden: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-        """Negative log-likelihood of tokens [B, P] given hidden [B, P, D]: float32 [B, P], in nats.
-
-        A token of -1 is not scored: its value is 0, without a gradient.
-
-        Raises:
-            ValueError: the numbers of tokens and hidden states differ.
-        """
-        if not tf.TensorShape(hidden.shape[:-1]).is_compatible_with(targets.shape):
-            raise ValueError(f"each of hidden's {hidden.shape[:-1]} states needs a target, got targets {targets.shape}")
-        return self._checked_softmax().nll(hidden, targets, self.embedding)
-
-    def log_prob(self, hidden: tf.Tensor, clusters: list[Cluster] | None = None) -> tf.Tensor:
-        """Log-probabilities of all V tokens: float32 [.., V]; clusters: as for `AdaptiveSoftmax.log_prob`."""
-        return self._checked_softmax().log_prob(hidden, self.embedding, clusters)
-
-    def _checked_softmax(self) -> AdaptiveSoftmax:
-        if self.softmax is None:
-            raise ValueError(
-                f"{self.name} is the body of a model with another head (predicts=False): it has no softmax"
-            )
-        return self.softmax
-
     def get_config(self) -> dict[str, Any]:
         """The XLNetConfig as a dict, and `predicts`."""
-        return {"config": dataclasses.asdict(self.config), "predicts": self.predicts}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> XLNet:
-        """The model of `get_config`'s dict."""
-        return cls(from_dict(XLNetConfig, config["config"], "saved model"), config["predicts"])
+        return super().get_config() | {"predicts": self.predicts}

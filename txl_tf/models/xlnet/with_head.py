@@ -42,21 +42,6 @@ class _XLNetWithHead(keras.Model):
         self.head.build((None, None, self.config.d_model))
         self.built = True
 
-    def hidden(
-        self,
-        tokens: tf.Tensor,
-        segments: tf.Tensor | None,
-        padding: tf.Tensor | None,
-        seed: Seeds,
-        training: bool,
-        watch: Watch | None = None,
-        last_only: bool = False,
-    ) -> tf.Tensor:
-        """The body's last hidden states, [B, T, D], or [B, 1, D] with `last_only`; arguments as for `XLNet.call`."""
-        inputs = {"segments": segments, "padding": padding, "last_only": last_only}
-        hidden, _, _ = self.body(tokens, **inputs, seed=seed, training=training, watch=watch)
-        return hidden
-
     def hidden_of_last(
         self,
         tokens: tf.Tensor,
@@ -67,21 +52,15 @@ class _XLNetWithHead(keras.Model):
         watch: Watch | None,
         segment_len: int,
     ) -> tf.Tensor:
-        """The body's last hidden states of the last T tokens of texts, [B, T, D]; no gradient flows further back.
+        """The body's last hidden states of the last T tokens of texts [B, S T]: [B, T, D]; no gradient flows further.
 
         The tokens are read in S segments of T, each with the memory of those before it. Padding must be on the left:
         so the newest slots of memory are those of real tokens, and the others are masked. A text of at most T tokens
-        has the same hidden states as without memory.
-
-        Args:
-            tokens, segments, padding: as for `XLNet.call`, [B, S T]; memory is of segment 0, so tokens of other
-                segments should all be among the last T.
-            seed, training, watch: as for `XLNet.call`; `watch` sees the last segment.
-            segment_len: T.
+        has the same hidden states as without memory. Memory is of segment 0, so tokens of other segments should all be
+        among the last T. Other arguments as for `XLNet.call`; `watch` sees the last segment.
 
         Raises:
-            ValueError: the length is no multiple of T, or the model does not remember all tokens or not mask empty
-                slots.
+            ValueError: the length is no multiple of T, or the model forgets tokens or attends to empty slots.
         """
         count, rest = divmod(tokens.shape[1], segment_len)
         if rest or self.config.reuse_len or self.config.mem_init != "empty":
@@ -171,19 +150,14 @@ class XLNetWithLogits(_XLNetWithHead):
         watch: Watch | None = None,
         segment_len: int | None = None,
     ) -> tf.Tensor:
-        """The outputs for sequences, in the dtype of the weights.
+        """The outputs for sequences, in the dtype of the weights: [B, C], or [B, n, C] for n sequences per example.
 
         Args:
-            tokens: int [B, T], or [B, n, T] for n sequences per example, n static.
+            tokens: int [B, T] or [B, n, T], n static.
             segments, padding: as for `XLNet.call`, in the shape of tokens.
-            seed: as for `XLNet.call`; the lanes are examples.
-            training: whether to apply dropout.
-            watch: as for `XLNet.call`.
+            seed, training, watch: as for `XLNet.call`; the lanes are examples.
             segment_len: texts [B, T] longer than this are read in segments of this many tokens: see `hidden_of_last`;
                 then segments and padding must be given. None: texts are read as they are.
-
-        Returns:
-            [B, C], or [B, n, C].
         """
         seeds = Seeds.of(seed)
         if len(tokens.shape) == 2:
@@ -209,8 +183,8 @@ class XLNetWithLogits(_XLNetWithHead):
     ) -> tf.Tensor:
         body_seeds, head_seeds = seeds.split(2)
         if segment_len is None or tokens.shape[1] <= segment_len:
-            last_only = self.config.summary_type == "last"
-            hidden = self.hidden(tokens, segments, padding, body_seeds, training, watch, last_only)
+            inputs = {"segments": segments, "padding": padding, "last_only": self.config.summary_type == "last"}
+            hidden, _, _ = self.body(tokens, **inputs, seed=body_seeds, training=training, watch=watch)
         else:
             if segments is None or padding is None:
                 raise ValueError("texts that are read in segments need their segment ids and their padding")
@@ -257,15 +231,10 @@ class XLNetWithAnswers(_XLNetWithHead):
         training: bool = False,
         watch: Watch | None = None,
     ) -> AnswerLogits:
-        """All logits, given the true start.
-
-        Args:
-            tokens: int [B, T].
-            allowed, cls_index, start: as for `AnswerSpan.call`.
-            segments, padding, seed, training, watch: as for `XLNet.call`.
-        """
+        """All logits for tokens [B, T], given the true start; arguments as for `AnswerSpan.call` and `XLNet.call`."""
         body_seeds, head_seeds = Seeds.of(seed).split(2)
-        hidden = self.hidden(tokens, segments, padding, body_seeds, training, watch)
+        inputs = {"segments": segments, "padding": padding, "watch": watch}
+        hidden, _, _ = self.body(tokens, **inputs, seed=body_seeds, training=training)
         return self.head(hidden, allowed, cls_index, start, seed=head_seeds.lanes, training=training)
 
     def best(
@@ -278,5 +247,5 @@ class XLNetWithAnswers(_XLNetWithHead):
         padding: tf.Tensor | None = None,
     ) -> BestAnswers:
         """The most likely answers, `start_n_top` starts with `end_n_top` ends each; arguments as for `call`."""
-        hidden = self.hidden(tokens, segments, padding, Seeds(None, None), False)
+        hidden, _, _ = self.body(tokens, segments=segments, padding=padding)
         return self.head.best(hidden, allowed, cls_index, self.config.start_n_top, self.config.end_n_top)

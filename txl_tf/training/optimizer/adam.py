@@ -9,7 +9,8 @@ import keras
 import tensorflow as tf
 
 from txl_tf.hashing import random_bits
-from txl_tf.ops import scopes, shared
+from txl_tf.ops import shared
+from txl_tf.ops.gradients import ADAM
 from txl_tf.settings.run import TrainConfig
 from txl_tf.training.optimizer.schedules import WarmupSchedule, make_schedule
 from txl_tf.training.optimizer.weight_rules import WeightRule, weight_rules
@@ -128,7 +129,7 @@ class Adam:
             if not self.bfloat16_moments and not rule.weight_decay:
                 update_in_one_op(weight, *moments, gradient, **scalars)
                 continue
-            with tf.name_scope(scopes.ADAM):
+            with tf.name_scope(ADAM):
                 bits = None
                 if self.bfloat16_moments:
                     bits = self.sharding.own(replica, i, random_bits(variable.shape, tf.stack([count, i])))

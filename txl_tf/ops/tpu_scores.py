@@ -1,4 +1,4 @@
-"""The position term of attention's scores on a TPU: shifts of rows by products with permutation matrices.
+"""Scores of attention on a TPU: products in float32, and shifts of rows by products with permutation matrices.
 
 Shapes: B batch, H heads, T queries, K keys, C positions, d = d_head.
 """
@@ -9,13 +9,27 @@ import itertools
 from collections.abc import Callable
 
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-from txl_tf.ops import scopes
-from txl_tf.ops.drop_masks import TILE
-from txl_tf.ops.gradients import custom_gradient
-from txl_tf.ops.tpu_products import computed_once, wide_product, widened
+from txl_tf.ops.gradients import ATTENTION, WithGradient, custom_gradient
+from txl_tf.ops.scores import TILE
 
 MOST_TILES = 28  # with more tiles of keys, all at once are faster
+
+
+def widened(x: tf.Tensor) -> tf.Tensor:
+    """A bfloat16 tensor in float32; others as they are."""
+    return tf.cast(x, tf.float32) if x.dtype == tf.bfloat16 else x
+
+
+def wide_product(equation: str, x: tf.Tensor, y: tf.Tensor, wide: bool = True) -> tf.Tensor:
+    """tf.einsum; if `wide`, the product of bfloat16 tensors is float32, as the matrix units compute it."""
+    return tf.einsum(equation, widened(x), widened(y)) if wide else tf.einsum(equation, x, y)
+
+
+def computed_once(x: tf.Tensor) -> tf.Tensor:
+    """x, which the compiler then stores instead of computing it again in each operation that uses it."""
+    return gen_xla_ops.xla_optimization_barrier([x])[0] if tf.inside_function() else x
 
 
 def is_rotated(dtype: tf.DType, rows: int, k_len: int) -> bool:
@@ -45,9 +59,6 @@ def rotated_scores(
         places: int [B, P]; query i is the token places[i] of T, so that s = T-1-places[i]. None: of query i, i.
         t_len: T, given with places.
         wide: whether products are float32 at least.
-
-    Returns:
-        [B, H, T, K] or [B, H, P, K].
     """
     if places is None and wide and k_len <= MOST_TILES * TILE:
         return _rotated_tiles(query, position, k_len)
@@ -89,16 +100,14 @@ def _rotated_tiles(query: tf.Tensor, position: tf.Tensor, k_len: int) -> tf.Tens
     rotation, (_, next_one), (keep_this, keep_next) = plan[0], plan[1:3], plan[3:]
 
     @custom_gradient
-    def run(
-        query: tf.Tensor, position: tf.Tensor
-    ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]]:
+    def run(query: tf.Tensor, position: tf.Tensor) -> WithGradient:
         parts = tf.split(position, tiles + 1, axis=1)
         products = [wide_product("bhtd,hkd->bhtk", query, part) for part in parts]
         # By multiplications: if it were a selection, the compiler would round all products to bfloat16 first.
         selected = [this * keep_this + following * keep_next for this, following in itertools.pairwise(products)]
 
         def gradient(d_score: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            with tf.name_scope(scopes.ATTENTION):
+            with tf.name_scope(ATTENTION):
                 d_parts = tf.split(d_score, tiles, axis=-1)
                 d_selected = [wide_product("bhtj,tcj->bhtc", part, rotation) for part in d_parts]
                 zero = tf.zeros_like(d_selected[0])
@@ -154,7 +163,7 @@ def _selected(products: list[tf.Tensor], chosen: list[tf.Tensor], kept: list[tf.
     """
 
     @custom_gradient
-    def run(*products: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], list[tf.Tensor]]]:
+    def run(*products: tf.Tensor) -> WithGradient:
         def gradient(d_selected: tf.Tensor) -> list[tf.Tensor]:
             d_narrow, zero = tf.cast(d_selected, narrow), tf.zeros([], narrow)
             return [tf.cast(tf.where(one, d_narrow, zero), d_selected.dtype) for one in chosen]

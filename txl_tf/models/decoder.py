@@ -1,0 +1,137 @@
+"""What the models of both families have in common: layers between an embedding and a softmax that is tied to it."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from txl_tf.layers.decoder_layer import DecoderLayer
+from txl_tf.layers.embedding import AdaptiveEmbedding
+from txl_tf.layers.memory_attention import MemoryAttention
+from txl_tf.layers.softmax import AdaptiveSoftmax
+from txl_tf.models.alike_layers import AlikeLayers
+from txl_tf.models.memory import Mems
+from txl_tf.ops import Cluster
+from txl_tf.settings.groups import from_dict
+
+
+class Decoder(keras.Model):
+    """An embedding, layers, and a softmax. Subclasses read segments with them.
+
+    Args:
+        config: the family's settings.
+        name: of the model.
+        layer, embedding: arguments of all layers and of the embedding that are not the settings of the same name.
+        softmax: the same of the softmax; None: there is no softmax.
+
+    Attributes:
+        settings: the class of `config`.
+        shared_biases: the biases that all layers' attention shares; None: each layer has its own.
+    """
+
+    settings: type
+
+    def __init__(self, config: Any, name: str, layer: dict, embedding: dict, softmax: dict | None):
+        super().__init__(name=name, dtype=config.dtype)
+        self.config = config
+
+        def settings(*names: str) -> dict[str, Any]:
+            there = {name: getattr(config, name) for name in names if hasattr(config, name)}
+            return there | {"init_std": config.init_std, "dtype": self.dtype_policy}
+
+        vocabulary = settings(
+            "vocab_size", "d_model", "d_embed", "cutoffs", "div_val", "proj_same_dim", "proj_init_std"
+        )
+        sizes = settings("n_head", "d_head", "d_inner", "activation", "dropout", "dropatt", "layer_norm_epsilon")
+        self.embedding = AdaptiveEmbedding(**vocabulary, **embedding, name="embedding")
+        self.decoder_layers = [
+            DecoderLayer(**sizes | layer, own_biases=config.untie_r, name=f"layer_{i}") for i in range(config.n_layer)
+        ]
+        self.softmax: Any = None if softmax is None else AdaptiveSoftmax(**vocabulary, **softmax, name="softmax")
+        self.build((None, None))
+
+    def build(self, tokens_shape: tuple[int | None, ...]) -> None:
+        """Creates all weights; they depend on no length or batch size."""
+        hidden_shape = (None, None, self.config.d_model)
+        self.embedding.build(tokens_shape)
+        for layer in self.decoder_layers:
+            layer.build(hidden_shape)
+        if self.softmax is not None:
+            self.softmax.build(hidden_shape)
+        self.build_own()
+        names = () if self.config.untie_r else self.attention.bias_names
+        self.shared_biases = [
+            self.add_weight(
+                name=name,
+                shape=(self.config.n_head, self.config.d_head),
+                initializer=keras.initializers.RandomNormal(stddev=self.config.init_std),
+            )
+            for name in names
+        ] or None
+        self.alike_layers = AlikeLayers(self.decoder_layers)
+        self.built = True
+
+    def build_own(self) -> None:
+        """Creates weights that only one family has."""
+
+    @property
+    def attention(self) -> MemoryAttention:
+        """The first layer's attention, for what all layers have in common, such as their positions."""
+        return self.decoder_layers[0].attention
+
+    @property
+    def activations(self) -> tuple[str, ...]:
+        """The names that `watch` is called with, in order."""
+        return ("embedding", *(layer.name for layer in self.decoder_layers))
+
+    def first_mems(self, batch_size: int | tf.Tensor, m_len: int, masked: bool) -> Mems:
+        """The memory of B texts before their first token: M zero vectors; masked: whether they count as empty."""
+        slots = tf.zeros([batch_size, m_len, self.config.d_model], self.compute_dtype)
+        return Mems((slots,) * self.config.n_layer, tf.fill([batch_size], 0 if masked else m_len))
+
+    def check(self, tokens: tf.Tensor, mems: Mems, m_len: int) -> None:
+        """Raises ValueError unless tokens are integers [B, T], T known, and mems are of N layers with M slots."""
+        if len(tokens.shape) != 2 or tokens.shape[1] is None or not tokens.dtype.is_integer:
+            raise ValueError(f"tokens must be integers [B, T] with T known, got {tokens.dtype.name} {tokens.shape}")
+        n_layer, want = self.config.n_layer, tf.TensorShape([tokens.shape[0], m_len, self.config.d_model])
+        given = [memory.shape for memory in mems.hidden]
+        if len(given) != n_layer or not all(want.is_compatible_with(shape) for shape in given):
+            raise ValueError(
+                f"mems must be {n_layer} tensors {want} for tokens {tokens.shape} and mem_len={m_len}, got "
+                f"{[tuple(shape) for shape in given]}: take them from initial_mems with the same batch size and reach"
+            )
+
+    def nll(self, hidden: tf.Tensor, targets: tf.Tensor, clusters: list[Cluster] | None = None) -> tf.Tensor:
+        """Negative log-likelihood of targets [B, T] given hidden [B, T, D]: float32 [B, T], in nats.
+
+        A target of -1 means no target: the result is 0, without gradient. clusters: as for `AdaptiveSoftmax.nll`.
+
+        Raises:
+            ValueError: the numbers of targets and hidden states differ.
+        """
+        if not tf.TensorShape(hidden.shape[:-1]).is_compatible_with(targets.shape):
+            raise ValueError(f"each of hidden's {hidden.shape[:-1]} states needs a target, got targets {targets.shape}")
+        return self._checked_softmax().nll(hidden, targets, self.embedding, clusters)
+
+    def log_prob(self, hidden: tf.Tensor, clusters: list[Cluster] | None = None) -> tf.Tensor:
+        """Log-probabilities of all V tokens: float32 [.., V]. clusters: as for `AdaptiveSoftmax.log_prob`."""
+        return self._checked_softmax().log_prob(hidden, self.embedding, clusters)
+
+    def _checked_softmax(self) -> AdaptiveSoftmax:
+        if self.softmax is None:
+            raise ValueError(f"{self.name} has no softmax: it is the body of a model with another head")
+        return self.softmax
+
+    def get_config(self) -> dict[str, Any]:
+        """The settings as a dict."""
+        return {"config": dataclasses.asdict(self.config)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Decoder:
+        """The model of a dict from `get_config`."""
+        rest, make = dict(config), typing.cast(Any, cls)  # subclasses take their settings alone
+        return make(from_dict(cls.settings, rest.pop("config"), "saved model"), **rest)
