@@ -10,9 +10,10 @@ Without --dev a tenth of --train is held out to evaluate on, with its share of e
 Classification and regression read tables (.tsv, .csv, .jsonl, .xlsx, also with .gz): a text or a pair of texts, and a
 label.
 Multiple choice reads RACE's folders, or JSON lines; answering files of SQuAD 1.1 or 2.0 (.json, .json.gz), whose texts
-it reads in windows of --tgt_len tokens, 512 if not given. The vocabulary and the sizes are those of --init, which is a
-model_dir, or a published folder or zip as it is. --preset names a published recipe; any flag overrides it. What is not
-given follows from the size of the model and the number of examples: 3 epochs, or up to 20, a tenth of them for
+it reads in windows of --tgt_len tokens, 512 if not given; tagging files in CoNLL's format (a word, .., its tag; an
+empty line after each text) or JSON lines with tokens and tags. The vocabulary and the sizes are those of --init, which
+is a model_dir, or a published folder or zip as it is. --preset names a published recipe; any flag overrides it. What is
+not given follows from the size of the model and the number of examples: 3 epochs, or up to 20, a tenth of them for
 warmup, with evaluations on dev; a higher learning rate and some dropout for small models.
 The best checkpoint on dev by the task's main metric is kept beside the newest. The last line is JSON: the standard
 metrics of that checkpoint on dev, for several seeds their means and standard deviations.

@@ -15,8 +15,11 @@ the input, with all its columns and rows in their order, and the columns predict
     multiple_choice   choice (the option's number, from 0 on), option, probability, and probabilities of all options
     answering         id, answer ("": there is none), probability, begin and end in characters of the context (null if
                       there is none), no_answer_probability, candidates (likely answers with the same fields)
+    tagging           text, tokens (its words), tags, probabilities (of the tags), places (begin and end of each word in
+                      characters), entities (what the tags name, each with label, text, begin and end)
 
 and step, that of the checkpoint that answered: the one that was best on dev, or the newest if none was evaluated.
+For tagging, an --output that ends in .conll has lines of a word, a tab and its tag, and an empty line after each text.
 For answering, --squad_dir also writes the files that SQuAD's official evaluation reads. Whether a question has no
 answer is decided by the threshold of the best F1 on dev, if this checkpoint was evaluated, and otherwise by even odds.
 Predictions that are all alike, or no better than the most frequent class, are said on stderr, with what to try.
@@ -53,13 +56,13 @@ from txl_tf.storage.local_files import read_local
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/finetune.py wrote")
 flags.DEFINE_string(
-    "input", None, "a table (.tsv, .csv, .jsonl, also with .gz), RACE's folder or .jsonl, or SQuAD's .json"
+    "input", None, "a table (.tsv, .csv, .jsonl, also with .gz), RACE's folder or .jsonl, SQuAD's .json, or CoNLL"
 )
 flags.DEFINE_string(
     "output",
     None,
     "the new file to write, local or gs://: the input's table with further columns if its name ends in .csv, .tsv, "
-    ".jsonl or .xlsx; otherwise JSON lines [JSON lines on stdout]",
+    ".jsonl or .xlsx; tagged words if in .conll; otherwise JSON lines [JSON lines on stdout]",
 )
 flags.DEFINE_bool("all_probabilities", False, "with a table as --output: also a column for each class")
 flags.DEFINE_string(
@@ -120,6 +123,11 @@ def main(argv):
         batch_size=FLAGS.batch_size,
         jit_compile=FLAGS.jit_compile,
     )
+    if (FLAGS.output or "").endswith(".conll") and predictor.config.task != "tagging":
+        raise InputError(
+            f"--output={FLAGS.output} is a name for tagged words, and --model_dir={FLAGS.model_dir} is for "
+            f"{predictor.config.task}: give a name that ends in .jsonl"
+        )
     if FLAGS.squad_dir and predictor.config.task != "answering":
         raise InputError(
             f"--squad_dir is for answering, and --model_dir={FLAGS.model_dir} is for {predictor.config.task}"
@@ -130,7 +138,7 @@ def main(argv):
         print(f"{FLAGS.input}: {remark}", file=sys.stderr)
     if found.doubt:
         print(found.doubt, file=sys.stderr)
-    lines = (json.dumps(prediction, ensure_ascii=False) + "\n" for prediction in found.predictions)
+    lines = map(conll if (FLAGS.output or "").endswith(".conll") else json_line, found.predictions)
     if FLAGS.output and families.fine_tuning_of(predictor.config).tables and is_table(FLAGS.output):
         results = zip(found.rows, found.predictions, strict=True)
         results = {row.line: as_columns(prediction, FLAGS.all_probabilities) for row, prediction in results}
@@ -150,6 +158,17 @@ def main(argv):
         print(json.dumps(about | numbers), file=sys.stderr)
     else:
         print(f"predicted with step {predictor.trained.step:,} of {FLAGS.model_dir}", file=sys.stderr)
+
+
+def json_line(prediction):
+    """A prediction as a line of JSON."""
+    return json.dumps(prediction, ensure_ascii=False) + "\n"
+
+
+def conll(prediction):
+    """Tagged words in CoNLL's format."""
+    rows = zip(prediction["tokens"], prediction["tags"], strict=True)
+    return "".join(f"{word}\t{tag}\n" for word, tag in rows) + "\n"
 
 
 if __name__ == "__main__":

@@ -61,6 +61,7 @@ KINDS = {
     "label": Kind("an XLNet for multi-label classification", ("/label",), {"label": _PAIRS}),
     "regress": Kind("an XLNet for regression", ("/regress",), {"regress": _PAIRS}),
     "choose": Kind("an XLNet for multiple choice", ("/choose",), {"choose": ("articles", "questions", "options")}),
+    "tag": Kind("an XLNet for tagging", ("/tag",), {"tag": ("texts",)}),
     "answer": Kind(
         "an XLNet that answers questions",
         ("/answer",),

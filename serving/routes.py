@@ -207,6 +207,7 @@ def make_app(service, access):
             web.post("/regress", post(texts.regress)),
             web.post("/choose", post(texts.choose)),
             web.post("/answer", post(texts.answer)),
+            web.post("/tag", post(texts.tag)),
             web.post("/sessions", post(service.sessions.open)),
             web.post("/sessions/{session}", step),
             web.delete("/sessions/{session}", close),

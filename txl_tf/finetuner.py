@@ -168,8 +168,8 @@ class Finetuner:
                 print(f"{name}: {remark}", flush=True)
         if few := few_updates(self.config, self.corpus.train.learned):
             print(few, flush=True)
-        if self.corpus.labels and (label := self.corpus.train.features["label"]).ndim == 1:
-            print(f"train: {imbalance(self.corpus.labels, label)}", flush=True)
+        if self.corpus.labels and self.config.task != "multi_label":
+            print(f"train: {imbalance(self.corpus.labels, self.corpus.train.known_labels())}", flush=True)
         results = []
         for seed in seeds:
             folder = model_dir if len(seeds) == 1 else tf.io.gfile.join(model_dir, f"seed-{seed}")

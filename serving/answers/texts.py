@@ -242,6 +242,18 @@ class Texts:
             ]
         }
 
+    async def tag(self, request, record):
+        """The tags of the words of each of request["texts"], and the entities that they name."""
+        del record
+        fields.check_known(request, ("texts",))
+        words = ("tags", "probability", "begin", "end")
+        entities = ("entity_labels", "entity_begin", "entity_end")
+        found = await self._compute("tag", {"texts": self._strings(request, "texts")}, words + entities)
+        return {
+            "words": _places(found, dict(zip(words, ("tag", "probability", "begin", "end"), strict=True))),
+            "entities": _places(found, dict(zip(entities, ("label", "begin", "end"), strict=True))),
+        }
+
     async def warm_up(self):
         """Computes a text for every route and way to ask, so that the first requests need not wait for compilation."""
         model, pairs = self._model, {"texts": ["a"], "second": ["b"]}
@@ -256,6 +268,7 @@ class Texts:
             "/label": (self.label, [pairs]),
             "/regress": (self.regress, [pairs]),
             "/choose": (self.choose, [{"articles": ["a"], "questions": ["a"], "options": [["a", "b"]]}]),
+            "/tag": (self.tag, [{"texts": ["a"]}]),
             "/answer": (self.answer, [{"questions": ["a"], "contexts": ["a"]}]),
         }
         for route in (route for route in model.routes if route in sent):
@@ -333,6 +346,28 @@ class Texts:
             results.append({name: array if name in WHOLE else list(array[own]) for name, array in arrays.items()})
             begin += size
         return results
+
+
+def _places(found, names):
+    """Parts of texts, a list of dicts for each text.
+
+    Args:
+        found: lists of rows, by output; behind a text's last part its ends are -1.
+        names: of the outputs that are wanted, and how they are called in the answer; the last one is the end.
+    """
+    *_, end = names
+    texts = zip(*(found[name] for name in names), strict=True)
+    ends = found[end]
+    return [
+        [
+            {
+                name: value.decode() if isinstance(value, bytes) else value.item()
+                for name, value in zip(names.values(), part, strict=True)
+            }
+            for part in zip(*(row[: (own >= 0).sum()] for row in text), strict=True)
+        ]
+        for text, own in zip(texts, ends, strict=True)
+    ]
 
 
 def _flat(column):

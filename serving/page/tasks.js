@@ -55,6 +55,24 @@ export const TASKS = {
       ];
     },
   },
+  "/tag": {
+    title: "Tag",
+    inputs: [["first", "Text", 8]],
+    request: ({ first }) => ({ texts: [first] }),
+    show: ({ entities: [found] }, { texts: [text] }) => {
+      const characters = Array.from(text); // places are counted in characters
+      const cut = (begin, end) => characters.slice(begin, end).join("");
+      const parts = found.flatMap(({ label, begin, end }, i) => [
+        cut(i ? found[i - 1].end : 0, begin),
+        element("mark", { title: label }, cut(begin, end), element("small", {}, ` ${label}`)),
+      ]);
+      const rest = cut(found.length ? found[found.length - 1].end : 0);
+      return [
+        ...(found.length ? [] : [element("p", { className: "answer" }, "Nothing is marked.")]),
+        element("div", { className: "text" }, ...parts, rest),
+      ];
+    },
+  },
 };
 
 /** Sets the tab up for a route of TASKS. */

@@ -234,6 +234,13 @@ COMMANDS = {
         ("answering", "squad.json"),
         ("new",),
     ),
+    "tag": Command(
+        "scripts/predict.py",
+        flags("--model_dir=tagging --input=words.conll --output=found.conll --batch_size=2 --metrics"),
+        ("tagging", "words.conll"),
+        ("found.conll",),
+        lambda folder: (folder / "found.conll").read_text(),
+    ),
     "finetune": Command(
         "scripts/finetune.py",
         flags(

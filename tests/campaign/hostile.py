@@ -28,6 +28,7 @@ USUAL = {
     "/regress": {"texts": ["a"], "second": ["b"]},
     "/choose": {"articles": ["a"], "questions": ["b"], "options": [["c", "d"]]},
     "/answer": {"questions": ["a"], "contexts": ["b"]},
+    "/tag": {"texts": ["a b"]},
 }  # fmt: skip
 """A request that is answered, by route."""
 TIMEOUT = 600
@@ -201,6 +202,7 @@ def left_alone(address, routes, clients=20):
         "/score": {"texts": ["a b " * 20] * 500},
         "/fill": {"texts": ["____*20 a"] * 500, "beam_size": 8},
         "/answer": {"questions": ["a"] * 100, "contexts": ["a b " * 5000] * 100},
+        "/tag": {"texts": ["a b " * 5000] * 100},
         "/classify": {"texts": ["a b " * 20] * 1000},
         "/regress": {"texts": ["a b " * 20] * 1000},
         "/choose": {"articles": ["a"] * 500, "questions": ["b"] * 500, "options": [["c", "d"]] * 500},

@@ -19,6 +19,7 @@ EXPORTS = {
     "saved_xlnet": ("/fill", "/encode", "/score"),
     "saved_tuned": ("/classify",),
     "saved_answering": ("/answer",),
+    "saved_tagging": ("/tag",),
 }
 """The routes to which requests are sent, by the part of the world that is served."""
 GROWTH_MB = 300

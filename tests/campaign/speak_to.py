@@ -14,6 +14,7 @@ CALLS = {
     "fill": lambda model, text: model.fill(text + " ____", context=text, top=1),
     "encode": lambda model, text: model.encode([(text, text)]),
     "classify": lambda model, text: model.predict([(text, text)]),
+    "tag": lambda model, text: model.predict([text]),
     "answer": lambda model, text: model.predict([{"question": text, "context": text}]),
 }
 

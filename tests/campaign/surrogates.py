@@ -17,6 +17,7 @@ CALLS = {
     "encode": "xlnet",
     "classify": "tuned",
     "answer": "answering",
+    "tag": "tagging",
 }
 """What is done in Python, with which part of the world."""
 

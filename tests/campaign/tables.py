@@ -19,12 +19,13 @@ def cases():
     yield from names()
     yield from texts()
     yield from questions()
+    yield from tagged_words()
 
 
 def case(title, data, flags=None, commands=(), name="t.csv", **about):
     """Cases of commands whose input is another file: of predict, and of finetune if it is refused, which is quick."""
     for command in commands or (EVERY if about.get("refused") else ("predict",)):
-        files = {"input": name} if command in ("predict", "answer") else {"train": name, "dev": name}
+        files = {"input": name} if command in ("predict", "answer", "tag") else {"train": name, "dev": name}
         setup = functools.partial(write, name=name, data=data)
         yield Case(command, f"tables: {title}", files | (flags or {}), setup=setup, **about)
 
@@ -298,6 +299,39 @@ def questions():
     yield from case("a misplaced answer, found", right["a misplaced answer"], find, ("finetune",), "q.json", works=True)
     several = squad({"question": 5}, {"question": "a", "id": []}, question)
     yield from case("two faults", several, commands=("answer",), name="q.json", refused=True, says="2 faults in q.json")
+
+
+def tagged_words():
+    """Files of words with tags."""
+    right = {
+        "empty lines": "\n\nimport B-X\n\n\n \nwhile O\n\n",
+        "tabs": "a word\tx\tO\r\nimport\tx\tB-X\r\n",
+        "documents": "-DOCSTART- O\n\nimport B-X\n",
+        "a byte order mark": "\ufeffimport B-X\n",
+        "signs without a piece": "\u200b O\n\u0301 O\n",
+        "a long text": "lambda O\nimport B-X\n" * 3_000,
+        "one word": "import I-X",
+    }
+    for title, data in right.items():
+        yield from case(title, data, commands=("tag",), name="t.conll", works=True)
+    lists = json.dumps({"tokens": ["lambda", "import"], "tags": ["O", "B-X"]})
+    yield from case("JSON lines", lists, commands=("tag",), name="t.jsonl", works=True)
+    text = {"metrics": False, "output": "found.jsonl"}
+    yield from case("a text", '{"text": "lambda import"}', text, ("tag",), "t.jsonl", works=True)
+    wrong = {
+        "t.conll": ("", "\n", "-DOCSTART- O\n", "import", "a O\nb x O\n", "\tO\n", "import B-UNKNOWN\n"),
+        "t.jsonl": (
+            "",
+            "[]",
+            "{}",
+            '{"tokens": [], "tags": []}',
+            '{"tokens": ["a"], "tags": []}',
+            lists.replace("O", ""),
+        ),
+    }
+    for name, files in wrong.items():
+        for data in files:
+            yield from case(f"words {data[:20]!r}", data, commands=("tag",), name=name, refused=True, says=name)
 
 
 def write(folder, name, data):

@@ -143,6 +143,16 @@ def answering(path, root):
     tuned_models.write_model_dir(path, "answering")
 
 
+@part("tagging")
+def tagging(path, root):
+    tuned_models.write_model_dir(path, "tagging", ("O", "B-X", "I-X"), 2)
+
+
+@part("words.conll")
+def tagged_words(path, root):
+    path.write_text("lambda O\nimport B-X\n\nreturn O\nwhile I-X\n" * 3)
+
+
 @part("table.tsv")
 def table(path, root):
     rows = [f"lambda return {word}\t{label}" for word, label in (("import", "yes"), ("while", "no"))] * 4
@@ -166,6 +176,7 @@ def saved(path, root):
 @part("saved_xlnet")
 @part("saved_tuned")
 @part("saved_answering")
+@part("saved_tagging")
 def saved_other(path, root):
     source = path.name.removeprefix("saved_")
     build(root, [source])

@@ -467,10 +467,6 @@ def test_hugging_faces_settings_are_checked(tmp_path, rng, config, message):
 
 
 def test_heads_that_there_are_not(tmp_path, rng):
-    tensors = huggingface_tensors(random_weights(rng)) | {"classifier.weight": np.zeros([2, D], np.float32)}
-    write_hugging_face(tmp_path / "tokens", tensors)
-    with pytest.raises(InputError, match="is of XLNetForTokenClassification, which has no counterpart here"):
-        open_checkpoint("huggingface", str(tmp_path / "tokens"))
     weights = random_weights(rng) | head_weights(rng, 2)
     write_hugging_face(tmp_path / "relu", huggingface_tensors(weights), summary_activation=None)
     with pytest.raises(InputError, match="summary_activation=None: only tanh is imported"):
@@ -692,3 +688,29 @@ def test_a_classifier_by_the_commands(tmp_path, rng, pieces, vocab_size):
     error = run(*common, f"--source={tmp_path}/more", f"--model_dir={tmp_path}/other", status=1)
     assert "2 tokens were added to the model (<a>, <b>), which txl_tf does not support" in error
     assert f"resize_token_embeddings({vocab_size})" in error and error.count("\n") == 1
+
+
+def test_a_token_classifier_in_and_out(tmp_path, rng):
+    """Its outputs are those of the reference; out again, tensors and names are the same."""
+    weights = random_weights(rng)
+    kernel, bias = rng.normal(size=[D, 4]), rng.normal(size=[4])
+    tensors = {name: tensor for name, tensor in huggingface_tensors(weights).items() if "lm_loss" not in name}
+    tensors |= {"classifier.weight": kernel.T.astype(np.float32), "classifier.bias": bias.astype(np.float32)}
+    labels = {"0": "O", "1": "B-X", "2": "I-X", "3": "B-Y"}
+    write_hugging_face(tmp_path, tensors, architectures=["XLNetForTokenClassification"], id2label=labels, reuse_len=3)
+    model, config = imported(tmp_path, "huggingface")
+    assert (config.task, config.model.n_class, config.model.reuse_len) == ("tagging", 4, 0)
+    tokens, segments = rng.integers(0, V, [B, T]), rng.integers(0, 3, [B, T])
+    real = np.arange(T) >= np.array([[0], [2]])
+    found = model(tf.constant(tokens), segments=tf.constant(segments), padding=tf.constant(~real))
+    for b in range(B):
+        hidden = reference.xlnet(
+            weights, tokens[b], segments=segments[b], real=real[b], activation=reference.gelu
+        ).output
+        np.testing.assert_allclose(found[b], hidden @ kernel + bias, rtol=0, atol=1e-5)
+    export(model, ByteVocabulary(range(V)), "tagging", str(tmp_path / "out"), tuple(labels.values()))
+    written = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert (written["architectures"], written["id2label"]) == (["XLNetForTokenClassification"], labels)
+    again, _ = imported(tmp_path / "out", "huggingface")
+    for mine, other in zip(model.variables, again.variables, strict=True):
+        np.testing.assert_array_equal(mine, other)

@@ -162,7 +162,8 @@ def imported(folder, format, dtype, mem_len, reuse_len):
     if config.task == "permutation_lm":
         model = XLNet(settings)
     else:
-        model = families.make_model(dataclasses.replace(config, model=settings))
+        one_segment = {"max_segments": 1} if config.task == "tagging" else {}  # others may do without memory
+        model = families.make_model(dataclasses.replace(config.replace(data=one_segment), model=settings))
     load(model, checkpoint)
     return model, checkpoint
 

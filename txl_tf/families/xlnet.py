@@ -14,6 +14,7 @@ from txl_tf.families.base import EvaluationData, Family, Guide, Task, TrainingDa
 from txl_tf.families.xlnet_answering import ANSWERING
 from txl_tf.families.xlnet_heads import HEADS
 from txl_tf.families.xlnet_multi_label import MULTI_LABEL
+from txl_tf.families.xlnet_tagging import TAGGING
 from txl_tf.models.xlnet.config import XLNetRunConfig
 from txl_tf.models.xlnet.presets import PRESETS
 from txl_tf.models.xlnet.recipes import RECIPES
@@ -107,6 +108,7 @@ XLNET = Family(
         **HEADS,
         "answering": ANSWERING,
         "multi_label": MULTI_LABEL,
+        "tagging": TAGGING,
     },
     presets=PRESETS,
     recipes=RECIPES,

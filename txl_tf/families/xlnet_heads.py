@@ -52,10 +52,15 @@ def fit_to_pretrained(config: Any, pretrained: Config, train: ExampleSet) -> Any
 
     If texts may have several segments, all their tokens are remembered, and empty slots of memory are masked.
     """
-    names = {field.name for field in dataclasses.fields(config.model)} - {"n_class"}
-    shared = {name: value for name, value in vars(pretrained.model).items() if name in names}
+    shared = shared_settings(config, pretrained)
     memory = {"reuse_len": 0, "mem_init": "empty"} if _max_segments(config) > 1 else {}
     return config.replace(model=shared | memory | ({"n_class": len(train.labels)} if train.labels else {}))
+
+
+def shared_settings(config: Any, pretrained: Config) -> dict[str, Any]:
+    """The settings of the pretrained model that the config's model has, too, but for the number of classes."""
+    names = {field.name for field in dataclasses.fields(config.model)} - {"n_class"}
+    return {name: value for name, value in vars(pretrained.model).items() if name in names}
 
 
 def _max_segments(config: Any) -> int:

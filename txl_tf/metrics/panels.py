@@ -125,6 +125,28 @@ def answering(outputs: Outputs, examples: typing.Any, vocabulary: Vocabulary) ->
     return [Confusion(("an answer", "no answer"), found), worst] if found[1].any() else [worst]
 
 
+def tagging(outputs: Outputs, examples: typing.Any, vocabulary: Vocabulary) -> list[Panel]:
+    """A confusion matrix of tags, a reliability diagram, and the texts with most wrong tags. `examples` is a
+    TaggedExamples."""
+    names = examples.labels
+    label = examples.of_words(examples.features["label"], -1)
+    predicted, log_prob = examples.tags(outputs), examples.of_words(outputs["log_prob"], 0.0)
+    rows = []
+    for reading, right, found in zip(examples.readings(), label, predicted, strict=True):
+        wrong = np.flatnonzero((right >= 0) & (right != found))
+        words = reading.text.words
+        shown = "\n".join(f"{words[i]}: {names[found[i]]} instead of {names[right[i]]}" for i in wrong)
+        rows.append((len(wrong), f"{len(wrong)} of {len(words)} tags wrong", f"{reading.text.text}\n\n{shown}"))
+    rows = sorted((row for row in rows if row[0]), key=lambda row: -row[0])[:WORST]
+    right, found, sure = (np.concatenate(part) for part in (label, predicted, log_prob))
+    known = right >= 0
+    return [
+        Confusion(names, confusion(right[known], found[known], len(names))),
+        Reliability(np.exp(sure[known]), right[known] == found[known]),
+        Worst(tuple((about, text) for _, about, text in rows)),
+    ]
+
+
 def _chosen(outputs: Outputs, examples: ExampleSet) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Labels, predictions and the predictions' probabilities, [n] each."""
     log_probs = outputs["log_probs"]

@@ -72,6 +72,7 @@ XLNETS = {
         _xlnet(head_config.XLNetRegressionConfig, _head_run),
         _xlnet(head_config.XLNetMultipleChoiceConfig, _head_run),
         _xlnet(head_config.XLNetAnsweringConfig, _head_run),
+        _xlnet(head_config.XLNetTaggingConfig, _head_run),
     )
 }
 """The kinds of model by task."""

@@ -7,6 +7,7 @@ import pytest
 
 from txl_tf.data.tasks import docstrings
 from txl_tf.data.tasks.docstrings import functions, write_task
+from txl_tf.data.tasks.tagged.code_names import tagged_lines
 from txl_tf.data.text.sources import Piece, TextSource
 from txl_tf.errors import InputError
 
@@ -122,3 +123,20 @@ def test_only_the_same_files_are_written_again(source, tmp_path):
     with pytest.raises(InputError, match=r"train\.jsonl exists and would be overwritten"):
         write_task("match", str(tmp_path), source)
     assert (tmp_path / "train.jsonl").read_text() == "the user's own" and not (tmp_path / "test.jsonl").exists()
+
+
+def test_names_have_the_tags_of_what_they_stand_for():
+    body = '    def push(self, item="x y"):  # why\n        os.path.join(item)\n        x = 1\n'
+    source = "import os.path, re\nclass A:\n" + body
+    found = [list(zip(*row, strict=True)) for row in tagged_lines(source)]
+    modules = [("os", "B-MODULE"), (".", "I-MODULE"), ("path", "I-MODULE"), (",", "O"), ("re", "B-MODULE")]
+    assert found[0] == [("import", "O"), *modules]
+    assert ("A", "B-CLASS") in found[1]
+    assert [one for one in found[2] if one[1] != "O"] == [
+        ("push", "B-FUNCTION"),
+        ("self", "B-ARGUMENT"),
+        ("item", "B-ARGUMENT"),
+    ]
+    assert [tag for _, tag in found[3]] == ["B-CALL", *["I-CALL"] * 4, "O", "O", "O"]
+    assert len(found) == 4
+    assert not list(tagged_lines("def ("))

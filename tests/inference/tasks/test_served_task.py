@@ -35,8 +35,11 @@ ASKED = [
         for s in (1, 2, 3)
     ),
 ]
+TAGS = ("O", "B-A", "I-A", "B-\N{SNOWMAN}")
+TAGGED = ["the River", "", " \n", "the na\u00efve (one), \N{SNOWMAN}\u200b 1,000  so a dash-ed River " * 9, "so one"]
 TASKS = {"classification": LABELS, "multi_label": LABELS, "regression": (), "multiple_choice": (), "answering": ()}
-SEGMENTS = {"regression": 2}  # long texts are read with memory
+TASKS |= {"tagging": TAGS}
+SEGMENTS = {"regression": 2, "tagging": 3}  # long texts are read with memory
 
 CLIENT = """
 import sys
@@ -86,6 +89,7 @@ def served(exports, tmp_path_factory):
     ]
     asked = {f"{name}s": [one[name] for one in ASKED] for name in ("question", "context")}
     requests.append(("answering", "answer", asked))
+    requests.append(("tagging", "tag", {"texts": TAGGED}))
     command = ["-c", CLIENT, exports, results, *map(json.dumps, requests)]
     done = processes.run(command, cwd=results.parent)
     assert done.returncode == 0, done.stderr
@@ -266,3 +270,22 @@ def test_the_server_answers(task, predictors, exports):
         for path, sent, status, reason in wrong:
             found, answer = call(path, sent)
             assert found == status and reason in answer["error"]
+
+
+def test_tags_are_those_of_the_predictor(served, predictors):
+    """Of texts with several segments and several parts, without words and with signs that have no piece."""
+    assert not any(served[f"tagging/{name}"][1:3].astype(bool).any() for name in ("tags", "entity_labels"))
+    rows = [i for i, text in enumerate(TAGGED) if text.strip()]
+    for i, wanted in zip(rows, predictors["tagging"].predict([TAGGED[i] for i in rows]), strict=True):
+        n = len(wanted["tokens"])
+        begin, end = served["tagging/begin"][i], served["tagging/end"][i]
+        assert np.stack([begin, end], axis=1)[:n].tolist() == wanted["places"]
+        assert (end[n:] == -1).all()
+        assert [tag.decode() for tag in served["tagging/tags"][i, :n]] == wanted["tags"]
+        np.testing.assert_allclose(served["tagging/probability"][i, :n], wanted["probabilities"], rtol=0, atol=1e-5)
+        m = len(wanted["entities"])
+        found = zip(*(served[f"tagging/entity_{name}"][i, :m] for name in ("labels", "begin", "end")), strict=True)
+        own = [(one["label"], one["begin"], one["end"]) for one in wanted["entities"]]
+        assert [(label.decode(), int(first), int(last)) for label, first, last in found] == own
+        assert (served["tagging/entity_end"][i, m:] == -1).all()
+    assert any(served["tagging/entity_end"][i, 1] > 0 for i in rows)

@@ -1,4 +1,4 @@
-"""Three tasks made from Python's standard library, so that fine-tuning can be tried without a download.
+"""Tasks made from Python's standard library, so that fine-tuning can be tried without a download.
 
 "match": does a docstring belong to a function's body? Each body comes with its own docstring, and with another
 function's of the same split. Only the two texts together tell which is which.
@@ -9,6 +9,8 @@ model reads it in one window.
 
 "statements": which kinds of statements does the body of a function with this docstring have? Any number of the labels
 loop, condition, return, raise, try, with and yield.
+
+"names": what do the names in a line of code stand for? See `tagged.code_names`.
 
 The splits are those of the corpus python_stdlib, so that a model pretrained on its train split has not read the code
 of valid and test.
@@ -28,10 +30,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from txl_tf.data.tasks.tagged.code_names import tagged_lines
 from txl_tf.data.text.sources import SPLITS, TextSource, standard_library
 from txl_tf.storage.files import read_bytes, require_new, write_atomically
 
-TASKS = ("match", "answers", "statements")
+TASKS = ("match", "answers", "statements", "names")
 
 _STATEMENTS = {
     "condition": ast.If,
@@ -48,6 +51,9 @@ _DOCSTRING_CHARS, _BODY_CHARS, _CODE_CHARS = 120, 240, 500
 """Longer docstrings and bodies are cut: a small model learns sooner to compare short texts. The code that a question is
 asked about is no longer than the last; longer functions are left out."""
 
+
+_LINES = {"train": 6_000, "valid": 1_000, "test": 1_000}
+"""The most lines of "names", by split."""
 
 _SEPARATOR = "\n\n"
 
@@ -152,6 +158,19 @@ def answer_articles(split: str, found: list[list[Function]]) -> Iterator[dict[st
             yield {"title": f"{split} {number}", "paragraphs": paragraphs}
 
 
+def name_rows(split: str, texts: list[str]) -> Iterator[dict[str, Any]]:
+    """Rows of "names": the words of a line and their tags; of all lines as many as `_LINES` says, by a draw.
+
+    Args:
+        split: its name, for the draws.
+        texts: of the files.
+    """
+    lines = [line for text in texts for line in tagged_lines(text)]
+    order = sorted(range(len(lines)), key=lambda i: _draw(f"{split} {i} {lines[i][0][0]}"))[: _LINES[split]]
+    for i in sorted(order):
+        yield {"tokens": lines[i][0], "tags": lines[i][1]}
+
+
 def write_task(task: str, directory: str, source: TextSource | None = None) -> dict[str, int]:
     """Writes a task's files, {train,valid,test}.json for "answers" and .jsonl for the others.
 
@@ -167,15 +186,17 @@ def write_task(task: str, directory: str, source: TextSource | None = None) -> d
         InputError: a file is there already, with another content.
     """
     tf.io.gfile.makedirs(directory)
-    by_split: dict[str, list[list[Function]]] = {split: [] for split in SPLITS}
+    by_split: dict[str, list[str]] = {split: [] for split in SPLITS}
     for piece in (source or standard_library()).pieces:
         text = read_bytes(piece.path).decode("utf-8", "replace").replace("\r\n", "\n")
-        by_split[str(piece.split)].append(list(functions(text)))
+        by_split[str(piece.split)].append(text)
     counts, contents = {}, {}
-    for split, found in by_split.items():
+    for split, texts in by_split.items():
         path = tf.io.gfile.join(directory, split)
+        found = [list(functions(text)) for text in texts] if task != "names" else []
         if task != "answers":
-            rows = list(match_rows(split, found) if task == "match" else statement_rows(found))
+            made = {"match": match_rows(split, found), "statements": statement_rows(found)}
+            rows = list(made.get(task, name_rows(split, texts)))
             contents[path + ".jsonl"] = "".join(json.dumps(row) + "\n" for row in rows)
             counts[split] = len(rows)
         else:

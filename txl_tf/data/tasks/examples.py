@@ -75,6 +75,11 @@ class ExampleSet:
         learned = self.features.get("learned")
         return len(self) if learned is None else int(np.count_nonzero(learned))
 
+    def known_labels(self) -> np.ndarray:
+        """The numbers of all labels, int [m]: of the examples, or of all that is labelled in them."""
+        label = self.features["label"].ravel()
+        return label[label >= 0]
+
     def lengths(self) -> np.ndarray:
         """How many columns of the time axis each example needs, int [n]: those of its longest sequence."""
         padding = self.features["padding"].reshape(len(self), -1, self.t_len)

@@ -14,6 +14,9 @@ What it takes and gives, by task:
   its text; probability, and the probabilities of all options
 - answering: {"question": .., "context": ..} -> answer, "" if there is none; probability; begin and end, its place in
   the context in characters; no_answer_probability; candidates, likely answers, the best first
+- tagging: a text, or a tuple of its words -> text, these with spaces between them; tokens, its words; tags, and their
+  probabilities; places, where each word begins and ends in the text in characters; entities, what the tags name, each
+  with label, text, begin and end
 
 The probability of an answer is that of its start times that of its end, in one window of the context. Every prediction
 also has step, that of the checkpoint that answered.

@@ -1,7 +1,7 @@
 """A fine-tuned XLNet as a SavedModel that plain TensorFlow loads and serves, without this package.
 
-Its signature takes strings and gives what `Predictor` gives, by task: classify, label, regress, choose, answer; it is
-also named `serving_default`. `answer_part` and `answer_whole` give what `answer` gives, in several calls. The
+Its signature takes strings and gives what `Predictor` gives, by task: classify, label, regress, choose, answer, tag; it
+is also named `serving_default`. `answer_part` and `answer_whole` give what `answer` gives, in several calls. The
 vocabulary is inside. Texts are laid out and cut as in training. The model is traced for a few lengths; a batch uses the
 smallest of them that is not below its longest example.
 
@@ -20,11 +20,14 @@ import tensorflow as tf
 from txl_tf import families
 from txl_tf.data.tasks.layout import encode, join, lay_out, pad_left
 from txl_tf.data.tasks.race_examples import MAX_QA, cut_article
+from txl_tf.data.tasks.tagged.examples import MARKS
+from txl_tf.data.tasks.tagged.words import word_places_tensor
 from txl_tf.data.tasks.windows import Layout
 from txl_tf.devices.distribute import has_xla
 from txl_tf.families.xlnet_multi_label import threshold_of
 from txl_tf.inference.saved_model import Served, by_length, filled, in_groups, signatures_of, traced_to_be_saved
-from txl_tf.inference.tasks import answer_graph
+from txl_tf.inference.tasks import answer_graph, tag_graph
+from txl_tf.metrics.entities import Tags
 from txl_tf.models.answer_heads import BestAnswers
 from txl_tf.runs.model_dir import TrainedModel
 
@@ -65,7 +68,8 @@ class ServedTask(Served):
         config, data = self.model.config, self.config.data
         sizes = {"vocabulary": config.vocab_size, "unit": self.unit, "layers": config.n_layer, "width": config.d_model}
         lengths = {**vars(data), "t_len": self.t_len, "max_qa": MAX_QA}
-        long = " " + filled("long_texts", **lengths).rstrip() if getattr(data, "max_segments", 1) > 1 else ""
+        pairs = self.config.task != "tagging"
+        long = " " + filled("long_texts", **lengths).rstrip() if pairs and getattr(data, "max_segments", 1) > 1 else ""
         labels = json.dumps(self.labels[:10], ensure_ascii=False)
         step = f"{self.step:,}"
         return {
@@ -93,6 +97,8 @@ class ServedTask(Served):
             }
         elif self.config.task == "multiple_choice":
             inputs = {self.choose: {"articles": TEXTS, "questions": TEXTS, "options": ROWS}}
+        elif self.config.task == "tagging":
+            inputs = {self.tag: {"texts": TEXTS}}
         else:
             tables = {"classification": self.classify, "multi_label": self.label, "regression": self.regress}
             inputs = {tables[self.config.task]: pairs}
@@ -164,6 +170,30 @@ class ServedTask(Served):
         found = BestAnswers(**{name.removeprefix("kept_"): values for name, values in kept.items()})
         return self._best_answers(self._windows(questions, contexts), found, contexts)
 
+    def tag(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The signature `tag`: the tags of each text's words, and the entities that they name; see README."""
+        pieces, words = tag_graph.Pieces(*self._encode(texts)), word_places_tensor(texts)
+        parts = tag_graph.parts_of(pieces.ids, self.vocabulary, self.lengths[-1] - MARKS)
+
+        def read(t_len: int) -> dict[str, tf.Tensor]:
+            found = in_groups(self._functions(t_len), parts.padded(t_len)._asdict(), AT_ONCE)
+            return {name: parts.of_pieces(values) for name, values in found.items()}
+
+        found = by_length(tf.reduce_max(parts.ids.row_lengths()), self.lengths, read)
+        default = self.labels.index("O") if "O" in self.labels else 0
+        tags = tag_graph.word_tags(pieces, words, found["tag"], found["log_prob"], default)
+        named = tag_graph.entities(Tags(self.labels), words, tags.tag)
+        names = tf.gather(tf.constant(self.labels), tags.tag)
+        return {
+            "tags": words.begin.with_flat_values(names).to_tensor(""),
+            "probability": words.begin.with_flat_values(tags.probability).to_tensor(0.0),
+            "begin": words.begin.to_tensor(-1),
+            "end": words.end.to_tensor(-1),
+            "entity_labels": named.kind.to_tensor(""),
+            "entity_begin": named.begin.to_tensor(-1),
+            "entity_end": named.end.to_tensor(-1),
+        }
+
     def _windows(self, questions: tf.Tensor, contexts: tf.Tensor) -> answer_graph.Windows:
         same = tf.debugging.assert_equal(tf.size(questions), tf.size(contexts), "give a context for each question")
         with tf.control_dependencies([same]):
@@ -222,12 +252,18 @@ class ServedTask(Served):
         rows = {"tokens": tf.int32, "segments": tf.int32, "padding": tf.bool}
         if self.config.task == "answering":
             run, rows = self.objective.outputs, rows | {"allowed": tf.bool}
+        elif self.config.task == "tagging":
+            run = self._best_tags
         else:
             run = self._logits
         signature = {name: tf.TensorSpec([None, t_len], dtype) for name, dtype in rows.items()}
         if "allowed" in rows:
             signature["cls_index"] = tf.TensorSpec([None], tf.int32)
         return tf.function(run, input_signature=[signature], jit_compile=self._compile, autograph=False)
+
+    def _best_tags(self, rows: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        found: dict[str, tf.Tensor] = self.objective.best(self._logits(rows))
+        return found
 
     def _logits(self, rows: dict[str, tf.Tensor]) -> tf.Tensor:
         objective = self.objective

@@ -42,6 +42,15 @@ class XLNetAnswersConfig(XLNetConfig):
 
 
 @dataclasses.dataclass(frozen=True)
+class XLNetTagsConfig(XLNetConfig):
+    """An XLNet with C outputs for every token."""
+
+    n_class: int = setting(2, "outputs for a token, C: the number of tags", at_least=1)
+    reuse_len: int = setting(0, "tokens of a segment that are remembered; 0: all", at_least=0, at_most=0, flag="none")
+    mem_init: str = setting("empty", "empty slots of memory are masked", choices=("empty",), flag="none")
+
+
+@dataclasses.dataclass(frozen=True)
 class ExamplesConfig(Group):
     """The batches of examples."""
 
@@ -59,6 +68,19 @@ class TextsConfig(ExamplesConfig):
         1,
         "a text of up to this many times tgt_len tokens is read in segments of tgt_len, each with the memory (mem_len) "
         "of those before it; the head reads the last, and its gradient ends there",
+        at_least=1,
+        flag="usual",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TaggedTextsConfig(ExamplesConfig):
+    """The batches of texts whose words have tags."""
+
+    max_segments: int = setting(
+        8,
+        "a text of up to this many times tgt_len tokens is read in segments of tgt_len, each with the memory (mem_len) "
+        "of those before it; a longer one in several such parts",
         at_least=1,
         flag="usual",
     )
@@ -219,4 +241,15 @@ class XLNetAnsweringConfig(XLNetHeadRunConfig):
     model: XLNetAnswersConfig = dataclasses.field(default_factory=XLNetAnswersConfig)
     data: QuestionsConfig = dataclasses.field(default_factory=QuestionsConfig)
     eval: AnswersEvalConfig = dataclasses.field(default_factory=AnswersEvalConfig)
+    objective: NoSettings = dataclasses.field(default_factory=NoSettings)
+
+
+@dataclasses.dataclass(frozen=True)
+class XLNetTaggingConfig(XLNetHeadRunConfig):
+    """Every word of a text has a tag, such as a name's kind or a part of speech."""
+
+    task: ClassVar[str] = "tagging"
+
+    model: XLNetTagsConfig = dataclasses.field(default_factory=XLNetTagsConfig)
+    data: TaggedTextsConfig = dataclasses.field(default_factory=TaggedTextsConfig)
     objective: NoSettings = dataclasses.field(default_factory=NoSettings)

@@ -6,6 +6,7 @@ There is no memory, unless a text is longer than a segment.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -22,7 +23,7 @@ from txl_tf.models.xlnet.model import XLNet
 from txl_tf.settings.groups import from_dict
 
 
-class _XLNetWithHead(keras.Model):
+class XLNetWithHead(keras.Model):
     """An XLNet without its softmax, `body`; subclasses add the head.
 
     The body's weights have the paths of a pretrained XLNet's ("xlnet/layer_0/..").
@@ -62,6 +63,40 @@ class _XLNetWithHead(keras.Model):
         Raises:
             ValueError: the length is no multiple of T, or the model forgets tokens or attends to empty slots.
         """
+        read, mems, count = self._segment_reader(tokens, segments, padding, seed, training, segment_len)
+        _, mems = tf.while_loop(
+            lambda i, _: i < count - 1,
+            lambda i, mems: (i + 1, read(i, mems)[1]),
+            (0, mems),
+            maximum_iterations=count - 1,
+        )
+        return read(count - 1, tf.nest.map_structure(tf.stop_gradient, mems), watch)[0]
+
+    def hidden_of_segments(
+        self,
+        tokens: tf.Tensor,
+        segments: tf.Tensor,
+        padding: tf.Tensor,
+        seed: Seeds,
+        training: bool,
+        watch: Watch | None,
+        segment_len: int,
+    ) -> tf.Tensor:
+        """The body's last hidden states of all tokens of texts, [B, S T, D]; arguments as for `hidden_of_last`.
+
+        A segment's gradient does not flow into those before it.
+        """
+        read, mems, count = self._segment_reader(tokens, segments, padding, seed, training, segment_len)
+        found = []
+        for i in range(count):
+            hidden, mems = read(i, mems, watch if i == count - 1 else None)
+            found.append(hidden)
+        return tf.concat(found, axis=1)
+
+    def _segment_reader(
+        self, tokens: tf.Tensor, segments: tf.Tensor, padding: tf.Tensor, seed: Seeds, training: bool, segment_len: int
+    ) -> tuple[Callable[..., tuple[tf.Tensor, Mems]], Mems, int]:
+        """A function (number of a segment, Mems, watch) -> (hidden [B, T, D], new Mems); the first Mems; and S."""
         count, rest = divmod(tokens.shape[1], segment_len)
         if rest or self.config.reuse_len or self.config.mem_init != "empty":
             raise ValueError(
@@ -89,14 +124,7 @@ class _XLNetWithHead(keras.Model):
             return hidden, Mems(new.hidden, tf.minimum(known, mems.hidden[0].shape[1]))
 
         m_len = min(self.config.mem_len, (count - 1) * segment_len)
-        mems = self.body.initial_mems(batch_size, m_len)
-        _, mems = tf.while_loop(
-            lambda i, _: i < count - 1,
-            lambda i, mems: (i + 1, read(i, mems)[1]),
-            (0, mems),
-            maximum_iterations=count - 1,
-        )
-        return read(count - 1, tf.nest.map_structure(tf.stop_gradient, mems), watch)[0]
+        return read, self.body.initial_mems(batch_size, m_len), count
 
     @property
     def activations(self) -> tuple[str, ...]:
@@ -108,13 +136,13 @@ class _XLNetWithHead(keras.Model):
         return {"config": dataclasses.asdict(self.config)}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> _XLNetWithHead:
+    def from_config(cls, config: dict[str, Any]) -> XLNetWithHead:
         """The model of `get_config`'s dict."""
         return cls(from_dict(cls.settings, config["config"], "saved model"))
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
-class XLNetWithLogits(_XLNetWithHead):
+class XLNetWithLogits(XLNetWithHead):
     """XLNet with C outputs for a sequence: a classifier, a regressor, or a model that scores choices.
 
     Args:
@@ -194,7 +222,7 @@ class XLNetWithLogits(_XLNetWithHead):
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
-class XLNetWithAnswers(_XLNetWithHead):
+class XLNetWithAnswers(XLNetWithHead):
     """XLNet that finds the position of the answer to a question in a text, and whether there is an answer.
 
     Args:

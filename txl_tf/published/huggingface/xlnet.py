@@ -35,13 +35,17 @@ _CLASSES = {
     "regression": "XLNetForSequenceClassification",
     "multiple_choice": "XLNetForMultipleChoice",
     "answering": "XLNetForQuestionAnswering",
+    "tagging": "XLNetForTokenClassification",
 }
 """The class names by task."""
-_NAMED = ("classification", "multi_label")
-"""The tasks whose outputs have names."""
+_NAMED = {
+    "classification": "logits_proj.weight",
+    "multi_label": "logits_proj.weight",
+    "tagging": "classifier.weight",
+}
+"""The tasks whose outputs have names, and the tensor that has a row for each."""
 _SIMPLE = "XLNetForQuestionAnsweringSimple"
 """That of answering with answer_head="simple"."""
-_UNKNOWN = {"classifier.weight": "XLNetForTokenClassification"}
 _SHAPED = ("vocab_size", "n_layer", "d_model", "n_head", "d_head", "d_inner", "untie_r")
 _FREE = {"layer_norm_eps": "layer_norm_epsilon", "initializer_range": "init_std", "dropout": "dropout"}
 _MEMORY = ("mem_len", "reuse_len")
@@ -77,7 +81,7 @@ def open_checkpoint(source: str) -> Checkpoint:
         raise InputError(f"{where} is not of these tensors: {', '.join(differing)}")
     task = _task(config, file, where)
     kind, notes = XLNETS[task], []
-    labels = _labels(config, file.shapes["logits_proj.weight"][0], where) if task in _NAMED else ()
+    labels = _labels(config, file.shapes[_NAMED[task]][0], where) if task in _NAMED else ()
     architecture = inferred | stated | {"activation": _ACTIVATIONS[config["ff_activation"]]}
     names = dict(_FREE)
     if "logits_proj.weight" in file.shapes:
@@ -93,6 +97,9 @@ def open_checkpoint(source: str) -> Checkpoint:
     elif task == "answering":
         names |= _ANSWERS
         architecture["answer_head"] = "simple" if "qa_outputs.weight" in file.shapes else "conditioned"
+    elif task == "tagging":
+        architecture["n_class"] = file.shapes["classifier.weight"][0]
+        config["reuse_len"] = None  # all tokens of a text are remembered
     settings = {ours: config[theirs] for theirs, ours in names.items() if theirs in config}
     settings |= {"dropatt": settings["dropout"]} if "dropout" in settings else {}
     settings |= {name: config[name] for name in _REACH if config.get(name)} | _CONVENTIONS
@@ -139,12 +146,10 @@ def _inferred(file: TensorFile, prefix: str) -> dict[str, Any]:
 def _task(config: Mapping[str, Any], file: TensorFile, where: str) -> str:
     """The task, by the tensors of the head. If two tasks have the same tensors, config.json decides."""
     classes = config.get("architectures") or []
-    for name, kind in _UNKNOWN.items():
-        if name in file.shapes:
-            known = ", ".join(dict.fromkeys((*_CLASSES.values(), _SIMPLE)))
-            raise InputError(f"{where} is of {kind}, which has no counterpart here: {known} are imported")
     if {"start_logits.dense.weight", "qa_outputs.weight"} & set(file.shapes):
         return "answering"
+    if "classifier.weight" in file.shapes:
+        return "tagging"
     if "logits_proj.weight" not in file.shapes:
         return "permutation_lm"
     if _CLASSES["multiple_choice"] in classes:
@@ -234,6 +239,7 @@ def layout(config: XLNetConfig, weights: Collection[str], prefix: str = "transfo
     dense("sequence_summary.summary", d_model, d_model, "head/summary/projection")
     dense("logits_proj", d_model, getattr(config, "n_class", 1), "head/logits")
     dense("qa_outputs", d_model, 2, "head/positions")
+    dense("classifier", d_model, getattr(config, "n_class", 1), "head")
     dense("start_logits.dense", d_model, 1, "head/start")
     dense("end_logits.dense_0", 2 * d_model, d_model, "head/end_inner")
     norm("end_logits.LayerNorm", "head/end_norm")
@@ -296,7 +302,7 @@ def export(
     if special is not None and special.pad is not None:
         about["pad_token_id"] = special.pad
     if hasattr(config, "n_class"):
-        about |= {theirs: getattr(config, ours) for theirs, ours in _LOGITS.items()}
+        about |= {theirs: getattr(config, ours) for theirs, ours in _LOGITS.items() if hasattr(config, ours)}
         if task == "multi_label":
             about["problem_type"] = "multi_label_classification"
         labels = labels if task in _NAMED and labels else [f"LABEL_{i}" for i in range(config.n_class)]

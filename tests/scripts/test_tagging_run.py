@@ -1,0 +1,92 @@
+"""Fine-tuning for tags, from files to tagged words, through the commands and from Python."""
+
+import json
+
+import numpy as np
+import processes
+import pytest
+import tagged_files
+from random_xlnet import with_prefix, write_model_dir
+
+import txl_tf
+from txl_tf.data.vocabularies import XLNetVocabulary
+from txl_tf.finetuner import Finetuner
+from txl_tf.metrics.entities import entity_scores
+
+SETTINGS = {
+    "data": {"batch_size": 8, "tgt_len": 16, "max_segments": 3},
+    "eval": {"batch_size": 8, "jit_compile": False},
+    "model": {"dropout": 0.0, "dropatt": 0.0, "mem_len": 32},
+    "train": {"train_steps": 60, "learning_rate": 2e-2, "steps_per_loop": 20, "jit_compile": False, "warmup_steps": 0},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A pretrained model_dir and files."""
+    folder = tmp_path_factory.mktemp("tagging")
+    write_model_dir(folder / "xlnet", with_prefix(XLNetVocabulary), n_layer=1)
+    tagged_files.write(folder / "train.conll", tagged_files.sentences(120, 1, words=24))
+    tagged_files.write(folder / "dev.jsonl", tagged_files.sentences(30, 2, words=24))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tuned(folder):
+    """(model_dir, result) of a run."""
+    files = [str(folder / name) for name in ("xlnet", "train.conll", "dev.jsonl")]
+    tuner = Finetuner(files[0], "tagging", *files[1:], settings=SETTINGS)
+    assert tuner.config.model.mem_len == 32
+    assert any("read by segments with memory" in remark for remark in tuner.corpus.train.remarks)
+    return folder / "run", tuner.run(str(folder / "run"))
+
+
+def test_it_learns_names_that_the_words_before_them_say(tuned):
+    result = tuned[1]
+    assert result["f1"] > 0.9
+    assert {"precision", "recall", "accuracy", "loss"} <= set(result)
+
+
+@pytest.mark.parametrize("output", ["found.jsonl", "found.conll"])
+def test_the_command_writes_tags_and_spans(tuned, folder, output):
+    path = folder / output
+    command = ["scripts/predict.py", f"--model_dir={tuned[0]}", f"--input={folder / 'dev.jsonl'}", f"--output={path}"]
+    done = processes.run([*command, "--metrics"])
+    assert done.returncode == 0, done.stderr
+    metrics = json.loads(done.stderr.splitlines()[-1])
+    rows = [json.loads(line) for line in (folder / "dev.jsonl").read_text().splitlines()]
+    if output.endswith(".conll"):
+        texts = [[line.split("\t") for line in text.split("\n")] for text in path.read_text().strip().split("\n\n")]
+        words, tags = ([[cells[i] for cells in text] for text in texts] for i in (0, 1))
+    else:
+        found = [json.loads(line) for line in path.read_text().splitlines()]
+        words, tags = ([one[name] for one in found] for name in ("tokens", "tags"))
+        for one in found:
+            assert [one["text"][begin:end] for begin, end in one["places"]] == one["tokens"]
+            assert all(one["text"][name["begin"] : name["end"]] == name["text"] for name in one["entities"])
+        assert any(name["label"] == "PLACE" and " " in name["text"] for one in found for name in one["entities"])
+    assert words == [row["tokens"] for row in rows]
+    right = [row["tags"] for row in rows]
+    labels = sorted({tag for row in right + tags for tag in row})
+    numbers = [[[labels.index(tag) for tag in row] for row in side] for side in (right, tags)]
+    assert metrics["f1"] == pytest.approx(entity_scores(labels, *numbers)["f1"])
+
+
+def test_from_python_long_texts_know_what_was_before(tuned):
+    """In segments with memory; a word of the first segment changes what is thought of the last one's words."""
+    model = txl_tf.load(str(tuned[0]), progress=False)
+    ends = ["so the one dash " * 5] * 2
+    one, other = model.predict([("River 10 " if i else "so the ") + end for i, end in enumerate(ends)])
+    assert len(one["tags"]) == len(other["tags"]) == 22
+    assert one["tokens"][2:] == other["tokens"][2:]
+    assert np.abs(np.subtract(one["probabilities"], other["probabilities"])[-4:]).max() > 1e-6
+    words = model.predict(("River", "10"))
+    assert words["text"] == "River 10"
+    assert words["entities"] == [{"label": "PLACE", "text": "River 10", "begin": 0, "end": 8}]
+
+
+def test_a_conll_name_is_for_tags_alone_and_tables_flags_are_refused(tuned, folder):
+    command = ["scripts/predict.py", f"--model_dir={tuned[0]}", f"--input={folder / 'dev.jsonl'}", "--text_column=x"]
+    done = processes.run(command)
+    assert done.returncode == 1
+    assert "--text_column is for tables" in done.stderr

@@ -1,0 +1,1 @@
+"""Texts whose words have tags: names, parts of speech."""

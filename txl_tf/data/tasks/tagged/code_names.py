@@ -1,0 +1,83 @@
+"""A task made from Python source: what the names in a line of code stand for, by the syntax of the whole file.
+
+A text is a logical line; its words are the tokens of Python's own tokenizer, where a string is written as "". Tags are
+IOB2: MODULE in an import, FUNCTION and CLASS where they are defined, ARGUMENT in a definition, and CALL, a name with
+its dots, where it is called. Few of them can be told from the word alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+import warnings
+from collections.abc import Iterator
+
+_WORDS = 40
+"""Longer lines are left out."""
+
+_LEFT_OUT = {tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER, tokenize.ENCODING}
+
+
+def tagged_lines(text: str) -> Iterator[tuple[list[str], list[str]]]:
+    """The words and tags of each line with an entity in the source of a Python file; none if it is not valid Python."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of old escapes in strings
+            kinds = _kinds(ast.parse(text), text.split("\n"))
+        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    except (SyntaxError, ValueError, tokenize.TokenError):
+        return
+    words: list[str] = []
+    tags: list[str] = []
+    before = ""
+    for token in tokens:
+        if token.type == tokenize.NEWLINE:
+            if len(words) <= _WORDS and set(tags) != {"O"}:
+                yield words, tags
+            words, tags, before = [], [], ""
+        elif token.type not in _LEFT_OUT:
+            kind, first = kinds.get(token.start, ("", True))
+            words.append('""' if token.type == tokenize.STRING else token.string)
+            tags.append(f"{'B' if first or before != kind else 'I'}-{kind}" if kind else "O")
+            before = kind
+
+
+def _kinds(tree: ast.AST, lines: list[str]) -> dict[tuple[int, int], tuple[str, bool]]:
+    """The kinds of entities by where a token of one begins, as line and column, and whether it is the first one."""
+    found: dict[tuple[int, int], tuple[str, bool]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            column = node.col_offset + len("def " if isinstance(node, ast.FunctionDef) else "class ")
+            if lines[node.lineno - 1].startswith(node.name, column):
+                found[node.lineno, column] = "FUNCTION" if isinstance(node, ast.FunctionDef) else "CLASS", True
+        elif isinstance(node, ast.arg):
+            found[node.lineno, node.col_offset] = "ARGUMENT", True
+        elif isinstance(node, ast.Call):
+            _mark(found, node.func, "CALL", lines)
+        elif isinstance(node, ast.Import):
+            for name in node.names:
+                _mark_dotted(found, name.lineno, name.col_offset, name.name, "MODULE")
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            _mark_dotted(found, node.lineno, node.col_offset + len("from "), node.module, "MODULE")
+    return found
+
+
+def _mark(found: dict[tuple[int, int], tuple[str, bool]], node: ast.expr, kind: str, lines: list[str]) -> None:
+    """Marks a name, or names with dots between them, that stand in one line without spaces."""
+    dotted = ast.unparse(node)
+    if all(part.isidentifier() for part in dotted.split(".")) and lines[node.lineno - 1].startswith(
+        dotted, node.col_offset
+    ):
+        _mark_dotted(found, node.lineno, node.col_offset, dotted, kind)
+
+
+def _mark_dotted(
+    found: dict[tuple[int, int], tuple[str, bool]], line: int, column: int, dotted: str, kind: str
+) -> None:
+    for i, part in enumerate(dotted.split(".")):
+        if i:
+            found[line, column] = kind, False
+            column += 1
+        found[line, column] = kind, not i
+        column += len(part)

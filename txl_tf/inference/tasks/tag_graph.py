@@ -1,0 +1,122 @@
+"""Tags of words in TensorFlow ops, for SavedModels: parts of texts, the words' first pieces, and entities.
+
+The same rules as data/tasks/tagged/ and metrics/entities.py have in NumPy.
+Shapes: B texts, P parts of all of them, N pieces of all texts, W words of all texts.
+"""
+
+from __future__ import annotations
+
+import typing
+
+import tensorflow as tf
+
+from txl_tf.data.tasks.layout import TokenRows, join, pad_left
+from txl_tf.data.tasks.tagged.examples import MARKS
+from txl_tf.data.tasks.tagged.words import WordsTensor
+from txl_tf.data.vocabularies import Vocabulary
+from txl_tf.metrics.entities import Tags
+
+
+class Pieces(typing.NamedTuple):
+    """The pieces of B texts and their places in characters: int32 RaggedTensors [B, None]."""
+
+    ids: tf.RaggedTensor
+    begin: tf.RaggedTensor
+    end: tf.RaggedTensor
+
+
+class Parts(typing.NamedTuple):
+    """Texts in parts, with their marks.
+
+    ids, segments: int32 RaggedTensors [P, None].
+    """
+
+    ids: tf.RaggedTensor
+    segments: tf.RaggedTensor
+
+    def padded(self, t_len: int) -> TokenRows:
+        """Rows of T tokens, none of them longer."""
+        return pad_left(self.ids, self.segments, t_len)
+
+    def of_pieces(self, values: tf.Tensor) -> tf.Tensor:
+        """Values of padded rows, [P, T] -> those of all pieces, [N], without marks and padding."""
+        t_len = values.shape[1]
+        column, first = tf.range(t_len, dtype=tf.int64)[None], t_len - self.ids.row_lengths()[:, None]
+        return tf.boolean_mask(values, (column >= first) & (column < t_len - MARKS))
+
+
+def parts_of(ids: tf.RaggedTensor, vocabulary: Vocabulary, size: int) -> Parts:
+    """Texts in parts of at most `size` pieces; one without pieces has one part."""
+    count = ids.row_lengths()
+    needed = tf.maximum(-(-count // size), 1)
+    first = tf.ragged.range(needed).flat_values * size
+    length = tf.minimum(tf.repeat(count, needed) - first, size)
+    own = tf.RaggedTensor.from_row_lengths(ids.flat_values, length)
+    nothing = tf.RaggedTensor.from_row_lengths(tf.zeros([0], tf.int32), tf.zeros_like(length))
+    return Parts(*join(vocabulary, own, nothing))
+
+
+class WordTags(typing.NamedTuple):
+    """The tags of words, numbers int32 [W], and their probabilities [W]."""
+
+    tag: tf.Tensor
+    probability: tf.Tensor
+
+
+def word_tags(pieces: Pieces, words: WordsTensor, tag: tf.Tensor, log_prob: tf.Tensor, default: int) -> WordTags:
+    """The tags at the words' first pieces; see `examples.read_parts`.
+
+    Args:
+        pieces, words: of the texts.
+        tag, log_prob: of the pieces, [N].
+        default: the tag of a word without pieces.
+    """
+    begin, end, row = pieces.begin.flat_values, pieces.end.flat_values, pieces.ids.value_rowids()
+    visible = tf.where(begin < end)[:, 0]
+    # Places of all texts in one order: those of a text are below `most`.
+    most = tf.cast(tf.reduce_max(tf.concat([end, words.end.flat_values, [0]], axis=0)), tf.int64) + 1
+    own = words.begin.value_rowids()
+    ends = tf.gather(row * most + tf.cast(end, tf.int64), visible)
+    place = tf.searchsorted(ends, own * most + tf.cast(words.begin.flat_values, tf.int64), side="right")
+    there = place < tf.size(visible)
+    piece = tf.gather(tf.concat([visible, [0]], axis=0), place)
+
+    def at_first_piece(values: tf.Tensor) -> tf.Tensor:
+        return tf.gather(tf.concat([values, tf.zeros([1], values.dtype)], axis=0), piece)
+
+    there &= tf.equal(at_first_piece(row), own) & (at_first_piece(begin) < words.end.flat_values)
+    probability = tf.cast(tf.exp(at_first_piece(log_prob)), tf.float32)
+    return WordTags(tf.where(there, at_first_piece(tag), default), tf.where(there, probability, 1.0))
+
+
+class Entities(typing.NamedTuple):
+    """The entities of texts: kinds, strings, and places in characters, int32; RaggedTensors [B, None]."""
+
+    kind: tf.RaggedTensor
+    begin: tf.RaggedTensor
+    end: tf.RaggedTensor
+
+
+def entities(known: Tags, words: WordsTensor, tag: tf.Tensor) -> Entities:
+    """The entities of words; see `Tags.entities`.
+
+    Args:
+        known: what tags mean.
+        words: of the texts.
+        tag: of the words, int [W].
+    """
+    row, kind = words.begin.value_rowids(), tf.gather(known.kinds, tag)
+    new = tf.gather(known.starts, tag) | tf.equal(kind, known.NOTHING)
+    follows = tf.gather(known.closes, tag[:-1]) | tf.not_equal(kind[1:], kind[:-1]) | tf.not_equal(row[1:], row[:-1])
+    new |= tf.concat([tf.fill([tf.minimum(tf.size(tag), 1)], True), follows], axis=0)
+    first = tf.where(new)[:, 0]
+    last = tf.concat([first[1:], [tf.size(tag, tf.int64)]], axis=0)[: tf.size(first)] - 1
+    is_entity = tf.not_equal(tf.gather(kind, first), known.NOTHING)
+    first, last = tf.boolean_mask(first, is_entity), tf.boolean_mask(last, is_entity)
+    found = (
+        tf.gather(tf.constant(known.names, tf.string), tf.gather(kind, first)),
+        tf.gather(words.begin.flat_values, first),
+        tf.gather(words.end.flat_values, last),
+    )
+    rows, count = tf.gather(row, first), words.begin.nrows()
+    return Entities(*(tf.RaggedTensor.from_value_rowids(values, rows, count) for values in found))

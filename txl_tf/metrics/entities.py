@@ -1,0 +1,89 @@
+"""Entities in sequences of tags (IOB1, IOB2, IOBES), and their precision, recall and F1, as seqeval computes them.
+
+A tag is O, or a letter B, I, E or S, a hyphen, and the kind of entity. Whatever the scheme, an entity begins at B and
+S, after O, E and S, and where the kind changes; it ends before the next one, or before O. Tags of other forms, such as
+parts of speech, name no entities: then every word counts as one, and all three metrics are the accuracy.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import typing
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+_TAG = re.compile(r"O|[BIES]-.+", re.DOTALL)
+
+
+class Entity(typing.NamedTuple):
+    """The words first to end (not included) of a sequence, and their kind."""
+
+    kind: str
+    first: int
+    end: int
+
+
+def name_entities(labels: Iterable[str]) -> bool:
+    """Whether tags are O, B-KIND and so on; O alone names none."""
+    names = set(labels)
+    return names != {"O"} and all(_TAG.fullmatch(name) for name in names)
+
+
+class Tags:
+    """What the numbers of tags mean.
+
+    Args:
+        labels: the names of the tags, in the order of their numbers.
+
+    Attributes:
+        kinds: the kind of entity that each tag names, int [C]; NOTHING: none.
+        names: of the kinds.
+        starts: bool [C], whether an entity always begins at the tag.
+        closes: bool [C], whether the next word is never of the same entity.
+    """
+
+    NOTHING = -1
+
+    def __init__(self, labels: Sequence[str]):
+        entities = name_entities(labels)
+        kinds = [("" if name == "O" else name[2:]) if entities else name for name in labels]
+        self.names = tuple(sorted(set(kinds) - {""}))
+        self.kinds = np.array([self.names.index(kind) if kind else self.NOTHING for kind in kinds], np.int32)
+        self.starts = np.array([not entities or name[0] in "BS" for name in labels])
+        self.closes = np.array([not entities or name[0] in "OES" for name in labels])
+
+    def entities(self, tags: Sequence[int] | np.ndarray) -> list[Entity]:
+        """The entities of a sequence of tags, int [W], in order."""
+        tags = np.asarray(tags, np.int64)
+        kind = self.kinds[tags]
+        new = self.starts[tags] | np.append(True, self.closes[tags[:-1]] | (kind[1:] != kind[:-1]))[: len(tags)]
+        new |= kind == self.NOTHING
+        limits = [*np.flatnonzero(new).tolist(), len(tags)]
+        return [
+            Entity(self.names[kind[first]], first, end)
+            for first, end in itertools.pairwise(limits)
+            if kind[first] != self.NOTHING
+        ]
+
+
+def entity_scores(
+    labels: Sequence[str], right: Sequence[Sequence[int] | np.ndarray], found: Sequence[Sequence[int] | np.ndarray]
+) -> dict[str, float]:
+    """f1, precision and recall of the entities of all sequences, and the accuracy of their tags.
+
+    An entity is found if its kind, its first and its last word are right. A quotient by 0 is 0.
+
+    Args:
+        labels: the names of the tags.
+        right, found: for each sequence the numbers of its tags, int [W].
+    """
+    tags = Tags(labels)
+    true = {(i, entity) for i, row in enumerate(right) for entity in tags.entities(row)}
+    guessed = {(i, entity) for i, row in enumerate(found) for entity in tags.entities(row)}
+    both = len(true & guessed)
+    precision, recall = (both / len(side) if side else 0.0 for side in (guessed, true))
+    f1 = 2 * precision * recall / (precision + recall) if both else 0.0
+    accuracy = float(np.mean(np.concatenate(list(right)) == np.concatenate(list(found))))
+    return {"f1": f1, "precision": precision, "recall": recall, "accuracy": accuracy}
