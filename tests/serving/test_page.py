@@ -308,3 +308,21 @@ def test_an_xlnet_fills_and_classifies_in_a_browser(tmp_path):
         shares = [float(text.rstrip(" %")) for text in page.texts("#task td:nth-child(2)")]
         assert sum(shares) == pytest.approx(100, abs=0.2) and shares[0] >= shares[1]
         assert page.errors() == []
+
+
+@pytest.mark.slow
+def test_names_are_marked_in_a_text_in_a_browser(tmp_path):
+    tuned_models.write_model_dir(tmp_path / "tuned", "tagging", ("O", "B-A", "B-B"), 2)
+    trained = load_trained(str(tmp_path / "tuned"))
+    export_trained(trained, str(tmp_path / "tag"), jit_compile=False)
+    text = "one \N{GRINNING FACE} so the River, a dash one two three"
+    with server.running(str(tmp_path / "tag")) as address, browser.opened(address, tmp_path) as page:
+        found = server.call(address, "/tag", {"texts": [text]})[1]["entities"][0]
+        assert found
+        page.wait_for("#about", "The server has")
+        assert page.texts("[role=tab]") == ["Tag"]
+        page.type("#input-first", text)
+        page.press("Control+Enter")
+        page.wait_for("#task .text", "River")
+        assert page.texts("#task mark") == [f"{text[one['begin'] : one['end']]} {one['label']}" for one in found]
+        assert page.errors() == []

@@ -38,7 +38,7 @@ def test_tabs_keep_spaces_and_the_last_text_needs_no_empty_line(tmp_path):
         ("a.conll", "word\n", r"line 1 has a word and no tag"),
         ("a.conll", "a x O\nb O\n", r"line 2 has 2 columns, and the first line has 3"),
         ("a.conll", "\n\n", "has no texts"),
-        ("a.jsonl", '{"tokens": ["a"], "tags": []}', "1 tokens and 0 tags"),
+        ("a.jsonl", '{"tokens": ["a"], "tags": []}', "1 token and 0 tags"),
         ("a.jsonl", '{"tokens": ["a"], "tags": [3]}', "tag 1 must be a text, and not empty; it is '3'"),
         ("a.jsonl", '{"tokens": [" "], "tags": ["O"]}', "token 1 must be a text"),
         ("a.jsonl", '{"text": "a"}', "has no list 'tokens'"),
@@ -85,7 +85,7 @@ def test_labels_stand_at_the_first_pieces(most):
     assert found.tolist() == [
         NOTHING if word == "\u200b" else examples.labels.index(tag) for word, tag in zip(words, tags, strict=True)
     ]
-    assert "6 words have no token" in " ".join(examples.remarks)
+    assert "6 words without a token" in " ".join(examples.remarks)
 
 
 def test_an_unknown_tag_is_refused():

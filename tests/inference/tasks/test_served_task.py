@@ -211,7 +211,7 @@ def test_the_readme_names_all_inputs_and_outputs_and_no_gradients_are_written(pr
         export_trained(predictors["regression"].trained, "/nowhere", mem_len=3)
 
 
-@pytest.mark.parametrize("task", ["classification", "multi_label", "multiple_choice", "answering"])
+@pytest.mark.parametrize("task", ["classification", "multi_label", "multiple_choice", "answering", "tagging"])
 def test_the_server_answers(task, predictors, exports):
     with server.running(str(exports / task)) as address:
         call = functools.partial(server.call, address)
@@ -238,6 +238,16 @@ def test_the_server_answers(task, predictors, exports):
                 ("/label", {"texts": "a"}, 400, "texts must be a list of strings"),
                 ("/classify", {}, 404, "/classify is for an XLNet for classification"),
             ]
+        elif task == "tagging":
+            status, answer = call("/tag", {"texts": TAGGED})
+            rows = [i for i, text in enumerate(TAGGED) if text.strip()]
+            assert (status, len(answer["words"])) == (200, len(TAGGED))
+            for i, line in zip(rows, predictors[task].predict([TAGGED[i] for i in rows]), strict=True):
+                assert [[word["begin"], word["end"]] for word in answer["words"][i]] == line["places"]
+                assert [word["tag"] for word in answer["words"][i]] == line["tags"]
+                wanted = [{name: one[name] for name in ("label", "begin", "end")} for one in line["entities"]]
+                assert answer["entities"][i] == wanted
+            wrong = [("/tag", {"texts": ["a"], "second": ["b"]}, 400, "'second' is not a field of this request")]
         elif task == "answering":
             request = {f"{name}s": [one[name] for one in ASKED[:2]] for name in ("question", "context")}
             status, answer = call("/answer", request)
@@ -274,7 +284,7 @@ def test_the_server_answers(task, predictors, exports):
 
 def test_tags_are_those_of_the_predictor(served, predictors):
     """Of texts with several segments and several parts, without words and with signs that have no piece."""
-    assert not any(served[f"tagging/{name}"][1:3].astype(bool).any() for name in ("tags", "entity_labels"))
+    assert all((served[f"tagging/{name}"][1:3] == b"").all() for name in ("tags", "entity_labels"))
     rows = [i for i, text in enumerate(TAGGED) if text.strip()]
     for i, wanted in zip(rows, predictors["tagging"].predict([TAGGED[i] for i in rows]), strict=True):
         n = len(wanted["tokens"])

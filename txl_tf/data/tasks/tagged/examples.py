@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from txl_tf.counted import counted
 from txl_tf.data.records import smallest_dtype
 from txl_tf.data.tasks.examples import Chunk, ExampleSet, make_examples
 from txl_tf.data.tasks.layout import CLS, FIRST, PADDING
@@ -165,16 +166,14 @@ def _features(
 
 def _remarks(readings: Sequence[Reading], t_len: int, max_segments: int) -> tuple[str, ...]:
     """What to say of long texts, and of words without pieces."""
-    n, found = len(readings), []
+    texts, found = f"of {counted(len(readings), 'text')}", []
     if long := sum(sum(map(len, reading.parts)) + MARKS > t_len for reading in readings):
-        found.append(f"{long:,} of {n:,} texts have more than {t_len:,} tokens (tgt_len): read by segments with memory")
+        found.append(f"{long:,} {texts} with more than {t_len:,} tokens (tgt_len) are read by segments with memory")
     if cut := sum(len(reading.parts) > 1 for reading in readings):
-        found.append(
-            f"{cut:,} of {n:,} texts have more than {max_segments:,} segments (max_segments): read in parts that do "
-            "not know of each other"
-        )
+        limit = f"more than {counted(max_segments, 'segment')} (max_segments)"
+        found.append(f"{cut:,} {texts} with {limit} are read in parts that do not know of each other")
     if lost := sum(int(np.count_nonzero(reading.part == NOTHING)) for reading in readings):
-        found.append(f"{lost:,} words have no token, such as invisible characters: they are not learned")
+        found.append(f"not learned: {counted(lost, 'word')} without a token, such as invisible characters")
     return tuple(found)
 
 

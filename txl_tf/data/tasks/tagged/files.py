@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from txl_tf.counted import counted
 from txl_tf.data.tasks.table_files import Columns, json_lines, read_file_text
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.surrogates import whole
@@ -106,7 +107,9 @@ def _of_json(path: str, text: str, labelled: bool, faults: Faults) -> Iterator[T
                 continue
             tokens, tags = _list(value, "tokens", where), _list(value, "tags", where) if labelled else []
             if labelled and len(tokens) != len(tags):
-                raise InputError(f"{where} has {len(tokens)} tokens and {len(tags)} tags: correct the line")
+                raise InputError(
+                    f"{where} has {counted(len(tokens), 'token')} and {counted(len(tags), 'tag')}: correct the line"
+                )
             yield _joined(tokens, tags, where)
 
 
@@ -129,7 +132,9 @@ def _of_conll(path: str, text: str, labelled: bool, faults: Faults) -> Iterator[
                 if labelled and len(cells) < 2:
                     raise InputError(f"{where} has a word and no tag: correct the line")
                 if len(cells) != width:
-                    raise InputError(f"{where} has {len(cells)} columns, and the first line has {width}: correct it")
+                    raise InputError(
+                        f"{where} has {counted(len(cells), 'column')}, and the first line has {width}: correct it"
+                    )
                 if not all(cell.strip() for cell in (cells[0], cells[-1])):
                     raise InputError(f"{where} has an empty word or tag: correct the line")
                 rows.append(cells)
