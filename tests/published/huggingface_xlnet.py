@@ -143,6 +143,7 @@ HEADS = {
         {"labels": np.array([0.5, -1.0, 2.0, 0.0])},
     ),
     "multiple_choice": ("XLNetForMultipleChoice", {}, {"labels": np.array([1, 0])}),
+    "tagging": ("XLNetForTokenClassification", {"num_labels": 5}, {}),
     "answering": ("XLNetForQuestionAnswering", {"start_n_top": 3, "end_n_top": 2}, {}),
     "simple_answering": (
         "XLNetForQuestionAnsweringSimple",

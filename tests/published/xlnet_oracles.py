@@ -87,6 +87,7 @@ def huggingface_weights(tensors, n_layer):
     dense = {
         "summary": "sequence_summary.summary",
         "logits": "logits_proj",
+        "tags": "classifier",
         "start": "start_logits.dense",
         "end/inner": "end_logits.dense_0",
         "end/outer": "end_logits.dense_1",
@@ -361,6 +362,8 @@ def head_outputs(kind, weights, hidden, arrays, settings):
             for name in ("start", "end")
         ]
         return found | {"loss": np.mean(losses)}
+    if kind == "XLNetForTokenClassification":
+        return {"logits": np.stack([states @ weights["tags/kernel"] + weights["tags/bias"] for states in hidden])}
     logits = np.stack([reference.summary_logits(weights, states, settings["summary_type"]) for states in hidden])
     if kind == "XLNetForMultipleChoice":
         logits = logits.reshape(arrays["input_ids_shape"][:2])

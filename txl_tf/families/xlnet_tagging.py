@@ -68,7 +68,7 @@ def _fit(config: XLNetTaggingConfig, pretrained: Config, train: ExampleSet) -> X
     return config.replace(model=shared | memory | {"n_class": len(train.labels)})
 
 
-def _measure(outputs: Mapping[str, np.ndarray], examples: Any) -> dict[str, float]:
+def _measure(outputs: Mapping[str, np.ndarray], examples: Any, dev: Mapping[str, float]) -> dict[str, float]:
     numbers = {name: i for i, name in enumerate(examples.labels)}
     rows = [[numbers[tag] for tag in reading.text.tags] for reading in examples.readings()]
     return entity_scores(examples.labels, rows, examples.tags(outputs))
