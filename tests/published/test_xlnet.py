@@ -708,7 +708,9 @@ def test_a_token_classifier_in_and_out(tmp_path, rng):
             weights, tokens[b], segments=segments[b], real=real[b], activation=reference.gelu
         ).output
         np.testing.assert_allclose(found[b], hidden @ kernel + bias, rtol=0, atol=1e-5)
-    export(model, ByteVocabulary(range(V)), "tagging", str(tmp_path / "out"), tuple(labels.values()))
+    single = families.make_model(config.replace(model={"dtype": "float32"}))
+    load(single, open_checkpoint("huggingface", str(tmp_path)))
+    export(single, ByteVocabulary(range(V)), "tagging", str(tmp_path / "out"), tuple(labels.values()))
     written = json.loads((tmp_path / "out" / "config.json").read_text())
     assert (written["architectures"], written["id2label"]) == (["XLNetForTokenClassification"], labels)
     again, _ = imported(tmp_path / "out", "huggingface")

@@ -8,13 +8,13 @@ from txl_tf.layers.dropout import Seeds
 from txl_tf.models.stack import Watch
 from txl_tf.models.xlnet.head_config import XLNetTaggingConfig
 from txl_tf.models.xlnet.with_tags import XLNetWithTags
-from txl_tf.objectives.base import FiniteWatch, Loss
+from txl_tf.objectives.base import FiniteWatch, Loss, Objective
 
 Examples = dict[str, tf.Tensor]
 """tokens, segments, padding [b, L]; label [b, L], where it is known: -1 where there is none; weight [b]."""
 
 
-class Tagging:
+class Tagging(Objective):
     """Softmax over the tags at every word's first piece; all words count the same.
 
     Args:
