@@ -57,7 +57,8 @@ class XLNetWithTags(XLNetWithHead):
         """
         seeds = Seeds.of(seed)
         if segment_len is None or tokens.shape[1] <= segment_len:
-            hidden = self.hidden(tokens, segments, padding, seeds, training, watch)
+            inputs = {"segments": segments, "padding": padding}
+            hidden, _, _ = self.body(tokens, **inputs, seed=seeds, training=training, watch=watch)
         else:
             if segments is None or padding is None:
                 raise ValueError("texts that are read in segments need their segment ids and their padding")
