@@ -194,11 +194,17 @@ def names():
         yield Case("predict", f"tables: --output={name}", {"output": name}, refused=True, says=name)
     yield Case("answer", "tables: --output=found.csv", {"output": "found.csv"}, refused=True, says="found.csv")
     only = {"dev": False, "train_steps": "1"}
-    yield Case("finetune", "tables: a tenth held out", only, works=True, says="held out")
-    yield Case("finetune", "tables: parts", only | {"folds": "2"}, works=True, says="2 folds")
+    yield Case("finetune", "tables: two texts alone", only, refused=True, says="too few")
+    several = lines("\t", rows=[(f"{text} word{i}", label) for i in range(6) for text, label in ROWS[:2]])
+    setup = functools.partial(write, name="t.tsv", data=several)
+    only |= {"train": "t.tsv"}
+    yield Case("finetune", "tables: a tenth held out", only, setup=setup, works=True, says="held out")
+    yield Case("finetune", "tables: parts", only | {"folds": "2"}, setup=setup, works=True, says="2 folds")
     for more in ({"folds": "1"}, {"folds": "-2"}, {"folds": "2", "dev": "table.tsv"}, {"folds": "2", "seeds": "1,2"}):
         yield Case("finetune", f"tables: {more}", only | more, refused=True, says="folds")
-    yield Case("finetune", "tables: more parts than texts", only | {"folds": "9"}, refused=True, says="too few")
+    yield Case(
+        "finetune", "tables: more parts than texts", only | {"folds": "99"}, setup=setup, refused=True, says="too few"
+    )
     yield Case("predict", "tables: --output is the input", {"output": "table.tsv"}, refused=True, says="table.tsv")
     yield Case(
         "finetune", "tables: --model_dir is the table", {"model_dir": "table.tsv"}, refused=True, says="table.tsv"
