@@ -77,7 +77,7 @@ FIXED = {
         *("n_layer", "d_model", "n_head", "d_head", "d_inner", "untie_r", "activation"),
         *("init_std", "n_class", "conventions", "reuse_len"),
     },
-    "train": {"warm_start", "seed"},
+    "train": {"warm_start", "seed", "eval_tokens"},
 }
 """Settings that follow from other flags, by group: --init, the labels and --seeds."""
 

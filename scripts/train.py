@@ -28,8 +28,12 @@ flags.DEFINE_string(
 flags.DEFINE_string(
     "model_dir", None, "directory for config, checkpoints, metrics and TensorBoard events; local or gs://"
 )
+flags.DEFINE_bool("extend", False, "continue the run in model_dir to a larger --train_steps; see docs/runs.md")
+flags.DEFINE_string("settings_from", None, "in place of --preset: the settings of the run in this model_dir; or gs://")
 define_strategy_flags()
 define_preset_flags()
+place("extend", heading="schedule", usual=False)
+place("settings_from", heading="", usual=False)
 place("data_dir", heading="data")
 place("model_dir", heading="saving")
 require_flags("model_dir")
@@ -37,10 +41,13 @@ require_flags("model_dir")
 
 def check():
     """What can be found wrong before TensorFlow is loaded: a run begins with a preset and a corpus, or is continued."""
-    if FLAGS.preset and not FLAGS.data_dir:
+    if FLAGS.preset and FLAGS.settings_from:
+        raise InputError("give --preset or --settings_from, not both")
+    begins = FLAGS.preset or FLAGS.settings_from
+    if begins and not FLAGS.data_dir:
         raise InputError("give --data_dir: the corpus, as scripts/prepare_data.py wrote it")
     path = os.path.join(FLAGS.model_dir, "config.json")
-    if not FLAGS.preset and "://" not in path and not os.path.exists(path):
+    if not begins and "://" not in path and not os.path.exists(path):
         raise no_run()
 
 
@@ -53,15 +60,20 @@ def main(argv):
     from txl_tf.devices.distribute import make_strategy  # after the flags are parsed: TensorFlow takes seconds to load
     from txl_tf.inference.causal.text_sampler import TextSampler
     from txl_tf.inference.evaluate import Evaluator
+    from txl_tf.training.drift import extended
     from txl_tf.training.interruption import TrainingStoppedError
     from txl_tf.training.loop import train
 
     # First: with several workers or a TPU no TensorFlow operation may run before it.
     strategy = make_strategy(FLAGS.strategy, FLAGS.tpu)
-    config, corpus = begin() if FLAGS.preset else begun()
+    config, corpus = begin() if FLAGS.preset or FLAGS.settings_from else begun()
+    config = extended(config, FLAGS.model_dir) if FLAGS.extend else config
 
     def evaluator(model):
-        return Evaluator(config, model, corpus, "valid", strategy)
+        evaluator = Evaluator(config, model, corpus, "valid", strategy, tokens=config.train.eval_tokens)
+        if evaluator.part:
+            print(evaluator.part, flush=True)
+        return evaluator
 
     def sampler(model):
         if not (families.family_of(config).generates and model.attention.cacheable):
@@ -77,11 +89,22 @@ def main(argv):
 
 
 def begin():
-    """The preset's Config with the flags that were given, adapted to the corpus; and the Corpus."""
+    """The preset's or another run's Config with the flags that were given, adapted to the corpus; and the Corpus."""
     from txl_tf.data.manifest import load_corpus
 
-    corpus, preset = load_corpus(FLAGS.data_dir), families.presets()[FLAGS.preset].config
-    return families.task_of(preset).fit_to_corpus(preset, corpus, given_settings(preset)), corpus
+    corpus = load_corpus(FLAGS.data_dir)
+    config = families.presets()[FLAGS.preset].config if FLAGS.preset else settings_of(FLAGS.settings_from)
+    return families.task_of(config).fit_to_corpus(config, corpus, given_settings(config)), corpus
+
+
+def settings_of(model_dir):
+    """The Config of another run, as one that begins has it."""
+    from txl_tf.runs.model_dir import read_config
+
+    config = read_config(model_dir)
+    if config is None:
+        raise InputError(f"--settings_from={model_dir} has no config.json: give the model_dir of a run")
+    return config.replace(train={"extended_at": ()})
 
 
 def begun():

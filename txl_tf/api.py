@@ -68,7 +68,7 @@ def load(
         jit_compile: whether XLA compiles the model, which takes a while for each new length of text. None: it compiles
             generation, and evaluation if the model's config.json says so.
         dtype: "float32", or "mixed_bfloat16", which needs less memory and is faster where the processor or GPU computes
-            with bfloat16; None: as in training.
+            with bfloat16; "mixed_float16" for GPUs without bfloat16; None: as in training.
         quantize: "int8" rounds the weights of a Transformer-XL's layers and softmax to int8, each output channel with a
             scale of its own. On a CPU up to four texts are then generated faster. None: they are not rounded.
         progress: whether what takes longer shows a progress bar on standard error.

@@ -141,6 +141,20 @@ COMMANDS = {
         ("new",),
         metrics("new"),
     ),
+    "extend": Command(
+        "scripts/train.py",
+        flags("--model_dir=half --data_dir=words --train_steps=6 --extend"),
+        ("words", "half"),
+        ("half",),
+        metrics("half"),
+    ),
+    "settings_from": Command(
+        "scripts/train.py",
+        flags("--settings_from=half --data_dir=words --train_steps=2 --eval_tokens=30 --model_dir=new"),
+        ("words", "half"),
+        ("new",),
+        metrics("new"),
+    ),
     "continue": Command(
         "scripts/train.py",
         TINY | flags("--data_dir=words --model_dir=half"),

@@ -158,7 +158,7 @@ def test_evaluations_during_training_are_shown_in_parts(trained):
     wanted = {"loss/by_rank", "loss/by_span"}
     wanted |= {f"attention_{stream}/{name}" for stream in ("content", "query") for name in ("by_distance", "layer_01")}
     assert wanted <= set(pictures)
-    curves = EventAccumulator(f"{trained}/tensorboard/valid").Reload()
+    curves = EventAccumulator(f"{trained}/tensorboard").Reload()
     for name, parts in evaluations[-1]["loss_by"].items():
         for label, loss in zip(parts["bins"], parts["loss"], strict=True):
             if loss is not None:

@@ -103,6 +103,12 @@ def has_xla() -> bool:
     return True
 
 
+def require_dtype(strategy: tf.distribute.Strategy, dtype: str) -> None:
+    """Raises InputError if a strategy's devices do not compute with this dtype policy."""
+    if dtype == "mixed_float16" and isinstance(strategy, tf.distribute.TPUStrategy):
+        raise InputError("a TPU computes in bfloat16: give --dtype=mixed_bfloat16")
+
+
 def can_compile(strategy: tf.distribute.Strategy) -> bool:
     """Whether XLA can compile the functions that replicas run.
 

@@ -44,10 +44,12 @@ class Evaluator:
         choose: whether a long evaluation on a CPU first times a step both with XLA and without, and takes the faster
             program for all of it. The two differ in the tenth digit of the loss, in bfloat16 in the sixth, so
             evaluations while training do not choose.
+        tokens: read only about so many tokens of the split, those at the beginning of each lane; 0: all.
         options: further options of the task's scorer and data, such as sliding_window.
 
     Attributes:
         note: what to know of the result beforehand, or "".
+        part: what part of the split is read; "": all.
 
     Raises:
         InputError: the batch is too large for the split, cannot be divided among the replicas, or needs more memory
@@ -62,6 +64,7 @@ class Evaluator:
         split: str,
         strategy: tf.distribute.Strategy,
         choose: bool = False,
+        tokens: int = 0,
         **options: Any,
     ):
         task = families.task_of(config)
@@ -69,6 +72,11 @@ class Evaluator:
         with strategy.scope():
             self._scorer = task.scorer(model, config, **options)
         self._data = task.evaluation_data(corpus, split, config, **options)
+        whole = corpus.splits[split].tokens
+        step_tokens = -(-whole // self._data.steps)
+        self._steps = min(max(tokens // step_tokens, 1), self._data.steps) if tokens else self._data.steps
+        read = f"evaluations read about {self._steps * step_tokens:,} of the {whole:,} tokens of {split}"
+        self.part = read if self._steps < self._data.steps else ""
         lanes = distribute.lanes_per_replica(strategy, self._data.lanes)
         self._batches = distribute.distribute_batches(strategy, self._data.batches)
         if distribute.on_cpu(strategy):
@@ -119,8 +127,8 @@ class Evaluator:
         total, tokens, done = 0.0, 0, 0
         sums = {name: np.zeros([2, len(labels)]) for name, labels in self._scorer.breakdowns.items()}
         timed_tokens, start = 0, 0.0
-        while done < self._data.steps:
-            n = min(STEPS_PER_CALL, self._data.steps - done) if done else 1  # the first step compiles: it is not timed
+        while done < self._steps:
+            n = min(STEPS_PER_CALL, self._steps - done) if done else 1  # the first step compiles: it is not timed
             with named_read_errors(self._corpus):
                 targets, nll, state, bins = self._score_steps(iterator, state, tf.constant(n))
             scored = targets >= 0
@@ -137,7 +145,7 @@ class Evaluator:
             else:
                 timed_tokens += count
             if progress:
-                progress(done, self._data.steps, total / tokens)
+                progress(done, self._steps, total / tokens)
         seconds = time.perf_counter() - start
         if record:
             targets, log_probs = (np.concatenate(parts).swapaxes(0, 1).ravel() for parts in (texts, scores))
@@ -157,10 +165,10 @@ class Evaluator:
 
     def _faster(self, make_other: Callable[[], ScoreSteps]) -> ScoreSteps:
         """The program that scores the first steps faster, the own or the other one; what they score is not counted."""
-        if self._data.steps < 10 * TRIAL_STEPS:  # a trial would take as long as it saves
+        if self._steps < 10 * TRIAL_STEPS:  # a trial would take as long as it saves
             return self._score_steps
         seconds = self._seconds(self._score_steps)
-        if seconds * self._data.steps < LONG:
+        if seconds * self._steps < LONG:
             return self._score_steps
         other = make_other()
         return other if self._seconds(other) < FASTER * seconds else self._score_steps

@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.layers.dropout import Seeds
+from txl_tf.ops.plain import accurate_dtype
 
 Batch = Any
 State = Any
@@ -113,8 +114,7 @@ class FiniteWatch:
         self.newest = activation
         with tf.name_scope("watch"):
             # By its sum, which is not finite if a term is not. That costs less than looking at each number.
-            dtype = tf.float32 if activation.dtype == tf.bfloat16 else activation.dtype
-            self.sums[name] = tf.reduce_sum(tf.cast(activation, dtype))
+            self.sums[name] = tf.reduce_sum(tf.cast(activation, accurate_dtype(activation.dtype)))
 
     def stacked(self, names: tuple[str, ...]) -> tf.Tensor:
         """Bool [W], in the order of `names`."""

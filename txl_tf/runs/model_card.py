@@ -35,7 +35,7 @@ _FIRST_LINE = f"<!-- {_AUTHOR} wrote this file; sha256 of the lines below: {{}} 
 _SIZES = {"vocab_size", "n_layer", "d_model", "d_embed", "n_head", "d_head", "d_inner", "mem_len", "n_class"}
 _NO_RECIPE = {
     *("warm_start", "profile_steps", "peak_tflops", "jit_compile", "steps_per_loop", "log_steps", "save_steps"),
-    *("eval_steps", "keep_checkpoints"),
+    *("eval_steps", "eval_tokens", "keep_checkpoints"),
 }
 """Settings of training on which no weight depends, and the one that is told elsewhere."""
 

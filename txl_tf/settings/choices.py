@@ -12,7 +12,7 @@ CHECKPOINTS = ("latest", "best")
 WEIGHTS = ("last", "average")
 """Which weights of a checkpoint: those after its last update, or their average over updates."""
 
-DTYPES = ("float32", "mixed_bfloat16", "float64")
+DTYPES = ("float32", "mixed_bfloat16", "mixed_float16", "float64")
 """Keras's dtype policies of the computation."""
 
 QUANTIZE = ("int8",)

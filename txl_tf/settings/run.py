@@ -8,6 +8,7 @@ models/<family>/config.py, and a subclass of `Config` that names the types of al
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import typing
 from collections.abc import Mapping
@@ -206,6 +207,17 @@ class TrainConfig(Group):
         at_least=0,
         under="model",
     )
+    extended_at: tuple[int, ...] = setting(
+        (),
+        "the train_steps that this run had before it was extended; until each of them its schedule stays",
+        flag="none",
+    )
+    eval_tokens: int = setting(
+        0,
+        "evaluations while training read only this many tokens of the valid split, the first; 0: all",
+        at_least=0,
+        under="saving",
+    )
     freeze: str = setting(
         "",
         "weights that stay as they are: names of scripts/describe_model.py's table or their beginnings, and layers, "
@@ -253,6 +265,11 @@ class TrainConfig(Group):
             f"warmup_steps={self.warmup_steps} must be less than train_steps={self.train_steps}",
         )
         require(
+            all(earlier < later for earlier, later in itertools.pairwise((self.warmup_steps, *self.ends))),
+            f"extended_at={','.join(map(str, self.extended_at))} must rise from warmup_steps={self.warmup_steps} to "
+            f"train_steps={self.train_steps}",
+        )
+        require(
             self.average_from_step <= self.train_steps,
             f"average_from_step={self.average_from_step} must be at most train_steps={self.train_steps}",
         )
@@ -264,6 +281,11 @@ class TrainConfig(Group):
             not (self.ema_decay and self.average_from_step),
             "give ema_decay or average_from_step, not both: a run keeps one average",
         )
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The steps at which this run ends, or ended before it was extended."""
+        return (*self.extended_at, self.train_steps)
 
     @property
     def averages_weights(self) -> bool:

@@ -70,9 +70,13 @@ class Beginning:
         """The state before the first step, as per-replica values."""
         return distribute.initial_state(self._strategy, self.objective.initial_state, self._batch_size)
 
+    def first_sums(self) -> Sums:
+        """The Sums before the first step."""
+        return Sums.first(self.objective, overflows=0.0 if self.optimizer.loss_scale else None)
+
     def checkpoints(self, model_dir: str, state: State) -> Checkpoints:
         """The Checkpoints of a run in model_dir; state: of `initial_state`."""
-        kept = (self.model, self.optimizer, self.average, state, Sums.first(self.objective).stacked())
+        kept = (self.model, self.optimizer, self.average, state, self.first_sums().stacked())
         return Checkpoints(model_dir, self._strategy, *kept, self.settings.keep_checkpoints)
 
     def batches(self, step: int) -> Iterator[Any]:

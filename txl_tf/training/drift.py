@@ -24,6 +24,7 @@ FREE_TO_CHANGE = {
     "early_stop_evals",
     "keep_checkpoints",
     "max_bad_steps",
+    "eval_tokens",
     "profile_steps",
     "peak_tflops",
     "remat",
@@ -89,19 +90,48 @@ def _refuse_foreign_files(model_dir: str, corpus: model_dirs.LearnedCorpus) -> N
         )
 
 
+def extended(config: Config, model_dir: str) -> Config:
+    """The Config of the run in model_dir with more steps, config.train.train_steps; its schedule is kept until its end.
+
+    Raises:
+        InputError: there is no run, or it has as many steps.
+    """
+    old, steps = model_dirs.read_config(model_dir), config.train.train_steps
+    if old is None:
+        raise InputError(f"--extend: {model_dir} has no {model_dirs.CONFIG_FILE}, so there is no run to extend")
+    if steps < old.train.train_steps or (steps == old.train.train_steps and not old.train.extended_at):
+        raise InputError(
+            f"--extend: {model_dir} is a run of {old.train.train_steps:,} steps, and steps that were made stay: give "
+            f"--train_steps above {old.train.train_steps:,}, or begin a new run in another --model_dir"
+        )
+    history = old.train.extended_at if steps == old.train.train_steps else old.train.ends
+    return config.replace(train={"extended_at": history})
+
+
+def _about_steps(old: int, new: int) -> str:
+    if new == old:
+        return ""
+    return "; more steps need --extend" if new > old else "; a run never gets shorter: steps that were made stay"
+
+
+def _extends(old: Config, new: Config) -> bool:
+    return new.train.extended_at == old.train.ends and new.train.train_steps > old.train.train_steps
+
+
 def refuse_drift(old: Config, new: Config, model_dir: str) -> None:
     """Raises InputError if training with `new` would differ from training with `old`, the model_dir's Config."""
     kinds = [f"a {config.family} trained for {config.task}" for config in (old, new)]
     if kinds[0] != kinds[1]:
         raise InputError(f"{model_dir} holds {kinds[0]}, not {kinds[1]}: give another --model_dir")
+    free = FREE_TO_CHANGE | ({"train_steps", "extended_at"} if _extends(old, new) else set())
     differences = [
         f"{field}={getattr(getattr(new, group), field)!r} (was {getattr(getattr(old, group), field)!r})"
         for group in ("model", "data", "objective", "train")
         for field in vars(getattr(new, group))
-        if getattr(getattr(new, group), field) != getattr(getattr(old, group), field) and field not in FREE_TO_CHANGE
+        if getattr(getattr(new, group), field) != getattr(getattr(old, group), field) and field not in free
     ]
     if differences:
         raise InputError(
             f"{model_dir} holds a run with other settings: {', '.join(differences)}; "
-            "give the same settings or another --model_dir"
+            "give the same settings or another --model_dir" + _about_steps(old.train.train_steps, new.train.train_steps)
         )

@@ -122,6 +122,7 @@ class Run:
                 f"{corpus.vocabulary.vocab_size:,} tokens"
             )
         require_memory(config, strategy)
+        distribute.require_dtype(strategy, config.model.dtype)
         own_dir = distribute.own_dir(strategy, model_dir)
         self.was_format = model_dirs.config_format(model_dir)
         task = families.training_of(config)
@@ -131,12 +132,12 @@ class Run:
         self.model, self.average = begun.model, begun.average
         self.optimizer = optimizer = begun.optimizer
         self.objective = begun.objective
-        self.state, self.sums = begun.initial_state(), Sums.first(self.objective)
+        self.state, self.sums = begun.initial_state(), begun.first_sums()
         self.checkpoints = begun.checkpoints(model_dir, self.state)
         restored = self.checkpoints.restore()
         if restored is not None:
             self.state, stacked = restored
-            self.sums = Sums.of(stacked.numpy().tolist())
+            self.sums = Sums.of(stacked.numpy().tolist(), self.objective)
         elif config.train.warm_start:
             layers = config.train.warm_start_layers
             fresh = self.checkpoints.warm_start(config.train.warm_start, task.head, layers)
@@ -245,9 +246,10 @@ class Run:
         if finished:
             tuned = isinstance(self.corpus, TaskCorpus)
             command, flag = ("predict (--metrics)", "--init") if tuned else ("evaluate", "--warm_start")
+            more = "" if tuned else ", continue it with more steps by --train_steps and --extend"
             print(
-                f"this run is finished: use the commands {command} and export_savedmodel, or begin a new run from its "
-                f"weights with {flag} and another --model_dir",
+                f"this run is finished: use the commands {command} and export_savedmodel{more}, or begin a new run "
+                f"from its weights with {flag} and another --model_dir",
                 flush=True,
             )
         elif self.step and self.was_format < FORMAT:
@@ -257,7 +259,7 @@ class Run:
         """One host loop; ends the run if too many steps were skipped."""
         with named_read_errors(self.corpus):
             self.state, stacked, bad = self.host_loop(self.batches, self.state, self.sums.stacked(), tf.constant(n))
-        self.sums = Sums.of(stacked.numpy().tolist())  # waits for the device
+        self.sums = Sums.of(stacked.numpy().tolist(), self.objective)  # waits for the device
         self.bad_steps.record(self.step, bad)
         self.step += n
         stop_if_lost(self.sums, self.step, self.settings.max_bad_steps, self.checkpoints)
@@ -268,7 +270,7 @@ class Run:
 
     def _log(self) -> None:
         """Reports the log window that ends at this step, and starts the next."""
-        steps = self.step % self.settings.log_steps or self.settings.log_steps
+        steps = self.step - first_of_window(self.step, self.settings)
         loss, grad_norm, *penalties = self.sums.means(steps)
         speed = (self.step - self.window_start) * self.data.step_tokens / (time.perf_counter() - self.window_time)
         self.metrics.training(
@@ -281,9 +283,15 @@ class Run:
             speed,
             self.step / self.data.epoch_steps,
             dict(zip(self.objective.penalties, penalties, strict=True)),
+            self._scaling(),
         )
-        self.sums = Sums.first(self.objective, skipped_in_a_row=self.sums.skipped_in_a_row)
+        self.sums = self.sums.next_window()
         self.window_start, self.window_time = self.step, time.perf_counter()
+
+    def _scaling(self) -> dict[str, float]:
+        """What is reported of the loss scale, if there is one."""
+        scale = self.optimizer.loss_scale
+        return {"loss_scale": float(scale.scale), "overflows": int(self.sums.overflows or 0)} if scale else {}
 
     def _save(self) -> None:
         """Saves a checkpoint of this step, unless there is one."""
@@ -319,8 +327,8 @@ class Run:
                 self.gallery.show(self.step)
 
     def _is_due(self, period: int) -> bool:
-        """Whether this step is a multiple of `period`, or the last one; never before the first step."""
-        return self.step > 0 and (self.step % period == 0 or self.step == self.settings.train_steps)
+        """Whether this step is a multiple of `period`, or an end; never before the first step."""
+        return self.step > 0 and (self.step % period == 0 or self.step in self.settings.ends)
 
     def _is_evaluated(self) -> bool:
         return self.step in (line["step"] for line in self.evaluations.lines)
@@ -351,5 +359,12 @@ def next_stop(step: int, settings: TrainConfig) -> int:
     """The step at which the host loop must return: after steps_per_loop, or earlier if something is due."""
     periods = [period for period in (settings.log_steps, settings.save_steps, settings.eval_steps) if period]
     stops = [step - step % period + period for period in periods]
-    stops += [stop for stop in settings.profile_steps if stop > step]
-    return min(step + settings.steps_per_loop, settings.train_steps, *stops)
+    stops += [stop for stop in (*settings.profile_steps, *settings.ends) if stop > step]
+    return min(step + settings.steps_per_loop, *stops)
+
+
+def first_of_window(step: int, settings: TrainConfig) -> int:
+    """The updates made before the log window that ends at this step; no window goes past an end of the run."""
+    return max(
+        (step - 1) // settings.log_steps * settings.log_steps, *(end for end in (0, *settings.ends) if end < step)
+    )

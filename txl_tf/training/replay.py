@@ -21,7 +21,7 @@ from txl_tf.errors import InputError, one_line
 from txl_tf.progress import Progress
 from txl_tf.settings.run import Config
 from txl_tf.training.beginning import Beginning
-from txl_tf.training.step import Sums, loss_and_gradients
+from txl_tf.training.step import loss_and_gradients
 
 STEPS_PER_CALL = 20  # between progress reports
 
@@ -72,7 +72,7 @@ def replay(
     strategy, task = distribute.make_strategy("one_device"), families.training_of(config)
     begun = Beginning.of(config, task.training_data(corpus, config), strategy)
     objective, optimizer, state = begun.objective, begun.optimizer, begun.initial_state()
-    sums = Sums.first(objective).stacked()
+    sums = begun.first_sums().stacked()
     checkpoints = begun.checkpoints(model_dir, state)
     restored = checkpoints.restore(before=step)
     if restored is not None:
@@ -90,7 +90,7 @@ def replay(
         batch = next(batches)
 
     place = (tf.constant([config.train.seed, 0]), optimizer.iterations, tf.constant(0))
-    arguments = (objective, optimizer.variables, config.train, place, batch, state)
+    arguments = (objective, optimizer.variables, config.train, place, batch, state, optimizer.loss_scale)
     found, _ = loss_and_gradients(*arguments)
     gradients = [gradient.numpy() for gradient in found.gradients]
     with np.errstate(all="ignore"):

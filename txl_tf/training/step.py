@@ -18,16 +18,18 @@ from txl_tf.ops import halved_squares
 from txl_tf.settings.run import TrainConfig
 from txl_tf.training.optimizer.adam import Adam
 from txl_tf.training.optimizer.average import WeightAverage
+from txl_tf.training.optimizer.loss_scale import LossScale, unscaled
 
 
 class Sums(typing.NamedTuple):
-    """Sums over steps, computed by the host loop, which passes them on as one float64 [4 + number of penalties].
+    """Sums over steps, computed by the host loop, which passes them on as one float64 [n].
 
     loss: sum over the good steps of a log window, in nats per target.
     grad_norm: sum of the gradients' norms before clipping, over the same steps.
     skipped: number of the window's other steps, whose loss or gradient was not finite.
     skipped_in_a_row: number of steps skipped since the last good one, in this window and before it.
     penalties: sums as `loss`, of each of the objective's penalties.
+    overflows: number of the window's steps whose gradients overflowed at the loss scale; None: there is no loss scale.
     """
 
     loss: float = 0.0
@@ -35,38 +37,53 @@ class Sums(typing.NamedTuple):
     skipped: float = 0.0
     skipped_in_a_row: float = 0.0
     penalties: tuple[float, ...] = ()
+    overflows: float | None = None
 
     @classmethod
-    def of(cls, values: Sequence[Any]) -> Sums:
+    def of(cls, values: Sequence[Any], objective: Objective) -> Sums:
         """The Sums of the values that `stacked` joins."""
-        return cls(*values[:4])._replace(penalties=tuple(values[4:]))
+        penalties = 4 + len(objective.penalties)
+        scaled = len(values) > penalties
+        return cls(*values[:4], tuple(values[4:penalties]), values[penalties] if scaled else None)
 
     @classmethod
-    def first(cls, objective: Objective, **known: float) -> Sums:
-        """The sums before the first step; known: those that are not zero."""
-        return cls(**known, penalties=(0.0,) * len(objective.penalties))
+    def first(cls, objective: Objective, overflows: float | None = None) -> Sums:
+        """The sums before the first step; overflows: 0, or None without a loss scale."""
+        return cls(penalties=(0.0,) * len(objective.penalties), overflows=overflows)
+
+    def next_window(self) -> Sums:
+        """The sums at the beginning of the next window."""
+        return Sums(
+            skipped_in_a_row=self.skipped_in_a_row,
+            penalties=(0.0,) * len(self.penalties),
+            overflows=None if self.overflows is None else 0.0,
+        )
 
     def stacked(self) -> tf.Tensor:
         """The sums as one float64 [n], for the host loop."""
-        return tf.stack([tf.convert_to_tensor(value, tf.float64) for value in (*self[:4], *self.penalties)])
+        values = (*self[:4], *self.penalties, *([] if self.overflows is None else [self.overflows]))
+        return tf.stack([tf.convert_to_tensor(value, tf.float64) for value in values])
 
-    def with_step(self, loss: tf.Tensor, norm: tf.Tensor, penalties: Sequence[tf.Tensor] = ()) -> Sums:
-        """The sums with one more step, given its loss, norm and penalties, scalar tensors."""
+    def with_step(
+        self, loss: tf.Tensor, norm: tf.Tensor, overflowed: tf.Tensor, penalties: Sequence[tf.Tensor] = ()
+    ) -> Sums:
+        """The sums with one more step, given its loss, norm, whether it overflowed, and penalties, scalar tensors."""
         good = is_good(loss, norm)
-        bad = 1 - tf.cast(good, loss.dtype)
+        bad = tf.cast(~(good | overflowed), loss.dtype)
         return Sums(
             loss=self.loss + tf.where(good, loss, 0),
             grad_norm=self.grad_norm + tf.where(good, norm, 0),
             skipped=self.skipped + bad,
-            skipped_in_a_row=(self.skipped_in_a_row + 1) * bad,
+            skipped_in_a_row=(self.skipped_in_a_row + bad) * tf.cast(~good, loss.dtype),
             penalties=tuple(
                 total + tf.where(good, new, 0) for total, new in zip(self.penalties, penalties, strict=True)
             ),
+            overflows=None if self.overflows is None else self.overflows + tf.cast(overflowed, loss.dtype),
         )
 
     def means(self, steps: int) -> tuple[float, ...]:
         """Mean loss, gradient norm and penalties of a window of `steps` steps; NaN if no step was good."""
-        good = steps - self.skipped
+        good = steps - self.skipped - (self.overflows or 0)
         return tuple(total / good if good else math.nan for total in (self.loss, self.grad_norm, *self.penalties))
 
 
@@ -99,6 +116,7 @@ class StepResult(typing.NamedTuple):
     loss: nats per target, the mean over the global batch.
     norm: of the gradients before clipping.
     state: this replica's state after the batch.
+    overflowed: bool, whether the step was skipped and only the loss scale is why.
     finite: see Finite.
     penalties: of the objective, per target, as `loss`.
     """
@@ -106,6 +124,7 @@ class StepResult(typing.NamedTuple):
     loss: tf.Tensor
     norm: tf.Tensor
     state: State
+    overflowed: tf.Tensor
     finite: Finite
     penalties: tuple[tf.Tensor, ...] = ()
 
@@ -125,9 +144,10 @@ def train_step(
     Losses, weights and gradients are sums over targets. They are summed over replicas and divided once: the loss is the
     mean over the targets of the whole batch, 0 if there are none, and the gradient of that mean is clipped. A step that
     is not good (`is_good`) is skipped: weights, moments and averages do not change, and the initial state is returned,
-    since the state may be the cause. A skipped step counts as a step. All random numbers of a lane follow from the
-    run's seed, the step and the number of the lane in the global batch: they do not depend on the number of replicas,
-    and are the same in a resumed run.
+    since the state may be the cause. A step whose gradients overflowed at the loss scale keeps the new state, which is
+    finite. A skipped step counts as a step. All random numbers of a lane follow from the run's seed, the step and the
+    number of the lane in the global batch: they do not depend on the number of replicas, and are the same in a resumed
+    run.
 
     Args:
         objective: an Objective.
@@ -143,7 +163,13 @@ def train_step(
     first_lane = replica.replica_id_in_sync_group * lanes
     with optimizer.sharding.joined(replica):
         sums, new_state = loss_and_gradients(
-            objective, optimizer.variables, config, (seed, optimizer.iterations, first_lane), batch, state
+            objective,
+            optimizer.variables,
+            config,
+            (seed, optimizer.iterations, first_lane),
+            batch,
+            state,
+            optimizer.loss_scale,
         )
     gradients, sums = optimizer.sharding.sum(replica, sums.gradients, sums._replace(gradients=[]))
     weight = tf.where(tf.equal(sums.weight, 0), tf.ones_like(sums.weight), sums.weight)  # nothing to learn: loss 0
@@ -151,16 +177,20 @@ def train_step(
         squares = optimizer.sharding.halved_squares(replica, gradients, halved_squares)
         norm = tf.sqrt(2 * tf.reduce_sum(squares)) / weight
     loss = sums.total / weight
-    good = is_good(loss, norm)
+    good, overflowed = is_good(loss, norm), tf.constant(False)
+    if optimizer.loss_scale:
+        overflowed = optimizer.loss_scale.overflowed(loss, sums.bad < 0.5, norm)
+        optimizer.loss_scale.update(good, overflowed)
     clip = config.clip / tf.maximum(norm, config.clip) if config.clip else 1.0
     part = None if objective.usual_weight is None else weight / objective.usual_weight
     optimizer.apply(gradients, clip / weight, good, replica, part)
     if average is not None:
         average.update(optimizer.iterations, good)
     first_state = objective.initial_state(lanes)
-    state = tf.nest.map_structure(lambda new, first: tf.where(good, new, first), new_state, first_state)
+    state = tf.nest.map_structure(lambda new, first: tf.where(good | overflowed, new, first), new_state, first_state)
     penalties = tuple(penalty / weight for penalty in sums.penalties)
-    return StepResult(loss, norm, state, Finite(sums.bad < 0.5, tf.math.is_finite(squares)), penalties)
+    finite = Finite(sums.bad < 0.5, tf.math.is_finite(squares))
+    return StepResult(loss, norm, state, overflowed, finite, penalties)
 
 
 class LossSums(typing.NamedTuple):
@@ -185,6 +215,7 @@ def loss_and_gradients(
     seed: tuple[tf.Tensor, tf.Tensor, tf.Tensor],
     batch: Batch,
     state: State,
+    loss_scale: LossScale | None = None,
 ) -> tuple[LossSums, State]:
     """The sums of these lanes, and their new state.
 
@@ -197,6 +228,7 @@ def loss_and_gradients(
         config: a TrainConfig, for accumulate_steps.
         seed: the run's seed int32 [2], the number of updates made, and the first lane's number in the global batch.
         batch, state: nests of [lanes, ..].
+        loss_scale: used while the loss is differentiated; the gradients are without it.
     """
     run_seed, step, first_lane = seed
     groups = config.accumulate_steps
@@ -209,7 +241,10 @@ def loss_and_gradients(
             tape.watch(values)
             loss = objective(batch, state, seeds, training=True)
             learned = functools.reduce(tf.add, loss.penalties, loss.total)
+            factor = loss_scale and loss_scale.factor(loss.weight)
+            learned = learned if factor is None else learned * factor
         gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(learned, values)]
+        gradients = gradients if factor is None else unscaled(gradients, factor)
         dtype = variables[0].dtype
         total, weight, bad = (tf.cast(value, dtype) for value in (loss.total, loss.weight, ~loss.finite))
         penalties = tuple(tf.cast(penalty, dtype) for penalty in loss.penalties)
@@ -283,13 +318,14 @@ def make_host_loop(
     def host_loop(iterator: Any, state: State, sums: tf.Tensor, n: tf.Tensor) -> tuple[State, tf.Tensor, BadStep]:
         def take_step(i: tf.Tensor, state: State, sums: tf.Tensor, bad: BadStep) -> tuple:
             result = run(strategy, replica_step, args=(iterator.get_next(), state))
-            loss, norm, penalties, finite = tf.nest.map_structure(
-                first_of, (result.loss, result.norm, result.penalties, result.finite)
+            whole = tf.nest.map_structure(first_of, result._replace(state=()))
+            loss, norm, *penalties = (
+                tf.cast(value, sums.dtype) for value in (whole.loss, whole.norm, *whole.penalties)
             )
-            loss, norm, *penalties = (tf.cast(value, sums.dtype) for value in (loss, norm, *penalties))
-            is_first = (bad.place < 0) & ~is_good(loss, norm)
-            bad = tf.nest.map_structure(lambda new, old: tf.where(is_first, new, old), BadStep(i, finite), bad)
-            sums = Sums.of(tf.unstack(sums)).with_step(loss, norm, penalties).stacked()
+            is_first = (bad.place < 0) & ~is_good(loss, norm) & ~whole.overflowed
+            bad = tf.nest.map_structure(lambda new, old: tf.where(is_first, new, old), BadStep(i, whole.finite), bad)
+            summed = Sums.of(tf.unstack(sums), objective).with_step(loss, norm, whole.overflowed, penalties)
+            sums = summed.stacked()
             return i + 1, result.state, sums, bad
 
         finite = Finite(tf.fill([len(objective.activations)], True), tf.fill([len(optimizer.variables)], True))

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import math
 import re
@@ -34,9 +35,9 @@ def curve(folder, tag):
     return [(event.step, tf.make_ndarray(event.tensor_proto).item()) for event in events(folder).Tensors(tag)]
 
 
-def write(metrics, step, loss):
+def write(metrics, step, loss, **more):
     rest = {"lr": 0.1, "grad_norm": 1.0, "skipped": 0.0, "tokens_per_sec": 100.0, "epoch": step / 10}
-    metrics.training(step, loss=loss, norms=lambda: (8.0, 0.01), **rest)
+    metrics.training(step, loss=loss, norms=lambda: (8.0, 0.01), **rest | more)
 
 
 def test_the_terminal_does_not_wait_for_the_norms(tmp_path, capsys):
@@ -63,8 +64,8 @@ def test_curves_of_a_resumed_run_do_not_go_back(tmp_path):
         resumed.evaluation(step, "valid", {"loss": loss + 1})
 
     board = tmp_path / "tensorboard"
-    assert curve(board / "train", "loss/nats_per_token") == [(3, 5.0), (6, 4.5), (9, 3.5)]
-    assert curve(board / "valid", "loss/nats_per_token") == [(3, 6.0), (6, 5.5), (9, 4.5)]
+    assert curve(board, "loss/nats_per_token") == [(3, 5.0), (6, 4.5), (9, 3.5)]
+    assert curve(board, "loss/nats_per_token_valid") == [(3, 6.0), (6, 5.5), (9, 4.5)]
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [(line["step"], line["loss"]) for line in lines] == [(3, 5.0), (6, 4.5), (9, 3.5)]
 
@@ -72,7 +73,7 @@ def test_curves_of_a_resumed_run_do_not_go_back(tmp_path):
 def test_every_curve_has_its_value(tmp_path, capsys):
     metrics = Report(str(tmp_path), "byte", 0, CONFIG, peak_tflops=1e-6)
     write(metrics, 4, loss=2.0)
-    train = tmp_path / "tensorboard" / "train"
+    train = tmp_path / "tensorboard"
     mfu = 100 / 8 * training_flops(SMALL, 2, 4) / 1e6  # 12.5 steps a second, of a peak of 1e6 operations
     values = {
         "loss/nats_per_token": 2.0,
@@ -95,7 +96,7 @@ def test_every_curve_has_its_value(tmp_path, capsys):
 
 def test_without_a_peak_there_is_no_mfu(tmp_path, capsys):
     write(Report(str(tmp_path), "word", 0, CONFIG), 4, loss=2.0)
-    tags = events(tmp_path / "tensorboard" / "train").Tags()["tensors"]
+    tags = events(tmp_path / "tensorboard").Tags()["tensors"]
     assert "speed/mfu" not in tags and "loss/ppl" in tags
     assert "MFU" not in capsys.readouterr().out
 
@@ -103,7 +104,7 @@ def test_without_a_peak_there_is_no_mfu(tmp_path, capsys):
 def test_a_window_without_a_good_step_leaves_a_gap(tmp_path):
     write(Report(str(tmp_path), "byte", 0, CONFIG), 4, loss=math.nan)
     assert json.loads((tmp_path / "metrics.jsonl").read_text())["loss"] is None
-    tags = events(tmp_path / "tensorboard" / "train").Tags()["tensors"]
+    tags = events(tmp_path / "tensorboard").Tags()["tensors"]
     assert "loss/bpc" not in tags and "optimizer/lr" in tags
 
 
@@ -125,9 +126,10 @@ def test_a_run_is_described_once(tmp_path):
 
 def test_every_curve_is_in_the_layout(tmp_path):
     """Each in one chart at least, and each chart of what evaluations report has a curve."""
-    metrics = Report(str(tmp_path), "byte", 0, CONFIG, peak_tflops=1.0)
+    half = dataclasses.replace(CONFIG, model=dataclasses.replace(SMALL, dtype="mixed_float16"))
+    metrics = Report(str(tmp_path), "byte", 0, half, peak_tflops=1.0)
     metrics.write_settings(TransformerXL(SMALL), leave_out=set())
-    write(metrics, 4, loss=2.0)
+    write(metrics, 4, loss=2.0, scaling={"loss_scale": 2.0, "overflows": 1})
     parts = {"rank": {"bins": ["0", "1"], "loss": [1.0, 2.0]}}
     metrics.evaluation(4, "valid", {"loss": 3.0, "metrics": {"accuracy": 0.5}, "loss_by": parts})
     layouts = []
@@ -135,7 +137,10 @@ def test_every_curve_is_in_the_layout(tmp_path):
         layouts.append(layout_pb2.Layout.FromString(tf.make_ndarray(event.tensor_proto).item()))
     assert len(layouts) == 2  # of the start, and of what the first evaluation reported
     found = {chart.title: chart.multiline.tag for part in layouts[1].category for chart in part.chart}
-    known = [tag for split in ("train", "valid") for tag in events(tmp_path / "tensorboard" / split).Tags()["tensors"]]
+    curves = ("loss/", "loss_by_", "metrics/", "optimizer/", "speed/")
+    every = events(tmp_path / "tensorboard").Tags()["tensors"]
+    known = [tag for tag in every if tag.startswith(curves) and tag != "loss/by_rank"]
+    assert {"loss/bpc", "loss/bpc_valid"} <= set(known) and not list((tmp_path / "tensorboard").glob("*/"))
     assert all(any(re.match(tags[0], tag) for tags in found.values()) for tag in known)
     assert all(any(re.match(tags[0], tag) for tag in known) for tags in found.values())
     assert found["loss on valid by rank"] == ["loss_by_rank/"] and found["learning rate"] == ["optimizer/lr$"]
@@ -188,4 +193,4 @@ def test_what_float32_cannot_hold_is_in_the_log_and_no_point_of_a_curve(tmp_path
         metrics.training(step, loss=5.0, grad_norm=norm, **rest)
     logged = [json.loads(line)["grad_norm"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert logged == [1e300, 2.0]
-    assert curve(tmp_path / "tensorboard" / "train", "optimizer/grad_norm") == [(6, 2.0)]
+    assert curve(tmp_path / "tensorboard", "optimizer/grad_norm") == [(6, 2.0)]

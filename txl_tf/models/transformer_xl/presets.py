@@ -48,7 +48,8 @@ PRESETS: dict[str, Preset] = {
                 steps_per_loop=50,
                 log_steps=50,
                 save_steps=500,
-                eval_steps=0,
+                eval_steps=500,
+                eval_tokens=100_000,
             ),
             # Training has distances up to 255; a memory of 255 with same_length has no larger ones.
             EvalConfig(batch_size=16, tgt_len=128, mem_len=255, clamp_len=-1, same_length=True),

@@ -20,22 +20,31 @@ TITLES = {
 }
 """The charts of single curves, by the name of the curve."""
 
+SCALING_TITLES = {
+    "optimizer/loss_scale": "loss scale",
+    "optimizer/overflows": "updates skipped for the loss scale in a log window",
+}
+"""Those of runs in float16."""
 
-def layout(losses: Iterable[str], metrics: bool, breakdowns: Iterable[str]) -> Charts:
+
+def layout(losses: Iterable[str], metrics: bool, breakdowns: Iterable[str], scaled: bool = False) -> Charts:
     """The charts of a run.
 
     Args:
-        losses: names of the curves of the loss.
+        losses: names of the curves of the loss on train; those on valid end in _valid.
         metrics: whether evaluations have metrics, which share a chart.
         breakdowns: properties of targets by which evaluations report the loss; the parts of each share a chart.
+        scaled: whether there is a loss scale.
     """
     charts: dict[str, dict[str, str]] = {
-        "loss": {f"{name.partition('/')[2].replace('_', ' ')}, train and valid": _only(name) for name in losses}
+        "loss": {
+            f"{name.partition('/')[2].replace('_', ' ')}, train and valid": _only(name, "(_valid)?") for name in losses
+        }
     }
     charts["loss"] |= {f"loss on valid by {name}": f"loss_by_{name}/" for name in breakdowns}
     if metrics:
         charts["loss"]["metrics on dev"] = "metrics/"
-    for name, title in TITLES.items():
+    for name, title in (TITLES | (SCALING_TITLES if scaled else {})).items():
         charts.setdefault(name.partition("/")[0], {})[title] = _only(name)
     return charts
 
@@ -54,5 +63,5 @@ def layout_summary(charts: Charts) -> bytes:
     return summary.pb(layout_pb2.Layout(category=sections)).SerializeToString()
 
 
-def _only(name: str) -> str:
-    return f"{re.escape(name)}$"
+def _only(name: str, end: str = "") -> str:
+    return f"{re.escape(name)}{end}$"

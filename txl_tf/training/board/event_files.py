@@ -21,12 +21,10 @@ if TYPE_CHECKING:
 
 FOLDER = "tensorboard"
 _LARGEST = float(np.finfo(np.float32).max)
-SPLITS = ("train", "valid")
-"""Folders of curves. Curves of the same name are drawn in one chart: for example the losses on train and valid."""
 
 
 class Board:
-    """Writes into tensorboard/ of a model_dir: curves into a folder for each split, everything else at the top.
+    """Writes into tensorboard/ of a model_dir: one entry among TensorBoard's runs.
 
     Args:
         model_dir: of the run; local or gs://.
@@ -36,47 +34,44 @@ class Board:
 
     def __init__(self, model_dir: str, step: int):
         self.folder = tf.io.gfile.join(model_dir, FOLDER)
-        self.writers = {}
-        for name in ("", *SPLITS):
-            path = tf.io.gfile.join(self.folder, name)
-            _mark_start(path, step)
-            self.writers[name] = tf.summary.create_file_writer(path)
+        _mark_start(self.folder, step)
+        self.writer = tf.summary.create_file_writer(self.folder)
 
-    def scalars(self, split: str, step: int, values: Mapping[str, float | None]) -> None:
-        """Writes one point per curve, {"group/name": value}, of a split in SPLITS.
+    def scalars(self, step: int, values: Mapping[str, float | None]) -> None:
+        """Writes one point per curve, {"group/name": value}.
 
         Skips None, NaN, and what is infinite in float32, the type of curves.
         """
-        with self.writers[split].as_default(step=step):
+        with self.writer.as_default(step=step):
             for name, value in values.items():
                 if value is not None and abs(value) <= _LARGEST:
                     tf.summary.scalar(name, value)
-        self.writers[split].flush()
+        self.writer.flush()
 
     def text(self, step: int, name: str, markdown: str) -> None:
         """Writes a text in Markdown."""
-        with self.writers[""].as_default(step=step):
+        with self.writer.as_default(step=step):
             tf.summary.text(name, markdown)
-        self.writers[""].flush()
+        self.writer.flush()
 
     def picture(self, step: int, name: str, figure: Figure) -> None:
         """Writes a figure of matplotlib as a picture."""
-        with self.writers[""].as_default(step=step):
+        with self.writer.as_default(step=step):
             tf.summary.image(name, pixels(figure)[None])
-        self.writers[""].flush()
+        self.writer.flush()
 
     def histograms(self, step: int, values: Mapping[str, np.ndarray]) -> None:
         """Writes the distributions of arrays, by name."""
-        with self.writers[""].as_default(step=step):
+        with self.writer.as_default(step=step):
             for name, array in values.items():
                 tf.summary.histogram(name, array)
-        self.writers[""].flush()
+        self.writer.flush()
 
     def layout(self, step: int, charts: Charts) -> None:
         """Writes which curves the tab CUSTOM SCALARS draws in which chart."""
-        with self.writers[""].as_default(step=step):
+        with self.writer.as_default(step=step):
             tf.summary.experimental.write_raw_pb(layout_summary(charts))
-        self.writers[""].flush()
+        self.writer.flush()
 
     def hyperparameters(self, trial: str, values: Mapping[str, Any]) -> None:
         """Writes a row of the HPARAMS table, where runs are compared.
@@ -88,9 +83,9 @@ class Board:
             trial: the run's name, which must be unique.
             values: {name: bool, number or str}.
         """
-        with self.writers[""].as_default(step=0):
+        with self.writer.as_default(step=0):
             hparams.hparams(values, trial_id=trial)
-        self.writers[""].flush()
+        self.writer.flush()
 
 
 def setting_values(config: Config, leave_out: Collection[str] = ()) -> dict[str, Any]:

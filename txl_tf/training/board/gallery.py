@@ -63,7 +63,7 @@ class Gallery:
         """Whether this is evaluation 1, 2, 4, 8, .. or the last: what is large is written then, so that event files
         stay small."""
         evaluations = step // self.config.eval_steps
-        return evaluations & (evaluations - 1) == 0 or step == self.config.train_steps
+        return evaluations & (evaluations - 1) == 0 or step in self.config.ends
 
 
 def as_it_is(text: str) -> str:

@@ -22,7 +22,7 @@ from txl_tf.training.board.json_log import JsonLog
 from txl_tf.training.board.pictures import bins_picture
 
 CURVES = {
-    "optimizer": ("lr", "grad_norm", "param_norm", "update_ratio", "skipped"),
+    "optimizer": ("lr", "grad_norm", "param_norm", "update_ratio", "skipped", "loss_scale", "overflows"),
     "speed": ("tokens_per_sec", "mfu", "epoch"),
 }
 """TensorBoard's groups of curves, and the fields of metrics.jsonl in each; the loss has its own group."""
@@ -93,12 +93,15 @@ class Report:
         tokens_per_sec: float,
         epoch: float,
         penalties: Mapping[str, float] = types.MappingProxyType({}),
+        scaling: Mapping[str, float] = types.MappingProxyType({}),
     ) -> None:
         """Reports one log window: means over its finite steps, NaN (null in JSON) if there was none.
 
         `norms` returns param_norm and update_ratio. The terminal's line does not wait for them: tracing them takes half
-        a second. `penalties` are those of the objective, which are no part of the loss, by name.
+        a second. `penalties` are those of the objective, which are no part of the loss, by name; in float16 `scaling` has
+        loss_scale, and overflows, the window's steps that it had skipped.
         """
+        overflows = scaling.get("overflows", 0)
         mfu = None
         if self.peak_tflops and self.step_flops:
             flops = tokens_per_sec / self.step_tokens * self.step_flops
@@ -110,7 +113,8 @@ class Report:
             + ("" if mfu is None else f" | MFU {100 * mfu:.1f} %")
             + "".join(f" | {name.replace('_', ' ')} {value:.4f}" for name, value in penalties.items())
             + (f" | {duration(left)} left" if step < self.train_steps else "")
-            + (f" | {counted(skipped, 'step')} skipped: loss or gradient not finite" if skipped else ""),
+            + (f" | {counted(skipped, 'step')} skipped: loss or gradient not finite" if skipped else "")
+            + (f" | {counted(overflows, 'overflow')}, loss scale {scaling['loss_scale']:g}" if overflows else ""),
             flush=True,
         )
         param_norm, update_ratio = norms()
@@ -125,6 +129,7 @@ class Report:
             "tokens_per_sec": round(tokens_per_sec, 1),
             "epoch": round(epoch, 6),
             **penalties,
+            **scaling,
         }
         if mfu is not None:
             measured["mfu"] = mfu
@@ -134,7 +139,7 @@ class Report:
         curves |= {f"loss/{name}": line[name] for name in penalties}
         for group, keys in CURVES.items():
             curves |= {f"{group}/{key}": line[key] for key in keys if key in line}
-        self.board.scalars("train", step, curves)
+        self.board.scalars(step, curves)
 
     def evaluation(self, step: int, split: str, result: dict[str, Any]) -> None:
         """Reports one evaluation during training; `result` is what `train`'s `evaluate` returns."""
@@ -142,7 +147,8 @@ class Report:
         bits = [f"bits per byte {result['bits_per_byte']:.4f}"] if "bits_per_byte" in result else []
         texts = [self._loss_text(result["loss"]), *bits, *(f"{name} {value:.4f}" for name, value in measured.items())]
         print(f"step {step:>7,} | {split}: {' | '.join(texts)}", flush=True)
-        curves = self._loss_curves(result["loss"]) | {f"metrics/{name}": value for name, value in measured.items()}
+        curves = {f"{name}_{split}": value for name, value in self._loss_curves(result["loss"]).items()}
+        curves |= {f"metrics/{name}": value for name, value in measured.items()}
         if "bits_per_byte" in result:
             curves["loss/bits_per_byte"] = result["bits_per_byte"]
         self._lay_out(step, bool(measured), tuple(result.get("loss_by", ())))
@@ -152,7 +158,7 @@ class Report:
             }
             title = f"Loss by {about} on {split}, step {step:,}"
             self.board.picture(step, f"loss/by_{about}", bins_picture(parts["bins"], parts["loss"], about, title))
-        self.board.scalars(split, step, curves)
+        self.board.scalars(step, curves)
 
     def _lay_out(self, step: int, metrics: bool = False, breakdowns: tuple[str, ...] = ()) -> None:
         """Writes TensorBoard's layout if it has changed: what evaluations report is known only from the first of them.
@@ -161,7 +167,7 @@ class Report:
             step: updates made.
             metrics, breakdowns: as for `layout`.
         """
-        charts = layout(self._loss_curves(0.0), metrics, breakdowns)
+        charts = layout(self._loss_curves(0.0), metrics, breakdowns, self.config.model.dtype == "mixed_float16")
         if charts != self.charts:
             self.charts = charts
             self.board.layout(step, charts)

@@ -12,6 +12,7 @@ from txl_tf.hashing import random_bits
 from txl_tf.ops import shared
 from txl_tf.ops.gradients import ADAM
 from txl_tf.settings.run import TrainConfig
+from txl_tf.training.optimizer.loss_scale import LossScale
 from txl_tf.training.optimizer.schedules import WarmupSchedule, make_schedule
 from txl_tf.training.optimizer.weight_rules import WeightRule, weight_rules
 from txl_tf.training.sharding import PartVariable, Sharding, in_replica
@@ -49,6 +50,7 @@ class Adam:
         bias_correction: correct for moments that start at zero.
         l2: as in the equations.
         rules: a WeightRule for each variable; None: no weight decay, and one rate for all.
+        loss_scale: for gradients in float16; None: none.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Adam:
         bias_correction: bool = True,
         l2: float = 0.0,
         rules: Sequence[WeightRule] | None = None,
+        loss_scale: LossScale | None = None,
     ):
         self.schedule = schedule
         self.variables = variables
@@ -73,6 +76,7 @@ class Adam:
         self.l2 = l2
         self.rules = [WeightRule() for _ in variables] if rules is None else rules
 
+        self.loss_scale = loss_scale
         self.sharding = sharding
 
         def moments() -> list[tf.Variable | PartVariable]:
@@ -164,7 +168,7 @@ class Adam:
         named: dict[str, tf.Variable | PartVariable] = {"iterations": self.iterations}
         for variable, momentum, velocity in zip(self.variables, self.momenta, self.velocities, strict=True):
             named |= {f"{variable.path}/momentum": momentum, f"{variable.path}/velocity": velocity}
-        return named
+        return named | (self.loss_scale.by_path() if self.loss_scale else {})
 
     def _beta_powers(self, step: tf.Tensor, dtype: tf.DType) -> list[tf.Tensor]:
         """Both betas to the power of the step (from 1), or 0 without bias correction."""
@@ -264,5 +268,6 @@ def make_optimizer(
         bfloat16_moments=config.bfloat16_moments,
         bias_correction=config.bias_correction,
         l2=config.l2,
+        loss_scale=LossScale() if compute_dtype == "float16" else None,
         rules=weight_rules(config, [variable.path for variable in variables], n_layer),
     )

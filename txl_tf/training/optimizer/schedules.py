@@ -16,7 +16,8 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
     else:      peak * (r + (1 - r) * remaining((step - W) / (S - W)))
 
     with W warmup steps, S steps in total, r the final ratio. Subclasses define `remaining`, which falls from 1 to 0.
-    With average_lr_ratio = a, S is average_from_step, where the second phase begins, with the rate a * peak.
+    With average_lr_ratio = a, S is average_from_step, where the second phase begins, with the rate a * peak. Otherwise,
+    if the run was extended, S is the smallest of its `ends` above the step: steps that were made keep their rates.
 
     Args:
         config: a TrainConfig.
@@ -26,19 +27,22 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         self.peak = config.learning_rate
         self.final_ratio = config.min_lr_ratio
         self.warmup_steps = config.warmup_steps
-        self.train_steps = config.average_from_step if config.average_lr_ratio else config.train_steps
+        self.ends = (config.average_from_step,) if config.average_lr_ratio else config.ends
         self.second_ratio = config.average_lr_ratio
 
     def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
         """The rate, a float32 scalar."""
         step = tf.cast(step, tf.float32)
-        progress = (step - self.warmup_steps) / (self.train_steps - self.warmup_steps)
+        total = tf.constant(self.ends[-1], tf.float32)
+        for end in reversed(self.ends[:-1]):
+            total = tf.where(step < end, float(end), total)
+        progress = (step - self.warmup_steps) / (total - self.warmup_steps)
         remaining = self.remaining(tf.clip_by_value(progress, 0.0, 1.0))
         decayed = self.final_ratio + (1 - self.final_ratio) * remaining
         warmup = step / max(self.warmup_steps, 1)
         part = tf.where(step < self.warmup_steps, warmup, decayed)
         if self.second_ratio:
-            part = tf.where(step < self.train_steps, part, self.second_ratio)
+            part = tf.where(step < self.ends[-1], part, self.second_ratio)
         return self.peak * part
 
     def remaining(self, progress: tf.Tensor) -> tf.Tensor:

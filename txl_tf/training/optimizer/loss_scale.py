@@ -1,0 +1,64 @@
+"""Dynamic loss scaling, for gradients in float16 (Micikevicius et al. 2018, arXiv 1710.03740)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+FIRST, LEAST, LARGEST = 2.0**15, 1.0, 2.0**24
+PATIENCE = 2000
+"""So many good steps in a row double the scale."""
+
+
+class LossScale:
+    """The factor by which the loss is larger while it is differentiated, so that small gradients are not 0 in float16.
+
+    A step in which gradients overflow is skipped and halves the scale; PATIENCE good steps in a row double it. Other
+    bad steps do not change it.
+
+    scale: float32 variable.
+    good_steps: int64 variable, those since the scale last changed.
+
+    Create it in the strategy's scope.
+    """
+
+    def __init__(self) -> None:
+        self.scale = tf.Variable(FIRST, dtype=tf.float32, trainable=False)
+        self.good_steps = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+    def factor(self, weight: tf.Tensor) -> tf.Tensor:
+        """The factor of a sum of losses over targets, float32, given their `weight`.
+
+        It makes the sum a mean first: a sum over thousands of targets has gradients that overflow at any useful scale.
+        """
+        return self.scale / tf.cast(tf.where(tf.equal(weight, 0), tf.ones_like(weight), weight), tf.float32)
+
+    def overflowed(self, loss: tf.Tensor, activations: tf.Tensor, norm: tf.Tensor) -> tf.Tensor:
+        """Whether a step's gradients are not finite because of the scale: bool.
+
+        Otherwise the step is bad: the forward pass, too, has what is not finite, or the scale is the least.
+
+        Args:
+            loss, norm: of the step and of its gradients.
+            activations: bool [W], which are finite.
+        """
+        forward = tf.math.is_finite(loss) & tf.reduce_all(activations)
+        return forward & ~tf.math.is_finite(norm) & (self.scale > LEAST)
+
+    def update(self, good: tf.Tensor, overflowed: tf.Tensor) -> None:
+        """Changes the scale after a step; runs inside `strategy.run`."""
+        count = self.good_steps + tf.cast(good, tf.int64)
+        grows = count >= PATIENCE
+        scale = tf.where(overflowed, self.scale / 2, tf.where(grows, self.scale * 2, self.scale))
+        self.scale.assign(tf.clip_by_value(scale, LEAST, LARGEST))
+        self.good_steps.assign(tf.where(overflowed | grows, tf.zeros_like(count), count))
+
+    def by_path(self) -> dict[str, tf.Variable]:
+        """The variables, for checkpoints."""
+        return {"loss_scale": self.scale, "loss_scale_steps": self.good_steps}
+
+
+def unscaled(gradients: Sequence[tf.Tensor], factor: tf.Tensor) -> list[tf.Tensor]:
+    """The gradients of a loss without its factor, in the dtype of the weights."""
+    return [gradient / tf.cast(factor, gradient.dtype) for gradient in gradients]
