@@ -189,7 +189,7 @@ def trained(corpus, tmp_path_factory):
 @pytest.mark.parametrize(
     "command",
     [
-        "evaluate.py --split=test --eval_batch_size=2 --eval_tgt_len=8 --data_dir={data}",
+        "evaluate.py --split=test --batch_size=2 --tgt_len=8 --data_dir={data}",
         "generate.py --prompt=lambda --max_tokens=8",
         "score.py --input={out}.txt",
         "export_savedmodel.py --export_dir={out}",

@@ -291,7 +291,7 @@ class Run:
     def _scaling(self) -> dict[str, float]:
         """What is reported of the loss scale, if there is one."""
         scale = self.optimizer.loss_scale
-        return {"loss_scale": float(scale.scale), "overflows": int(self.sums.overflows or 0)} if scale else {}
+        return {"loss_scale": float(scale.scale.numpy()), "overflows": int(self.sums.overflows or 0)} if scale else {}
 
     def _save(self) -> None:
         """Saves a checkpoint of this step, unless there is one."""

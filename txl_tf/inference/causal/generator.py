@@ -99,7 +99,8 @@ class Generator(tf.Module):
         super().__init__(name="generator")
         self.model = model
         self.segment = segment
-        single_rows = jit_compile and has_xla() and decoder.reads_few_rows and ops.on_host()
+        reads_few_rows = decoder.reads_few_rows and model.compute_dtype != "float16"  # there are no rows of float16
+        single_rows = jit_compile and has_xla() and reads_few_rows and ops.on_host()
         self.decoder = decoder(model, reach, segment, single_rows=single_rows)
         self.rows = RowWeights(self.decoder, int8) if single_rows else None
         # One trace for any batch size; XLA then compiles once for each.

@@ -98,8 +98,8 @@ class Report:
         """Reports one log window: means over its finite steps, NaN (null in JSON) if there was none.
 
         `norms` returns param_norm and update_ratio. The terminal's line does not wait for them: tracing them takes half
-        a second. `penalties` are those of the objective, which are no part of the loss, by name; in float16 `scaling` has
-        loss_scale, and overflows, the window's steps that it had skipped.
+        a second. `penalties` are those of the objective, which are no part of the loss, by name; in float16 `scaling`
+        has loss_scale, and overflows, the window's steps that it had skipped.
         """
         overflows = scaling.get("overflows", 0)
         mfu = None
