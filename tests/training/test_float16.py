@@ -5,6 +5,7 @@ import pathlib
 import numpy as np
 import processes
 import pytest
+import random_xlnet
 import replicas
 import tensorflow as tf
 from small_run import CONFIG, KilledError, change, evaluator, lines
@@ -201,3 +202,19 @@ def test_commands_take_it(trained, corpus, tmp_path, command, dtype):
     script, *flags = command.split()
     done = processes.run([ROOT / "scripts" / script, f"--model_dir={trained}", *flags, *([dtype] if dtype else [])])
     assert done.returncode == 0 and "nan" not in done.stdout.lower(), done.stdout + done.stderr
+
+
+def test_fine_tuning_and_predicting_commands(tmp_path):
+    """An XLNet's attention and head, padding included."""
+    random_xlnet.write_model_dir(tmp_path / "init", random_xlnet.with_prefix(), n_layer=1)
+    rows = [f"{('the', 'River')[i % 2]} {'one dash so ' * (i % 3)}a\t{('no', 'yes')[i % 2]}\n" for i in range(10)]
+    (tmp_path / "table.tsv").write_text("text\tlabel\n" + "".join(rows))
+    files = [f"--{name}={tmp_path}/table.tsv" for name in ("train", "dev")]
+    short = ["--train_steps=3", "--batch_size=4", "--tgt_len=16", "--nojit_compile", "--dtype=mixed_float16"]
+    tuned = [f"--init={tmp_path}/init", "--task=classification", f"--model_dir={tmp_path}/tuned"]
+    done = processes.run([ROOT / "scripts/finetune.py", *tuned, *files, *short])
+    assert done.returncode == 0 and "nan" not in done.stdout.lower(), done.stdout + done.stderr
+    predict = [f"--model_dir={tmp_path}/tuned", f"--input={tmp_path}/table.tsv"]
+    done = processes.run([ROOT / "scripts/predict.py", *predict])
+    assert done.returncode == 0 and done.stdout.count('"probability"') == 10, done.stdout + done.stderr
+    assert "nan" not in done.stdout.lower()
