@@ -44,7 +44,8 @@ class Sums(typing.NamedTuple):
         """The Sums of the values that `stacked` joins."""
         penalties = 4 + len(objective.penalties)
         scaled = len(values) > penalties
-        return cls(*values[:4], tuple(values[4:penalties]), values[penalties] if scaled else None)
+        more = {"penalties": tuple(values[4:penalties]), "overflows": values[penalties] if scaled else None}
+        return cls(*values[:4])._replace(**more)
 
     @classmethod
     def first(cls, objective: Objective, overflows: float | None = None) -> Sums:
