@@ -44,8 +44,7 @@ class Sums(typing.NamedTuple):
         """The Sums of the values that `stacked` joins."""
         penalties = 4 + len(objective.penalties)
         scaled = len(values) > penalties
-        more = {"penalties": tuple(values[4:penalties]), "overflows": values[penalties] if scaled else None}
-        return cls(*values[:4])._replace(**more)
+        return cls(*values[:4], tuple(values[4:penalties]), values[penalties] if scaled else None)
 
     @classmethod
     def first(cls, objective: Objective, overflows: float | None = None) -> Sums:
