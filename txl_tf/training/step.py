@@ -42,9 +42,9 @@ class Sums(typing.NamedTuple):
     @classmethod
     def of(cls, values: Sequence[Any], objective: Objective) -> Sums:
         """The Sums of the values that `stacked` joins."""
-        penalties = 4 + len(objective.penalties)
-        scaled = len(values) > penalties
-        return cls(*values[:4], tuple(values[4:penalties]), values[penalties] if scaled else None)
+        loss, norm, skipped, in_a_row, *rest = values
+        n = len(objective.penalties)
+        return cls(loss, norm, skipped, in_a_row, tuple(rest[:n]), rest[n] if len(rest) > n else None)
 
     @classmethod
     def first(cls, objective: Objective, overflows: float | None = None) -> Sums:
