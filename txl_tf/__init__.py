@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from txl_tf.models.xlnet.config import XLNetConfig
     from txl_tf.models.xlnet.model import XLNet
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "Encoder",
