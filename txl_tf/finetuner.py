@@ -252,6 +252,7 @@ def cross_validate(make: Callable[[int], Finetuner], model_dir: str, folds: int,
     Returns:
         means and standard deviations, as `summary` gives them.
     """
+    make(folds - 1)  # the smallest part: it is empty, and refused, if there are fewer texts than folds
     results = []
     for i in range(folds):
         tuner, folder = make(i), tf.io.gfile.join(model_dir, f"fold-{i + 1}")

@@ -197,7 +197,7 @@ def names():
     yield Case("finetune", "tables: two texts alone", only, refused=True, says="too few")
     several = lines("\t", rows=[(f"{text} word{i}", label) for i in range(6) for text, label in ROWS[:2]])
     setup = functools.partial(write, name="t.tsv", data=several)
-    only |= {"train": "t.tsv"}
+    only = only | {"train": "t.tsv"}
     yield Case("finetune", "tables: a tenth held out", only, setup=setup, works=True, says="held out")
     yield Case("finetune", "tables: parts", only | {"folds": "2"}, setup=setup, works=True, says="2 folds")
     for more in ({"folds": "1"}, {"folds": "-2"}, {"folds": "2", "dev": "table.tsv"}, {"folds": "2", "seeds": "1,2"}):
