@@ -111,7 +111,7 @@ def test_extending_by_the_command(finished, tmp_path):
     folder, flags, _ = finished
     run = shutil.copytree(folder, tmp_path / "r")
     at = f"--model_dir={run}"
-    assert "continue it with more steps by --train_steps and --extend" in command(at).stdout
+    assert "another --model_dir; --train_steps=N --extend gives it more steps" in command(at).stdout
     for given, said in (
         ([at, "--train_steps=8"], "train_steps=8 (was 4); give the same settings or another --model_dir; more steps "),
         ([at, "--train_steps=8"], "more steps need --extend"),

@@ -246,10 +246,10 @@ class Run:
         if finished:
             tuned = isinstance(self.corpus, TaskCorpus)
             command, flag = ("predict (--metrics)", "--init") if tuned else ("evaluate", "--warm_start")
-            more = "" if tuned else ", continue it with more steps by --train_steps and --extend"
+            more = "" if tuned else "; --train_steps=N --extend gives it more steps"
             print(
-                f"this run is finished: use the commands {command} and export_savedmodel{more}, or begin a new run "
-                f"from its weights with {flag} and another --model_dir",
+                f"this run is finished: use the commands {command} and export_savedmodel, or begin a new run from its "
+                f"weights with {flag} and another --model_dir{more}",
                 flush=True,
             )
         elif self.step and self.was_format < FORMAT:
