@@ -337,7 +337,9 @@ def tagged_words():
     }
     for name, files in wrong.items():
         for data in files:
-            yield from case(f"words {data[:20]!r}", data, commands=("tag",), name=name, refused=True, says=name)
+            yield from case(
+                f"words {data[:20]!r} in {name}", data, commands=("tag",), name=name, refused=True, says=name
+            )
 
 
 def write(folder, name, data):
