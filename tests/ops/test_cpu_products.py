@@ -81,11 +81,11 @@ def test_a_text_has_the_same_scores_by_both_methods_whatever_the_shapes(heads, d
     """Of a head of one number the merged heads are a transpose, with which XLA could not use its library."""
     config = dataclasses.replace(CONFIG, dtype="mixed_bfloat16", n_layer=1, n_head=heads, d_head=d_head)
     decoder = Generator(random_model(config), Reach(16), jit_compile=False).decoder
-    tokens = np.random.default_rng(0).integers(0, CONFIG.vocab_size, [batch, decoder.max_segment], np.int32)
+    tokens = np.random.default_rng(0).integers(0, CONFIG.vocab_size, [batch, 64], np.int32)
 
     def nll(tokens):
         hidden, _ = decoder(tokens, decoder.initial_cache(batch))
-        return decoder.nll(hidden, tokens)
+        return decoder.model.nll(hidden, tokens)
 
     tokens = tf.constant(tokens)
     compiled, plain = (tf.function(nll, jit_compile=jit, autograph=False)(tokens) for jit in (True, False))

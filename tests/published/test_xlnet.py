@@ -571,7 +571,7 @@ def test_shards(tmp_path, rng, ending):
         ({name: f"../{place}" for name, place in places.items()}, "weight_map must name files of its own directory"),
         (places | {"more": shard}, "looks for more in .*, which does not have it"),
         ({name: place for name, place in places.items() if name != names[0]}, f"does not list {names[0]}"),
-        (places | {names[0]: "gone.bin"}, "gone.bin not found: copy them there"),
+        (places | {names[0]: "gone.bin"}, "names files that are not there, gone.bin: copy them there"),
     ):
         index.write_text(json.dumps({"weight_map": wrong}))
         with pytest.raises(InputError, match=message):

@@ -17,6 +17,7 @@ from txl_tf.settings.run import Config, DataConfig, TrainConfig
 class BigramConfig(Group):
     vocab_size: int = setting(256, "number of tokens in the vocabulary", at_least=1)
     dropout: float = setting(0.0, "of targets")
+    dtype: str = setting("float32", "Keras dtype policy")
 
 
 @dataclasses.dataclass(frozen=True)

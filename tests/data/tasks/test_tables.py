@@ -195,7 +195,9 @@ def test_values_of_json(tmp_path):
         with pytest.raises(InputError, match=r"line 2 has the label 'nan', which stands for a missing value"):
             read_table(path, Columns())
     path = write(tmp_path / "several.jsonl", '{"text": "a", "label": ["x", "y"]}\n')
-    with pytest.raises(InputError, match="line 1 has a list of labels, and a text has one class here: give one label"):
+    with pytest.raises(
+        InputError, match="line 1 has a list of labels, and a text has one class here: give one, or --task=multi_label"
+    ):
         read_table(path, Columns())
     path = write(tmp_path / "d.jsonl", '{"text": "half \\ud83d", "label": "x"}\n')
     assert read_table(path, Columns())[0].text == "half \ufffd"

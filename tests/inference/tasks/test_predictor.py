@@ -148,9 +148,7 @@ def test_answers_stand_in_their_contexts(predictors, model_dirs, tmp_path):
         f"--output={tmp_path}/o",
     )
     assert done.returncode == 0 and done.stdout == "", done.stderr
-    assert (
-        f"{tmp_path}/q.json: 1 of 3 questions (33.3%) are cut at 6 tokens (max_query_len)" in done.stderr.splitlines()
-    )
+    assert f"{tmp_path}/q.json: 1 of 3 questions (33.3%) is cut at 6 tokens (max_query_len)" in done.stderr.splitlines()
     lines = [json.loads(line) for line in (tmp_path / "o").read_text().splitlines()]
     answers = {line["id"]: line["answer"] for line in found}
     assert {line["id"]: line["answer"] for line in lines} == answers
