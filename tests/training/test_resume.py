@@ -17,7 +17,7 @@ from txl_tf.training.loop import train
 def test_kill_9_anywhere_changes_no_line(corpus, tmp_path):
     """Real kills, in the middle of a save, of a line and of an evaluation too: every line as uninterrupted."""
     driver = [os.path.join(processes.PROGRAMS, "killed_runs.py"), corpus.data_dir, tmp_path]
-    environment = {"PYTHONPATH": os.pathsep.join([processes.ROOT, os.environ.get("PYTHONPATH", "")])}
+    environment = {"PYTHONPATH": os.pathsep.join([processes.PATHS, os.environ.get("PYTHONPATH", "")])}
     done = processes.run(driver, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("damaged") == 2 and "ckpt-4 is damaged: it has no index; set aside as" in done.stdout
