@@ -139,8 +139,10 @@ def _race_examples(
     return question_examples(rows, vocabulary, config.data.tgt_len, dict(origin), directory, labelled)
 
 
-def sequence_spec(config: Any, lanes: int, label: str, choices: int | None = None) -> Any:
-    """The batch of sequences with a label each, of one type; with `choices` that many sequences for each."""
+def sequence_spec(
+    config: Any, lanes: int, label: str, choices: int | None = None, of_each: Sequence[int] = ()
+) -> Any:
+    """A batch of sequences with a label each, of one type and the shape `of_each`; with `choices` as many sequences."""
     import tensorflow as tf
 
     shape = [lanes, *([choices] if choices else []), config.data.tgt_len * _max_segments(config)]
@@ -148,7 +150,7 @@ def sequence_spec(config: Any, lanes: int, label: str, choices: int | None = Non
         "tokens": tf.TensorSpec(shape, tf.int32),
         "segments": tf.TensorSpec(shape, tf.int32),
         "padding": tf.TensorSpec(shape, tf.bool),
-        "label": tf.TensorSpec([lanes], label),
+        "label": tf.TensorSpec([lanes, *of_each], label),
         "weight": tf.TensorSpec([lanes], tf.float32),
     }
 
@@ -198,7 +200,7 @@ _of_sequences = functools.partial(
     fit=fit_to_pretrained,
     lengths=cut_lengths,
 )
-_of_tables = functools.partial(
+of_tables = functools.partial(
     _of_sequences,
     read=lazy("data.tasks.tables:read_table"),
     rows=lazy("data.tasks.tables:text_rows"),
@@ -206,10 +208,10 @@ _of_tables = functools.partial(
     tables=True,
 )
 
-_TEXTS = '["A text.", ("The first of a pair.", "The second.")]'
+TEXTS = '["A text.", ("The first of a pair.", "The second.")]'
 
 HEADS: dict[str, FineTuning] = {
-    "classification": _of_tables(
+    "classification": of_tables(
         config=head_config.XLNetClassificationConfig,
         objective=lazy("objectives.classification:Classification"),
         training_data=_balanced_examples,
@@ -223,11 +225,11 @@ HEADS: dict[str, FineTuning] = {
         guide=predicting(
             "tells to which class a text, or a pair of texts, belongs",
             "TEXTS.tsv",
-            _TEXTS,
+            TEXTS,
             "It always answers with one of its classes, whatever the text is about.",
         ),
     ),
-    "regression": _of_tables(
+    "regression": of_tables(
         read=_read_scored,
         config=head_config.XLNetRegressionConfig,
         objective=lazy("objectives.regression:Regression"),
@@ -238,7 +240,7 @@ HEADS: dict[str, FineTuning] = {
         collapse=_by_label(labelling.collapse_of_scores),
         predictions=_scores,
         panels=panels.regression,
-        guide=predicting("gives a score to a text, or to a pair of texts", "TEXTS.tsv", _TEXTS),
+        guide=predicting("gives a score to a text, or to a pair of texts", "TEXTS.tsv", TEXTS),
     ),
     "multiple_choice": _of_sequences(
         config=head_config.XLNetMultipleChoiceConfig,

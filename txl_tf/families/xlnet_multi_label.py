@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from txl_tf.errors import InputError
-from txl_tf.families.base import FineTuning, lazy, predicting
-from txl_tf.families.xlnet_heads import HEAD, cut_lengths, fit_to_pretrained, sequence_spec, training_examples
+from txl_tf.families.base import lazy, predicting
+from txl_tf.families.xlnet_heads import TEXTS, of_tables, sequence_spec, training_examples
 from txl_tf.metrics import multi_label, panels
 from txl_tf.models.xlnet.head_config import XLNetMultiLabelConfig
 
@@ -51,11 +51,8 @@ def _examples(
     return table_examples(rows, vocabulary, config.data.tgt_len, label, dict(origin), directory, **about)
 
 
-def _batch_spec(config: XLNetMultiLabelConfig, lanes: int, training: bool) -> dict[str, Any]:
-    import tensorflow as tf
-
-    spec: dict[str, Any] = sequence_spec(config, lanes, "int32")
-    return spec | {"label": tf.TensorSpec([lanes, config.model.n_class], tf.int32)}
+def _batch_spec(config: XLNetMultiLabelConfig, lanes: int, training: bool) -> Any:
+    return sequence_spec(config, lanes, "int32", of_each=[config.model.n_class])
 
 
 def threshold_of(dev: Mapping[str, float]) -> float:
@@ -82,28 +79,18 @@ def _predictions(
     return found
 
 
-MULTI_LABEL = FineTuning(
+MULTI_LABEL = of_tables(
     config=XLNetMultiLabelConfig,
-    model=lazy("models.xlnet.with_head:XLNetWithLogits"),
     objective=lazy("objectives.multi_label:MultiLabel"),
     training_data=training_examples,
     batch_spec=_batch_spec,
-    head=HEAD,
     read=lazy("data.tasks.label_sets:read_label_sets"),
-    rows=lazy("data.tasks.tables:text_rows"),
     examples=_examples,
-    fit=fit_to_pretrained,
-    lengths=cut_lengths,
     measure=_measure,
     criterion="micro_f1",
     collapse=_collapse,
     predictions=_predictions,
     panels=panels.multi_label,
-    tables=True,
-    guide=predicting(
-        "gives a text, or a pair of texts, each of its labels that fit",
-        "TEXTS.tsv",
-        '["A text.", ("The first of a pair.", "The second.")]',
-    ),
+    guide=predicting("gives a text, or a pair of texts, each of its labels that fit", "TEXTS.tsv", TEXTS),
 )
-"""Metrics are with the threshold that is best on dev."""
+"""The threshold of its metrics is the best on dev."""

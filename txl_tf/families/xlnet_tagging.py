@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from txl_tf.errors import InputError
 from txl_tf.families.base import FineTuning, lazy, predicting
-from txl_tf.families.xlnet_heads import cut_lengths, shared_settings, training_examples
+from txl_tf.families.xlnet_heads import cut_lengths, sequence_spec, shared_settings, training_examples
 from txl_tf.metrics import panels
 from txl_tf.metrics.entities import Tags, entity_scores
 from txl_tf.models.xlnet.head_config import XLNetTaggingConfig
@@ -27,16 +27,7 @@ if TYPE_CHECKING:
 
 
 def _batch_spec(config: XLNetTaggingConfig, lanes: int, training: bool) -> Any:
-    import tensorflow as tf
-
-    columns = [lanes, config.data.tgt_len * config.data.max_segments]
-    return {
-        "tokens": tf.TensorSpec(columns, tf.int32),
-        "segments": tf.TensorSpec(columns, tf.int32),
-        "padding": tf.TensorSpec(columns, tf.bool),
-        "label": tf.TensorSpec(columns, tf.int32),
-        "weight": tf.TensorSpec([lanes], tf.float32),
-    }
+    return sequence_spec(config, lanes, "int32", of_each=[config.data.tgt_len * config.data.max_segments])
 
 
 def _examples(

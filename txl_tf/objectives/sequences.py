@@ -9,7 +9,7 @@ import tensorflow as tf
 from txl_tf.layers.dropout import Seeds
 from txl_tf.models.stack import Watch
 from txl_tf.models.xlnet.head_config import XLNetHeadRunConfig
-from txl_tf.models.xlnet.with_head import XLNetWithLogits
+from txl_tf.models.xlnet.with_head import XLNetWithHead
 from txl_tf.objectives.base import FiniteWatch, Loss, Objective
 
 Examples = dict[str, tf.Tensor]
@@ -17,14 +17,14 @@ Examples = dict[str, tf.Tensor]
 
 
 class SequenceObjective(Objective, abc.ABC):
-    """The objective of a task with one output vector for an example; subclasses say what the loss is.
+    """The objective of a task whose examples are sequences; subclasses say what the loss of an example is.
 
     Args:
-        model: an XLNetWithLogits.
+        model: an XLNet with outputs for sequences or tokens.
         config: an XLNetHeadRunConfig; longer texts than its tgt_len are read in segments of tgt_len tokens.
     """
 
-    def __init__(self, model: XLNetWithLogits, config: XLNetHeadRunConfig):
+    def __init__(self, model: XLNetWithHead, config: XLNetHeadRunConfig):
         self.model = model
         self.segment_len = config.data.tgt_len
         self.activations = (*model.activations, "loss")
@@ -37,28 +37,33 @@ class SequenceObjective(Objective, abc.ABC):
     def predictions(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
         """What the model's outputs say, tensors [b, ..]."""
 
+    def targets(self, label: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
+        """How many targets each example has, [b], times its weight [b]; by default one."""
+        return weight
+
     def initial_state(self, lanes: int) -> tuple[()]:
         """Nothing is carried from batch to batch."""
         return ()
 
     def __call__(self, batch: Examples, state: tuple[()], seed: Seeds | None, training: bool) -> Loss:
-        """The loss of a batch; see Objective. The weight is the sum of the examples' weights."""
+        """The loss of a batch; see Objective. The weight is the number of targets."""
         watch = FiniteWatch()
-        losses = self.losses(self._logits(batch, seed, training, watch), batch["label"])
+        losses = self.losses(self.logits(batch, seed, training, watch), batch["label"])
         weight = tf.cast(batch["weight"], losses.dtype)
         total = tf.reduce_sum(tf.math.multiply_no_nan(losses, weight))
         watch("loss", total)
-        return Loss(total, tf.reduce_sum(weight), state, watch.stacked(self.activations))
+        return Loss(total, tf.reduce_sum(self.targets(batch["label"], weight)), state, watch.stacked(self.activations))
 
     def outputs(self, batch: Examples) -> dict[str, tf.Tensor]:
         """The predictions for a batch; see TaskObjective."""
-        logits = self._logits(batch)
+        logits = self.logits(batch)
         found = self.predictions(logits)
         return found | ({"loss": self.losses(logits, batch["label"])} if "label" in batch else {})
 
-    def _logits(
+    def logits(
         self, batch: Examples, seed: Seeds | None = None, training: bool = False, watch: Watch | None = None
     ) -> tf.Tensor:
+        """The model's outputs for a batch; arguments as for `__call__` and `XLNet.call`."""
         return self.model(
             batch["tokens"],
             segments=batch["segments"],

@@ -262,7 +262,7 @@ class ServedTask(Served):
         return tf.function(run, input_signature=[signature], jit_compile=self._compile, autograph=False)
 
     def _best_tags(self, rows: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        found: dict[str, tf.Tensor] = self.objective.best(self._logits(rows))
+        found: dict[str, tf.Tensor] = self.objective.predictions(self._logits(rows))
         return found
 
     def _logits(self, rows: dict[str, tf.Tensor]) -> tf.Tensor:

@@ -43,6 +43,29 @@ class XLNetWithHead(keras.Model):
         self.head.build((None, None, self.config.d_model))
         self.built = True
 
+    def hidden(
+        self,
+        tokens: tf.Tensor,
+        segments: tf.Tensor | None,
+        padding: tf.Tensor | None,
+        seed: Seeds,
+        training: bool,
+        watch: Watch | None,
+        segment_len: int | None,
+        in_segments: Callable[..., tf.Tensor],
+        last_only: bool = False,
+    ) -> tf.Tensor:
+        """The body's last hidden states, [B, T, D], or [B, 1, D] with `last_only`; arguments as for `XLNet.call`.
+
+        Texts of more than `segment_len` tokens are read by `in_segments`, which is one of the next two.
+        """
+        if segment_len is None or tokens.shape[1] <= segment_len:
+            inputs = {"segments": segments, "padding": padding, "last_only": last_only}
+            return self.body(tokens, **inputs, seed=seed, training=training, watch=watch)[0]
+        if segments is None or padding is None:
+            raise ValueError("texts that are read in segments need their segment ids and their padding")
+        return in_segments(tokens, segments, padding, seed, training, watch, segment_len)
+
     def hidden_of_last(
         self,
         tokens: tf.Tensor,
@@ -210,13 +233,9 @@ class XLNetWithLogits(XLNetWithHead):
         segment_len: int | None = None,
     ) -> tf.Tensor:
         body_seeds, head_seeds = seeds.split(2)
-        if segment_len is None or tokens.shape[1] <= segment_len:
-            inputs = {"segments": segments, "padding": padding, "last_only": self.config.summary_type == "last"}
-            hidden, _, _ = self.body(tokens, **inputs, seed=body_seeds, training=training, watch=watch)
-        else:
-            if segments is None or padding is None:
-                raise ValueError("texts that are read in segments need their segment ids and their padding")
-            hidden = self.hidden_of_last(tokens, segments, padding, body_seeds, training, watch, segment_len)
+        read = (tokens, segments, padding, body_seeds, training, watch, segment_len)
+        hidden = self.hidden(*read, self.hidden_of_last, last_only=self.config.summary_type == "last")
+        if padding is not None and segment_len is not None and tokens.shape[1] > segment_len:
             padding = padding[:, -segment_len:]
         return self.head(hidden, padding, seed=head_seeds.lanes, training=training)
 

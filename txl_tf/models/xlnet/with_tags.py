@@ -55,12 +55,6 @@ class XLNetWithTags(XLNetWithHead):
             segment_len: longer texts are read in segments of this many tokens: see `hidden_of_segments`; then segments
                 and padding must be given. None: texts are read as they are.
         """
-        seeds = Seeds.of(seed)
-        if segment_len is None or tokens.shape[1] <= segment_len:
-            inputs = {"segments": segments, "padding": padding}
-            hidden, _, _ = self.body(tokens, **inputs, seed=seeds, training=training, watch=watch)
-        else:
-            if segments is None or padding is None:
-                raise ValueError("texts that are read in segments need their segment ids and their padding")
-            hidden = self.hidden_of_segments(tokens, segments, padding, seeds, training, watch, segment_len)
+        read = (tokens, segments, padding, Seeds.of(seed), training, watch, segment_len)
+        hidden = self.hidden(*read, self.hidden_of_segments)
         return tf.cast(self.head(hidden), self.variable_dtype)
