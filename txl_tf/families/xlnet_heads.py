@@ -139,9 +139,7 @@ def _race_examples(
     return question_examples(rows, vocabulary, config.data.tgt_len, dict(origin), directory, labelled)
 
 
-def sequence_spec(
-    config: Any, lanes: int, label: str, choices: int | None = None, of_each: Sequence[int] = ()
-) -> Any:
+def sequence_spec(config: Any, lanes: int, label: str, choices: int | None = None, of_each: Sequence[int] = ()) -> Any:
     """A batch of sequences with a label each, of one type and the shape `of_each`; with `choices` as many sequences."""
     import tensorflow as tf
 

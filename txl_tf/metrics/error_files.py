@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from txl_tf.errors import InputError
+from txl_tf.metrics.labelling import rates
 from txl_tf.metrics.panels import Confusion, Panel, Worst
 
 CONFUSION_FILE, CLASSES_FILE, WORST_FILE = "confusion.csv", "classes.csv", "worst.csv"
@@ -21,19 +22,14 @@ MOST_CLASSES, MOST_ERRORS, MOST_CHARACTERS = 12, 5, 300
 
 
 def by_class(counts: np.ndarray) -> list[tuple[int, int, float, float, float]]:
-    """Of each class the number of its examples and of its predictions, precision, recall and F1; 0 for 0 / 0.
+    """For each class: how many examples and predictions it has, precision, recall and F1; see `rates`.
 
     Args:
         counts: int [C, C], of labels in rows and predictions in columns.
     """
-    found = []
-    for right, label, predicted in zip(np.diag(counts), counts.sum(axis=1), counts.sum(axis=0), strict=True):
-        precision, recall, f1 = (
-            float(part / whole) if whole else 0.0
-            for part, whole in ((right, predicted), (right, label), (2 * right, label + predicted))
-        )
-        found.append((int(label), int(predicted), precision, recall, f1))
-    return found
+    label, predicted = counts.sum(axis=1), counts.sum(axis=0)
+    columns = (label, predicted, *rates(np.diag(counts), label, predicted))
+    return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def error_files(panels: Sequence[Panel]) -> dict[str, str]:

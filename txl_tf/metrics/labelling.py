@@ -21,6 +21,20 @@ def confusion(label: np.ndarray, predicted: np.ndarray, classes: int) -> np.ndar
     return np.bincount(label * classes + predicted, minlength=classes * classes).reshape(classes, classes)
 
 
+def rates(right: np.ndarray, label: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """precision, recall and F1 = 2 right / (label + predicted), 0 for 0 / 0, as in scikit-learn.
+
+    Args:
+        right: how many of each class are predicted and right, int [..].
+        label, predicted: how many there are, and how many are predicted.
+    """
+    precision, recall, f1 = (
+        np.where(whole > 0, part / np.maximum(whole, 1), 0.0)
+        for part, whole in ((right, predicted), (right, label), (2 * right, label + predicted))
+    )
+    return precision, recall, f1
+
+
 def macro_f1(label: np.ndarray, predicted: np.ndarray) -> float:
     """The mean over classes of F1 = 2 TP / (2 TP + FP + FN).
 

@@ -7,26 +7,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from txl_tf.metrics.labelling import rates
 
-def counts(label: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    """For each label how often it is right, wrong and missed: true positives, false positives, false negatives.
+
+def counts(label: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For each label how often it is right, there, and predicted, as `rates` takes them: int [C] each.
 
     Args:
         label, predicted: bool or 0 and 1, [n, C].
-
-    Returns:
-        int [C, 3].
     """
     label, predicted = label.astype(bool), predicted.astype(bool)
-    pairs = (label & predicted, ~label & predicted, label & ~predicted)
-    return np.stack([pair.sum(axis=0) for pair in pairs], axis=1)
-
-
-def f1(counted: np.ndarray) -> np.ndarray:
-    """2 TP / (2 TP + FP + FN) of counts [.., 3]; 0 where nothing is there and nothing predicted, as in scikit-learn."""
-    right, wrong, missed = np.moveaxis(counted, -1, 0)
-    whole = 2 * right + wrong + missed
-    return np.where(whole > 0, 2 * right / np.maximum(whole, 1), 0.0)
+    right, there, given = ((label & predicted).sum(axis=0), label.sum(axis=0), predicted.sum(axis=0))
+    return right, there, given
 
 
 def best_threshold(label: np.ndarray, probabilities: np.ndarray) -> float:
@@ -58,8 +50,8 @@ def multi_label(label: np.ndarray, probabilities: np.ndarray, threshold: float |
     predicted = probabilities >= threshold
     counted = counts(label, predicted)
     return {
-        "micro_f1": float(f1(counted.sum(axis=0))),
-        "macro_f1": float(f1(counted).mean()),
+        "micro_f1": float(rates(*(part.sum() for part in counted))[2]),
+        "macro_f1": float(rates(*counted)[2].mean()),
         "exact": float((predicted == label.astype(bool)).all(axis=1).mean()),
         "threshold": threshold,
     }
@@ -68,11 +60,8 @@ def multi_label(label: np.ndarray, probabilities: np.ndarray, threshold: float |
 def by_label(label: np.ndarray, probabilities: np.ndarray, threshold: float) -> list[dict[str, float]]:
     """precision, recall, f1 and examples, how many have it, of each label; precision is 0 where none is predicted."""
     counted = counts(label, probabilities >= threshold)
-    found = []
-    for (right, wrong, missed), score in zip(counted.tolist(), f1(counted).tolist(), strict=True):
-        precision, recall = right / max(right + wrong, 1), right / max(right + missed, 1)
-        found.append({"precision": precision, "recall": recall, "f1": score, "examples": right + missed})
-    return found
+    columns = zip(*(column.tolist() for column in (*rates(*counted), counted[1])), strict=True)
+    return [dict(zip(("precision", "recall", "f1", "examples"), row, strict=True)) for row in columns]
 
 
 def collapse(probabilities: np.ndarray, threshold: float) -> str | None:
