@@ -56,7 +56,7 @@ campaign: .venv/installed-dev
 kills: .venv/installed-dev
 	PYTHONPATH=$(TEST_PATHS) .venv/bin/python -m campaign.kills $(KILL_FLAGS)
 
-# Measures this machine for docs/results.md, in about an hour; RESULTS_FLAGS="--machine=NAME --peer=tf_models=PYTHON".
+# Measures this machine for docs/results.md; RESULTS_FLAGS="--machine=NAME --peer=tf_models=PYTHON".
 results: .venv/installed-dev
 	.venv/bin/python bench/results.py $(RESULTS_FLAGS)
 

@@ -1,4 +1,4 @@
-"""Measures what docs/results.md shows of a machine's speed, memory and start-up: `make results`, about an hour.
+"""Measures what docs/results.md shows of a machine's speed, memory and start-up: `make results`.
 
     python bench/results.py --machine="AMD EPYC, Zen 5" --peer=tf_models=PYTHON --peer=huggingface=PYTHON
 

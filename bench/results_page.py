@@ -63,7 +63,7 @@ def machines():
 
 
 def measured(machine, name):
-    """What a benchmark gave on a machine: its entry, or None."""
+    """The entry of a benchmark on a machine; None if it was not measured there."""
     return machine["measured"].get(name)
 
 
@@ -188,7 +188,9 @@ def number(value):
 
 
 def table(head, rows):
-    """A table in Markdown."""
+    """A table in Markdown; without rows, a sentence."""
+    if not rows:
+        return "Not measured yet; `make results` does it.\n"
     lines = [head, ["-"] * len(head), *rows]
     return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
 

@@ -71,6 +71,9 @@ define_reach_flags()
 
 def main(argv):
     del argv
+    given = [text for text in (FLAGS.prompt, FLAGS.prompt_file, FLAGS.prompts_jsonl or None) if text is not None]
+    if len(given) != 1:
+        raise InputError("give the text to continue with one of --prompt, --prompt_file and --prompts_jsonl")
     records = read_prompts() if FLAGS.prompts_jsonl else [{"prompt": read_prompt()}]
     prompts = [record["prompt"] for record in records]
     from txl_tf.data.unknown import unknown_note, unknown_share  # after the flags: TensorFlow takes seconds to load
@@ -150,8 +153,6 @@ def search(model, prompt):
 
 def read_prompt():
     """The text of --prompt or --prompt_file."""
-    if (FLAGS.prompt is None) == (FLAGS.prompt_file is None):
-        raise InputError("give the text to continue with one of --prompt, --prompt_file and --prompts_jsonl")
     if FLAGS.prompt is not None:
         return FLAGS.prompt
     from txl_tf.storage.files import read_text
@@ -161,8 +162,6 @@ def read_prompt():
 
 def read_prompts():
     """The objects in the lines of --prompts_jsonl, each with a prompt."""
-    if FLAGS.prompt is not None or FLAGS.prompt_file is not None:
-        raise InputError("give the text to continue with one of --prompt, --prompt_file and --prompts_jsonl")
     if FLAGS.beam_size:
         raise InputError(f"--beam_size={FLAGS.beam_size} is for a single prompt: omit it, or give --prompt")
     from txl_tf.data.tasks.table_files import read_file_text
