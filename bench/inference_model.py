@@ -23,7 +23,7 @@ FORMATS = {
     "float32_int8": ("float32", True),
     "bfloat16_int8": ("mixed_bfloat16", True),
 }
-"""Of generation: {name: dtype policy, whether weights are in int8}."""
+"""Formats of generation: {name: dtype policy, whether weights are in int8}."""
 SEGMENT_FLOPS = 2 * B * T * (N * (4 * D * H * D_HEAD + 2 * D * D_INNER + 3 * (M + T) * H * D_HEAD) + D * V)
 """FLOPs of the matmuls for scoring a segment, with every key, value and position projected once."""
 

@@ -13,7 +13,7 @@ LEAST = 16
 
 
 class Access:
-    """What requests must have.
+    """Checks that a request may be answered.
 
     Args:
         token: that must be sent as `Authorization: Bearer TOKEN`; None: none.

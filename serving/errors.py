@@ -31,6 +31,6 @@ def stopping():
 
 
 def one_line(error, length=300):
-    """An exception's message in one line of at most so many characters; its type if it has none."""
+    """An exception's message in one line, cut to `length` characters; its type if it has none."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= length else text[:length] + ".."

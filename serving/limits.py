@@ -15,8 +15,8 @@ class Limits:
 
     Attributes:
         max_sessions: how many may be open; fewer if `memory_mb` does not hold their caches.
-        session_seconds: a session is closed after so many seconds without a request.
-        max_requests: so many may wait or be computed at a time.
+        session_seconds: a session is closed after this time without a request.
+        max_requests: the most that wait or are computed at a time.
         memory_mb: MiB for caches: half of it for sessions, half for texts that are being generated.
         body_bytes: of a request.
         text_bytes: of one text, prompt or string of a request.

@@ -25,7 +25,7 @@ REASONS = {
     500: "the server failed",
     503: "busy, or stopping",
 }
-"""What the log says of a status: never what was sent, which can be private."""
+"""The log's words for a status. They never hold what was sent, which can be private."""
 
 
 @dataclasses.dataclass

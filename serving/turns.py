@@ -44,7 +44,7 @@ class Turns:
 
     Args:
         cancellable: a context manager in which calls can be cancelled, as `Model.cancellable`.
-        batch_rows: at most so many texts in a batch.
+        batch_rows: the most texts in a batch.
         observe: observe(function, rows, seconds) is called after every call, in the model's thread.
     """
 

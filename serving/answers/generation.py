@@ -23,7 +23,7 @@ from serving.model import CACHE
 
 DEFAULT_TOKENS = 100
 STREAM_TOKENS = 16
-"""At most so many between two pieces of streamed text."""
+"""The most tokens between two pieces of streamed text."""
 MOST_TOKENS = 64
 """In one call; more would not be faster."""
 

@@ -4,7 +4,7 @@ import collections
 
 
 class Pace:
-    """Units of work for a call, such as tokens or windows: so many that it takes about some seconds.
+    """Chooses the units of work of a call, such as tokens or windows, so that it takes about `seconds`.
 
     Args:
         seconds: if calls take more than four times as long, they get fewer units; if less, twice as many.
@@ -21,7 +21,7 @@ class Pace:
         return self._units[key]
 
     def learn(self, key, units, seconds):
-        """A call for so many units took so many seconds."""
+        """Notes how many seconds a call for some units took."""
         if seconds > 4 * self._seconds:
             fit = max(1, int(units * 2 * self._seconds / seconds))
             self._units[key] = 1 << (fit.bit_length() - 1)

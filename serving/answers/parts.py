@@ -112,7 +112,7 @@ class Parts:
         return outputs
 
     async def score(self, texts):
-        """Of each text the sum of its tokens' log-probabilities, the tokens, and their log-probabilities."""
+        """For each text, the sum of its tokens' log-probabilities, the tokens, and their log-probabilities."""
         scores = []
         for begin in range(0, len(texts), self._rows):
             scoring = Scoring(texts[begin : begin + self._rows])

@@ -88,7 +88,7 @@ class Texts:
         return [[token["top"] for token in rated(self._model.pieces, *row)[1]] for row in rows]
 
     async def _score_short(self, texts):
-        """Of each text the sum of the log-probabilities, the tokens, and their log-probabilities, in shared calls."""
+        """For each text, the sum of the log-probabilities, the tokens, and their log-probabilities, in shared calls."""
         names = ("total", "tokens", "log_probs", "lengths")
         found = await self._compute("score", {"texts": texts}, names)
         rows = zip(*(found[name] for name in names), strict=True)

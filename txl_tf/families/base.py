@@ -91,7 +91,7 @@ class Guide:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Use:
-    """What models of a family are used for. A Use that is no Training is only imported and used from Python.
+    """How models of a family are used. Models of a plain Use are not trained here, but imported and used from Python.
 
     Attributes:
         config: the subclass of Config with the settings of a run.

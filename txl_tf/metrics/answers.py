@@ -2,8 +2,8 @@
 
 Answers are compared as normalised text: lower case, without ASCII punctuation, the articles a, an and the, and spare
 white space. Exact match is whether they are equal. F1 is the harmonic mean of precision and recall of words, where a
-word counts as often as it occurs. Of several right answers the nearest one counts. A question without an answer has the
-right answer ""; F1 with it is the same as exact match.
+word counts as often as it occurs. If there are several right answers, the nearest one counts. A question without an
+answer has the right answer ""; F1 with it is the same as exact match.
 """
 
 from __future__ import annotations

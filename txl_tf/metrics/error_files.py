@@ -18,7 +18,7 @@ NAMES = (CONFUSION_FILE, CLASSES_FILE, WORST_FILE)
 CLASSES_HEADER = ("class", "examples", "predicted", "precision", "recall", "f1")
 
 MOST_CLASSES, MOST_ERRORS, MOST_CHARACTERS = 12, 5, 300
-"""What a model card shows: a matrix of so many classes, so many errors, and so much of a text."""
+"""Limits of a model card: classes of the matrix, errors, and characters of a text."""
 
 
 def by_class(counts: np.ndarray) -> list[tuple[int, int, float, float, float]]:

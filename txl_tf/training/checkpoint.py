@@ -33,7 +33,7 @@ class Checkpoints:
     `save` copies the values into the host's memory and returns; a thread writes them while training continues. One
     checkpoint is written at a time, so they are finished in order. Use this object as a context: its end waits for the
     checkpoint that is being written.
-    Of several workers only the chief writes; all must call `save`, since each holds the state of its lanes.
+    With several workers only the chief writes; all must call `save`, since each holds the state of its lanes.
 
     Args:
         model_dir: where; local or gs://.

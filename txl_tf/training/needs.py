@@ -16,10 +16,9 @@ from txl_tf.settings.run import Config
 
 
 def require_memory(config: Config, strategy: tf.distribute.Strategy) -> None:
-    """Raises InputError if this machine has less memory than weights, what goes with them, and the state need.
+    """Raises InputError if there is too little memory for the weights, their gradients and moments, and the state.
 
-    What steps need besides, such as activations, is not counted. Nothing is checked for other devices than CPUs: how
-    much memory they have is not known here.
+    Activations and the like are not counted. Only CPUs are checked: the memory of other devices is not known here.
     """
     if not distribute.on_cpu(strategy):
         return
@@ -29,8 +28,8 @@ def require_memory(config: Config, strategy: tf.distribute.Strategy) -> None:
         mems = host_memory.bytes_of(functools.partial(objective.initial_state, config.data.batch_size))
         freeze(model, config.train.freeze)
         trained, whole = map(_bytes_of, (model.trainable_variables, model.variables))
-    # A trained weight has a gradient and two moments, and perhaps an average, on each replica or shared out over all.
-    # If it is shared out itself, it is joined in every step.
+    # A trained weight has a gradient and two moments, and perhaps an average, on each replica or sharded over all.
+    # A sharded weight is also gathered in every step.
     owners = strategy.num_replicas_in_sync if config.train.shard_optimizer else 1
     shared = (1 if config.train.bfloat16_moments else 2) + config.train.averages_weights + (owners > 1)
     bytes_of_one = whole + (1 + shared / owners) * trained

@@ -1,4 +1,4 @@
-"""Weights and moments shared out over replicas: each keeps and updates a part of every matrix.
+"""Weights and moments sharded over replicas: each keeps and updates a part of every matrix.
 
 This is stage 1 of ZeRO (Rajbhandari et al. 2020, arXiv 1910.02054), in the form that Xu et al. 2020 (arXiv 2004.13336)
 give it for TPUs: a replica gets the sum of the gradients only for its parts, updates these, and all replicas get all
@@ -136,7 +136,7 @@ class Sharding:
         return {self.variables[i].path: part for i, part in self.parts.items()}
 
     def weight(self, i: int) -> tf.Variable:
-        """What this replica updates of weight number i."""
+        """The part of weight number i that this replica updates."""
         return self.parts[i].variable if i in self.cut else self.variables[i].value
 
     def joined(self, replica: Any) -> contextlib.AbstractContextManager[None]:
@@ -191,13 +191,13 @@ class Sharding:
                 tf.raw_ops.AssignVariableOp(resource=copy.handle, value=value, validate_shape=False)
 
     def own(self, replica: Any, i: int, tensor: tf.Tensor) -> tf.Tensor:
-        """What this replica updates of a tensor with the shape of weight number i."""
+        """The part that this replica updates of a tensor with the shape of weight number i."""
         return own_part(replica, tensor, self.cut[i]) if i in self.cut else tensor
 
     def sum(self, replica: Any, gradients: Sequence[tf.Tensor], others: Any) -> tuple[list[tf.Tensor], Any]:
         """The sums over replicas of all weights' gradients, and of a nest of other tensors, in one exchange.
 
-        Of weights that are cut a replica gets its parts of the gradients' sums.
+        For sharded weights, each replica gets only its shard of the summed gradient.
         """
         whole = [i for i in range(len(gradients)) if i not in self.cut]
         found, others = replica.all_reduce(tf.distribute.ReduceOp.SUM, ([gradients[i] for i in whole], others))
@@ -230,7 +230,7 @@ class Sharding:
 
 
 def _is_bias(variable: keras.Variable) -> bool:
-    """Of any rank. All layers may share it, and it is small."""
+    """Whether it is a bias, which is small, may have any rank, and may be shared by all layers."""
     return variable.path.endswith("bias")
 
 

@@ -25,7 +25,7 @@ def parts(rows: Any, count: int, seed: int) -> list[list[int]]:
     A row whose class has no other text is in no part, so that what is left when a part is taken away has every class.
 
     Args:
-        rows: what `FineTuning.read` gives. Of numbers as labels, each `count` that follow each other are a class.
+        rows: what `FineTuning.read` gives. If labels are numbers, `count` neighbours in order make a class.
         count: of the parts.
         seed: of the order in which texts are dealt out.
     """
@@ -48,7 +48,7 @@ def parts(rows: Any, count: int, seed: int) -> list[list[int]]:
 
 
 def _text(row: Any) -> Hashable:
-    """What rows have in common that may not be parted: the text, or the article of questions."""
+    """The text of a row, or the article of a question: rows with the same one stay together."""
     for name in ("text", "article"):
         if hasattr(row, name):
             return (getattr(row, name), getattr(row, "text_b", ""))

@@ -23,7 +23,7 @@ MOST_CELLS = 50_000_000
 """Sheets that reach further are refused: a single cell in the last row makes a sheet of a million rows."""
 
 MOST_CHARACTERS = 32_767
-"""What one cell can hold."""
+"""The longest text of a cell."""
 
 
 def read_cells(path: str, data: bytes) -> Iterator[tuple[int, list[Any]]]:

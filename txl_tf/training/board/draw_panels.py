@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BINS = 10
-"""Of the reliability diagram."""
+"""Bins of the reliability diagram."""
 
 MAX_CLASSES = 40
-"""The confusion matrix shows at most so many classes: those that occur most."""
+"""The most classes in the confusion matrix: those that occur most."""
 
 MAX_TEXT = 1_000  # characters of an example that are shown
 
@@ -110,7 +110,7 @@ def reliability_bins(confidence: np.ndarray, right: np.ndarray) -> tuple[np.ndar
         confidence, right: as for `reliability_picture`.
 
     Returns:
-        Of each bin the number of its examples, their accuracy and their mean confidence (0 if there are none); and the
+        For each bin: its number of examples, their accuracy and mean confidence (0 if there are none); and the
         expected calibration error: the mean over all examples of the distance between the two in their bin.
     """
     known = ~np.isnan(confidence)

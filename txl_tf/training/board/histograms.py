@@ -13,7 +13,7 @@ from txl_tf.models.parameters import kind_of
 from txl_tf.training.optimizer.adam import Adam
 
 SAMPLED = 1 << 14
-"""Of a larger weight at most twice so many values are taken, evenly spread; a histogram needs no more."""
+"""A larger weight gives at most twice this number of values, evenly spread; a histogram needs no more."""
 
 
 def make_histograms(
@@ -26,7 +26,7 @@ def make_histograms(
 
     Returns:
         sample() -> {"weights/KIND" or "updates/KIND": values [n]}; weights of the same kind in several layers are one.
-        Of weights that are cut (`Sharding`) they are values of the first replica's part.
+        For sharded weights they are values of the first replica's shard (`Sharding`).
     """
     variables = model.trainable_variables
 

@@ -37,7 +37,7 @@ class Adam:
     They are rounded stochastically (`stochastic_round`). With rounding to nearest v would never decrease: a step takes
     away a thousandth of it, which is less than half the distance between neighbouring numbers.
 
-    Of weights that are cut (`Sharding`) a replica updates its part, of which it has the gradient and the moments.
+    For sharded weights (`Sharding`) a replica updates its shard, and has the gradient and the moments of that alone.
 
     iterations: int64 variable, the number of steps, including skipped ones: the position in schedule and data.
 
