@@ -27,7 +27,7 @@ NAMED = {
 }
 N, D, H, D_HEAD, D_INNER, V, B = sizes.chosen(NAMED).values()
 LENGTHS = 128, 512
-STEPS = {"train": 3, "predict": 6}  # in a round, of 512 tokens a sequence; four times as many of 128
+STEPS = {"train": 3, "predict": 6}  # in a round, with 512 tokens a sequence; with 128 tokens four times these
 DROPOUT, CLIP = 0.1, 1.0
 
 

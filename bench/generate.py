@@ -6,9 +6,9 @@ The model is that of bench/inference.py, in one of its sizes, with random weight
 and both with the weights in int8 (--quantize=int8); more than four texts are generated from the same rounded
 weights in the format of the dtype.
 
-One JSON line has for each batch the tokens per second of all its texts (medians), and those over float32's; for one
-text also the bytes that a token reads, and the share of the memory bandwidth that all cores reach with matrix-vector
-products in the same rounds. `flat` is the time of a token after 10,000 tokens divided by that of one at the start.
+One JSON line has for each batch the tokens per second of all its texts (medians), and their ratio to float32's. For one
+text it also has the bytes that a token reads, and the share of the memory bandwidth: that of matrix-vector products on
+all cores, in the same rounds. `flat` is the time of a token after 10,000 tokens divided by that of one at the start.
 """
 
 import functools

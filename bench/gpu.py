@@ -4,11 +4,11 @@ r"""Measures steps of training, evaluation and generation on a GPU, through JAX:
     python bench/gpu.py train.mlir                       (in a Python with JAX for GPUs; 0.10 and 0.11 work)
     python bench/gpu.py --huggingface                    (in a Python with torch and transformers 4.35.2)
 
-The programs run in turn, each from step to step with its own weights, moments and memory. XLA compiles them as it does
-for TensorFlow, from the same StableHLO, but in JAX's version. Prints one JSON line per program.
+The programs alternate, each with its own weights, moments and memory. XLA compiles them as it does for TensorFlow, from
+the same StableHLO, but in JAX's version. Prints one JSON line per program.
 
-With --check three steps are compared with those on the CPU. Choose a small model, and exact products instead of TF32 by
-the environment variables NVIDIA_TF32_OVERRIDE=0 and XLA_FLAGS=--xla_gpu_enable_triton_gemm=false.
+With --check three steps are compared with those on the CPU. Choose a small model. To get exact products instead of
+TF32, set NVIDIA_TF32_OVERRIDE=0 and XLA_FLAGS=--xla_gpu_enable_triton_gemm=false in the environment.
 
 With --profile=FILE the time of each kernel, with its TensorFlow name, is written to FILE.
 XLA_FLAGS=--xla_gpu_enable_command_buffer= keeps kernels apart.
@@ -100,7 +100,7 @@ def first_values(inputs):
 
 
 def measure(paths, rounds):
-    """Prints one JSON line for each program and for large matrix products, from rounds in turn."""
+    """Prints one JSON line for each program and for large matrix products, from alternating rounds."""
     import jax
 
     device = jax.devices()[0]
@@ -230,7 +230,7 @@ def main():
 
     jax.config.update("jax_enable_x64", True)  # Adam's count has 64 bits
     if not args.programs or (args.profile and len(args.programs) > 1):
-        parser.error("name a program, or several to be measured in turn")
+        parser.error("name a program, or several to measure in alternating rounds")
     for path in args.programs:
         if not (os.path.isfile(path) and os.path.isfile(path + ".json")):
             parser.error(f"{path} and {path}.json are not both there: tpu/aot_compile.py --stablehlo_out writes them")

@@ -32,9 +32,11 @@ WARM_UP, GENERATED = 8, 256
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dir", type=pathlib.Path, default="visit", help="for the results, and all else that is made")
+    parser.add_argument(
+        "--dir", type=pathlib.Path, default="visit", help="for the results, and everything else that is made"
+    )
     parser.add_argument("--before", metavar="COMMIT", help="measure this commit, too")
-    parser.add_argument("--minutes", type=float, default=20, help="after so many no further measurement begins")
+    parser.add_argument("--minutes", type=float, default=20, help="no further measurement begins after this time")
     parser.add_argument("--only", default="", metavar="REGEX", help="measure only what matches")
     parser.add_argument("--small", action="store_true", help="tiny models")
     args = parser.parse_args()

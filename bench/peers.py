@@ -1,4 +1,4 @@
-"""What the benchmarks use of tensorflow/models' TransformerXL and XLNet. Not a script.
+"""tensorflow/models' TransformerXL and XLNet, as the benchmarks use them. Not a script.
 
 It runs in the Python of that peer, so nothing is imported before it is called.
 """

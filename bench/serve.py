@@ -1,4 +1,4 @@
-"""Requests a second of examples/serve.py, with and without calls of the model that requests share, in turns.
+"""Requests a second of the server, with and without sharing calls of the model, in alternating rounds.
 
 python bench/serve.py --export_dir=exports/demo --clients=8 --requests=32 --rounds=5
 """
@@ -85,9 +85,7 @@ async def measure():
                     ratios.append(speeds[rows] / speeds[1])
                     print(f"round {i + 1}: {speeds[1]:.2f} requests/s each by itself, {speeds[rows]:.2f} shared")
         await running.stop()
-    print(
-        f"{request_of(service.model.routes, 0)[0]}: shared calls answer {statistics.median(ratios):.2f} times as many"
-    )
+    print(f"{request_of(service.model.routes, 0)[0]}: {statistics.median(ratios):.2f} times as fast with shared calls")
 
 
 def main(argv):

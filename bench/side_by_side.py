@@ -1,4 +1,4 @@
-"""Measures implementations in turns. Not a script.
+"""Measures implementations in alternating rounds. Not a script.
 
 Each task of each implementation has a process of its own, so that its peak memory is its own. While one runs a round
 the others wait, so that a slow period of the machine affects all alike.
@@ -88,7 +88,7 @@ def peak_bytes():
 
 
 def measure(pythons, rounds, flags):
-    """Runs every task of every implementation in turns; returns {task: {name: list of its rounds}}."""
+    """Runs every task in rounds that alternate between implementations; returns {task: {name: list of its rounds}}."""
 
     def start(name, *more):
         command = [pythons[name], sys.argv[0], f"--work={name}", *flags, *more]

@@ -4,8 +4,8 @@
 
 The model has 6 layers of width 512. Each command is run without a cache of XLA's compiled programs ("uncached"), with
 an empty one ("cold"), and with what that run left there ("warm"). The JSON line has the medians of the seconds from a
-command's start until it has written its first result, and that of `import tensorflow` alone. What commands do
-afterwards, such as writing a checkpoint, is not included.
+command's start until it has written its first result, and those of `import tensorflow` alone. Later work, such as
+writing a checkpoint, is not included.
 """
 
 import argparse

@@ -2,10 +2,9 @@ r"""Measures training speed beside other implementations, in alternating rounds 
 
     python bench/train.py --peer=tf_models=/path/to/venv/bin/python --peer=huggingface=/path/to/venv/bin/python
 
-The workload, in one of the sizes below: float32, dropout 0.1, dropatt 0, Adam and clipping by the global norm;
-`ours_bfloat16` is the same in mixed bfloat16, which is faster on CPUs with
-instructions for it (under torch's autocast Hugging Face's code fails). Peers run in their own environments, which you
-create:
+The workload, in one of the sizes below: float32, dropout 0.1, dropatt 0, Adam and clipping by the global norm.
+`ours_bfloat16` is the same in mixed bfloat16, for CPUs with instructions for it (under torch's autocast Hugging Face's
+code fails). Peers run in their own environments, which you create:
 
     tf_models     pip install tensorflow==2.20.0 tf_keras==2.20.1 gin-config scipy pyyaml
                   pip install --no-deps tf-models-official==2.20.0 tensorflow-text==2.20.1 tensorflow-hub \

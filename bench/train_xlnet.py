@@ -2,9 +2,9 @@ r"""Measures the speed of XLNet's pretraining beside other implementations, in a
 
     python bench/train_xlnet.py --peer=tf_models=PYTHON --peer=huggingface=PYTHON
 
-The workload, in one of the sizes below: reuse_len tokens of a segment are remembered, predictions are in orders of as
-many, two segments and CLS, half of the lanes backward, float32, dropout and dropatt 0.1, Adam and clipping by the
-global norm; `ours_bfloat16` is the same in mixed bfloat16.
+The workload, in one of the sizes below: reuse_len tokens of a segment are remembered, and tokens are permuted in groups
+of reuse_len. Each text has two segments and CLS; half of the lanes run backward. float32, dropout and dropatt 0.1, Adam
+and clipping by the global norm. `ours_bfloat16` is the same in mixed bfloat16.
 
 bench/train.py tells how to create the environments of the peers, how turns are taken, and what the JSON line has.
 tokens_per_sec counts the B T tokens of a segment.
@@ -61,7 +61,7 @@ def segments():
 
 
 def peers_inputs():
-    """What peers get: tokens, ids, visible [B, T, T], and of the P targets: one-hot positions [B, P, T], tokens [B, P].
+    """The peers' inputs: tokens, ids, visible [B, T, T], and the P targets' one-hot positions [B, P, T], tokens [B, P].
 
     The rule of visibility is that of the official code: rev is -1 for context, else the rank; a query's own time is its
     rank for targets, rev + 1 for others; it sees what has a smaller rev. The second part sees all of the first.

@@ -1,4 +1,4 @@
-"""What the benchmarks of training share. Not a script.
+"""The common parts of the training benchmarks. Not a script.
 
 Nothing is imported before it is called, since peers run in environments of their own.
 """

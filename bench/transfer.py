@@ -1,4 +1,4 @@
-"""What pretraining is worth: the same fine-tuning from pretrained and from untrained weights, and a bag of words.
+"""Measures the worth of pretraining: the same fine-tuning from pretrained and from new weights, and a bag of words.
 
     python bench/transfer.py --init=runs/xlnet --task=classification --out=runs/sst2 --text_column=sentence \\
         --train=sst2.train.tsv.gz --dev=sst2.dev.tsv.gz --test=sst2.test.tsv.gz --finetune_flags="--tgt_len=48"

@@ -77,7 +77,7 @@ class Vocabulary:
             if fits:
                 ids.append(self.ids[data[at : at + fits[0]]])
             elif self.unknown is None:
-                sys.exit(f"error: the model does not know {data[at:].decode(errors='replace')[:1]!r}: leave it out")
+                sys.exit(f"error: the model does not know {data[at:].decode(errors='replace')[:1]!r}: remove it")
             elif not ids or ids[-1] != self.unknown:
                 ids.append(self.unknown)
             at += fits[0] if fits else 1

@@ -99,7 +99,7 @@ SPAN = {"small": (1, 2, 4, 8), "paper": (1, 2, 3, 4)}
 WINDOWS = (1, 2)
 """Lengths of windows in evaluation, in segments."""
 LANES = {"small": 256, "paper": 60}
-"""Lanes of the steps whose memory is measured: so many that activations do not fit in a core's on-chip memory."""
+"""Lanes of the steps whose memory is measured: enough that activations do not fit in a core's on-chip memory."""
 
 if __name__ == "__main__":
     study.define_flags()

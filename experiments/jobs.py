@@ -42,7 +42,7 @@ class Job(NamedTuple):
 
     @property
     def command(self) -> list[str]:
-        """What follows `python`, as it is shown."""
+        """The arguments after `python`, as shown."""
         return [self.script, *as_flags(self.flags)]
 
 
@@ -87,7 +87,7 @@ def run_jobs(jobs: Sequence[Job], folder: str | os.PathLike, at_once: int = 1) -
                 running.append(_Running(job, folder))
                 print(f"{time.strftime('%H:%M:%S')} {job.name}: python {shlex.join(job.command)}", flush=True)
             if not running:
-                break  # all that waits needs a job that failed or was not selected
+                break  # all waiting jobs need one that failed or was not selected
             time.sleep(POLL_SECONDS)
             for one in [one for one in running if one.has_ended()]:
                 running.remove(one)

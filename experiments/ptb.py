@@ -63,7 +63,7 @@ TITLES = {
     "start": "second phase at half the rate of the start",
     "end": "second phase at half the rate of the end",
 }
-"""What each variant is, in the order of the table."""
+"""A description of each variant, in the order of the table."""
 
 SCALES = {
     "small": Scale(
@@ -90,9 +90,7 @@ TESTS = {"averaged": {"batch_size": 1}, "last": {"batch_size": 1, "weights": "la
 if __name__ == "__main__":
     study.define_flags()
     flags.DEFINE_string("source", None, "the folder with the text", required=True)
-    flags.DEFINE_integer(
-        "minutes", 0, "end after so many minutes, with a checkpoint; 0: when all is done", lower_bound=0
-    )
+    flags.DEFINE_integer("minutes", 0, "end after this time, with a checkpoint; 0: when all is done", lower_bound=0)
 
 
 def main(argv):

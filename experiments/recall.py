@@ -137,7 +137,7 @@ def report(scale, jobs):
         [TITLES[variant], TESTS[test], *(study.mean_and_spread(column, 2) for column in zip(*runs, strict=True))]
         for (variant, test), runs in found.items()
     ]
-    title = f"Probability of the right answer by distance, up to so many segments (chance: {1 / VALUES:.3f}):"
+    title = f"Probability of the right answer by distance at most, in segments (chance: {1 / VALUES:.3f}):"
     if study.plot_path() and found:
         draw(scale, bounds, found)
     parts = [title, study.table(head, rows), study.about(jobs)]
@@ -164,7 +164,7 @@ def draw(scale, bounds, found):
     }
     note = "grey: chance; dotted: the theoretical reach N M; bands: from the lowest to the highest seed"
     figure, axes = figures.panels(
-        list(panels), "distance, up to so many segments (T)", "probability of the right answer", note
+        list(panels), "distance at most, in segments (T)", "probability of the right answer", note
     )
     for ax, shown in zip(axes, panels.values(), strict=True):
         ax.axhline(1 / VALUES, color="#999", linewidth=1)

@@ -3,8 +3,8 @@
     python experiments/samples.py --out=runs/ablations --run=xl-1 --page=docs/experiments/samples.md
 
 Prompts are beginnings of excerpts of the test text, which the model has not read (experiments/excerpts.py). Sampling is
-the paper's: from the 40 most probable tokens. Statistics are of words, numbers and marks, over as many of them for all
-texts: the share of n-grams that are distinct, and the share of windows of 8 that occurred before in the text.
+the paper's: from the 40 most probable tokens. Statistics count words, numbers and marks, the same number of them in
+each text: the share of n-grams that are distinct, and the share of windows of 8 that occurred before in the text.
 """
 
 import itertools

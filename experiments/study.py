@@ -1,4 +1,4 @@
-"""What a study is: variants of one preset, trained with several seeds, and the jobs for them. Not a script."""
+"""Studies: variants of one preset, trained with several seeds, and the jobs for them. Not a script."""
 
 import dataclasses
 import json

@@ -119,7 +119,7 @@ def utf8_arguments():
 
 
 def check_flags(argv):
-    """Raises InputError for arguments that are no flags, empty texts, and numbers that no command can use.
+    """Raises InputError for arguments that are not flags, empty texts, and numbers that no command can use.
 
     Paths become what they mean for the system (`without_links_back`).
     """
@@ -130,7 +130,7 @@ def check_flags(argv):
             continue
         for value in flag.value if isinstance(flag.value, list) and flag.value else [flag.value]:
             if value in ("", []) and flag.name not in EMPTY_FLAGS:
-                raise InputError(f"--{flag.name}= is empty: give a value, or leave the flag away")
+                raise InputError(f"--{flag.name}= is empty: give a value, or omit the flag")
             if isinstance(value, int | float) and not isinstance(value, bool):
                 Range().check(value, f"--{flag.name}={value}")
         if isinstance(flag.value, list):
@@ -377,7 +377,7 @@ def refuse_foreign_flags(config, groups=None, prefixes=GROUP_PREFIXES):
             if name not in own and name in flags.FLAGS and flags.FLAGS[name].value is not None:
                 raise InputError(
                     f"--{name} is a setting of {families.family_title(other)}, and this is "
-                    f"{families.family_title(type(config))}: leave it away"
+                    f"{families.family_title(type(config))}: omit it"
                 )
 
 

@@ -71,7 +71,7 @@ def continued(tf, args):
     if "://" not in args.export_dir:
         files = [os.path.join(folder, file) for folder, _, names in os.walk(args.export_dir) for file in names]
         if strange := [file for file in files if not os.path.isfile(file)]:
-            raise FileNotFoundError(f"{strange[0]} is no file")  # TensorFlow would wait for a pipe
+            raise FileNotFoundError(f"{strange[0]} is not a file")  # TensorFlow would wait for a pipe
     from serving import loading
 
     generate = loading.load(args.export_dir).signatures["generate"]

@@ -1,4 +1,4 @@
-"""What the two demos share: running a command so that the user sees it."""
+"""Runs a command so that the user sees it, for both demos."""
 
 import pathlib
 import shlex

@@ -66,7 +66,7 @@ for run_config in families.run_configs():
 
 
 def check():
-    """What can be found wrong before TensorFlow is loaded."""
+    """Checks the flags before TensorFlow is loaded."""
     if (FLAGS.data_dir is None) == (FLAGS.text_file is None):
         raise InputError("give either --data_dir, a corpus, or --text_file")
     if FLAGS.text_file and FLAGS["split"].present:

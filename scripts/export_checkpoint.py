@@ -2,8 +2,8 @@
 
     python scripts/export_checkpoint.py --model_dir=runs/wt103 --format=huggingface --export_dir=exports/wt103
 
-Of a Transformer-XL `TransfoXLLMHeadModel.from_pretrained` of transformers up to 4.35 loads it; of an XLNet
-`XLNetLMHeadModel`, or the class of its head (transformers 4). scripts/import_checkpoint.py takes it back.
+To load it, call from_pretrained of `TransfoXLLMHeadModel` (transformers up to 4.35) for a Transformer-XL, and of
+`XLNetLMHeadModel` or the class of its head (transformers 4) for an XLNet. scripts/import_checkpoint.py reads it, too.
 """
 
 from absl import flags

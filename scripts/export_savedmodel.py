@@ -7,8 +7,8 @@ The README.md written beside it says how to call the signatures: of a Transforme
 step and others; of an XLNet encode, fill, score, tokenize and decode. For a Transformer-XL it also says what
 --nosame_length, which the export keeps, means for texts that are read in pieces; sampling.json describes how to sample.
 
-With --litert a Transformer-XL becomes a file for LiteRT (TensorFlow Lite) instead, model.tflite, which reads a token at
-a time on a phone or in any program; --quantize=int8 makes it a quarter as large. examples/generate_litert.py uses it.
+With --litert a Transformer-XL becomes model.tflite, a file for LiteRT (TensorFlow Lite), instead. It reads one token at
+a time, on a phone or in any program. --quantize=int8 makes it a quarter as large. examples/generate_litert.py uses it.
 """
 
 from absl import flags

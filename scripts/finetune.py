@@ -9,14 +9,16 @@
 Without --dev a tenth of --train is held out to evaluate on, with its share of every class.
 Classification and regression read tables (.tsv, .csv, .jsonl, .xlsx, also with .gz): a text or a pair of texts, and a
 label.
-Multiple choice reads RACE's folders, or JSON lines; answering files of SQuAD 1.1 or 2.0 (.json, .json.gz), whose texts
-it reads in windows of --tgt_len tokens, 512 if not given; tagging files in CoNLL's format (a word, .., its tag; an
-empty line after each text) or JSON lines with tokens and tags. The vocabulary and the sizes are those of --init, which
-is a model_dir, or a published folder or zip as it is. --preset names a published recipe; any flag overrides it. What is
-not given follows from the size of the model and the number of examples: 3 epochs, or up to 20, a tenth of them for
-warmup, with evaluations on dev; a higher learning rate and some dropout for small models.
+Multiple choice reads RACE's folders, or JSON lines.
+Answering reads files of SQuAD 1.1 or 2.0 (.json, .json.gz), with texts in windows of --tgt_len tokens (default 512).
+Tagging reads CoNLL's format (on each line a word, .., its tag; an empty line after each text), or JSON lines with
+tokens and tags.
+The vocabulary and the sizes are those of --init: a model_dir, or a folder or zip as published. --preset names a
+published recipe; any flag overrides it. The other settings follow from the model's size and the number of examples: 3
+to 20 epochs, a tenth of them for warmup, with evaluations on dev; small models get a higher learning rate and some
+dropout.
 The best checkpoint on dev by the task's main metric is kept beside the newest. The last line is JSON: the standard
-metrics of that checkpoint on dev, for several seeds their means and standard deviations.
+metrics of the best checkpoint on dev, and with several seeds their means and standard deviations.
 At SIGTERM or Ctrl-C it finishes the current host loop (--steps_per_loop), saves a checkpoint and exits with status 143
 or 130.
 """
@@ -116,7 +118,7 @@ def chosen_task():
 
 
 def check():
-    """What can be found wrong before TensorFlow is loaded."""
+    """Checks the flags before TensorFlow is loaded."""
     if FLAGS.folds == 1 or (FLAGS.folds and (FLAGS.dev or len(FLAGS.seeds) > 1)):
         raise InputError(f"--folds={FLAGS.folds} needs 2 or more, no --dev, and one of --seeds")
     check_examples(chosen_task()[0], filter(None, (FLAGS.train, FLAGS.dev)), given_columns(), labelled=True)
@@ -176,7 +178,7 @@ def given_settings(task, settings):
         for group, names in own_names(other).items():
             for name in given_flags(other.groups()[group], GROUP_PREFIXES.get(group, ""), names):
                 if name not in own[group]:
-                    raise InputError(f"--{GROUP_PREFIXES.get(group, '')}{name} is no setting of {task}: leave it away")
+                    raise InputError(f"--{GROUP_PREFIXES.get(group, '')}{name} is not a setting of {task}: omit it")
     return {
         group: settings.get(group, {})
         | given_flags(tasks[task].groups()[group], GROUP_PREFIXES.get(group, ""), own[group])

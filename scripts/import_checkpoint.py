@@ -31,7 +31,7 @@ OWN_SETTINGS = {
     XLNetEvalConfig: tuple(options(XLNetEvalConfig)),
     ExamplesEvalConfig: tuple(options(ExamplesEvalConfig)),
 }
-"""What the user can set, by group."""
+"""The settings that the user can give, by group."""
 
 FLAGS = flags.FLAGS
 flags.DEFINE_enum(
@@ -43,9 +43,9 @@ flags.DEFINE_enum(
 flags.DEFINE_string(
     "source",
     None,
-    "official_tf: the checkpoint's prefix or directory; official_pytorch: model.pt or a state_dict; huggingface: the "
-    "directory with config.json and model.safetensors or pytorch_model.bin; official_xlnet: the zip, its directory or "
-    "the checkpoint's prefix; local or gs://",
+    "the checkpoint, local or gs://. official_tf: its prefix or directory. official_pytorch: model.pt or a state_dict. "
+    "huggingface: the directory with config.json and model.safetensors or pytorch_model.bin. official_xlnet: the zip, "
+    "its directory or the checkpoint's prefix",
 )
 flags.DEFINE_string("model_dir", None, "where to write; local or gs://")
 flags.DEFINE_enum(
@@ -86,7 +86,7 @@ def settings_for(config):
     everything = {name for own, names in OWN_SETTINGS.items() for name in given_flags(own, only=names)}
     if unknown := sorted(everything - set(model) - set(evaluation)):
         title = families.family_title(config)
-        raise InputError(f"--{unknown[0]} is no setting of an imported {title}: leave it out")
+        raise InputError(f"--{unknown[0]} is not a setting of an imported {title}: omit it")
     return model, evaluation
 
 
@@ -155,7 +155,7 @@ def describe_xlnet(config):
 
 
 DESCRIPTIONS = {"transformer_xl": describe_transformer_xl, "xlnet": describe_xlnet}
-"""What is told of an imported run, by family."""
+"""Functions that return lines about an imported run, by family."""
 
 
 if __name__ == "__main__":

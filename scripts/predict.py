@@ -4,10 +4,10 @@
     python scripts/predict.py --model_dir=runs/sentiment --input=reviews.csv --output=answers.csv
     python scripts/predict.py --model_dir=runs/race --input=RACE/test --output=predictions.jsonl --metrics
 
-The input has the form that the task is trained on; labels may be missing. The columns of a table are named as in the
-table that the model learned from, or by the flags. An --output that ends in .csv, .tsv, .jsonl or .xlsx is the table of
-the input, with all its columns and rows in their order, and the columns prediction and probability; with
---all_probabilities also "probability CLASS" for each class. A line of JSON has, by task,
+The input has the form that the task is trained on; labels may be missing. The columns of a table have the names that
+they had in training, or those that the flags give. If --output ends in .csv, .tsv, .jsonl or .xlsx, it is the input's
+table, rows and columns in their order, with the new columns prediction and probability; --all_probabilities adds
+"probability CLASS" for each class. Otherwise each line is JSON with, by task,
 
     classification    label, probability, and probabilities of all labels
     multi_label       labels, those that fit, and probabilities of all labels
@@ -61,8 +61,8 @@ flags.DEFINE_string(
 flags.DEFINE_string(
     "output",
     None,
-    "the new file to write, local or gs://: the input's table with further columns if its name ends in .csv, .tsv, "
-    ".jsonl or .xlsx; tagged words if in .conll; otherwise JSON lines [JSON lines on stdout]",
+    "the new file to write, local or gs://. A name in .csv, .tsv, .jsonl or .xlsx: the input's table with further "
+    "columns. In .conll: tagged words. Any other: JSON lines [JSON lines on stdout]",
 )
 flags.DEFINE_bool("all_probabilities", False, "with a table as --output: also a column for each class")
 flags.DEFINE_string(
@@ -79,7 +79,7 @@ define_weights_flag()
 
 
 def check():
-    """What can be found wrong before TensorFlow is loaded."""
+    """Checks the flags before TensorFlow is loaded."""
     columns = given_flags(Columns)
     try:
         text = read_local(os.path.join(FLAGS.model_dir, "config.json")).decode()

@@ -2,9 +2,10 @@
 
     python scripts/recl.py --model_dirs=runs/a,runs/b --data_dir=data/wt103 --context_lengths=50,100,150,200
 
-Prints one JSON line per model: the longest context length up to which more context lowers the loss, relative to the
-best model of the group, on the positions with the highest loss; the relative gain of each longer context; and the mean
-loss at all positions for each context length. All models must have the vocabulary of the corpus.
+Prints one JSON line per model. It has the relative effective context length: the longest context up to which more
+context still lowers the loss, relative to the best model of the group, at the positions with the highest loss. It also
+has the relative gain of each longer context, and the mean loss at all positions for each context length. All models
+must have the vocabulary of the corpus.
 """
 
 import json

@@ -6,9 +6,9 @@
 An input that ends in .csv, .tsv, .jsonl or .xlsx is a table: each text in its column is scored. An --output with such
 an end is then this table with the columns tokens, total and ppl.
 Writes one JSON line per line of the input, in the same order: text, tokens, total (log-probability in nats), ppl; with
---per_token also ids and log_probs. A line's end, also that of Windows, and a byte order mark are no part of the
-text. The first token is predicted from the vocabulary's start token. A line on standard error says so where more than
-1 % of all tokens are unknown words or pieces.
+--per_token also ids and log_probs. The text does not include the line's end, also that of Windows, or a byte order
+mark. The first token is predicted from the vocabulary's start token. If more than 1 % of all tokens are unknown words
+or pieces, a line on standard error says so.
 With --nosame_length a line is read in segments of 64 tokens, from the start token on, as the model with mems reads
 them: each token sees the memory before its segment, and the segment up to itself.
 """
@@ -37,7 +37,7 @@ from txl_tf.data.tasks.tables import read_table
 from txl_tf.errors import InputError
 
 TABLE = ("text_column", "no_header", "delimiter", "encoding", "skip_empty")
-"""What can be said of a table's form."""
+"""The flags for a table's form."""
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
@@ -55,7 +55,7 @@ define_reach_flags()
 
 
 def check():
-    """What can be found wrong before TensorFlow is loaded."""
+    """Checks the flags before TensorFlow is loaded."""
     given = given_flags(Columns, only=TABLE)
     if kind_of(FLAGS.input) in KINDS:
         if FLAGS.per_token and FLAGS.output and is_table(FLAGS.output):

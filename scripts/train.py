@@ -40,7 +40,7 @@ require_flags("model_dir")
 
 
 def check():
-    """What can be found wrong before TensorFlow is loaded: a run begins with a preset and a corpus, or is continued."""
+    """Checks the flags before TensorFlow is loaded: a run begins with a preset and a corpus, or continues."""
     if FLAGS.preset and FLAGS.settings_from:
         raise InputError("give --preset or --settings_from, not both")
     begins = FLAGS.preset or FLAGS.settings_from

@@ -4,7 +4,7 @@ running     from the socket to the last answer
 routes      the routes, from HTTP to answers and back
 access      who may use the server
 turns       requests take turns at the model, in calls that several may share
-service     a model and all that is needed to answer requests with it
+service     a model, ready to answer requests
 model       a SavedModel: what kind it is, and its signatures
 loading     a SavedModel in a directory of any name
 answers/    generation, sessions, and the routes that compute each text by itself

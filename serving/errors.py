@@ -1,4 +1,4 @@
-"""What a request, or the start of the server, can be refused for."""
+"""Errors that refuse a request, or the start of the server."""
 
 import math
 

@@ -35,7 +35,7 @@ def shown(value):
 
 
 def text_bytes(value, name, limits):
-    """A string in UTF-8. Half a surrogate pair, which is no character, becomes U+FFFD, as in every command."""
+    """A string in UTF-8. Half a surrogate pair, which is not a character, becomes U+FFFD, as in every command."""
     if not isinstance(value, str):
         raise RequestError(400, f"{name} must be a string, not {shown(value)}")
     data = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()

@@ -93,8 +93,8 @@ class Limits:
 
 FLAGS = {
     "max_sessions": "how many may be open; fewer if --memory_mb does not hold them",
-    "session_seconds": "a session is closed after so many seconds without a request",
-    "max_requests": "so many may wait or be computed at a time; further ones get status 503",
+    "session_seconds": "a session is closed after this many seconds without a request",
+    "max_requests": "requests that may wait or be computed at a time; further ones get status 503",
     "memory_mb": "MiB for the caches of sessions and of texts that are being generated",
 }
 """The limits that are flags, with their help."""

@@ -26,7 +26,7 @@ def load(export_dir):
 
 
 def _plain_place():
-    """A folder for temporary files that is no pattern itself."""
+    """A folder for temporary files whose own path is not a pattern."""
     usual = tempfile.gettempdir()
     for place in (usual, "/tmp", "/var/tmp", "/dev/shm"):
         if not _PATTERN.search(place) and os.access(place, os.W_OK | os.X_OK):

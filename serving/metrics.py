@@ -1,4 +1,4 @@
-"""What the server tells of itself: metrics for Prometheus, and a line of the log for every request."""
+"""The server's metrics for Prometheus, and a line in its log for every request."""
 
 import dataclasses
 import time
@@ -30,7 +30,7 @@ REASONS = {
 
 @dataclasses.dataclass
 class Record:
-    """What is known of a request.
+    """The facts about a request.
 
     Attributes:
         route: the pattern of its path.

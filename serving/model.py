@@ -109,7 +109,7 @@ class ServedModel:
     def __init__(self, export_dir):
         try:
             _check_files(export_dir)
-            # TensorFlow's graph optimizer takes a CPU 0.4 to 3.5 s at the first call. Later ones do not need it.
+            # TensorFlow's graph optimizer would only delay the first call.
             tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
             self._root = loading.load(export_dir)  # its variables live as long as it does
             self.signatures = self._root.signatures
@@ -191,7 +191,7 @@ def read_step(export_dir):
     except (ValueError, RecursionError, KeyError, TypeError):
         raise StartError("its model.json is damaged: export the model again, or delete it") from None
     if type(step) is not int or step < 0:
-        raise StartError("the step in its model.json is no number of updates: export the model again, or delete it")
+        raise StartError("the step in its model.json is not a number of updates: export the model again, or delete it")
     return step
 
 

@@ -155,7 +155,7 @@ def make_app(service, access):
         return web.json_response(model.settings)
 
     async def about(request):
-        """What the page must know of the model."""
+        """The facts about the model that the page needs."""
         del request
         return web.json_response(
             {

@@ -57,7 +57,7 @@ class Running:
         ]
 
     def _connect(self, most):
-        """What answers on a new connection; None if there are `most` already."""
+        """The protocol for a new connection; None if there are `most` already."""
         server = self._runner.server
         if len(server.connections) >= most:
             return None

@@ -1,4 +1,4 @@
-"""A model and all that is needed to answer requests with it."""
+"""A model, ready to answer requests."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""What a process writes to the terminal: its own lines alone. Commands outside examples/ use this module, too.
+"""Only a process's own lines reach the terminal. Commands outside serving/ use this module, too.
 
 The C++ libraries below TensorFlow and SentencePiece write to file descriptor 2, some of them before any log level
 applies, others when the first graph runs. So `sys.stderr`, what Python writes, becomes a copy of that descriptor, and

@@ -194,7 +194,7 @@ class Admission:
 
     @contextlib.asynccontextmanager
     async def texts(self, rows):
-        """Memory for so many texts; requests get it in the order in which they came."""
+        """Memory for a number of texts; requests get it in the order in which they came."""
         if self._stopped:
             raise stopping()
         if self._waiting or rows > self._free:

@@ -35,7 +35,7 @@ def pytest_runtest_setup(item):
 def graphs_are_freed():
     """TensorFlow keeps each traced tf.custom_gradient for ever, and with it the graph: 12 GB by the end.
 
-    What is left after a module stays until the end, so Python need not search it for garbage again.
+    The objects that are left after a module stay until the end, so Python need not search them for garbage again.
     """
     yield
     registered = ops.gradient_registry._registry

@@ -155,7 +155,7 @@ def test_a_fine_tuned_model_classifies_predicts_and_is_evaluated(tuned, tmp_path
 
 
 def test_tables_of_python_and_files(tuned, tmp_path, monkeypatch):
-    """A DataFrame gives a DataFrame, columns are named by a dict, and a file's name is no text."""
+    """A DataFrame gives a DataFrame, a dict names the columns, and a file's name is not taken for a text."""
     model = txl_tf.load(str(tuned / "classification"), progress=False)
     texts, columns = ["the River", "so a dash", "one"], {"text": "message", "label": "team"}
     lists = {"id": [7, 8, 9], "message": texts, "team": ["good", "bad", "good"], "prediction": [0, 0, 0]}
@@ -215,7 +215,7 @@ def test_what_a_model_does_not_do_is_one_line_that_says_which_do(causal, xlnet, 
             lambda: regression.classify("a"),
             "of XLNet for regression, which does not classify, but can predict, predict_file",
         ),
-        (lambda: regression.evaluate("a.tsv", "test"), "split='test' is of a corpus"),
+        (lambda: regression.evaluate("a.tsv", "test"), "split='test' names a part of a corpus"),
         (lambda: txl_tf.load(str(tuned)), "has no config.json"),
         (
             lambda: txl_tf.load(str(tuned / "regression"), "newest"),

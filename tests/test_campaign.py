@@ -70,7 +70,7 @@ def test_kinds_have_lines_of_their_own():
 
 
 def test_a_command_without_damage_is_no_failure_and_a_right_answer_is_told_from_a_wrong_one(root):
-    """What the campaign calls wrong: a success where a refusal is due, and a message that is not said."""
+    """The campaign reports a success where a refusal is due, and a missing message."""
     assert attempt(Case("describe", ""), root)[0] == ""
     assert attempt(Case("describe", "", refused=True), root)[0] == "it was accepted"
     assert "does not say" in attempt(Case("describe", "", {"data_dir": "nothing"}, says="none such"), root)[0]

@@ -296,7 +296,7 @@ def test_layer_decay(of, tuner):
 
 @pytest.mark.slow
 def test_several_seeds_have_mean_and_spread(init, tables, tmp_path, one_device, capsys):
-    """Of runs that read texts in up to two segments."""
+    """These runs read texts in up to two segments."""
     data, steps = {"tgt_len": 8, "max_segments": 2}, {"train_steps": 2}
     tuner = make_tuner("classification", init, tables, one_device, train=steps, data=data)
     assert (tuner.config.model.reuse_len, tuner.config.model.mem_init, tuner.corpus.dev.t_len) == (0, "empty", 16)

@@ -23,7 +23,7 @@ SCRIPTS = [
 PARTS_OF_SCRIPTS = sorted((ROOT / "tpu").glob("*/*.py"))
 STAND_ALONE = [path for folder in ("serving", "examples") for path in sorted((ROOT / folder).rglob("*.py"))]
 RUNS = "counted data devices errors families layers metrics models objectives ops progress runs settings storage"
-"""What training and inference may import: the same parts, but never each other."""
+"""The parts that training and inference may import: the same ones, but never each other."""
 
 ALLOWED = {
     "__init__": "api data errors finetuner inference models quiet",
@@ -49,7 +49,7 @@ ALLOWED = {
     "api": "data devices errors families inference progress published quiet runs settings",
     "published": "counted data devices errors families layers models progress runs settings storage",
 }
-"""What each part of txl_tf may import, besides itself.
+"""The parts that each part of txl_tf may import, besides itself.
 
 config <- layers <- models <- objectives <- families <- {training, inference}.
 """

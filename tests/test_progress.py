@@ -68,7 +68,7 @@ def test_a_terminal_has_one_line_that_is_redrawn_and_ends_complete(clock, stderr
 
 
 def test_speed_counts_from_the_first_report(clock, stderr):
-    """What came before it is compilation."""
+    """The time before it is compilation."""
     terminal = stderr(Terminal())
     with reported("evaluating", " steps") as report:
         clock(100)

@@ -13,10 +13,10 @@ model. Prints what the step costs, and ends with one JSON line with the costs of
 estimates of the compiler, not timings, but the same on every machine, so that two formulations can be compared exactly.
 They do not include what the line lists under without_estimate.
 
-With --target=h100, a100, l4 or t4 the step is compiled for one such card. The compiler gives no cycles for GPUs: the
-line has the number of kernels, the bytes that they read and write, the FLOPs of matrix products, and a floor of the
-step's time, which is what the slower of the two takes at the card's full rate. With --target=gpu the step is traced for
-a GPU, and only --stablehlo_out is written, for bench/gpu.py.
+With --target=h100, a100, l4 or t4 the step is compiled for one such card. The compiler gives no cycles for GPUs. The
+line has the number of kernels, the bytes that they read and write, the FLOPs of matrix products, and a lower bound of
+the step's time: what the bytes or the FLOPs, the slower of the two, take at the card's full rate. With --target=gpu the
+step is traced for a GPU, and only --stablehlo_out is written, for bench/gpu.py.
 """
 
 import json

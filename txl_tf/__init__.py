@@ -1,15 +1,15 @@
 """Transformer-XL (Dai et al. 2019, arXiv 1901.02860) and XLNet (Yang et al. 2019, arXiv 1906.08237), in TensorFlow 2.
 
-What this module exports is the Python API: users may rely on it. Everything else is inside and may change.
+This module exports the Python API, which users may rely on. Everything else is internal and may change.
 
-load, Model                                a trained model, whose methods are what it can do
+load, Model                                a trained model, and all it can do as methods
 Finetuner                                  fine-tunes a pretrained XLNet
 LanguageModel, FillIn, Encoder, Predictor  what the methods of a Model use: streams of text, beam search and more
-TransformerXL, TransformerXLConfig         the Keras model and its settings
-XLNet, XLNetConfig                         the same of an XLNet
+TransformerXL, TransformerXLConfig         the Keras model, and its settings
+XLNet, XLNetConfig                         the same for XLNet
 StatefulTransformerXL, SeparateTexts       a Transformer-XL for Keras's fit
 load_corpus                                what prepare_data wrote
-InputError                                 what a user can mend, in one line
+InputError                                 an error that the user can fix, in one line
 
 Each is loaded when it is first used: importing this package does not load TensorFlow. help(txl_tf.load) says more.
 
@@ -85,7 +85,7 @@ elif (backend := sys.modules["keras"].config.backend()) != "tensorflow":
 
 
 def __getattr__(name: str) -> Any:
-    """What is exported, loaded when it is asked for; not in dir(), or help(txl_tf) would load and print all of it."""
+    """Loads an exported name on first use. dir() omits them, or help(txl_tf) would load and print all of them."""
     for home, names in _HOMES.items():
         if name in names:
             with quiet():

@@ -48,7 +48,7 @@ def main() -> int | None:
     if path is None:
         near = difflib.get_close_matches(name.replace("-", "_"), found, 1)
         hint = f"did you mean {near[0]}?" if near else "`txl --help` lists them"
-        print(f"error: {name!r} is no command of txl: {hint}", file=sys.stderr)
+        print(f"error: {name!r} is not a command of txl: {hint}", file=sys.stderr)
         return 2
     sys.argv = [f"txl {path.stem}", *sys.argv[2:]]
     sys.path.insert(0, str(FOLDER))

@@ -259,7 +259,7 @@ class Model:
         return self._predicted("classify", texts)
 
     def predict(self, inputs: Any, columns: Columns | Mapping[str, Any] | None = None) -> Any:
-        """What a fine-tuned model predicts for an input, or for each of a list of inputs.
+        """Predicts for one input, or for each of a list of inputs, with a fine-tuned model.
 
         The inputs and the predictions, which are dicts, follow from its task: see `txl_tf.inference.tasks.predictor`.
         For a pandas DataFrame the result is a copy of it with the columns prediction and probability.
@@ -277,7 +277,7 @@ class Model:
         return with_predictions(inputs, [as_columns(one) for one in found.predictions])
 
     def predict_file(self, path: str, columns: Columns | Mapping[str, Any] | None = None) -> list[Prediction]:
-        """What a fine-tuned model predicts for each input in a file, as scripts/predict.py does.
+        """Predicts for each input in a file with a fine-tuned model, as scripts/predict.py does.
 
         Args:
             path: in the form that the task is trained on; local or gs://.
@@ -312,7 +312,7 @@ class Model:
         if isinstance(self._use, families.FineTuning):
             if split is not None:
                 raise InputError(
-                    f"split={split!r} is of a corpus, and this model is evaluated on a file: leave it away"
+                    f"split={split!r} names a part of a corpus, and this model is evaluated on a file: omit it"
                 )
             table = None if isinstance(data, str) else table_of(data)
             found = self._of_table("predict", data if table is None else table, columns, True)
@@ -333,7 +333,7 @@ class Model:
             return evaluator(lambda done, steps, loss: report(done, steps, loss=loss)) | about
 
     def _of_table(self, ability: str, table: Any, columns: Any, labelled: bool) -> Predicted:
-        """What a model predicts for a file or a Table."""
+        """The predictions for a file or a Table."""
         if not isinstance(table, (str, Table)):
             raise InputError(f"give a file, a DataFrame, a list of dicts or a dict of lists, not {str(table)[:40]!r}")
         tool: Predictor = self._tool(ability)
@@ -359,7 +359,7 @@ class Model:
         return found
 
     def _tool(self, ability: str) -> Any:
-        """What does something with this model: see `Use.abilities`."""
+        """The object behind an ability of this model: see `Use.abilities`."""
         named = self._use.abilities.get(ability)
         if named not in self._tools:  # one for all abilities that it has
             self._tools[named] = tool_for(self.trained, ability, self._jit_compile)

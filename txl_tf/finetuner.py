@@ -34,10 +34,10 @@ from txl_tf.storage.strict_json import Fields
 from txl_tf.training.loop import train
 
 EPOCHS, MOST_EPOCHS, UPDATES = 3, 20, 300
-"""How often the examples are read, where the number of steps is not given: as often as so many updates need."""
+"""Without train_steps, the examples are read EPOCHS times, or up to MOST_EPOCHS times to make UPDATES updates."""
 
 FEW_EXAMPLES = 1_000
-"""Of fewer examples batches are smaller, so that there are more updates."""
+"""With fewer examples than this, batches are smaller, for more updates."""
 
 
 class Finetuner:
@@ -48,8 +48,8 @@ class Finetuner:
             are taken over.
         task: a name in `families.tuned_configs`.
         train_file, dev_file: the examples; local or gs://. Without dev_file a part of train_file is held out.
-        settings: of the run, {group: {field: value}}. What is not given follows from the model's size
-            and the number of examples: see `_chosen` and `_counts`.
+        settings: of the run, {group: {field: value}}. The others follow from the model's size and the number of
+            examples: see `_chosen` and `_counts`.
         columns: names of a table's columns, see `Columns.of`.
         untrained: whether only the vocabulary and the sizes are taken over, and all weights are new: to see what
             pretraining is worth.
@@ -273,7 +273,7 @@ def _say_spread(config: Config, line: Mapping[str, Any], what: str) -> None:
 
 
 def few_updates(config: Config, examples: int) -> str | None:
-    """What to say of a run with few updates, which often ends where it began; None if there are enough."""
+    """A warning about a run with few updates, which often ends where it began; None if there are enough."""
     steps, size = config.train.train_steps, config.data.batch_size
     if steps >= FEW_UPDATES:
         return None
@@ -309,8 +309,8 @@ def _finite(value: Any) -> Any:
 def _chosen(config: Config, examples: int) -> dict[str, dict[str, Any]]:
     """Settings that follow from the model's size and the number of examples, for those that are not given.
 
-    A small model learns little at the rate of a large one. What the pretrained model has no dropout for, it would learn
-    by heart.
+    A small model learns little at the rate of a large one. Without dropout, which the pretrained model may lack, it
+    would learn the examples by heart.
     """
     rate = max(1.0, (LARGE_MODEL / config.model.d_model) ** 1.75)
     chosen: dict[str, dict[str, Any]] = {

@@ -16,10 +16,9 @@ import tensorflow as tf
 def random_bits(shape: tf.Tensor | Sequence[int], seed: tf.Tensor) -> tf.Tensor:
     """Random uint32 of a shape, as a hash of each element's index and the seed.
 
-    It is good enough for masks and much cheaper than `tf.random.stateless_uniform`: compilers fuse it into the
-    operation that uses the mask, while Philox and Threefry write their bits to memory first (with XLA for CPU they
-    took a sixth of a training step). The multiply-and-shift rounds are those of lowbias32 (C. Wellons, "Prospecting for
-    Hash Functions", 2018, with the constants found later by TheIronBorn).
+    It is good enough for masks and much cheaper than `tf.random.stateless_uniform`. Compilers fuse it into the
+    operation that uses the mask, while Philox and Threefry write their bits to memory first. The multiply-and-shift
+    rounds are those of lowbias32 (C. Wellons, "Prospecting for Hash Functions", 2018, with constants by TheIronBorn).
 
     Args:
         shape: int32 [n].

@@ -1,4 +1,4 @@
-"""What libraries say of processors and drivers while they load stays off standard error."""
+"""Keeps libraries' messages about processors and drivers off standard error while they load."""
 
 from __future__ import annotations
 

@@ -250,7 +250,7 @@ class Generation:
         return drafts
 
     def _rate(self, drafts):
-        """What the model says of the tokens that were made last, in the model's thread: see `rated`."""
+        """Rates the newest tokens with the model, in the model's thread: see `rated`."""
         (draft,) = drafts
         cache, tokens = draft.read
         size, rows = self._model.segment - 1, []  # fewer than a segment: they are read one by one, as they were

@@ -7,7 +7,7 @@ class Pace:
     """Chooses the units of work of a call, such as tokens or windows, so that it takes about `seconds`.
 
     Args:
-        seconds: if calls take more than four times as long, they get fewer units; if less, twice as many.
+        seconds: a call that takes less doubles the next one; a call that takes over four times this shrinks it.
         first: units while nothing is known, a power of two as all are, since a compiled model is compiled for each
             number of them.
         most: never more.

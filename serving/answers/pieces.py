@@ -83,7 +83,7 @@ class Writer:
 
 
 def label(name):
-    """The bytes of a token as a text to show; those that are no text by themselves as \\xe2."""
+    """The bytes of a token as a text to show; bytes that are not a text by themselves as \\xe2."""
     try:
         return name.decode()
     except UnicodeDecodeError:
@@ -101,7 +101,7 @@ def check_top(request, model):
 
 
 def rated(pieces, tokens, log_probs, best):
-    """What a model says of tokens; in the model's thread.
+    """The tokens of a text with their log-probabilities, and the likeliest tokens in each place; in the model's thread.
 
     Args:
         pieces: a Pieces.

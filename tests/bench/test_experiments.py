@@ -144,7 +144,7 @@ def setting(config, flag):
         for group in names if flag.startswith(prefix) else ():
             if field in groups[group].__dataclass_fields__:
                 return group, field
-    raise AssertionError(f"--{flag} is no setting")
+    raise AssertionError(f"--{flag} is not a setting")
 
 
 @pytest.mark.slow

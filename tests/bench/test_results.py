@@ -16,7 +16,7 @@ def test_the_page_is_made_from_the_measured_files():
 
 
 def test_no_number_of_the_text_is_typed_by_hand_but_sizes():
-    """Sizes of models, and paper's tables, are no measurements."""
+    """Sizes of models and tables from papers are not measurements."""
     assert "%" not in results_page.TEXT.read_text().replace("0.01 %", "")
 
 

@@ -33,7 +33,7 @@ def case(title, pack, flags=None, source="packed", **about):
 
 
 def usual():
-    """What must be read as the files are that it holds."""
+    """Archives that must be read like the files that they hold."""
     for name, pack in PACKS.items():
         yield case(f"{name} under a name that says nothing", pack, usual=True)
         yield case(f"{name} under its own name", pack, source=f"corpus.{name}", usual=True)
@@ -78,7 +78,7 @@ def damaged():
 
 
 def hostile():
-    """What holds far more than its size, or is packed again and again."""
+    """Archives that hold far more than their size, or are packed again and again."""
     zeros = functools.partial(bytes, MANY)
     bombs = {
         "gz": lambda files: gzip.compress(zeros()),
@@ -99,7 +99,7 @@ def hostile():
 
 
 def other_kinds():
-    """Archives that are not read, and what is no archive of text."""
+    """Archives that are not read, and files that are not archives of text."""
     for magic, says in (
         (b"\x28\xb5\x2f\xfd", "a zstd archive"),
         (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),

@@ -12,7 +12,7 @@ class Case(typing.NamedTuple):
     Attributes:
         command: its name in COMMANDS.
         title: what is wrong; unique for a command.
-        flags: that replace the command's own; False: to leave one away.
+        flags: that replace the command's own; False: omits one.
         file: of the world that is damaged, and how: a name of damage.KINDS; (): none.
         setup: function (folder) that changes what the command finds; None: nothing.
         moved: where parts of the world, and what the command writes, are while it runs: {path: other path}.

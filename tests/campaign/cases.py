@@ -52,7 +52,7 @@ def number_cases(name):
 
 
 def text_cases(name):
-    """Every flag that is a text, without one; and paths to nothing, to what is no file, and that are not UTF-8."""
+    """Every flag that takes a text, with none; and paths to nothing, to things that are not files, or not in UTF-8."""
     command = COMMANDS[name]
     kinds = own_flags(name)
     for flag, kind in kinds.items():
@@ -104,7 +104,7 @@ def file_cases(name, root, seen):
 
 
 def other_cases(name):
-    """What is about one command."""
+    """Cases for one command alone."""
     by_name = {
         "generate": [
             Case("generate", "ascii terminal", {"prompt": "word1 ü", "prompt_file": False}, says="word1 ü",

@@ -15,7 +15,7 @@ IDLE = 0.02
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAUSE = 0.02
 _LOOKS = 5
-"""Its processor time is read after so many pauses."""
+"""Pauses between two readings of its processor time."""
 
 
 def worked(pid):

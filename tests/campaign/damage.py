@@ -59,7 +59,7 @@ def apply(path, kind):
 
 
 def make(path, kind):
-    """Makes what is no file: nothing, a pipe that nobody writes to, a link to itself, or a folder."""
+    """Makes something that is not a file: nothing, a pipe that nobody writes to, a link to itself, or a folder."""
     if kind == "a pipe":
         os.mkfifo(path)
     elif kind == "a circle":

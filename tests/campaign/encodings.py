@@ -1,4 +1,4 @@
-"""Not a test: text, lists, prompts, tables and questions in other encodings, in wrong ones, and what is no text."""
+"""Not a test: text, lists, prompts, tables and questions in other encodings and wrong ones, and files without text."""
 
 import functools
 
@@ -37,7 +37,7 @@ NOT_OF_TEXT = (
     "../cp1252",
     "cp1252 x",
 )
-"""Names that are no encoding of text here."""
+"""Names that are not encodings of text here."""
 ODD = ("idna", "punycode", "unicode_escape", "raw_unicode_escape", "utf-7")
 """Encodings that Python has and nobody's files."""
 NO_TEXT = {
@@ -48,7 +48,7 @@ NO_TEXT = {
     "NUL bytes": b"some text\0\0\n" * 100,
     "a program": b"\x7fELF" + bytes(500),
 }
-"""Files that are no text, and must be named."""
+"""Files that are not text. The message must name them."""
 
 
 def cases():
@@ -166,6 +166,6 @@ def write_file(folder, name, data):
 
 
 def knows(folder, printed, word):
-    """What is wrong with a corpus that should have a word."""
+    """The fault of a corpus that should have a word; "" if none."""
     known = (folder / "new" / "vocab.txt").read_text().split()
     return "" if word in known else f"it knows {known[:5]}, not {word!r}"

@@ -1,6 +1,6 @@
-"""Not a test: requests to the example server that are wrong in every way, generated, and what is wrong with its answer.
+"""Not a test: makes requests to the server that are wrong in every way, and judges its answers.
 
-A server must answer each with status 4xx and one line of JSON, or as usual where nothing is wrong with it; and after
+The server must answer each with status 4xx and one line of JSON, or as usual if the request is right after all. After
 all of them it must be ready, answer a usual request, and have written no traceback.
 """
 
@@ -68,7 +68,7 @@ def requests_to(routes):
         yield from _heads(route)
     sent = json.dumps(USUAL[routes[0]]).encode()
     yield Request("/nothing", "no such route", sent)
-    yield Request("/%ED%A0%80/..%2f" + "a" * 5000, "a path that is no text", sent)
+    yield Request("/%ED%A0%80/..%2f" + "a" * 5000, "a path that is not text", sent)
     for method, target in (("OPTIONS", "*"), ("CONNECT", "example.org:443"), ("TRACE", "/"), ("PUT", routes[0])):
         yield Request(target, f"{method} {target}", b"", method=method)
     for origin in ("http://evil.example", "null", "https://127.0.0.2", ""):
@@ -149,7 +149,7 @@ def _heads(route):
 
 
 def wrong(address, request):
-    """What is wrong with the answer to a Request; "" if nothing is."""
+    """The fault in the answer to a Request; "" if none."""
     status, body = exchange(address, request)
     if status == 0:  # the connection was closed: a body that nobody waits for, or a head that is none
         return "" if request.head is not None or len(request.body) > 1 << 20 else "no answer"

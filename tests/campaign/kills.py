@@ -2,9 +2,9 @@
 
     PYTHONPATH=.:tests python -m campaign.kills --kills=100 --seed=0
 
-A command is started in a new folder and killed, sometimes twice; then it is run to its end. What it leaves must be that
-of a run that nobody killed: every line of metrics.jsonl and of evaluations.jsonl without the field about the clock,
-every tensor of the last checkpoint and every other file bit for bit.
+A command is started in a new folder and killed, sometimes twice; then it is run to its end. It must leave the files of
+a run that nobody killed: every line of metrics.jsonl and of evaluations.jsonl except the time, every tensor of the last
+checkpoint, and every other file bit for bit.
 """
 
 import argparse
@@ -103,7 +103,7 @@ def run_killed(name, root, moments, wanted):
 
 
 def contents(folder):
-    """What a command has left: {file: content}, with the tensors of the newest checkpoint, without its number."""
+    """The files that a command has left: {file: content}; the newest checkpoint by its tensors, without its number."""
     found, steps = {}, []
     for path in folder.rglob("*"):
         name = str(path.relative_to(folder))

@@ -32,7 +32,7 @@ UNCLEAR = {
     "a folder and a file that claim one split": ("train/a", "dev/a", "val.txt", "test/a"),
     "half a set of folders": ("train/a", "test/a"),
 }
-"""Names that could be splits and are no complete set."""
+"""Names that could be splits but are not a complete set."""
 LISTS = {
     "twice a word": ("word1\nword2\n<eos>\n<unk>\nword1\n", "list.txt, line 5 has 'word1', as line 1"),
     "no signs": ("word1\nword2\n", "list.txt has no <"),
@@ -81,7 +81,7 @@ def few_files():
 
 
 def odd_files():
-    """Files without text, without words, and what is no file."""
+    """Files without text or without words, and things that are not files."""
     trio = dict.fromkeys(("train.txt", "valid.txt", "test.txt"), SAMPLE)
     yield case("no files", {}, refused=True, says="no text found at text")
     yield case("only empty files", {"a.txt": "", "b.txt": ""}, refused=True, says="text")
@@ -153,7 +153,7 @@ def write(folder, files):
 
 
 def add(folder, kind):
-    """Adds what is no file to the source."""
+    """Adds something that is not a file to the source."""
     damage.make(folder / "text" / "odd", kind)
 
 
@@ -172,7 +172,7 @@ def write_list(folder, content, ends="\n"):
 
 
 def kept_apart(folder, printed, names):
-    """What is wrong with a corpus whose three first files are its splits."""
+    """The fault of a corpus whose first three files are its splits; "" if none."""
     known = (folder / "new" / "vocab.txt").read_text().split()
     if "mark0" not in known or any(f"mark{i}" in known for i in range(1, len(names))):
         return f"it knows {[word for word in known if word.startswith('mark')]}, not mark0 alone"
@@ -180,7 +180,7 @@ def kept_apart(folder, printed, names):
 
 
 def has_splits(folder, printed, tokens=0):
-    """What is wrong with the table of splits: one has no text, or together they do not have so many tokens.
+    """The fault in the table of splits: a split without text, or another sum of tokens; "" if none.
 
     Ends of documents may be tokens, too.
     """
@@ -191,13 +191,13 @@ def has_splits(folder, printed, tokens=0):
 
 
 def knows_all(folder, printed):
-    """What is wrong with a corpus of three languages: one is not in the training text."""
+    """The fault of a corpus of three languages: one is missing in the training text; "" if none."""
     known = (folder / "new" / "vocab.txt").read_text().split()
     return "" if {"aaa", "bbb", "ccc"} <= set(known) else f"it knows {known}"
 
 
 def pieces_of_han(folder, printed):
-    """What is wrong with a SentencePiece model for Chinese text: it was made without the text."""
+    """The fault of a SentencePiece model for Chinese text: it was made without the text; "" if none."""
     import sentencepiece
 
     model = sentencepiece.SentencePieceProcessor(model_file=str(next((folder / "new").glob("*.model"))))

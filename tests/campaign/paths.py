@@ -15,10 +15,10 @@ NAMES = {
 }
 """Names that must work, made from a part's own."""
 NEIGHBOURS = {"lr=[1e-3] {}": "lr=1 {}", "run*?{}": "run-1{}"}
-"""What such names match as patterns."""
+"""Other names that they match as patterns."""
 LONG = "a" * 240
 CHOICES = ("dataset", "format")
-"""Flags whose values are no paths, though parts of the world have these names."""
+"""Flags whose values are not paths, though parts of the world have these names."""
 REFUSED = {"export": ("brackets", "signs of patterns", "a backslash")}
 """By command: names under which it must not write, since others could not read there."""
 
@@ -68,7 +68,7 @@ def patterns():
 
 
 def says(folder, printed, line):
-    """What is missing in what a command printed."""
+    """A complaint that a command did not print a line; "" if it did."""
     return "" if line in printed else f"it does not say {line!r}: {printed[-300:]}"
 
 

@@ -97,7 +97,7 @@ def cases(part, root, only):
 
 
 def usual(address, process, route, seconds=10):
-    """What is wrong with a server that should be ready and answer a usual request after this much work at most."""
+    """The fault of a server that should answer a usual request after this much work at most; "" if none."""
     start = clock.worked(process.pid)
     for request, method in ((b"", "GET"), (json.dumps(hostile.USUAL[route]).encode(), "POST")):
         path = "/ready" if method == "GET" else route
@@ -109,7 +109,7 @@ def usual(address, process, route, seconds=10):
 
 
 def memory_mb(address):
-    """What the server says of its memory."""
+    """The server's memory in MB, from its metrics."""
     _, text = hostile.exchange(address, hostile.Request("/metrics", "", b"", method="GET"))
     return float(re.search(rb"\nprocess_resident_memory_bytes (\S+)", text)[1]) / 1e6
 
@@ -121,7 +121,7 @@ def peak_mb(process):
 
 
 def ill_log(status, log):
-    """What is wrong with a server's exit status and its log."""
+    """The fault in a server's exit status and log; "" if none."""
     if status:
         return f"exit status {status}"
     for line in log.splitlines():

@@ -19,7 +19,7 @@ CALLS = {
     "answer": "answering",
     "tag": "tagging",
 }
-"""What is done in Python, with which part of the world."""
+"""Methods that are tried in Python, and the part of the world that each needs."""
 
 
 def cases():
@@ -95,5 +95,5 @@ def append(folder, file):
 
 
 def says_nothing(folder, printed):
-    """What is wrong with a message about a text that has none of it."""
+    """A complaint about a message that should not be there; "" if it is not."""
     return f"it says: {printed[-300:]}" if SAID in printed else ""

@@ -120,7 +120,7 @@ def test_a_manifest_cut_short_and_one_of_something_else(words):
         ({"cutoffs": [0]}, r"cutoffs \[0\] must rise"),
         ({"cutoffs": [2, 1000]}, r"cutoffs \[2, 1000\] must rise, from above 0 to below"),
         ({"folder": "../elsewhere"}, "folder is '../elsewhere'"),
-        ({"files": {"../vocab.txt": "0"}}, "'../vocab.txt' is no file of the corpus"),
+        ({"files": {"../vocab.txt": "0"}}, "'../vocab.txt' is not a file of the corpus"),
         ({"cutoffs": [2]}, "its checksum differs"),
         ({"cutoffs": None}, "'cutoffs' must be a list, not None"),
         ({"cutoffs": [None]}, "manifest.json is damaged"),

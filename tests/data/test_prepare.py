@@ -271,7 +271,7 @@ def test_prepared_already(tmp_path):
     ("arguments", "match"),
     [
         ({"dataset": "text"}, "needs --source"),
-        ({"dataset": "python_stdlib", "source": "x"}, "leave --source away"),
+        ({"dataset": "python_stdlib", "source": "x"}, "omit --source"),
         ({"dataset": "text", "source": "x", "vocab": "sentencepiece"}, "needs either --vocab_size"),
         ({"dataset": "text", "source": "x", "vocab_size": 300}, "--vocab_size is for"),
         ({"dataset": "enwik8", "vocab": "bytes", "vocab_file": "x"}, "--vocab_file is for"),

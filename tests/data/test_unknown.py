@@ -1,4 +1,4 @@
-"""What the commands say of words and pieces that a vocabulary does not know."""
+"""Messages about words and pieces that a vocabulary does not know."""
 
 import dataclasses
 import pathlib

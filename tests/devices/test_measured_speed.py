@@ -23,7 +23,7 @@ def test_bfloat16_is_fast_if_its_fastest_product_takes_clearly_less_time(monkeyp
     finally:
         measured_speed.bfloat16_is_fast.cache_clear()
     rounds = measured_speed.FEWEST_ROUNDS if fast else measured_speed.MOST_ROUNDS
-    assert asked == ["bfloat16", "float32"] * (rounds + 1)  # in turn, and only once
+    assert asked == ["bfloat16", "float32"] * (rounds + 1)  # alternating, and only once
 
 
 def test_a_machine_that_is_busy_at_first_is_measured_until_it_is_not(monkeypatch):

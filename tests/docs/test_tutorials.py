@@ -1,8 +1,8 @@
 """The pages of docs/ that a reader follows at the keyboard: every command is run, and prints what the page shows.
 
-A page's blocks run in turn in one folder, which looks like a clone. ```bash has commands, ```python a program, ```text
-what the block before printed: words, names and paths must be the same, numbers may differ, and `...` stands for any
-lines. Comments in the page change that:
+A page's blocks run one after the other in one folder, which looks like a clone. ```bash has commands, ```python a
+program, ```text the output of the block before it: words, names and paths must be the same, numbers may differ, and
+`...` stands for any lines. Comments in the page change that:
 
     <!-- not tested: needs the network -->    the next block is not run; or a TPU, or torch
     <!-- differs from run to run -->          the output below is not compared
@@ -68,7 +68,7 @@ class Reader:
             self.port = str(probe.getsockname()[1])
 
     def run(self, block):
-        """What the commands of a block print."""
+        """Runs the commands of a block; returns what they print."""
         text = block.text.replace("8080", self.port)
         if block.language == "python":
             return self.python(["-c", text])
@@ -81,7 +81,7 @@ class Reader:
         return "".join(self.line(line) for line in lines)
 
     def line(self, line):
-        """What a command `python ..` prints; one that ends with & is a server, which runs until the page ends."""
+        """Runs a command `python ..`; returns what it prints. One that ends with & is a server, which runs on."""
         python, *command = shlex.split(line, comments=True)
         assert python == "python", line
         if command[-1] != "&":

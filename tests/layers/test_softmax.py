@@ -144,7 +144,7 @@ def by_variable(grads, named):
 
 
 def loss_and_gradients(embedding, softmax, hidden, targets, upstream, named):
-    """What the layer says, the gradients of named variables as dense tensors."""
+    """The layer's loss, and the gradients of named variables as dense tensors."""
     variables = [variable.value for variable in named.values()]
     with tf.GradientTape() as tape:
         tape.watch(hidden)

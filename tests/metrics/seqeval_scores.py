@@ -4,7 +4,7 @@
     sq/bin/pip install --no-build-isolation seqeval==1.2.2
     sq/bin/python tests/metrics/seqeval_scores.py > tests/metrics/seqeval_scores.json
 
-seqeval itself is no requirement of the tests, since pip cannot build it with today's setuptools_scm.
+The tests do not require seqeval itself, since pip cannot build it with today's setuptools_scm.
 """
 
 import json

@@ -16,7 +16,7 @@ B, T = 4, 6
 
 
 def gradient_norm(rate, **changes):
-    """Of a new model that reads its first segment, after which the memory is still zeros."""
+    """The gradient norm of a new model that reads its first segment, when its memory is still zeros."""
     keras.utils.set_random_seed(3)
     config = dataclasses.replace(
         reference.SMALL, mem_len=T, dropout=0.0, dropatt=0.0, dropemb=rate, layer_norm_epsilon=1e-12, **changes

@@ -27,7 +27,7 @@ def official(weights, text, lengths, m_len, e_len):
     memory, start, results = [np.zeros([0, width])] * layers, 0, []
     for length in lengths:
         window = text[max(0, start - e_len) : start + length]
-        # With so many masked slots before the memory, the reference returns memory and all new states, joined.
+        # With this many masked slots before the memory, the reference returns memory and all new states, concatenated.
         slots = [np.concatenate([np.zeros([len(window), width]), part]) for part in memory]
         log_prob, joined = reference.transformer_xl(weights, window, slots, Reach(m_len), len(memory[0]))
         results.append(log_prob[-length:])

@@ -108,5 +108,5 @@ def test_dropout_follows_from_the_seed_of_a_text(texts):
 def test_what_cannot_be_read_in_segments(texts):
     tokens, segments, padding = texts
     for settings, length in (({"mem_init": "zeros"}, T), ({"reuse_len": 2}, T), ({}, 4)):
-        with pytest.raises(ValueError, match="are no segments of"):
+        with pytest.raises(ValueError, match="are not whole segments of"):
             make_model(**settings)(tf.constant(tokens), segments=segments, padding=padding, segment_len=length)

@@ -207,7 +207,7 @@ def test_dropout_differs_between_seeds_and_is_off_in_evaluation(rng):
     ],
 )
 def test_variational_masks_are_alike_over_time(rng, changes, alike):
-    """A text of one word, read without attention: all that could tell its positions apart is dropout."""
+    """A text of one word, read without attention: only dropout could tell its positions apart."""
     model = make_model(**changes)
     for layer in model.decoder_layers:
         layer.attention.output_kernel.assign(tf.zeros_like(layer.attention.output_kernel))

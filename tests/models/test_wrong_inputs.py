@@ -1,4 +1,4 @@
-"""What does not fit together is refused with one clear ValueError, not by some operation deep inside."""
+"""Inputs that do not fit together raise one clear ValueError, not an error from some operation deep inside."""
 
 import keras
 import numpy as np

@@ -163,7 +163,7 @@ def test_gradients_are_those_of_finite_differences(rng, untie_r):
 
 
 def test_the_jacobian_is_the_visible_set(rng):
-    """Of two layers: what a token sees, it also sees through others. No query moves with its own token."""
+    """With two layers a token also sees what the tokens it sees have seen. No query moves with its own token."""
     model = xlnet_models.make_model(small_weights(rng), mem_len=M, reuse_len=R)
     _, kind, visible = orders(rng)
     tokens = tf.constant([list(range(T))] * B)  # every token of its own, so that its row is its place
@@ -338,7 +338,7 @@ def test_parameter_counts_of_presets(name, monkeypatch):
 
 
 def test_names_of_weights():
-    """What importing and exporting rely on."""
+    """Importing and exporting rely on these names."""
     config = XLNetConfig(vocab_size=V, n_layer=1, d_model=D, n_head=2, d_head=4, d_inner=12)
     biases = {"content_bias", "position_bias", "segment_bias"}
     attention = {"query_kernel", "key_kernel", "value_kernel", "position_kernel", "output_kernel", "segment_table"}

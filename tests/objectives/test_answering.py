@@ -17,7 +17,7 @@ WEIGHT = np.array([1.0, 0.5, 0.0])
 
 @pytest.fixture(scope="module")
 def weights():
-    """Of the body and, by path, of the head."""
+    """The weights of the body and, by path, of the head."""
     rng = np.random.default_rng(5)
     shapes = {"start": [D, 1], "end_inner": [2 * D, D], "end_outer": [D, 1], "impossible_inner": [2 * D, D]}
     head = {f"{name}/kernel": rng.normal(size=shape) for name, shape in shapes.items()}

@@ -44,7 +44,7 @@ def make_objective(rng, **settings):
 
 
 def run_config(rule=CONFIG, bi_data=True, **evaluation):
-    """What an objective reads of an XLNetRunConfig, which does not allow segments as short as these."""
+    """The part of an XLNetRunConfig that an objective reads. A real one does not allow segments as short as these."""
     evaluation = XLNetEvalConfig(**evaluation)
     return types.SimpleNamespace(objective=rule, data=PairsConfig(B, T, bi_data), eval=evaluation)
 

@@ -133,7 +133,7 @@ def test_blocks_with_few_keys_see_more_of_them_on_a_tpu_to_no_effect(monkeypatch
 
 @pytest.mark.parametrize("dtype, rounding", [(tf.bfloat16, 2**-7), (tf.float32, 1e-5)])
 def test_long_rows_have_the_gradient_of_the_formula_on_a_tpu(rng, dtype, rounding):
-    """What waits for the gradient is in the values' dtype there: twice the rounding of bfloat16, none in float32."""
+    """The numbers kept for the gradient have the values' dtype: twice the rounding of bfloat16, none in float32."""
     k_len = tpu.MOST_WIDE_KEYS + TILE
     score = tf.constant(rng.normal(size=[B, H, 5, k_len]), tf.float32)
     value = tf.cast(rng.normal(size=[B, H, k_len, D]), dtype)

@@ -78,7 +78,7 @@ def test_xlas_own_operation_is_only_where_xla_for_cpu_will_run_it(dtype, target,
 @pytest.mark.xla
 @pytest.mark.parametrize(("heads", "d_head", "batch"), [(4, 1, 1), (1, 1, 2), (1, 8, 1), (2, 8, 3)])
 def test_a_text_has_the_same_scores_by_both_methods_whatever_the_shapes(heads, d_head, batch):
-    """Of a head of one number the merged heads are a transpose, with which XLA could not use its library."""
+    """With one number per head, merging heads is a transpose, with which XLA could not use its library."""
     config = dataclasses.replace(CONFIG, dtype="mixed_bfloat16", n_layer=1, n_head=heads, d_head=d_head)
     decoder = Generator(random_model(config), Reach(16), jit_compile=False).decoder
     tokens = np.random.default_rng(0).integers(0, CONFIG.vocab_size, [batch, 64], np.int32)

@@ -74,7 +74,7 @@ class Page:
         actions.perform()
 
     def active(self):
-        """What has the focus: its id, and its number among the tokens."""
+        """The element with the focus: its id, and its number among the tokens."""
         found = self.driver.switch_to.active_element
         return {"id": found.get_attribute("id"), "dataset": found.get_attribute("data-index")}
 

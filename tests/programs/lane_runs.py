@@ -1,7 +1,8 @@
 """The same training steps, dropout on, on any number of replicas and in any groups of lanes.
 
-python lane_runs.py FILE [TRAIN]    four replicas on four logical CPUs; writes losses and weights to FILE (.npz); TRAIN:
-                                    other settings of a TrainConfig, as JSON
+python lane_runs.py FILE [TRAIN]    four replicas on four logical CPUs
+
+Writes losses and weights to FILE (.npz). TRAIN: other settings of a TrainConfig, as JSON.
 """
 
 import dataclasses

@@ -5,8 +5,8 @@ program is a fork of it, with the arguments, the environment, the folder and the
 have. It ends as an interpreter ends, and its exit status is the true one. Only TensorFlow, and Keras, which it imports,
 are there beforehand: a program that forgets to import txl_tf or TensorFlow Text fails as it should.
 
-What is about the start itself wants subprocess: messages while TensorFlow loads, and what --help imports. So do
-several workers, which watch each other through servers of TensorFlow's.
+Tests of the start itself need subprocess: messages while TensorFlow loads, and the modules that --help imports. So do
+tests of several workers, which watch each other through TensorFlow's servers.
 """
 
 import atexit
@@ -33,7 +33,7 @@ LONGEST = 1 << 20
 """Bytes of a message."""
 
 BEFOREHAND = ["tensorflow"]
-"""What the server imports. Other modules can be added before the first program runs, to save more time."""
+"""The modules that the server imports. A test can add others before the first program runs, to save more time."""
 
 
 class Popen:

@@ -2,8 +2,8 @@
 
     TF_CONFIG=... python worker.py CORPUS FOLDER
 
-FOLDER/whole is a run without a stop, in FOLDER/cut the second worker gets a SIGTERM in the middle of an evaluation,
-and in FOLDER/lost it is killed there.
+FOLDER/whole is a run without a stop. In FOLDER/cut the second worker gets a SIGTERM in the middle of an evaluation. In
+FOLDER/lost it is killed there.
 """
 
 import json

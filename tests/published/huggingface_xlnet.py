@@ -3,9 +3,10 @@
     python -m venv hf && hf/bin/pip install torch transformers==4.35.2 'numpy<2' safetensors
     hf/bin/python tests/published/huggingface_xlnet.py FOLDER
 
-Needs PyTorch and transformers 4, and nothing of this project. With --compare, FOLDER is what `tuned_xlnet.py` writes:
-a model that was fine-tuned and exported here; prints the largest difference of what Hugging Face's class predicts, and
-the exit status is 1 if it is above 1e-5. Without, every case becomes a folder of its own:
+Needs PyTorch and transformers 4, and nothing of this project. With --compare, FOLDER has a model that was fine-tuned
+here and exported by `tuned_xlnet.py`. The program prints the largest difference of Hugging Face's predictions, and its
+exit status is 1 if this is above 1e-5. Without --compare, every case becomes a folder of its own:
+
     config.json, model.safetensors, pytorch_model.bin    as save_pretrained writes them, float32
     case.json                                             class, settings of the case, number of steps
     step-I.npz                                            inputs by argument, and outputs as out/NAME, batch-major

@@ -56,7 +56,7 @@ def run(*command, status=0):
 
 
 def head_weights(rng, n_class=0):
-    """Of a summary and C logits, or of an answer (n_class 0), by the reference's names."""
+    """Weights of a summary and C logits, or of an answer (n_class 0), by the reference's names."""
 
     def dense(name, rows, columns):
         return {f"{name}/kernel": 0.3 * rng.normal(size=[rows, columns]), f"{name}/bias": rng.normal(size=[columns])}
@@ -414,7 +414,7 @@ def test_the_commands(tmp_path, rng, pieces, vocab_size, monkeypatch):
         assert exported.file.read(name).tobytes() == tensor.tobytes()
     assert exported.architecture["activation"] == "gelu_tanh" and exported.settings["mem_len"] == 5
     error = run(*common, f"--model_dir={tmp_path}/other", "--cutoffs=3", status=1)
-    assert error == "error: --cutoffs is no setting of an imported XLNet: leave it out\n"
+    assert error == "error: --cutoffs is not a setting of an imported XLNet: omit it\n"
     error = run("scripts/evaluate.py", f"--model_dir={tmp_path}/run", f"--data_dir={tmp_path}/model", status=1)
     assert error.startswith("error: ") and error.count("\n") == 1
 

@@ -3,9 +3,9 @@
     PYTHONPATH=. python tests/published/tuned_xlnet.py MODEL_DIR INPUT FOLDER
     hf/bin/python tests/published/huggingface_xlnet.py --compare FOLDER
 
-INPUT is a file that scripts/predict.py takes for the model. FOLDER gets what scripts/export_checkpoint.py writes, and
-predicted.npz: the inputs, laid out and padded as here, by the names of Hugging Face's arguments, and out/NAME, what our
-model makes of them. Hugging Face's model must predict the same.
+INPUT is a file that scripts/predict.py takes for the model. FOLDER gets the files of scripts/export_checkpoint.py and
+predicted.npz. That has the padded inputs, by the names of Hugging Face's arguments, and our model's outputs as
+out/NAME. Hugging Face's model must predict the same.
 """
 
 import sys

@@ -185,7 +185,7 @@ def log_probs(weights, hidden):
 
 
 def imported_head_outputs(kind, model, arrays):
-    """What an imported model's head returns, from the inputs on, by Hugging Face's names."""
+    """The outputs of an imported model's head for these inputs, by Hugging Face's names."""
     shape = arrays["input_ids_shape"]
     given = {
         "tokens": tf.constant(arrays["input_ids"].reshape(shape), tf.int32),
@@ -314,7 +314,7 @@ def rows_of(network, arrays, weights, settings, memory):
 
 
 def hidden_states(streams):
-    """In Hugging Face's order: h and g of every layer in turn, the embeddings first."""
+    """In Hugging Face's order: h and g of each layer, one layer after the other, the embeddings first."""
     if not streams.query:
         return streams.content
     return [hidden for pair in zip(streams.content, streams.query, strict=True) for hidden in pair]
@@ -349,7 +349,7 @@ def answering(weights, hidden, arrays, settings):
 
 
 def head_outputs(kind, weights, hidden, arrays, settings):
-    """What a head returns of a batch's last hidden states [B, T, D], by Hugging Face's names."""
+    """The outputs of a head for a batch's last hidden states [B, T, D], by Hugging Face's names."""
     if kind == "XLNetLMHeadModel":
         return {}
     if kind == "XLNetForQuestionAnswering":

@@ -80,7 +80,7 @@ def tf_tensors(s, rng, scale=0.4):
 
 
 def tf_others(weights):
-    """What the official Saver stores besides."""
+    """The other variables that the official Saver stores."""
     slots = {f"{name}/{slot}": np.zeros_like(w) for name, w in weights.items() for slot in ("Adam", "Adam_1")}
     return slots | {"global_step": np.int64(7), "beta1_power": np.float32(0.9), "beta2_power": np.float32(0.999)}
 

@@ -1,7 +1,8 @@
 """The other kinds of positions (attn_type) in plain NumPy and float64, one pair of query and key at a time.
 
-From their papers and, for what those leave open, from the official PyTorch code's rules: tables hold a row per
-distance (here row d is distance d), and what lies beyond the last row, or beyond clamp_len, takes the last one left.
+The formulas are those of the papers. Where these leave something open, the official PyTorch code's rules hold: tables
+have a row per distance (here row d is distance d), and distances beyond the last row, or beyond clamp_len, take the
+last one left.
 """
 
 import numpy as np

@@ -53,7 +53,7 @@ def gelu(x):
 
 
 def gelu_tanh(x):
-    """What the official XLNet calls "gelu"; at most 4.7e-4 from the one with erf."""
+    """The function that the official XLNet calls "gelu"; at most 4.7e-4 from the one with erf."""
     return x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
@@ -72,7 +72,7 @@ def log_softmax(x):
 
 
 def permutation_visible(rank, kind, reuse_len=0):
-    """What the query stream sees of its own T tokens under a factorization order: bool [T, T].
+    """The visibility of T tokens to their query stream under a factorization order: bool [T, T].
 
     Found by walking through the order. The content stream sees the same and itself.
 
@@ -204,7 +204,7 @@ def xlnet(
             itself where it is not a target.
         direction, clamp_len: as for `attention`.
         mem_len: slots of the new memory at most; 0: there is none.
-        reuse_len: only so many of the first tokens enter the new memory; 0: all.
+        reuse_len: how many of the first tokens enter the new memory; 0: all.
         activation: of the feed-forward block.
         epsilon: of the layer norms.
     """

@@ -3,8 +3,8 @@
 PYTHONPATH=. python tests/references/xlnet_tokens.py spiece.model text.txt .. [--lines=10000] [--lower_case]
     [--keep_accents]
 
-Files may be gzipped. Of each file the lines that are not blank are taken evenly, --lines in all. Every line is encoded
-by the rules below, by XLNetVocabulary outside the graph, and inside it in batches. Exit status 1 if any ids differ.
+Files may be gzipped. --lines lines are taken from each file, evenly, without blank ones. Every line is encoded by the
+rules below, by XLNetVocabulary outside the graph, and inside it in batches. Exit status 1 if any ids differ.
 Where two cuttings of a line have one score ("1 11" and "11 1"), two versions of SentencePiece may choose differently by
 the rounding of their sums: tensorflow-text brings its own. Such lines are counted apart.
 """

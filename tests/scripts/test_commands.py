@@ -46,7 +46,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def results(folder):
-    """What each command of the README's "Use" section printed, by script."""
+    """The output of each command of the README's "Use" section, by script."""
     results = {}
     for command in readme_commands():
         if command[:1] != ["python"] or not command[1].startswith("scripts/") or "--peer" in " ".join(command):
@@ -246,7 +246,7 @@ def test_a_checkpoint_is_not_exported_over_a_run(model):
 
 
 def test_memory_that_no_machine_has(model, folder):
-    """What needs it is named with its size and settings, before it is asked for."""
+    """The message comes before the memory is asked for, and names what needs it, with size and settings."""
     short = f"{folder}/short.txt"
     pathlib.Path(short).write_text("line 1 of\n")
     train = ["scripts/train.py", "--preset=enwik8_base", model[1], f"--model_dir={folder}/large", *SHORT]
@@ -346,7 +346,7 @@ def test_demo(tmp_path, monkeypatch, capfd):
         ),
         (
             "finetune.py --init=a --task=regression --balance_classes --train=b --dev=c --model_dir=d",
-            "--balance_classes is no setting of regression",
+            "--balance_classes is not a setting of regression",
         ),
         ("train.py --preset=demo", "give --model_dir: directory for config"),
         ("train.py --preset=demo --model_dir=/tmp/x", "give --data_dir: the corpus, as"),

@@ -1,4 +1,4 @@
-"""finetune and predict say all that is wrong with a file at once, before TensorFlow loads."""
+"""finetune and predict report all faults of a file at once, before TensorFlow loads."""
 
 import json
 import os
@@ -114,7 +114,7 @@ def test_half_an_emoji_is_the_replacement_character_and_said_once(tuned, tmp_pat
     done = processes.run(["scripts/predict.py", f"--model_dir={tuned}/texts", f"--input={file}"], cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[:-1] == [
-        "half a surrogate pair (such as half an emoji) is no character: it is read as U+FFFD"
+        "half a surrogate pair (such as half an emoji) is not a character: it is read as U+FFFD"
     ]
     predictor = Predictor.load(str(tuned / "texts"))
     assert predictor.predict("the River \ud83d") == predictor.predict("the River \ufffd")

@@ -24,7 +24,7 @@ def run(script, *flags):
 
 
 def test_a_text_is_evaluated_without_a_corpus(model, tmp_path):
-    """With memory of all that was read, the loss is that of the text's own scores, but for its first token."""
+    """With memory of the whole text, the loss is that of the text's own scores, except for its first token."""
     (tmp_path / "any.txt").write_text(TEXT)
     flags = [f"--text_file={tmp_path}/any.txt", "--nojit_compile", f"--mem_len={2 * len(TEXT)}"]
     done = run("evaluate", *flags)

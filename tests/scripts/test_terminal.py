@@ -1,4 +1,4 @@
-"""What reaches the terminal, and what becomes of what libraries write. The "library" here is os.write(2, ..)."""
+"""Which lines reach the terminal, and where libraries' messages go. The "library" here is os.write(2, ..)."""
 
 import os
 import pathlib

@@ -43,9 +43,9 @@ def test_its_commands_are_the_scripts_with_a_line_each():
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["trian"], 2, "error: 'trian' is no command of txl: did you mean train?\n"),
-        (["zzz"], 2, "error: 'zzz' is no command of txl: `txl --help` lists them\n"),
-        (["demo"], 2, "error: 'demo' is no command of txl: `txl --help` lists them\n"),
+        (["trian"], 2, "error: 'trian' is not a command of txl: did you mean train?\n"),
+        (["zzz"], 2, "error: 'zzz' is not a command of txl: `txl --help` lists them\n"),
+        (["demo"], 2, "error: 'demo' is not a command of txl: `txl --help` lists them\n"),
         (["describe-data", "--data_dir=/nowhere"], 1, "error: /nowhere/manifest.json not found"),
         (
             ["evaluate", "--model_dir=/a", "--data_dir=a"],

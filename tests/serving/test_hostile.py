@@ -71,7 +71,7 @@ def whole(byte_export):
 
 
 def idle(served, seconds=3.0):
-    """Whether the server has nothing to do, at the latest after so many seconds."""
+    """Whether the server has nothing to do, after some seconds at the latest."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if not (served.service.admission.inside or served.service.turns.waiting or served.service.turns.busy):
@@ -88,7 +88,7 @@ def metric(served, name):
 
 
 def wait_for(served, requests):
-    """Returns when so many requests are in progress."""
+    """Waits until this many requests are in progress."""
     while served.service.admission.inside < requests:
         time.sleep(0.01)
 

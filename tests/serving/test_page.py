@@ -246,7 +246,7 @@ def test_the_page_asks_for_the_token(byte_export, tmp_path):
     from selenium.webdriver.support import expected_conditions, wait
 
     def asked(page, answer):
-        """What the page asks; answer: what is typed, None: the question is dismissed."""
+        """The page's question. answer: the text to type; None: the question is dismissed."""
         box = wait.WebDriverWait(page.driver, browser.SECONDS).until(expected_conditions.alert_is_present())
         text = box.text
         if answer is None:

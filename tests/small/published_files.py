@@ -45,7 +45,7 @@ def without_copies(tensors, drop="crit."):
 
 
 class _Tensor:
-    """What a torch.Tensor leaves in a pickle."""
+    """A torch.Tensor, as a pickle holds it."""
 
     def __init__(self, array, key, parameter=False):
         self.array, self.key, self.parameter = array, key, parameter
@@ -116,7 +116,7 @@ def as_torch(tensors, parameter=False):
 
 
 def write_torch(path, value, storages):
-    """What torch.save has written since PyTorch 1.6."""
+    """Writes the format of torch.save since PyTorch 1.6."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr("archive/data.pkl", torch_pickle(value))
         archive.writestr("archive/byteorder", "little")
@@ -126,7 +126,7 @@ def write_torch(path, value, storages):
 
 
 def write_torch_legacy(path, value, storages):
-    """What it wrote before."""
+    """Writes the format of torch.save before 1.6, which is not a zip."""
     parts = [pickle.dumps(head, protocol=2) for head in LEGACY_HEAD]
     parts += [torch_pickle(value, legacy=True), pickle.dumps(list(storages), protocol=2)]
     for data in storages.values():

@@ -1,4 +1,4 @@
-"""Only one process writes to a directory, and the lock of a process that has ended is no hindrance."""
+"""Only one process writes to a directory, and a process that has ended does not block it."""
 
 import json
 import os

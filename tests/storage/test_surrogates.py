@@ -27,7 +27,7 @@ def test_halves_are_replaced_and_pairs_are_joined(capsys):
     assert whole("\ude00\ud83d \ud83d\ud83d\ude00") == "\ufffd\ufffd \ufffd\U0001f600"
     whole(HALF)
     assert capsys.readouterr().err.splitlines() == [
-        "half a surrogate pair (such as half an emoji) is no character: it is read as U+FFFD"
+        "half a surrogate pair (such as half an emoji) is not a character: it is read as U+FFFD"
     ]
 
 

@@ -1,4 +1,4 @@
-"""What counts as a change of a step's costs; the guide's test checks that all rows of the page are found."""
+"""Which changes of a step's costs count; the guide's test checks that all rows of the page are found."""
 
 import check_cycles
 

@@ -34,7 +34,7 @@ def test_shell_scripts_take_the_flags(command):
 
 def test_programs_know_the_flags():
     programs = [command[1:] for command in commands() if command[0] == "python" and command[1] != "-m"]
-    # What follows -- is for train.py, in launch.sh and keep_running.sh.
+    # In launch.sh and keep_running.sh the arguments after -- are for train.py.
     programs += [["scripts/train.py", *command[command.index("--") + 1 :]] for command in commands() if "--" in command]
     table = (ROOT / "tpu/cycles.md").read_text()
     rows = [["tpu/aot_compile.py", *row.flags.split()] for row in check_cycles.rows(table)]

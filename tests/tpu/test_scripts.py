@@ -81,7 +81,7 @@ class Cloud:
 
 
 def remote_command(call):
-    """What an ssh call has the host do, as arguments."""
+    """The command that an ssh call runs on the host, as arguments."""
     (command,) = (argument for argument in call if argument.startswith("--command="))
     return shlex.split(command.removeprefix("--command="))
 

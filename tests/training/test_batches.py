@@ -1,4 +1,4 @@
-"""What reading batches does to the memory of the process."""
+"""Reading batches leaves malloc as it is."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""mixed_bfloat16: matmuls in bfloat16, all that needs digits in float32, and nearly the same loss."""
+"""mixed_bfloat16: matmuls in bfloat16, float32 where digits matter, and nearly the same loss."""
 
 import dataclasses
 import json

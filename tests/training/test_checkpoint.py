@@ -1,4 +1,4 @@
-"""What is on disk after saves that fail and disks that change what was written."""
+"""Checkpoints after saves that fail, and on disks that change what was written."""
 
 import dataclasses
 import json
@@ -23,7 +23,7 @@ from txl_tf.training.step import Sums
 
 
 class Run:
-    """What a checkpoint holds of a run, without the corpus and the host loop."""
+    """The parts of a run that a checkpoint holds, without the corpus and the host loop."""
 
     def __init__(self, folder, strategy, keep=3):
         with strategy.scope():

@@ -1,4 +1,4 @@
-"""What is random belongs to a lane: replicas and groups of lanes change nothing, dropout on."""
+"""Randomness belongs to a lane: with dropout on, replicas and groups of lanes change nothing."""
 
 import os
 

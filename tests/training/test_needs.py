@@ -1,4 +1,4 @@
-"""What a training run needs at least, against the model and the state that it makes."""
+"""The least memory of a training run, against the model and the state that it makes."""
 
 import dataclasses
 

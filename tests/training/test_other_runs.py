@@ -1,4 +1,4 @@
-"""What training refuses to continue or to overwrite; a refusal changes no file."""
+"""Runs that training refuses to continue or to overwrite; a refusal changes no file."""
 
 import json
 import shutil

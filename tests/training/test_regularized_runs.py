@@ -1,4 +1,4 @@
-"""A run with all that regularizes the Penn Treebank: killed and continued, evaluated, on two replicas."""
+"""A run with every regularizer for the Penn Treebank: killed and continued, evaluated, on two replicas."""
 
 import json
 import pathlib

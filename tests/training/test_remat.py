@@ -1,4 +1,4 @@
-"""Recomputing layers in the backward pass, and groups of lanes in turn: the same training step in less memory."""
+"""Recomputing layers in the backward pass, and one group of lanes after another: the same step in less memory."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""What training asks of a TPU, traced by the real TPUStrategy without one."""
+"""Training on a TPU, traced by the real TPUStrategy without one."""
 
 import collections
 import dataclasses

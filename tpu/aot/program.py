@@ -78,7 +78,7 @@ class Program:
         """The Cost of every instruction that runs and has an estimate.
 
         The body of a loop counts once per iteration, or `unknown_trips` times where the number of iterations depends on
-        the data. Of a conditional only the most expensive branch counts.
+        the data. A conditional counts as its most expensive branch.
         """
         return [
             Cost(instruction.opcode, self.scope_of(instruction), int(found[1]) * times)

@@ -1,4 +1,4 @@
-"""What a compiled program costs by kind of layer, read from the HLO that the compiler wrote."""
+"""The costs of a compiled program by kind of layer, read from the HLO that the compiler wrote."""
 
 import collections
 import re

@@ -1,4 +1,4 @@
-"""What each kind of token asks of a text: how it is read, counted and encoded, block by block.
+"""For each kind of token: how a text is read, counted and encoded, block by block.
 
 encoding.py runs an encoder over a text in one process, large/pipelines.py on many machines.
 """

@@ -29,7 +29,7 @@ FILE_NAME = "manifest.json"
 FORMAT = "txl_tf corpus"
 VERSION = 1
 FOLDER = r"(corpus-\d+)?"
-"""What the sub-directory of a corpus may be called, as a pattern."""
+"""A pattern for the name of a corpus's sub-directory."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +56,7 @@ _FIELDS: Fields = {
     **dict.fromkeys(("vocabulary_spec", "splits", "files", "request"), dict),
     "cutoffs": list,
 }
-"""What every manifest has."""
+"""The fields of every manifest, with their types."""
 
 Streams = dict[str, tuple[Shard, ...]]
 """The shards of each stream: of a split, or "train-1", "train-2", .. for further passes over the training text."""
@@ -96,9 +96,8 @@ class Corpus:
         splits: by name.
         files: sha256 of the vocabulary's files, by name.
         request: the settings it was prepared with.
-        document_ends: "file", "blank_line" or "article", if an end-of-document token stands at the end of each file, at
-            blank lines, or at the end of each article; "": the ends of documents are not marked; None: a corpus of an
-            earlier version, which does not say.
+        document_ends: where end-of-document tokens stand: "file", at the end of each file; "blank_line", at blank
+            lines; "article", at the end of each article; "", nowhere; None: not known (from an earlier version).
         texts: {split: {"files": number of files, "first": names of up to three, "bytes": of their text}}; {}: not
             known, as in corpora of an earlier version.
         split_rule: what decided the splits, one of splits.RULES; "": the corpus has its own, or it is of an earlier
@@ -255,7 +254,7 @@ def write_manifest(corpus: Corpus) -> None:
 
 
 def _checksum(manifest: dict[str, Any]) -> str:
-    """A short hash of all that a manifest says."""
+    """A short hash of everything in a manifest but its checksum."""
     said = {name: value for name, value in manifest.items() if name != "checksum"}
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -277,7 +276,7 @@ def _from_json(data_dir: str, manifest: dict[str, Any]) -> Corpus:
     shards = (shard for split in splits.values() for shards in split.passes for shard in shards)
     for name in (*(shard.file for shard in shards), *manifest["files"]):
         if "/" in name or name in ("", ".", ".."):
-            raise ValueError(f"{name!r} is no file of the corpus")
+            raise ValueError(f"{name!r} is not a file of the corpus")
     names = {field.name for field in dataclasses.fields(Corpus)}
     names -= {"data_dir", "splits", "cutoffs", "document_ends", "texts", "split_rule", "vocabulary_note", "folder"}
     return Corpus(

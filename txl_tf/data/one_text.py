@@ -29,7 +29,7 @@ def corpus_of_text(
         encoding: see `read_file_text`.
 
     Raises:
-        InputError: the file cannot be read, or has fewer than two tokens. What the block raises names the file, too.
+        InputError: the file cannot be read, or has fewer than two tokens. Errors from the block also name the file.
     """
     text = read_file_text(path, encoding)
     ids = vocabulary.encode(text)

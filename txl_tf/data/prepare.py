@@ -142,9 +142,9 @@ def _write_with_beam(
 ) -> tuple[Vocabulary, manifest.Streams, Iterable[tuple[str, str, int]]]:
     """`large.pipelines.write`, after a check that it can be done."""
     if settings.written_passes > 1:
-        raise InputError("--runner=beam does not shuffle lines: give --passes=1, or leave --runner away")
+        raise InputError("--runner=beam does not shuffle lines: give --passes=1, or omit --runner")
     if encoder.trim:
-        raise InputError(f"--runner=beam does not know the vocabulary of {settings.dataset}: leave --runner away")
+        raise InputError(f"--runner=beam does not know the vocabulary of {settings.dataset}: omit --runner")
     if any(piece.path.startswith(work_dir) for piece in text.pieces):
         raise InputError("--runner=beam reads files where they are: unpack or convert them and give --source=FOLDER")
     python_logging.disable(python_logging.WARNING)  # Beam warns of what it lacks for other clouds, at import

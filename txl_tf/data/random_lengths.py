@@ -19,16 +19,17 @@ from txl_tf.settings.run import DataConfig
 HALF = 0.05
 """The probability that a length is drawn about half of tgt_len (AWD-LSTM, and the official code's get_varlen_iter)."""
 SHORTEST = 5
-"""Of the same code; an epoch's last segment may be shorter."""
+"""The least length, from the same code; only an epoch's last segment may be shorter."""
 _GROUP = 64  # segments of a lane that are read at once
 
 
 class RandomLanes:
     """The batches of a training run over "train", as TrainingLanes has them, with random lengths.
 
-    A length is drawn from a normal distribution about tgt_len with tgt_len_std, with probability 0.05 about half of
-    tgt_len, rounded down, and kept within SHORTEST and three standard deviations above tgt_len. In an epoch each lane
-    is read once from its first token to its last; the last segment is cut.
+    A length is drawn from a normal distribution with the mean tgt_len and the standard deviation tgt_len_std. With
+    probability 0.05 the mean is half of tgt_len. The length is rounded down, and is at least SHORTEST and at most three
+    standard deviations above tgt_len. In an epoch each lane is read once from its first token to its last; the last
+    segment is cut.
 
     Args:
         corpus: a Corpus.

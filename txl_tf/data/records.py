@@ -1,8 +1,8 @@
 """Writes tokens into TFRecord shards whose records are contiguous tokens, in the smallest integer type that fits.
 
-A record is the little-endian bytes of RECORD_TOKENS tokens and a shard is SHARD_RECORDS records; only the last
-record and the last shard of a stream are shorter. Token p is therefore in record p // RECORD_TOKENS, and the reader
-seeks by arithmetic. TFRecord adds a checksum to every record.
+A record is the little-endian bytes of RECORD_TOKENS tokens, and a shard is SHARD_RECORDS records. Only the last
+record and the last shard of a stream are shorter. So token p is in record p // RECORD_TOKENS, and the reader computes
+where to seek. TFRecord adds a checksum to every record.
 """
 
 from __future__ import annotations

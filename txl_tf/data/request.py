@@ -1,4 +1,4 @@
-"""What a user asks of a preparation: which text, which kind of token; and what follows from it."""
+"""The settings of a preparation: which text, which kind of token; and what follows from them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from txl_tf.storage.files import read_bytes, read_lines
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What to prepare and how.
+    """Which corpus to prepare, and how.
 
     Attributes:
         dataset: one of DATASETS.
@@ -61,7 +61,7 @@ class Settings:
         if self.dataset == "text" and not self.source:
             raise InputError("--dataset=text needs --source: a file, a directory or a quoted glob")
         if self.dataset == "python_stdlib" and self.source:
-            raise InputError("--dataset=python_stdlib reads this interpreter's own library: leave --source away")
+            raise InputError("--dataset=python_stdlib reads this interpreter's own library: omit --source")
         if self.vocab == "sentencepiece" and (self.vocab_size is None) == (self.vocab_file is None):
             raise InputError("--vocab=sentencepiece needs either --vocab_size, to train a model, or --vocab_file")
         if self.vocab == "xlnet" and self.vocab_file is None:

@@ -50,8 +50,8 @@ class Shards:
             blocks = tf.reshape(inputs, [-1, block]), tf.reshape(targets, [-1, block])
             return (tokens[used:], tf.constant(0, tf.int64), left), blocks
 
-        # What remains of a record after its last whole block is carried over to the next record: at least one token,
-        # whose target is in that record. (Dataset.rebatch could cut blocks, but it fills the log with warnings.)
+        # The rest of a record after its last whole block is carried over to the next record. It has at least one
+        # token, whose target is in the next record. (Dataset.rebatch fills the log with warnings.)
         return records.scan((tf.zeros([0], tf.int32), start % self._record_tokens, length + 1), cut).unbatch()
 
     def window(self, epoch: tf.Tensor, start: tf.Tensor, length: int) -> tf.data.Dataset:

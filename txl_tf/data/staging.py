@@ -1,9 +1,9 @@
 """Where a new corpus is written while an older one stays usable.
 
 The first corpus of a data_dir is written into data_dir itself, any later one into a sub-directory of its own,
-corpus-1, corpus-2, .. The manifest names it, so that writing the manifest replaces the old corpus by the new one at
-once; then the old one's files are removed. preparing.json is written before the first file of a new corpus and removed
-after all that: if the process is killed in between, it says what is to be removed.
+corpus-1, corpus-2, .. The manifest names this directory, so writing the manifest replaces the old corpus in one step;
+then the old corpus's files are removed. preparing.json exists from before the first new file until the end: if the
+process is killed in between, this file says what to remove.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _own_names(directory: str) -> list[str]:
 
 
 def _files_of(data_dir: str) -> list[str]:
-    """The files of the corpus in data_dir, relative to it; if its manifest is damaged, all that have such names."""
+    """The files of the corpus in data_dir, relative to it; all files with such names if its manifest is damaged."""
     try:
         corpus = manifest.read_manifest(data_dir)
     except InputError:

@@ -1,4 +1,4 @@
-"""What is said of text that a vocabulary does not know."""
+"""Messages about text that a vocabulary does not know."""
 
 from __future__ import annotations
 

@@ -24,10 +24,10 @@ def make_strategy(name: str = "auto", tpu: str | None = None) -> tf.distribute.S
     """The tf.distribute strategy to build and run a model under. Call it before TensorFlow does anything else.
 
     Args:
-        name: "tpu" all cores of a TPU; "mirrored" all GPUs of this machine (or its logical CPUs); "multi_worker" the
-            GPUs, or one CPU each if there are none, of the machines in the environment variable TF_CONFIG; "one_device"
-            the first GPU or the CPU; "auto" the TPU if `tpu` is given, else several machines if TF_CONFIG lists them,
-            else mirrored if there are several GPUs, else one device.
+        name: the devices. "tpu": all cores of a TPU. "mirrored": all GPUs of this machine (or its logical CPUs).
+            "multi_worker": all GPUs of the machines in the environment variable TF_CONFIG, or their CPUs without GPUs.
+            "one_device": the first GPU or the CPU. "auto": "tpu" if `tpu` is given, else "multi_worker" if TF_CONFIG
+            lists several machines, else "mirrored" if there are several GPUs, else "one_device".
         tpu: a TPU's name or address, "local" on a TPU VM; None: none.
 
     Raises:
@@ -120,8 +120,9 @@ def can_compile(strategy: tf.distribute.Strategy) -> bool:
 def compiles(strategy: tf.distribute.Strategy, compute_dtype: str, training: bool = False) -> bool:
     """Whether the setting jit_compile makes XLA compile the functions that replicas run.
 
-    In bfloat16 a CPU evaluates with TensorFlow's own kernels if these multiply bfloat16 fast, and trains with them if
-    XLA does not: a step of training has more that is no product, which XLA computes faster.
+    The only case with a choice is bfloat16 on a CPU. Where TensorFlow's own kernels multiply bfloat16 fast, evaluation
+    uses them. Training uses them only if XLA multiplies bfloat16 slowly: it prefers XLA, which fuses the many
+    operations that are not matrix products.
 
     Args:
         strategy, compute_dtype: of the run.
@@ -137,8 +138,8 @@ def compiles(strategy: tf.distribute.Strategy, compute_dtype: str, training: boo
 def without_grappler(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, a tf.function whose work XLA compiles, called without Grappler, TensorFlow's optimizer of graphs.
 
-    XLA optimizes the work itself. Grappler would go through the whole model before: 0.7 s of the first training step's
-    7.6 with 6 layers (lab/start_up.md). It can only be switched off for the whole process, so it is off during a call.
+    XLA optimizes the work itself, and Grappler would only delay the first step (lab/start_up.md). It can only be
+    switched off for the whole process, so it is off during a call.
     """
 
     @functools.wraps(function, updated=())
@@ -312,7 +313,7 @@ def distribute_batches(
 ) -> tf.distribute.DistributedDataset | tf.data.Dataset:
     """The batches of make_dataset(host, num_hosts, replicas_per_host), for the replicas.
 
-    Each host reads only its own lanes, and its replicas get the elements in turn. A single CPU reads the dataset as
+    Each host reads only its own lanes. Its replicas take alternate elements. A single CPU reads the dataset as
     it is.
     """
 
@@ -327,6 +328,6 @@ def distribute_batches(
 
     if isinstance(strategy, tf.distribute.OneDeviceStrategy) and on_cpu(strategy):
         # A distributed iterator's GeneratorDataset makes malloc return free memory to the system at once (mallopt with
-        # M_TRIM_THRESHOLD). Each training step would get its buffers anew, page by page: 1.1 to 1.3 times its time.
+        # M_TRIM_THRESHOLD). Each training step would have to get its buffers again, page by page.
         return dataset_fn(tf.distribute.InputContext())
     return strategy.distribute_datasets_from_function(dataset_fn)

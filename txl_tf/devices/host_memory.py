@@ -74,9 +74,9 @@ def without_initial_values() -> Iterator[None]:
 def without_leftovers(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, whose first call compiles a program, with less memory at the peak of that call.
 
-    A compiler frees memory in small pieces, and malloc keeps them. The program's buffers do not fit into these, so both
-    would be held at once. During the first call a thread gives free memory back to the system again and again; this
-    takes 2 % of the time at most. Where malloc cannot give back, as on macOS, the function is as it was.
+    A compiler frees memory in small pieces, and malloc keeps them. The program's buffers do not fit into these pieces,
+    so the process would hold both. So during the first call a thread keeps giving free memory back to the system, with
+    pauses that make its cost small. Where malloc cannot give memory back, as on macOS, the function is as it was.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
     if trim is None:

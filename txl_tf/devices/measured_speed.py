@@ -1,4 +1,4 @@
-"""What this machine's CPU is fast at, measured when it is asked, once in a process."""
+"""Whether this machine's CPU is fast in bfloat16, measured on first use, once in a process."""
 
 from __future__ import annotations
 
@@ -12,22 +12,18 @@ from txl_tf import ops
 from txl_tf.ops import platform
 
 FEWEST_ROUNDS, MOST_ROUNDS = 8, 40
-"""Of the measurement. It goes on as long as bfloat16 seems slow, since another program on the machine may be the cause:
-of 15 measurements of 8 rounds during another program's work 3 were wrong."""
+"""Rounds of the measurement. It goes on while bfloat16 seems slow, since another program may be the cause."""
 FAST = 0.85
-"""bfloat16 is fast if it takes less than this part of float32's time. On AMD EPYC with bfloat16 instructions it takes
-0.5 to 0.6 by TensorFlow's kernels, without oneDNN 1.1, and 2.5 if oneDNN may not use these instructions; by XLA 0.55
-to 0.7."""
+"""bfloat16 is fast if it takes less than this part of float32's time. A CPU with instructions for bfloat16 takes a
+little over half, if the libraries use them; otherwise bfloat16 takes longer than float32."""
 
 
 @functools.cache
 def bfloat16_is_fast(in_xla: bool = False) -> bool:
-    """Whether matrices of bfloat16 are multiplied clearly faster than those of float32.
+    """Whether matrices of bfloat16 are multiplied clearly faster than those of float32, by a short measurement.
 
-    Takes 0.1 to 0.2 s, and up to 0.5 s if they are not.
-
-    Not only the CPU decides this: oneDNN, which TensorFlow's kernels use, may be switched off (TF_ENABLE_ONEDNN_OPTS=0)
-    or be limited to older instructions (ONEDNN_MAX_CPU_ISA).
+    Settings matter as well as the CPU: oneDNN, which TensorFlow's kernels use, may be switched off
+    (TF_ENABLE_ONEDNN_OPTS=0) or limited to older instructions (ONEDNN_MAX_CPU_ISA).
 
     Args:
         in_xla: by a program that XLA compiles; otherwise by TensorFlow's own kernels.

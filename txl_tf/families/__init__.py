@@ -73,7 +73,7 @@ def family_of(config: Config) -> Family:
 
 
 def training_of(config: Config) -> Training:
-    """What the training loop asks of the task of a run with these settings.
+    """The task of a run with these settings, as the training loop needs it.
 
     Raises:
         InputError: models of this task are not trained here.
@@ -172,7 +172,7 @@ def require_quantization(config: Config, where: str) -> None:
     if not family_of(config).generates:
         raise InputError(
             f"{where} holds {with_article(family_of(config).title)}: quantize is for {TRANSFORMER_XL.title} alone, "
-            "leave it away"
+            "omit it"
         )
 
 

@@ -1,4 +1,4 @@
-"""What a model family is, and what its models are used for."""
+"""Model families, and the tasks that their models are used for."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TrainingData(Protocol):
     reads: int
 
     def batches(self, step: int, *, host: int, num_hosts: int, replicas_per_host: int) -> tf.data.Dataset:
-        """Batches without end, starting at a step: those of one host's replicas in turn."""
+        """One host's batches without end from a step on, alternating between its replicas."""
 
 
 class EvaluationData(Protocol):
@@ -67,12 +67,12 @@ class EvaluationData(Protocol):
         """The total number of targets; None: known only after the pass."""
 
     def batches(self, *, host: int, num_hosts: int, replicas_per_host: int) -> tf.data.Dataset:
-        """The batches of one host's replicas in turn."""
+        """One host's batches, alternating between its replicas."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Guide:
-    """What a model card says of a task.
+    """A task's part of a model card.
 
     Attributes:
         purpose: what a model does, to stand after "which".
@@ -115,7 +115,7 @@ class Use:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training(Use):
-    """What the training loop asks of a task.
+    """A task that models are trained for, as the training loop needs it.
 
     Attributes:
         objective: (model, config) -> Objective.
@@ -236,7 +236,7 @@ class MakeExamples(Protocol):
             labelled: whether the examples have labels; if not, those of the rows are ignored.
 
         Raises:
-            InputError: a row has a label that is not among `labels`, or is no number.
+            InputError: a row has a label that is not among `labels`, or not a number.
         """
 
 

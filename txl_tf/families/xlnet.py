@@ -35,7 +35,7 @@ def _permutation_scorer(model: Any, config: XLNetRunConfig, **options: Any) -> S
     from txl_tf.objectives.permutation_lm import PermutationScorer
 
     if options:
-        raise InputError(f"{', '.join(f'--{name}' for name in options)}: not for an XLNet; leave it away")
+        raise InputError(f"{', '.join(f'--{name}' for name in options)}: not for an XLNet; omit it")
     return PermutationScorer(model, config)
 
 

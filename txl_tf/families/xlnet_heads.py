@@ -140,7 +140,7 @@ def _race_examples(
 
 
 def sequence_spec(config: Any, lanes: int, label: str, choices: int | None = None, of_each: Sequence[int] = ()) -> Any:
-    """A batch of sequences with a label each, of one type and the shape `of_each`; with `choices` as many sequences."""
+    """A batch of sequences, each with a label of the shape `of_each`; with `choices`, each example has that many."""
     import tensorflow as tf
 
     shape = [lanes, *([choices] if choices else []), config.data.tgt_len * _max_segments(config)]

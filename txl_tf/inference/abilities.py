@@ -1,4 +1,4 @@
-"""What a trained model is able to do: the object that does it, by the name of a method of `txl_tf.Model`."""
+"""The abilities of a trained model: for each method of `txl_tf.Model`, the object that does the work."""
 
 from __future__ import annotations
 

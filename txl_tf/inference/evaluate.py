@@ -44,7 +44,7 @@ class Evaluator:
         choose: whether a long evaluation on a CPU first times a step both with XLA and without, and takes the faster
             program for all of it. The two differ in the tenth digit of the loss, in bfloat16 in the sixth, so
             evaluations while training do not choose.
-        tokens: read only about so many tokens of the split, those at the beginning of each lane; 0: all.
+        tokens: how many tokens of the split are read, about; they are taken from the start of each lane; 0: all.
         options: further options of the task's scorer and data, such as sliding_window.
 
     Attributes:
@@ -117,7 +117,7 @@ class Evaluator:
         if record and self._data.targets is None:
             raise InputError(
                 "--per_token_out: this objective's targets are drawn at random, so there is no list of a text's "
-                "tokens in order; leave it away"
+                "tokens in order; omit it"
             )
         with self._strategy.scope():
             self._scorer.refresh()

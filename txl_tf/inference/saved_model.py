@@ -41,7 +41,7 @@ class Served(abc.ABC):
 
     @abc.abstractmethod
     def facts(self) -> Mapping[str, Any]:
-        """What stands in place of the README's placeholders, but for $name, the directory's name."""
+        """The values of the README's placeholders, except $name, which is the directory's name."""
 
     def files(self) -> dict[str, str]:
         """The texts to write beside the SavedModel and README.md, by file name."""

@@ -151,7 +151,7 @@ class DecoderLayer(Layer):
             return self._feed_forward(hidden + attended, kernels=kernels[1:]), ring
 
     def _feed_forward(self, hidden: tf.Tensor, **inputs: typing.Any) -> tf.Tensor:
-        """What follows attention and its residual; inputs: as for `FeedForward.call`."""
+        """The part after attention; inputs: as for `FeedForward.call`."""
         if self.pre_lnorm:
             return hidden + self.feed_forward(self.feed_forward_norm(hidden), **inputs)
         hidden = self.attention_norm(hidden)

@@ -1,4 +1,4 @@
-"""What our Keras layers have in common."""
+"""The base class of our Keras layers."""
 
 from __future__ import annotations
 

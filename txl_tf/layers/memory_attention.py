@@ -46,7 +46,7 @@ Biases = tuple[tf.Tensor, ...]
 """Global biases that layers share, each [H, d]: (u, v), or (u, v, w) with segments."""
 
 HiddenShape = tuple[int | None, int | None, int]
-"""Of hidden states, [B, T, D]: B and T may be unknown."""
+"""The shape of hidden states, [B, T, D]: B and T may be unknown."""
 
 
 class MemoryAttention(Layer):

@@ -48,7 +48,7 @@ class Streams:
     first_part: int = 0
 
     def __tf_flatten__(self) -> tuple[tuple, tuple]:
-        """For tf.nest: what is no tensor, and the tensors."""
+        """For tf.nest: the fields that are not tensors, and the tensors."""
         tensors = self.encoding, self.backward, self.segments, self.targets, self.query_mask, self.absent
         return (self.query_only, self.last_only, self.first_part), tensors
 

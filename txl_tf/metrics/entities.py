@@ -32,7 +32,7 @@ def name_entities(labels: Iterable[str]) -> bool:
 
 
 class Tags:
-    """What the numbers of tags mean.
+    """The meaning of tags by number.
 
     Args:
         labels: the names of the tags, in the order of their numbers.

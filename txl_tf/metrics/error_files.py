@@ -1,4 +1,4 @@
-"""What a model gets wrong, as files: a confusion matrix, precision, recall and F1 by class, and the worst errors."""
+"""A model's errors as files: a confusion matrix, precision, recall and F1 by class, and the worst errors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def in_a_card(files: Mapping[str, str]) -> Iterator[str]:
     """The same as lines of Markdown, as far as files are there and it is short enough.
 
     Raises:
-        InputError: a file is no table as `error_files` makes them.
+        InputError: a file is not a table as `error_files` makes them.
     """
     tables = {name: _rows(name, text) for name, text in files.items()}
     for name, title in ((CLASSES_FILE, "By class"), (CONFUSION_FILE, "Labels in rows, predictions in columns")):

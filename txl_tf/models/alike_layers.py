@@ -85,7 +85,7 @@ class AlikeLayers:
             return self.layers[0].extend(hidden, **inputs)
 
     def stacked(self) -> list[tf.Tensor]:
-        """For each weight that is no kernel, those of all N layers, [N, ..]."""
+        """All weights but kernels, each for all N layers at once, [N, ..]."""
         alike = zip(*map(_small_weights, self.layers), strict=True)
         return [tf.stack([tf.convert_to_tensor(variable) for variable in variables]) for variables in alike]
 
@@ -96,7 +96,7 @@ def _tensors(nest: Any) -> list[tf.Tensor]:
 
 
 def _form(leaf: Any) -> Any:
-    """What a trace depends on: a tensor's shape and dtype, or the value of what is no tensor."""
+    """The part of an input that a trace depends on: a tensor's shape and dtype, or any other value itself."""
     return tf.TensorSpec(leaf.shape, leaf.dtype) if tf.is_tensor(leaf) else leaf
 
 

@@ -1,4 +1,4 @@
-"""What the models of both families have in common: layers between an embedding and a softmax that is tied to it."""
+"""The base class of both families' models: layers between an embedding and a softmax that is tied to it."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 
 class Kept(tf.Module):
-    """What a function computes from a model's weights, in variables of its own.
+    """The result of a function of a model's weights, kept in variables of its own.
 
     Args:
         make: the function; returns a nest of tensors, and None where there is none.

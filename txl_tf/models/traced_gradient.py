@@ -62,7 +62,7 @@ def traced_with_gradient(
 
 
 def _used_by_both(inputs: Sequence[tf.Tensor], result: tf.Tensor, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """What the gradients use of the result's computation, without the inputs and all that depends on no input."""
+    """The tensors of the result's computation that the gradients use, if they depend on an input; not the inputs."""
     forward = _computing([result])
     given = {tensor.op for tensor in inputs}
     varies = set(given)

@@ -18,9 +18,10 @@ See data.tasks.windows.examples."""
 class Answering(Objective):
     """The objective of XLNet's official code for SQuAD 2.0.
 
-    The loss of an example is (CE(start) + CE(end)) / 2 + BCE(impossible) / 2: the cross entropies of the columns where
-    the answer starts, and where it ends given the true start, and of whether there is no answer. If the answer is not
-    in the example, start and end are the column of CLS.
+    The loss of an example is (CE(start) + CE(end)) / 2 + BCE(impossible) / 2. CE(start) is the cross entropy of the
+    column where the answer starts, CE(end) of the column where it ends, given the true start. BCE(impossible) is the
+    binary cross entropy of whether there is no answer. If the answer is not in the example, start and end are the
+    column of CLS.
 
     Files in which every question has an answer (SQuAD 1.1) are learned in the same way: examples without the answer are
     the windows that do not hold it. "impossible" then says that it is in another window.

@@ -31,8 +31,8 @@ class Loss(typing.NamedTuple):
     weight: scalar, the divisor for the mean: the number of targets, or the sum of their weights.
     state: the state after the batch.
     finite: bool [W], which of the objective's `activations` are finite throughout.
-    penalties: scalars, sums as `total`, which are differentiated with it but are no part of the loss; one for each of
-        the objective's `penalties`.
+    penalties: scalars, one for each of the objective's `penalties`: sums as `total`. The step differentiates them, too,
+        but the loss does not include them.
     """
 
     total: tf.Tensor
@@ -140,7 +140,7 @@ class TaskObjective(Objective, Protocol):
     """The objective of a task whose batches are dicts of features, with "weight" [b]; its state is empty."""
 
     def outputs(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """What predictions are made from: tensors [b, ..], without dropout.
+        """The model's outputs to make predictions from: tensors [b, ..], without dropout.
 
         If the batch has targets, "loss" [b] is the loss of each example.
         """

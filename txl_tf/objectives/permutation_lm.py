@@ -20,7 +20,7 @@ from txl_tf.objectives.base import AttentionView, FiniteWatch, Loss, Objective, 
 from txl_tf.settings.run import CONTEXT, TARGET, PermutationLMConfig
 
 RANK_BINS = 8
-"""In how many bins targets are divided by rank, if there are as many ranks."""
+"""The number of bins into which targets are divided by rank; fewer ranks have one bin each."""
 
 
 def target_positions(is_target: tf.Tensor, count: int) -> tf.Tensor:

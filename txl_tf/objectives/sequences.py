@@ -1,4 +1,4 @@
-"""What the objectives of sequences have in common: one forward pass, a loss for each example, no state."""
+"""The base class of sequence objectives: one forward pass, a loss for each example, no state."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SequenceObjective(Objective, abc.ABC):
 
     @abc.abstractmethod
     def predictions(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
-        """What the model's outputs say, tensors [b, ..]."""
+        """Predictions from the model's outputs, tensors [b, ..]."""
 
     def targets(self, label: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
         """How many targets each example has, [b], times its weight [b]; by default one."""

@@ -69,9 +69,9 @@ def positions(
     """The `position` of Scores.
 
     Args:
-        rows: projected positions [H, C, d], farthest distance first. With `backward` two such tensors, what the sines
-            and what the cosines of the positions give: their sum is for texts that run forward, the cosines' minus the
-            sines', which is that of the negative distances, for texts that run backward.
+        rows: projected positions [H, C, d], farthest distance first. With `backward` two such tensors: the projected
+            sines and the projected cosines. Their sum is for texts that run forward. The cosines minus the sines, the
+            positions of negative distances, are for texts that run backward.
         query: any tensor [B, ..], for B.
         training: whether there is a gradient.
         backward: bool [B], the lanes whose text runs backward; None: no lane.
@@ -176,12 +176,12 @@ def on_host() -> bool:
 
 
 def missing_rows(count: int) -> int:
-    """How many rows a lane of so many rows should have more."""
+    """The number of rows to add to a lane of `count` rows."""
     return -count % implementation().row_multiple
 
 
 def ring_slots(needed: int, single_rows: bool, whole_tiles: bool) -> int:
-    """How many slots a ring that needs so many, at least one, should have.
+    """The number of slots of a ring that needs at least `needed`, which is 1 or more.
 
     single_rows: whether it is read by `few_rows`; whole_tiles: whether whole segments are written, or in bfloat16.
     """

@@ -66,7 +66,7 @@ class Blocked(Plain):
         return TILE
 
     def joins(self, query: tf.Tensor, k_len: int) -> bool:
-        """Whether the blocks' gradients are joined; otherwise they are padded and added."""
+        """Whether the blocks' gradients are concatenated; otherwise they are padded and added."""
         return False
 
     def seen(self, scores: Scores, last: int) -> int:
@@ -159,8 +159,8 @@ class Blocked(Plain):
         """softmax(score + mask), with dropout, times value: [B, H, T, d]; softmax in float32 at least.
 
         With e = exp(score - max) of a row, Z the sum of e and m the dropout mask, the result is
-        (m e) . value / ((1 - rate) Z). The division comes last, where there are fewer numbers. Of the tensors
-        [B, H, T, K] only e is kept for the gradient. m is computed again.
+        (m e) . value / ((1 - rate) Z). The division comes last, where there are fewer numbers. The only tensor
+        [B, H, T, K] that is kept for the gradient is e. m is computed again.
 
         score: [B, H, T, K]; value: [B, H, K, d]; mask: broadcastable to `score`; keep: a function of the score's shape,
         which returns m; only_read: whether the gradient is not needed; absent: as in Scores.

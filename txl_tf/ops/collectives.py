@@ -1,8 +1,8 @@
-"""Sums over replicas of which each replica gets a part, and parts joined again, inside `strategy.run`.
+"""Sums over replicas of which each replica gets one shard, and shards gathered again, inside `strategy.run`.
 
-A part of a tensor is one of as many equal slices along one axis as there are replicas, in the replicas' order. On a TPU
-each direction is one operation, which moves half the bytes of a sum that all replicas get. On other devices every
-replica gets the whole sum and takes its part: the same numbers, but no fewer bytes.
+A tensor is divided along one axis into equal slices, one for each replica, in the replicas' order. On a TPU each
+direction is one operation, which moves half the bytes of a whole sum for every replica. On other devices every replica
+gets the whole sum and takes its shard: the same numbers, but no fewer bytes.
 """
 
 from __future__ import annotations

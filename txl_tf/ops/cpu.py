@@ -239,7 +239,7 @@ def add_bias(x: tf.Tensor, bias: tf.Tensor) -> WithGradient:
 def column_sums(x: tf.Tensor) -> tf.Tensor:
     """The sums of x [.., D] over all axes but the last, in float32 at least: [D], as a product with ones.
 
-    XLA for CPU adds up the numbers of a column one after the other, which takes six times as long as the product.
+    XLA for CPU adds up the numbers of a column one after the other, which is much slower than the product.
     """
     rows = tf.reshape(x, [-1, x.shape[-1]])
     rows = tf.cast(rows, accurate_dtype(rows.dtype))

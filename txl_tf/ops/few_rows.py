@@ -22,12 +22,12 @@ from txl_tf.ops.rings import scattered
 from txl_tf.ops.scores import MASKED, Scores
 
 BLOCK = 4 * 2**20
-"""So many bytes of a single matrix are multiplied with all rows before the next ones are read."""
+"""Bytes of a single matrix that are multiplied with all rows before the next bytes are read."""
 LANES = 16
 """Numbers that a core adds at once, each to a sum of its own. XLA adds up the numbers of a row one after the other."""
 RUNS = 16
-"""Runs of neighbours that a ring's slots are divided into. A sum of weighted values has one slot of each run: sums of
-neighbours take up to twice as long, and XLA would write all products to memory for sums of more than 32 numbers."""
+"""Runs of neighbours that a ring's slots are divided into. Each sum of weighted values has one slot of every run: sums
+of neighbours are slower, and for sums of more than 32 numbers XLA would write all products to memory."""
 
 
 class Stored(typing.NamedTuple):
@@ -46,7 +46,7 @@ class Stored(typing.NamedTuple):
 class LayerSlice:
     """A layer's matrix, [D, F], its positions, [H, C, d], or its keys or values, [B, H, C, d].
 
-    It is no tensor, so that Keras does not cast it.
+    It is not a tensor, so that Keras does not cast it.
 
     stored: those of all layers.
     layer: int32 scalar, the number of the layer, from a loop; for a single matrix a 0 from a loop.
@@ -76,12 +76,12 @@ class LayerSlice:
 
     @property
     def shape(self) -> tf.TensorShape:
-        """Of positions, keys or values."""
+        """The shape of one layer's positions, keys or values."""
         return self.stored.numbers.shape[1:]
 
     @property
     def dtype(self) -> tf.DType:
-        """Of what is read: float32 at least."""
+        """The dtype of what `read` returns: float32 at least."""
         return tf.float64 if self.stored.numbers.dtype == tf.float64 else tf.float32
 
     def scales(self) -> tf.Tensor | None:
@@ -206,7 +206,7 @@ def add_bias(rows: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
 
 
 def _numbers(x: tf.Tensor | LayerSlice) -> tf.Tensor:
-    """What row products multiply with: float32 at least."""
+    """The numbers that row products multiply: float32 at least."""
     return x.read() if isinstance(x, LayerSlice) else _from_bits(as_bits(x))
 
 

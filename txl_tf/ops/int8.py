@@ -13,7 +13,7 @@ import math
 import tensorflow as tf
 
 LARGEST = 127
-"""Of the numbers in Q: -128 is not used, so that Q is symmetric."""
+"""The largest number in Q. -128 is not used, so that Q is symmetric."""
 
 
 def quantized(matrix: tf.Tensor, inputs_axis: int = 0) -> tuple[tf.Tensor, tf.Tensor]:

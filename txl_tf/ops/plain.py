@@ -133,9 +133,9 @@ class Plain:
 
 
 def added(mask: tf.Tensor, absent: tf.Tensor | None, dtype: tf.DType) -> tf.Tensor:
-    """What is added to scores [B, H, T, K] so that the softmax leaves out masked keys, and `absent` ones in any case.
+    """The tensor to add to scores [B, H, T, K] so that the softmax omits masked keys, and `absent` ones in any case.
 
-    A score that is masked is nothing but its mask, after rounding: a query that sees no key attends to all alike.
+    A masked score rounds to its mask alone, so a query that sees no key attends to all of them alike.
     """
     hide = tf.where(mask, tf.zeros([], dtype), tf.constant(MASKED, dtype))
     return hide if absent is None else tf.where(absent[:, None, None], tf.constant(2 * MASKED, dtype), hide)

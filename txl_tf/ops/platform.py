@@ -20,7 +20,7 @@ _plain = False  # for all threads: MirroredStrategy traces each replica in one o
 
 
 class Program(typing.NamedTuple):
-    """What an implementation is chosen by. Two programs for which it differs must not share what is traced.
+    """The key by which an implementation is chosen. Programs with different keys must not share a trace.
 
     target: the device.
     compiled: whether XLA compiles it.

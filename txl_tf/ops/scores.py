@@ -1,4 +1,4 @@
-"""What operations are given, as values: the terms of attention's scores, its dropout, a cluster's weights.
+"""The arguments of operations, as values: the terms of attention's scores, its dropout, a cluster's weights.
 
 Shapes: B batch, H heads, T queries, K keys, d = d_head.
 """

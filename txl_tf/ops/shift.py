@@ -33,7 +33,7 @@ def relative_shift(scores: tf.Tensor, k_len: int | None = None) -> tf.Tensor:
         columns, first = columns + 1, t_len
     lead = [-1 if size is None else size for size in lead]
     flat = tf.reshape(scores, [*lead, t_len * columns])
-    # Not flat[..., first:]: with TensorFlow's kernels for CPU its gradient takes ten times as long as that of tf.slice.
+    # Not flat[..., first:]: TensorFlow's CPU kernel for its gradient is far slower than that for tf.slice.
     flat = tf.slice(flat, [0] * len(lead) + [first], [-1] * len(lead) + [t_len * (columns - 1)])
     shifted = tf.reshape(flat, [*lead, t_len, columns - 1])
     return shifted if k_len == columns - 1 else shifted[..., :k_len]
@@ -42,7 +42,7 @@ def relative_shift(scores: tf.Tensor, k_len: int | None = None) -> tf.Tensor:
 def relative_shift_moved_back(scores: tf.Tensor, k_len: int) -> tf.Tensor:
     """`relative_shift` with a gradient for CPUs, which moves each row back by its index.
 
-    Differentiating the reshapes would cost XLA a division per number, twice the time. This gradient leaves out what
+    Differentiating the reshapes would cost XLA a division per number. This gradient leaves out what
     moved in from the next row, which the mask hides.
     """
 
@@ -58,7 +58,7 @@ def relative_shift_moved_back(scores: tf.Tensor, k_len: int) -> tf.Tensor:
 def columns_from(scores: tf.Tensor, first: tf.Tensor, k_len: int) -> tf.Tensor:
     """K neighbouring columns of each row, from a column on that depends on lane and row: the shift of single rows.
 
-    Of scores [B, H, P, C]; first: int32 [B, P], in 0, .., C - K. In the result [B, H, P, K], [b, h, p, j] is
+    scores: [B, H, P, C]; first: int32 [B, P], in 0, .., C - K. In the result [B, H, P, K], [b, h, p, j] is
     scores[b, h, p, first[b, p] + j]. The gradient moves the columns back; TensorFlow's would add up single numbers.
     """
 

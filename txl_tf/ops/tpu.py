@@ -164,8 +164,8 @@ class Tpu(Blocked):
     ) -> tf.Tensor:
         """For few tokens in bfloat16 by matmuls with one-hot rows, which are exact.
 
-        A narrow table, a tail's, is stored by columns. For a gather from it, and for a scatter of its gradient, the
-        whole table is copied to row order and back, which for few tokens costs several times as much as the matmuls.
+        A tail's table is narrow, so the compiler stores it by columns. A gather from it, and a scatter of its gradient,
+        would copy the whole table to row order and back. For few tokens the matmuls are cheaper.
         """
         few = rows.shape.num_elements() is not None and rows.shape.num_elements() <= MATMUL_TOKENS
         if not few or dtype != "bfloat16" or (tied and not tail):
@@ -179,8 +179,8 @@ class Tpu(Blocked):
     def write(self, ring: KeyValueRing, key: tf.Tensor, value: tf.Tensor, block: int) -> KeyValueRing:
         """Whole tiles of slots in place, and for a single token the tile that it is in.
 
-        By a scatter rings of narrow heads would be copied to another layout and back, since they are kept with slots as
-        the innermost axis.
+        Rings of narrow heads are stored with slots as the innermost axis. A scatter would copy them to another layout
+        and back.
         """
         if block == key.shape[2] and block % TILE == 0:
             start = ring.start // block * block
@@ -193,8 +193,7 @@ class Tpu(Blocked):
 def _with_token(slots: tf.Tensor, new: tf.Tensor, start: tf.Tensor) -> tf.Tensor:
     """A ring's slots, of whole tiles, with a single new one: the tile that it is in is read and written.
 
-    If the slot alone were written, the compiler would store rings in a layout in which a token of eight texts takes 1.8
-    times as long.
+    If only the slot were written, the compiler would store rings in a layout that is slower to read.
     """
     first = start // TILE * TILE
     batch, n_head, _, d_head = tf.unstack(tf.shape(slots))

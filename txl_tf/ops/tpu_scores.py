@@ -14,7 +14,7 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from txl_tf.ops.gradients import ATTENTION, WithGradient, custom_gradient
 from txl_tf.ops.scores import TILE
 
-MOST_TILES = 28  # with more tiles of keys, all at once are faster
+MOST_TILES = 28  # of keys; with more, it is faster to do all of them at once
 
 
 def widened(x: tf.Tensor) -> tf.Tensor:
@@ -33,7 +33,7 @@ def computed_once(x: tf.Tensor) -> tf.Tensor:
 
 
 def is_rotated(dtype: tf.DType, rows: int, k_len: int) -> bool:
-    """Whether `rotated_scores` is used for so many queries and keys: in bfloat16, for whole tiles of keys."""
+    """Whether `rotated_scores` is used for these numbers of queries and keys: in bfloat16, for whole tiles of keys."""
     return dtype == tf.bfloat16 and 1 < rows <= TILE and k_len % TILE == 0
 
 
@@ -84,7 +84,7 @@ def rotated_scores(
 
 
 def _padded(position: tf.Tensor, rows: int) -> tf.Tensor:
-    """Positions [H, C, d] with so many rows: the first ones, or rows of zeros after the last."""
+    """Positions [H, C, d] cut to `rows` rows, or padded with rows of zeros."""
     missing = rows - position.shape[1]
     return tf.pad(position, [[0, 0], [0, missing], [0, 0]]) if missing > 0 else position[:, :rows]
 

@@ -1,7 +1,7 @@
 """A published model as it is: a folder of Hugging Face's or a published zip, imported when it is first used.
 
-What is imported is kept in a cache folder. Its name follows from the source's files, so a source that changes is
-imported again. Each process imports into a folder of its own and then renames it; the first one's is used.
+The imported model is kept in a cache folder. The folder's name follows from the source's files, so a source that
+changes is imported again. Each process imports into a folder of its own and then renames it; the first to do so wins.
 """
 
 from __future__ import annotations

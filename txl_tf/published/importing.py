@@ -30,7 +30,7 @@ HUGGINGFACE = {"transfo-xl": huggingface, "xlnet": huggingface_xlnet}
 """Functions by the model_type in config.json."""
 
 _XLNETS_FIELDS = {"d_model", "n_layer", "ff_activation", "untie_r"}
-"""What every config.json of an XLNet has; older ones do not have model_type. A Transformer-XL's lacks ff_activation."""
+"""Fields of every XLNet's config.json; older ones lack model_type. A Transformer-XL's lacks ff_activation."""
 
 
 def _open_huggingface(source: str) -> Checkpoint:

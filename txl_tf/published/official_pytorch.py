@@ -47,7 +47,7 @@ def open_checkpoint(source: str) -> Checkpoint:
 
 
 def _told_by_attributes(root: object, source: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """What the attributes of a whole model say: fields of TransformerXLConfig fixed and not, and of EvalConfig."""
+    """Settings from the attributes of a whole model: of TransformerXLConfig, fixed and not, and of EvalConfig."""
     if not isinstance(root, PickledCall) or as_dict(root) is not None:
         return {}, {}, {}
     model = attributes(root)

@@ -1,7 +1,7 @@
 """Reads the vocabularies of published checkpoints as a Vocabulary with the same ids.
 
-The list of symbols comes from a text file (one symbol per line), from JSON, or from pickles, which pickles.py reads
-without executing them: the official code's cache.pkl, Hugging Face's vocab.pkl, and vocab.bin, written by torch.save.
+The list of symbols comes from a text file (one symbol per line), from JSON, or from a pickle: the official code's
+cache.pkl, Hugging Face's vocab.pkl, or vocab.bin, written by torch.save. pickles.py reads pickles without running them.
 """
 
 from __future__ import annotations

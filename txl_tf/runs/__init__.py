@@ -1,1 +1,1 @@
-"""What a run keeps: its model_dir, checkpoints and model card."""
+"""The files of a run: its model_dir, checkpoints and model card."""

@@ -8,7 +8,7 @@ vocabulary files    as `Vocabulary.save` writes them
 ckpt-STEP.*         TensorFlow checkpoints: the newest and the best
 damaged-ckpt-STEP.* checkpoints that could not be read when the run was continued
 metrics.jsonl       one line per log_steps
-evaluations.jsonl   one line per evaluation during training: step, and all that `evaluate` returns
+evaluations.jsonl   one line per evaluation during training: step, and all results of `evaluate`
 bad_steps.jsonl     one line per host loop with skipped steps: the first of them, and what was not finite in it
 lock.json           the process that trains, while it does
 tensorboard/        event files
@@ -126,7 +126,7 @@ class LearnedCorpus(Protocol):
 
     @property
     def unit(self) -> str:
-        """What a token is: "byte", "char", "word" or "subword"."""
+        """The kind of token: "byte", "char", "word" or "subword"."""
 
     @property
     def fingerprint(self) -> str:
@@ -233,12 +233,12 @@ def load_trained(
         change: called with the settings; returns those to use, with other values of settings on which no weight
             depends, such as those of memory.
         dtype: one of `choices.DTYPES`; None: as in training.
-        quantize: one of `choices.QUANTIZE`: the weights of a Transformer-XL's layers and softmax are rounded to what
-            int8 numbers and a scale for each output channel can express; None: they are not.
+        quantize: one of `choices.QUANTIZE`: the weights of a Transformer-XL's layers and softmax are rounded as if
+            stored in int8 with a scale for each output channel; None: they are not.
 
     Raises:
-        InputError: there is no such model_dir, no checkpoint in it, no average, or no evaluation to choose the best
-            checkpoint by; the checkpoint does not fit config.json, or a weight in it is not finite; or the vocabulary
+        InputError: the model_dir, a checkpoint in it, the average, or an evaluation to choose the best checkpoint by
+            is missing; the checkpoint does not fit config.json, or has a weight that is not finite; or the vocabulary
             is not the one of training.
     """
     config = read_config(model_dir)
@@ -333,7 +333,7 @@ def read_evaluations(model_dir: str, fields: Fields | None = None) -> list[dict[
 
 
 def score(evaluation: dict[str, Any]) -> float:
-    """What is least in the best evaluation: its "error", if it has one, otherwise its loss; NaN counts as infinite.
+    """The number that is least in the best evaluation: "error" if it has one, otherwise "loss"; NaN counts as infinite.
 
     The error of a fine-tuned model is 1 - its task's main metric.
     """

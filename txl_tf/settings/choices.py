@@ -16,25 +16,25 @@ DTYPES = ("float32", "mixed_bfloat16", "mixed_float16", "float64")
 """Keras's dtype policies of the computation."""
 
 QUANTIZE = ("int8",)
-"""What the weights of layers can be rounded to for inference."""
+"""The types that weights of layers can be rounded to for inference."""
 
 CORPORA = ("enwik8", "text8", "wt103", "wt2", "ptb", "lm1b")
 """The published corpora; `data.corpora.CORPORA` describes each."""
 
 DATASETS = ("python_stdlib", *CORPORA, "text")
-"""What a model can be trained on; "text" is the user's own."""
+"""The corpora that a model can be trained on; "text" is the user's own."""
 
 VOCABULARIES = ("bytes", "chars", "words", "sentencepiece", "xlnet")
 """Kinds of token."""
 
 DOCUMENTS = ("file", "blank_line")
-"""What separates the documents of the user's own text."""
+"""The separators of documents in the user's own text."""
 
 SPLIT_RULES = ("names", "shares")
 """How the user's own files are assigned to splits."""
 
 RUNNERS = ("local", "beam")
-"""What prepares a corpus: this process, or Apache Beam on many machines."""
+"""Where a corpus is prepared: in this process, or by Apache Beam on many machines."""
 
 IMPORT_FORMATS = ("official_tf", "official_pytorch", "huggingface", "official_xlnet")
 """Whose checkpoints can be read."""

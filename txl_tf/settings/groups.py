@@ -18,7 +18,7 @@ from txl_tf.errors import InputError
 INT32_MAX = 2**31 - 1
 
 HEADINGS = ("data", "model", "optimizer", "schedule", "saving", "evaluation", "devices")
-"""What the flags of settings are listed under, in this order."""
+"""The headings that flags of settings are listed under, in this order."""
 
 
 def require(condition: object, message: str) -> None:
@@ -103,7 +103,7 @@ class Bundle:
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """What can be set by a flag: a setting, or a bundle of settings."""
+    """One flag: a setting, or a bundle of settings."""
 
     kind: Any
     help: str
@@ -123,7 +123,7 @@ class Group:
     """Precedes the names of settings in messages, such as "evaluation's "."""
 
     heading: ClassVar[str] = "model"
-    """Of the settings' flags, one of HEADINGS."""
+    """The heading of the settings' flags, one of HEADINGS."""
 
     bundles: ClassVar[Mapping[str, Bundle]] = types.MappingProxyType({})
     """Names that stand for several settings: one flag for all of them."""
@@ -149,7 +149,7 @@ def field_types(config_class: type) -> dict[str, Any]:
 
 
 def options(config_class: type[Group]) -> dict[str, Option]:
-    """What of a group can be set by flags, by name."""
+    """The options of a group that have flags, by name."""
     kinds, found = field_types(config_class), {}
     for field in dataclasses.fields(config_class):
         about = field.metadata

@@ -137,15 +137,15 @@ class TrainConfig(Group):
     )
     shard_optimizer: bool = setting(
         False,
-        "share weights, moments and averaged weights out over the replicas, each of which updates its parts; whole "
-        "weights exist only within steps and evaluations: less memory and time for each of many replicas; changes "
-        "updates by rounding at most, and nothing on one",
+        "shard weights, moments and averaged weights over the replicas; each replica updates its shards, and whole "
+        "weights exist only within steps and evaluations. Saves memory and time with many replicas; changes updates by "
+        "rounding at most, and nothing on one replica",
         under="devices",
     )
     bfloat16_gradients: bool = setting(
         False,
-        "with shard_optimizer: sum the gradients of weights that are cut over the replicas in bfloat16, rounded; on a "
-        "TPU this sends half the bytes and takes less memory, elsewhere it only rounds; changes nothing on one replica",
+        "with shard_optimizer: sum the gradients of sharded weights over the replicas in bfloat16. On a TPU this sends "
+        "half the bytes and takes less memory, elsewhere it only rounds; changes nothing on one replica",
         under="devices",
     )
     ema_decay: float = setting(
@@ -166,8 +166,8 @@ class TrainConfig(Group):
     seed: int = setting(1, "of initial weights, dropout and lane offsets", at_least=0, flag="usual", under="schedule")
     jit_compile: bool = setting(
         True,
-        "compile the step with XLA on one CPU or GPU, if TensorFlow can; on a CPU in bfloat16 if XLA is measured to be "
-        "fast at it (on a TPU it is always compiled)",
+        "compile the step with XLA on one CPU or GPU; for bfloat16 on a CPU only if XLA is measured to be fast at it "
+        "(a TPU always compiles)",
         flag="usual",
         under="devices",
     )
@@ -329,7 +329,7 @@ class PermutationLMConfig(Group):
     perm_size: int = setting(
         256, "tokens that are permuted together, at most reuse_len and tgt_len - reuse_len", at_least=1
     )
-    mask_alpha: float = setting(6.0, "a span of n tokens is predicted out of n times as many (the paper's K)", above=1)
+    mask_alpha: float = setting(6.0, "the paper's K: a span of n tokens is predicted out of n * mask_alpha", above=1)
     max_span: int = setting(
         5, "tokens in the longest predicted span; the probability of n tokens is proportional to 1 / n", at_least=1
     )

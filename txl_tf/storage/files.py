@@ -165,7 +165,7 @@ def read_lines(path: str, remedy: str = "") -> list[str]:
 def read_texts(path: str, remedy: str = "") -> list[str]:
     r"""The texts of a UTF-8 file with one text per line; arguments and errors as of `read_text`.
 
-    A line's end, "\n" or "\r\n", is no part of its text, nor is a byte order mark at the file's start.
+    The texts do not include the end of a line, "\n" or "\r\n", or a byte order mark at the file's start.
     """
     lines = [line.removesuffix("\r") for line in read_lines(path, remedy)]
     return [lines[0].removeprefix("\ufeff"), *lines[1:]] if lines else []

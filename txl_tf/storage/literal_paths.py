@@ -57,7 +57,7 @@ def checkpoint_reader(prefix: str) -> Any:
 
 
 def _plain_folder() -> tempfile.TemporaryDirectory[str]:
-    """A new temporary folder whose own path is no pattern, even if that of all temporary files is one."""
+    """A new temporary folder whose own path is not a pattern, even if that of all temporary files is one."""
     usual = tempfile.gettempdir()
     for place in (usual, "/tmp", "/var/tmp", "/dev/shm"):
         if not has_pattern(place) and os.access(place, os.W_OK | os.X_OK):
@@ -109,7 +109,7 @@ def files_named(folder: str, pattern: str) -> list[str]:
 
 
 def matches(path: str) -> list[str]:
-    """What a path means: itself if there is such a thing, otherwise all that it matches as a pattern; sorted.
+    """The files and folders that a path means: itself if it exists, otherwise its matches as a pattern; sorted.
 
     In a pattern ** means all folders below. Names that begin with a dot need a pattern that does.
 

@@ -24,4 +24,4 @@ def whole(text: str) -> str:
 
 @functools.cache
 def _say_once() -> None:
-    print("half a surrogate pair (such as half an emoji) is no character: it is read as U+FFFD", file=sys.stderr)
+    print("half a surrogate pair (such as half an emoji) is not a character: it is read as U+FFFD", file=sys.stderr)

@@ -203,7 +203,7 @@ class Checkpoints:
     def _read(self, step: int) -> tuple[State, tf.Tensor]:
         with tf.device("CPU:0"):
             loop = tf.nest.map_structure(tf.Variable, _loop_state(self.structure, self.sums))
-            # What is cut is read as a whole: a checkpoint says nothing of the number of replicas.
+            # Sharded weights are read whole: a checkpoint does not depend on the number of replicas.
             targets = tf.nest.map_structure(_whole_of, self.variables)
         path = checkpoints.checkpoint_path(self.model_dir, step)
         checkpoints.read_checkpoint(path, **targets, loop=loop)

@@ -1,4 +1,4 @@
-"""What may change when training is continued, and what training may overwrite."""
+"""Checks which settings may change when training is continued, and which files it may overwrite."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def extended(config: Config, model_dir: str) -> Config:
     """The Config of the run in model_dir with more steps, config.train.train_steps; its schedule is kept until its end.
 
     Raises:
-        InputError: there is no run, or it has as many steps.
+        InputError: there is no run, or it has no fewer steps.
     """
     old, steps = model_dirs.read_config(model_dir), config.train.train_steps
     if old is None:

@@ -40,8 +40,8 @@ class PartVariable:
         self.shape, self.dtype = tf.TensorShape(shape), tf.as_dtype(dtype)
         self.axis, self.replicas = axis, replicas
         part = [size // replicas if i == axis else size for i, size in enumerate(shape)]
-        # ON_READ says that the replicas' values differ. Of mirrored variables TPUStrategy tells the compiler that they
-        # are equal.
+        # ON_READ says that the replicas' values differ. TPUStrategy tells the compiler that mirrored variables are
+        # equal.
         self.variable = tf.Variable(
             functools.partial(tf.zeros, part, dtype),
             trainable=False,
@@ -69,15 +69,15 @@ class PartVariable:
 
 
 class Sharding:
-    """Which part of each weight a replica updates; with one replica, or without shard_optimizer, all of it.
+    """Which shard of each weight a replica updates; with one replica, or without shard_optimizer, the whole weight.
 
-    Between steps a weight that is cut exists in parts. A step joins them (`joined`). The model's own variables are used
-    only outside steps: `fill` gives them the weights, and `empty` frees their memory.
+    Between steps a sharded weight exists only as shards. Each step gathers them (`joined`). The model's own variables
+    are used only outside steps: `fill` gives them the weights, and `empty` frees their memory.
 
-    cut: {number of a weight that is cut: axis}; of other weights every replica updates all.
-    parts: {number of a weight that is cut: PartVariable}.
-    dtype: of the weights, and of all that is computed from their gradients' sums.
-    sum_dtype: in which the gradients of weights that are cut are summed over replicas.
+    cut: {number of a sharded weight: axis}; every replica updates all of the other weights.
+    parts: {number of a sharded weight: PartVariable}.
+    dtype: of the weights, of their summed gradients, and of values computed from these.
+    sum_dtype: in which the gradients of sharded weights are summed over replicas.
 
     Args:
         config: a TrainConfig, for shard_optimizer and bfloat16_gradients.

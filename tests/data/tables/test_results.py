@@ -112,11 +112,11 @@ def test_a_workbook_stays_what_it_is(tmp_path):
 def test_workbooks_that_cannot_be_read_or_written_are_one_line(tmp_path, monkeypatch):
     path = tmp_path / "t.xlsx"
     path.write_bytes(b"text,label\n")
-    with pytest.raises(InputError, match=r"t\.xlsx is no workbook that can be read .*as CSV"):
+    with pytest.raises(InputError, match=r"t\.xlsx is not a workbook that can be read .*as CSV"):
         read_table(str(path), Columns())
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a", "b")
-    with pytest.raises(InputError, match=r"t\.xlsx is no workbook"):
+    with pytest.raises(InputError, match=r"t\.xlsx is not a workbook"):
         read_table(str(path), Columns())
     workbook(path, [["text"], ["a"], ["b"]])
     monkeypatch.setattr(workbooks, "MOST_CELLS", 2)

@@ -33,7 +33,7 @@ def random_logits(rng, reading):
 
 
 def best(start, end, impossible, n_starts, n_ends):
-    """What the model gives of these: its most likely starts and ends."""
+    """The model's output for these: its most likely starts and ends."""
     starts = np.argsort(-start)[:, :n_starts]
     given = np.take_along_axis(end, starts[:, :, None], axis=1)
     ends = np.argsort(-given)[:, :, :n_ends]

@@ -142,7 +142,7 @@ def test_a_column_that_is_named_must_be_there(tmp_path, columns, labelled, messa
 def test_a_file_without_header_is_told(tmp_path):
     path = write(tmp_path / "a.tsv", "g\t1\t\tgreat day\ng\t0\t\twhat a mess\n")
     with pytest.raises(
-        InputError, match=r"line 1 has no column 'text' but 'g', .*if this line is no header.*--no_header"
+        InputError, match=r"line 1 has no column 'text' but 'g', .*if this line is not a header.*--no_header"
     ):
         read_table(path, Columns())
 

@@ -198,7 +198,7 @@ def test_meta_is_kept_beside(tmp_path):
 
 
 def numbered_set(lengths, t_len=8, padded="left"):
-    """Examples whose label is their number, with so many tokens each."""
+    """Examples of these lengths, in tokens, whose labels are their numbers."""
     place = np.arange(t_len)
     padding = np.array([place < t_len - n if padded == "left" else place >= n for n in lengths])
     tokens = np.where(padding, 0, np.arange(1, len(lengths) + 1)[:, None]).astype(np.uint8)

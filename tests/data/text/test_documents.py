@@ -73,7 +73,7 @@ def test_blank_lines_end_the_documents_of_a_single_file(tmp_path, model, block_b
     assert documents[1:6] == [second, third, first, second, third]
     plain = prepared(tmp_path, model, tmp_path / "text.txt", vocab="bytes", vocab_file=None)
     text = "".join(documents)
-    assert text == plain.vocabulary.decode(tokens_of(plain))  # the mark is all that is added
+    assert text == plain.vocabulary.decode(tokens_of(plain))  # only the mark is added
     assert plain.document_ends == ""
 
 

@@ -217,7 +217,7 @@ def test_the_published_numbers(tmp_path):
 
 
 def draw(rows, sentence, total=253, core=8192, seed=1):
-    """`draw_pairs` of texts whose sentences all have so many tokens."""
+    """`draw_pairs` of texts whose sentences all have `sentence` tokens."""
     starts = np.zeros([rows, 2 * total], bool)
     starts[:, ::sentence] = True
     elsewhere = np.arange(total + core + total) % sentence == 0

@@ -31,7 +31,7 @@ REACHES = [
 
 @functools.cache
 def read_both(model, reach, jit_compile=False, segments=SEGMENTS, at_once=1):
-    """Hidden states [B, sum(segments), D] by the model with mems, and by the cache, which reads so many at once."""
+    """Hidden states [B, sum(segments), D] by the model with mems, and by the cache, which reads `at_once` segments."""
     tokens = np.random.default_rng(1).integers(0, 256, [2, sum(segments)]).astype(np.int32)
     whole = len(set(segments)) == 1
     decoder = CachedDecoder(model, reach, at_once * max(segments), whole_segments=whole, segments=at_once)
@@ -147,7 +147,7 @@ def test_the_cache_equals_the_mems_with_norms_first(mem_init):
 
 
 def test_a_layer_is_traced_once_and_again_for_a_tpu(exact_model):
-    """What a layer computes is one function of the program, and another one for a TPU: its layer norms differ."""
+    """All layers call one function of the program, and another one for a TPU, since its layer norms differ."""
     decoder = CachedDecoder(exact_model, Reach(9), max_segment=4)
     cache = decoder.initial_cache(1)
 

@@ -15,7 +15,7 @@ V, DRAWS = 30, 20_000
 
 
 def distribution(log_prob, temperature, top_k, top_p):
-    """What should be drawn from, token by token in NumPy."""
+    """The distribution to draw from, token by token in NumPy."""
     weight = np.exp(log_prob / temperature)
     weight /= weight.sum()
     order = np.argsort(-weight)

@@ -101,7 +101,7 @@ def test_no_token_costs_a_copy_of_the_cache(byte_model):
 @pytest.mark.skipif(not ON_CPU, reason="only a CPU reads a few texts so")
 @pytest.mark.parametrize("texts", [1, 2])
 def test_a_few_texts_are_read_by_one_program_for_all_layers(texts):
-    """The compiled loop has as many operations, whatever the number of layers, and does not copy their rings.
+    """The compiled loop has the same number of operations for any number of layers, and does not copy their rings.
 
     No product is merged with an addition that reads it, since one core would compute it.
     """
@@ -139,7 +139,7 @@ def test_a_short_prompt_traces_nothing_for_segments(byte_model):
 
 @pytest.mark.xla
 def test_a_token_costs_the_same_however_long_the_text_is(byte_model):
-    """The compiled step has static shapes, and the draft of a long text is no larger than that of none."""
+    """The compiled step has static shapes, and the draft of a long text has the size of an empty one."""
     generator, choice = byte_model.generator, Sampling().choice([0])
     draft, given = generator.begin(1), tf.fill([1, CHUNK], -1)
     program = generator.decode_texts.experimental_get_compiler_ir(draft, given, tf.constant(CHUNK), choice)(stage="hlo")

@@ -92,7 +92,7 @@ def test_the_command_and_the_example_continue_a_text_as_the_model_does(tmp_path)
 
 @pytest.mark.slow
 def test_int8_costs_less_than_a_hundredth_of_the_loss(tmp_path):
-    """Of a model that is trained, and large enough for its matrices to be rounded."""
+    """The model is trained, and large enough for its matrices to be rounded."""
     run = tmp_path / "run"
     flags = (
         "--preset=demo --n_layer=2 --d_model=64 --d_embed=64 --n_head=4 --d_head=16 --d_inner=128 --mem_len=16 "

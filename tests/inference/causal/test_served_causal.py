@@ -100,7 +100,7 @@ def export_dir(byte_model, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def served(export_dir, tmp_path_factory):
-    """What the client found, and what saved_model_cli printed ("shown")."""
+    """The client's results, and the output of saved_model_cli ("shown")."""
     folder = tmp_path_factory.mktemp("client")
     done = processes.run(["-c", CLIENT, export_dir, folder / "results.npz", *PROMPTS], cwd=folder)
     assert done.returncode == 0, done.stderr

@@ -77,7 +77,7 @@ def exports(predictors, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def served(exports, tmp_path_factory):
-    """What the client found, by task and output."""
+    """The client's results, by task and output."""
     results = tmp_path_factory.mktemp("client") / "results.npz"
     pairs = dict(zip(("texts", "second"), map(list, zip(*PAIRS, strict=True)), strict=True))
     questions = {f"{name}s": [question[name] for question in QUESTIONS] for name in ("article", "question")}
@@ -283,7 +283,7 @@ def test_the_server_answers(task, predictors, exports):
 
 
 def test_tags_are_those_of_the_predictor(served, predictors):
-    """Of texts with several segments and several parts, without words and with signs that have no piece."""
+    """Also for texts with several segments or parts, without words, and with signs that have no piece."""
     assert all((served[f"tagging/{name}"][1:3] == b"").all() for name in ("tags", "entity_labels"))
     rows = [i for i, text in enumerate(TAGGED) if text.strip()]
     for i, wanted in zip(rows, predictors["tagging"].predict([TAGGED[i] for i in rows]), strict=True):

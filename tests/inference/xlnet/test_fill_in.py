@@ -85,7 +85,7 @@ def test_orders_differ_and_a_narrow_beam_is_greedy(letters):
 
 
 def test_many_texts_are_as_each_alone(letters):
-    """Of other lengths and numbers of blanks, at every kind of order; over eight blanks are looked at in two goes."""
+    """Lengths and numbers of blanks differ, in every kind of order; more than eight blanks are read in two passes."""
     texts = [TEXT, "a____*10 b", "____"]
     for order in ("left_to_right", "right_to_left", "confident"):
         together = letters.fill(texts, order=order, beam_size=3)

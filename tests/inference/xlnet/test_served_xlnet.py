@@ -62,7 +62,7 @@ def signatures(export_dir):
 
 @pytest.fixture(scope="module")
 def served(export_dir, tmp_path_factory):
-    """What the client found."""
+    """The client's results."""
     folder = tmp_path_factory.mktemp("client")
     texts = [*TEXTS, *(a for a, _ in PAIRS), *(b for _, b in PAIRS)]
     done = processes.run(["-c", CLIENT, export_dir, folder / "results.npz", *texts], cwd=folder)

@@ -1,4 +1,4 @@
-"""What a worker must know and do: reading, counting and encoding one unit of a text.
+"""The work of one worker: it reads, counts and encodes one unit of a text.
 
 A unit is a block of a file (blocks.py), which any worker can read by itself. Units are numbered in the order of the
 text.
@@ -102,7 +102,7 @@ class Worker:
 
     @functools.cached_property
     def dtype(self) -> np.dtype:
-        """Of ids in shards."""
+        """The type of the ids in shards."""
         return np.dtype(records.smallest_dtype(self.vocabulary.vocab_size)).newbyteorder("<")
 
     def documents(self, unit: int) -> int:

@@ -335,7 +335,7 @@ def _symbols_in_order(job: Job, runner: _Runner) -> tuple[list[Any], np.ndarray]
 def _shards(units: beam.PCollection, job: str) -> beam.PCollection:
     """Rows ("shard", split, number, Shard) and, where splits of documents are drawn, ("text", split, unit, bytes)."""
     encoded = units | "encode" >> beam.FlatMap(_encoded, job).with_outputs("sizes", main="ids")
-    # What is shuffled is kept: a unit is encoded once, although its ids are needed twice.
+    # Reshuffle keeps its input, so each unit is encoded once although its ids are needed twice.
     ids = encoded.ids | "keep ids" >> beam.Reshuffle()
     layout = beam.pvalue.AsSingleton(
         ids | "lengths" >> beam.Map(_length, job) | "places" >> beam.CombineGlobally(_Places())

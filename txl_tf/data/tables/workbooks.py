@@ -32,7 +32,7 @@ def read_cells(path: str, data: bytes) -> Iterator[tuple[int, list[Any]]]:
     Empty cells at the end of a row are left out, as far as they are beyond the first row that has any.
 
     Raises:
-        InputError: the file is no workbook, is damaged, or holds more than MOST_BYTES.
+        InputError: the file is not a workbook, is damaged, or holds more than MOST_BYTES.
     """
     width = 0
     for number, row in enumerate(_opened(path, data, data_only=True).worksheets[0].iter_rows(values_only=True), 1):
@@ -115,7 +115,7 @@ def _opened(path: str, data: bytes, **options: Any) -> Workbook:
                 return book
     except Exception as error:  # openpyxl and what reads XML for it raise errors of many kinds
         raise InputError(
-            f"{path} is no workbook that can be read ({one_line(error)}): save it again, or as CSV (UTF-8)"
+            f"{path} is not a workbook that can be read ({one_line(error)}): save it again, or as CSV (UTF-8)"
         ) from error
     raise InputError(
         f"{path} is too large for a workbook that is read ({size:,} bytes or cells): save it as CSV (UTF-8)"

@@ -31,7 +31,7 @@ class Candidate(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Answered:
-    """What a model says to a question.
+    """A model's answer to a question.
 
     Attributes:
         id: the question's.
@@ -63,10 +63,9 @@ def decode(
 ) -> Answered:
     """The answers to a question.
 
-    A candidate starts and ends in one window's part of the paragraph, ends at or after its start, has at most
-    `max_answer_len` tokens, and starts at a token that has the most context in this window (see `windows.owners`). The
-    official code also demands that an answer does not end in the column before the last of the paragraph's part, which
-    looks like a slip; it is not repeated.
+    A candidate lies in one window's part of the paragraph and has from 1 to `max_answer_len` tokens. Its first token is
+    one that has its most context in this window (see `windows.owners`). The official code also refuses answers that
+    end in the last column but one of the paragraph's part. That looks like a slip, and we do not repeat it.
 
     Args:
         reading: the question and its W windows.

@@ -96,7 +96,7 @@ class EvaluationExamples:
         self.groups = {length: order[place == i] for i, length in enumerate(lengths) if (place == i).any()}
 
     def batches(self, length: int, *, host: int = 0, num_hosts: int = 1, replicas_per_host: int = 1) -> tf.data.Dataset:
-        """The batches of a group, those of one host's replicas in turn; arguments as for training."""
+        """The batches of a group for one host, alternating between its replicas; arguments as for training."""
         lanes = host_lanes(self._batch_size, host, num_hosts, replicas_per_host)
         return self._reader.read(
             tf.data.Dataset.from_tensor_slices(self.groups[length]), lanes, replicas_per_host, length
@@ -120,7 +120,7 @@ class _BatchReader:
         self.t_len = examples.t_len
 
     def read(self, rows: tf.data.Dataset, lanes: np.ndarray, replicas: int, length: int) -> tf.data.Dataset:
-        """Rows of global batches, int [B], -1 where there is no example -> the batches of a host's replicas in turn.
+        """Rows of global batches, int [B], -1 for no example -> a host's batches, alternating between its replicas.
 
         Args:
             rows: a dataset.

@@ -1,4 +1,4 @@
-"""What a fine-tuning run is trained and evaluated on, with the vocabulary of the model that it begins with."""
+"""The data of a fine-tuning run: examples to train and evaluate on, in the vocabulary of the model it begins with."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TaskCorpus:
 
     @property
     def unit(self) -> str:
-        """What a token is."""
+        """The kind of token: "byte", "char", "word" or "subword"."""
         return self.vocabulary.unit
 
     @property

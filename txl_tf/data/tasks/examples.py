@@ -32,7 +32,7 @@ SHARD_EXAMPLES = 1 << 15
 _OWN = re.compile(rf"({re.escape(MANIFEST)}|{re.escape(META)})(\.partial)?|examples-\d{{5,}}\.tfrecord")
 """The names of the files of a set of examples."""
 SMALL = 20_000
-"""Up to so many examples are encoded anew at every start instead of written into shards."""
+"""A set of at most this many examples is encoded at every start, and not written into shards."""
 
 Features = dict[str, np.ndarray]
 Chunk = tuple[Features, Sequence[Any]]
@@ -76,7 +76,7 @@ class ExampleSet:
         return len(self) if learned is None else int(np.count_nonzero(learned))
 
     def known_labels(self) -> np.ndarray:
-        """The numbers of all labels, int [m]: of the examples, or of all that is labelled in them."""
+        """The numbers of all labels, int [m]: one for each example, or for each labelled word."""
         label = self.features["label"].ravel()
         return label[label >= 0]
 
@@ -97,7 +97,7 @@ class ExampleSet:
 
 
 def cut_remarks(cut: Sequence[bool], most: int, what: str = "", setting: str = "tgt_len") -> tuple[str, ...]:
-    """What to say of examples that were cut at so many tokens; () if none was, or if it is not known.
+    """A remark on examples that were cut at `most` tokens; () if none was, or if it is not known.
 
     Args:
         cut: for each whether it was.

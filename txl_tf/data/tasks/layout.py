@@ -44,7 +44,7 @@ def lay_out(
         texts: strings [n].
         second: strings [n], the second text of each pair; "" where there is none.
         t_len: T; None: nothing is cut.
-        max_segments: the largest length is so many times T.
+        max_segments: the largest length, in segments of T tokens.
 
     Returns:
         Ids and segments, int32 RaggedTensors [n, None].

@@ -1,7 +1,7 @@
 """Questions with options as a set of examples.
 
-A question becomes one sequence for each option, article SEP question and option SEP CLS, as in the official code, but
-without its fault: there, where nothing is cut, the article of an option also holds the options before it.
+A question becomes one sequence for each option: article SEP question and option SEP CLS. So does the official code,
+with a fault that this code does not have: if nothing is cut, the article of an option also holds the options before it.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from txl_tf.storage.local_files import check_encoding, read_local
 from txl_tf.storage.strict_json import check_record, parse_json
 
 SEPARATORS = (",", ";", "\t", "|")
-"""What may part the columns of a file whose separator is not given."""
+"""The separators that are tried for a file if none is given."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Columns(Group):
     heading: ClassVar[str] = "data"
 
     text_column: str = setting("text", "the table's column of the text, or of the first text of a pair")
-    text_b_column: str = setting("text_b", "its column of the second text; without it texts are no pairs")
+    text_b_column: str = setting("text_b", "its column of the second text, for pairs of texts")
     label_column: str = setting("label", "its column of the label: a class, or a number for regression")
-    label_separator: str = setting("|", "what parts the labels of a text in one cell, for --task=multi_label")
+    label_separator: str = setting("|", "separates the labels of a text in one cell, for --task=multi_label")
     no_header: bool = setting(False, "line 1 has no names: columns are given by number, such as --text_column=4")
     delimiter: str = setting("", "what parts the columns, one character or tab; empty: found from line 1")
     encoding: str = setting("", "of the file, such as cp1252; empty: UTF-8, or UTF-16 if it begins as such a file does")
@@ -196,7 +196,7 @@ _PARQUET = (
 )
 _OTHER_NAMES = {"xls": _SHEET, "ods": _SHEET, "parquet": _PARQUET}
 _OTHER_KINDS = {b"PK\x03\x04": _SHEET, b"\xd0\xcf\x11\xe0": _SHEET, b"PAR1": _PARQUET}
-"""What is said of files of other kinds, by the ends of their names and by their first bytes."""
+"""Messages about files of other kinds, by the ends of their names and by their first bytes."""
 
 
 def read_rows(path: str | Table, columns: Columns, faults: Faults) -> Table:
@@ -292,7 +292,7 @@ def _cells(path: str, text: str, first: int, separator: str, faults: Faults) -> 
 
 
 def _separator(text: str, columns: Columns, usual: str) -> str:
-    """What parts the columns: the usual, or another if line 1 (without header the first lines) speaks for it."""
+    """The separator of columns: the usual one, unless line 1 (without a header: the first lines) shows another."""
     lines = text[: 1 << 20].splitlines()[: 20 if columns.no_header else 1]
     counts = {}
     for separator in (usual, *(other for other in SEPARATORS if other != usual)):

@@ -114,7 +114,7 @@ def _require_columns(table: Table, columns: Columns, labelled: bool) -> None:
         shown = ", ".join(name if len(name) <= 60 else name[:57] + ".." for name in map(repr, table.names[:20]))
         remedy = f"give --{name}={near!r}" if near else f"name one of them with --{name}"
         if not near and not columns.named(name) and table.header.rpartition(", ")[2].startswith("line "):
-            remedy += ", or, if this line is no header, give --no_header and the columns' numbers (--text_column=1)"
+            remedy += ", or, if this line is not a header, give --no_header and the columns' numbers (--text_column=1)"
         raise InputError(f"{table.header} has no column {column!r} but {shown}: {remedy}")
 
 

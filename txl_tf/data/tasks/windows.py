@@ -44,7 +44,7 @@ class Layout:
 
     Attributes:
         t_len: tokens of an example, T, at least max_query_len + 4.
-        max_query_len: a question is cut to so many tokens.
+        max_query_len: a question is cut to its first tokens, at most this many.
         doc_stride: tokens from the start of one window to that of the next.
     """
 

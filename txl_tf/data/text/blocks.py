@@ -73,7 +73,7 @@ class TextRules:
 
     @property
     def mark(self) -> bytes:
-        """What follows a document's end."""
+        """The bytes that follow a document's end."""
         return DOCUMENT_MARK if self.marked else b""
 
 

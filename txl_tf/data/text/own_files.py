@@ -90,7 +90,7 @@ def plain_files(files: Sequence[File], work_dir: str, encoding: str | None = Non
 
 
 class _Look(NamedTuple):
-    """What a look at a file shows: its first bytes, and the share of odd ones in samples of all its parts."""
+    """A quick look at a file: its first bytes, and the share of odd bytes in samples from all its parts."""
 
     head: bytes
     odd: float

@@ -46,7 +46,7 @@ class TextSource:
 
     @property
     def document_ends(self) -> str:
-        """What ends documents: "file", "blank_line" or "article"; "": the text has no known documents."""
+        """The end of a document: "file", "blank_line" or "article"; "": the text has no known documents."""
         return self.inner or (self.documents if self.documents != "joined" else "")
 
     def reading(self, utf8: bool = True, end_lines: bool = False, marked: bool = False) -> TextRules:
@@ -116,7 +116,7 @@ def _sizes(pieces: Iterable[Piece]) -> list[int]:
 
 
 def waiting_size(text: bytes) -> int:
-    """The size of a text for `grouped`. What is cut within a line is not joined with what follows."""
+    """The size of a text for `grouped`. A text that was cut within a line is never grouped with the text after it."""
     return len(text) if text.endswith((b"\n", DOCUMENT_MARK)) else blocks.BLOCK_BYTES
 
 

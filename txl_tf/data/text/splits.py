@@ -24,7 +24,7 @@ RULES = {
     "files": "every file is drawn: 90 % train, 5 % valid, 5 % test",
     "shares": "the last 5 % of every file is test, the 5 % before it valid",
 }
-"""What can decide the split of a text, in words."""
+"""The rules that can decide a text's split, in words."""
 
 
 def named_splits(names: Sequence[str], root: str, required: bool = False) -> list[str] | None:

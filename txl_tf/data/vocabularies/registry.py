@@ -43,7 +43,7 @@ def vocabulary_files() -> frozenset[str]:
 
 
 def unit_of(spec: dict[str, Any]) -> str:
-    """What a token of the vocabulary with this spec is; InputError if it is of an unknown kind."""
+    """The kind of token in the vocabulary with this spec; InputError if the vocabulary is of an unknown kind."""
     return _kind_of(spec, "the spec").unit
 
 

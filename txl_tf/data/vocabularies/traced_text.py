@@ -40,7 +40,7 @@ class TracedText(typing.NamedTuple):
         return cls(source, begin, begin + 1)
 
     def substitute(self, pattern: re.Pattern[str], replacement: Callable[[str], str]) -> TracedText:
-        """Like re.sub; each character of a replacement was made from all that the match was made from."""
+        """Like re.sub; each character of a replacement stands for the source of the whole match."""
         parts: list[str] = []
         begins: list[np.ndarray] = []
         ends: list[np.ndarray] = []

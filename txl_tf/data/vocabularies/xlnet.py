@@ -83,8 +83,7 @@ class XLNetVocabulary(SubwordVocabulary):
         ]
 
     def _finished(self, pieces: PlacedTokens) -> PlacedTokens:
-        """Applies the comma rule. If the source does not have a piece letter by letter, all that replace it stand where
-        it stood."""
+        """Applies the comma rule. If the source lacks the piece letter by letter, each replacement gets its place."""
         counts = self._replacement_counts[pieces.ids]
         affected = np.flatnonzero(counts > 1)
         if not len(affected):

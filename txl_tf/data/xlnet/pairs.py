@@ -29,7 +29,7 @@ from txl_tf.errors import InputError
 from txl_tf.hashing import numbered_seeds, random_bits, random_integers, split_seed
 from txl_tf.settings.run import CONTEXT, FUNCTIONAL, TARGET, PairsConfig, PermutationLMConfig
 
-_BLOCK_TOKENS = 1 << 13  # tokens that a lane advances in a block; other texts B come from as many tokens
+_BLOCK_TOKENS = 1 << 13  # tokens that a lane advances in a block; other texts B come from a stretch of this length
 _READERS = 16  # blocks that are read in parallel
 
 
@@ -240,7 +240,7 @@ class TrainingPairs:
         return lane >= self._stretches  # always false without bi_data
 
     def _windows(self, block: tf.Tensor, lane: tf.Tensor) -> tf.data.Dataset:
-        """What is read for a block of a lane: a dataset of one element, the arguments of `_segments`.
+        """The tokens for a block of a lane: a dataset of one element, the arguments of `_segments`.
 
         Args:
             block: counted over all epochs, int64 scalar.

@@ -70,10 +70,10 @@ def sample(log_prob: tf.Tensor, seen: tf.Tensor, random: tf.Tensor, values: dict
     vocab_size = log_prob.shape[-1]
 
     def first(flags: tf.Tensor) -> tf.Tensor:
-        """The place of the first one of bool [B, V] that is true: int32 [B]; V if none is."""
+        """The place of the first true value of bool [B, V]: int32 [B]; V if there is none."""
         return tf.reduce_min(tf.where(flags, tf.range(vocab_size), vocab_size), axis=-1)
 
-    # XLA for CPU takes three times as long for an argmax. If all are NaN, none is found, and this is the first token.
+    # Faster than argmax in XLA for CPU. If all are NaN, none is found, and this is the first token.
     best = first(logits >= tf.reduce_max(logits, axis=-1, keepdims=True)) % vocab_size
 
     def draw() -> tf.Tensor:

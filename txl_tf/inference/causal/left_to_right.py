@@ -45,7 +45,7 @@ class LeftToRight(CachedDecoder):
         return hidden[:, tokens.shape[1] :], cache
 
     def embedded(self, tokens: tf.Tensor) -> tf.Tensor:
-        """The first layer's input [B, 2 T, D]: the tokens, then as many mask embeddings."""
+        """The first layer's input [B, 2 T, D]: the T tokens, then T mask embeddings."""
         content = self.model.embedding(tokens)
         mask = tf.cast(tf.convert_to_tensor(self.model.mask_embedding), content.dtype)
         return tf.concat([content, tf.broadcast_to(mask, tf.shape(content))], axis=1)

@@ -62,7 +62,7 @@ def export_litert(trained: TrainedModel, export_dir: str, **reach: Any) -> int:
 
 
 def tokens_json(vocabulary: Vocabulary) -> str:
-    """What a program needs to read and write text: each token's bytes, as characters of the same numbers."""
+    """The tokens for a program that reads and writes text: each token's bytes, as characters of the same numbers."""
     texts = [vocabulary.decode_bytes([token]).decode("latin-1") for token in range(vocabulary.vocab_size)]
     special = {"start_token": vocabulary.start_token, "unknown": vocabulary.special.unknown}
     return json.dumps({"unit": vocabulary.unit, **special, "tokens": texts}) + "\n"

@@ -1,9 +1,9 @@
 """All settings of sampling, described once. Flags, Python arguments, SavedModel inputs and the server are derived from
 these descriptions.
 
-A sampler is one function and one entry of `SETTINGS`. The function is a transform of logits,
-`(logits, seen, value) -> logits`: logits are float32 [B, V], and the first transform gets the log-probabilities of the
-next token; seen is bool [B, V], which tokens occur in the text; value is the setting as a scalar tensor. A transform
+A sampler is one function and one entry of `SETTINGS`. The function transforms logits:
+`(logits, seen, value) -> logits`. logits are float32 [B, V]; the first transform gets the log-probabilities of the
+next token. seen is bool [B, V], which tokens occur in the text. value is the setting as a scalar tensor. A transform
 sets the logits of tokens that it excludes to -inf. It never excludes all tokens. Shapes: B texts, V vocabulary.
 
 This module loads TensorFlow only when a transform runs, so that flags and --help respond at once.
@@ -152,8 +152,7 @@ def _all_at_1(p: tf.Tensor) -> tf.Tensor:
 def _largest(numbers: tf.Tensor, weights: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
     """Which of the numbers are the largest ones whose weights reach a target: as few as possible, but all equal ones.
 
-    The smallest of them is found bit by bit, from sums of weights. Sorting a large vocabulary takes a CPU ten times as
-    long.
+    The smallest of them is found bit by bit, from sums of weights. Sorting a large vocabulary is much slower on a CPU.
 
     Args:
         numbers, weights: float32 [B, V]; no NaN, and the weights are not negative.

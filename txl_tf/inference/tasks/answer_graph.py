@@ -23,7 +23,7 @@ class Windows(typing.NamedTuple):
     pieces, begin, end: int32 RaggedTensors [B, None], the contexts' tokens and their places in characters.
     queries: int32 RaggedTensor [B, None], the questions' tokens.
     row, first, size: int64 [W], the question of each window, its first token in the context and how many it has.
-    overlapping: at most so many windows after one have tokens of it.
+    overlapping: how many of the windows after one share tokens with it, at most.
     """
 
     pieces: tf.RaggedTensor
@@ -95,7 +95,7 @@ def features(windows: Windows, vocabulary: SubwordVocabulary, t_len: int) -> dic
 
 
 class Answers(typing.NamedTuple):
-    """What is answered, whether or not there is an answer.
+    """The likeliest answer to each question, whether or not it has an answer.
 
     text: strings [B], "" if no answer is possible.
     begin, end: int32 [B], its place in the context in characters; -1 if there is none.

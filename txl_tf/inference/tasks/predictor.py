@@ -5,7 +5,7 @@ Examples:
     >>> predictor.predict(["A fine film.", ("A question?", "A passage.")])
     [{"label": "good", "probability": 0.98, "probabilities": {"bad": 0.02, "good": 0.98}, "step": 300}, ..]
 
-What it takes and gives, by task:
+Inputs and predictions, by task:
 
 - classification: a text, or a pair of texts -> label, probability, probabilities by label
 - multi_label: the same -> labels, those that fit; probabilities by label
@@ -14,9 +14,8 @@ What it takes and gives, by task:
   its text; probability, and the probabilities of all options
 - answering: {"question": .., "context": ..} -> answer, "" if there is none; probability; begin and end, its place in
   the context in characters; no_answer_probability; candidates, likely answers, the best first
-- tagging: a text, or a tuple of its words -> text, these with spaces between them; tokens, its words; tags, and their
-  probabilities; places, where each word begins and ends in the text in characters; entities, what the tags name, each
-  with label, text, begin and end
+- tagging: a text, or a tuple of its words -> text, with spaces between such words; tokens, its words; tags, and their
+  probabilities; places, where each word begins and ends in characters; entities, each with label, text, begin and end
 
 The probability of an answer is that of its start times that of its end, in one window of the context. Every prediction
 also has step, that of the checkpoint that answered.
@@ -43,7 +42,7 @@ from txl_tf.runs import model_dir as model_dirs
 
 
 class Predicted(typing.NamedTuple):
-    """What a model predicts for n inputs.
+    """Predictions for n inputs.
 
     predictions: for each a dict, see the module.
     metrics: as `TaskEvaluator` has them, if the inputs have labels; otherwise {}.
@@ -65,7 +64,7 @@ class Predicted(typing.NamedTuple):
 
 
 ENOUGH = 10
-"""Of fewer inputs without labels all predictions may well be alike."""
+"""Fewer inputs than this may all get the same prediction without a warning."""
 
 
 class Predictor:
@@ -148,7 +147,7 @@ class Predictor:
         return cls(trained, trained.dev_metrics(), strategy=strategy, jit_compile=bool(jit_compile), **options)
 
     def predict(self, inputs: Any, progress: Progress | None = None) -> Any:
-        """What the model predicts for each input; see the module. For one input that is not in a list, one prediction.
+        """Predicts for each input; see the module. For one input that is not in a list, returns one prediction.
 
         Args:
             inputs: an input, or a list of them.
@@ -169,7 +168,7 @@ class Predictor:
         labelled: bool = False,
         progress: Progress | None = None,
     ) -> Predicted:
-        """What the model predicts for the inputs in a file, in its order.
+        """Predicts for the inputs in a file, in its order.
 
         Args:
             path: a file in the form that the task is trained on; local or gs://. Or a Table.

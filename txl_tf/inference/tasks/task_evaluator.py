@@ -1,4 +1,4 @@
-"""What a fine-tuned model says of a set of examples, and its task's metrics."""
+"""A fine-tuned model's outputs for a set of examples, and the metrics of its task."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def task_result(
 
 
 def no_better(metrics: Mapping[str, float], examples: ExampleSet, name: str) -> str | None:
-    """What to say of an accuracy that always giving the most frequent class or choice has, too; None if it is better.
+    """A warning that always giving the most frequent class or choice is as accurate; None if it is not.
 
     Args:
         metrics: of the task.
@@ -181,7 +181,7 @@ def no_better(metrics: Mapping[str, float], examples: ExampleSet, name: str) -> 
 
 
 def what_to_try(config: Config) -> str:
-    """What may help a run that learned nothing."""
+    """Advice for a run that learned nothing."""
     if config.train.train_steps < FEW_UPDATES:
         return "more train_steps, smaller batches or a higher learning_rate: it had few updates"
     return "another seed, a lower learning_rate, more warmup_steps or larger batches"

@@ -86,7 +86,7 @@ class Encoder:
         Raises:
             InputError: there is no trained model, it is not an XLNet, or the vocabulary has no <sep> or <cls>.
         """
-        trained = load_xlnet(model_dir, checkpoint, "is no encoder: it sees only what is in front of a token")
+        trained = load_xlnet(model_dir, checkpoint, "is not an encoder: it sees only what is in front of a token")
         return cls(trained.model, trained.vocabulary, **options)
 
     @classmethod

@@ -183,7 +183,7 @@ class FillIn:
             raise InputError(f"candidates={candidates!r} must be a list of texts")
         order = order if isinstance(order, str) else ",".join(str(int(number)) for number in order)
         if beam_size < 1 or (top is not None and not 1 <= top <= beam_size):
-            raise InputError(f"beam_size={beam_size} must be at least 1, and top={top} at least 1 and at most as many")
+            raise InputError(f"beam_size={beam_size} must be at least 1, and top={top} from 1 to beam_size")
         if not texts:
             return []
         for text in texts:

@@ -156,7 +156,7 @@ class Filler(tf.Module):
         )
 
     def found(self, places: tf.Tensor, search: Search) -> Filled:
-        """What a Search holds at the places [B, n]; its tokens are -1 where they are not filled yet."""
+        """A Search's result at the places [B, n]; its tokens are -1 where they are not filled yet."""
         total = search.total
         spots = tf.broadcast_to(tf.maximum(places, 0)[:, None], tf.concat([tf.shape(total), tf.shape(places)[1:]], 0))
         there = (places >= 0)[:, None]

@@ -208,8 +208,8 @@ class EvalConfig(Group):
     same_length: bool = setting(True, "every query sees the same number of keys")
     jit_compile: bool = setting(
         True,
-        "compile evaluation with XLA on one CPU or GPU (a TPU always compiles); outside training a long one on "
-        "a CPU goes on by the other method if that is measured to be faster",
+        "compile evaluation with XLA on one CPU or GPU (a TPU always compiles). On a CPU a long evaluation outside "
+        "training tries both ways and takes the faster one",
     )
 
     def reach(self, training: Reach) -> Reach:

@@ -15,7 +15,7 @@ if typing.TYPE_CHECKING:
 
 
 class Extended(typing.NamedTuple):
-    """What is known before a segment is read with an extended context of E tokens.
+    """The state before a segment is read with an extended context of E tokens.
 
     mems: Mems of the text before these tokens.
     tokens: int32 [B, E], the newest tokens of the text, oldest first.

@@ -20,7 +20,7 @@ class StatefulTransformerXL(keras.Model):
     """A Transformer-XL that remembers: row b of a call continues row b of the call before it, until `reset_state`.
 
     For Keras' own fit, evaluate and predict on contiguous batches, on one device or under a strategy. Each replica
-    keeps the memory of its rows. The memory is no weight: it is not saved, and a loaded model begins with an empty one.
+    keeps the memory of its rows. The memory is not a weight: it is not saved, and a loaded model begins without any.
 
     Args:
         config: a TransformerXLConfig.

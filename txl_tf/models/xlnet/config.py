@@ -80,8 +80,8 @@ class XLNetEvalConfig(Group):
     seed: int = setting(1, "of the pairs of texts, spans and orders that are evaluated", at_least=0)
     jit_compile: bool = setting(
         True,
-        "compile evaluation with XLA on one CPU or GPU (a TPU always compiles); outside training a long one on "
-        "a CPU goes on by the other method if that is measured to be faster",
+        "compile evaluation with XLA on one CPU or GPU (a TPU always compiles). On a CPU a long evaluation outside "
+        "training tries both ways and takes the faster one",
     )
 
     def memory_length(self, model: XLNetConfig) -> int:

@@ -32,9 +32,9 @@ class XLNetAnswersConfig(XLNetConfig):
 
     answer_head: str = setting(
         "conditioned",
-        "how an answer's end and its absence are found. conditioned: the end given the start, and a logit of its own "
-        "that there is no answer, as in the official code; simple: start and end apart, and no answer if both are at "
-        "CLS, as in XLNetForQuestionAnsweringSimple",
+        "how an answer's end and its absence are found. conditioned: the end given the start, and a separate logit for "
+        "no answer, as in the official code. simple: the end by itself, and both at CLS for no answer, as in "
+        "XLNetForQuestionAnsweringSimple",
         choices=("conditioned", "simple"),
     )
     start_n_top: int = setting(5, "how many of the most likely starts of an answer are considered", at_least=1)
@@ -102,7 +102,7 @@ class QuestionsConfig(ExamplesConfig):
     """The batches of questions about texts, which are read in windows."""
 
     tgt_len: int = setting(512, "tokens of a window with its question, padding included, T", at_least=8, flag="usual")
-    max_query_len: int = setting(64, "a question is cut to so many tokens", at_least=1, flag="usual")
+    max_query_len: int = setting(64, "a longer question is cut to this many tokens", at_least=1, flag="usual")
     doc_stride: int = setting(
         128, "tokens from the start of one window of a text to that of the next", at_least=1, flag="usual"
     )
@@ -126,7 +126,7 @@ class QuestionsConfig(ExamplesConfig):
 class AnswersEvalConfig(ExamplesEvalConfig):
     """How a model that answers questions is evaluated and used."""
 
-    max_answer_len: int = setting(64, "answers have at most so many tokens", at_least=1, flag="usual")
+    max_answer_len: int = setting(64, "tokens of the longest answer", at_least=1, flag="usual")
     n_best: int = setting(5, "how many likely answers are reported for each question", at_least=1)
 
 
@@ -149,7 +149,7 @@ class NoSettings(Group):
 
 
 def _fine_tuning() -> TrainConfig:
-    """What is common to the official scripts' commands for fine-tuning; and the newest checkpoint alone is kept."""
+    """Settings that the official scripts' fine-tuning commands share; and only the newest checkpoint is kept."""
     return TrainConfig(
         learning_rate=2e-5,
         lr_schedule="linear",

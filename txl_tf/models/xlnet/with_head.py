@@ -84,7 +84,7 @@ class XLNetWithHead(keras.Model):
         among the last T. Other arguments as for `XLNet.call`; `watch` sees the last segment.
 
         Raises:
-            ValueError: the length is no multiple of T, or the model forgets tokens or attends to empty slots.
+            ValueError: the length is not a multiple of T, or the model forgets tokens or attends to empty slots.
         """
         read, mems, count = self._segment_reader(tokens, segments, padding, seed, training, segment_len)
         _, mems = tf.while_loop(
@@ -123,7 +123,7 @@ class XLNetWithHead(keras.Model):
         count, rest = divmod(tokens.shape[1], segment_len)
         if rest or self.config.reuse_len or self.config.mem_init != "empty":
             raise ValueError(
-                f"texts of {tokens.shape[1]} tokens are no segments of {segment_len}, or reuse_len="
+                f"texts of {tokens.shape[1]} tokens are not whole segments of {segment_len}, or reuse_len="
                 f"{self.config.reuse_len} is not 0, or mem_init={self.config.mem_init!r} not 'empty'"
             )
         batch_size = tf.shape(tokens)[0]

@@ -99,7 +99,7 @@ def _open_shards(source: str, index: str, opener: Callable[[str], TensorFile]) -
 
 
 def _hint(source: str) -> str:
-    """What to do with the files that a directory has in place of the weights; "" if there are none."""
+    """How to use other files that a directory has in place of the weights; "" if there are none."""
     names = listed(source) if tf.io.gfile.isdir(source) else []
     names = sorted(name for name in names if not name.startswith("."))
     for ending, wanted in ((".safetensors", "model.safetensors"), (".bin", "pytorch_model.bin")):

@@ -1,7 +1,7 @@
 """Imports and exports Hugging Face's TransfoXLLMHeadModel (transformers up to 4.35), such as transfo-xl-wt103.
 
-Conventions of that code: empty memory is zero vectors that are attended to, as in the official TensorFlow code; with
-`same_length` a query sees mem_len keys, as in the official PyTorch code; the head has its cluster entries in the order
+Conventions of that code: Empty memory is zero vectors, which are attended to, as in the official TensorFlow code. With
+`same_length` a query sees mem_len keys, as in the official PyTorch code. The head has its cluster entries in the order
 of the clusters.
 """
 

@@ -1,1 +1,1 @@
-"""What a run reports while it trains: terminal, metrics.jsonl, TensorBoard."""
+"""Reports of a run while it trains: terminal, metrics.jsonl, TensorBoard."""

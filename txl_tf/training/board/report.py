@@ -97,9 +97,9 @@ class Report:
     ) -> None:
         """Reports one log window: means over its finite steps, NaN (null in JSON) if there was none.
 
-        `norms` returns param_norm and update_ratio. The terminal's line does not wait for them: tracing them takes half
-        a second. `penalties` are those of the objective, which are no part of the loss, by name; in float16 `scaling`
-        has loss_scale, and overflows, the window's steps that it had skipped.
+        `norms` returns param_norm and update_ratio. The terminal's line does not wait for them, since they are slow to
+        trace. `penalties` are the objective's, by name; the loss does not include them. In float16 `scaling` has
+        loss_scale and overflows, the number of steps in the window that it skipped.
         """
         overflows = scaling.get("overflows", 0)
         mfu = None

@@ -33,11 +33,11 @@ class Adam:
     also clips, and can skip a step. With moments in the weights' dtype and no weight decay, the update of a weight is
     one TensorFlow operation.
 
-    In bfloat16 moments take half the memory, and an update takes a third less time, since reads and writes dominate it.
-    They are rounded stochastically (`stochastic_round`). With rounding to nearest v would never decrease: a step takes
-    away a thousandth of it, which is less than half the distance between neighbouring numbers.
+    In bfloat16 moments take half the memory, and updates, which mostly read and write, are faster. Moments are rounded
+    stochastically (`stochastic_round`). Rounding to nearest would never let v decrease: a step takes away a thousandth
+    of v, less than half the distance to the next bfloat16 number.
 
-    For sharded weights (`Sharding`) a replica updates its shard, and has the gradient and the moments of that alone.
+    For sharded weights (`Sharding`) a replica updates only its shard, and has the gradient and moments of this shard.
 
     iterations: int64 variable, the number of steps, including skipped ones: the position in schedule and data.
 

@@ -61,9 +61,9 @@ def is_decayed(path: str) -> bool:
 def depth_multiplier(path: str, n_layer: int, layer_decay: float, of: str) -> float:
     """Layer-wise decay: the factor of a weight's learning rate or gradient, in a model of N layers.
 
-    of="rate" follows the XLNet paper and is for learning rates: layer_decay**(N-1-l) for layer l, so that the top layer
-    has 1; layer_decay**N for embeddings, which are below layer 0; 1 for the softmax and other heads, and for biases
-    that all layers share, since the top layer uses them, too.
+    of="rate" follows the XLNet paper and is for learning rates. Layer l has layer_decay**(N-1-l), so the top layer has
+    1. Embeddings, which are below layer 0, have layer_decay**N. The softmax and other heads have 1, as have biases that
+    all layers share, since the top layer uses them, too.
 
     of="gradient" follows the official XLNet code and is for gradients: layer_decay**(N-1-l) for weights that this code
     has in layer l; 1 for all others. The others are the embeddings, the heads, and attention's query biases and segment

@@ -1,8 +1,8 @@
 """A task made from Python source: what the names in a line of code stand for, by the syntax of the whole file.
 
-A text is a logical line; its words are the tokens of Python's own tokenizer, where a string is written as "". Tags are
-IOB2: MODULE in an import, FUNCTION and CLASS where they are defined, ARGUMENT in a definition, and CALL, a name with
-its dots, where it is called. Few of them can be told from the word alone.
+A text is a logical line. Its words are the tokens of Python's own tokenizer, with "" for every string. The tags are in
+IOB2: MODULE in an import, FUNCTION and CLASS where they are defined, ARGUMENT in a definition, and CALL for a name that
+is called, dots included. The word alone seldom tells its tag.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from txl_tf.errors import Faults
 
 MARKS = 2  # SEP and CLS
 NOTHING = -1
-"""The label of a column that is no word's first piece, and the number of the example of a word without pieces."""
+"""The label of a column that does not begin a word, and the example's number of a word without pieces."""
 
 _AT_ONCE = 256  # texts that are encoded in one call
 
@@ -165,7 +165,7 @@ def _features(
 
 
 def _remarks(readings: Sequence[Reading], t_len: int, max_segments: int) -> tuple[str, ...]:
-    """What to say of long texts, and of words without pieces."""
+    """Remarks on long texts, and on words without pieces."""
     texts, found = f"of {counted(len(readings), 'text')}", []
     if long := sum(sum(map(len, reading.parts)) + MARKS > t_len for reading in readings):
         found.append(f"{long:,} {texts} with more than {t_len:,} tokens (tgt_len) are read by segments with memory")

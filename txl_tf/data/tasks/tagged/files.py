@@ -1,9 +1,9 @@
 """Words with their tags: files in CoNLL's format, or JSON lines.
 
-In CoNLL's format a line has a word and its columns, separated by tabs or else by spaces, the tag in the last one; an
-empty line ends a text, and lines of -DOCSTART- are left out. A line of JSON has {"tokens": [..], "tags": [..]}. Where
-no tags are needed it may have {"text": ".."} instead, whose words are found, and a line of CoNLL's its word alone.
-All faults of a file are said at once.
+In CoNLL's format each line has a word and further columns, separated by tabs or else by spaces; the tag is in the last
+column. An empty line ends a text. Lines with -DOCSTART- are skipped. A line of JSON has {"tokens": [..], "tags": [..]}.
+Where no tags are needed, a line of JSON may have {"text": ".."} instead, which is then split into words, and a line in
+CoNLL's format may have its word alone. One error lists all faults of a file.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _untagged(value: Any, where: str) -> TaggedText:
 
 
 def _joined(words: Sequence[Any], tags: Sequence[Any], where: str) -> TaggedText:
-    """Words with spaces between them; InputError if there are none, or one is no text or empty."""
+    """Words with spaces between them; InputError if there are none, or one is empty or not a text."""
     if not words:
         raise InputError(f"{where} has no words: remove it")
     for name, items in (("token", words), ("tag", tags)):

@@ -1,6 +1,6 @@
 """Where the words of a text stand, in NumPy and in TensorFlow ops.
 
-A word is a run of letters, marks, digits and low lines; any other character that is no space is a word by itself.
+A word is a run of letters, marks, digits and underscores; every other character but a space is a word by itself.
 """
 
 from __future__ import annotations
