@@ -150,7 +150,6 @@ class Run:
         self.step = self.saved = int(optimizer.iterations.numpy())
         if not distribute.is_same(strategy, self.step):
             raise InputError(f"the workers do not find the same checkpoints: all must see --model_dir={model_dir}")
-        model_dirs.write_description(own_dir, config, corpus)  # nothing was written before this was known to go on
 
         self.batches, self.host_loop = begun.batches(self.step), begun.host_loop()
         self.bad_steps = BadSteps(
@@ -170,6 +169,7 @@ class Run:
         self.profiler = Profiler(self.metrics.board.folder, config.train.profile_steps)
         log = tf.io.gfile.join(model_dir, model_dirs.EVALUATIONS_FILE)
         self.evaluations = JsonLog(log, self.step, own_dir == model_dir, model_dirs.EVALUATION)
+        model_dirs.write_description(own_dir, config, corpus)  # now that the run is known to go on: all was read
         self.evaluate = make_evaluator(self.model) if make_evaluator and config.train.eval_steps else None
         if self.evaluate:
             sampler = make_sampler(self.model) if make_sampler else None
