@@ -1,4 +1,4 @@
-"""What scripts/, bench/ and tpu/ share: flags made from the settings dataclasses, and errors in one line."""
+"""Flags made from the settings dataclasses, and errors in one line, for scripts/, bench/ and tpu/."""
 
 import functools
 import os
@@ -30,12 +30,8 @@ flags.DEFINE_enum("ops", "fast", ("fast", "plain"), "plain: every operation of a
 def run(main, check=None):
     """Runs main(argv). An input error becomes one line on stderr and exit status 1.
 
-    Several faults of one file have a line each before it.
-
-    `check`, if given, is called before TensorFlow is loaded, so that what it finds wrong is said at once.
-
-    -v=1 also shows the traceback, and what libraries write (`terminal.divert_libraries`).
-
+    If a file has several faults, each gets a line before it. `check`, if given, runs before TensorFlow is loaded, so
+    that its errors come at once. -v=1 also shows tracebacks and libraries' messages (`terminal.divert_libraries`).
     Output is UTF-8 (`start_up.write_utf8`).
     """
 
@@ -104,14 +100,14 @@ def interrupted():
 
 
 def as_called(text):
-    """A text for the user: if this is `txl NAME`, "scripts/NAME.py" becomes that, too. `python -OO` has no texts."""
+    """A text with "txl NAME" for "scripts/NAME.py" if the user called it so. None stays None (`python -OO`)."""
     if text is None:
         return None
     return re.sub(r"(python )?scripts/(\w+)\.py", r"txl \2", text) if sys.argv[0].startswith("txl ") else text
 
 
 def utf8_arguments():
-    """sys.argv, read as UTF-8 in every locale; ends the process if it is something else."""
+    """sys.argv, read as UTF-8 in every locale; ends the process if it is not UTF-8."""
     try:
         return [os.fsencode(argument).decode() for argument in sys.argv]
     except UnicodeDecodeError as error:
@@ -121,7 +117,7 @@ def utf8_arguments():
 def check_flags(argv):
     """Raises InputError for arguments that are not flags, empty texts, and numbers that no command can use.
 
-    Paths become what they mean for the system (`without_links_back`).
+    Paths are resolved as the system does it (`without_links_back`).
     """
     if len(argv) > 1:
         raise InputError(f"unexpected argument {argv[1]!r}: flags are written --name=value")
@@ -140,7 +136,7 @@ def check_flags(argv):
 
 
 def drop_unwritable_output():
-    """Forgets what cannot be written to standard output, or the interpreter would fail once more when it ends."""
+    """Drops output that cannot be written, or the interpreter would fail once more when it ends."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -153,14 +149,14 @@ def wants_details():
 
 
 def define_config_flags(config_class, prefix="", only=None, default=None):
-    """Defines a flag --{prefix}{name} for every one of a group's `options` (or those in `only`); unset flags are None.
+    """Defines a flag --{prefix}{name} for each of a group's `options` (or those in `only`); unset flags are None.
 
     Args:
         config_class: a settings dataclass.
         prefix: of the flags.
         only: names of options; None: all.
-        default: what --help says of a flag's default: an instance of config_class that has the values to be used, or
-            a text such as "the model_dir's".
+        default: the default that --help shows: an instance of config_class with the values, or a text such as "the
+            model_dir's".
     """
     for name, option in options(config_class).items():
         if only is None or name in only:
@@ -227,7 +223,7 @@ def define_reach_flags():
 
 
 def given_reach():
-    """Those that were given: {field: value}, as `for_evaluation` and `LanguageModel.load` take them."""
+    """The REACH_FLAGS that were given: {field: value}, as `for_evaluation` and `LanguageModel.load` take them."""
     return {
         name: value
         for config_class, names in REACH_FLAGS.items()
@@ -253,7 +249,7 @@ def _check_sampling(setting, value):
 
 
 def given_sampling():
-    """The values of those flags: {name: value}, as `LanguageModel.generate` takes them."""
+    """The values of the flags of sampling: {name: value}, as `LanguageModel.generate` takes them."""
     return {name: flags.FLAGS[name].value for name in sampling_settings.names()}
 
 
@@ -263,19 +259,19 @@ def define_table_flags():
 
 
 def given_columns():
-    """The Columns that these flags say."""
+    """The Columns that the flags of a table give."""
     return Columns(**given_flags(Columns))
 
 
 def given_model(name="model_dir"):
-    """The model_dir that a flag names, or the one that the published model which it names is imported into."""
+    """The model_dir that a flag names. A published model is imported first; then it is that import's model_dir."""
     from txl_tf.published.directly import usable  # TensorFlow takes seconds to load
 
     return usable(flags.FLAGS[name].value)
 
 
 LARGE_TABLE = 1 << 26
-"""Files of more bytes are not read before TensorFlow is loaded: that would take longer than it saves."""
+"""Larger files, in bytes, are not checked before TensorFlow is loaded: that would take longer than it saves."""
 
 
 def check_examples(task, paths, columns, labelled):
@@ -292,8 +288,8 @@ def define_checkpoint_flag():
         "checkpoint",
         None,
         CHECKPOINTS,
-        "the newest checkpoint, or the best on valid or dev during training [of a fine-tuned model the best on dev, if "
-        "it was evaluated; otherwise the newest]",
+        "the newest checkpoint, or the best on valid or dev during training [the newest; for a fine-tuned model that "
+        "was evaluated, the best on dev]",
     )
     place("checkpoint")
 
@@ -313,14 +309,14 @@ def define_precision_flags():
         "quantize",
         None,
         QUANTIZE,
-        "round the weights of a Transformer-XL's layers and softmax to int8, a scale for each output channel "
+        "round the weights of a Transformer-XL's layers and softmax to int8, with a scale for each output channel "
         "[not rounded]",
     )
     place("dtype", "quantize")
 
 
 def given_precision():
-    """Those flags, as `load_trained` and `LanguageModel.load` take them."""
+    """The flags of precision, as `load_trained` and `LanguageModel.load` take them."""
     return {name: flags.FLAGS[name].value for name in ("dtype", "quantize")}
 
 
@@ -336,10 +332,10 @@ GROUP_PREFIXES = {"eval": "eval_"}
 
 
 def define_preset_flags():
-    """--preset, and a flag for every setting.
+    """Defines --preset, and a flag for every setting.
 
-    With --preset on the command line these are the settings of its family, and --help shows its values; without, those
-    of all families.
+    With --preset on the command line, the flags are the settings of its family, and --help shows its values. Without
+    it, they are the settings of all families.
     """
     names = sorted(families.presets())
     flags.DEFINE_enum("preset", None, names, "the configuration to start from: it sets every default")
@@ -357,7 +353,7 @@ def define_preset_flags():
 
 
 def refuse_foreign_flags(config, groups=None, prefixes=GROUP_PREFIXES):
-    """InputError if a flag was given that is a setting of other families alone.
+    """Raises InputError if a flag was given that only other families have as a setting.
 
     Args:
         config: a Config.

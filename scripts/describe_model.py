@@ -4,8 +4,8 @@
     python scripts/evaluate.py --model_dir=runs/demo --data_dir=data/python_stdlib --split=test > test.json
     python scripts/describe_model.py --model_dir=runs/demo --results=test.json
 
-The card has the model's sizes, data, recipe, learning curve, results, uses and limits, as far as the model_dir knows
-them. Run again it replaces its own card, but not one that was changed by hand.
+The card has the model's sizes, data, recipe, learning curve, results, uses and limits, as far as the model_dir has
+them. A later run replaces the card, unless it was changed by hand.
 """
 
 from absl import flags
@@ -13,7 +13,9 @@ from command_line import run
 from flag_help import require_flags
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("model_dir", None, "what scripts/train.py, finetune.py or import_checkpoint.py wrote; or gs://")
+flags.DEFINE_string(
+    "model_dir", None, "what scripts/train.py, finetune.py or import_checkpoint.py wrote; local or gs://"
+)
 flags.DEFINE_list("results", [], "files with the output of scripts/evaluate.py, or of predict.py --metrics, to add")
 flags.DEFINE_bool("write", True, "write the card into the model_dir; --nowrite only prints it")
 require_flags("model_dir")

@@ -3,10 +3,10 @@
     python scripts/evaluate.py --model_dir=runs/demo --data_dir=data/python_stdlib --split=test
     python scripts/evaluate.py --model_dir=runs/demo --text_file=any.txt
 
-A text of its own needs no corpus: it is read in the model's vocabulary, and the line also says bytes and unknown_share,
-the share of its tokens that the vocabulary does not know. bits_per_byte compares models with different vocabularies. A
-short text is read in fewer lanes than --batch_size, so that memory counts; the line says in how many.
-Settings that are not given come from the model's config.json (its "eval" group). Memory can be longer than in training.
+--text_file needs no corpus: the text is read in the model's vocabulary. The line then also has bytes and unknown_share,
+the share of tokens that the vocabulary does not know. bits_per_byte compares models with different vocabularies. A
+short text is read in fewer lanes than --batch_size, so that memory has an effect; the line has their number.
+Other settings come from the model's config.json (its "eval" group). Memory can be longer than in training.
 """
 
 import functools
@@ -40,7 +40,7 @@ flags.DEFINE_string("split", "test", "which split: train, valid or test")
 flags.DEFINE_integer(
     "sliding_window",
     0,
-    "length of a window that is computed again for each token, without memory, as the paper evaluates other "
+    "without memory: compute a window of this many tokens again for each token, as the paper evaluates other "
     "Transformers; 0: evaluate with memory",
     lower_bound=0,
 )
@@ -70,7 +70,7 @@ def check():
     if (FLAGS.data_dir is None) == (FLAGS.text_file is None):
         raise InputError("give either --data_dir, a corpus, or --text_file")
     if FLAGS.text_file and FLAGS["split"].present:
-        raise InputError(f"--split={FLAGS.split} is of a corpus, and --text_file has no splits: omit it")
+        raise InputError(f"--split={FLAGS.split} names a part of a corpus, and --text_file has no splits: omit it")
 
 
 def main(argv):

@@ -5,14 +5,14 @@
     python scripts/fill.py --model_dir=runs/xlnet --text="The capital of France is Paris ." --score
 
 A blank stands for one token of the vocabulary (a word, a piece of one, or a byte), and ____*3 for three of them. A
-longer row of underscores is one blank, too. For each filling, the likeliest first, a line: its log-probability in nats,
-a tab, the filled text. The log-probability is exact under --order, in which each token is predicted from the text and
-the tokens before it.
---candidates=Men,Women scores these words in a text's only blank, in place of a search. One that the vocabulary cuts
-into n pieces is scored as a filling of ____*n: the sum over its pieces, each given the text and the pieces before it.
+longer row of underscores is one blank, too. Prints a line for each filling, the likeliest first: its log-probability in
+nats, a tab, the filled text. The log-probability is exact for --order, the order in which tokens are predicted, each
+from the text and the tokens predicted before it.
+--candidates=Men,Women scores these words in a text's only blank, without a search. A word of n pieces is scored as a
+filling of ____*n: the sum over its pieces, each given the text and the pieces before it.
 --score prints the pseudo-log-likelihood: the sum of each token's log-probability given all the others.
---json prints instead a line of JSON for each filling, with its tokens and their log-probabilities, or for each text
-scored. With --text_file every line that is not empty is a text of its own.
+--json prints JSON instead: a line for each filling, with its tokens and their log-probabilities, or for each scored
+text. With --text_file each line that is not empty is a separate text.
 """
 
 import json
@@ -27,23 +27,23 @@ from txl_tf.errors import InputError
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory with a trained or imported XLNet")
 flags.DEFINE_string("text", None, "the text")
-flags.DEFINE_string("text_file", None, "a UTF-8 file with a text a line, instead")
-flags.DEFINE_string("context", "", "a text to read in front of each, as a document of its own: short texts gain by it")
-flags.DEFINE_string("blank", "____", "what a blank is written like")
+flags.DEFINE_string("text_file", None, "a UTF-8 file with one text per line, instead")
+flags.DEFINE_string("context", "", "a text to read before each, as a separate document: helps with short texts")
+flags.DEFINE_string("blank", "____", "how a blank is written in the text")
 flags.DEFINE_string(
     "order",
     "left_to_right",
-    "in which the missing tokens are predicted: left_to_right, right_to_left, confident (next the one the model is "
-    "surest of), or their numbers from 0 on, such as 2,0,1",
+    "order in which the missing tokens are predicted: left_to_right, right_to_left, confident (always the one the "
+    "model is surest of), or their numbers from 0 on, such as 2,0,1",
 )
 flags.DEFINE_integer("beam_size", 8, "fillings that are followed at a time; 1: greedy", lower_bound=1)
 flags.DEFINE_integer("top", 5, "fillings to print, at most beam_size", lower_bound=1)
 flags.DEFINE_list("candidates", None, "words to score in the blank, separated by commas, instead of searching")
-flags.DEFINE_bool("free", False, "let any token fill a blank, also those that do not fit the spaces around it")
+flags.DEFINE_bool("free", False, "let any token fill a blank, even if it does not fit the spaces around it")
 flags.DEFINE_bool("score", False, "score the text instead of filling it")
 flags.DEFINE_bool("mark", False, "put [ and ] around fillings")
 flags.DEFINE_bool("json", False, "print JSON lines")
-flags.DEFINE_bool("jit_compile", False, "compile the model with XLA: worth its time for many texts")
+flags.DEFINE_bool("jit_compile", False, "compile the model with XLA: pays off with many texts")
 require_flags("model_dir")
 define_checkpoint_flag()
 

@@ -44,21 +44,19 @@ from txl_tf.errors import InputError
 from txl_tf.settings.groups import options
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string(
-    "init", None, "the pretrained model: a model_dir, local or gs://, or a published folder or zip as it is"
-)
+flags.DEFINE_string("init", None, "the pretrained model: a model_dir, local or gs://, or a folder or zip as published")
 flags.DEFINE_enum("task", None, sorted(families.tuned_configs()), "what to learn [the preset's]")
 flags.DEFINE_string("train", None, "the examples to learn from")
 flags.DEFINE_string("dev", None, "the examples to evaluate on [a tenth of --train, by the first seed]")
 flags.DEFINE_integer(
     "folds",
     0,
-    "cut --train into this many parts, with a run for each that is evaluated on it and learns from the others; 0: one "
-    "run",
+    "cross-validation: divide --train into this many parts; for each part a run learns from the others and is "
+    "evaluated on it; 0: one run",
     lower_bound=0,
 )
 flags.DEFINE_bool(
-    "untrained", False, "take only vocabulary and sizes of --init, and new weights: shows what pretraining is worth"
+    "untrained", False, "take only vocabulary and sizes from --init, with new weights: shows what pretraining is worth"
 )
 flags.DEFINE_string("model_dir", None, "directory for config, checkpoints, metrics and TensorBoard events; or gs://")
 flags.DEFINE_enum(
@@ -68,7 +66,7 @@ flags.DEFINE_enum(
     "a published recipe, with the result that was published for it: "
     + "; ".join(f"{name}: {recipe.source}: {recipe.published}" for name, recipe in families.recipes().items()),
 )
-flags.DEFINE_list("seeds", ["1"], "seeds of initial heads, dropout and orders: a run for each")
+flags.DEFINE_list("seeds", ["1"], "seeds of new heads, dropout and the order of examples; one run for each")
 flags.DEFINE_string("examples_dir", None, "where encoded examples are kept if there are many [model_dir/examples]")
 require_flags("init", "train", "model_dir")
 define_table_flags()
@@ -93,7 +91,7 @@ def own_names(config_class):
 
 
 COUNTS = ("train_steps", "warmup_steps", "eval_steps", "save_steps", "log_steps")
-"""Numbers of steps; if they are not given they follow from the number of examples."""
+"""Numbers of steps; by default they follow from the number of examples."""
 
 for tuned in families.tuned_configs().values():
     defaults = tuned.from_groups({}, "defaults")

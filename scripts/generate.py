@@ -4,12 +4,12 @@
     python scripts/generate.py --model_dir=runs/demo --prompts_jsonl=prompts.jsonl > continued.jsonl
 
 Memory is as long as in evaluation (config.json, "eval" group); --mem_len changes it without retraining.
-With --nosame_length the prompt except its last token is read in whole segments of 64 tokens, as the model with mems
-reads them: each token sees the memory before its segment, and the segment up to itself. The rest of the prompt and the
-generated tokens are read one by one.
+With --nosame_length the prompt, except its last token, is read in whole segments of 64 tokens, as in training: each
+token sees the memory before its segment, and its segment up to itself. The rest of the prompt and the generated tokens
+are read one by one.
 
-An XLNet continues texts, too, though it is not trained for that: each token is predicted from the memory and the tokens
-before it. The longer the prompt, the better.
+An XLNet can continue texts, too, though it is not trained for that: it predicts each token from the memory and the
+tokens before it. Longer prompts give better texts.
 """
 
 import json
@@ -38,8 +38,8 @@ flags.DEFINE_string("prompt_file", None, "a file with the text to continue, inst
 flags.DEFINE_string(
     "prompts_jsonl",
     None,
-    'a file with many prompts, instead: each line is {"prompt": ..}, or the prompt as a JSON string; a line of JSON is '
-    "printed for each, with its fields and the continuation",
+    'a file with many prompts, instead: each line is {"prompt": ..}, or the prompt as a JSON string. Prints a line of '
+    "JSON for each, with its fields and the continuation",
 )
 flags.DEFINE_integer("max_tokens", 400, "tokens to generate", lower_bound=1)
 define_sampling_flags()
@@ -60,7 +60,7 @@ flags.DEFINE_integer(
 flags.DEFINE_float(
     "length_penalty",
     0.0,
-    "with --beam_size and --stop: values above 0 favour longer texts over texts that end earlier",
+    "with --beam_size and --stop: values above 0 favour longer texts",
     lower_bound=0,
 )
 require_flags("model_dir")

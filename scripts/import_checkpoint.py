@@ -52,7 +52,7 @@ flags.DEFINE_enum(
     "preset",
     None,
     sorted(families.presets()),
-    "the configuration that the checkpoint must agree with; sets what the checkpoint does not tell",
+    "the configuration that the checkpoint must agree with; gives the settings that the checkpoint does not have",
 )
 flags.DEFINE_string(
     "vocabulary",
@@ -67,7 +67,7 @@ for config_class, names in OWN_SETTINGS.items():
 
 
 def given(config_class):
-    """The settings of a group that were given, whatever groups have them."""
+    """The settings of a group that were given as flags."""
     names = options(config_class)
     values = {}
     for own, settable in OWN_SETTINGS.items():
@@ -77,9 +77,9 @@ def given(config_class):
 
 
 def settings_for(config):
-    """The settings that were given for a run of type `config`: those of the model, and those of evaluation.
+    """The settings that were given for a run of type `config`: of the model, and of evaluation.
 
-    InputError for a setting that such a run does not have.
+    Raises InputError for a setting that such a run does not have.
     """
     groups = config.groups()
     model, evaluation = given(groups["model"]), given(groups["eval"])
@@ -128,7 +128,7 @@ def main(argv):
     if checkpoint.labels:
         print(f"classes: {', '.join(checkpoint.labels[:10])}{', ..' if len(checkpoint.labels) > 10 else ''}")
     if lacking:
-        print(f"not in the checkpoint, and as they begin: {', '.join(lacking)}")
+        print(f"not in the checkpoint, so newly initialised: {', '.join(lacking)}")
 
 
 def describe_transformer_xl(config):

@@ -18,11 +18,11 @@ table, rows and columns in their order, with the new columns prediction and prob
     tagging           text, tokens (its words), tags, probabilities (of the tags), places (begin and end of each word in
                       characters), entities (what the tags name, each with label, text, begin and end)
 
-and step, that of the checkpoint that answered: the one that was best on dev, or the newest if none was evaluated.
+and step, the number of the checkpoint: the best on dev, or the newest if none was evaluated.
 For tagging, an --output that ends in .conll has lines of a word, a tab and its tag, and an empty line after each text.
-For answering, --squad_dir also writes the files that SQuAD's official evaluation reads. Whether a question has no
-answer is decided by the threshold of the best F1 on dev, if this checkpoint was evaluated, and otherwise by even odds.
-Predictions that are all alike, or no better than the most frequent class, are said on stderr, with what to try.
+For answering, --squad_dir also writes the files that SQuAD's official evaluation reads. A question has no answer if the
+score for that is above the threshold of the best F1 on dev, or above even odds if this checkpoint was not evaluated.
+If all predictions are alike, or no better than the most frequent class, a line on stderr says so, and what to try.
 With --metrics the inputs must have labels; the last line on stderr is then JSON with the task's standard metrics.
 """
 
@@ -70,7 +70,7 @@ flags.DEFINE_string(
 )
 flags.DEFINE_bool("metrics", False, "compare with the labels of the input")
 flags.DEFINE_integer("batch_size", None, "inputs at once [as in the run's evaluation]", lower_bound=1)
-flags.DEFINE_bool("jit_compile", False, "compile the model with XLA: worth its time for many inputs")
+flags.DEFINE_bool("jit_compile", False, "compile the model with XLA: pays off with many inputs")
 require_flags("model_dir", "input")
 define_strategy_flags(ONE_PROCESS_STRATEGIES)
 define_table_flags()
@@ -91,7 +91,7 @@ def check():
     if not families.fine_tuning_of(families.config_from_json(text)).tables:
         if FLAGS.output and FLAGS.output.lower().endswith((".csv", ".tsv", ".xlsx")):
             raise InputError(
-                f"--output={FLAGS.output} would hold JSON lines and no table: give a name that ends in .jsonl"
+                f"--output={FLAGS.output} would hold JSON lines, not a table: give a name that ends in .jsonl"
             )
     elif FLAGS.output:
         is_table(FLAGS.output)

@@ -29,25 +29,25 @@ VOCAB_FILE = flags.DEFINE_string(
     "of a model_dir",
 )
 KEEP_ACCENTS = flags.DEFINE_bool(
-    "keep_accents", False, "of xlnet's vocabulary: keep accents, which Japanese text and others need"
+    "keep_accents", False, "for --vocab=xlnet: keep accents, which Japanese and other texts need"
 )
 MIN_COUNT = flags.DEFINE_integer("min_count", None, "rarer words become <unk>", lower_bound=1)
-DOCUMENTS = flags.DEFINE_enum("documents", "file", choices.DOCUMENTS, "what separates documents of text")
+DOCUMENTS = flags.DEFINE_enum("documents", "file", choices.DOCUMENTS, "for --dataset=text: what separates documents")
 SPLITS = flags.DEFINE_enum(
     "splits",
     None,
     choices.SPLIT_RULES,
-    "of text; names: files or folders named train, valid (val, validation, dev, eval) and test; shares: the last 5 % "
-    "of every file are test, the 5 % before them valid; with 40 files or more, whole files are drawn "
-    "[names, if they say splits]",
+    "for --dataset=text. names: files or folders named train, valid (val, validation, dev, eval) and test. shares: the "
+    "last 5 % of every file are test, the 5 % before them valid; with 40 files or more, whole files are drawn "
+    "[names, if files or folders have such names]",
 )
-ENCODING = flags.DEFINE_string("encoding", None, "of text that is not UTF-8, such as cp1252 or utf-16")
-BINARY = flags.DEFINE_bool("binary", False, "read files of text's source that are not text, too")
+ENCODING = flags.DEFINE_string("encoding", None, "for --dataset=text that is not UTF-8, such as cp1252 or utf-16")
+BINARY = flags.DEFINE_bool("binary", False, "for --dataset=text: also read files that are not text")
 PASSES = flags.DEFINE_integer(
-    "passes", None, "copies of the training text, lines shuffled in each [4 for lm1b, else 1]", lower_bound=1
+    "passes", None, "copies of the training text, each with its lines shuffled [4 for lm1b, else 1]", lower_bound=1
 )
 SEED = flags.DEFINE_integer("seed", 0, "of the shuffling")
-OVERWRITE = flags.DEFINE_bool("overwrite", False, "replace the corpus that is in data_dir")
+OVERWRITE = flags.DEFINE_bool("overwrite", False, "replace a corpus in data_dir")
 RUNNER = flags.DEFINE_enum(
     "runner", "local", choices.RUNNERS, "local: this process; beam: Apache Beam, which needs requirements-beam.txt"
 )
@@ -99,7 +99,7 @@ def main(argv):
 
 
 def read_from(text):
-    """Where the text of a split is from, as the end of its line; text: of `Corpus.texts`, or None."""
+    """The source of a split's text, as the end of its line. text: from `Corpus.texts`, or None."""
     if not text:
         return ""
     more = ", .." if text["files"] > len(text["first"]) else ""

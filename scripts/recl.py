@@ -29,7 +29,7 @@ flags.DEFINE_list(
 )
 flags.DEFINE_integer("positions", 1000, "how many tokens to predict, drawn at random from the split", lower_bound=1)
 flags.DEFINE_list(
-    "top_r", ["0.1"], "fractions of positions to use: those with the highest loss; a line is printed for each"
+    "top_r", ["0.1"], "fractions of the positions, those with the highest loss; a line is printed for each fraction"
 )
 flags.DEFINE_float("threshold", 0.01, "the smallest relative gain that counts", lower_bound=0)
 flags.DEFINE_integer("seed", 0, "seed for drawing the positions", lower_bound=0)

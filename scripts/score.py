@@ -3,14 +3,14 @@
     python scripts/score.py --model_dir=runs/demo --input=sentences.txt --output=scores.jsonl
     python scripts/score.py --model_dir=runs/demo --input=reviews.csv --text_column=review --output=scored.csv
 
-An input that ends in .csv, .tsv, .jsonl or .xlsx is a table: each text in its column is scored. An --output with such
-an end is then this table with the columns tokens, total and ppl.
 Writes one JSON line per line of the input, in the same order: text, tokens, total (log-probability in nats), ppl; with
---per_token also ids and log_probs. The text does not include the line's end, also that of Windows, or a byte order
-mark. The first token is predicted from the vocabulary's start token. If more than 1 % of all tokens are unknown words
-or pieces, a line on standard error says so.
-With --nosame_length a line is read in segments of 64 tokens, from the start token on, as the model with mems reads
-them: each token sees the memory before its segment, and the segment up to itself.
+--per_token also ids and log_probs.
+An --input that ends in .csv, .tsv, .jsonl or .xlsx is a table: each text in --text_column is scored. An --output with
+such an end is then this table with the new columns tokens, total and ppl.
+The text does not include the end of its line or a byte order mark. The first token is predicted from the vocabulary's
+start token. If more than 1 % of all tokens are unknown words or pieces, a line on standard error says so.
+With --nosame_length a line is read in segments of 64 tokens, from the start token on, as in training: each token sees
+the memory before its segment, and its segment up to itself.
 """
 
 import json
@@ -43,7 +43,7 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
 flags.DEFINE_string("input", None, "a UTF-8 text file, one text per line, or a table (.csv, .tsv, .jsonl, .xlsx)")
 flags.DEFINE_string(
-    "output", None, "a new file to write the JSON lines to, or the input's table with scores; default: standard output"
+    "output", None, "a new file for the JSON lines, or for the input's table with scores [standard output]"
 )
 flags.DEFINE_integer("batch_size", 16, "lines scored at once; changes no result", lower_bound=1)
 flags.DEFINE_bool("per_token", False, "also list ids and log_probs")

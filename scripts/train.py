@@ -2,7 +2,7 @@
 
     python scripts/prepare_data.py --dataset=python_stdlib --data_dir=data/python_stdlib
     python scripts/train.py --preset=demo --data_dir=data/python_stdlib --model_dir=runs/demo
-    python scripts/train.py --model_dir=runs/demo  # continues, with the settings and the data that the run began with
+    python scripts/train.py --model_dir=runs/demo  # continues, with the same settings and data
 
 A preset sets every default, and any flag overrides it; `--preset=demo --help` shows the preset's values. The vocabulary
 size and the cutoffs come from the data.
@@ -23,13 +23,15 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string(
     "data_dir",
     None,
-    "the corpus, as scripts/prepare_data.py wrote it; local or gs:// [of a run that continues: its own]",
+    "the corpus, as scripts/prepare_data.py wrote it; local or gs:// [if a run continues: the same as before]",
 )
 flags.DEFINE_string(
     "model_dir", None, "directory for config, checkpoints, metrics and TensorBoard events; local or gs://"
 )
 flags.DEFINE_bool("extend", False, "continue the run in model_dir to a larger --train_steps; see docs/runs.md")
-flags.DEFINE_string("settings_from", None, "in place of --preset: the settings of the run in this model_dir; or gs://")
+flags.DEFINE_string(
+    "settings_from", None, "in place of --preset: take the settings of the run in this model_dir; local or gs://"
+)
 define_strategy_flags()
 define_preset_flags()
 place("extend", heading="schedule", usual=False)
@@ -98,7 +100,7 @@ def begin():
 
 
 def settings_of(model_dir):
-    """The Config of another run, as one that begins has it."""
+    """The Config of another run, for a new run to begin with."""
     from txl_tf.runs.model_dir import read_config
 
     config = read_config(model_dir)

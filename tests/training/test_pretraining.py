@@ -206,9 +206,9 @@ def test_a_corpus_decides_the_vocabulary_and_must_have_special_tokens(pieces, co
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"data": {"tgt_len": 21}}, "reuse_len=16 must be at least 1 and below tgt_len=21 by 6 or more"),
+        ({"data": {"tgt_len": 21}}, "reuse_len=16 must be from 1 to tgt_len - 6 = 15"),
         ({"objective": {"perm_size": 17}}, "perm_size=17 must be at most reuse_len=16 and tgt_len - reuse_len=24"),
-        ({"objective": {"num_predict": 39}}, "num_predict=39 is too much: half of them must fit into the first"),
+        ({"objective": {"num_predict": 39}}, "num_predict=39 is too large: half must fit into the first"),
         ({"eval": {"batch_size": 3}}, "evaluation's batch_size=3 is odd, and with bi_data"),
         ({"data": {"batch_size": 3}}, "batch_size=3 is odd, and with bi_data"),
     ],

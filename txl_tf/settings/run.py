@@ -38,14 +38,14 @@ class DataConfig(Group):
     tgt_len: int = setting(512, "tokens per segment, T", at_least=1, flag="usual")
     tgt_len_std: int = setting(
         0,
-        "draw each segment's length from a normal distribution about tgt_len with this standard deviation, with "
-        "probability 0.05 about half of tgt_len, as AWD-LSTM does; 0: all have tgt_len",
+        "draw each segment's length from a normal distribution with this standard deviation, as AWD-LSTM does; its "
+        "mean is tgt_len, or with probability 0.05 half of it; 0: all segments have tgt_len",
         at_least=0,
     )
-    random_offset: bool = setting(False, "move the lanes' start in every epoch, so that other tokens are left over")
+    random_offset: bool = setting(False, "start the lanes elsewhere in every epoch, so that other tokens are left over")
 
     def __post_init__(self) -> None:
-        """Refuses lengths that leave no segment, and two ways to begin elsewhere."""
+        """Refuses lengths that leave no segment, and two ways to move segments."""
         super().__post_init__()
         require(
             3 * self.tgt_len_std < self.tgt_len,
@@ -91,14 +91,14 @@ class TrainConfig(Group):
     )
     weight_decay: float = setting(
         0.0,
-        "an update also subtracts learning rate * this * weight from all weights except biases and layer norms (AdamW, "
-        "Loshchilov and Hutter 2019); 0.01 in XLNet's pretraining",
+        "an update also subtracts learning rate * this * weight, except from biases and layer norms (AdamW, Loshchilov "
+        "and Hutter 2019); 0.01 in XLNet's pretraining",
         at_least=0,
         flag="usual",
     )
     l2: float = setting(
         0.0,
-        "add this times the weight to each clipped gradient, before Adam's moments (L2 regularization; --weight_decay "
+        "L2 regularization: add this times the weight to each clipped gradient, before Adam's moments (--weight_decay "
         "is AdamW's)",
         at_least=0,
     )
@@ -108,7 +108,7 @@ class TrainConfig(Group):
     )
     layer_decay: float = setting(
         1.0,
-        "a layer's learning rate is this times that of the layer above it, the embedding's this times that of the "
+        "each layer's learning rate is this times the rate of the layer above it, and the embedding counts as the "
         "lowest layer (XLNet paper: 0.75 for SQuAD); 1: the same rate for all layers",
         above=0,
         at_most=1,
@@ -125,7 +125,7 @@ class TrainConfig(Group):
     )
     accumulate_steps: int = setting(
         1,
-        "read each replica's lanes in this many groups, one after the other: the same update in less memory",
+        "process each replica's lanes in this many groups, one after the other: the same update in less memory",
         at_least=1,
         flag="usual",
         under="devices",
@@ -158,15 +158,15 @@ class TrainConfig(Group):
     average_from_step: int = setting(0, "also keep the mean of the weights from this update on; 0: none", at_least=0)
     average_lr_ratio: float = setting(
         0.0,
-        "from average_from_step on the learning rate is this fraction of learning_rate, and the schedule ends there; "
-        "0: the schedule goes on",
+        "from average_from_step on the learning rate stays at this fraction of learning_rate; 0: it follows the "
+        "schedule",
         at_least=0,
         under="schedule",
     )
     seed: int = setting(1, "of initial weights, dropout and lane offsets", at_least=0, flag="usual", under="schedule")
     jit_compile: bool = setting(
         True,
-        "compile the step with XLA on one CPU or GPU; for bfloat16 on a CPU only if XLA is measured to be fast at it "
+        "compile the step with XLA on one CPU or GPU; in bfloat16 on a CPU only if a short measurement favours it "
         "(a TPU always compiles)",
         flag="usual",
         under="devices",
@@ -185,7 +185,7 @@ class TrainConfig(Group):
     )
     early_stop_evals: int = setting(
         0,
-        "end the run when valid has not improved for this many evaluations; 0: never",
+        "end the run when the loss on valid has not improved for this many evaluations; 0: never",
         at_least=0,
         flag="usual",
         under="schedule",
@@ -195,33 +195,33 @@ class TrainConfig(Group):
     )
     warm_start: str = setting(
         "",
-        "start with the weights of this checkpoint, or model_dir (its newest; of a fine-tuned model the best on dev); "
-        "its other state is not used",
+        "start with the weights of this checkpoint or model_dir (its newest checkpoint, or for a fine-tuned model the "
+        "best on dev), and with nothing else from it",
         flag="usual",
         under="model",
     )
     warm_start_layers: int = setting(
         0,
-        "take only this many layers of --warm_start, the first ones; needed if it has another number of layers; "
-        "further layers are new; 0: all",
+        "take only the first layers of --warm_start, this many; needed if it has another number of layers; the other "
+        "layers start new; 0: take all",
         at_least=0,
         under="model",
     )
     extended_at: tuple[int, ...] = setting(
         (),
-        "the train_steps that this run had before it was extended; until each of them its schedule stays",
+        "the earlier train_steps of a run that was extended; its schedule up to each of them stays",
         flag="none",
     )
     eval_tokens: int = setting(
         0,
-        "evaluations while training read only this many tokens of the valid split, the first; 0: all",
+        "evaluations while training read only the first tokens of the valid split, this many; 0: all",
         at_least=0,
         under="saving",
     )
     freeze: str = setting(
         "",
-        "weights that stay as they are: names of scripts/describe_model.py's table or their beginnings, and layers, "
-        "such as embedding,layers:0-7; they have no gradient, no moments and no average",
+        "weights that are not trained, such as embedding,layers:0-7: layers, and names (or their beginnings) as in the "
+        "table of scripts/describe_model.py; they have no gradient, no moments and no average",
         under="model",
     )
     max_bad_steps: int = setting(
@@ -232,8 +232,8 @@ class TrainConfig(Group):
     )
     peak_tflops: float = setting(
         0.0,
-        "peak TFLOP/s of a replica, to compute MFU, the used fraction of it; 0: the peak in bfloat16 on a TPU of known "
-        "type, no MFU on other devices",
+        "peak TFLOP/s of a replica, to compute MFU, the fraction of it that is used; 0: the bfloat16 peak of a known "
+        "TPU, and no MFU on other devices",
         at_least=0,
         under="devices",
     )
@@ -253,7 +253,7 @@ class TrainConfig(Group):
         )
         require(
             self.shard_optimizer or not self.bfloat16_gradients,
-            "bfloat16_gradients needs shard_optimizer: only gradients of weights that are cut are summed in bfloat16",
+            "bfloat16_gradients needs shard_optimizer: only gradients of sharded weights are summed in bfloat16",
         )
         require(
             self.weight_decay < 1 / self.learning_rate,
@@ -305,12 +305,12 @@ class CausalLMConfig(Group):
         choices=("full", "half"),
     )
     activation_penalty: float = setting(
-        0.0, "add this times the mean square of the last hidden states, after dropout, to what is learned", at_least=0
+        0.0, "add to the loss this times the mean square of the last hidden states, after dropout", at_least=0
     )
     slowness_penalty: float = setting(
         0.0,
-        "add this times the mean square of the differences between neighbours in time of the last hidden states, "
-        "before dropout, to what is learned",
+        "add to the loss this times the mean square of the differences between neighbouring last hidden states, before "
+        "dropout",
         at_least=0,
     )
 
@@ -337,7 +337,7 @@ class PermutationLMConfig(Group):
 
 @dataclasses.dataclass(frozen=True)
 class PairsConfig(Group):
-    """The batches of segments that consist of tokens to be remembered, followed by a pair of texts."""
+    """The batches of segments: each has tokens that the next one remembers, then a pair of texts."""
 
     heading: ClassVar[str] = "data"
 

@@ -250,7 +250,7 @@ def test_a_table_comes_back_with_predictions(predictors, model_dirs, tmp_path):
     )
     questions = [f"--model_dir={model_dirs}/answering", "--input=q.json", f"--output={tmp_path}/x.csv"]
     done = run(*questions)
-    assert done.returncode and "x.csv would hold JSON lines and no table" in done.stderr
+    assert done.returncode and "x.csv would hold JSON lines, not a table" in done.stderr
 
 
 def test_the_checkpoint_that_was_best_on_dev_answers(tmp_path, capsys):

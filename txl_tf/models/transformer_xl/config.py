@@ -13,8 +13,8 @@ from txl_tf.settings.groups import Bundle, Group, require, setting, update
 from txl_tf.settings.run import CausalLMConfig, Config, DataConfig, TrainConfig
 
 CONVENTIONS = Bundle(
-    "whose rules for memory: where a text begins, official_tf and huggingface attend to zero vectors, "
-    "official_pytorch to nothing; with same_length a query sees mem_len + 1 keys (official_tf), or mem_len",
+    "whose rules for memory. At the start of a text official_tf and huggingface attend to zero vectors, "
+    "official_pytorch to nothing. With same_length a query sees mem_len + 1 keys in official_tf, else mem_len",
     {
         "official_tf": {"mem_init": "zeros", "same_length_window": "tf"},
         "official_pytorch": {"mem_init": "empty", "same_length_window": "pytorch"},
@@ -40,23 +40,25 @@ class TransformerXLConfig(Group):
     d_inner: int = setting(2048, "width of the feed-forward block's hidden layer", at_least=1, flag="usual")
     attn_type: str = setting(
         "transformer_xl",
-        "positions in attention, with the official numbers: 'transformer_xl' the paper's relative encoding (0), 'shaw' "
-        "learned relative keys (1), 'vaswani' sinusoids added to the input (2), 'alrfou' vectors learned per layer and "
-        "added to its input (3)",
+        "the kind of positions in attention (official number). 'transformer_xl' (0): the paper's relative encoding. "
+        "'shaw' (1): learned relative keys. 'vaswani' (2): sinusoids, added to the input. 'alrfou' (3): learned "
+        "vectors for each layer, added to its input",
         choices=("transformer_xl", "shaw", "vaswani", "alrfou"),
         flag="usual",
     )
     max_klen: int = setting(
         1024,
-        "number of positions with their own vector in shaw and alrfou; a run sets it to its tgt_len + mem_len; "
+        "for shaw and alrfou: number of positions with a vector of their own; a run sets it to its tgt_len + mem_len; "
         "farther positions share the last vector",
         at_least=1,
         flag="none",
     )
     tied_positions: bool = setting(
-        False, "project positions by the keys' matrix: fewer parameters; only for attn_type=transformer_xl", flag="none"
+        False,
+        "project positions with the keys' matrix: fewer parameters; only for attn_type=transformer_xl",
+        flag="none",
     )
-    untie_r: bool = setting(False, "a global content and position bias (u, v) for each layer instead of one for all")
+    untie_r: bool = setting(False, "each layer has its own global content and position biases (u, v)")
     cutoffs: tuple[int, ...] = setting(
         (), "ids at which the clusters of the adaptive softmax end; empty: full softmax", at_least=1
     )
@@ -72,7 +74,7 @@ class TransformerXLConfig(Group):
     )
     activation: str = setting("relu", "activation of the feed-forward block", choices=("relu", "gelu"))
     pre_lnorm: bool = setting(
-        False, "normalise the inputs of sublayers, not the sums after them; as in the official code, no final norm"
+        False, "normalise the inputs of sublayers, not their outputs; as in the official code, without a final norm"
     )
     layer_norm_epsilon: float = setting(1e-5, "added to the variance in layer norm", at_least=0, below=1, flag="none")
     init_std: float = setting(0.02, "standard deviation of initial weights", at_least=0)
@@ -95,7 +97,7 @@ class TransformerXLConfig(Group):
     )
     dropout_type: str = setting(
         "standard",
-        "'variational': one mask for all positions, as in AWD-LSTM and the paper's PTB result (not for dropatt)",
+        "'variational': one mask for all positions, as in AWD-LSTM and the paper's PTB result (except dropatt)",
         choices=("standard", "variational"),
     )
     dropout_sites: str = setting(
@@ -105,15 +107,18 @@ class TransformerXLConfig(Group):
         "(before the softmax)",
     )
     dropemb: float = setting(
-        0.0, "dropout rate of whole words of the vocabulary at the input, as in AWD-LSTM", at_least=0, below=1
+        0.0,
+        "rate at which whole words of the vocabulary are dropped from the input, as in AWD-LSTM",
+        at_least=0,
+        below=1,
     )
     dropatt: float = setting(0.0, "dropout rate of attention probabilities", at_least=0, below=1, flag="usual")
 
     mem_len: int = setting(512, "memory slots per layer, M", at_least=0, flag="usual")
     ext_len: int = setting(
         0,
-        "tokens before a segment that are read again with it, with gradient, in place of memory (the official PyTorch "
-        "code's ext_len)",
+        "tokens before a segment that are read again with it, with gradient, in place of memory (ext_len of the "
+        "official PyTorch code)",
         at_least=0,
     )
     clamp_len: int = setting(-1, "larger distances are treated as this one; <= 0: no limit", flag="usual")
@@ -173,11 +178,11 @@ class Reach:
     ext_len: int = 0
 
     def __post_init__(self) -> None:
-        """Refuses an extended context after memory that begins with zero vectors, which no code defines."""
+        """Refuses an extended context after memory of zero vectors, which no published code defines."""
         require(
             not self.ext_len or not self.mem_len or self.mem_init == "empty",
             f"ext_len={self.ext_len} with mem_len={self.mem_len} needs conventions=official_pytorch, where memory "
-            "begins empty: give it, or mem_len=0",
+            "begins empty: give that, or mem_len=0",
         )
 
     @property
@@ -235,7 +240,7 @@ class TransformerXLRunConfig(Config):
         """Refuses settings of two groups that do not fit together."""
         require(
             not self.data.tgt_len_std or self.objective.loss_positions == "full",
-            "tgt_len_std needs loss_positions=full: the half of a segment of random length is not known",
+            "tgt_len_std needs loss_positions=full: with random lengths half of a segment has no fixed length",
         )
 
     @classmethod

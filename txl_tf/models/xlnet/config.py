@@ -11,7 +11,7 @@ from txl_tf.settings.groups import Bundle, Group, require, setting
 from txl_tf.settings.run import Config, PairsConfig, PermutationLMConfig, TrainConfig
 
 CONVENTIONS = Bundle(
-    "whose rules for memory: where a text begins, official_tf attends to zero vectors, huggingface to nothing",
+    "whose rules for memory: at the start of a text official_tf attends to zero vectors, huggingface to nothing",
     {"official_tf": {"mem_init": "zeros"}, "huggingface": {"mem_init": "empty"}},
 )
 
@@ -30,11 +30,11 @@ class XLNetConfig(Group):
     n_head: int = setting(12, "attention heads per layer, H", at_least=1, flag="usual")
     d_head: int = setting(64, "size of one attention head", at_least=1, flag="usual")
     d_inner: int = setting(3072, "width of the feed-forward block's hidden layer", at_least=1, flag="usual")
-    untie_r: bool = setting(True, "global biases of attention for each layer instead of one set for all")
+    untie_r: bool = setting(True, "each layer has its own global biases of attention")
     activation: str = setting(
         "gelu_tanh",
-        "of the feed-forward block: 'gelu_tanh' is called gelu in the official code and gelu_new by Hugging Face; "
-        "'gelu' is called gelu by Hugging Face",
+        "activation of the feed-forward block. 'gelu_tanh' is called gelu in the official code and gelu_new by Hugging "
+        "Face; 'gelu' is Hugging Face's gelu",
         choices=("relu", "gelu", "gelu_tanh"),
     )
     layer_norm_epsilon: float = setting(1e-12, "added to the variance in layer norm", at_least=0, below=1, flag="none")
@@ -117,7 +117,7 @@ class XLNetRunConfig(Config):
         t_len, reuse_len, perm_size = self.data.tgt_len, self.model.reuse_len, self.objective.perm_size
         require(
             1 <= reuse_len <= t_len - 6,
-            f"reuse_len={reuse_len} must be at least 1 and below tgt_len={t_len} by 6 or more: a segment begins with "
+            f"reuse_len={reuse_len} must be from 1 to tgt_len - 6 = {t_len - 6}: a segment begins with "
             "reuse_len tokens that the next one remembers, and a pair of texts and three marks fill the rest",
         )
         require(
@@ -129,7 +129,7 @@ class XLNetRunConfig(Config):
         require(predictions < t_len, f"num_predict={predictions} must be below tgt_len={t_len}")
         require(
             predictions - predictions // 2 <= reuse_len and predictions // 2 <= t_len - reuse_len,
-            f"num_predict={predictions} is too much: half of them must fit into the first reuse_len={reuse_len} tokens "
+            f"num_predict={predictions} is too large: half must fit into the first reuse_len={reuse_len} tokens "
             f"of a segment, half into the other {t_len - reuse_len}",
         )
         require(

@@ -17,8 +17,8 @@ class XLNetLogitsConfig(XLNetConfig):
     n_class: int = setting(2, "outputs for a sequence, C: the number of classes, or 1", at_least=1)
     summary_type: str = setting(
         "last",
-        "how a sequence becomes one vector: the last or first token's hidden state, the mean of all (including "
-        "padding, as in the official code), or the attention output of a learned query",
+        "how a sequence becomes one vector: the hidden state of the last or first token, the mean of all hidden states "
+        "(padding included, as in the official code), or attention with a learned query",
         choices=("last", "first", "mean", "attn"),
         flag="usual",
     )
@@ -66,8 +66,8 @@ class TextsConfig(ExamplesConfig):
 
     max_segments: int = setting(
         1,
-        "a text of up to this many times tgt_len tokens is read in segments of tgt_len, each with the memory (mem_len) "
-        "of those before it; the head reads the last, and its gradient ends there",
+        "a text is read in up to this many segments of tgt_len tokens, each with the memory (mem_len) of the segments "
+        "before it. The head reads the last segment, and only that has a gradient",
         at_least=1,
         flag="usual",
     )
@@ -79,8 +79,8 @@ class TaggedTextsConfig(ExamplesConfig):
 
     max_segments: int = setting(
         8,
-        "a text of up to this many times tgt_len tokens is read in segments of tgt_len, each with the memory (mem_len) "
-        "of those before it; a longer one in several such parts",
+        "a text is read in up to this many segments of tgt_len tokens, each with the memory (mem_len) of the segments "
+        "before it. A longer text is read in several such parts",
         at_least=1,
         flag="usual",
     )
@@ -108,7 +108,7 @@ class QuestionsConfig(ExamplesConfig):
     )
     find_answers: bool = setting(
         False,
-        "take an answer that does not stand where the file says so from where its text stands, if it does once",
+        "if an answer is not where the file says, take the one place in the text where it is",
         flag="usual",
     )
 
@@ -138,7 +138,7 @@ class ClassificationConfig(Group):
 
     balance_classes: bool = setting(
         False,
-        "weight the examples of a class by (all examples) / (classes * its examples), so that all classes count",
+        "weight the examples of a class by (all examples) / (classes * its examples), so that all classes count alike",
         flag="usual",
     )
 
