@@ -10,7 +10,6 @@ beside the paper's. It takes a few minutes on two idle CPU cores.
 
 import dataclasses
 import json
-import math
 import os
 import pathlib
 import sys
@@ -116,41 +115,20 @@ def seconds_per_token(model, length):
 
 def drawing(title, rows):
     """An SVG text: our ratios and the paper's against the attention length; `rows` as in `main`."""
-    left, top, width, height = 70, 50, 480, 300
-    longest, highest = max(row[0] for row in rows), max(max(row[3], row[4] or 0) for row in rows)
-    step = 10 ** math.floor(math.log10(highest))
-    step = step if highest >= 4 * step else step / 2 if highest >= 2 * step else step / 5
+    sys.path.append(str(pathlib.Path(__file__).parents[1] / "docs" / "figures"))
+    from drawing import OTHER, STRONG, draw_curves, new_figure, svg_of
 
-    def place(length, ratio):
-        return f"{left + width * length / longest:.1f},{top + height * (1 - ratio / highest):.1f}"
-
-    def text(x, y, words, anchor="middle"):
-        return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{words}</text>'
-
-    parts = [text(left + width / 2, 20, "Evaluation without recurrence: times slower than Transformer-XL")]
-    parts.append(f'<g font-size="12" fill="#555">{text(left + width / 2, 38, title)}')
-    for i in range(int(highest / step) + 1):
-        y = top + height * (1 - i * step / highest)
-        parts.append(
-            f'<path d="M{left},{y:.1f}h{width}" stroke="#ddd"/>{text(left - 8, y + 4, f"{i * step:,.0f}", "end")}'
-        )
-    for row in rows:
-        parts.append(text(left + width * row[0] / longest, top + height + 20, f"{row[0]:,}"))
-    parts.append(text(left + width / 2, top + height + 42, "attention length, tokens") + "</g>")
-    for name, column, colour in (("paper, GPU", 4, "#999"), ("txl_tf", 3, "#c33")):
-        points = [place(row[0], row[column]) for row in rows if row[column]]
-        if not points:
-            continue
-        parts.append(f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        parts += ['<circle cx="{}" cy="{}" r="4" fill="{}"/>'.format(*point.split(","), colour) for point in points]
-        x, y = map(float, points[-1].split(","))
-        parts.append(f'<g fill="{colour}">{text(x + 10, y + 5, name, "start")}</g>')
-    size = f'width="{left + width + 110}" height="{top + height + 55}"'
-    body = "\n".join(parts)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="14">\n'
-        f'<rect width="100%" height="100%" fill="white"/>\n{body}\n</svg>\n'
-    )
+    figure, axes = new_figure(3.4)
+    draw_curves(axes, f"Evaluation without recurrence\n{title}", "attention length, tokens", "times slower")
+    for name, column, colour in (("txl_tf", 3, STRONG), ("the paper, on a GPU", 4, OTHER)):
+        points = [(row[0], row[column]) for row in rows if row[column]]
+        if points:
+            axes.plot(*zip(*points, strict=True), color=colour, marker="o", label=name)
+    axes.set_xticks([row[0] for row in rows], [f"{row[0]:,}" for row in rows])
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.set_ylim(0)
+    axes.legend()
+    return svg_of(figure)
 
 
 if __name__ == "__main__":

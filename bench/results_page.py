@@ -9,11 +9,13 @@ studies have files of their own in docs/results/studies/.
 import json
 import pathlib
 import re
+import sys
 
 ROOT = pathlib.Path(__file__).parents[1]
+sys.path.append(str(ROOT / "docs" / "figures"))  # drawing: what all pictures share
 FOLDER = ROOT / "docs" / "results"
 PAGE = ROOT / "docs" / "results.md"
-PICTURE = ROOT / "docs" / "speed.png"
+PICTURE = ROOT / "docs" / "speed.svg"
 TEXT = FOLDER / "page.txt"
 
 OURS = {
@@ -39,13 +41,14 @@ FORMATS = {
     "float32_int8": "float32, int8 weights",
     "bfloat16_int8": "bfloat16, int8 weights",
 }
-COLOURS = dict(zip(OURS.values(), ("#f0a35e", "#d9480f", "#868e96", "#adb5bd"), strict=True))
 
 
 def write():
     """Writes the page and the picture."""
+    from drawing import svg_of
+
     PAGE.write_text(page())
-    drawing(machines()[0]).savefig(PICTURE, dpi=150)
+    PICTURE.write_text(svg_of(drawing(machines()[0])))
 
 
 def page():
@@ -196,32 +199,41 @@ def table(head, rows):
 
 
 def drawing(machine):
-    """A figure of one machine's speeds, a panel for each task."""
-    from matplotlib.figure import Figure
+    """A figure of one machine's speeds, a panel for each task, two side by side."""
+    from drawing import new_figure
+    from matplotlib.patches import Patch
 
     tasks = [task for task in TASKS if rates(machine, task) and "T 512" not in task]
-    figure = Figure(figsize=(10, 2.3 * -(-len(tasks) // 3)), layout="constrained")
-    grid = figure.subplots(-(-len(tasks) // 3), 3, squeeze=False)
+    rows = -(-len(tasks) // 2)
+    figure, grid = new_figure(1.15 * rows + 0.8, rows, ncols=2, squeeze=False)
     for axes in grid.flat[len(tasks) :]:
         axes.set_visible(False)
     for axes, task in zip(grid.flat, tasks, strict=False):
         speeds, _ = rates(machine, task)
         draw_panel(axes, task, {name: speeds[key] for key, name in OURS.items() if key in speeds})
+    names = [Patch(color=colour, label=name) for name, colour in colours().items()]
+    figure.legend(handles=names, loc="outside upper left", ncols=2)
     commits = sorted({machine["measured"][TASKS[task][0]]["commit"] for task in tasks})
     where = f"{machine['cores']} cores of {machine['machine']}, commit {', '.join(commits)}"
-    about = f"tokens per second, float32 unless stated; {where}"
-    figure.supxlabel(about, fontsize=10, color="#495057")
+    figure.supxlabel(f"tokens per second, float32 unless stated\n{where}", fontsize=9)
     return figure
 
 
+def colours():
+    """The colour of each implementation."""
+    from drawing import FAINT, MEDIUM, OTHER, STRONG
+
+    return dict(zip(OURS.values(), (MEDIUM, STRONG, OTHER, FAINT), strict=True))
+
+
 def draw_panel(axes, title, speeds):
-    """Draws a bar for each implementation, with its value and name."""
-    drawn = axes.barh(list(speeds), list(speeds.values()), color=[COLOURS[name] for name in speeds], height=0.72)
-    axes.bar_label(drawn, [number(float(speed)) for speed in speeds.values()], padding=3, fontsize=10)
-    axes.set_title(title.replace(": ", "\n"), fontsize=11, loc="left")
-    axes.set_xlim(0, max(speeds.values()) * 1.25)
+    """Draws a bar for each implementation, with its value."""
+    drawn = axes.barh(list(speeds), list(speeds.values()), color=[colours()[name] for name in speeds], height=0.76)
+    axes.bar_label(drawn, [number(float(speed)) for speed in speeds.values()], padding=3, fontsize=9)
+    axes.set_title(title.replace(": ", "\n"))
+    axes.set_xlim(0, max(speeds.values()) * 1.3)
     axes.set_xticks([])
-    axes.tick_params(axis="y", length=0, labelsize=10)
+    axes.set_yticks([])
     axes.set_ylim(3.6, -0.6)  # bars of all panels have the same height
     axes.spines[["top", "right", "bottom"]].set_visible(False)
 

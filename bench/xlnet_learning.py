@@ -11,7 +11,6 @@ Prints a line for each evaluation on test.
 
 import itertools
 import json
-import math
 import os
 import pathlib
 import statistics
@@ -58,7 +57,15 @@ for _seed in (1, 2):
     _with, _without = f"short_memory_{_seed}", f"short_no_memory_{_seed}"
     TESTS |= {_with: (_with, ()), f"{_with}, evaluated without": (_with, ("--mem_len=0",)), _without: (_without, ())}
 """Evaluations on test: run and flags."""
-COLOURS = ("#36a", "#c33", "#282")
+LINES = {
+    "one token in six": ("strong", "-"),
+    "all tokens": ("green", "-"),
+    "with memory": ("strong", "-"),
+    "taken away": ("warm", "--"),
+    "trained without": ("strong", "--"),
+    "without": ("strong", "--"),
+}
+"""The role of each line's colour, and its style: dashed without memory."""
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("data_dir", None, "the corpus, with SEP and CLS in its vocabulary", required=True)
@@ -174,55 +181,28 @@ def drawing(results):
         title: [(step, loss) for step, _, loss in curve(name)]
         for title, name in (("without", "short_no_memory_1"), ("with memory", "short_memory_1"))
     }
-    panels = [
-        panel("What is predicted: loss by rank", "eighth of the ranks", ranks, 1),
-        panel("Memory: loss by rank", "eighth of the ranks", memory, 1),
-        panel("Memory, T 32: loss on valid", "updates", short, 0),
-        panel("What is predicted: loss on valid", "processor seconds", seconds, 0),
-    ]
-    body = "\n".join(f'<g transform="translate({i * 330},0)">{part}</g>' for i, part in enumerate(panels))
-    return (
-        '<svg xmlns="http://www.w3.org/2000/svg" width="1320" height="300" font-family="sans-serif" font-size="13">\n'
-        f'<rect width="100%" height="100%" fill="white"/>\n{body}\n</svg>\n'
+    return picture(
+        ("What is predicted: loss by rank", "eighth of the ranks", ranks),
+        ("Memory: loss by rank", "eighth of the ranks", memory),
+        ("Memory, T 32: loss on valid", "updates", short),
+        ("What is predicted: loss on valid", "processor seconds", seconds),
     )
 
 
-def panel(title, axis, series, low_x):
-    """The SVG text of one panel, 330 by 300: a curve for each of {name: [(x, loss)]}; its x-axis begins at low_x."""
-    left, top, width, height = 45, 40, 265, 200
-    points = [point for curve in series.values() for point in curve]
-    high_x, high = (max(column) for column in zip(*points, strict=True))
-    losses = ticks(min(loss for _, loss in points), high)
-    low, high = losses[0], losses[-1]
+def picture(*panels):
+    """An SVG text with a panel for each (title, name of the x-axis, {name of a curve: [(x, loss)]})."""
+    sys.path.append(str(pathlib.Path(__file__).parents[1] / "docs" / "figures"))
+    from drawing import ROLES, draw_curves, new_figure, svg_of
 
-    def place(x, y):
-        return left + width * (x - low_x) / (high_x - low_x), top + height * (high - y) / (high - low)
-
-    def text(x, y, words, anchor="middle", colour="#333", size=11):
-        return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}" font-size="{size}">{words}</text>'
-
-    parts = [text(left + width / 2, 20, title, size=14), text(left + width / 2, top + height + 36, axis)]
-    for loss in losses:
-        y = place(low_x, loss)[1]
-        parts.append(f'<path d="M{left},{y:.1f}h{width}" stroke="#ddd"/>')
-        parts.append(text(left - 6, y + 4, f"{loss:.4g}", "end"))
-    for x in ticks(low_x, high_x):
-        if low_x <= x <= high_x:
-            parts.append(text(place(x, low)[0], top + height + 18, f"{x:,g}"))
-    for i, (name, curve) in enumerate(series.items()):
-        shown = [place(*point) for point in curve]
-        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in shown)
-        parts.append(f'<polyline points="{line}" fill="none" stroke="{COLOURS[i]}" stroke-width="2"/>')
-        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{COLOURS[i]}"/>' for x, y in shown]
-        parts.append(text(left + width - 4, top + 14 + 16 * i, name, "end", COLOURS[i], 12))
-    return "\n".join(parts)
-
-
-def ticks(low, high):
-    """At most eight equally spaced round numbers, the first not above `low`, the last not below `high`."""
-    steps = (base * 10.0**power for power in range(-3, 6) for base in (1, 2, 5))
-    step = next(step for step in steps if math.ceil(high / step) - math.floor(low / step) < 8)
-    return [i * step for i in range(math.floor(low / step), math.ceil(high / step) + 1)]
+    figure, all_axes = new_figure(2.8 * len(panels), len(panels))
+    for axes, (title, x_label, curves) in zip(all_axes, panels, strict=True):
+        draw_curves(axes, title, x_label, "nats per target")
+        for name, points in curves.items():
+            role, style = LINES[name]
+            axes.plot(*zip(*points, strict=True), style, color=ROLES[role][0], marker="o", label=name)
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.legend()
+    return svg_of(figure)
 
 
 if __name__ == "__main__":

@@ -181,8 +181,16 @@ def memory_table(scale):
     return study.table(["training step", "T", "M", "MB in all", "MB besides weights, moments and batch"], rows)
 
 
+LINES = {
+    "yes": ("", figures.MEMORY),
+    "no": (", no recurrence", figures.NO_MEMORY),
+    "no, longer segments": (", longer segments", figures.LONG),
+}
+"""What a line is called and how it is drawn, by its recurrence."""
+
+
 def draw(scale):
-    """Draws the learning curves: loss on valid by updates."""
+    """Draws the learning curves: loss on valid by tokens."""
     panels = {
         "loss on all positions": [name for name in scale.variants if not name.endswith("_half")],
         "loss on the second half": [name for name in scale.variants if name.endswith("_half")],
@@ -197,9 +205,10 @@ def draw(scale):
                 tokens = settings["batch_size"] * settings["tgt_len"] / 1000
                 x = [step * tokens for step, _ in max(runs, key=len)]
                 recurrence, encoding, _ = TITLES[name]
-                label = f"{encoding}, recurrence: {recurrence}"
-                figures.band(ax, x, [[loss for _, loss in run] for run in runs], label)
-        ax.legend(fontsize=7)
+                losses = [[loss for _, loss in run] for run in runs]
+                label, style = LINES[recurrence]
+                figures.band(ax, x, losses, f"{encoding}{label}", figures.ENCODINGS[encoding], style)
+        figures.legend(ax)
     figures.save(figure, study.plot_path())
 
 

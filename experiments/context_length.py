@@ -20,6 +20,13 @@ GROUP = {
     "alrfou_half": "Al-Rfou, without recurrence, half loss",
 }
 """Runs of a group, by the names that they have in experiments/ablations.py."""
+LINES = {
+    "xl": (),
+    "shaw": (figures.ENCODINGS["Shaw"],),
+    "no_recurrence": (figures.MODEL, figures.NO_MEMORY),
+    "alrfou_half": (figures.ENCODINGS["Al-Rfou"], figures.NO_MEMORY),
+}
+"""How the line of each run is drawn."""
 SEEDS = (1, 2)
 LENGTHS = {"small": (8, 16, 32, 48, 64, 96, 128, 192), "paper": tuple(range(50, 1001, 50))}
 POSITIONS = {"small": 1000, "paper": 10_000}
@@ -74,11 +81,11 @@ def report(groups, jobs):
     if study.plot_path() and groups:
         note = f"{POSITIONS[FLAGS.scale]:,} positions of test; bands: from the lowest to the highest seed"
         figure, (ax,) = figures.panels(["Loss by length of context"], "tokens of context", "nats per token", note)
-        for title, runs in zip(GROUP.values(), losses, strict=True):
-            figures.band(ax, lengths, runs, title)
+        for (name, title), runs in zip(GROUP.items(), losses, strict=True):
+            figures.band(ax, lengths, runs, title, *LINES[name])
         ax.set_xscale("log", base=2)
         ax.set_xticks(lengths, map(str, lengths))
-        ax.legend(fontsize=7)
+        figures.legend(ax)
         figures.save(figure, study.plot_path())
     study.publish("\n\n".join([*parts, study.about(jobs)]), "loss by tokens of context, for each model")
 

@@ -156,14 +156,20 @@ def standing(best):
 
 def draw(scale):
     """Draws the curves: perplexity on valid by updates."""
-    figure, (ax,) = figures.panels(["valid"], "updates, thousands", "perplexity")
-    for variant in scale.variants:
+    from matplotlib.ticker import StrMethodFormatter
+
+    title = "perplexity on valid, logarithmic"
+    figure, (ax,) = figures.panels([title], "updates, thousands", "perplexity", height=5.6)
+    looks = [(role, style) for style in (figures.MEMORY, figures.NO_MEMORY, figures.LONG) for role in figures.ROLES]
+    for variant, look in zip(scale.variants, looks, strict=False):
         runs = [curve for curve in study.curves(scale, variant) if curve]
         if runs:
             x = [step / 1000 for step, _ in max(runs, key=len)]
-            figures.band(ax, x, [[math.exp(loss) for _, loss in run] for run in runs], TITLES[variant])
+            figures.band(ax, x, [[math.exp(loss) for _, loss in run] for run in runs], TITLES[variant], *look)
     ax.set_yscale("log")
-    ax.legend(fontsize=6)
+    for axis in (ax.yaxis.set_major_formatter, ax.yaxis.set_minor_formatter):
+        axis(StrMethodFormatter("{x:,.0f}"))
+    figures.legend(ax, 1)
     figures.save(figure, study.plot_path())
 
 

@@ -73,6 +73,15 @@ TITLES = {
     "shaw": "Shaw, M = T",
     "vaswani": "Vaswani, M = T",
 }
+LINES = {
+    "no_recurrence": (figures.MODEL, figures.NO_MEMORY),
+    "memory_T": (figures.MODEL,),
+    "memory_4T": ("teal",),
+    "one_layer": ("other",),
+    "shaw": (figures.ENCODINGS["Shaw"],),
+    "vaswani": (figures.ENCODINGS["Vaswani"],),
+}
+"""How the line of each variant is drawn."""
 TESTS = {"trained": "as trained", "longer": "M = 16 T in evaluation"}
 WORDS = {"small": "500000,8000,40000", "paper": "100000000,50000,400000"}
 
@@ -162,7 +171,7 @@ def draw(scale, bounds, found):
         "a longer memory in evaluation": [("memory_T", "longer"), ("memory_4T", "longer")],
         "other encodings, and depth": [("one_layer", "trained"), ("shaw", "trained"), ("vaswani", "trained")],
     }
-    note = "grey: chance; dotted: the theoretical reach N M; bands: from the lowest to the highest seed"
+    note = "grey: chance; dotted: the theoretical reach N M\nbands: lowest to highest seed"
     figure, axes = figures.panels(
         list(panels), "distance at most, in segments (T)", "probability of the right answer", note
     )
@@ -170,7 +179,7 @@ def draw(scale, bounds, found):
         ax.axhline(1 / VALUES, color="#999", linewidth=1)
         for key in shown:
             if key in found:
-                line = figures.band(ax, x, found[key], TITLES[key[0]])
+                line = figures.band(ax, x, found[key], TITLES[key[0]], *LINES[key[0]])
                 settings = scale.flags(key[0])
                 if key[1] == "trained" and settings["mem_len"]:
                     reach = settings["n_layer"] * settings["mem_len"] / t_len
@@ -178,7 +187,7 @@ def draw(scale, bounds, found):
         ax.set_xscale("log", base=2)
         ax.set_xticks(x, [f"{value:g}" for value in x])
         ax.set_ylim(0, 1.02)
-        ax.legend(fontsize=8)
+        figures.legend(ax, 3)
     figures.save(figure, study.plot_path())
 
 

@@ -1,7 +1,10 @@
-"""What the figures share: their size, their colours by role, and how they are saved.
+"""What all pictures of the pages share: their size, their colours by role, and how they are saved.
 
-A figure is an SVG that follows the reader's light or dark mode: colours are variables of CSS with two values each. It
-is at most 4.8 inches wide, so that its text is large enough on a phone. `make figures` draws all of them.
+A picture is an SVG that follows the reader's light or dark mode: colours are variables of CSS with two values each. It
+is at most 4.8 inches wide, so that its text is large enough on a phone. `make figures` draws those of this folder;
+`experiments/` and `bench/` draw theirs.
+
+In curves and bars blue is the model as it is here, grey is other code or the paper, and a dashed line has no memory.
 """
 
 import io
@@ -22,10 +25,18 @@ ROLES = {
     "warm": ("#c92a2a", "#ff9f8f"),
     "warm_light": ("#ffc9c9", "#6b2b2b"),
     "on_strong": ("#ffffff", "#10202e"),
+    "grid": ("#dee2e6", "#3b4148"),
+    "other": ("#6c757d", "#adb5be"),
+    "green": ("#2b8a3e", "#8ce99a"),
+    "brown": ("#a15c00", "#ffc078"),
+    "violet": ("#862e9c", "#e599f7"),
+    "teal": ("#0b7285", "#66d9e8"),
 }
 """Each colour in light and in dark mode."""
 
-INK, FAINT, EMPTY, STRONG, MEDIUM, LIGHT, WARM, WARM_LIGHT, ON_STRONG = (light for light, _ in ROLES.values())
+INK, FAINT, EMPTY, STRONG, MEDIUM, LIGHT, WARM, WARM_LIGHT, ON_STRONG, GRID, OTHER, GREEN, BROWN, VIOLET, TEAL = (
+    light for light, _ in ROLES.values()
+)
 WIDTH = 4.8
 _SETTINGS = {
     "svg.fonttype": "none",  # text stays text: it can be searched, and read by a screen reader
@@ -35,8 +46,14 @@ _SETTINGS = {
     "text.color": INK,
     "axes.edgecolor": FAINT,
     "axes.labelcolor": INK,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10,
     "xtick.color": INK,
     "ytick.color": INK,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "lines.markersize": 4,
+    "lines.linewidth": 1.6,
 }
 
 
@@ -45,6 +62,16 @@ def new_figure(height, rows=1, **options):
     matplotlib.rcParams.update(_SETTINGS)
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     return figure, figure.subplots(rows, **options)
+
+
+def draw_curves(axes, title, x_label, y_label):
+    """Makes axes those of a picture of curves: names with units, a grid, no frame."""
+    axes.set_title(title)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    axes.grid(color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def draw_cells(axes, colours, texts=None, text_colours=None):
