@@ -76,7 +76,7 @@ def test_the_same_corpus_elsewhere_is_the_same(run, corpora, one_device, tmp_pat
 
 def test_a_vocabulary_that_was_swapped(run, corpora, one_device):
     (run / "vocab.txt").write_text("".join(json.dumps(letter) + "\n" for letter in reversed(LETTERS)))
-    refused(run, "vocab.txt is another file than the vocabulary of the data", corpora["own"], one_device)
+    refused(run, "vocab.txt differs from the vocabulary of the data", corpora["own"], one_device)
     with pytest.raises(InputError, match=r"vocab.txt is not the vocabulary that belongs here .*copy it again"):
         model_dir.load_trained(str(run))
     (run / "vocab.txt").unlink()

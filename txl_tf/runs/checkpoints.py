@@ -65,7 +65,7 @@ def read_checkpoint(path: str, may_lack: str = "", /, **parts: dict[str, tf.Vari
     Raises:
         DamagedCheckpointError: a file is missing or too short, or a checksum is wrong; some variables may have been
             assigned.
-        InputError: a file cannot be read, or TensorFlow does not find one that is there; or the checkpoint lacks
+        InputError: a file cannot be read, or TensorFlow does not find a file that exists; or the checkpoint lacks
             variables, or has them in other shapes or types.
     """
     if not tf.io.gfile.exists(f"{path}.index"):
@@ -128,7 +128,7 @@ _DAMAGE = (IndexError, tf.errors.OpError, tf.errors.DataLossError, tf.errors.Not
 
 @contextlib.contextmanager
 def _named_reasons(path: str) -> Iterator[None]:
-    """Tells what TensorFlow's reader raises for damage, DamagedCheckpointError, from all else, InputError."""
+    """Turns errors of TensorFlow's reader into DamagedCheckpointError for damage, and InputError for the rest."""
     try:
         yield
     except (tf.errors.OpError, IndexError) as error:

@@ -1,7 +1,7 @@
-"""A model card: what a model_dir holds, where it is from, what it can do and how to use it, as a README.md.
+"""A model card, a README.md: what a model_dir holds, where it is from, what it can do and how to use it.
 
-The card says only what the files of the model_dir and results given to it say. A card that was changed by hand is not
-written over: its first line has the checksum of the rest.
+Everything in the card comes from the files of the model_dir and from results that are given. A card that was changed
+by hand is not overwritten: the first line has a checksum of the rest.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NO_RECIPE = {
     *("warm_start", "profile_steps", "peak_tflops", "jit_compile", "steps_per_loop", "log_steps", "save_steps"),
     *("eval_steps", "eval_tokens", "keep_checkpoints"),
 }
-"""Settings of training on which no weight depends, and the one that is told elsewhere."""
+"""Settings of training that change no weight, and one that the card shows elsewhere."""
 
 _EXPORT = "python scripts/export_savedmodel.py --model_dir={dir} --export_dir=exports/model"
 
@@ -91,7 +91,7 @@ def describe_model(model_dir: str, results: Sequence[Mapping[str, Any]] = ()) ->
 
 
 def _error_files(model_dir: str) -> dict[str, str]:
-    """What fine-tuning wrote of the errors on dev, by the files' names."""
+    """The files that fine-tuning wrote about errors on dev, by name."""
     paths = {name: joined(model_dir, name) for name in error_files.NAMES}
     return {
         name: read_bytes(path).decode("utf-8", "replace") for name, path in paths.items() if tf.io.gfile.exists(path)
@@ -102,7 +102,7 @@ def write_card(model_dir: str, card: Card) -> None:
     """Writes a card and its picture into a model_dir.
 
     Raises:
-        InputError: a file of either name is there that this function did not write, or that was changed since.
+        InputError: there is a file of either name that this function did not write, or that was changed since.
     """
     path, picture = joined(model_dir, CARD_FILE), joined(model_dir, PICTURE_FILE)
     remedy = "move it away, or use --nowrite"
@@ -147,7 +147,7 @@ def _introduction(
     purpose = guide.purpose if guide else f"is used for {config.task}"
     yield f"A model of the family {family.title} with {count:,} parameters, which {purpose}."
     if steps == [0]:
-        yield "Its weights were imported, or are those that training begins with."
+        yield "Its weights were imported, or have not been trained yet."
     else:
         yield f"It holds the weights after {', '.join(f'{step:,}' for step in steps)} updates."
         if config.task in families.tuned_configs():
@@ -193,7 +193,7 @@ def _data(model_dir: str, config: Config, facts: Mapping[str, Any]) -> Iterator[
 
 
 def _recipe(config: Config, trained: list[dict[str, Any]], bad_step: int | None) -> Iterator[str]:
-    yield "The settings that are not their defaults; `config.json` has all.\n"
+    yield "The settings that differ from the defaults; `config.json` has all.\n"
     for title, group, always in (
         ("Training", config.train, {"train_steps", "learning_rate", "seed"}),
         ("Batches", config.data, {"batch_size", "tgt_len"}),
@@ -284,7 +284,7 @@ def _limits(
     results: Sequence[Mapping[str, Any]],
 ) -> Iterator[str]:
     corpus = _cell(str(facts.get("dataset", "its data")))
-    yield f"- It knows only what its data ({corpus}) shows: its languages, subjects, errors and prejudices."
+    yield f"- It knows only its data ({corpus}), with its languages, subjects, errors and prejudices."
     guide = families.family_of(config).tasks[config.task].guide
     if guide and guide.limit:
         yield f"- {guide.limit}"
@@ -294,9 +294,9 @@ def _limits(
     memory = f", and a memory of {mem_len:,} before it" if mem_len else ""
     yield f"- It was trained on segments of {config.data.tgt_len:,} tokens{memory}."
     if not any(result.get("split") == "test" for result in results):
-        chosen = "; what is above was used to choose among checkpoints" if evaluated else ""
+        chosen = "; the results above were used to choose among checkpoints" if evaluated else ""
         yield f"- This card has no result on test data{chosen}."
-    yield "- The card does not know the licence of the data."
+    yield "- The licence of the data is not known here."
 
 
 def _picture(config: Config, unit: str, trained: list[dict[str, Any]], evaluated: list[dict[str, Any]]) -> bytes | None:

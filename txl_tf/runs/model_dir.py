@@ -64,7 +64,7 @@ METRICS_FILE = "metrics.jsonl"
 EVALUATIONS_FILE = "evaluations.jsonl"
 BAD_STEPS_FILE = "bad_steps.jsonl"
 EVALUATION: dict[str, type | tuple[type, ...]] = {"loss": NUMBER}
-"""The fields of a line of evaluations.jsonl that are relied on, besides its step."""
+"""The fields that a line of evaluations.jsonl must have, besides its step."""
 
 _INCOMPLETE = "the model_dir is incomplete: copy it again"
 
@@ -73,8 +73,8 @@ _INCOMPLETE = "the model_dir is incomplete: copy it again"
 class TrainedModel:
     """A model with weights from a checkpoint, its config and its vocabulary.
 
-    `model_dir` is where it was read; `weights` is "last" or "average"; `labels` are the names of the classes, if it has
-    any; `quantize` is what its weights are rounded to.
+    `model_dir` is the directory it was read from; `weights` is "last" or "average"; `labels` are the names of the
+    classes, if it has any; `quantize` is the type that its weights are rounded to.
     """
 
     model_dir: str
@@ -89,7 +89,7 @@ class TrainedModel:
     quantize: str | None = None
 
     def class_names(self) -> tuple[str, ...]:
-        """The labels; of an imported classifier, which has none, the numbers of its classes."""
+        """The labels; an imported classifier without labels has the numbers of its classes."""
         return self.labels or tuple(map(str, range(getattr(self.config.model, "n_class", 0))))
 
     def dev_metrics(self) -> dict[str, float] | None:
@@ -155,7 +155,7 @@ def write_description(model_dir: str, config: Config, corpus: LearnedCorpus) -> 
         "fingerprint": corpus.fingerprint,
         "vocabulary": vocabulary_identity(corpus),
     }
-    if isinstance(corpus, Corpus):  # an imported model's is not at hand
+    if isinstance(corpus, Corpus):  # the corpus of an imported model is not here
         about["data_dir"] = corpus.data_dir if "://" in corpus.data_dir else os.path.abspath(corpus.data_dir)
     write_atomically(tf.io.gfile.join(model_dir, CORPUS_FILE), json.dumps(about, indent=2) + "\n")
     if isinstance(corpus, TaskCorpus) and corpus.labels:
@@ -194,7 +194,7 @@ def read_vocabulary(model_dir: str) -> tuple[Vocabulary, dict[str, Any]]:
 
 
 def read_corpus_facts(model_dir: str) -> dict[str, Any]:
-    """What corpus.json holds: at least unit, fingerprint and vocabulary, the `vocabulary_identity`.
+    """The contents of corpus.json: at least unit, fingerprint and vocabulary, the `vocabulary_identity`.
 
     Raises:
         InputError: it is missing, cannot be read or lacks one of these.
@@ -230,16 +230,16 @@ def load_trained(
         model_dir: local or gs://.
         weights: "last", or "average" by the run's ema_decay or average_from_step; None: the average if there is one.
         checkpoint: "latest", or "best" by the evaluations during training; None: see `chosen_step`.
-        change: called with the settings; returns those to use, with other values of settings on which no weight
-            depends, such as those of memory.
+        change: called with the settings; returns the settings to use, which may differ in those that change no weight,
+            such as the memory's length.
         dtype: one of `choices.DTYPES`; None: as in training.
         quantize: one of `choices.QUANTIZE`: the weights of a Transformer-XL's layers and softmax are rounded as if
             stored in int8 with a scale for each output channel; None: they are not.
 
     Raises:
-        InputError: the model_dir, a checkpoint in it, the average, or an evaluation to choose the best checkpoint by
-            is missing; the checkpoint does not fit config.json, or has a weight that is not finite; or the vocabulary
-            is not the one of training.
+        InputError: something is missing: the model_dir, a checkpoint in it, the average, or an evaluation to choose
+            the best checkpoint by. Or the checkpoint does not fit config.json, or has a weight that is not finite. Or
+            the vocabulary is not the one of training.
     """
     config = read_config(model_dir)
     if config is None:
@@ -262,7 +262,7 @@ def load_trained(
     averaged = {variable.path for variable in model.trainable_variables}
     averaged -= frozen_paths(config.train.freeze, variables)
     parts: dict[str, dict[str, tf.Variable]] = {}
-    for name, variable in variables.items():  # those that are not trained have no average
+    for name, variable in variables.items():  # weights that are not trained have no average
         parts.setdefault(WEIGHT_PARTS[weights if name in averaged else "last"], {})[name] = variable
     read_checkpoint(checkpoint_path(model_dir, step), **parts)
     refuse_not_finite(variables, checkpoint_path(model_dir, step))
@@ -283,13 +283,13 @@ def load_trained(
 
 
 def chosen_step(model_dir: str, config: Config, checkpoint: str | None = None) -> int:
-    """The step of the checkpoint whose weights answer: the one rule for all commands.
+    """The step of the checkpoint whose weights are used: the one rule for all commands.
 
     Args:
         model_dir: has a checkpoint.
         config: its settings.
-        checkpoint: "latest" or "best". None: of a fine-tuned model the best on dev, and the newest if none was
-            evaluated, which is said where there are several; of any other model the newest.
+        checkpoint: "latest" or "best". None: the newest, but for a fine-tuned model the best on dev; if none was
+            evaluated and there are several, a line says that the newest is used.
 
     Raises:
         InputError: the best is asked for, and no checkpoint was evaluated.
@@ -304,7 +304,7 @@ def chosen_step(model_dir: str, config: Config, checkpoint: str | None = None) -
         )
     if tuned and best is None and len(steps) > 1:
         print(
-            f"{model_dir}: no checkpoint was evaluated on dev, so the newest answers, step {steps[-1]:,}",
+            f"{model_dir}: no checkpoint was evaluated on dev, so the newest is used, step {steps[-1]:,}",
             file=sys.stderr,
         )
     return steps[-1] if best is None else best
@@ -324,7 +324,7 @@ def best_step(model_dir: str) -> int | None:
 
 
 def read_evaluations(model_dir: str, fields: Fields | None = None) -> list[dict[str, Any]]:
-    """The lines of a model_dir's evaluations.jsonl, which all have a loss and these fields; an error is a number."""
+    """The lines of a model_dir's evaluations.jsonl. All have a loss and these fields; "error" is a number."""
     path = tf.io.gfile.join(model_dir, EVALUATIONS_FILE)
     lines = read_log(path, EVALUATION | dict(fields or {}))
     for line in lines:
@@ -349,8 +349,8 @@ def read_weights(source: str, variables: Mapping[str, tf.Variable], head: str = 
         variables: by their Keras paths (`variables_by_path`).
         head: the beginning of the paths of weights that the run need not have: those that it lacks, or has in another
             shape, stay as they are. "": it must have all weights.
-        layers: how many of the run's first layers are taken; further layers stay as they are, as a line says. 0:
-            the run must have as many layers as the model, and all are taken.
+        layers: how many of the run's first layers are taken; a line says so, and further layers stay as they are.
+            0: all are taken, and the run must have the same number of layers as the model.
 
     Returns:
         The paths of the weights that stayed as they were.
@@ -365,7 +365,7 @@ def read_weights(source: str, variables: Mapping[str, tf.Variable], head: str = 
         step = chosen_step(source, config) if steps and config else max(steps, default=None)
         path = None if step is None else checkpoint_path(source, step)
         if steps and step != steps[-1]:
-            print(f"{source}: its weights of step {step:,} are taken, the best on dev", flush=True)
+            print(f"{source}: taking its weights of step {step:,}, the best on dev", flush=True)
     if path is None or not tf.io.gfile.exists(f"{path}.index"):
         raise InputError(
             f"--warm_start={source} is not a checkpoint: give a model_dir, or a checkpoint such as runs/a/ckpt-400"
@@ -393,6 +393,6 @@ def read_weights(source: str, variables: Mapping[str, tf.Variable], head: str = 
 
 
 def read_log(path: str, fields: Fields | None = None) -> list[dict[str, Any]]:
-    """The lines of one of a run's logs, each of a step and further fields; empty if there is no file."""
+    """The lines of one of a run's logs, each with a step and further fields; empty if there is no file."""
     remedy = "correct it or remove the file"
     return read_records(path, {"step": int} | dict(fields or {}), remedy) if tf.io.gfile.exists(path) else []

@@ -26,9 +26,9 @@ class Beginning:
     Args:
         settings: a TrainConfig.
         make_objective: makes the Objective with its new model; called in the strategy's scope.
-        data: what has `batches(step, **hosts)`, the tf.data.Dataset from this step on; see `distribute_batches`.
+        data: has `batches(step, **hosts)`, the tf.data.Dataset from this step on; see `distribute_batches`.
         batch_size: the data's number of lanes.
-        strategy: from `distribute.make_strategy`; None: no devices are chosen, for a step that is only lowered.
+        strategy: from `distribute.make_strategy`; None: no devices, for a step that is only lowered to a program.
         replicas: their number; None: the strategy's.
 
     Attributes:
@@ -75,7 +75,7 @@ class Beginning:
         return Sums.first(self.objective, overflows=0.0 if self.optimizer.loss_scale else None)
 
     def checkpoints(self, model_dir: str, state: State) -> Checkpoints:
-        """The Checkpoints of a run in model_dir; state: of `initial_state`."""
+        """The Checkpoints of a run in model_dir. state: from `initial_state`."""
         kept = (self.model, self.optimizer, self.average, state, self.first_sums().stacked())
         return Checkpoints(model_dir, self._strategy, *kept, self.settings.keep_checkpoints)
 

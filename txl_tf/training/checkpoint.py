@@ -1,4 +1,4 @@
-"""Checkpoints that continue a run exactly: weights and their average, moments, the state, sums of the log line.
+"""Checkpoints that continue a run exactly: weights and their average, moments, state, and the log line's sums.
 
 The data position and the dropout seeds are not saved: both follow from the step. The best score and early stopping
 follow from evaluations.jsonl.
@@ -30,18 +30,17 @@ SAVING = "saving"
 class Checkpoints:
     """Saves and restores a run in its model_dir.
 
-    `save` copies the values into the host's memory and returns; a thread writes them while training continues. One
-    checkpoint is written at a time, so they are finished in order. Use this object as a context: its end waits for the
-    checkpoint that is being written.
-    With several workers only the chief writes; all must call `save`, since each holds the state of its lanes.
+    `save` copies the values into the host's memory and returns; a thread writes them while training continues. It
+    writes one checkpoint at a time, so they are finished in order. Use this object as a context: its end waits for the
+    last write. With several workers only the chief writes, but all must call `save`, since each has its lanes' state.
 
     Args:
         model_dir: where; local or gs://.
         strategy, model, optimizer, average: of the run.
         state: the per-replica state, for its shapes.
         sums: the host loop's stacked Sums.
-        keep: how many of the newest checkpoints stay; the best one (`model_dir.best_step`) always does, and so does the
-            last one before the last bad step (`model_dir.last_bad_step`).
+        keep: how many of the newest checkpoints stay. The best one (`model_dir.best_step`) and the last one before the
+            last bad step (`model_dir.last_bad_step`) always stay.
     """
 
     def __init__(
@@ -78,13 +77,13 @@ class Checkpoints:
         if failed and error is None:
             raise InputError(f"the last checkpoint could not be written ({failed}): run the same command again")
         if self.writes and error is None:
-            self._drop_old()  # the evaluation after the last save may have made an older best one superfluous
+            self._drop_old()  # the evaluation after the last save may have found a new best one
 
     def save(self, step: int, state: State, sums: tf.Tensor) -> None:
-        """Starts to write ckpt-{step}; when it is written, the oldest checkpoints beyond `keep` are deleted.
+        """Starts to write ckpt-{step}; then the oldest checkpoints beyond `keep` are deleted.
 
-        First waits for the previous save. If that failed, for example because the disk is full, a message was printed
-        and older checkpoints are unchanged. The run continues, since its state exists only in memory, and this save is
+        First waits for the previous save. If that failed, for example because the disk is full, it printed a message
+        and left the older checkpoints alone. The run continues, since its state exists only in memory, and this save is
         the next attempt. Only a failure of the last save is an error.
 
         Raises:
@@ -157,7 +156,7 @@ class Checkpoints:
             (per-replica state, sums), or None if there is no checkpoint.
 
         Raises:
-            InputError: all checkpoints are damaged; or the newest one that is not cannot be read, is of another model
+            InputError: all checkpoints are damaged; or the newest intact one cannot be read, is of another model
                 or has weights that are not finite. Then no file is changed.
         """
         if before is not None:
@@ -176,7 +175,7 @@ class Checkpoints:
                     print(f"{damage}; set aside as damaged-{checkpoints.checkpoint_name(step)}", flush=True)
                 continue
             if self.writes:
-                self._drop_old()  # a run that was killed while it did so, at its last save, would keep them for ever
+                self._drop_old()  # the run may have been killed while it did so at its last save
             return restored
         if finished:
             raise InputError(
@@ -186,7 +185,7 @@ class Checkpoints:
         return None
 
     def warm_start(self, source: str, head: str, layers: int = 0) -> list[str]:
-        """Gives the run the weights of another one; arguments, result and errors of `model_dir.read_weights`."""
+        """Gives the run the weights of another one; arguments, result and errors as for `model_dir.read_weights`."""
         with tf.device("CPU:0"):
             targets = {name: _whole_of(variable) for name, variable in self.variables["model"].items()}
         fresh = model_dirs.read_weights(source, targets, head, layers)
@@ -218,7 +217,7 @@ def _on_host(value: Any) -> tf.Tensor:
 
 
 def _whole_of(variable: Any) -> tf.Variable:
-    """Where the value in a checkpoint is read to."""
+    """The variable that the value in a checkpoint is read into."""
     if isinstance(variable, PartVariable):
         return tf.Variable(tf.zeros(variable.shape, variable.dtype), trainable=False)
     return variable

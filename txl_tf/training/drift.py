@@ -31,11 +31,11 @@ FREE_TO_CHANGE = {
     "shard_optimizer",
     "bfloat16_gradients",
 }
-"""Settings that change updates by rounding at most: a run may be continued with other values of them."""
+"""Settings that may differ when a run is continued: they change updates by rounding at most."""
 
 
 def refuse_other_run(model_dir: str, new: Config, corpus: model_dirs.LearnedCorpus) -> None:
-    """Raises InputError if model_dir holds a run that would not continue as it began, or foreign files.
+    """Raises InputError if model_dir holds another run, the same run with other settings, or foreign files.
 
     Args:
         model_dir: may be empty, or missing.
@@ -61,15 +61,15 @@ def refuse_other_run(model_dir: str, new: Config, corpus: model_dirs.LearnedCorp
 
 
 def _refuse_other_vocabulary(model_dir: str, corpus: model_dirs.LearnedCorpus) -> None:
-    """Raises InputError if a file of model_dir that has the name of a vocabulary's file has another content."""
+    """Raises InputError if model_dir has a file with the name of a vocabulary's file but other content."""
     for name, sha256 in corpus.files.items():
         path = tf.io.gfile.join(model_dir, name)
         if tf.io.gfile.exists(path) and digest(path) != sha256:
-            raise InputError(f"{path} is another file than the vocabulary of the data: remove it")
+            raise InputError(f"{path} differs from the vocabulary of the data: remove it")
 
 
 def _refuse_foreign_files(model_dir: str, corpus: model_dirs.LearnedCorpus) -> None:
-    """Raises InputError if there are files with the names of a run's, unless a killed start has left them."""
+    """Raises InputError if there are files with the names of a run's files, unless a killed start left them."""
     if not tf.io.gfile.isdir(model_dir):
         return
     _refuse_other_vocabulary(model_dir, corpus)
@@ -85,13 +85,13 @@ def _refuse_foreign_files(model_dir: str, corpus: model_dirs.LearnedCorpus) -> N
     foreign = sorted({*found & own, *saved})
     if foreign:
         raise InputError(
-            f"{tf.io.gfile.join(model_dir, foreign[0])} would be overwritten, and no {model_dirs.CONFIG_FILE} says "
-            "that it is of a run: remove it, or give another --model_dir"
+            f"{tf.io.gfile.join(model_dir, foreign[0])} would be overwritten, and without {model_dirs.CONFIG_FILE} it "
+            "does not belong to a run: remove it, or give another --model_dir"
         )
 
 
 def extended(config: Config, model_dir: str) -> Config:
-    """The Config of the run in model_dir with more steps, config.train.train_steps; its schedule is kept until its end.
+    """The Config of the run in model_dir with more steps, config.train.train_steps; earlier steps keep their rates.
 
     Raises:
         InputError: there is no run, or it has no fewer steps.

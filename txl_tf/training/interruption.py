@@ -41,7 +41,7 @@ class StopRequest:
     def _note(self, number: int, frame: types.FrameType | None) -> None:
         self.signal = number
         self.__exit__()
-        # os.write, since the signal may have interrupted a print; not to 2, which a command keeps for its libraries.
+        # os.write, since the signal may have interrupted a print. Not to 2, which commands keep for their libraries.
         line = f"\n{signal.Signals(number).name}: saving after this host loop; again: stops at once\n"
         try:
             descriptor = sys.stderr.fileno()

@@ -1,4 +1,4 @@
-"""How much memory a training run needs at least, known from its settings."""
+"""The least memory that a training run needs, from its settings."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from txl_tf.settings.run import Config
 def require_memory(config: Config, strategy: tf.distribute.Strategy) -> None:
     """Raises InputError if there is too little memory for the weights, their gradients and moments, and the state.
 
-    Activations and the like are not counted. Only CPUs are checked: the memory of other devices is not known here.
+    Does not count activations. Checks only CPUs: the memory of other devices is not known here.
     """
     if not distribute.on_cpu(strategy):
         return
-    with tf.Graph().as_default():  # nothing is allocated: only the shapes are wanted
+    with tf.Graph().as_default():  # allocates nothing: only the shapes matter
         model = families.make_model(config)
         objective = families.training_of(config).objective(model, config)
         mems = host_memory.bytes_of(functools.partial(objective.initial_state, config.data.batch_size))

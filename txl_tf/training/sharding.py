@@ -1,8 +1,8 @@
-"""Weights and moments sharded over replicas: each keeps and updates a part of every matrix.
+"""Weights and moments sharded over replicas: each replica keeps and updates a shard of every matrix.
 
-This is stage 1 of ZeRO (Rajbhandari et al. 2020, arXiv 1910.02054), in the form that Xu et al. 2020 (arXiv 2004.13336)
-give it for TPUs: a replica gets the sum of the gradients only for its parts, updates these, and all replicas get all
-new weights. Here they get them at the beginning of a step, in the dtype that the model computes in, and whole weights
+This is stage 1 of ZeRO (Rajbhandari et al. 2020, arXiv 1910.02054), as Xu et al. 2020 (arXiv 2004.13336) use it on
+TPUs: a replica gets the summed gradients only for its shards, updates these, and then every replica gathers the new
+weights. Here the gather comes at the beginning of a step, in the dtype that the model computes in, so whole weights
 exist only within steps. If they were variables, a step would read and write all of them once more at its end.
 """
 
@@ -24,15 +24,15 @@ from txl_tf.settings.run import TrainConfig
 
 
 class PartVariable:
-    """A variable of which every replica holds its own part, zeros at first; create it in the strategy's scope.
+    """A variable of which every replica holds its own shard, zeros at first; create it in the strategy's scope.
 
     shape, dtype: of the whole.
-    variable: inside `strategy.run` this replica's part.
+    variable: inside `strategy.run` this replica's shard.
 
     Args:
         shape, dtype: of the whole.
-        axis: along which it is cut.
-        replicas: the number of parts.
+        axis: along which it is sharded.
+        replicas: the number of shards.
     """
 
     def __init__(self, shape: Sequence[int], dtype: tf.DType | str, axis: int, replicas: int):
@@ -50,11 +50,11 @@ class PartVariable:
         )
 
     def whole(self) -> tf.Tensor:
-        """The parts joined, on the host; outside `strategy.run`. All workers must call it, if there are several."""
+        """The whole, gathered on the host; outside `strategy.run`. If there are several workers, all must call it."""
         return distribute.gather(self.strategy, self.variable, self.axis)
 
     def assign(self, value: tf.Tensor) -> None:
-        """Gives every replica its part of a whole, outside `strategy.run`."""
+        """Gives every replica its shard of a whole, outside `strategy.run`."""
         with tf.device("CPU:0"):
             parts = tf.split(value, self.replicas, self.axis)
         copies = self.strategy.experimental_local_results(self.variable)
@@ -62,7 +62,7 @@ class PartVariable:
             copy.assign(parts[number])
 
     def assign_parts(self, other: PartVariable) -> None:
-        """Gives every replica its part of another variable, outside `strategy.run`."""
+        """Gives every replica its shard of another variable, outside `strategy.run`."""
         copies = (self.strategy.experimental_local_results(each.variable) for each in (self, other))
         for mine, theirs in zip(*copies, strict=True):
             mine.assign(theirs)
@@ -108,20 +108,19 @@ class Sharding:
         self.fill = self.filler(self.parts)
 
     def fraction(self) -> float:
-        """The fraction of the weights that are cut."""
+        """The fraction of the weights that are sharded."""
         sizes = [math.prod(shape) for shape in self.shapes]
         return sum(sizes[i] for i in self.cut) / sum(sizes)
 
     def variable(self, i: int, dtype: tf.DType | str) -> tf.Variable | PartVariable:
-        """Zeros with the shape of weight number i, of which a replica holds what it updates."""
+        """Zeros with the shape of weight number i, sharded if the weight is."""
         if i in self.cut:
             return self._part(i, dtype)
-        # No aggregation: each replica updates its own copy. The copies stay equal, since what they are computed from is
-        # equal.
+        # No aggregation: each replica updates its own copy. The copies stay equal, since their inputs are equal.
         return tf.Variable(functools.partial(tf.zeros, self.shapes[i], dtype), trainable=False)
 
     def copy(self, i: int) -> tf.Variable | PartVariable:
-        """A variable with the value of weight number i, of which a replica holds what it updates."""
+        """A variable with the value of weight number i, sharded if the weight is."""
         if i not in self.cut:
             return tf.Variable(self.variables[i], trainable=False)
         copy = self._part(i, self.dtype)
@@ -132,18 +131,18 @@ class Sharding:
         return PartVariable(self.shapes[i], dtype, self.cut[i], self.replicas)
 
     def by_path(self) -> dict[str, PartVariable]:
-        """The weights that are cut, by their Keras paths, for checkpoints."""
+        """The sharded weights, by their Keras paths, for checkpoints."""
         return {self.variables[i].path: part for i, part in self.parts.items()}
 
     def weight(self, i: int) -> tf.Variable:
-        """The part of weight number i that this replica updates."""
+        """Weight number i, or this replica's shard of it."""
         return self.parts[i].variable if i in self.cut else self.variables[i].value
 
     def joined(self, replica: Any) -> contextlib.AbstractContextManager[None]:
-        """In this context the model computes with the weights that the replicas' parts make, inside `strategy.run`.
+        """In this context the model computes with the gathered weights, inside `strategy.run`.
 
-        Models read matrices in their compute dtype alone, so they are sent in it. The gradients with respect to the
-        variables' values have the dtype of the weights all the same.
+        Models read matrices only in their compute dtype, so the shards are sent in it. The gradients with respect to
+        the variables' values still have the dtype of the weights.
         """
         wholes = self._joined(replica, {i: self.parts[i].variable for i in self.cut}, self.compute_dtype)
         return given_weights((self.variables[i], whole) for i, whole in wholes.items())
@@ -155,7 +154,7 @@ class Sharding:
         return {i: tf.cast(whole, self.dtype) for i, whole in zip(parts, wholes, strict=True)}
 
     def filler(self, parts: Mapping[int, PartVariable]) -> Callable[[], None]:
-        """A function that gives the model's variables what is in `parts`, outside `strategy.run`."""
+        """A function that gives the model's variables the values of `parts`, outside `strategy.run`."""
         variables = {i: part.variable for i, part in parts.items()}
 
         @tf.function(autograph=False)
@@ -170,7 +169,7 @@ class Sharding:
 
     @contextlib.contextmanager
     def filled(self, fill: Callable[[], None] | None = None) -> Iterator[None]:
-        """In this context the model's variables have the weights that are cut, or what another `filler` gives them."""
+        """In this context the model's variables have the sharded weights, or the values of another `filler`."""
         (fill or self.fill)()
         try:
             yield
@@ -178,7 +177,7 @@ class Sharding:
             self.empty()
 
     def empty(self) -> None:
-        """Frees the memory of the model's variables whose weights are cut, until `fill`, outside `strategy.run`."""
+        """Frees the memory of the sharded weights' variables in the model until `fill`, outside `strategy.run`."""
         nothing = [tf.zeros([0], self.dtype)] * len(distribute.local_replicas(self.strategy))
         for i in self.cut:
             self._replace(i, nothing)
@@ -191,7 +190,7 @@ class Sharding:
                 tf.raw_ops.AssignVariableOp(resource=copy.handle, value=value, validate_shape=False)
 
     def own(self, replica: Any, i: int, tensor: tf.Tensor) -> tf.Tensor:
-        """The part that this replica updates of a tensor with the shape of weight number i."""
+        """This replica's shard of a tensor with the shape of weight number i; the tensor if the weight is whole."""
         return own_part(replica, tensor, self.cut[i]) if i in self.cut else tensor
 
     def sum(self, replica: Any, gradients: Sequence[tf.Tensor], others: Any) -> tuple[list[tf.Tensor], Any]:
@@ -213,11 +212,11 @@ class Sharding:
         tensors: Sequence[tf.Tensor],
         halved_squares: Callable[[Sequence[tf.Tensor]], tf.Tensor] | None = None,
     ) -> tf.Tensor:
-        """Half the squared norm of each of V tensors, [V], from what this replica updates of them.
+        """Half the squared norm of each of V tensors, [V], from the shards that replicas have of them.
 
         Args:
             replica: the replica's context.
-            tensors: V tensors, or the parts of them that this replica updates.
+            tensors: V tensors, or this replica's shards of them.
             halved_squares: computes the numbers. `ops.halved_squares` is faster where XLA compiles it; None takes one
                 operation for each, which is traced sooner.
         """
@@ -225,7 +224,7 @@ class Sharding:
         if not self.cut:
             return numbers
         is_cut = tf.constant([i in self.cut for i in range(len(self.shapes))])
-        first = tf.equal(replica.replica_id_in_sync_group, 0)  # weights that are not cut count once
+        first = tf.equal(replica.replica_id_in_sync_group, 0)  # weights that are not sharded count once
         return replica.all_reduce(tf.distribute.ReduceOp.SUM, tf.where(is_cut | first, numbers, 0))
 
 

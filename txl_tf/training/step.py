@@ -26,7 +26,7 @@ class Sums(typing.NamedTuple):
 
     loss: sum over the good steps of a log window, in nats per target.
     grad_norm: sum of the gradients' norms before clipping, over the same steps.
-    skipped: number of the window's other steps, whose loss or gradient was not finite.
+    skipped: number of the window's skipped steps, whose loss or gradient was not finite.
     skipped_in_a_row: number of steps skipped since the last good one, in this window and before it.
     penalties: sums as `loss`, of each of the objective's penalties.
     overflows: number of the window's steps whose gradients overflowed at the loss scale; None: there is no loss scale.
@@ -41,7 +41,7 @@ class Sums(typing.NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[Any], objective: Objective) -> Sums:
-        """The Sums of the values that `stacked` joins."""
+        """The Sums of the values that `stacked` returns."""
         loss, norm, skipped, in_a_row, *rest = values
         n = len(objective.penalties)
         return cls(loss, norm, skipped, in_a_row, tuple(rest[:n]), rest[n] if len(rest) > n else None)
@@ -116,7 +116,7 @@ class StepResult(typing.NamedTuple):
     loss: nats per target, the mean over the global batch.
     norm: of the gradients before clipping.
     state: this replica's state after the batch.
-    overflowed: bool, whether the step was skipped and only the loss scale is why.
+    overflowed: bool, whether the step was skipped only because of the loss scale.
     finite: see Finite.
     penalties: of the objective, per target, as `loss`.
     """
@@ -141,13 +141,15 @@ def train_step(
 ) -> StepResult:
     """One update on one replica; runs inside `strategy.run`.
 
-    Losses, weights and gradients are sums over targets. They are summed over replicas and divided once: the loss is the
-    mean over the targets of the whole batch, 0 if there are none, and the gradient of that mean is clipped. A step that
-    is not good (`is_good`) is skipped: weights, moments and averages do not change, and the initial state is returned,
-    since the state may be the cause. A step whose gradients overflowed at the loss scale keeps the new state, which is
-    finite. A skipped step counts as a step. All random numbers of a lane follow from the run's seed, the step and the
-    number of the lane in the global batch: they do not depend on the number of replicas, and are the same in a resumed
-    run.
+    Losses, weights and gradients are sums over targets. They are summed over replicas and divided once. So the loss is
+    the mean over the targets of the whole batch, 0 if there are none, and the gradient of this mean is clipped.
+
+    A step that is not good (`is_good`) is skipped, but counts as a step. Weights, moments and averages do not change.
+    The initial state is returned, since the state may be the cause; only if the gradients overflowed at the loss scale,
+    the new state is kept, since it is finite.
+
+    All random numbers of a lane follow from the run's seed, the step and the number of the lane in the global batch.
+    So they do not depend on the number of replicas, and are the same in a resumed run.
 
     Args:
         objective: an Objective.
@@ -197,7 +199,7 @@ class LossSums(typing.NamedTuple):
     """Sums over the lanes that were read.
 
     total, weight, penalties: of the objective's Loss.
-    bad: float [W], for each of the objective's activations, the number of groups of lanes in which it was not finite.
+    bad: float [W], for each of the objective's activations the number of groups of lanes where it was not finite.
     gradients: of the total and the penalties, for each trainable variable.
     """
 
@@ -228,7 +230,7 @@ def loss_and_gradients(
         config: a TrainConfig, for accumulate_steps.
         seed: the run's seed int32 [2], the number of updates made, and the first lane's number in the global batch.
         batch, state: nests of [lanes, ..].
-        loss_scale: used while the loss is differentiated; the gradients are without it.
+        loss_scale: applied while the loss is differentiated; the returned gradients are divided by it again.
     """
     run_seed, step, first_lane = seed
     groups = config.accumulate_steps
@@ -299,8 +301,8 @@ def make_host_loop(
         compute_dtype: of the model; see `compiles`.
 
     Returns:
-        loop(iterator, state, sums, n) -> (state, sums, bad), where `sums` is a stacked Sums, `bad` the loop's first
-        BadStep, and n an int tensor, so that other counts do not retrace.
+        loop(iterator, state, sums, n) -> (state, sums, bad). `sums` is a stacked Sums, `bad` the loop's first BadStep,
+        and n is an int tensor, so that other counts do not retrace.
     """
     seed = tf.constant([config.seed, 0])
 

@@ -264,7 +264,7 @@ def test_the_checkpoint_that_was_best_on_dev_answers(tmp_path, capsys):
     (tmp_path / "t.tsv").write_text("text\nthe River\n")
     flags = [f"--model_dir={tmp_path}", f"--input={tmp_path}/t.tsv"]
     done = run(*flags)
-    said = "no checkpoint was evaluated on dev, so the newest answers, step 2"
+    said = "no checkpoint was evaluated on dev, so the newest is used, step 2"
     assert done.returncode == 0 and said in done.stderr and json.loads(done.stdout)["score"] > 50
     assert json.loads(done.stdout)["step"] == 2
     lines = [{"step": step, "loss": 1.0, "error": error, "metrics": {}} for step, error in ((0, 0.1), (2, 0.3))]
@@ -275,7 +275,7 @@ def test_the_checkpoint_that_was_best_on_dev_answers(tmp_path, capsys):
     assert "those after 0, the best on dev" in describe_model(str(tmp_path)).text
     assert txl_tf.load(str(tmp_path)).trained.step == 0
     read_weights(str(tmp_path), checkpoints.variables_by_path(trained.model))  # as a warm start does
-    assert capsys.readouterr().out == f"{tmp_path}: its weights of step 0 are taken, the best on dev\n"
+    assert capsys.readouterr().out == f"{tmp_path}: taking its weights of step 0, the best on dev\n"
     assert head.numpy().max() < 50
     assert Predictor.load(str(tmp_path), "latest", strategy=replicas.one_device()).trained.step == 2
     done = run(*flags, f"--output={tmp_path}/x.TSV")

@@ -68,7 +68,7 @@ class AttentionMaps:
 def octaves(k_len: int, ahead: int = 0) -> list[int]:
     """Bounds of bins over K distances: [0, 1, 2, 4, 8, .., K].
 
-    If the farthest key after a query is `ahead` > 0 tokens away, [-ahead, .., -7, -3, -1] come before these: the bins
+    If the farthest key after a query is `ahead` > 0 tokens away, the bounds [-ahead, .., -7, -3, -1] come first: bins
     of negative distances mirror the others.
     """
 
@@ -80,7 +80,7 @@ def octaves(k_len: int, ahead: int = 0) -> list[int]:
 
 
 def by_distance(probabilities: np.ndarray, distances: np.ndarray, bounds: Sequence[int]) -> np.ndarray:
-    """[.., bins]: attention [.., Q, K] of Q queries, summed in bins of distances [Q, K], mean of queries.
+    """Attention [.., Q, K], summed in bins of the distances [Q, K] and averaged over queries: [.., bins].
 
     A distance is how many tokens a key comes before the query; it is negative for a key after it.
     """

@@ -24,7 +24,7 @@ SCALING_TITLES = {
     "optimizer/loss_scale": "loss scale",
     "optimizer/overflows": "updates skipped for the loss scale in a log window",
 }
-"""Those of runs in float16."""
+"""The charts of runs in float16."""
 
 
 def layout(losses: Iterable[str], metrics: bool, breakdowns: Iterable[str], scaled: bool = False) -> Charts:

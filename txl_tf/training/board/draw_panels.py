@@ -19,7 +19,7 @@ BINS = 10
 """Bins of the reliability diagram."""
 
 MAX_CLASSES = 40
-"""The most classes in the confusion matrix: those that occur most."""
+"""Classes in the confusion matrix, at most: the most frequent ones."""
 
 MAX_TEXT = 1_000  # characters of an example that are shown
 
@@ -50,7 +50,7 @@ def worst_text(worst: Worst) -> str:
 def confusion_picture(labels: Sequence[str], counts: np.ndarray, title: str) -> Figure:
     """A confusion matrix: labels from top to bottom, predictions from left to right.
 
-    Colours are shares of a row, so that rare classes are seen, too. Numbers are counts.
+    Colours are shares of a row, so that rare classes can be seen, too. Numbers are counts.
 
     Args:
         labels: names of the classes.
@@ -110,8 +110,8 @@ def reliability_bins(confidence: np.ndarray, right: np.ndarray) -> tuple[np.ndar
         confidence, right: as for `reliability_picture`.
 
     Returns:
-        For each bin: its number of examples, their accuracy and mean confidence (0 if there are none); and the
-        expected calibration error: the mean over all examples of the distance between the two in their bin.
+        For each bin: its number of examples, their accuracy and mean confidence (0 if there are none). And the expected
+        calibration error: the mean over all examples of the difference between accuracy and confidence in their bin.
     """
     known = ~np.isnan(confidence)
     confidence, right = confidence[known], right[known]

@@ -68,7 +68,7 @@ class Board:
         self.writer.flush()
 
     def layout(self, step: int, charts: Charts) -> None:
-        """Writes which curves the tab CUSTOM SCALARS draws in which chart."""
+        """Writes the layout of the tab CUSTOM SCALARS: which curves are in which chart."""
         with self.writer.as_default(step=step):
             tf.summary.experimental.write_raw_pb(layout_summary(charts))
         self.writer.flush()

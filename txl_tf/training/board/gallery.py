@@ -60,8 +60,8 @@ class Gallery:
             self.board.histograms(step, self.histograms())
 
     def _is_rare(self, step: int) -> bool:
-        """Whether this is evaluation 1, 2, 4, 8, .. or the last: what is large is written then, so that event files
-        stay small."""
+        """Whether this is evaluation 1, 2, 4, 8, .. or the last. Large things are written only then, so that event
+        files stay small."""
         evaluations = step // self.config.eval_steps
         return evaluations & (evaluations - 1) == 0 or step in self.config.ends
 

@@ -27,7 +27,7 @@ def new_figure(width: float, height: float, title: str, about: str) -> Figure:
         title: of the picture.
         about: a line under the title.
     """
-    from matplotlib.figure import Figure  # here, since it takes a second to load
+    from matplotlib.figure import Figure  # here, since it is slow to load
 
     figure = Figure(figsize=(max(width, 5.5), height), dpi=DPI, layout="constrained")
     figure.suptitle(f"{title}\n{about}", fontsize=10)
@@ -35,7 +35,7 @@ def new_figure(width: float, height: float, title: str, about: str) -> Figure:
 
 
 def pixels(figure: Figure) -> np.ndarray:
-    """A figure as it is drawn: uint8 [height, width, 3]."""
+    """A figure as pixels: uint8 [height, width, 3]."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     canvas = FigureCanvasAgg(figure)

@@ -142,7 +142,7 @@ class Report:
         self.board.scalars(step, curves)
 
     def evaluation(self, step: int, split: str, result: dict[str, Any]) -> None:
-        """Reports one evaluation during training; `result` is what `train`'s `evaluate` returns."""
+        """Reports one evaluation during training; `result` is returned by `evaluate` of `train`."""
         measured = result.get("metrics", {})
         bits = [f"bits per byte {result['bits_per_byte']:.4f}"] if "bits_per_byte" in result else []
         texts = [self._loss_text(result["loss"]), *bits, *(f"{name} {value:.4f}" for name, value in measured.items())]
@@ -161,7 +161,7 @@ class Report:
         self.board.scalars(step, curves)
 
     def _lay_out(self, step: int, metrics: bool = False, breakdowns: tuple[str, ...] = ()) -> None:
-        """Writes TensorBoard's layout if it has changed: what evaluations report is known only from the first of them.
+        """Writes TensorBoard's layout if it has changed: the first evaluation shows which results there are.
 
         Args:
             step: updates made.

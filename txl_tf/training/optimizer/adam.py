@@ -24,10 +24,8 @@ class Adam:
     m += (g - m) * (1 - beta_1)        v += (g**2 - v) * (1 - beta_2)
     w -= rate * (c * m / (sqrt(v) + epsilon) + weight_decay * w)
 
-    where g is the clipped gradient + l2 * w,
-
-    with c = sqrt(1 - beta_2**t) / (1 - beta_1**t) in update t (from 1), so that epsilon is the paper's "epsilon hat";
-    without bias correction c = 1, as in the official XLNet AdamWeightDecay and in BERT's.
+    where g is the clipped gradient + l2 * w. In update t (from 1) c = sqrt(1 - beta_2**t) / (1 - beta_1**t), so epsilon
+    is the paper's "epsilon hat". Without bias correction c = 1, as in AdamWeightDecay of the official XLNet and BERT.
 
     Keras' Adam would sum the gradients over replicas a second time, since it can clip only before that sum. This one
     also clips, and can skip a step. With moments in the weights' dtype and no weight decay, the update of a weight is
@@ -44,7 +42,7 @@ class Adam:
     Args:
         schedule: step -> learning rate.
         variables: the model's trainable Keras variables. Call it in the strategy's scope.
-        sharding: which part of each variable a replica updates.
+        sharding: which shard of each variable a replica updates.
         beta_1, beta_2, epsilon: as in the equations.
         bfloat16_moments: keep the moments in bfloat16, not in the variables' dtype.
         bias_correction: correct for moments that start at zero.
@@ -104,8 +102,8 @@ class Adam:
             part: scalar, factor of the learning rate; None: 1.
         """
         replica = replica or tf.distribute.get_replica_context()
-        # A bad step is skipped by scalars only, which needs no further pass over the weights: with scale 0 the gradient
-        # counts as 0 even where it is NaN, and with betas of 1 and a rate of 0 every value stays the same, bit for bit.
+        # Scalars alone skip a bad step, without another pass over the weights: with scale 0 the gradient counts as 0
+        # even where it is NaN, and with betas of 1 and a rate of 0 every value stays the same, bit for bit.
         dtype = gradients[0].dtype
         scale = tf.cast(tf.where(good, scale, 0), dtype)
         beta_1, beta_2 = (tf.where(good, tf.constant(beta, dtype), 1) for beta in self.betas)
@@ -127,7 +125,7 @@ class Adam:
             gradient = tf.math.multiply_no_nan(gradient, _times(scale, rule.gradient))
             scalars["lr"] = _times(rate, rule.rate)
             weight = self.sharding.weight(i)
-            if self.l2:  # where the step is bad, 0 even of an infinite weight
+            if self.l2:  # in a bad step 0, even for an infinite weight
                 l2 = tf.where(good, tf.constant(self.l2, dtype), 0)
                 gradient += tf.math.multiply_no_nan(tf.convert_to_tensor(weight), l2)
             if not self.bfloat16_moments and not rule.weight_decay:
@@ -144,9 +142,9 @@ class Adam:
         self.iterations.assign_add(1)
 
     def last_update(self) -> list[tf.Tensor]:
-        """The last step's update of what this replica updates of each variable, which was subtracted.
+        """The last step's update of each variable, or of this replica's shard of it: the values that were subtracted.
 
-        It is computed from the moments. After a skipped step it is approximately the update of the last good step.
+        They are computed from the moments. After a skipped step they are approximately those of the last good step.
         """
         dtype = self.sharding.dtype
         steps = tf.maximum(self.iterations, 1)
@@ -157,7 +155,7 @@ class Adam:
             momentum, velocity = in_replica(self.momenta[i]), in_replica(self.velocities[i])
             root = tf.sqrt(tf.cast(velocity, dtype)) + self.epsilon
             update = _times(corrected, rule.rate) * tf.cast(momentum, dtype) / root
-            if rule.weight_decay:  # of the weights before the update: (weights now + update) / (1 - decay)
+            if rule.weight_decay:  # the weights before the update were (weights now + update) / (1 - decay)
                 decay = _times(rate, rule.rate) * rule.weight_decay
                 update = (update + decay * self.sharding.weight(i)) / (1 - decay)
             updates.append(update)

@@ -37,10 +37,10 @@ class WeightAverage:
         self._fill = sharding.filler(parts) if count else sharding.fill
 
     def update(self, updates: tf.Tensor, good: bool | tf.Tensor = True) -> None:
-        """Adds the weights after update number `updates`, int, to the average; runs inside `strategy.run`.
+        """Adds the current weights to the average; runs inside `strategy.run`.
 
         Args:
-            updates: their number, int.
+            updates: the number of updates made, int.
             good: bool; if False the update was skipped, and the average does not change.
         """
         rate = tf.where(good, self._rate(tf.cast(updates, tf.float32)), 0.0)

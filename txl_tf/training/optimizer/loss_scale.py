@@ -8,17 +8,17 @@ import tensorflow as tf
 
 FIRST, LEAST, LARGEST = 2.0**15, 1.0, 2.0**24
 PATIENCE = 2000
-"""So many good steps in a row double the scale."""
+"""Good steps in a row that double the scale."""
 
 
 class LossScale:
-    """The factor by which the loss is larger while it is differentiated, so that small gradients are not 0 in float16.
+    """A factor of the loss while it is differentiated, so that small gradients do not become 0 in float16.
 
     A step in which gradients overflow is skipped and halves the scale; PATIENCE good steps in a row double it. Other
     bad steps do not change it.
 
     scale: float32 variable.
-    good_steps: int64 variable, those since the scale last changed.
+    good_steps: int64 variable, good steps since the scale last changed.
 
     Create it in the strategy's scope.
     """
@@ -30,14 +30,15 @@ class LossScale:
     def factor(self, weight: tf.Tensor) -> tf.Tensor:
         """The factor of a sum of losses over targets, float32, given their `weight`.
 
-        It makes the sum a mean first: a sum over thousands of targets has gradients that overflow at any useful scale.
+        It includes the division by the weight: without that, gradients of a sum over thousands of targets would
+        overflow at any useful scale.
         """
         return self.scale / tf.cast(tf.where(tf.equal(weight, 0), tf.ones_like(weight), weight), tf.float32)
 
     def overflowed(self, loss: tf.Tensor, activations: tf.Tensor, norm: tf.Tensor) -> tf.Tensor:
         """Whether a step's gradients are not finite because of the scale: bool.
 
-        Otherwise the step is bad: the forward pass, too, has what is not finite, or the scale is the least.
+        Otherwise the step is bad: the forward pass has values that are not finite, too, or the scale is at its minimum.
 
         Args:
             loss, norm: of the step and of its gradients.

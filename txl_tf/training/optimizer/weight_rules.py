@@ -13,7 +13,7 @@ _LAYER = re.compile(r"(?:^|/)layer_(\d+)/")
 _BELOW_THE_LAYERS = re.compile(r"(?:^|/)(?:\w+_)?embedding(?:/|$)")
 _BIAS_OR_NORM = re.compile(r"(?:\w+_)?bias(?:_\d+)?|gamma|beta")
 _QUERY_BIASES = {"content_bias", "position_bias", "segment_bias"}  # the official r_w_bias, r_r_bias, r_s_bias
-_OUTSIDE_THE_OFFICIAL_LAYER = _QUERY_BIASES | {"segment_table"}  # in the official code one tensor each, for all layers
+_OUTSIDE_THE_OFFICIAL_LAYER = _QUERY_BIASES | {"segment_table"}  # in the official code one tensor for all layers
 
 
 class WeightRule(typing.NamedTuple):
@@ -65,9 +65,9 @@ def depth_multiplier(path: str, n_layer: int, layer_decay: float, of: str) -> fl
     1. Embeddings, which are below layer 0, have layer_decay**N. The softmax and other heads have 1, as have biases that
     all layers share, since the top layer uses them, too.
 
-    of="gradient" follows the official XLNet code and is for gradients: layer_decay**(N-1-l) for weights that this code
-    has in layer l; 1 for all others. The others are the embeddings, the heads, and attention's query biases and segment
-    tables, which the official code has outside its layers.
+    of="gradient" follows the official XLNet code and is for gradients. Layer l has layer_decay**(N-1-l), and everything
+    else 1: the embeddings, the heads, and attention's query biases and segment tables, which the official code has
+    outside its layers.
 
     Args:
         path: the weight's Keras path.
