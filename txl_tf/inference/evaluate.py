@@ -21,13 +21,13 @@ from txl_tf.objectives.base import Batch, ScoredBatch, Scorer, State
 from txl_tf.settings.run import Config
 
 ScoreSteps = Callable[[Any, State, tf.Tensor], ScoredBatch]
-"""score_steps(iterator, state, n): what `make_score_steps` returns."""
+"""score_steps(iterator, state, n), from `make_score_steps`."""
 
 STEPS_PER_CALL = 50  # between progress reports
 LONG = 60.0
-"""Seconds that an evaluation must need before another program is timed, which takes a few of them to trace."""
+"""Seconds that an evaluation must take before another program is tried, which must be traced first."""
 TRIAL_STEPS = 3
-"""Steps of a trial, after the one that traces and compiles."""
+"""Steps of a trial, after the step that traces and compiles."""
 FASTER = 0.95
 """The other program must take less than this part of the time, or the choice would change from run to run."""
 
@@ -41,14 +41,13 @@ class Evaluator:
         corpus: a Corpus.
         split: name of one of its splits.
         strategy: where to run.
-        choose: whether a long evaluation on a CPU first times a step both with XLA and without, and takes the faster
-            program for all of it. The two differ in the tenth digit of the loss, in bfloat16 in the sixth, so
-            evaluations while training do not choose.
+        choose: whether a long evaluation on a CPU first times a step both with XLA and without, and then takes the
+            faster way. Their losses differ by rounding, so evaluations while training do not choose.
         tokens: how many tokens of the split are read, about; they are taken from the start of each lane; 0: all.
         options: further options of the task's scorer and data, such as sliding_window.
 
     Attributes:
-        note: what to know of the result beforehand, or "".
+        note: what to know before reading the result, or "".
         part: what part of the split is read; "": all.
 
     Raises:
@@ -107,9 +106,9 @@ class Evaluator:
         Returns:
             dict: loss in nats per token, ppl, bpc and bits_per_byte (`_bits`), tokens scored, tokens_per_sec, and the
             settings of the evaluation.
-            Also tokens_dropped, the targets of the split that were not scored (0); or targets, their number, where
-            targets are drawn at random. If the scorer has breakdowns, loss_by: a dict with {"bins": labels, "loss":
-            mean of each bin, None if it is empty, "targets": their numbers} for each of them.
+            Also tokens_dropped, the number of targets of the split that were not scored (0); or, if targets are drawn
+            at random, targets, their number. If the scorer has breakdowns, loss_by has a dict for each: {"bins":
+            labels, "loss": mean of each bin, None if it is empty, "targets": their numbers}.
 
         Raises:
             InputError: `record` where targets are drawn at random.
@@ -128,7 +127,7 @@ class Evaluator:
         sums = {name: np.zeros([2, len(labels)]) for name, labels in self._scorer.breakdowns.items()}
         timed_tokens, start = 0, 0.0
         while done < self._steps:
-            n = min(STEPS_PER_CALL, self._steps - done) if done else 1  # the first step compiles: it is not timed
+            n = min(STEPS_PER_CALL, self._steps - done) if done else 1  # the first step compiles, so it is not timed
             with named_read_errors(self._corpus):
                 targets, nll, state, bins = self._score_steps(iterator, state, tf.constant(n))
             scored = targets >= 0
@@ -164,7 +163,7 @@ class Evaluator:
         }
 
     def _faster(self, make_other: Callable[[], ScoreSteps]) -> ScoreSteps:
-        """The program that scores the first steps faster, the own or the other one; what they score is not counted."""
+        """The faster of two programs, this one or the other, by a trial on the first steps, which does not count."""
         if self._steps < 10 * TRIAL_STEPS:  # a trial would take as long as it saves
             return self._score_steps
         seconds = self._seconds(self._score_steps)
@@ -174,7 +173,7 @@ class Evaluator:
         return other if self._seconds(other) < FASTER * seconds else self._score_steps
 
     def _seconds(self, score_steps: ScoreSteps) -> float:
-        """How long a step takes, the fastest of a few; the first one, which traces and compiles, is left out."""
+        """The time of the fastest of a few steps, without the first one, which traces and compiles."""
         iterator, state, times = iter(self._batches), self._initial_state(), []
         with named_read_errors(self._corpus):
             for _ in range(1 + TRIAL_STEPS):
@@ -186,8 +185,8 @@ class Evaluator:
     def _bits(self, loss: float) -> dict[str, float]:
         """bpc, where a token is a byte or a character; bits_per_byte, where the bytes of the split are known.
 
-        The latter compares models with different vocabularies. It takes the unscored first token of a lane for as
-        likely as the others.
+        bits_per_byte compares models with different vocabularies. It counts the unscored first token of a lane like an
+        average token.
         """
         bits = {"bpc": loss / math.log(2)} if self._corpus.unit in ("byte", "char") else {}
         if self._data.targets is not None and (text := self._corpus.texts.get(self._split)):
@@ -218,7 +217,7 @@ def _note(length: int, lanes: int, settings: Mapping[str, Any]) -> str:
     which = f"the {lanes} lanes of {length:,} tokens are" if lanes > 1 else f"the lane of {length:,} tokens is"
     return (
         f"{which} shorter than the memory of {settings['mem_len']:,}: each begins "
-        "without what stands before it in the text, so the loss is higher than with a smaller --batch_size"
+        "without the text before it, so the loss is higher than with a smaller --batch_size"
     )
 
 

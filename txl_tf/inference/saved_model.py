@@ -1,4 +1,4 @@
-"""Writes a SavedModel with its README.md; and what the graphs of all kinds share: signatures, a few row lengths."""
+"""Writes a SavedModel with its README.md; and the common parts of all graphs: signatures, a few row lengths."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ READMES = pathlib.Path(__file__).parent / "readmes"
 
 
 class Served(abc.ABC):
-    """All that a SavedModel and the files beside it are made of, and how they are written.
+    """The contents of a SavedModel and of the files beside it, and how they are written.
 
     Attributes:
         readme: name of a file in readmes/, which describes the signatures; it has $placeholders.
-        model, vocabulary: what the signatures use.
+        model, vocabulary: used by the signatures.
         kept: further variables that they use.
     """
 
@@ -80,12 +80,12 @@ def filled(readme: str, **facts: Any) -> str:
 
 
 def by_length(longest: tf.Tensor, lengths: Sequence[int], function: Callable[[int], Any]) -> Any:
-    """function(n) for the smallest n of `lengths`, ascending, that is not below `longest`; all are in the graph.
+    """function(n) for the smallest n of `lengths`, ascending, that is at least `longest`; the graph has all of them.
 
     An InvalidArgumentError at run time if `longest`, int64, is above all of them.
     """
     fits = tf.debugging.assert_less_equal(
-        longest, tf.constant(lengths[-1], tf.int64), f"a text has more tokens than the {lengths[-1]} it may have"
+        longest, tf.constant(lengths[-1], tf.int64), f"a text has more than {lengths[-1]} tokens"
     )
     with tf.control_dependencies([fits]):
         branch = tf.reduce_sum(tf.cast(longest > tf.constant(lengths, tf.int64), tf.int32))

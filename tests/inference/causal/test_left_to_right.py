@@ -97,7 +97,7 @@ def test_the_command_continues_a_text_as_the_reference_does(model_dir):
     assert done.returncode == 0, done.stderr
     assert (
         done.stderr
-        == "an XLNet is trained to fill gaps, not to continue texts: what follows may soon make little sense\n"
+        == "an XLNet is trained to fill gaps, not to continue texts: this text may soon make little sense\n"
     )
     model = txl_tf.load(model_dir, progress=False)
     weights, text = weights_of(model.network), done.stdout.removesuffix("\n")

@@ -76,10 +76,10 @@ class BeamSearch(tf.Module):
 
         Args:
             prompts, lengths: as for `Generator.generate`.
-            max_tokens: tokens that are made for each prompt.
+            max_tokens: tokens to generate for each prompt.
             ends: int32 [E], tokens that end a hypothesis; E can be 0.
             length_penalty: 0: none. It has an effect only if hypotheses end.
-            progress: called after every CHUNK steps with the number of steps that are done and that of all.
+            progress: called after every CHUNK steps with (steps done, all steps).
 
         Returns:
             tokens int32 [B, W, max_tokens], the best hypothesis first, -1 for an end token and after it;

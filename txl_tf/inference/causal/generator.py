@@ -1,14 +1,13 @@
 """Generation of token ids. Prompts are read in segments, then token by token.
 
-With `same_length` every query sees a window of the same size: its M memory slots and itself (or the M newest keys, by
-`same_length_window`). The result does not depend on how the text is divided into calls: continuing a text from its
-cache gives the same text as one call.
+With `same_length` every query sees a window of the same size: its M memory slots and itself (or, by
+`same_length_window`, the M newest keys). So the division of the text into calls does not change the result: continuing
+a text from its cache gives the same text as one call.
 
-Without `same_length` the results are those of the model with mems that reads the same segments. In a segment of T
-tokens a query sees the M slots before the segment, and the segment up to itself. So the result depends on how the text
-is divided into segments. This division does not depend on the other texts of the batch: of n prompt tokens the first
-(n - 1) // S * S are read in segments of S. The remaining prompt tokens and all generated tokens are read one by one,
-and each of them sees M + 1 keys.
+Without `same_length` the results are those of the model with mems on the same segments. In a segment of T tokens a
+query sees the M slots before the segment, and the segment up to itself. So the division into segments changes the
+result. It does not depend on the other texts of the batch: the first (n - 1) // S * S of n prompt tokens are read in
+segments of S. The other prompt tokens and all generated tokens are read one by one, and each of them sees M + 1 keys.
 
 Shapes: B texts, P the longest prompt, S tokens in a segment, M memory slots, V vocabulary.
 """
@@ -57,7 +56,7 @@ class Draft(typing.NamedTuple):
 
 
 class PromptLayout(typing.NamedTuple):
-    """How prompts of different lengths are read in one batch: their segments end at the same step, and each prompt then
+    """How prompts of different lengths are read in one batch. Their segments end at the same step. Then each prompt
     continues token by token.
 
     segments: int32 [B, n S], whole segments of each prompt, right-aligned; the rest repeats the prompt's first token.
@@ -82,8 +81,8 @@ class Generator(tf.Module):
         reach: a Reach. Without same_length, `segment` changes the results: see above.
         segment: S, tokens of a prompt that are read at once.
         jit_compile: whether the inner steps are compiled by XLA.
-        int8: whether a few texts on a CPU are generated with the weights of layers and softmax in int8.
-            `model.round_to_int8` makes all other results agree with that.
+        int8: whether the weights of layers and softmax are in int8 when a CPU generates a few texts.
+            `model.round_to_int8` makes all other results agree with this.
         decoder: the kind of decoder that reads tokens.
     """
 
@@ -99,7 +98,7 @@ class Generator(tf.Module):
         super().__init__(name="generator")
         self.model = model
         self.segment = segment
-        reads_few_rows = decoder.reads_few_rows and model.compute_dtype != "float16"  # there are no rows of float16
+        reads_few_rows = decoder.reads_few_rows and model.compute_dtype != "float16"  # rows are never in float16
         single_rows = jit_compile and has_xla() and reads_few_rows and ops.on_host()
         self.decoder = decoder(model, reach, segment, single_rows=single_rows)
         self.rows = RowWeights(self.decoder, int8) if single_rows else None
@@ -117,7 +116,7 @@ class Generator(tf.Module):
         self.read_on = plain(self.read_on, input_signature=[draft, ids, rows])
 
     def refresh(self) -> None:
-        """Follows the model's weights."""
+        """Takes over new values of the model's weights."""
         self.decoder.positions.refresh()
         if self.rows is not None:
             self.rows.refresh()
@@ -154,7 +153,7 @@ class Generator(tf.Module):
         return draft._replace(cache=cache, seen=mark(draft.seen, tokens))
 
     def _where(self, reads: tf.Tensor, new: Cache, old: Cache) -> Cache:
-        """The new Cache; where `reads` [B] is false, with the contents of the old one, moved to the new start."""
+        """The new Cache; rows where `reads` [B] is false keep the contents of the old one, moved to the new start."""
 
         def choose(new: tf.Tensor, old: tf.Tensor) -> tf.Tensor:
             return tf.where(reads[:, None, None, None], new, tf.roll(old, self.segment, axis=2))
@@ -224,12 +223,12 @@ class Generator(tf.Module):
             lengths, max_tokens, choice: as for `generate`.
 
         Returns:
-            int32 [B, max_tokens]; and the Draft. If all lengths are equal, it has read all but the last of these
-            tokens. Otherwise shorter rows have read further tokens, too.
+            int32 [B, max_tokens], and the Draft. If all lengths are equal, the Draft has read all of these tokens but
+            the last. Otherwise shorter rows have read further tokens, too.
         """
         layout = self.lay_out(tokens, lengths, max_tokens)
         chunks = tf.shape(layout.given)[1] // CHUNK
-        if layout.segments.shape[1] != 0:  # eagerly, tracing what reads them would take seconds for nothing
+        if layout.segments.shape[1] != 0:  # else an eager call would trace the reader of segments for nothing
             draft = self.read_on(draft, layout.segments, layout.own)
 
         def decoded(decode: Callable, draft: Draft) -> tuple[tf.Tensor, Draft]:
@@ -251,7 +250,7 @@ class Generator(tf.Module):
         return tf.gather(made, places, batch_dims=1), draft
 
     def _by_number(self, tokens: tf.Tensor, few_texts: Callable[[], Any], texts: Callable[[], Any]) -> Any:
-        """few_texts() if the tokens [B, ..] are those of a few texts and this is a CPU with XLA; otherwise texts().
+        """few_texts() if the tokens [B, ..] belong to a few texts and this is a CPU with XLA; otherwise texts().
 
         If B is not known before the program runs, few_texts() is for one text.
         """
@@ -284,8 +283,8 @@ class Generator(tf.Module):
             choice: a Choice.
 
         Returns:
-            int32 [B, CHUNK], the token chosen at each step, and the new Draft. If a CPU reads a few texts, that has
-            a FewTextsState, which the next call does not need to convert.
+            int32 [B, CHUNK], the token chosen at each step, and the new Draft. If a CPU reads a few texts, the Draft
+            has a FewTextsState, so that the next call need not convert it.
         """
         decode = self._by_number(given, lambda: self.decode_few, lambda: self.decode_texts)
         return decode(draft, given, n, choice)
@@ -297,9 +296,7 @@ class Generator(tf.Module):
     def decode_few(self, draft: Draft, given: tf.Tensor, n: tf.Tensor, choice: Choice) -> tuple[tf.Tensor, Draft]:
         """`decode` for a few texts on a CPU."""
         given, n = tf.convert_to_tensor(given, tf.int32), tf.convert_to_tensor(n, tf.int32)
-        rows = typing.cast(
-            RowWeights, self.rows
-        ).value()  # outside of the compiled program: compiling it takes a second
+        rows = typing.cast(RowWeights, self.rows).value()  # outside of the compiled program: it is slow to compile
         return self.decode_rows(draft._replace(cache=FewTextsState.of(draft.cache)), given, n, choice, rows)
 
     def decode_rows(

@@ -68,7 +68,7 @@ class LanguageModel:
 
     Attributes:
         decoder: as for `Generator`.
-        note: what a user should know of its texts; "": nothing.
+        note: what a user should know about its texts; "": nothing.
     """
 
     decoder = CachedDecoder
@@ -112,9 +112,9 @@ class LanguageModel:
             checkpoint: "latest", "best" or None, as for `load_trained`.
             dtype, quantize: as for `load_trained`.
             reach: mem_len, clamp_len, same_length, mem_init to use instead. With same_length every token sees the same
-                number of keys. Without it texts are read as the model with mems reads segments. `score` reads segments
-                of `generator.segment` tokens; the last one may be shorter. `generate`, `stream` and `search` read as
-                many whole segments as fit into the prompt without its last token, and then token by token.
+                number of keys. Without it texts are read in segments, as in training. `score` reads segments of
+                `generator.segment` tokens; the last one may be shorter. `generate`, `stream` and `search` read whole
+                segments of the prompt without its last token, and the rest token by token.
 
         Raises:
             InputError: there is no trained model, or the model is of a kind that does not generate text.
@@ -125,7 +125,7 @@ class LanguageModel:
 
     @classmethod
     def of(cls, trained: TrainedModel, jit_compile: bool | None = None, **reach: Any) -> LanguageModel:
-        """The model of a TrainedModel; jit_compile None: compiled; `reach` as for `load`."""
+        """The LanguageModel of a TrainedModel. jit_compile None: compiled; `reach` as for `load`."""
         _, evaluated_with = trained.config.for_evaluation(**reach)  # type: ignore[attr-defined]
         int8 = trained.quantize == "int8"
         return cls(trained.model, trained.vocabulary, evaluated_with, jit_compile is not False, int8)
@@ -160,14 +160,14 @@ class LanguageModel:
         Args:
             prompts: str, or a list of them; "" starts from the vocabulary's start token.
             max_tokens: how many tokens to generate for each prompt.
-            seed: int, or a list with one for each prompt. An int is every prompt's seed, but where a prompt comes
-                again: the next ones have seed + 1, seed + 2, .., so that they get other texts. A continuation depends
-                only on its seed, its prompt and the settings.
+            seed: int, or a list with one for each prompt. An int is every prompt's seed, but equal prompts have seed,
+                seed + 1, seed + 2, .., so that their texts differ. A continuation depends only on its seed, its prompt
+                and the settings.
             stop: strings; a continuation ends before the first of them.
             sampling: temperature and the other settings by name, as `sampling_settings.SETTINGS` describes them.
 
         Returns:
-            The continuation, str, or a list of them: prompt + continuation reads right.
+            The continuation, str, or a list of them; prompt + continuation is the whole text.
 
         Raises:
             InputError: settings out of range.
@@ -224,13 +224,13 @@ class LanguageModel:
 
         Args:
             prompts, max_tokens: as for `generate`.
-            beam_size: how many hypotheses are kept at a time; 1 always takes the most likely token.
+            beam_size: hypotheses that are kept at a time; 1 always takes the most likely token.
             length_penalty: above 0 favours longer continuations if stop strings end some of them: see `BeamSearch`.
             stop: strings of one token each, such as a newline; a continuation ends before the first of them.
-            progress: called now and then with the number of steps that are done, and that of all.
+            progress: called now and then with (steps done, all steps).
 
         Returns:
-            list of beam_size `Hypothesis`, the best first (fewer where there are no more), or a list of such lists.
+            list of at most beam_size `Hypothesis`, the best first; or a list of such lists.
 
         Raises:
             InputError: settings out of range, or a stop string that is not one token.
@@ -272,7 +272,7 @@ class LanguageModel:
         """Yields the continuation of a prompt piece by piece while it is generated.
 
         Args:
-            progress: called with the number of tokens that are generated, and that of all, after each piece.
+            progress: called after each piece with (tokens generated, all tokens).
             prompt, max_tokens, seed, stop, sampling: as for `generate`.
         """
         choice = _choice(max_tokens, seed, 1, stop, sampling)
@@ -283,7 +283,7 @@ class LanguageModel:
         segments = (len(ids) - 1) // self.generator.segment
         whole = segments * self.generator.segment
         draft = self.generator.begin(1)
-        if segments:  # without any, tracing what reads them would take a second for nothing
+        if segments:  # else tracing their reader would cost time for nothing
             draft = self.generator.read_on(draft, tf.constant(ids[None, :whole]), tf.constant([segments]))
         rest = ids[whole:]  # at least one token, at most a segment
         skip = len(rest) - 1  # the tokens chosen at steps inside the prompt are not used

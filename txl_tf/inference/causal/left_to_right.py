@@ -1,8 +1,9 @@
 """An XLNet that continues texts token by token, for use from Python.
 
-Its factorization order is the order of the text: the query stream's row for the next token sees the tokens so far, and
-the content stream's keys and values of these are kept. A pretrained XLNet has rarely seen this order. It knows most of
-a text's tokens when it predicts the others, so its continuations are worse than those of a model trained for them.
+Its factorization order is the order of the text. The query stream's row for the next token sees the tokens so far, and
+the cache keeps their keys and values from the content stream. A pretrained XLNet has rarely seen this order: in
+training it knew most of a text when it predicted the rest. So its continuations are worse than those of a model that
+is trained for them.
 
 Examples:
     >>> model = Continuation.of(load_trained("runs/xlnet"))
@@ -25,7 +26,7 @@ from txl_tf.settings.groups import update
 
 
 class LeftToRight(CachedDecoder):
-    """Reads tokens with both streams: the results of a model with mems that reads every token by itself.
+    """Reads tokens with both streams. The results are those of a model with mems that reads one token at a time.
 
     `hidden` is the query stream's: row i predicts the token after token i.
     """
@@ -62,7 +63,7 @@ class Continuation(LanguageModel):
     """
 
     decoder = LeftToRight
-    note = "an XLNet is trained to fill gaps, not to continue texts: what follows may soon make little sense"
+    note = "an XLNet is trained to fill gaps, not to continue texts: this text may soon make little sense"
     model: XLNet
 
     @classmethod
@@ -72,8 +73,8 @@ class Continuation(LanguageModel):
         Args:
             trained: a TrainedModel.
             jit_compile: None: compiled.
-            reach: mem_len, clamp_len, mem_init or conventions to use instead. Without mem_len that of evaluation; if it
-                is 0, the length of a segment.
+            reach: mem_len, clamp_len, mem_init or conventions to use instead. By default mem_len is that of evaluation,
+                or, if that is 0, the length of a segment.
 
         Raises:
             InputError: another setting.

@@ -1,6 +1,6 @@
 """A Transformer-XL for LiteRT (TensorFlow Lite): a file whose one signature, `token`, reads a token of a text.
 
-It has built-in operations alone, so that the runtime is enough, also on a phone. The memory goes in and out: M slots
+It has only built-in operations, so the runtime is enough, also on a phone. The memory goes in and out: M slots
 for each layer. Shapes: N layers, H heads, M slots, d = d_head, V vocabulary.
 """
 
@@ -32,7 +32,7 @@ MODEL, TOKENS = "model.tflite", "tokens.json"
 
 
 def export_litert(trained: TrainedModel, export_dir: str, **reach: Any) -> int:
-    """Writes a trained Transformer-XL for LiteRT, the texts of its tokens, and a README.md: the file's size in bytes.
+    """Writes a trained Transformer-XL for LiteRT, the texts of its tokens, and a README.md; returns the file's bytes.
 
     Args:
         trained: a TrainedModel that computes in float32; if it is quantized, the file has int8 weights.
@@ -88,8 +88,8 @@ class TokenReader:
 
         Args:
             tokens: int32 [1, 1].
-            keys, values: float32 [N, H, M, d], oldest first; before any token their numbers have no effect.
-            length: int32 [1], how many tokens were read.
+            keys, values: float32 [N, H, M, d], oldest first; before the first token any numbers will do.
+            length: int32 [1], the number of tokens read.
 
         Returns:
             log_probs float32 [1, V] of the next token; and keys, values and length for it.
@@ -122,7 +122,7 @@ class TokenReader:
         """The content of a .tflite file.
 
         Args:
-            int8: whether matrices are kept in int8; LiteRT then rounds what they are multiplied with to int8, too.
+            int8: whether matrices are kept in int8; LiteRT then rounds the other factor to int8, too.
         """
         config = self.model.config
         memory = [config.n_layer, config.n_head, self.reach.mem_len, config.d_head]

@@ -2,8 +2,8 @@
 
 It measures the longest context that a model makes use of, compared with the other models of its group. For context
 lengths c < c', a model's gain is how much better it predicts with c' tokens of context than the best model of the group
-does with c. Only the positions that are hardest for the group with c are counted. A weak model has more room to
-improve. Comparing all models with the best one, on the same positions, keeps this from looking like a larger gain.
+with c tokens. Only the positions count that are hardest for the group with c tokens. A weak model has more room to
+improve; comparing all models with the best one, at the same positions, keeps this from looking like a larger gain.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def effective_context_lengths(
     """
     lengths = list(context_lengths)
     if len(lengths) != np.shape(losses)[1] or any(a >= b for a, b in itertools.pairwise(lengths)):
-        raise ValueError(f"context_lengths={lengths} must rise and be as many as the losses have")
+        raise ValueError(f"context_lengths={lengths} must rise, and there must be one for each row of losses")
     gains = relative_gains(losses, top_r)
     return [lengths[int(np.argmin(np.append(row >= threshold, False)))] for row in gains]
 
@@ -129,7 +129,7 @@ def context_losses(
 def draw_positions(
     corpus: Corpus, split: str, count: int, longest: int, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draws the positions of a split at which models are compared: (its tokens int32 [n], positions [count]).
+    """Draws positions of a split at which to compare models: (the split's tokens int32 [n], positions [count]).
 
     Raises:
         InputError: the split is too short.

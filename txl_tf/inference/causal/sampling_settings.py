@@ -1,5 +1,4 @@
-"""All settings of sampling, described once. Flags, Python arguments, SavedModel inputs and the server are derived from
-these descriptions.
+"""All settings of sampling. Flags, Python arguments, SavedModel inputs and the server follow from this one description.
 
 A sampler is one function and one entry of `SETTINGS`. The function transforms logits:
 `(logits, seen, value) -> logits`. logits are float32 [B, V]; the first transform gets the log-probabilities of the
@@ -44,8 +43,8 @@ class Setting:
 
     Attributes:
         name: of the flag, the argument, the SavedModel's input and the field of a request.
-        default: the value that is used if none is given, an int or a float; its type is the setting's type. With the
-            default the transform changes nothing.
+        default: the value if none is given, with which the transform changes nothing; an int or a float, which is also
+            the setting's type.
         low: the smallest value.
         high: the largest value; None: the largest value of the type, int32 or float32.
         above_low: whether `low` itself is not allowed.
@@ -145,12 +144,12 @@ def _limited(logits: tf.Tensor, kept: tf.Tensor) -> tf.Tensor:
 
 
 def _all_at_1(p: tf.Tensor) -> tf.Tensor:
-    """The target p; for 1 one that is never reached: by rounding, the sum of a part of the tokens may be 1."""
+    """The target p; infinity for 1, since by rounding the sum over a part of the tokens may be 1."""
     return tf.where(p >= 1, float("inf"), p)
 
 
 def _largest(numbers: tf.Tensor, weights: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
-    """Which of the numbers are the largest ones whose weights reach a target: as few as possible, but all equal ones.
+    """The largest numbers whose weights together reach a target: as few as possible, but with all that are equal.
 
     The smallest of them is found bit by bit, from sums of weights. Sorting a large vocabulary is much slower on a CPU.
 
@@ -165,7 +164,7 @@ def _largest(numbers: tf.Tensor, weights: tf.Tensor, target: tf.Tensor) -> tf.Te
     digits = tf.cast(tf.range(1, 2**DIGIT), tf.uint32)
 
     def add_digit(i: tf.Tensor, smallest: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """smallest: uint32 [B], the first i digits of the key that is looked for; all others are 0."""
+        """smallest: uint32 [B], the first i digits of the key that is searched; all others are 0."""
         place = tf.cast(32 - DIGIT * (i + 1), tf.uint32)
         tried = smallest[:, None] | tf.bitwise.left_shift(digits, place)
         reached = tf.reduce_sum(tf.where(keys >= tried[:, :, None], weights[:, None], 0.0), axis=-1)
@@ -204,7 +203,7 @@ SETTINGS = (
         default=1.0,
         low=0.0,
         high=None,
-        help="divides the log-probabilities; 0: always the most likely token that the other settings leave",
+        help="divides the log-probabilities; 0: always the most likely token that the other settings allow",
         transform=_temperature,
         off=(0.0,),
     ),
@@ -213,7 +212,7 @@ SETTINGS = (
         default=0,
         low=0,
         high=None,
-        help="choose only among this many most likely tokens, and tokens as likely as the last of them; 0: all",
+        help="choose only among this many of the most likely tokens, and those as likely as the last of them; 0: all",
         transform=_top_k,
     ),
     Setting(
@@ -230,7 +229,7 @@ SETTINGS = (
         default=0.0,
         low=0.0,
         high=1.0,
-        help="choose only among tokens at least this share as likely as the most likely one; 0: all",
+        help="choose only among tokens with at least this share of the most likely token's probability; 0: all",
         transform=_min_p,
     ),
     Setting(

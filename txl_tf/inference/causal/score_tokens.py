@@ -15,8 +15,8 @@ def score_tokens(
 ) -> tf.Tensor:
     """The log-probability of every token of each text, the first one's given `start_token`.
 
-    The texts, with `start_token` before them, are read in whole segments. If the generator's reach has no same_length,
-    the results are those of the model with mems that reads segments of that length.
+    The texts, with `start_token` before them, are read in whole segments. Without same_length in the generator's reach,
+    the results are those of the model with mems on segments of that length.
 
     Args:
         generator: a Generator.

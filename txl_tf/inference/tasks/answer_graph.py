@@ -1,6 +1,6 @@
-"""Answers to questions about texts in TensorFlow ops, for SavedModels: windows, and the likeliest answer of them all.
+"""Answers to questions about texts in TensorFlow ops, for SavedModels: windows, and the likeliest answer in them.
 
-The same rules as data/tasks/windows.py and data/tasks/answers.py have in NumPy.
+The rules are those of data/tasks/windows.py and data/tasks/answers.py, which use NumPy.
 Shapes: B questions, W windows of all of them, T tokens of a window; S starts and E ends of likely answers.
 """
 
@@ -22,7 +22,7 @@ class Windows(typing.NamedTuple):
 
     pieces, begin, end: int32 RaggedTensors [B, None], the contexts' tokens and their places in characters.
     queries: int32 RaggedTensor [B, None], the questions' tokens.
-    row, first, size: int64 [W], the question of each window, its first token in the context and how many it has.
+    row, first, size: int64 [W], each window's question, its first token in the context, and its number of tokens.
     overlapping: how many of the windows after one share tokens with it, at most.
     """
 
@@ -36,11 +36,11 @@ class Windows(typing.NamedTuple):
     overlapping: int
 
     def lengths(self) -> tf.Tensor:
-        """How many tokens each window has with its question and marks, int64 [W]."""
+        """The number of tokens in each window, with its question and marks, int64 [W]."""
         return self.size + tf.gather(self.queries.row_lengths(), self.row) + 3
 
     def token(self, column: tf.Tensor) -> tf.Tensor:
-        """The number among all contexts' tokens of a column, int [W, ..], of each window; it is not below 0."""
+        """The number, among all contexts' tokens, of a column [W, ..] of each window; at least 0."""
         shape = [-1] + [1] * (column.shape.rank - 1)
         start = tf.gather(self.pieces.row_starts(), self.row) + self.first
         place = tf.reshape(start, shape) + tf.cast(column, tf.int64)
@@ -75,7 +75,7 @@ def features(windows: Windows, vocabulary: SubwordVocabulary, t_len: int) -> dic
     query = tf.clip_by_value(query, 0, tf.maximum(tf.size(windows.queries.flat_values, tf.int64) - 1, 0))
     column = tf.broadcast_to(column, tf.shape(query))
     sep, cls = (tf.constant(vocabulary.special_token(name)) for name in ("sep", "cls"))
-    nothing = tf.zeros([1], tf.int32)  # so that there is something to gather where there are no tokens
+    nothing = tf.zeros([1], tf.int32)  # to gather from if there are no tokens
     pieces, queries = (tf.concat([part.flat_values, nothing], axis=0) for part in (windows.pieces, windows.queries))
 
     def by_part(paragraph: tf.Tensor, mark: tf.Tensor, query: tf.Tensor, cls: tf.Tensor, fill: int) -> tf.Tensor:
@@ -154,9 +154,9 @@ def best_answers(windows: Windows, found: BestAnswers, contexts: tf.Tensor, max_
 
 
 def _has_text(contexts: tf.Tensor, row: tf.Tensor, begin: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
-    """Bool [n]: whether the characters from begin to end, [n], of contexts[row] are more than spaces.
+    """Whether the characters from begin to end, [n], of contexts[row] are more than spaces: bool [n].
 
-    The contexts' characters are looked at once. A substring for each answer would copy its whole context first.
+    It reads the contexts' characters once. A substring for each answer would copy its whole context first.
     """
     characters = tf.strings.unicode_split(contexts, "UTF-8")
     is_text = ~tf.strings.regex_full_match(characters.flat_values, WHITESPACE)
@@ -167,7 +167,7 @@ def _has_text(contexts: tf.Tensor, row: tf.Tensor, begin: tf.Tensor, end: tf.Ten
 
 
 def _owned(windows: Windows, start: tf.Tensor) -> tf.Tensor:
-    """Bool [W, S]: whether the tokens at `start`, [W, S], have the most context in their window; see `owners`."""
+    """Whether the tokens at `start`, [W, S], have the most context in their window: bool [W, S]; see `owners`."""
     number, reach = tf.range(tf.size(windows.row)), windows.overlapping
     near = number[:, None] + tf.range(-reach, reach + 1)  # [W, n]: the windows that may have the same tokens
     there = (near >= 0) & (near < tf.size(number))

@@ -18,7 +18,7 @@ Inputs and predictions, by task:
   probabilities; places, where each word begins and ends in characters; entities, each with label, text, begin and end
 
 The probability of an answer is that of its start times that of its end, in one window of the context. Every prediction
-also has step, that of the checkpoint that answered.
+also has step, the checkpoint's number.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Predicted(typing.NamedTuple):
     predictions: for each a dict, see the module.
     metrics: as `TaskEvaluator` has them, if the inputs have labels; otherwise {}.
     examples: the inputs' ExampleSet.
-    outputs: by name, arrays [n, ..], what the predictions are made from.
-    doubt: what to say if the predictions are all alike, or with labels no better than the most frequent class, and what
-        to try; None if there is nothing to say.
+    outputs: by name, arrays [n, ..], from which the predictions are made.
+    doubt: a warning, with what to try, if the predictions are all alike, or with labels no better than the most
+        frequent class; otherwise None.
     rows: the inputs as they were read.
     columns: how their table was read.
     """
@@ -72,13 +72,13 @@ class Predictor:
 
     Args:
         trained: a TrainedModel, made in the strategy's scope.
-        dev: its metrics on dev, if they are known; an attribute, too.
+        dev: its metrics on dev, if they are known; also an attribute.
         strategy: where to run; None: the default.
         batch_size: examples at once; does not change the results. None: as in the model's evaluation.
         jit_compile: whether the model is compiled by XLA, once for each of a few lengths.
 
     Raises:
-        InputError: the model is not of a task for which models are fine-tuned.
+        InputError: the model's task is not one for fine-tuning.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Predictor:
             progress: as for `TaskReader.outputs`.
 
         Raises:
-            InputError: an input is not what the task needs.
+            InputError: an input does not have the form that the task needs.
         """
         if not isinstance(inputs, list):
             return self.predict([inputs], progress)[0]
@@ -172,8 +172,8 @@ class Predictor:
 
         Args:
             path: a file in the form that the task is trained on; local or gs://. Or a Table.
-            columns: the names of a table's columns, see `Columns.of`. Those that are not given are named as in the
-                table that the model learned from.
+            columns: the names of a table's columns, see `Columns.of`. By default they are those of the table that the
+                model learned from.
             labelled: whether the inputs have labels to compare with; if not, they are ignored.
             progress: as for `TaskReader.outputs`.
 

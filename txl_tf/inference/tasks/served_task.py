@@ -1,9 +1,9 @@
 """A fine-tuned XLNet as a SavedModel that plain TensorFlow loads and serves, without this package.
 
-Its signature takes strings and gives what `Predictor` gives, by task: classify, label, regress, choose, answer, tag; it
-is also named `serving_default`. `answer_part` and `answer_whole` give what `answer` gives, in several calls. The
+Its signature takes strings and returns the results of `Predictor`, by task: classify, label, regress, choose, answer,
+tag. It is also named `serving_default`. `answer_part` and `answer_whole` compute `answer` in several calls. The
 vocabulary is inside. Texts are laid out and cut as in training. The model is traced for a few lengths; a batch uses the
-smallest of them that is not below its longest example.
+smallest one that its longest example fits.
 
 Shapes: B inputs, C classes, n options.
 """
@@ -34,16 +34,16 @@ from txl_tf.runs.model_dir import TrainedModel
 TEXTS, ROWS = tf.TensorSpec([None], tf.string), tf.TensorSpec([None, None], tf.string)
 
 AT_ONCE = 16
-"""So many windows are computed at once."""
+"""Windows that are computed at once."""
 
 
 class ServedTask(Served):
     """The graph functions that are exported.
 
     Args:
-        trained: a TrainedModel of a task for which models are fine-tuned.
+        trained: a TrainedModel of a task for fine-tuning.
         jit_compile: whether the model is compiled by XLA where it runs.
-        lengths: row lengths in tokens, ascending, the last of them that of the longest texts that the model reads;
+        lengths: row lengths in tokens, ascending; the last is the length of the longest texts that the model reads.
             None: those of the model's evaluation.
     """
 
@@ -159,14 +159,14 @@ class ServedTask(Served):
     def answer_part(
         self, questions: tf.Tensor, contexts: tf.Tensor, begin: tf.Tensor, end: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """The signature `answer_part`: what the model says of some windows; see README."""
+        """The signature `answer_part`: the model's results for some windows; see README."""
         windows = self._windows(questions, contexts)
         counts = tf.math.unsorted_segment_sum(tf.ones_like(windows.row, tf.int32), windows.row, tf.size(questions))
         found = self._read(windows, begin, end)
         return {"windows": counts} | {f"kept_{name}": values for name, values in found.items()}
 
     def answer_whole(self, questions: tf.Tensor, contexts: tf.Tensor, **kept: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The signature `answer_whole`: the likeliest answers, of what is known of all windows; see README."""
+        """The signature `answer_whole`: the likeliest answers, from the results for all windows; see README."""
         found = BestAnswers(**{name.removeprefix("kept_"): values for name, values in kept.items()})
         return self._best_answers(self._windows(questions, contexts), found, contexts)
 
@@ -248,7 +248,7 @@ class ServedTask(Served):
         return {name: tf.cast(found, tf.float32) for name, found in self.objective.predictions(logits).items()}
 
     def _function(self, t_len: int) -> Any:
-        """The model on rows of a length, dicts of features: logits, or what the objective makes of windows."""
+        """The model on rows of one length, dicts of features: logits, or for windows the objective's predictions."""
         rows = {"tokens": tf.int32, "segments": tf.int32, "padding": tf.bool}
         if self.config.task == "answering":
             run, rows = self.objective.outputs, rows | {"allowed": tf.bool}

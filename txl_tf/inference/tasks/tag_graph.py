@@ -1,6 +1,6 @@
 """Tags of words in TensorFlow ops, for SavedModels: parts of texts, the words' first pieces, and entities.
 
-The same rules as data/tasks/tagged/ and metrics/entities.py have in NumPy.
+The rules are those of data/tasks/tagged/ and metrics/entities.py, which use NumPy.
 Shapes: B texts, P parts of all of them, N pieces of all texts, W words of all texts.
 """
 
@@ -39,7 +39,7 @@ class Parts(typing.NamedTuple):
         return pad_left(self.ids, self.segments, t_len)
 
     def of_pieces(self, values: tf.Tensor) -> tf.Tensor:
-        """Values of padded rows, [P, T] -> those of all pieces, [N], without marks and padding."""
+        """Values of padded rows [P, T] -> the values of all pieces [N], without marks and padding."""
         t_len = values.shape[1]
         column, first = tf.range(t_len, dtype=tf.int64)[None], t_len - self.ids.row_lengths()[:, None]
         return tf.boolean_mask(values, (column >= first) & (column < t_len - MARKS))
@@ -73,7 +73,7 @@ def word_tags(pieces: Pieces, words: WordsTensor, tag: tf.Tensor, log_prob: tf.T
     """
     begin, end, row = pieces.begin.flat_values, pieces.end.flat_values, pieces.ids.value_rowids()
     visible = tf.where(begin < end)[:, 0]
-    # Places of all texts in one order: those of a text are below `most`.
+    # The places of all texts as one increasing row of numbers: places within a text are below `most`.
     most = tf.cast(tf.reduce_max(tf.concat([end, words.end.flat_values, [0]], axis=0)), tf.int64) + 1
     own = words.begin.value_rowids()
     ends = tf.gather(row * most + tf.cast(end, tf.int64), visible)
@@ -101,7 +101,7 @@ def entities(known: Tags, words: WordsTensor, tag: tf.Tensor) -> Entities:
     """The entities of words; see `Tags.entities`.
 
     Args:
-        known: what tags mean.
+        known: the meaning of tags.
         words: of the texts.
         tag: of the words, int [W].
     """

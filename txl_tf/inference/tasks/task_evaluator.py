@@ -20,7 +20,7 @@ from txl_tf.progress import Progress
 from txl_tf.settings.run import Config
 
 FEW_UPDATES = 100
-"""Runs with fewer updates are warned of."""
+"""Runs with fewer updates get a warning."""
 
 
 class TaskReader:
@@ -47,7 +47,7 @@ class TaskReader:
         self._reads: dict[tuple[Any, ...], Callable[[Batch], dict[str, tf.Tensor]]] = {}
 
     def arranged(self, examples: ExampleSet) -> EvaluationExamples:
-        """The batches of a set: few examples make small batches, sizes being powers of two times the replicas."""
+        """The batches of a set. A small set has smaller batches, of 2^n times the number of replicas."""
         replicas = self._strategy.num_replicas_in_sync
         needed = replicas << (-(-len(examples) // replicas) - 1).bit_length()
         return EvaluationExamples(examples, min(self._batch_size, needed), self._lengths)
@@ -56,8 +56,8 @@ class TaskReader:
         """The objective's `outputs` for all examples, by name, arrays [n, ..] in the order of the ExampleSet.
 
         Args:
-            data: of `arranged`.
-            progress: called before each batch with the number of batches that are done and that of all; may raise.
+            data: from `arranged`.
+            progress: called before each batch with (batches done, all batches); may raise.
         """
         parts: dict[str, list[np.ndarray]] = {}
         rows = np.concatenate([rows.ravel() for rows in data.groups.values()])
@@ -129,9 +129,9 @@ class TaskEvaluator:
             progress: as for `TaskReader.outputs`.
 
         Returns:
-            dict: loss, the mean over the examples; metrics, those of the task by name; error, 1 - its main metric;
-            examples, their number; collapsed, how the model has collapsed, or None; and, with a vocabulary, panels,
-            what TensorBoard shows.
+            dict: loss, the mean over the examples; metrics, those of the task by name; error, 1 - the main metric;
+            examples, their number; collapsed, how the model has collapsed, or None; and, with a vocabulary, panels for
+            TensorBoard.
         """
         outputs = self.outputs(progress)
         result = task_result(self._task, outputs, self._examples)
@@ -150,7 +150,7 @@ def task_result(
     examples: ExampleSet,
     dev: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """The numbers that report an evaluation; see `TaskEvaluator.__call__`. dev: see `FineTuning.measure`."""
+    """The numbers of an evaluation; see `TaskEvaluator.__call__`. dev: see `FineTuning.measure`."""
     metrics = task.measure(outputs, examples, dev)
     return {
         "loss": float(np.mean(outputs["loss"], dtype=np.float64)),
@@ -166,8 +166,8 @@ def no_better(metrics: Mapping[str, float], examples: ExampleSet, name: str) -> 
 
     Args:
         metrics: of the task.
-        examples: with labels; they are what `name` holds.
-        name: for the sentence.
+        examples: with labels.
+        name: the name of their file, for the sentence.
     """
     if "accuracy" not in metrics:
         return None

@@ -86,7 +86,7 @@ class Encoder:
         Raises:
             InputError: there is no trained model, it is not an XLNet, or the vocabulary has no <sep> or <cls>.
         """
-        trained = load_xlnet(model_dir, checkpoint, "is not an encoder: it sees only what is in front of a token")
+        trained = load_xlnet(model_dir, checkpoint, "is not an encoder: it sees only the text before a token")
         return cls(trained.model, trained.vocabulary, **options)
 
     @classmethod
@@ -111,7 +111,7 @@ class Encoder:
             pool: one of POOLS.
             batch_size: texts at once; does not change the results.
             padding: "right" or "left", the side on which shorter rows are padded; does not change the results.
-            progress: called before each batch with the number of texts that are done and that of all.
+            progress: called before each batch with (texts done, all texts).
 
         Raises:
             InputError: settings out of range.

@@ -50,12 +50,12 @@ class Filling(typing.NamedTuple):
         return "".join(self.pieces)
 
     def marked(self, before: str = "[", after: str = "]") -> str:
-        """The filled text with signs around each filling."""
+        """The filled text with marks around each filling."""
         return "".join(f"{before}{piece}{after}" if i % 2 else piece for i, piece in enumerate(self.pieces))
 
 
 class PseudoScore(typing.NamedTuple):
-    """A text's token ids [n], the log-probabilities [n] of each given all the others, in nats, and their sum.
+    """A text's token ids [n], the log-probability [n] of each token given all the others, in nats, and their sum.
 
     The sum is not the log-probability of the text, but it ranks texts by quality (Salazar et al. 2020).
     """
@@ -81,7 +81,7 @@ class FillIn:
 
     def __init__(self, model: XLNet, vocabulary: Vocabulary, marker: str = MARKER, jit_compile: bool = True):
         if not marker:
-            raise InputError("the sign for a blank is empty: give one, such as ____")
+            raise InputError("the marker for a blank is empty: give one, such as ____")
         self.model = model
         self.vocabulary = vocabulary
         self.marker = marker
@@ -157,18 +157,18 @@ class FillIn:
 
         Args:
             texts: str, or a list of them.
-            order: in which the missing tokens are predicted, each given the text and those before it: "left_to_right",
-                "right_to_left", "confident" (the token with the highest probability comes next), or the
-                numbers of the missing tokens, counted from 0.
-            beam_size: how many hypotheses are kept at a time; 1 always takes the most likely token.
+            order: the order in which missing tokens are predicted, each given the text and the tokens before it in this
+                order: "left_to_right", "right_to_left", "confident" (the token with the highest probability comes
+                next), or the numbers of the missing tokens, counted from 0.
+            beam_size: hypotheses that are kept at a time; 1 always takes the most likely token.
             top: how many to return, at most beam_size; None: all.
             context: a text to read before each text, as a separate document.
-            free: whether any token may fill a blank. If not, only tokens that stand for text may. If the vocabulary's
-                tokens contain spaces, a token must then begin with a space exactly where the blank has a space before
-                it.
-            candidates: words, or other texts, to score in a text's only blank, instead of searching. One of n tokens is
-                scored as a filling of ____*n: each token's log-probability given the text and the candidate's tokens
-                before it in the order. beam_size and free have no effect.
+            free: whether any token may fill a blank. If not, only tokens that stand for text may. In a vocabulary whose
+                tokens contain spaces, such a token must begin with a space if, and only if, the blank has a space
+                before it.
+            candidates: words, or other texts, to score in a text's only blank, instead of searching. A candidate of n
+                tokens is scored as a filling of ____*n: each token given the text and the candidate's tokens before it
+                in the order. beam_size and free have no effect.
 
         Returns:
             list of Filling, the most likely first; or a list of such lists.
@@ -191,13 +191,11 @@ class FillIn:
                 raise InputError(f"there is no blank in {_short(text)}: write {self.marker} where a token is missing")
         parts, counts = split_at_blanks(tf.constant(texts), self.marker)
         if np.any(np.delete(counts.numpy(), parts.row_starts().numpy()) < 1):
-            raise InputError(f"a blank of 0 tokens is none: write {self.marker}*2 for two tokens, and so on")
+            raise InputError(f"a blank cannot have 0 tokens: write {self.marker}*2 for two tokens, and so on")
         written = [[part.decode("utf-8", "replace") for part in row] for row in parts.to_list()]
         if candidates:
             if max(map(len, written)) > 2 or np.any(counts.numpy() > 1):
-                raise InputError(
-                    f"candidates are for a text with one blank, and with no number after it: {self.marker}"
-                )
+                raise InputError(f"candidates need a text with one blank, without a number after it: {self.marker}")
             ranked = [self._ranked(row, candidates, order, context)[:top] for row in written]
             return ranked[0] if single else ranked
         ids, kinds = encode_parts(self.vocabulary, parts, counts)
@@ -304,8 +302,8 @@ class FillIn:
     def _pieces(self, parts: list[str], counts: list[int], kinds: list[int], ids: np.ndarray) -> tuple[str, ...]:
         """The parts and the fillings alternately.
 
-        Where a blank has a space before it, a filling that begins with a space loses that space. If the filling does
-        not begin with a space, the part before it loses its own.
+        If a blank has a space before it, a filling that begins with a space loses that space. If the filling does not
+        begin with a space, the space before the blank is removed.
         """
         pieces, ends = [parts[0]], np.cumsum(counts)
         for i, part in enumerate(parts[1:], start=1):
@@ -337,7 +335,7 @@ def load_xlnet(model_dir: str, checkpoint: str | None, otherwise: str) -> Traine
 
 
 def _check_order(order: str, counts: list[int]) -> None:
-    """Raises InputError for an invalid order, with the same meaning as the graph's check."""
+    """Raises InputError for an invalid order, by the same rules as the graph's check."""
     if order in ORDERS:
         return
     try:

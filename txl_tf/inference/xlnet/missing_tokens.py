@@ -45,7 +45,7 @@ class Search(typing.NamedTuple):
 
     tokens: int32 [B, W, T]; -1 where the text has none, or none yet.
     log_probs: [B, W, T], of the tokens that were filled; 0 elsewhere.
-    total: [B, W], their sums, falling.
+    total: [B, W], their sums, the largest first.
     """
 
     tokens: tf.Tensor
@@ -232,7 +232,7 @@ class Filler(tf.Module):
             return place, predicted(place[..., None], 1)[:, :, 0]
 
         def best_of(at: tf.Tensor, place: tf.Tensor, surest: tf.Tensor, log_prob: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            """Looks at a fixed number of positions at a time, because shapes must be static."""
+            """Reads a fixed number of positions at a time, because shapes must be static."""
             targets = places[..., at : at + _AT_ONCE]
             fill = _AT_ONCE - tf.shape(targets)[2]
             targets = tf.pad(targets, [[0, 0], [0, 0], [0, fill]], constant_values=-1)
@@ -274,9 +274,9 @@ class Filler(tf.Module):
         Args:
             ids: int32 [B, T], T static; PADDING where there is no token.
             scored: bool [B, T], which tokens to score; padding is never scored.
-            at_once: tokens that are computed at once, each with a forward pass.
-            order: "left_to_right" or "right_to_left": of the scored tokens, each is given only those before it in this
-                order, as when `fill` predicts them. None: all.
+            at_once: tokens that are scored at once, each with a forward pass.
+            order: "left_to_right" or "right_to_left": each scored token is given only the scored tokens before it in
+                this order, as when `fill` predicts them. None: it is given all others.
 
         Returns:
             [B, T], in nats; 0 where nothing is scored.

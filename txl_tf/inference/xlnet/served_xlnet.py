@@ -7,7 +7,7 @@ fill             texts with blanks -> the most likely fillings, with exact log-p
 score            texts -> the log-probability of each token given all the others
 tokenize, decode texts -> tokens, and back
 
-The model is traced for a few lengths. A batch uses the smallest of them that is not below its longest text.
+The model is traced for a few lengths. A batch uses the smallest one that its longest text fits.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ class ServedXLNet(Served):
         with tf.control_dependencies(
             [
                 tf.debugging.assert_equal(parts.row_lengths() > 1, True, "a text has no blank"),
-                tf.debugging.assert_equal(first | (counts > 0), True, "a blank of 0 tokens is none"),
+                tf.debugging.assert_equal(first | (counts > 0), True, "a blank cannot have 0 tokens"),
             ]
         ):
             ids, _ = encode_parts(self.vocabulary, parts, tf.identity(counts))
@@ -261,7 +261,7 @@ class ServedXLNet(Served):
         }
 
     def _by_length(self, function: Callable[..., Any], *rows: tf.RaggedTensor, at_least: tf.Tensor | int = 0) -> Any:
-        """Calls function(rows padded to one of `lengths`, which is not below at_least, int64)."""
+        """Calls function(rows padded to one of `lengths` that is at least at_least, int64)."""
 
         def padded(t_len: int) -> Any:
             return function(*(tf.cast(r.to_tensor(PADDING, shape=[None, t_len]), tf.int32) for r in rows))
