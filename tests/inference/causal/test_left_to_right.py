@@ -96,8 +96,7 @@ def test_the_command_continues_a_text_as_the_reference_does(model_dir):
     done = run(f"--model_dir={model_dir}", "--prompt=abc ", "--max_tokens=12", "--temperature=0")
     assert done.returncode == 0, done.stderr
     assert (
-        done.stderr
-        == "an XLNet is trained to fill gaps, not to continue texts: this text may soon make little sense\n"
+        done.stderr == "an XLNet is trained to fill gaps, not to continue texts: this text may soon make little sense\n"
     )
     model = txl_tf.load(model_dir, progress=False)
     weights, text = weights_of(model.network), done.stdout.removesuffix("\n")
