@@ -193,7 +193,7 @@ def test_training_subwords():
     assert subword_model() == subword_model()
     with pytest.raises(InputError, match="--vocab_size=258 is too small: 268 special pieces"):
         train({"ab": 1}, 258)
-    with pytest.raises(InputError, match="--vocab_size=500 is too large for this text: 271 is most"):
+    with pytest.raises(InputError, match="--vocab_size=500 is too large for this text: 271 is the most"):
         train({"ab": 1}, 500)
     with pytest.raises(InputError, match="no words"):
         train({"\n": 1}, 300)

@@ -123,9 +123,7 @@ def test_answers_that_are_misplaced_are_said_and_not_learned(files, tmp_path, on
     lost = {reading.question.id for reading in readings if reading.answer is None and reading.question.answers}
     assert lost == {asked["id"] for asked in first["qas"]}
     assert (~learned).sum() == sum(len(reading.windows) for reading in readings if reading.question.id in lost)
-    assert own.corpus.train.remarks[0].startswith(
-        "2 answers do not stand where the file says so, such as data[0].parag"
-    )
+    assert own.corpus.train.remarks[0].startswith("2 answers are not where the file says, such as data[0].parag")
 
 
 def test_where_nothing_can_be_learned_it_is_said_and_answers_are_found_by_their_text(files, tmp_path, one_device):
@@ -146,7 +144,7 @@ def test_where_nothing_can_be_learned_it_is_said_and_answers_are_found_by_their_
     right = {"id": "2", "question": "one River?", "answers": [{"text": "11", "answer_start": 10}]}
     own = tuner(written([*asked, right]), one_device, data={"find_answers": True, "batch_size": 1})
     assert own.corpus.train.remarks[0] == "1 misplaced answer was found by its text"
-    assert own.corpus.train.remarks[1].startswith("1 answer does not stand")
+    assert own.corpus.train.remarks[1].startswith("1 answer is not where")
     readings = own.corpus.train.readings()
     assert [reading.answer is not None for reading in readings] == [True, False, True]
     assert readings[0].answer == readings[2].answer

@@ -53,7 +53,7 @@ def test_finetune_says_all_faults_of_a_table(without_tensorflow, tmp_path):
     assert status == 1 and lines[-1] == f"error: 2 faults in {table}"
     assert without_tensorflow("finetune", *flags, "--label_column=text") == (
         1,
-        ["error: --label_column and --text_column are both 'text': name a column of its own for each"],
+        ["error: --label_column and --text_column are both 'text': name a different column for each"],
     )
     table.write_text("text,score\ngreat,1.5\nfine,NaN\n")
     flags[1] = "--task=regression"

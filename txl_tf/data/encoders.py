@@ -36,7 +36,7 @@ class TokenKind(abc.ABC):
         min_count: symbols that are rarer in these splits are not in the vocabulary.
         reading: how text is read: arguments of `TextSource.reading`.
         trim: whether white space at both ends of a split is left out.
-        note: what the vocabulary was made from, for the user, once it is made; "": there is nothing to say.
+        note: how the vocabulary was made, for the user, once it is made; "": nothing.
     """
 
     counted: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class TokenKind(abc.ABC):
     note: str = ""
 
     def count(self, block: bytes) -> tuple[list[Any], np.ndarray]:
-        """The symbols of a block in the order of their first appearance, and how often each occurs, int64 [n]."""
+        """The symbols of a block in the order of their first appearance, and the count of each, int64 [n]."""
         raise NotImplementedError(f"the vocabulary of {type(self).__name__} does not depend on counts")
 
     @abc.abstractmethod
@@ -56,7 +56,7 @@ class TokenKind(abc.ABC):
         Args:
             text: TextSource.
             seen: symbols in the order of their first appearance in `text.blocks()`.
-            totals: int64 [n], how often each occurs in the splits that are counted; fewer than 1: only in others.
+            totals: int64 [n], how often each occurs in the splits that are counted; below 1: only in other splits.
         """
 
     def encode(self, vocabulary: Vocabulary, block: bytes) -> np.ndarray:
@@ -155,7 +155,7 @@ class Words(TokenKind):
         return self._options["line_end"], self._options["unknown"]
 
     def cleaned(self, block: bytes) -> bytes:
-        """The block, in lower case if so wished."""
+        """The block, in lower case if the vocabulary is."""
         return block.decode().lower().encode() if self._options["lower_case"] else block
 
     def count(self, block: bytes) -> tuple[list[bytes], np.ndarray]:
@@ -208,7 +208,7 @@ class Subwords(TokenKind):
     Args:
         vocab_size: of the model to train, on the first 40 million words of the training text.
         model: a serialised model to use in place of a trained one.
-        xlnet: use it with XLNet's clean-up, as XLNet's spiece.model is meant.
+        xlnet: use it with XLNet's clean-up, as XLNet's spiece.model needs.
         keep_accents: whether that clean-up leaves accents in place.
     """
 

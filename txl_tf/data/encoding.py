@@ -34,8 +34,8 @@ def encode(
         encoder: TokenKind.
         text: TextSource.
         work_dir: a local directory for provisional ids.
-        passes: how many times a training text of words is written; with more than one, each has its lines shuffled
-            differently.
+        passes: how many times a training text of words is written; if more than once, each time in another order of
+            lines.
         seed: of the shuffling.
     """
     if isinstance(encoder, Words):

@@ -1,9 +1,9 @@
 """Reads a prepared corpus as batches of contiguous lanes, in tf.data ops only.
 
 A split is cut into B lanes, read in parallel: row b of a batch continues row b of the batch before it. Lanes are cut
-when read, so that one set of shards serves any batch size, segment length and number of replicas, and the position of
-any step is computed. With several hosts and replicas the rows of the global batch [B, T] are divided among hosts, and
-within a host among its replicas: host h reads only the rows of its own replicas.
+when they are read. So one set of shards serves any batch size, segment length and number of replicas, and the position
+of any step is computed. The rows of the global batch [B, T] are divided among hosts, and within a host among its
+replicas: a host reads only the rows of its own replicas.
 
 Shapes: B global batch, T = tgt_len, R replicas of a host, b = B / (hosts * R) rows of a replica.
 """
@@ -24,8 +24,8 @@ from txl_tf.data.shards import Shards
 from txl_tf.errors import InputError, one_line
 from txl_tf.settings.run import DataConfig
 
-# Tokens that are read at once, of all lanes together and of one lane: enough that the cost of an op is small, few
-# enough that the first batch after a seek comes soon and memory suffices.
+# Tokens that are read at once, in all lanes together and in one lane: enough to make the cost of an op small, few
+# enough for little memory, and for a first batch soon after a seek.
 _BLOCK_TOKENS = 1 << 20
 _LANE_BLOCK_TOKENS = 1 << 14
 
@@ -42,7 +42,7 @@ class TrainingLanes:
         epoch_steps: steps in an epoch.
         step_tokens: B T.
         unused: tokens of the split that an epoch leaves out.
-        reads: 1, how often an epoch reads each of the others.
+        reads: 1, how often an epoch reads each other token.
 
     Raises:
         InputError: the split is too small for a single batch.
@@ -148,9 +148,8 @@ def training_batches(
     """Training batches without end, from any step on.
 
     An epoch is n = (N - 1) // (B T) segments of each lane. Every token is a target once, except N - 1 - n B T tokens,
-    which are fewer than one segment per lane. They are left out at the end, or with `random_offset` at both ends,
-    divided by an offset that is drawn for each epoch from (seed, epoch). Epoch e of a corpus with several passes reads
-    pass e mod passes.
+    fewer than one segment per lane. These are left out at the end. With `random_offset` an offset, drawn for each epoch
+    from (seed, epoch), divides them between both ends. Epoch e of a corpus with several passes reads pass e mod passes.
 
     Args:
         corpus: Corpus.
@@ -244,7 +243,7 @@ def named_read_errors(corpus: CheckedContent) -> Iterator[None]:
         yield
     except (tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
         corpus.check_content()
-        if isinstance(error, tf.errors.InvalidArgumentError):  # it was not about the data
+        if isinstance(error, tf.errors.InvalidArgumentError):  # the data is not the cause
             raise
         raise InputError(f"{corpus.data_dir} cannot be read: {one_line(error)}") from error
 

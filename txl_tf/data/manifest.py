@@ -1,8 +1,8 @@
 """`manifest.json`: the content of a prepared corpus, which is checked before anything is read.
 
 A prepared corpus is a directory of TFRecord shards, the vocabulary's files and the manifest. The manifest is written
-last, and atomically: where there is a manifest, all files it names are complete. A corpus that has replaced another one
-has its shards and vocabulary in a sub-directory, which the manifest names (staging.py).
+last, and atomically: if it exists, all files that it names are complete. A corpus that has replaced another one has its
+shards and vocabulary in a sub-directory, which the manifest names (staging.py).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Shard:
 
     Attributes:
         file: its name inside the corpus directory.
-        tokens: how many it has.
+        tokens: its number of tokens.
         bytes, sha256: its size and checksum.
         unknown: how many of the tokens stand for unknown words or pieces; None: not counted, in an earlier version.
     """
@@ -86,7 +86,7 @@ class Corpus:
     Attributes:
         data_dir: where it is; local or gs://.
         dataset: the name given to prepare_data.
-        unit: what a token is: "byte", "char", "word" or "subword".
+        unit: the kind of token: "byte", "char", "word" or "subword".
         vocab_size: V.
         cutoffs: of the adaptive softmax in the official code; () for a full softmax.
         vocabulary_spec: the `spec` of the Vocabulary, for `load_vocabulary`.
@@ -100,9 +100,9 @@ class Corpus:
             lines; "article", at the end of each article; "", nowhere; None: not known (from an earlier version).
         texts: {split: {"files": number of files, "first": names of up to three, "bytes": of their text}}; {}: not
             known, as in corpora of an earlier version.
-        split_rule: what decided the splits, one of splits.RULES; "": the corpus has its own, or it is of an earlier
-            version.
-        vocabulary_note: what the vocabulary was made from, for the user; "": nothing, or not known.
+        split_rule: the rule that decided the splits, one of splits.RULES; "": the corpus has its own splits, or is of
+            an earlier version.
+        vocabulary_note: how the vocabulary was made, for the user; "": nothing, or not known.
         folder: the sub-directory with the shards and the vocabulary's files; "": they are in data_dir itself.
     """
 
@@ -173,8 +173,8 @@ class Corpus:
         """Reads every file of the corpus.
 
         Raises:
-            InputError: names the first file whose checksum differs from the manifest, or that has a token id which the
-                vocabulary has not.
+            InputError: names the first file whose checksum differs from the manifest, or that has a token id which is
+                not in the vocabulary.
         """
         self.check_sizes()
         shards = self.shards()
@@ -212,7 +212,7 @@ def load_corpus(data_dir: str) -> Corpus:
 
 
 def read_manifest(data_dir: str) -> Corpus:
-    """`load_corpus` without a look at the shards."""
+    """`load_corpus` without a check of the shards."""
     path = tf.io.gfile.join(data_dir, FILE_NAME)
     if not tf.io.gfile.exists(path):
         raise InputError(f"{path} not found: prepare the corpus with scripts/prepare_data.py --data_dir={data_dir}")
@@ -239,7 +239,7 @@ def read_manifest(data_dir: str) -> Corpus:
 
 
 def is_manifest(path: str) -> bool:
-    """Whether a file is the manifest of a corpus, or what damage has left of one."""
+    """Whether a file is the manifest of a corpus, damaged or not."""
     content = read_bytes(path)
     return not content or FORMAT.encode() in content[:1000]
 

@@ -1,4 +1,4 @@
-"""Any text as a corpus with one split, in a vocabulary that there is already: to evaluate a model on it."""
+"""Any text as a corpus with one split, in an existing vocabulary, so that a model can be evaluated on it."""
 
 from __future__ import annotations
 

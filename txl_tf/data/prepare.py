@@ -33,8 +33,8 @@ def prepare(
 ) -> manifest.Corpus:
     """Prepares a corpus in `data_dir`, unless it is there already.
 
-    The manifest is written last: a preparation that fails or is killed leaves the corpus that was there before, or
-    none. The next one removes what a killed one has left, except its downloads, which it uses.
+    The manifest is written last: a preparation that fails or is killed leaves the earlier corpus, or none. The next
+    preparation removes the files of a killed one, except its downloads, which it uses.
 
     Args:
         dataset: one of DATASETS.
@@ -49,7 +49,7 @@ def prepare(
 
     Raises:
         InputError: the source is missing or wrong, settings contradict each other, or `data_dir` holds another corpus,
-            or files that are not of a corpus.
+            or files that do not belong to a corpus.
     """
     wanted = Settings(dataset, **settings)
     wanted.check()
@@ -147,7 +147,7 @@ def _write_with_beam(
         raise InputError(f"--runner=beam does not know the vocabulary of {settings.dataset}: omit --runner")
     if any(piece.path.startswith(work_dir) for piece in text.pieces):
         raise InputError("--runner=beam reads files where they are: unpack or convert them and give --source=FOLDER")
-    python_logging.disable(python_logging.WARNING)  # Beam warns of what it lacks for other clouds, at import
+    python_logging.disable(python_logging.WARNING)  # at import Beam warns about missing parts for other clouds
     try:
         from txl_tf.data.large import pipelines
     except ModuleNotFoundError as error:
@@ -162,7 +162,7 @@ def _write_with_beam(
 def _described(
     settings: Settings, data_dir: str, folder: str, vocabulary: Vocabulary, streams: manifest.Streams
 ) -> manifest.Corpus:
-    """The Corpus of shards that are complete, as far as it follows from them."""
+    """The Corpus of shards that are complete."""
     splits = {}
     for split in sources.SPLITS:
         passes = [shards for stream, shards in streams.items() if stream == split or stream.startswith(split + "-")]

@@ -40,7 +40,7 @@ class RandomLanes:
         epoch_steps: steps in an epoch, on average.
         step_tokens: tokens of a step without padding, on average.
         unused: tokens of the split that an epoch leaves out, fewer than lanes.
-        reads: 1, how often an epoch reads each of the others.
+        reads: 1, how often an epoch reads each other token.
 
     Raises:
         InputError: the split is too small for a single batch of tgt_len.

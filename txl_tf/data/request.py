@@ -22,13 +22,13 @@ class Settings:
         source: the published archive or its files; for dataset "text" a file, directory or glob. None: download.
         vocab: one of VOCABULARIES; None: the corpus's own, or bytes.
         vocab_size: of a SentencePiece model to train.
-        vocab_file: a word list, one a line, a SentencePiece model (XLNet's spiece.model for "xlnet"), or for enwik8 and
-            text8 their symbols as a model_dir has them: to use as it is.
-        keep_accents: of vocab "xlnet": letters keep their accents, which the published models do not know.
+        vocab_file: a vocabulary to use unchanged: a word list, one word per line; a SentencePiece model (XLNet's
+            spiece.model for "xlnet"); or for enwik8 and text8 their symbols, as a model_dir has them.
+        keep_accents: for vocab "xlnet": letters keep their accents, which the published models do not know.
         min_count: rarer words become the unknown token; None: the corpus's own rule.
         documents: "file" or "blank_line": what separates documents in dataset "text".
-        splits: of dataset "text": "names" or "shares", see `sources.text_files`; None: names if they say splits.
-        encoding, binary: of dataset "text", see `own_files.plain_files`.
+        splits: for dataset "text": "names" or "shares", see `sources.text_files`; None: "names" if files are named so.
+        encoding, binary: for dataset "text", see `own_files.plain_files`.
         passes: shuffled copies of the training text; None: the corpus's own number.
         seed: of the shuffling.
     """
@@ -69,7 +69,9 @@ class Settings:
         if self.keep_accents and self.vocab != "xlnet":
             raise InputError("--keep_accents is for --vocab=xlnet: other vocabularies change no letter")
         if self.vocab_size is not None and self.vocab != "sentencepiece":
-            raise InputError("--vocab_size is for --vocab=sentencepiece: other vocabularies have the size they have")
+            raise InputError(
+                "--vocab_size is for --vocab=sentencepiece: the size of other vocabularies follows from the text"
+            )
         own_symbols = self.vocab is None and self.corpus is not None and self.corpus.encoder is not None
         if self.vocab_file is not None and not (words or own_symbols or self.vocab in ("sentencepiece", "xlnet")):
             raise InputError("--vocab_file is for words (a list), sentencepiece and xlnet (a model), enwik8 and text8")
@@ -131,7 +133,7 @@ class Settings:
 
 
 def _read_words(path: str) -> list[str]:
-    """The words of a list, one a line; counts may follow. InputError for a word that is there twice."""
+    """The words of a list, one per line; counts may follow. InputError for a word that occurs twice."""
     lines: dict[str, int] = {}
     for number, line in enumerate(read_lines(path), start=1):
         # Split as bytes: a word of an imported vocabulary may hold white space that is not ASCII.

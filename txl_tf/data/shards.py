@@ -80,7 +80,7 @@ class Shards:
     def _ids(self, record: tf.Tensor) -> tf.Tensor:
         """The tokens of a record, int32 [n]. An InvalidArgumentError at run time if one is not in the vocabulary.
 
-        A model would not notice: on a TPU, and wherever XLA compiles, it reads NaN or another token's vector there.
+        A model would not notice: on a TPU, and wherever XLA compiles, it would read NaN or another token's vector.
         """
         tokens = tf.io.decode_raw(record, self._dtype)
         if self._dtype.max < self._vocab_size:

@@ -1,4 +1,4 @@
-"""Where a new corpus is written while an older one stays usable.
+"""Writes a new corpus while the old one stays usable.
 
 The first corpus of a data_dir is written into data_dir itself, any later one into a sub-directory of its own,
 corpus-1, corpus-2, .. The manifest names this directory, so writing the manifest replaces the old corpus in one step;
@@ -28,7 +28,7 @@ _SHARD = r"(train(-\d+)?|valid|test)-\d{5,}\.tfrecord(\.partial-.*)?"
 
 
 def begin(data_dir: str) -> str:
-    """Chooses the folder of a new corpus and makes it. To be called under a Lock; `clean_up` must follow.
+    """Chooses the folder of a new corpus and makes it. Call it under a Lock, and `clean_up` afterwards.
 
     Returns:
         The folder's name; "": data_dir itself.
@@ -60,12 +60,12 @@ def begin(data_dir: str) -> str:
 
 
 def is_left(data_dir: str) -> bool:
-    """Whether a preparation has not cleaned up: it was killed, or it still runs."""
+    """Whether a preparation was killed, or still runs: it has not cleaned up."""
     return tf.io.gfile.exists(tf.io.gfile.join(data_dir, MARKER))
 
 
 def clean_up(data_dir: str) -> None:
-    """Removes what a preparation leaves: the old corpus's files if the new one is whole, otherwise those of the new."""
+    """Removes the old corpus's files if the new corpus is complete; otherwise removes the new files."""
     if not is_left(data_dir):
         return
     path = tf.io.gfile.join(data_dir, MARKER)

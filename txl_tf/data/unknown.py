@@ -9,7 +9,7 @@ import numpy as np
 from txl_tf.data.vocabularies import Vocabulary
 
 SAID_FROM = 0.01
-"""A share of unknown tokens up to this is not worth a word."""
+"""A smaller share of unknown tokens gets no message."""
 _TOKENS = {"word": "words", "subword": "pieces"}
 
 
@@ -19,7 +19,7 @@ def unknown_note(unit: str, share: float, where: str) -> str:
     Args:
         unit: of the vocabulary.
         share: 0 to 1.
-        where: the text that they are in.
+        where: the text with these tokens.
     """
     if share <= SAID_FROM:
         return ""
@@ -28,7 +28,7 @@ def unknown_note(unit: str, share: float, where: str) -> str:
 
 
 def unknown_share(vocabulary: Vocabulary, texts: Iterable[np.ndarray]) -> float:
-    """The share of the tokens of texts, ids [n] each, that stand for unknown words or pieces; 0 if there are none."""
+    """The share of unknown words or pieces among the tokens of texts, ids [n] each; 0 without tokens."""
     ids = np.concatenate([np.zeros(0, np.int32), *texts])
     unknown = vocabulary.special.unknown
     return 0.0 if unknown is None or not len(ids) else float(np.mean(ids == unknown))

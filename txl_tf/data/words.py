@@ -1,8 +1,8 @@
 """Numbers the words of large texts, in NumPy calls over whole blocks.
 
-Python strings cost several hundred nanoseconds per word. Here only a new word becomes a Python object: its bytes are
-hashed to 64 bits, and a hash table of two arrays gives its number. NumPy releases the interpreter lock in all expensive
-calls, so threads use all cores.
+A Python string for every word would be slow. Here only a new word becomes a Python object: a word's bytes are hashed to
+64 bits, and a hash table of two arrays gives its number. NumPy releases the interpreter lock in all expensive calls, so
+threads use all cores.
 
 Two words with the same hash would get the same number: for 3 million words the probability is 1 in 4 million.
 """

@@ -136,7 +136,7 @@ def test_workbooks_that_cannot_be_read_or_written_are_one_line(tmp_path, monkeyp
 def test_names_of_results():
     assert is_table("a.CSV") and is_table("a.jsonl") and not is_table("a.txt") and not is_table("/dev/stdout")
     for name in ("a.csv.gz", "a.xls"):
-        with pytest.raises(InputError, match="such a table is not written"):
+        with pytest.raises(InputError, match="such a table cannot be written"):
             is_table(name)
 
 

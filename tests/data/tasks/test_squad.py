@@ -61,7 +61,7 @@ ANSWER = ("data", 0, "paragraphs", 0, "qas", 0, "answers", 0)
         (("data", 0), "x", r"data\[0\] must be a JSON object"),
         (("data", 0, "paragraphs", 0, "context"), " ", r"data\[0\]\.paragraphs\[0\]\.context must not be empty"),
         ((*QUESTION, "id"), True, r"data\[0\]\.paragraphs\[0\]\.qas\[1\]: 'id' must be a text or an integer, not True"),
-        ((*QUESTION, "id"), "a", r"qas\[1\]\.id is 'a', as is data\[0\]\.paragraphs\[0\]\.qas\[0\]\.id"),
+        ((*QUESTION, "id"), "a", r"qas\[1\]\.id is 'a', the same as data\[0\]\.paragraphs\[0\]\.qas\[0\]\.id"),
         ((*QUESTION, "is_impossible"), 1, r"qas\[1\]: 'is_impossible' must be true or false"),
         ((*QUESTION, "is_impossible"), False, r"qas\[1\]\.answers must not be empty"),
         ((*ANSWER[:-2], "is_impossible"), True, r"qas\[0\]\.answers must be empty"),
@@ -97,7 +97,7 @@ def test_ids_may_be_numbers_or_missing(read):
     questions[2]["id"] = None
     assert [question.id for question in read(content).questions] == ["70", "2", "3"]
     questions[0]["id"] = 2
-    with pytest.raises(InputError, match=r"qas\[1\]\.id is '2', as is data\[0\]\.paragraphs\[0\]\.qas\[0\]\.id"):
+    with pytest.raises(InputError, match=r"qas\[1\]\.id is '2', the same as data\[0\]\.paragraphs\[0\]\.qas\[0\]\.id"):
         read(content)
 
 

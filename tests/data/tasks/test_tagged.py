@@ -35,7 +35,7 @@ def test_tabs_keep_spaces_and_the_last_text_needs_no_empty_line(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.conll", "word\n", r"line 1 has a word and no tag"),
+        ("a.conll", "word\n", r"line 1 has a word without a tag"),
         ("a.conll", "a x O\nb O\n", r"line 2 has 2 columns, and the first line has 3"),
         ("a.conll", "\n\n", "has no texts"),
         ("a.jsonl", '{"tokens": ["a"], "tags": []}', "1 token and 0 tags"),

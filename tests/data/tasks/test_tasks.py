@@ -185,7 +185,9 @@ def test_shards_hold_the_examples(vocabulary, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["manifest.json", "train-00000.tfrecord"])
 def test_a_directory_of_something_else_is_left_alone(tmp_path, name):
     (tmp_path / name).write_text('{"format": "txl_tf corpus"}')
-    with pytest.raises(InputError, match=f"holds {name}, which is not of a set of examples: give a new directory"):
+    with pytest.raises(
+        InputError, match=f"holds {name}, which does not belong to a set of examples: give a new directory"
+    ):
         examples.write_examples([({"padding": np.zeros([2, 4], bool)}, [])], {}, str(tmp_path))
     assert [path.read_text() for path in tmp_path.iterdir()] == ['{"format": "txl_tf corpus"}']
 

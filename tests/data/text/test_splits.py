@@ -51,7 +51,7 @@ def test_several_files_of_a_split_and_the_files_own_name_first():
         (("a.py", "b.py", "test_a.py"), r"no files named for train and valid, only files such as test_a.py"),
         (("train.txt", "valid.txt", "dev.txt", "test.txt"), r"valid.txt and dev.txt both claim .* valid"),
         (("train.txt", "train_dev.txt", "test.txt"), r"train_dev.txt names several splits \(dev, train\)"),
-        (("train.txt", "dev.txt", "test.txt", "README"), r"README is named for no split"),
+        (("train.txt", "dev.txt", "test.txt", "README"), r"README is not named for a split"),
     ],
 )
 def test_what_is_not_clear_is_refused_with_the_ways_out(names, message):

@@ -31,7 +31,7 @@ _PROGRESS_SECONDS = 2.0
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A preparation, as it is told to the workers through a JSON file.
+    """A preparation, which workers read from a JSON file.
 
     Attributes:
         work_dir: a folder that all workers can read and write.
@@ -121,7 +121,7 @@ class Worker:
             yield split, self.encoder.encode(self.vocabulary, text).astype(self.dtype).tobytes(), len(text) - marks
 
     def write_shard(self, split: str, number: int, ids: bytes) -> dict[str, Any]:
-        """Writes a shard completely or not at all, however many workers try; returns its Shard as a dict."""
+        """Writes a shard completely or not at all, even if several workers try; returns its Shard as a dict."""
         file = records.shard_name(split, number)
         path = tf.io.gfile.join(self.job.data_dir, file)
         partial = f"{path}.partial-{uuid.uuid4().hex}"
@@ -157,7 +157,7 @@ def worker_of(path: str) -> Worker:
 
 
 def bytes_done(work_dir: str) -> int:
-    """How many bytes of text the workers have read, as far as they have said."""
+    """How many bytes of text the workers have reported as read."""
     paths = files_named(tf.io.gfile.join(work_dir, "progress"), "*")
     return sum(int(read_text(path)) for path in paths if not path.endswith(".partial"))
 

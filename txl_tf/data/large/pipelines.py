@@ -6,8 +6,8 @@ Three pipelines run, the first two only if they are needed:
 2. symbols: how often each symbol occurs, and where it occurs first; the vocabulary follows from it
 3. shards: units to ids, and ids to shards. The place of a unit's ids in its split is the sum of the lengths before it.
 
-Between them this process sees a number for each unit, the symbols of the vocabulary and the list of shards, as rows of
-JSON in the job's work_dir. A subword vocabulary is trained here, on the sample that one process would take, too.
+Between them this process reads rows of JSON in the job's work_dir: a number for each unit, the symbols of the
+vocabulary, and the list of shards. It trains a subword vocabulary itself, on the same sample as without Beam.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from txl_tf.storage.literal_paths import files_named
 
 _NOWHERE = 1 << 62
 _FILES = 64  # files of rows
-_MOST_SYMBOLS = 1_000_000  # that a worker adds up before it hands them on
+_MOST_SYMBOLS = 1_000_000  # that a worker adds up before it passes them on
 
 
 def write(
@@ -124,7 +124,7 @@ class _Runner:
         tf.io.gfile.makedirs(folder)
         options = PipelineOptions(self._args)
         own = options.view_as(StandardOptions).runner
-        # The default of Beam's DirectRunner is a program that it downloads. This is the one within the package.
+        # By default Beam's DirectRunner downloads a program. This one is in the package.
         pipeline = beam.Pipeline(runner=FnApiRunner() if own in (None, "DirectRunner") else own, options=options)
         units = (
             pipeline
@@ -193,7 +193,7 @@ def _own_words() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _heeds_interrupts() -> Iterator[None]:
-    """Ctrl-C raises KeyboardInterrupt at the latest at the end, where Beam made another error of it or dropped it."""
+    """Makes Ctrl-C raise KeyboardInterrupt, at the latest at the end: Beam may make another error of it or drop it."""
     answer, came = signal.getsignal(signal.SIGINT), False
     if not callable(answer) or threading.current_thread() is not threading.main_thread():
         yield
@@ -218,7 +218,7 @@ def _heeds_interrupts() -> Iterator[None]:
 
 
 def _finish(pipeline: beam.Pipeline) -> None:
-    """Runs a pipeline to its end; one that is interrupted is cancelled."""
+    """Runs a pipeline to its end; cancels it if it is interrupted."""
     result = pipeline.run()
     try:
         state = result.wait_until_finish()

@@ -17,7 +17,7 @@ def is_frame(value: Any) -> bool:
 
 
 def table_of(value: Any) -> Table | None:
-    """A value as a Table, whose lines are the numbers of the rows from 1 on; None if it is no table.
+    """A value as a Table, whose lines are the numbers of the rows from 1 on; None if it is not a table.
 
     Raises:
         InputError: the columns of a dict are not equally long.
@@ -62,5 +62,5 @@ def _is_column(value: Any) -> bool:
 
 
 def _native(value: Any) -> Any:
-    """A number of NumPy as one of Python."""
+    """A NumPy number as a Python number."""
     return value.item() if hasattr(value, "item") and hasattr(value, "dtype") else value

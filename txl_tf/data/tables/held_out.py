@@ -1,7 +1,7 @@
 """Parts of a set of labelled examples: one to evaluate on, the others to learn from.
 
-Every class has its share in each part. Examples with the same text stay together: what was learned by heart must not
-count. No TensorFlow is loaded.
+Every class has its share in each part. Examples with the same text stay together: a model must not be evaluated on a
+text that it learned by heart. No TensorFlow is loaded.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 TENTHS = 10
-"""The parts of which one is held out."""
+"""The number of parts, one of which is held out."""
 
 
 def parts(rows: Any, count: int, seed: int) -> list[list[int]]:
     """The numbers of the rows of each part, in order.
 
-    A row whose class has no other text is in no part, so that what is left when a part is taken away has every class.
+    A row whose class has no other text is in no part: without any one part, the others must still have every class.
 
     Args:
-        rows: what `FineTuning.read` gives. If labels are numbers, `count` neighbours in order make a class.
+        rows: from `FineTuning.read`. If labels are numbers, each `count` neighbours by size count as a class.
         count: of the parts.
         seed: of the order in which texts are dealt out.
     """
@@ -56,7 +56,7 @@ def _text(row: Any) -> Hashable:
 
 
 def _levels(rows: Sequence[Any], count: int) -> list[Hashable]:
-    """For each row what its part must have a share of: its label, or of many numbers how large it is."""
+    """For each row the class by which it is dealt out: its label, or for numbers how large it is."""
     labels = [str(getattr(row, "label", "")) for row in rows]
     if labels and all(label.startswith("[") for label in labels):  # sets of labels, as JSON lists: the rarest counts
         sets = [json.loads(label) for label in labels]
@@ -65,14 +65,14 @@ def _levels(rows: Sequence[Any], count: int) -> list[Hashable]:
     if len(set(labels)) <= len(rows) / 2:
         return list(labels)
     levels: list[Hashable] = [0] * len(rows)
-    with contextlib.suppress(ValueError):  # neither few classes nor numbers: all are dealt out alike
+    with contextlib.suppress(ValueError):  # neither few classes nor numbers: all rows are of one class
         for place, i in enumerate(sorted(range(len(rows)), key=lambda i: float(labels[i]))):
             levels[i] = place // count
     return levels
 
 
 def parted(rows: Any, numbers: Sequence[int]) -> tuple[Any, Any]:
-    """The rows without some of them, with what is known of all; and those with these numbers."""
+    """The rows with other numbers than these, and the rows with these numbers; both keep what is known of all."""
     taken = set(numbers)
     if isinstance(rows, list):
         rest = copy.copy(rows)

@@ -1,4 +1,4 @@
-"""Which columns of a table a model has learned, so that other tables of the kind need no flags."""
+"""Which columns of a table a model has learned from, so that similar tables need no flags."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _REMEDY = "copy the model_dir again"
 
 
 def table_columns(model_dir: str, given: Columns | Mapping[str, Any] | None, labelled: bool) -> Columns:
-    """How a table is read: as is given, and otherwise with the columns of the table that a model learned from.
+    """How a table is read: with the given columns, and otherwise those of the table that a model learned from.
 
     Args:
         model_dir: of a fine-tuned model.
-        given: Columns, all of which hold; or a dict as for `Columns.of`.
+        given: Columns, with nothing left open; or a dict as for `Columns.of`.
         labelled: whether the table needs labels; if not, it may lack that column.
 
     Raises:
@@ -37,6 +37,6 @@ def table_columns(model_dir: str, given: Columns | Mapping[str, Any] | None, lab
 def _exists(path: str) -> bool:
     if "://" not in path:
         return os.path.exists(path)
-    import tensorflow as tf  # here: it takes seconds to load
+    import tensorflow as tf  # here: it is slow to load
 
     return bool(tf.io.gfile.exists(path))

@@ -1,4 +1,4 @@
-"""A table with results in further columns: the file that was read, with all its columns and rows in their order."""
+"""A table with results in new columns, after all columns and rows of the file that was read."""
 
 from __future__ import annotations
 
@@ -14,27 +14,29 @@ from txl_tf.data.tasks.table_files import Columns, Table, kind_of, read_data, re
 from txl_tf.errors import Faults, InputError
 
 KINDS = ("csv", "tsv", "jsonl", "xlsx")
-"""Ends of the names of tables that are written."""
+"""The ends of the names of tables that can be written."""
 
 
 def is_table(path: str) -> bool:
-    """Whether a name is that of a table. InputError if it is one that is not written, such as .csv.gz."""
+    """Whether a name is that of a table. InputError if such a table cannot be written, such as .csv.gz."""
     kind = kind_of(path)
     if (path.lower().endswith(".gz") and kind in KINDS) or kind in ("xls", "ods", "parquet"):
-        raise InputError(f"{path}: such a table is not written: give a name that ends in .csv, .tsv, .jsonl or .xlsx")
+        raise InputError(
+            f"{path}: such a table cannot be written: give a name that ends in .csv, .tsv, .jsonl or .xlsx"
+        )
     if kind == "xlsx":
         workbooks.require_openpyxl(path)
     return kind in KINDS
 
 
 def with_results(output: str, path: str, columns: Columns, results: Mapping[int, Mapping[str, Any]]) -> str | bytes:
-    """The content of a table with further columns. A column that is there already keeps its name; the new one gets _2.
+    """The content of a table with further columns. A new column whose name is taken gets a name with _2.
 
     Args:
         output: the name of the new file, which `is_table`.
         path: the table that was read.
         columns: how it was read.
-        results: for the numbers of lines, as `Row.line` has them, values by names of columns. Other rows get none.
+        results: {number of a line, as in `Row.line`: {name of a column: value}}. Other rows get none.
     """
     table = read_rows(path, columns, Faults(path))
     names = new_names(table.names, list(next(iter(results.values()), {})))
@@ -63,7 +65,7 @@ def as_columns(prediction: Mapping[str, Any], all_probabilities: bool = False) -
 
 
 def new_names(there: Sequence[str], wanted: Sequence[str]) -> dict[str, str]:
-    """Names for further columns by the wanted ones: with _2 and so on where a column is there already."""
+    """The wanted names for new columns, with _2 and so on if a column has that name already."""
     names: dict[str, str] = {}
     for name in wanted:
         new, number = name, 1
@@ -75,14 +77,14 @@ def new_names(there: Sequence[str], wanted: Sequence[str]) -> dict[str, str]:
 
 
 def _cell(value: Any) -> Any:
-    """A value as a cell holds it: what JSON nests becomes text."""
+    """A value for a cell: nested JSON becomes text."""
     if isinstance(value, (list, tuple)) and all(isinstance(part, str) for part in value):
         return "|".join(value)
     return json.dumps(value, ensure_ascii=False) if isinstance(value, (list, tuple, dict)) else value
 
 
 def _text(rows: Sequence[Sequence[Any]], kind: str, kind_read: str, table: Table) -> bytes:
-    """A .csv or .tsv; what is read from a file of the same kind has its separator and encoding.
+    """A .csv or .tsv, with the separator and encoding of the file that was read if that is of the same kind.
 
     A .tsv has no quotes, so tabs and line breaks in it become spaces.
     """

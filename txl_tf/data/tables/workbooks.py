@@ -29,7 +29,7 @@ MOST_CHARACTERS = 32_767
 def read_cells(path: str, data: bytes) -> Iterator[tuple[int, list[Any]]]:
     """The cells of each row, with its number: texts, numbers, truth values, dates or None.
 
-    Empty cells at the end of a row are left out, as far as they are beyond the first row that has any.
+    Empty cells at the end of a row are left out beyond the width of the first row that is not empty.
 
     Raises:
         InputError: the file is not a workbook, is damaged, or holds more than MOST_BYTES.
@@ -65,7 +65,7 @@ def new_workbook(path: str, rows: Sequence[Sequence[Any]]) -> bytes:
 
 
 def _written(path: str, book: Workbook, rows: Iterator[tuple[int, int, Sequence[Any]]]) -> bytes:
-    """The file of a workbook after the cells of some rows are put in, from a column on."""
+    """The file of a workbook after cells are written into some rows, from a column on."""
     from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
 
     sheet = book.worksheets[0]
@@ -80,14 +80,14 @@ def _written(path: str, book: Workbook, rows: Iterator[tuple[int, int, Sequence[
                 value = ILLEGAL_CHARACTERS_RE.sub(" ", value)
             cell = sheet.cell(number, column, value)
             if isinstance(value, str):
-                cell.data_type = "s"  # "=1+1" is a text and no formula
+                cell.data_type = "s"  # "=1+1" is a text, not a formula
     file = io.BytesIO()
     book.save(file)
     return file.getvalue()
 
 
 def require_openpyxl(path: str) -> None:
-    """Raises InputError if .xlsx cannot be read or written, since the package is not there."""
+    """Raises InputError if the package for .xlsx is missing."""
     try:
         _openpyxl()
     except ImportError as error:
@@ -113,10 +113,8 @@ def _opened(path: str, data: bytes, **options: Any) -> Workbook:
             size = book.worksheets[0].max_row * book.worksheets[0].max_column
             if size <= MOST_CELLS:
                 return book
-    except Exception as error:  # openpyxl and what reads XML for it raise errors of many kinds
+    except Exception as error:  # openpyxl and its XML reader raise errors of many kinds
         raise InputError(
             f"{path} is not a workbook that can be read ({one_line(error)}): save it again, or as CSV (UTF-8)"
         ) from error
-    raise InputError(
-        f"{path} is too large for a workbook that is read ({size:,} bytes or cells): save it as CSV (UTF-8)"
-    )
+    raise InputError(f"{path} is too large for a workbook to read ({size:,} bytes or cells): save it as CSV (UTF-8)")

@@ -19,7 +19,7 @@ class Candidate(typing.NamedTuple):
 
     text: the paragraph's characters begin to end.
     log_prob: of its start and its end in its window, in nats.
-    probability: of this candidate among all those of the question that are kept.
+    probability: of this candidate among the question's candidates that are kept.
     """
 
     text: str
@@ -76,7 +76,7 @@ def decode(
     firsts = np.array([window.first for window in reading.windows])[:, None, None]
     sizes = np.array([window.size for window in reading.windows])[:, None, None]
     starts, ends = np.broadcast_arrays(found["start"][:, :, None], found["end"])
-    owners = np.append(reading.owners, -1)  # behind the paragraph there is none
+    owners = np.append(reading.owners, -1)  # after the paragraph there is none
     own = np.arange(len(firsts))[:, None, None] == owners[np.minimum(firsts + starts, len(reading.owners))]
     possible = (ends < sizes) & (starts <= ends) & (ends < starts + max_answer_len) & own
     log_probs = found["start_log_prob"][:, :, None] + found["end_log_prob"]
@@ -99,7 +99,7 @@ def decode(
 
 
 ANSWER_FILES = ("predictions", "null_odds", "nbest_predictions")
-"""What `write_answers` writes, each with .json."""
+"""The files that `write_answers` writes, each with .json."""
 
 
 def require_no_answers(directory: str) -> None:
@@ -109,7 +109,7 @@ def require_no_answers(directory: str) -> None:
 
 
 def write_answers(answered: Iterable[Answered], directory: str, threshold: float | None) -> None:
-    """Writes what SQuAD's own evaluation reads, and the candidates beside it.
+    """Writes the files for SQuAD's own evaluation, and the candidates beside them.
 
     The files are predictions.json, {id: answer}; null_odds.json, {id: probability that there is no answer}, for its
     --na-prob-file; and nbest_predictions.json, {id: candidates}.
@@ -129,5 +129,5 @@ def write_answers(answered: Iterable[Answered], directory: str, threshold: float
     }
     for name in ANSWER_FILES:
         content = files[name]
-        text = json.dumps(content, indent=1)  # in ASCII: a text may hold a lone surrogate, which UTF-8 has not
+        text = json.dumps(content, indent=1)  # in ASCII: a text may hold a lone surrogate, which is not UTF-8
         write_atomically(tf.io.gfile.join(directory, f"{name}.json"), text + "\n")

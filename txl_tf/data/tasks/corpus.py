@@ -14,7 +14,7 @@ from txl_tf.data.vocabularies import Vocabulary
 
 @dataclasses.dataclass(frozen=True)
 class TaskCorpus:
-    """The examples of a run; it has what the training loop asks of a Corpus.
+    """The examples of a run, with the attributes that the training loop needs from a Corpus.
 
     Attributes:
         train, dev: ExampleSets.
@@ -23,7 +23,7 @@ class TaskCorpus:
         files: the sha256 of the vocabulary's files, by name.
         dataset: a name.
         data_dir: where the examples are from, for messages.
-        columns: how their table is read; None: they are from no table.
+        columns: how their table is read; None: they are not from a table.
     """
 
     train: ExampleSet
@@ -52,4 +52,4 @@ class TaskCorpus:
         return hashlib.sha256(prints.encode()).hexdigest()[:16]
 
     def check_content(self) -> None:
-        """Nothing is left to be checked: examples are checked as they are read."""
+        """Does nothing: examples are checked when they are read."""

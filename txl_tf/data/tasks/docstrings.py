@@ -1,7 +1,7 @@
 """Tasks made from Python's standard library, so that fine-tuning can be tried without a download.
 
-"match": does a docstring belong to a function's body? Each body comes with its own docstring, and with another
-function's of the same split. Only the two texts together tell which is which.
+"match": does a docstring belong to a function's body? Each body occurs twice: with its own docstring, and with that of
+another function of the same split. Only the two texts together show which is which.
 
 "answers": what does a function of this code do? The answer is the first line of its docstring, a span of the code; a
 quarter of the questions name a function that is not in the code, and have no answer. The code is short, so that a small
@@ -48,8 +48,8 @@ _STATEMENTS = {
 """The labels of "statements"."""
 
 _DOCSTRING_CHARS, _BODY_CHARS, _CODE_CHARS = 120, 240, 500
-"""Longer docstrings and bodies are cut: a small model learns sooner to compare short texts. The code that a question is
-asked about is no longer than the last; longer functions are left out."""
+"""The longest docstring and body, which are cut, since a small model learns sooner to compare short texts; and the
+longest code of a question: longer functions are left out."""
 
 
 _LINES = {"train": 6_000, "valid": 1_000, "test": 1_000}
@@ -137,7 +137,7 @@ def answer_articles(split: str, found: list[list[Function]]) -> Iterator[dict[st
         file, paragraphs = [function for function in every if len(function.code) <= _CODE_CHARS], []
         for start, stop in _chunks(file):
             code = _SEPARATOR.join(function.code for function in file[start:stop])
-            # Names that stand in this code without being defined there would make a question that has an answer.
+            # A name that occurs in this code would make a question that may have an answer.
             strangers = [function.name for function in file if function.name not in code]
             questions = []
             for index in range(start, stop):
@@ -159,7 +159,7 @@ def answer_articles(split: str, found: list[list[Function]]) -> Iterator[dict[st
 
 
 def name_rows(split: str, texts: list[str]) -> Iterator[dict[str, Any]]:
-    """Rows of "names": the words of a line and their tags; of all lines as many as `_LINES` says, by a draw.
+    """Rows of "names": the words of a line and their tags; at most `_LINES` lines are drawn.
 
     Args:
         split: its name, for the draws.
@@ -183,7 +183,7 @@ def write_task(task: str, directory: str, source: TextSource | None = None) -> d
         The number of examples in each split.
 
     Raises:
-        InputError: a file is there already, with another content.
+        InputError: a file exists already with other content.
     """
     tf.io.gfile.makedirs(directory)
     by_split: dict[str, list[str]] = {split: [] for split in SPLITS}

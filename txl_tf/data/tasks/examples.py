@@ -1,8 +1,8 @@
 """A set of examples whose features have fixed shapes: in memory, or encoded once into TFRecord shards.
 
-A directory of shards has a manifest, which is written last: where there is a manifest, all files are complete. A record
-is one example: the little-endian bytes of its features, in the manifest's order. All examples are in memory while they
-are used, each feature as one array in a small type, so that any of them can be read at any time.
+A directory of shards has a manifest, which is written last: if it exists, all files are complete. A record is one
+example: the little-endian bytes of its features, in the manifest's order. In use all examples are in memory, each
+feature as one array in a small type, so that any example can be read at any time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SMALL = 20_000
 
 Features = dict[str, np.ndarray]
 Chunk = tuple[Features, Sequence[Any]]
-"""Features of some examples, [n, ..] each, and a JSON value for each of them, or none at all."""
+"""Features of some examples, [n, ..] each, and a JSON value for each example, or no values."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ExampleSet:
 
     Attributes:
         features: by name, arrays [n, ..]. "padding", bool, is true where there is no token.
-        origin: what they were made from and how, as JSON: equal for equal examples.
+        origin: their source and how they were made, as JSON: equal for equal examples.
         labels: the names of the classes, in the order of their numbers; () where there are no classes.
         meta: a JSON value for each example, kept beside; () if there is none.
         timed: the features whose last axis is time, [n, .., T].
@@ -71,7 +71,7 @@ class ExampleSet:
 
     @property
     def learned(self) -> int:
-        """From how many of them something is learned: all, unless a feature "learned" says for each whether it is."""
+        """How many of them are learned from: all, unless a feature "learned" says so for each."""
         learned = self.features.get("learned")
         return len(self) if learned is None else int(np.count_nonzero(learned))
 
@@ -100,10 +100,10 @@ def cut_remarks(cut: Sequence[bool], most: int, what: str = "", setting: str = "
     """A remark on examples that were cut at `most` tokens; () if none was, or if it is not known.
 
     Args:
-        cut: for each whether it was.
-        most: the tokens.
-        what: their name; "": examples.
-        setting: the setting that says so.
+        cut: whether each was cut.
+        most: tokens that are kept.
+        what: the examples' name; "": examples.
+        setting: the setting that limits them.
     """
     count = sum(cut)
     if not count:
@@ -122,7 +122,7 @@ def make_examples(
     """Encodes examples, or reads them from shards where they were encoded before.
 
     Args:
-        chunks: encodes; called only where there are no shards yet.
+        chunks: encodes; called only if there are no shards yet.
         count: about how many examples there are; up to SMALL they stay in memory.
         origin, about: attributes of the ExampleSet besides features and meta.
         directory: for shards; None: examples stay in memory.
@@ -170,7 +170,7 @@ def write_examples(
         shard_examples: examples of a shard.
 
     Raises:
-        InputError: the directory has files that are not of such a set.
+        InputError: the directory has files that do not belong to such a set.
     """
     tf.io.gfile.makedirs(directory)
     manifest_path = tf.io.gfile.join(directory, MANIFEST)
@@ -178,7 +178,9 @@ def write_examples(
     if tf.io.gfile.exists(manifest_path) and FORMAT.encode() not in read_bytes(manifest_path)[:1000]:
         foreign.append(MANIFEST)
     if foreign:
-        raise InputError(f"{directory} holds {foreign[0]}, which is not of a set of examples: give a new directory")
+        raise InputError(
+            f"{directory} holds {foreign[0]}, which does not belong to a set of examples: give a new directory"
+        )
     if tf.io.gfile.exists(manifest_path):
         tf.io.gfile.remove(manifest_path)
     shards: list[dict[str, Any]] = []
@@ -241,7 +243,7 @@ def _read_shards(directory: str, manifest: dict[str, Any], remedy: str) -> Examp
 
 
 def _records(chunks: Iterable[Chunk], kinds: dict[str, Any], meta: list[Any]) -> Iterator[bytes]:
-    """The records of examples. `kinds` gets the types and shapes of the features, `meta` what is kept beside."""
+    """The records of examples. Adds the features' types and shapes to `kinds`, and the JSON values to `meta`."""
     for features, own in chunks:
         meta.extend(own)
         arrays = {name: array.astype(array.dtype.newbyteorder("<")) for name, array in features.items()}

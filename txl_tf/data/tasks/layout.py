@@ -36,7 +36,7 @@ def lay_out(
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     """Encodes texts and pairs of texts, and cuts them as `cut_longer` does.
 
-    If a text may have several segments of T tokens, the second text of a pair is cut so that it fits into the last one:
+    If texts may have several segments of T tokens, the second text of a pair is cut to fit into the last segment, since
     memory counts as the first text.
 
     Args:
@@ -63,7 +63,7 @@ def fit(
 
 
 def were_cut(before: Sequence[tf.RaggedTensor], after: Sequence[tf.RaggedTensor]) -> list[bool]:
-    """For each row whether one of its texts has lost tokens."""
+    """Whether each row has lost tokens, from either text."""
     lost = [old.row_lengths() > new.row_lengths() for old, new in zip(before, after, strict=True)]
     return [bool(one) for one in tf.reduce_any(tf.stack(lost), axis=0).numpy()]
 
@@ -71,7 +71,7 @@ def were_cut(before: Sequence[tf.RaggedTensor], after: Sequence[tf.RaggedTensor]
 def encode(vocabulary: Vocabulary, texts: tf.Tensor) -> tf.RaggedTensor:
     """Strings [n] -> ids, int32 RaggedTensor [n, None].
 
-    As in the official code, whatever stands between words is one space, unless the vocabulary was made to keep it.
+    As in the official code, any white space between words becomes one space, unless the vocabulary keeps it.
     """
     texts = remove_space(texts) if vocabulary.ignores_space else texts
     return tf.cast(vocabulary.encode_tensor(texts), tf.int32)
@@ -80,7 +80,7 @@ def encode(vocabulary: Vocabulary, texts: tf.Tensor) -> tf.RaggedTensor:
 def cut_longer(first: tf.RaggedTensor, second: tf.RaggedTensor, t_len: int) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     """Cuts texts so that they fit into T tokens together with SEP, SEP and CLS, or SEP and CLS if there is no second.
 
-    As long as they do not fit, the longer text loses its last token (the second, if they are equally long).
+    Until they fit, the longer text loses its last token (the second text, if they are equally long).
     """
     total = t_len - 3 + tf.cast(second.row_lengths() == 0, tf.int64)
     lengths = first.row_lengths(), second.row_lengths()

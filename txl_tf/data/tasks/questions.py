@@ -72,10 +72,10 @@ def squad_examples(
         squad: the questions.
         vocabulary: with SEP and CLS.
         layout: how paragraphs are cut into windows.
-        origin: what identifies the vocabulary; the questions and the layout are added.
+        origin: identifies the vocabulary; the questions and the layout are added.
         directory: as for `make_examples`.
-        labelled: whether the answers are known; otherwise the features that say where they are do not exist.
-        find_answers: whether a misplaced answer is looked for; see `with_found`.
+        labelled: whether the answers are known; if not, there are no features for their places.
+        find_answers: whether to look for misplaced answers; see `with_found`.
         about: further attributes of the QuestionExamples.
     """
     squad, found = with_found(squad) if find_answers else (squad, 0)
@@ -102,23 +102,23 @@ def squad_examples(
     )
     remarks += (counted(found, *_FOUND),) if found else ()
     if squad.misplaced:
-        advice = "" if find_answers else "; --find_answers finds those whose text stands once in the context"
+        advice = "" if find_answers else "; --find_answers finds those whose text occurs once in the context"
         remarks += (
-            f"{counted(len(squad.misplaced), *_MISPLACED)} where the file says so, such as {squad.misplaced[0]}: a "
+            f"{counted(len(squad.misplaced), *_MISPLACED)} where the file says, such as {squad.misplaced[0]}: a "
             f"question without any other answer is not learned{advice}",
         )
     return QuestionExamples(**vars(made) | about | {"readings": readings, "remarks": remarks})
 
 
 _FOUND = "misplaced answer was found by its text", "misplaced answers were found by their texts"
-_MISPLACED = "answer does not stand", "answers do not stand"
+_MISPLACED = "answer is not", "answers are not"
 
 
 def with_found(squad: Squad) -> tuple[Squad, int]:
-    """The questions with the places of misplaced answers whose texts stand exactly once in their paragraphs.
+    """The questions with the places of misplaced answers whose texts occur exactly once in their paragraphs.
 
     Returns:
-        The questions; `misplaced` keeps the answers that are still without a place. And how many were found.
+        The questions, whose `misplaced` keeps the answers without a place; and how many were found.
     """
     places, found = iter(squad.misplaced), 0
     left: list[str] = []

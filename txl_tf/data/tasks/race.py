@@ -2,7 +2,7 @@
 
 RACE has a JSON file for each article: {"article": .., "questions": [..], "options": [[..], ..], "answers": ["A", ..]}.
 A line of JSON has one question: {"article": .., "question": .., "options": [..], "answer": 0 or "A"}.
-All faults of a file or a folder are said at once.
+One error lists all faults of a file or folder.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RaceQuestion:
 
 
 def read_race(path: str, answered: bool = True, encoding: str = "") -> list[RaceQuestion]:
-    """The questions of a folder, with its folders, or of a .jsonl or .jsonl.gz file, in the order of the files' names.
+    """The questions of a folder and its sub-folders, or of a .jsonl or .jsonl.gz file, in the order of files' names.
 
     Args:
         path: local or gs://.
@@ -47,7 +47,7 @@ def read_race(path: str, answered: bool = True, encoding: str = "") -> list[Race
 
     Raises:
         InputError: nothing can be read, a question lacks something, or the numbers of options differ. If there are
-            several faults, it is FaultsError, with all of them.
+            several faults, it is a FaultsError with all of them.
     """
     faults, found = Faults(path), []
     for line, value, where in (
@@ -62,7 +62,7 @@ def read_race(path: str, answered: bool = True, encoding: str = "") -> list[Race
 
 
 def is_folder(path: str) -> bool:
-    """Whether a path is a folder; local paths are looked at without TensorFlow."""
+    """Whether a path is a folder; local paths are checked without TensorFlow."""
     if "://" not in path:
         return os.path.isdir(path)
     import tensorflow as tf
@@ -138,7 +138,7 @@ def _questions_of(value: dict[str, Any], file: str, answered: bool) -> list[dict
         lists[name] = column
     lengths = {len(column) for column in lists.values()}
     if len(lengths) > 1:
-        raise InputError(f"{file}: its lists {', '.join(columns.values())} are not of one length")
+        raise InputError(f"{file}: its lists {', '.join(columns.values())} have different lengths")
     rows = zip(*lists.values(), strict=True)
     return [{"article": value.get("article")} | dict(zip(lists, row, strict=True)) for row in rows]
 

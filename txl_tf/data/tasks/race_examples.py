@@ -21,7 +21,7 @@ from txl_tf.data.tasks.table_examples import digest_of
 from txl_tf.data.vocabularies import Vocabulary
 
 MAX_QA = 128
-"""Tokens to which a question with its option is cut, the last ones, as in the official code."""
+"""A question with its option is cut to its last MAX_QA tokens, as in the official code."""
 
 CHUNK = 100  # questions that are encoded at once
 
@@ -40,7 +40,7 @@ def question_examples(
         questions: of `read_race`, with C options each.
         vocabulary: with SEP and CLS.
         t_len: T.
-        origin: what identifies the vocabulary; the questions and T are added.
+        origin: identifies the vocabulary; the questions and T are added.
         directory: as for `make_examples`.
         labelled: whether there are labels; then all answers must be known.
     """
@@ -72,7 +72,7 @@ def cut_article(
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     """Cuts articles and questions with options so that they fit into T tokens with SEP, SEP and CLS.
 
-    A question with its option keeps its last MAX_QA tokens; the article keeps its first, up to the room that is left.
+    A question with its option keeps its last MAX_QA tokens; the article keeps its first tokens, as many as still fit.
     """
     room = t_len - 3
     texts = texts[:, -min(MAX_QA, room) :]

@@ -1,7 +1,7 @@
 """Questions about texts, in the JSON format of SQuAD 1.1 and 2.0, or as a flat list of questions with their contexts.
 
 A flat list is what Hugging Face's datasets write: {"question": .., "context": .., "answers": {"text": [..],
-"answer_start": [..]}}, where empty lists say that there is no answer. All faults of a file are said at once.
+"answer_start": [..]}}, where empty lists mean no answer. One error lists all faults of a file.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ class Answer(typing.NamedTuple):
     """A right answer.
 
     text: as the file has it.
-    start: where it begins in the paragraph, in characters; None if the paragraph does not have the text where the file
-        says so.
+    start: where it begins in the paragraph, in characters; None if the text is not at the place that the file gives.
     """
 
     text: str
@@ -39,7 +38,7 @@ class SquadQuestion:
         id: different for all questions of a file.
         text: the question.
         answers: right answers by several people; () if there is none, or if they are not known.
-        impossible: whether the paragraph is known to have no answer.
+        impossible: whether it is known that the paragraph has no answer.
     """
 
     id: str
@@ -62,7 +61,7 @@ class Squad:
 
     Attributes:
         paragraphs: in the file's order.
-        misplaced: the answers that do not stand where the file says so, as "data[3].paragraphs[2].qas[0].answers[0]".
+        misplaced: the answers that are not where the file says, such as "data[3].paragraphs[2].qas[0].answers[0]".
     """
 
     paragraphs: tuple[Paragraph, ...]
@@ -77,7 +76,7 @@ class Squad:
 def read_squad(path: str, labelled: bool = True, encoding: str = "") -> Squad:
     """The questions of a file in the format of SQuAD 1.1 or 2.0, or of a flat list.
 
-    An answer that does not stand where the file says so is kept for scoring, without its place; see `Squad.misplaced`.
+    An answer that is not where the file says is kept for scoring, without its place; see `Squad.misplaced`.
     An id may be a number; a question without one gets its number in the file, from 1 on.
 
     Args:
@@ -88,7 +87,7 @@ def read_squad(path: str, labelled: bool = True, encoding: str = "") -> Squad:
 
     Raises:
         InputError: not JSON, or not of this format; names the place in the file. If there are several faults, it is
-            FaultsError, with all of them.
+            a FaultsError with all of them.
     """
     faults = Faults(path)
     reader = _SquadParser(path, labelled, faults)
@@ -129,11 +128,11 @@ def asked(values: Sequence[Mapping[str, str]]) -> Squad:
 
 
 class _SquadParser:
-    """Reads the objects of a file. A place is where an object stands, such as "data[3].paragraphs[2]".
+    """Reads the objects of a file. An object's place is, for example, "data[3].paragraphs[2]".
 
     Attributes:
         places: of the questions, by their ids.
-        misplaced: the places of answers that do not stand where the file says so.
+        misplaced: the places of answers that are not where the file says.
     """
 
     def __init__(self, path: str, labelled: bool, faults: Faults):
@@ -148,7 +147,7 @@ class _SquadParser:
     def records(
         self, record: dict[str, Any], name: str, place: str, fields: Fields
     ) -> Iterator[tuple[dict[str, Any], str]]:
-        """The objects in a field, a list, and their places; `place` is what their places begin with.
+        """The objects in a field, a list, and their places, which begin with `place`.
 
         Anything else in the list is added to the faults.
         """
@@ -198,7 +197,7 @@ class _SquadParser:
     def _question(self, record: dict[str, Any], place: str, text: str) -> SquadQuestion:
         name = self._id(record, place)
         if name in self.places:
-            raise self._error(f"{place}.id is {name!r}, as is {self.places[name]}.id")
+            raise self._error(f"{place}.id is {name!r}, the same as {self.places[name]}.id")
         self.places[name] = place
         known = {"answers": []} | record if not self._labelled or record.get("is_impossible") is True else record
         known = self.record({"is_impossible": False} | known, place, {"is_impossible": bool, "answers": list})
@@ -227,5 +226,5 @@ class _SquadParser:
 
 
 def _stands_for_none(answer: Any) -> bool:
-    """Whether this is how some files say that there is no answer: at -1, without text."""
+    """Whether this answer is at -1 and without text, which in some files means that there is none."""
     return isinstance(answer, dict) and answer.get("answer_start") == -1 and answer.get("text") in ("", None)

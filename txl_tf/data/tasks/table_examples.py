@@ -33,14 +33,14 @@ def table_examples(
 ) -> ExampleSet:
     """Texts and pairs as examples: features tokens, segments, padding [n, S T] and, if there is one, label [n].
 
-    `meta` says of each whether it was cut, and the remarks how many were.
+    `meta` says for each whether it was cut, and the remarks how many were.
 
     Args:
         rows: of `read_table`.
         vocabulary: with SEP and CLS.
         t_len: T.
         label: [n] or None.
-        origin: what identifies the vocabulary; the texts, labels and T are added.
+        origin: identifies the vocabulary; the texts, labels and T are added.
         directory: as for `make_examples`.
         max_segments: S.
         remarks: see ExampleSet.

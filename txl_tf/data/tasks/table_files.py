@@ -1,8 +1,8 @@
 """The files that hold tables and questions: their text, and their rows by the names of columns.
 
 The first line of a TSV or CSV file names the columns, unless `Columns.no_header`. TSV has no quotes, as in GLUE's
-files: a quotation mark is a character of the text. All of this works without TensorFlow for local files, so that a
-command can say what is wrong before it loads.
+files: a quotation mark is a character of the text. Local files need no TensorFlow, so a command can report faults
+before it loads.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ class Columns(Group):
     text_b_column: str = setting("text_b", "its column of the second text, for pairs of texts")
     label_column: str = setting("label", "its column of the label: a class, or a number for regression")
     label_separator: str = setting("|", "separates the labels of a text in one cell, for --task=multi_label")
-    no_header: bool = setting(False, "line 1 has no names: columns are given by number, such as --text_column=4")
-    delimiter: str = setting("", "what parts the columns, one character or tab; empty: found from line 1")
-    encoding: str = setting("", "of the file, such as cp1252; empty: UTF-8, or UTF-16 if it begins as such a file does")
-    skip_empty: bool = setting(False, "leave out the rows without text, and count them")
+    no_header: bool = setting(False, "line 1 has no names: columns have numbers, such as --text_column=4")
+    delimiter: str = setting("", "separates the columns, one character or tab; empty: found from line 1")
+    encoding: str = setting("", "of the file, such as cp1252; empty: UTF-8, or UTF-16 if the file begins like one")
+    skip_empty: bool = setting(False, "skip rows without text, and count them")
 
     def __post_init__(self) -> None:
-        """Refuses columns that are one, and forms that are not known."""
+        """Refuses one column for two uses, and unknown forms."""
         super().__post_init__()
         names = ("text_column", "text_b_column", "label_column")
         for i, name in enumerate(names):
             for other in names[:i]:
                 if getattr(self, name) == getattr(self, other):
                     raise InputError(
-                        f"--{name} and --{other} are both {getattr(self, name)!r}: name a column of its own for each"
+                        f"--{name} and --{other} are both {getattr(self, name)!r}: name a different column for each"
                     )
         if len(self.separator) > 1:
             raise InputError(f"--delimiter={self.delimiter} must be one character, or tab")
         if not self.label_separator:
-            raise InputError("--label_separator must not be empty: give what parts the labels of a cell, such as |")
+            raise InputError("--label_separator must not be empty: give what separates the labels of a cell, such as |")
         if self.encoding:
             check_encoding(self.encoding)
         if self.no_header:
@@ -80,7 +80,7 @@ class Columns(Group):
 
     @classmethod
     def fields_of(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """A dict as for `of` with the names of the fields."""
+        """A dict as for `of`, with the fields' full names."""
         known = [field.name for field in dataclasses.fields(cls)]
         found = {f"{name}_column" if f"{name}_column" in known else name: value for name, value in given.items()}
         if unknown := sorted(set(found) - set(known)):
@@ -89,7 +89,7 @@ class Columns(Group):
 
     @property
     def names(self) -> dict[str, Any]:
-        """The fields that name columns, and how they are named and filled: what files of one kind share."""
+        """The fields that files of one kind share: columns, and how they are named and filled."""
         names = ("text_column", "text_b_column", "label_column", "label_separator", "no_header")
         return {name: getattr(self, name) for name in names}
 
@@ -99,11 +99,11 @@ class Columns(Group):
         return "\t" if self.delimiter in ("tab", "\\t") else self.delimiter
 
     def named(self, name: str) -> bool:
-        """Whether a field was set to something else than its default."""
+        """Whether a field differs from its default."""
         return bool(getattr(self, name) != type(self).__dataclass_fields__[name].default)
 
     def require_no_table(self, what: str) -> None:
-        """Raises InputError if something was set that only tables have; `what` is read instead."""
+        """Raises InputError if a field for tables was set, since `what` is read instead."""
         for field in dataclasses.fields(self):
             if field.name != "encoding" and self.named(field.name):
                 raise InputError(f"--{field.name} is for tables, and this task reads {what}: omit it")
@@ -119,7 +119,7 @@ class Table:
         empty: the lines of rows without any content, which are not among `rows`.
         header: how messages name the place of the columns' names.
         header_line: the number of the line with the columns' names; 0: there is none.
-        separator: what parts the columns of a CSV or TSV file.
+        separator: of the columns of a CSV or TSV file.
         encoding: of the file, by Python's name.
     """
 
@@ -161,7 +161,7 @@ def read_file_text(path: str, encoding: str = "", remedy: str = "convert the fil
     Args:
         path: local or gs://.
         encoding: "": UTF-8, or UTF-16 if the file begins with its byte order mark.
-        remedy: what the user can do where it cannot be decoded.
+        remedy: advice if it cannot be decoded.
 
     Raises:
         InputError: it cannot be read, unpacked or decoded.
@@ -205,7 +205,7 @@ def read_rows(path: str | Table, columns: Columns, faults: Faults) -> Table:
     Args:
         path: local or gs://; or a Table, which is read already.
         columns: the form of the file.
-        faults: gets those of single rows, which are left out.
+        faults: gets the faults of single rows, which are skipped.
 
     Raises:
         InputError: the file cannot be read.
@@ -244,7 +244,7 @@ def read_rows(path: str | Table, columns: Columns, faults: Faults) -> Table:
 
 
 def json_lines(path: str, text: str, faults: Faults) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a file of JSON lines with the numbers of their lines; lines without text are left out.
+    """The objects of a file of JSON lines with the numbers of their lines; empty lines are skipped.
 
     A line that is not a JSON object is added to the faults.
     """
@@ -286,7 +286,7 @@ def _cells(path: str, text: str, first: int, separator: str, faults: Faults) -> 
             yield line, next(reader)
         except StopIteration:
             return
-        except csv.Error as error:  # what follows has no certain rows
+        except csv.Error as error:  # after it the rows are not certain
             faults.add(f"{path}, line {line} is not CSV ({error}): correct its quotes", line)
             return
 

@@ -1,6 +1,6 @@
 """Tables of labelled texts: TSV, CSV and JSON lines, gzipped or not, as rows with labels.
 
-A row that cannot be used is a fault with the file and the line; all those of a file are said at once.
+A row that cannot be used is a fault, with file and line. One error lists all faults of a file.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ def read_table(
 ) -> TableRows:
     """The rows of a file whose name ends in .tsv, .csv, .jsonl or .xlsx, or in one of these and .gz.
 
-    Rows without any content are left out, as the remarks say.
+    Rows without any content are skipped, and the remarks count them.
 
     Args:
         path: local or gs://; or a Table, whose lines are called rows.
         columns: how it is read.
-        labelled: whether every row must have a label; if not, labels are "" where there is none.
+        labelled: whether every row must have a label; if not, a missing label is "".
         read_label: how a label is read; None: as one class or number.
 
     Raises:
-        InputError: the file cannot be read, lacks a column, or has no rows; or a row lacks a text or a label. If this
-            is so of several rows, it is FaultsError, with all of them.
+        InputError: the file cannot be read, lacks a column, or has no rows; or a row lacks a text or a label. If
+            several rows do, it is a FaultsError with all of them.
     """
     name, unit = (path, "line") if isinstance(path, str) else ("the table", "row")
     faults = Faults(name)
@@ -122,7 +122,7 @@ def text_rows(texts: Sequence[str | tuple[str, str]]) -> list[Row]:
     """Texts and pairs of texts as rows without labels.
 
     Raises:
-        InputError: something else than these, or a text that is empty.
+        InputError: it is something else, or a text is empty.
     """
     rows = []
     for i, text in enumerate(texts, 1):
@@ -182,7 +182,7 @@ def _file_of(rows: Sequence[Row]) -> str:
 
 
 def imbalance(labels: tuple[str, ...], numbers: np.ndarray) -> str:
-    """How often each class occurs, in one line; of many classes the three largest and the two smallest."""
+    """How often each class occurs, in one line; if there are many, the three largest and the two smallest."""
     counts = np.bincount(numbers, minlength=len(labels))
     order = np.argsort(-counts, kind="stable")
     shown = [f"{labels[i]} {counts[i] / len(numbers):.1%}" for i in order]
@@ -192,7 +192,7 @@ def imbalance(labels: tuple[str, ...], numbers: np.ndarray) -> str:
 
 
 def class_weights(numbers: np.ndarray, classes: int) -> np.ndarray:
-    """The weight of each example, [n], with which all classes that occur count the same; their mean is 1."""
+    """The weight of each example, [n], so that all classes that occur count alike; the mean is 1."""
     counts = np.bincount(numbers, minlength=classes)
     return (len(numbers) / (np.count_nonzero(counts) * np.maximum(counts, 1)))[numbers]
 

@@ -91,8 +91,11 @@ def cut_windows(n: int, size: int, stride: int) -> tuple[Window, ...]:
 
 
 def owners(windows: Sequence[Window]) -> np.ndarray:
-    """For each token the window, int [n], in which it has the most context: the number of tokens on its shorter side,
-    plus 0.01 for each token of the window; the first of equal ones. It is the official code's "max context"."""
+    """For each token the window, int [n], in which it has the most context; of equal ones the first.
+
+    Context is the number of tokens on the token's shorter side, plus 0.01 for each token of the window: the "max
+    context" of the official code.
+    """
     n = windows[-1].first + windows[-1].size
     owner, most = np.zeros([n], np.int64), np.full([n], -1.0)  # a row for each window would be a square of the text
     for number, (first, size) in enumerate(windows):
@@ -140,12 +143,11 @@ def examples(readings: Iterable[QuestionWindows], vocabulary: SubwordVocabulary,
         tokens: int32 [n, T]; padding has token 0.
         segments: int8 [n, T].
         padding: bool [n, T], true where there is no token.
-        allowed: bool [n, T], where an answer may start and end: P, and CLS for no answer.
+        allowed: bool [n, T], where an answer may start and end: in P, and at CLS for no answer.
         cls_index: int32 [n], the column of CLS.
-        start, end: int32 [n], the columns where the answer starts and ends, both included; CLS if it is not all in the
-            window.
-        impossible: bool [n], whether it is not.
-        learned: bool [n], false where the question has an answer, but nobody knows where.
+        start, end: int32 [n], the answer's first and last column; CLS unless the whole answer is in the window.
+        impossible: bool [n], whether the window does not have the whole answer.
+        learned: bool [n], false if the question has an answer whose place is not known.
     """
     sep, cls = vocabulary.special_token("sep"), vocabulary.special_token("cls")
     placed = [(reading, window) for reading in readings for window in reading.windows]

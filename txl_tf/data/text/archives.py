@@ -25,12 +25,12 @@ from txl_tf.storage.local_files import check_file
 
 
 def is_archive(path: str) -> bool:
-    """Whether a file's name ends as those of zip, tar and gzip files do."""
+    """Whether a file's name ends like that of a zip, tar or gzip file."""
     return path.endswith((".zip", ".tgz", ".tar.gz", ".tar", ".gz"))
 
 
 def is_of_a_mac(path: str) -> bool:
-    """Whether a file is one of those that macOS adds to archives and disks of others: __MACOSX/, ._NAME."""
+    """Whether macOS added a file to the archive or disk: __MACOSX/, ._NAME."""
     *folders, name = path.split("/")
     return "__MACOSX" in folders or name.startswith("._")
 
@@ -46,7 +46,7 @@ def extract(archive: str, wanted: str, directory: str) -> list[str]:
         directory: local; created if needed.
 
     Returns:
-        Sorted paths of what was written.
+        Sorted paths of the files written.
 
     Raises:
         InputError: the archive is damaged.
@@ -80,7 +80,7 @@ def _extract(archive: str, wanted: str, directory: str, paths: list[str]) -> Non
 
 @contextlib.contextmanager
 def named_damage(path: str) -> Iterator[None]:
-    """Turns what Python's readers of zip, tar, gzip, bzip2 and LZMA raise for damaged data into InputError."""
+    """Turns the errors of Python's readers of zip, tar, gzip, bzip2 and LZMA for damaged data into InputError."""
     try:
         yield
     except InputError:

@@ -1,4 +1,4 @@
-"""Reads text in blocks, each block by itself: where a block begins and ends follows from the bytes around it.
+"""Reads text in blocks, each by itself: the bytes around its ends decide where a block begins and ends.
 
 So one process can read all blocks in order, and many machines can read them in any order, with the same result.
 """
@@ -17,7 +17,7 @@ from txl_tf.storage.files import check_file
 BLOCK_BYTES = 1 << 20
 DOCUMENT_END = b"\n\n"
 DOCUMENT_MARK = b"\xff"
-"""Stands where a document ends, for vocabularies with a token for that. No UTF-8 text has this byte."""
+"""Marks the end of a document, for vocabularies with a token for it. No UTF-8 text has this byte."""
 
 # A document inside a file begins with the line after a match. (A line of a file in WikiText begins with a space.)
 _ENDS = {
@@ -55,11 +55,11 @@ class TextRules:
     """How text is read.
 
     Attributes:
-        documents: what becomes of the ends of documents. "joined": nothing. "file": a piece is a document and ends in a
+        documents: how documents end. "joined": their ends leave no trace. "file": a piece is a document and ends in a
             blank line, which replaces newlines at its end. "blank_line": blank lines separate documents; every document
             ends in one.
-        inner: what ends documents inside a piece, "blank_line" or "article"; "": nothing. They do not change the text,
-            but they are marked.
+        inner: the ends of documents inside a piece, "blank_line" or "article"; "": none. They are marked, but do not
+            change the text.
         utf8: whether to raise InputError, with file and position, for text that is not UTF-8.
         end_lines: whether the last line of a piece gets a newline if it has none.
         marked: whether DOCUMENT_MARK follows the end of each document.
@@ -86,7 +86,7 @@ def drawn_split(name: str) -> str:
 class PieceBlocks:
     """The blocks of a Piece, each of about BLOCK_BYTES; a block can be empty.
 
-    They are cut at ends of lines, without lines at spaces, and without spaces between characters.
+    They are cut at ends of lines, or else at spaces, or else between characters.
 
     Args:
         piece: Piece.
@@ -119,7 +119,7 @@ class PieceBlocks:
             first_document: number of documents of this piece in the blocks before; splits are drawn by it.
 
         Returns:
-            ([(split, text)], documents). A text that is empty is left out.
+            ([(split, text)], documents). Empty texts are left out.
         """
         if self._reading.documents != "blank_line":
             text = self._text(index)
@@ -138,7 +138,7 @@ class PieceBlocks:
         return [document.strip(b"\n") for document in texts if document.strip()]
 
     def _text(self, index: int) -> bytes:
-        """A block, with ends of documents where they are wanted."""
+        """A block, with marks at the ends of documents if the rules say so."""
         reading, start = self._reading, self._block_start(index)
         block = self._block(index)
         after = start + len(block)
@@ -175,7 +175,7 @@ class PieceBlocks:
         return block
 
     def _window_end(self, index: int) -> int:
-        """The byte up to which one must read to know where block `index` ends."""
+        """The byte up to which block `index` must be read to know its end."""
         return min(self._start + (index + 1) * BLOCK_BYTES, self._stop)
 
     def _block_start(self, index: int) -> int:
@@ -192,7 +192,7 @@ class PieceBlocks:
         return start
 
     def _cut_in_window(self, index: int) -> int:
-        """Where block `index` ends, if the BLOCK_BYTES that are read for it show this; else -1."""
+        """The end of block `index`, if the BLOCK_BYTES read for it show it; else -1."""
         low, high = self._start + index * BLOCK_BYTES, self._window_end(index)
         near = max(high - 4096, low)  # nearly always enough
         for begin in (near, low):
@@ -202,7 +202,7 @@ class PieceBlocks:
         return low + text.rindex(b" ") + 1 if b" " in text else -1
 
     def _first_document(self, index: int) -> int:
-        """Where the first document begins that does not begin before block `index`."""
+        """The start of the first document that begins in block `index` or later."""
         if index == 0:
             return self._start
         if index == self.count:
@@ -242,7 +242,7 @@ class PieceBlocks:
 
 
 def block_count(size: int) -> int:
-    """Number of blocks of `size` bytes: those that are cut, and what is left after the last cut."""
+    """Number of blocks of `size` bytes; the last one is the rest after the last cut."""
     return -(-size // BLOCK_BYTES) + 1
 
 

@@ -34,8 +34,8 @@ class PublishedCorpus:
 
     Attributes:
         published: the archive.
-        members: regular expression for file names, by split; {"all": ..} for one file that is cut 90/5/5 by bytes.
-        encoder: the Encoder, but for its vocab_file; None: words, with the options in `words`.
+        members: regular expressions for file names, by split; {"all": ..} for one file that is cut 90/5/5 by bytes.
+        encoder: the Encoder, except its vocab_file; None: words, with the options in `words`.
         words: options of encoders.Words.
         cutoffs: of the adaptive softmax.
         vocab_size: of the published files.
@@ -65,7 +65,7 @@ class PublishedCorpus:
             at_lines: whether splits of one file begin at the start of a line instead of the published byte.
 
         Raises:
-            InputError: there is nothing to read, or it is not this corpus.
+            InputError: there is nothing to read, or another corpus.
         """
         if source is None:
             source = fetch(self.published, download_dir)

@@ -60,7 +60,7 @@ def fetch(published: PublishedFile, directory: str, pause: float = 1.0) -> str:
         pause: seconds to wait after the first failure; doubles with each.
 
     Raises:
-        InputError: no address has the right file; the message says which file to download by hand and where to put it.
+        InputError: no address has the right file; the message says which file to download by hand, and where to put it.
     """
     path = os.path.join(directory, published.name)
     os.makedirs(directory, exist_ok=True)

@@ -21,7 +21,7 @@ from txl_tf.errors import InputError
 from txl_tf.storage.local_files import check_encoding
 
 PACKED: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
-"""How a packed file begins: what opens it."""
+"""Functions that open packed files, by the files' first bytes."""
 REFUSED = {
     b"\x28\xb5\x2f\xfd": "zstd",
     b"\x04\x22\x4d\x18": "lz4",
@@ -29,24 +29,24 @@ REFUSED = {
     b"7z\xbc\xaf\x27\x1c": "7z",
     b"Rar!": "rar",
 }
-"""How archives begin that are not read here."""
+"""First bytes of archives that are not read here."""
 NOT_TEXT = {b"%PDF": "a PDF", b"\x89PNG": "an image", b"\xff\xd8\xff": "an image", b"GIF8": "an image"}
 LARGEST = 100
-"""An archive may hold this many times its own size; small ones FREE bytes. More is an attack, or a mistake."""
+"""An archive may hold this many times its own size, or FREE bytes if it is small. More is an attack, or a mistake."""
 FREE = 64 << 20
 _HEAD = 512
 _SAMPLE = 1 << 16
 _ODD = bytes({*range(32), 127} - {*b"\a\b\t\n\v\f\r\x1a\x1b"})
 MOST_ODD = 0.02
-"""The share of bytes such as NUL, which text hardly has, from which on a file is not text. In packed data it is 0.1."""
+"""A file with a larger share of bytes such as NUL, which text hardly has, is not text. Packed data has about 0.1."""
 _LONGEST_NAME = 200
 _DEEPEST = 3  # archives inside archives: a packed tar in a zip has two inside
 
 
 class File(NamedTuple):
-    """A file to read, and its name below the source, by which it belongs to a split.
+    """A file to read, and its name below the source, which decides its split.
 
-    `temporary`: whether it was unpacked or converted, so that users know it by its name and not by its path.
+    `temporary`: whether it was unpacked or converted, so that messages give its name, not its path.
     """
 
     path: str
@@ -60,16 +60,16 @@ class File(NamedTuple):
 
 
 def plain_files(files: Sequence[File], work_dir: str, encoding: str | None = None, binary: bool = False) -> list[File]:
-    """The files as UTF-8 text: themselves, or what was unpacked or converted, in a folder of `work_dir`.
+    """The files as UTF-8 text: unchanged, or unpacked or converted in a folder of `work_dir`.
 
-    The kind of a file is told by its first bytes, not by its name.
+    The first bytes of a file tell its kind, not its name.
 
     Args:
         files: local or remote.
         work_dir: a local directory.
         encoding: of the text, as Python names it; None: UTF-8, which is not checked here.
-        binary: whether files that are not text are read, too: PDFs, images, and those with more than MOST_ODD bytes
-            in samples of their parts that text hardly has.
+        binary: whether to read files that are not text, too: PDFs, images, and files whose samples have a larger share
+            than MOST_ODD of bytes that text hardly has.
 
     Raises:
         InputError: a file is an archive that cannot be read here, holds far more than its size, or is damaged; it is
@@ -108,7 +108,7 @@ def _look(path: str) -> _Look:
 
 
 class _Budget:
-    """How many bytes may still be unpacked from a file of the source, with all archives inside it."""
+    """The bytes that may still be unpacked from a file of the source and all archives inside it."""
 
     def __init__(self, file: File):
         self.name = file.name
@@ -121,9 +121,9 @@ class _Budget:
 
 
 def _unpacked(file: File, look: _Look, folder: str, budget: _Budget, depth: int = 0) -> Iterator[tuple[File, _Look]]:
-    """The files in an archive, and in archives inside it, written into a new folder; the file itself if it is none.
+    """The files in an archive and in archives inside it, written into a new folder; any other file is returned itself.
 
-    Each comes with a look at it; `look` is that at `file`.
+    Each has its _Look; `look` is that of `file`.
     """
     head = look.head
     for magic, kind in REFUSED.items():
@@ -158,7 +158,7 @@ def _unpacked(file: File, look: _Look, folder: str, budget: _Budget, depth: int 
 
 
 def _members(path: str, is_zip: bool, shown: str) -> Iterator[tuple[list[str], Any]]:
-    """(parts of the name, open file) of each file in a zip or tar; what a Mac adds, and hidden files, are left out."""
+    """(parts of the name, open file) of each file in a zip or tar, without hidden files and those that a Mac adds."""
     if is_zip:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()

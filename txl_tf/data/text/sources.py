@@ -35,8 +35,8 @@ class TextSource:
 
     Attributes:
         pieces: in the order of their text in the splits.
-        documents, inner: what ends documents, see TextRules.
-        split_rule: what decides the split of the user's text, one of splits.RULES; "": the corpus has its own.
+        documents, inner: how documents end, see TextRules.
+        split_rule: the rule for the splits of the user's text, one of splits.RULES; "": the corpus has its own splits.
     """
 
     pieces: tuple[Piece, ...]
@@ -82,7 +82,7 @@ class TextSource:
         return _sizes(self.pieces)
 
     def split_sizes(self) -> Iterable[tuple[str, str, int]]:
-        """Yields (split, file, bytes) for `split_contents`. Where the splits of documents are drawn, reads the text."""
+        """Yields (split, file, bytes) for `split_contents`. Reads the text if the splits of documents are drawn."""
         for piece, size in zip(self.pieces, self.sizes, strict=True):
             if piece.split is not None:
                 yield piece.split, piece.shown, size
@@ -95,7 +95,7 @@ def split_contents(sizes: Iterable[tuple[str, str, int]]) -> dict[str, dict[str,
     """{split: {"files": their number, "first": names of up to three, "bytes": of their text}}.
 
     Args:
-        sizes: (split, file, bytes); a file can come again. Folders that all files share are left out of their names.
+        sizes: (split, file, bytes); a file can occur again. Folders that all files share are left out of their names.
     """
     found: dict[str, collections.Counter[str]] = {split: collections.Counter() for split in SPLITS}
     for split, file, size in sizes:
@@ -170,18 +170,18 @@ def text_files(
     - at least 40 files: drawn for each file
     - else shares of every file: its last 5% of bytes are test, the 5% before them valid
 
-    A file is a document, except where it is a whole split or the only file: then blank lines end documents, as in
-    XLNet's text files.
+    A file is a document. But if it is a whole split or the only file, blank lines end documents, as in XLNet's text
+    files.
 
     Args:
         source: its path.
         documents: "file" or "blank_line", what separates documents.
-        splits: "names": the first rule alone; "shares": all but the first; None: all, but the first not for one file.
-        work_dir: a local directory for what is unpacked or converted; None: files are read as they are.
+        splits: "names": only the first rule; "shares": all but the first; None: all, but the first not for one file.
+        work_dir: a local directory for unpacked and converted files; None: files are read as they are.
         encoding, binary: as for `plain_files`.
 
     Raises:
-        InputError: there is no file; the names of some say a split and those of others do not (`named_splits`); or as
+        InputError: there is no file; some names say a split and others do not (`named_splits`); or as for
             `plain_files`.
     """
     paths = find_files(source)
@@ -220,7 +220,7 @@ def _whole(files: Sequence[File], splits: Sequence[str | None]) -> tuple[Piece, 
 def find_files(source: str) -> list[str]:
     """The files that a --source means, sorted.
 
-    A file or a directory of this name is taken literally; only without one is it a pattern, in which ** means all
+    If a file or directory has exactly this name, it is taken. Otherwise the name is a pattern, in which ** means all
     folders below.
 
     Raises:
@@ -261,7 +261,7 @@ def _files_below(root: str) -> Iterator[str]:
 
 
 def cut_by_bytes(paths: Sequence[str], at_lines: bool) -> list[Piece]:
-    """Cuts the files, joined to one text, into splits: the last 5% of bytes are test, the 5% before them valid.
+    """Cuts the files, as one text, into splits: the last 5% of bytes are test, the 5% before them valid.
 
     Args:
         paths: of the files.
@@ -295,7 +295,7 @@ def _line_start(path: str, position: int, stop: int) -> int:
 
 
 def _common_folders(paths: Sequence[str]) -> int:
-    """The length of the folders that all paths share at their start, with the slash that follows them."""
+    """The length of the folders that all paths begin with, including the slash after them."""
     folders = [path.split("/")[:-1] for path in paths]
     shared = itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*folders, strict=False))
     return sum(len(parts[0]) + 1 for parts in shared)

@@ -1,4 +1,4 @@
-"""Which split the names of the user's files and folders say."""
+"""The splits that the names of the user's files and folders say."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WORDS = {
     "eval": "valid",
     "test": "test",
 }
-"""The split of each word that names one."""
+"""The words that name a split, with the split."""
 RULES = {
     "names": "the names of files and folders say the splits",
     "documents": "every document is drawn: 90 % train, 5 % valid, 5 % test",
@@ -31,21 +31,21 @@ def named_splits(names: Sequence[str], root: str, required: bool = False) -> lis
     """The split of each file, from the words of its name and of its folders; None if no name says one.
 
     A word is a run of letters: my_train_set.txt, ptb.train.txt and train/a.txt are all training text. The file's own
-    name counts before its folder, and an inner folder before an outer one.
+    name has precedence over its folder, and an inner folder over an outer one.
 
     Args:
         names: paths of the files below the source.
         root: the source, for messages.
-        required: whether it is an error that no name says a split.
+        required: whether it is an error if no name says a split.
 
     Raises:
-        InputError: some names say a split, but not all do, or not all three splits are there, or two words claim one.
+        InputError: only some names say a split, a split is missing, or two words claim one.
     """
     told = [_told(name) for name in names]
     named = [words for words in told if words]
     if not named and not required:
         return None
-    ways_out = "rename them, or give --splits=shares, which takes shares of every file whatever its name is"
+    ways_out = "rename them, or give --splits=shares, which takes shares of every file and ignores names"
     for path, words in zip(names, told, strict=True):
         if len({WORDS[word] for word in words}) > 1:
             raise InputError(f"{path} names several splits ({', '.join(sorted(words))}): {ways_out}")
@@ -63,7 +63,7 @@ def named_splits(names: Sequence[str], root: str, required: bool = False) -> lis
             f"(train; valid, val, validation, dev or eval; test), {ways_out}"
         )
     if others := [path for path, split in zip(names, found, strict=True) if not split]:
-        raise InputError(f"{_listed(others)} is named for no split, and others are: move it away, {ways_out}")
+        raise InputError(f"{_listed(others)} is not named for a split, but others are: move it away, {ways_out}")
     return [split for split in found if split]
 
 
@@ -81,7 +81,7 @@ def _words(name: str) -> Iterator[str]:
             yield word
     first = next((split for split in SPLITS if name.startswith(split)), None)
     if first and not re.match(rf"{first}(?![^\W\d_])|validation(?![^\W\d_])", name):
-        yield first  # training.txt, tests.txt: a beginning is enough, without a border
+        yield first  # training.txt, tests.txt: the beginning of a word is enough
 
 
 def _listed(paths: Iterable[str]) -> str:

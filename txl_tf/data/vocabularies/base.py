@@ -19,13 +19,13 @@ import tensorflow as tf
 from txl_tf.errors import InputError
 from txl_tf.storage.files import write_atomically
 
-# The white space at which str.split() splits, as a pattern for RE2, whose own class has only ASCII.
+# The white space at which str.split() splits, as a pattern for RE2, whose own class is only ASCII.
 WHITESPACE = r"[\s\v\x1c-\x1f\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]"
 
 
 @dataclasses.dataclass(frozen=True)
 class SpecialTokens:
-    """The ids of tokens that stand for no text; None: the vocabulary has no such token.
+    """The ids of tokens that do not stand for text; None: the vocabulary has no such token.
 
     Attributes:
         unknown: stands for text that the vocabulary cannot spell.
@@ -72,7 +72,7 @@ class Vocabulary(tf.Module, abc.ABC):
     @property
     @abc.abstractmethod
     def spec(self) -> dict[str, Any]:
-        """What load_vocabulary needs in addition to the files."""
+        """The facts that load_vocabulary needs besides the files."""
 
     @classmethod
     @abc.abstractmethod
@@ -92,11 +92,11 @@ class Vocabulary(tf.Module, abc.ABC):
         """Ids [n] -> the bytes of every token by itself: decode_bytes(a) + decode_bytes(b) == decode_bytes(a + b)."""
 
     def decoder(self, after: str = "") -> Callable[[Iterable[int]], bytes]:
-        """A function that decodes a text piece by piece, as the text stands after another one.
+        """A function that decodes a text piece by piece, as the continuation of another text.
 
         Args:
-            after: the text before it, such as a prompt; "": there is none. Whether a space comes between the two is
-                decided here: `after` and the pieces, joined, read right.
+            after: the text before it, such as a prompt; "": there is none. The pieces include the space between the
+                two, if there must be one.
 
         Returns:
             A function that takes the ids of the next piece, [n], and returns their bytes.
@@ -105,7 +105,7 @@ class Vocabulary(tf.Module, abc.ABC):
         return self.decode_bytes
 
     def decode(self, ids: Iterable[int], after: str = "") -> str:
-        """Ids [n] -> str, as it stands after another text (see `decoder`); bytes that are not UTF-8 become U+FFFD."""
+        """Ids [n] -> str, as the continuation of a text (see `decoder`); bytes that are not UTF-8 become U+FFFD."""
         return self.decoder(after)(ids).decode("utf-8", "replace")
 
     @abc.abstractmethod
@@ -157,13 +157,13 @@ class Vocabulary(tf.Module, abc.ABC):
             which = f"the vocabulary of {self.origin}" if self.origin else f"this vocabulary of {self.unit}s"
             raise InputError(
                 f"{which} has no {_NAMES.get(name, name)} token: "
-                "prepare the data with --vocab=sentencepiece and --vocab_size, which makes one that has"
+                "prepare the data with --vocab=sentencepiece and --vocab_size, which makes a vocabulary with it"
             )
         return token
 
 
 def stands_apart(after: tf.Tensor | str) -> tf.Tensor:
-    """Which texts need no space before the word that follows them: bool, true where a text is empty or ends in one."""
+    """Which texts need no space before the next word: bool, true if a text is empty or ends in white space."""
     return tf.strings.regex_full_match(after, f"(?s)(.*{WHITESPACE})?")
 
 

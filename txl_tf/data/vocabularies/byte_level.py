@@ -87,7 +87,7 @@ class ByteVocabulary(Vocabulary):
 
     def encode_tensor(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """See Vocabulary."""
-        # One decode_raw over the joined strings: it needs strings of equal length, and those of a batch differ.
+        # One decode_raw over the joined strings, since it needs strings of equal length, and a batch's lengths differ.
         data = tf.io.decode_raw(tf.strings.reduce_join(strings), tf.uint8)
         ids = tf.gather(tf.constant(self._ids), tf.cast(data, tf.int32))
         ragged = tf.RaggedTensor.from_row_lengths(ids, tf.cast(tf.strings.length(strings), tf.int64))

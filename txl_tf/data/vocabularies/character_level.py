@@ -52,7 +52,7 @@ class CharVocabulary(Vocabulary):
         wrong = (i for i, symbol in enumerate(symbols, start=1) if not isinstance(symbol, str) or len(symbol) != 1)
         if line := next(wrong, 0 if symbols else 1):
             raise InputError(
-                f"{path}, line {line}: this is not a list of characters, in which every line is a JSON text of one "
+                f"{path}, line {line}: this is not a list of characters, where every line is a JSON text of one "
                 "character"
             )
         return cls(symbols)

@@ -56,10 +56,10 @@ def load_vocabulary(
         directory: local or gs://.
         spec: of the vocabulary.
         sha256: the checksums of its files, by name; None: not known.
-        remedy: what the user can do where a file is missing or another one; ends the message.
+        remedy: advice for a missing or wrong file; ends the message.
 
     Raises:
-        InputError: a file is missing, damaged or another one, or the spec is of an unknown kind.
+        InputError: a file is missing, damaged or wrong, or the spec is of an unknown kind.
     """
     for name in (*(sha256 or ()), spec.get("file", "")):
         if directory and (not isinstance(name, str) or os.path.basename(name) != name):

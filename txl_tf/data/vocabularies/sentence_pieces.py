@@ -72,7 +72,7 @@ class SubwordVocabulary(Vocabulary):
 
     @property
     def _tokenizer(self) -> Any:
-        """The tokenizer; made again if its resource is gone, since tf.random.set_seed destroys those of eager ops."""
+        """The tokenizer; made again if its resource is gone, since tf.random.set_seed destroys eager resources."""
         with tf.init_scope():
             try:
                 self._made_tokenizer.vocab_size()
@@ -180,10 +180,11 @@ class SubwordVocabulary(Vocabulary):
         """See Vocabulary.
 
         A space before missing tokens belongs to the first of them, as in complete text: "is Paris" is cut into "is" and
-        " Paris". If a model adds a space before every text (XLNet's does), white space of any kind counts as a space,
-        and so does the beginning of a text. A part that follows missing tokens without a space is then encoded after
-        <eop>, if the model has this piece, so that no space is added. If there is nothing between two missing tokens,
-        the second can be any token.
+        " Paris". If there is nothing between two missing tokens, the second can be any token.
+
+        If a model adds a space before every text (XLNet's does), white space of any kind counts as a space, and so does
+        the beginning of a text. A part that follows missing tokens without a space is then encoded after <eop>, if the
+        model has this piece, so that no space is added.
         """
         empty = tf.equal(parts, "")
         end = WHITESPACE if self._adds_space else " "

@@ -101,5 +101,5 @@ def _in_words(message: str, vocab_size: int) -> str:
     if least := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
         return f"--vocab_size={vocab_size} is too small: {least[1]} special pieces, bytes and characters come first"
     if most := re.search(r"Vocabulary size too high .* value <= (\d+)", message):
-        return f"--vocab_size={vocab_size} is too large for this text: {most[1]} is most"
+        return f"--vocab_size={vocab_size} is too large for this text: {most[1]} is the most"
     return f"no SentencePiece model can be trained on this text: {' '.join(message.split())}"

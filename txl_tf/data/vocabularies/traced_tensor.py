@@ -1,4 +1,4 @@
-"""Text that knows where each of its characters came from, as traced_text.py has it, in TensorFlow ops.
+"""Text that knows where each of its characters came from, like traced_text.py, but in TensorFlow ops.
 
 For SavedModels, in which there is no Python. Shapes: n texts, L lines of all texts, c characters of all lines.
 """
@@ -145,7 +145,7 @@ def source_places(
     first = tf.minimum(tf.gather(following, tf.searchsorted(visible, first)), stop)
     preceding = tf.concat([[0], visible + 1], axis=0)
     stop = tf.maximum(tf.gather(preceding, tf.searchsorted(visible, stop)), first)
-    # A token without visible characters stands behind the character in front of it.
+    # A token without visible characters is placed after the character before it.
     line_start = tf.gather(
         tf.searchsorted(traced.line, tf.range(tf.size(lines, tf.int64)), out_type=tf.int64), begin.value_rowids()
     )

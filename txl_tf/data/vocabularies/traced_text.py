@@ -14,7 +14,7 @@ class PlacedTokens(typing.NamedTuple):
 
     ids: int32 [n].
     begin, end: int32 [n]; a token stands for the characters begin to end of the text, without white space around
-        them. A token that stands for nothing else has begin == end.
+        them. A token that stands only for white space has begin == end.
     """
 
     ids: np.ndarray
@@ -101,7 +101,7 @@ def source_places(
     last_visible = np.concatenate([[0], np.maximum.accumulate(np.where(visible, place + 1, 0))[:-1]])
     begin = np.minimum(next_visible[begin], end)
     end = np.maximum(last_visible[end], begin)
-    # A token without visible characters stands behind the character in front of it.
+    # A token without visible characters is placed after the character before it.
     first = np.repeat(np.cumsum([0, *(len(line.text) for line in lines[:-1])]), counts)
     begins, ends = (np.concatenate([getattr(line, name) for line in lines]) for name in ("begin", "end"))
     behind = np.where(begin > first, ends[begin - 1], begins[first])

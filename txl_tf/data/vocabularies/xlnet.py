@@ -21,9 +21,9 @@ from txl_tf.errors import InputError
 class XLNetVocabulary(SubwordVocabulary):
     """A SentencePiece model used as XLNet's official code uses it.
 
-    Text is cleaned (see CleanUp), cut into pieces, and a piece that ends in a digit and a comma is replaced by the
-    pieces of the text before the comma, and the comma. Each line is encoded separately, both inside and outside the
-    graph, which gives the ids of the whole text in linear time. No token stands for the end of a line.
+    Text is cleaned (see CleanUp) and cut into pieces. A piece that ends in a digit and a comma is replaced by the
+    pieces of the text before the comma, and the comma (the comma rule). Each line is encoded separately, in the graph
+    and outside, which gives the ids of the whole text in linear time. No token stands for the end of a line.
     decode(encode(text)) is the cleaned text: double spaces, ends of lines and accents are lost.
 
     Args:
@@ -128,7 +128,7 @@ class XLNetVocabulary(SubwordVocabulary):
 
     def _comma_places(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """For `_finished_tensor`: int32 [V], how many letters a piece must stand for so that its replacements have
-        places of their own, -1 if they never do; and of each replacement begin and end within these letters."""
+        different places, -1 if they never have; and where each replacement begins and ends in these letters."""
         letters = np.full(self.vocab_size, -1, np.int32)
         first, last = np.zeros([2, len(self._replacements)], np.int32)
         for token in np.flatnonzero(self._replacement_counts > 1):

@@ -1,4 +1,4 @@
-"""XLNet's clean-up of text before SentencePiece sees it, in TensorFlow ops, and in Python with places in the source.
+"""XLNet's clean-up of text before SentencePiece, in TensorFlow ops, and in Python with places in the source.
 
 The order is that of the official code: white space, quotes, accents, case. Each step is a separate function on
 strings of any shape; `CleanUp.traced` has the same steps for one text.

@@ -6,8 +6,8 @@ segment is these R tokens, text A, which follows them, SEP, text B, SEP and CLS.
 the others B is from elsewhere in the stretch. All random choices follow from (seed, step, lane).
 
 A lane's segments are made in blocks of steps. A block reads the stretch twice: at the lane's position, and at a random
-position from which the block's other texts B are taken. So the position of any step is computed directly, and a block
-costs two seeks.
+position, for the texts B that do not follow A. So the position of any step is computed directly, and a block costs two
+seeks.
 
 Shapes: B global batch, T = tgt_len, R = reuse_len, W = T - R - 3 tokens of A and B, G steps of a block.
 """
@@ -39,7 +39,7 @@ class PermutationBatch(typing.NamedTuple):
     tokens, segments: int32 [b, T], ids of tokens and of segments.
     rank: int32 [b, T], each token's place in the order of its part: see `permutation_visible`.
     kind: int32 [b, T] of CONTEXT, FUNCTIONAL, TARGET.
-    backward: bool [b], in which lanes the text runs backward.
+    backward: bool [b], whether a lane's text runs backward.
     """
 
     tokens: tf.Tensor
@@ -154,7 +154,7 @@ class TrainingPairs:
         epoch_steps: steps in an epoch.
         step_tokens: B T.
         unused: tokens of the split that an epoch does not advance over, including the last W of each stretch.
-        reads: about how often an epoch reads each of the others: to be remembered and in A or B, in each direction.
+        reads: about how often an epoch reads each other token: as one to remember and in A or B, in each direction.
 
     Raises:
         InputError: no SEP or CLS, or too few tokens for a step.
@@ -251,7 +251,7 @@ class TrainingPairs:
         core = self._core
         seeds = numbered_seeds(numbered_seeds(tf.constant([self._seed[0], ~self._seed[1]]), block), lane)
         elsewhere = random_integers(random_bits([1], seeds)[0], self._stretch - core + 1)
-        # Each window begins one token early: that token decides whether the next one begins a sentence.
+        # Each window begins one token early, because that token decides whether the next one begins a sentence.
         here = self._window(epoch, lane, step * self._reuse_len - 1, 1 + self._here)
         there = self._window(epoch, lane, elsewhere - self._total - 1, 1 + self._there)
         return tf.data.Dataset.zip((tf.data.Dataset.from_tensors((block, lane)), here, there)).map(

@@ -15,11 +15,11 @@ from txl_tf.settings.run import PermutationLMConfig
 def sample_spans(starts: tf.Tensor, goal: int, rule: PermutationLMConfig, seeds: tf.Tensor) -> tf.Tensor:
     """Draws the tokens to be predicted in a part of a segment, exactly `goal` of them.
 
-    Spans are drawn one after another, from the start of the part. A span has n tokens with a probability proportional
-    to 1 / n; n is at most max_span and at most the number of tokens left to draw. The span has n * mask_alpha tokens of
-    context around it, rounded down: l of them, fewer than all, come before the span and the rest after it. The span
-    begins at the next token that may start one. If it would reach the part's last token, no more spans are drawn. The
-    remaining tokens are drawn one by one, all equally likely.
+    Spans are drawn one after another, from the start of the part. The probability of a span of n tokens is proportional
+    to 1 / n; n is at most max_span and at most the number of tokens left to draw. A span has n * mask_alpha tokens of
+    context around it, rounded down: a random number of them, fewer than all, before the span and the rest after it. The
+    span begins at the next token that may start one. If it would reach the part's last token, no more spans are drawn.
+    The remaining tokens are drawn one by one, all equally likely.
 
     Args:
         starts: bool [n, L], the tokens that a span may begin with.
@@ -34,7 +34,7 @@ def sample_spans(starts: tf.Tensor, goal: int, rule: PermutationLMConfig, seeds:
     place = tf.range(length)
     span_seeds, single_seeds = split_seed(seeds, 2)
     size_limits = _size_limits(rule.max_span)
-    # A fraction such as 10 / 3 is a little less as a float, and three times it would be rounded down to 9.
+    # As a float a fraction such as 10 / 3 is a little less, and three times that would be rounded down to 9.
     contexts = np.floor(np.arange(rule.max_span + 1) * rule.mask_alpha + 1e-6).astype(np.int32)
     # The next start at or after p is the first place where the count of starts passes the count before p.
     counts = tf.cumsum(tf.cast(starts, tf.int32), axis=1)

@@ -1,8 +1,8 @@
 """A task made from Python source: what the names in a line of code stand for, by the syntax of the whole file.
 
 A text is a logical line. Its words are the tokens of Python's own tokenizer, with "" for every string. The tags are in
-IOB2: MODULE in an import, FUNCTION and CLASS where they are defined, ARGUMENT in a definition, and CALL for a name that
-is called, dots included. The word alone seldom tells its tag.
+IOB2. MODULE is a name in an import. FUNCTION and CLASS are names where they are defined, ARGUMENT is one in a
+function's definition. CALL is a name that is called, dots included. A word alone seldom shows its tag.
 """
 
 from __future__ import annotations

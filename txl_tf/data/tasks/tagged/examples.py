@@ -36,8 +36,8 @@ class Reading:
     Attributes:
         text: the text.
         parts: its pieces, int32 [m] each, one array for an example.
-        part, column: int [W], where the first piece of each word is: the number of its part, NOTHING if it has no
-            piece, and its column in it.
+        part, column: int [W], the place of each word's first piece: the number of its part (NOTHING if the word has no
+            piece), and the column in that part.
     """
 
     text: TaggedText
@@ -57,7 +57,7 @@ class TaggedExamples(ExampleSet):
     readings: Callable[[], Sequence[Reading]] = list
 
     def of_words(self, values: np.ndarray, default: Any) -> list[np.ndarray]:
-        """For each text what stands at its words' first pieces, [W]; `default` for a word without pieces.
+        """For each text the values at its words' first pieces, [W]; `default` for a word without pieces.
 
         Args:
             values: [n, L], by columns; columns are counted from the right, so L may be any length.
@@ -73,7 +73,7 @@ class TaggedExamples(ExampleSet):
         return found
 
     def tags(self, outputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """The numbers of the tags of each text's words, as outputs say; a word without pieces has that of O, or 0."""
+        """The numbers of the tags of each text's words, from outputs; a word without pieces has that of O, or 0."""
         return self.of_words(outputs["tag"], self.labels.index("O") if "O" in self.labels else 0)
 
 
@@ -84,7 +84,7 @@ def read_parts(texts: Sequence[TaggedText], vocabulary: SubwordVocabulary, size:
         for text, pieces in zip(some, vocabulary.encode_with_places([one.text for one in some]), strict=True):
             visible = np.flatnonzero(pieces.begin < pieces.end)
             begin, end = (np.array(side, np.int64) for side in zip(*text.places, strict=True))
-            # The first visible piece that ends behind the word's beginning, if it begins before the word's end.
+            # The first visible piece that ends after the word's beginning, if it begins before the word's end.
             place = np.searchsorted(pieces.end[visible], begin, side="right")
             there = place < len(visible)
             piece = visible[np.where(there, place, 0)] if len(visible) else np.zeros(len(begin), np.int64)
@@ -103,7 +103,7 @@ def tagged_examples(
     directory: str | None = None,
     labelled: bool = True,
 ) -> TaggedExamples:
-    """Texts as examples of S segments of T tokens: as many as the longest text needs, but at most `max_segments`.
+    """Texts as examples of S segments of T tokens. S is what the longest text needs, but at most `max_segments`.
 
     Args:
         texts: of `read_tagged` or `tagged_rows`.
@@ -111,7 +111,7 @@ def tagged_examples(
         t_len: T.
         max_segments: the most segments of an example; the pieces of longer texts become several examples.
         labels: the names of the tags.
-        origin: what identifies the vocabulary; the texts and the layout are added.
+        origin: identifies the vocabulary; the texts and the layout are added.
         directory: as for `make_examples`.
         labelled: whether the tags are known.
 

@@ -25,7 +25,7 @@ class TaggedText:
     """A text and its words.
 
     Attributes:
-        text: if the words were given, these with spaces between them.
+        text: the text; if only words were given, these with spaces between them.
         places: where each word begins and ends in the text, in characters.
         tags: of the words; () if they are not known.
         where: its file and line.
@@ -51,7 +51,7 @@ def read_tagged(path: str, columns: Columns, labelled: bool = True) -> list[Tagg
         labelled: whether all words must have a tag; if not, tags are left out.
 
     Raises:
-        InputError: it cannot be read, has no texts, or a line is malformed; if several are, it is FaultsError.
+        InputError: it cannot be read, has no texts, or a line is malformed; a FaultsError if several are.
     """
     columns.require_no_table("files in CoNLL's format or JSON lines")
     text, faults = read_file_text(path, columns.encoding), Faults(path)
@@ -67,7 +67,7 @@ def tagged_rows(values: Sequence[Any]) -> list[TaggedText]:
     """Texts, or lists of words, as texts without tags.
 
     Raises:
-        InputError: something else than these, or without words.
+        InputError: it is something else, or has no words.
     """
     return [_untagged(value, f"text {i}") for i, value in enumerate(values, 1)]
 
@@ -130,7 +130,7 @@ def _of_conll(path: str, text: str, labelled: bool, faults: Faults) -> Iterator[
             where = f"{path}, line {line}"
             with faults.noted(line):
                 if labelled and len(cells) < 2:
-                    raise InputError(f"{where} has a word and no tag: correct the line")
+                    raise InputError(f"{where} has a word without a tag: correct the line")
                 if len(cells) != width:
                     raise InputError(
                         f"{where} has {counted(len(cells), 'column')}, and the first line has {width}: correct it"
