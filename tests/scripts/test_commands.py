@@ -396,7 +396,7 @@ def test_help_is_grouped_and_short_and_helpfull_has_every_flag():
 def test_help_has_the_presets_values_once_one_is_given():
     text = re.sub(r"\s+", " ", run("scripts/train.py", "--preset=wt103_base", "--helpfull").stdout)
     assert "--n_layer: number of decoder layers, N [16]" in text and "--num_predict" not in text
-    assert "or mem_len [official_pytorch]" in text
+    assert "else mem_len [official_pytorch]" in text
     assert "layers, N [16]" not in run("scripts/train.py", "--helpfull").stdout
 
 

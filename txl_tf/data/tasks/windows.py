@@ -82,10 +82,10 @@ class QuestionWindows:
 
 
 def cut_windows(n: int, size: int, stride: int) -> tuple[Window, ...]:
-    """The windows of n tokens: of `size` tokens each, except for the last; each starts `stride` after the one before,
-    or where that ends, if that is earlier."""
+    """The windows of n tokens: each has `size` tokens, the last one perhaps fewer. Each starts `stride` tokens after
+    the one before, or at that one's end if this is earlier."""
     step = min(size, stride)
-    # A window is needed if those before it, which end at first + size - step, do not reach the end.
+    # A window is needed if the window before it, which ends at first + size - step, does not reach the end.
     firsts = range(0, max(n - size + step, 1), step)
     return tuple(Window(first, min(size, n - first)) for first in firsts)
 
