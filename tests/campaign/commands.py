@@ -224,7 +224,7 @@ COMMANDS = {
     ),
     "candidates": Command(
         "scripts/fill.py",
-        flags("--model_dir=xlnet --text=word1____ --candidates=word2,word3 --context=word7 --json"),
+        flags("--model_dir=xlnet --text=word1____ --candidates=River,fine --context=word7 --json"),
         ("xlnet",),
     ),
     "predict": Command(
