@@ -143,7 +143,7 @@ def test_saving_keeps_weights_and_no_memory(model, texts, tmp_path):
 
 
 def test_wrong_batch_sizes_are_errors(model, texts, two_replicas):
-    with pytest.raises(ValueError, match="memory is of 2 rows a replica, got tokens"):
+    with pytest.raises(ValueError, match="memory has 2 rows a replica, got tokens"):
         model(tf.constant(texts[:1, :8]))
     with pytest.raises(ValueError, match="ext_len=4 must be 0"):
         StatefulTransformerXL(change(RUN, model={"mem_len": 0, "ext_len": 4}).model, 2)

@@ -134,7 +134,7 @@ def test_encode_and_score(call, model):
         ("/sessions", {}, 404, "/sessions is for a Transformer-XL"),
         ("/nothing", {}, 404, "POST /nothing: Not Found"),
         ("/fill", {"texts": ["x"]}, 400, "a text has no blank"),
-        ("/fill", {"texts": ["____" + " the" * 50]}, 400, "a text has more tokens than the 32"),
+        ("/fill", {"texts": ["____" + " the" * 50]}, 400, "a text has more than 32 tokens"),
         ("/fill", {"texts": ["____"], "top": 9}, 400, "top must be from 1 to beam_size"),
         ("/fill", {"texts": ["____"], "free": 1}, 400, "free must be true or false"),
         ("/fill", {"texts": ["____"], "order": "up"}, 400, "order must be left_to_right"),

@@ -1,9 +1,9 @@
-"""Attention with other positions than the paper's, for its ablations (table 6).
+"""Attention with other kinds of positions than the paper's own, for its ablations (table 6).
 
 The official PyTorch code adds absolute positions in place, so they stay in the memory and accumulate from segment to
-segment. Here memory holds states without positions, and each segment adds them to memory and segment. With pre-LN the
-official code computes keys and values from normalised states, but queries from states that are not; here all three are
-computed from normalised states.
+segment. Here memory holds states without positions, which are added anew for each segment. With pre-LN the official
+code computes keys and values from normalised states, but queries from states that are not normalised; here all three
+come from normalised states.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class ShawAttention(LearnedPositions):
 
         q_i . k_j  +  q_i . a_d  +  u . k_j  +  b_d
 
-    Shaw et al. have the first two terms. u and b are from the official PyTorch code (r_w_bias and r_bias; a is r_emb),
-    which has this attention, but no layer that uses it. As there, each layer has its own a, u and b.
+    Shaw et al. have the first two terms. u and b are from the official PyTorch code (r_w_bias and r_bias; a is r_emb).
+    It has this attention, but no layer that uses it. As there, each layer has its own a, u and b.
     """
 
     def build_positions(self, d_model: int) -> None:

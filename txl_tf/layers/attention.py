@@ -30,7 +30,7 @@ class RelMultiHeadAttention(MemoryAttention):
     Args:
         n_head, d_head, dropatt, init_std: as for `MemoryAttention`.
         own_biases: whether the layer has its own u and v (`untie_r`); otherwise `biases` is passed to every call.
-        tied_positions: project positions by the keys' matrix: W_kR = W_kE.
+        tied_positions: project positions with the keys' matrix: W_kR = W_kE.
         clamp_len: with no `positions` given, larger distances are encoded as this one; <= 0: no limit.
         same_length: with no `attention_mask` given, let every query see only the M + 1 newest keys.
         bidirectional: queries may see keys in their future, whose distances are negative.
@@ -100,7 +100,7 @@ class RelMultiHeadAttention(MemoryAttention):
         return [dropout(encoding, drop.rate, drop.seed, drop.shared_axis)] * n_layer
 
     def project_positions(self, positions: tf.Tensor) -> tf.Tensor:
-        """r = W_kR R of [K, D]: [H, K, d]."""
+        """r = W_kR R, [H, K, d], of R [K, D]."""
         return ops.rows_by_head(positions, tf.convert_to_tensor(self.position_kernel))
 
     def scores(

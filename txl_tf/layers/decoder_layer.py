@@ -45,10 +45,10 @@ class DecoderLayer(Layer):
         own_biases, tied_positions: as for `RelMultiHeadAttention`; other attention classes ignore them.
         max_klen: as for `ShawAttention` and `LearnedAbsoluteAttention`; other attention classes ignore it.
         d_inner, activation: as for `FeedForward`.
-        pre_lnorm: normalise the inputs of the sublayers, instead of the sums after them.
+        pre_lnorm: normalise the inputs of the sublayers, not their outputs.
         dropout: rate after the attention's output and inside the feed-forward block, or a `Rates`.
-        variational: each of these dropouts has one mask for all positions of a row. Dropout of attention probabilities,
-            which belong to pairs of positions, still has one mask element for each.
+        variational: each of these dropouts has one mask for all positions of a row. Dropout of attention probabilities
+            still has a mask element for each pair of positions.
         init_std: of all kernels.
         layer_norm_epsilon: added to the variance.
         norm_init_std: layer norms' gamma starts as normal(1, norm_init_std).

@@ -4,8 +4,8 @@ A training step derives all its seeds from (run seed, step, lane). So a lane has
 replicas and in any group of an accumulated step, a resumed run has the same masks as an uninterrupted one, and
 checkpoints hold no generator state.
 
-A seed is int32 [2], for a mask over the whole tensor, or int32 [B, 2], one for each lane: then a mask's first axis is
-the lanes, and a lane's mask depends only on the seed of that lane.
+A seed is int32 [2], for a mask over the whole tensor, or int32 [B, 2], one for each lane. Then the first axis of a mask
+is the lanes, and a lane's mask depends only on that lane's seed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Seeds(typing.NamedTuple):
     """The seeds of one call of a model.
 
     shared: int32 [2], for masks that all lanes share, such as the mask of the relative positions; None: drawn.
-    lanes: int32 [B, 2], for all other masks; int32 [2] or None where lanes need no seeds of their own.
+    lanes: int32 [B, 2], for all other masks; int32 [2] or None if lanes need no separate seeds.
     """
 
     shared: tf.Tensor | None
@@ -63,7 +63,7 @@ def checked_rate(rate: float, name: str, layer: keras.layers.Layer) -> float:
 def token_dropout(
     embedded: tf.Tensor, tokens: tf.Tensor, vocab_size: int, rate: float, seed: tf.Tensor | None = None
 ) -> tf.Tensor:
-    """Drops words of the vocabulary: all occurrences in the batch together; other words are scaled by 1 / (1 - rate).
+    """Drops words of the vocabulary, each with all its occurrences in the batch; scales the rest by 1 / (1 - rate).
 
     As in AWD-LSTM (Merity et al. 2017, arXiv 1708.02182, section 4.3) rows of the embedding are zeroed; rows of the
     softmax are not, even if its table is tied to the embedding's. embedded: [B, T, D] of tokens, int [B, T].

@@ -1,4 +1,4 @@
-"""Dropout rates by site, as one value. TensorFlow is not imported, since settings are made of it."""
+"""Dropout rates by site, as one value. Imports no TensorFlow, since settings use it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Rates(typing.NamedTuple):
     positions: of the encodings of positions.
     qkv: of queries, keys and values.
     attention: of attention's output, after its projection.
-    feed_forward: of the feed-forward block, after its activation and of its output.
+    feed_forward: in the feed-forward block, after its activation and after its output.
     output: of the last hidden states, before the softmax.
     """
 
@@ -29,7 +29,7 @@ class Rates(typing.NamedTuple):
 
     @classmethod
     def of(cls, rates: float | Sequence[float]) -> Rates:
-        """Rates of a sequence with one number for each site; of a single number for all sites but qkv, which has 0."""
+        """Rates from a sequence with a number for each site, or from one number for all sites but qkv, which gets 0."""
         if isinstance(rates, int | float):
             return cls(**dict.fromkeys(cls._fields, rates))._replace(qkv=0.0)
         return cls(*rates)
@@ -55,7 +55,7 @@ class Rates(typing.NamedTuple):
 
 
 def _rate(text: str) -> float:
-    """The number, or NaN if the text is none."""
+    """The number, or NaN if the text is not a number."""
     try:
         return float(text)
     except ValueError:

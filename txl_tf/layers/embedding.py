@@ -15,9 +15,9 @@ from txl_tf.layers.clusters import ClusteredLayer, cluster_of
 class AdaptiveEmbedding(ClusteredLayer):
     """Token ids to vectors: y = scale * table_i[id - start_i] @ projection_i, where i is the id's cluster.
 
-    The weights are those of the official code: without cutoffs, or with div_val == 1, one table [V, d_embed], and a
-    projection if d_embed != d_model. Otherwise each cluster has a table [size_i, d_embed / div_val**i] and a projection
-    to d_model; the projection is omitted only if the widths are equal and `proj_same_dim` is False.
+    The weights are those of the official code. Without cutoffs, or with div_val == 1, there is one table [V, d_embed],
+    and a projection if d_embed != d_model. Otherwise each cluster has a table [size_i, d_embed / div_val**i] and a
+    projection to d_model, which is omitted only if the widths are equal and `proj_same_dim` is False.
 
     Examples:
         >>> import numpy as np
@@ -37,7 +37,7 @@ class AdaptiveEmbedding(ClusteredLayer):
         proj_same_dim: with div_val > 1, project clusters whose width already is d_model, too.
         init_std, proj_init_std: standard deviations of the initial tables and projections.
         scale: factor of the vectors; None: sqrt(d_model), as in Transformer-XL.
-        tied: whether a softmax shares the tables, so that their gradients have a second term; results are the same.
+        tied: whether a softmax shares the tables, so that their gradients have a second term; changes no result.
 
     Attributes:
         tables: list of variables; see `table_shapes`.
@@ -59,8 +59,8 @@ class AdaptiveEmbedding(ClusteredLayer):
         if self._one_table:
             out = self._lookup(0, tokens)
         else:
-            # Every cluster looks up every token. Rows of other clusters' tokens are zeroed before the projection, where
-            # they are narrow. This keeps shapes static, and the rows of tails are small.
+            # Every cluster looks up every token, so that shapes are static; the rows of tails are small. Rows of other
+            # clusters' tokens are zeroed before the projection, while they are narrow.
             cluster = cluster_of(tokens, self.cutoffs)
             out = 0
             for i, start in enumerate(self.starts):

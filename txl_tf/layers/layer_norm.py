@@ -12,8 +12,8 @@ from txl_tf import ops
 class LayerNorm(keras.layers.LayerNormalization):
     """Keras's layer norm of the last axis, with the same weights.
 
-    A row without variance becomes beta, and has the gradient 0: dropout of whole tokens makes rows of zeros, which stay
-    zeros from layer to layer. Each norm would multiply their gradient by 1 / sqrt(epsilon), a million.
+    A row without variance becomes beta, and has the gradient 0. Dropout of whole tokens makes rows of zeros, which stay
+    zeros from layer to layer, and each norm would multiply their gradient by 1 / sqrt(epsilon), up to a million.
     """
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:

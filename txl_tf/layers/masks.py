@@ -35,7 +35,7 @@ def empty_slots(t_len: int, m_len: int, valid: tf.Tensor) -> tf.Tensor:
 
 
 def without_padding(visible: tf.Tensor, padding: tf.Tensor) -> tf.Tensor:
-    """A mask in which no token sees padding; padding sees itself, since every query must see a key.
+    """A mask in which no token sees padding, but padding sees itself, since every query must see a key.
 
     Args:
         visible: bool [T, K], or broadcastable to [B, H, T, K]; a token must see itself.
@@ -51,7 +51,7 @@ def without_padding(visible: tf.Tensor, padding: tf.Tensor) -> tf.Tensor:
 
 
 def within_reach_of_segments(t_len: int, m_len: int, segment_len: int, reach: int) -> tf.Tensor:
-    """Which keys each query may attend to if the T queries are of several segments, which are read at once.
+    """Which keys each query may attend to if the T queries belong to several segments that are read at once.
 
     bool [T, K]; keys in a query's future are not hidden. reach: how many keys before its own segment a query sees.
     """
@@ -66,13 +66,13 @@ def permutation_visible(rank: tf.Tensor, context: tf.Tensor, target: tf.Tensor, 
     context and tokens of smaller rank, but not themselves. Functional tokens, SEP and CLS, see the same as targets, and
     themselves. In the content stream every token sees itself, too (`stream_masks`).
 
-    Each token has a time from which it is known: -1 for context, its rank for the others. Its query has a time, too:
-    the rank for targets, just after the token is known for the others. A query sees the tokens that are known before
-    its time. All times of the second part are later than those of the first.
+    Each token becomes known at a time: -1 for context, its rank for the others. Its query has a time, too: the rank for
+    a target, and just after the token becomes known for any other. A query sees the tokens that are known before its
+    time. All times of the second part are later than those of the first.
 
     Args:
-        rank: int [B, T], each token's place in the order of its part, below T; tokens of a part that are not context
-            have different ranks.
+        rank: int [B, T], each token's place in the order of its part, below T; different for all tokens of a part but
+            context.
         context, target: bool [B, T]; the result is bool [B, T, T].
         reuse_len: length of the first part, R. It sees no token of the second; the second sees all of the first.
     """
@@ -117,7 +117,7 @@ def stream_masks(
 
 
 def rows_at(x: tf.Tensor, places: tf.Tensor | None) -> tf.Tensor:
-    """The rows of x at these places of axis -2, int [B, P]; x itself if places is None, or if it has one row for all.
+    """The rows of x at these places of axis -2, int [B, P]; x itself if places is None, or if x has one row for all.
 
     x is [T, n], or [.., T, n] with a first axis of B or 1.
     """

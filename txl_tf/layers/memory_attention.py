@@ -1,7 +1,7 @@
 """Multi-head attention over memory and segment: the base class for all kinds of positions.
 
-Everything that depends on the kind of positions is a method or attribute: the weights, the positions that layers get,
-whether keys can be cached. The kinds are in attention.py, segment_attention.py and ablation_attention.py.
+Methods and attributes hold everything that depends on the kind of positions: the weights, the positions that layers
+get, whether keys can be cached. The kinds are in attention.py, segment_attention.py and ablation_attention.py.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class MemoryAttention(Layer):
         init_std: the projections start as normal(0, init_std).
 
     Attributes:
-        cacheable: whether keys, values and positions can be projected once and kept (`extend`). This requires that they
-            do not depend on the segment that is read.
+        cacheable: whether keys, values and positions can be projected once and kept (`extend`), since they do not
+            depend on the segment that is read.
         bidirectional: whether a query may see keys in its future.
         bias_names: the names of the biases that layers can share, which are then passed to every call.
-        options: the names of the constructor's arguments that only this kind of attention has.
+        options: the names of constructor arguments that only this kind of attention has.
 
     Raises:
         ValueError: sizes that are not positive, inputs whose shapes do not fit together.
@@ -204,7 +204,7 @@ class MemoryAttention(Layer):
     def scores(
         self, query: tf.Tensor, key: tf.Tensor, position: tf.Tensor | None, biases: Biases | None = None
     ) -> Scores:
-        """The Scores of queries [B, H, T, d] and keys; arguments as for `read`, position as by `ops.positions`."""
+        """The Scores of queries [B, H, T, d] and keys; arguments as for `read`, position from `ops.positions`."""
         return Scores(query, key, causal=not self.bidirectional)
 
     def _probabilities(self, scores: Scores, mask: tf.Tensor) -> tf.Tensor:
@@ -267,10 +267,10 @@ class MemoryAttention(Layer):
 
         Args:
             hidden: [B, T, D], T <= C.
-            ring: a KeyValueRing, or what `ops.write` takes for one.
+            ring: a KeyValueRing, or another ring that `ops.write` accepts.
             position: projected positions [H, C, d] of the distances C-1, .., 0.
             attention_mask: as for `call`, its C columns from the oldest key to the newest.
-            kernels: as by `kernels()`, in the compute dtype.
+            kernels: from `kernels()`, in the compute dtype.
             biases: as for `call`.
             block: C, T and the ring's start are multiples of it.
         """
@@ -280,7 +280,7 @@ class MemoryAttention(Layer):
         return self.combine(ops.attend(scores, ring.values, attention_mask, oldest=ring.start), kernels), ring
 
     def kernels(self) -> Kernels:
-        """The Kernels, as tensors. Compute them before a loop over tokens: it would reshape them for each."""
+        """The Kernels, as tensors. Compute them before a loop over tokens, which would reshape them for each token."""
         width = self.n_head * self.d_head
         query, key, value = (
             tf.reshape(kernel, [-1, width]) for kernel in (self.query_kernel, self.key_kernel, self.value_kernel)
@@ -307,5 +307,5 @@ class MemoryAttention(Layer):
         return ops.dot(merged, kernels.output)
 
     def _scaled(self, bias: tf.Tensor, query: tf.Tensor) -> tf.Tensor:
-        """A bias [H, d] scaled like the queries [B, H, T, d], to be added to them: [H, 1, d]."""
+        """A bias [H, d], scaled like the queries [B, H, T, d] so that it can be added to them: [H, 1, d]."""
         return tf.expand_dims(tf.cast(bias, query.dtype) * self.d_head**-0.5, 1)

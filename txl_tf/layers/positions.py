@@ -35,7 +35,7 @@ def sinusoids(distances: tf.Tensor, d_model: int, dtype: tf.DType = tf.float32) 
     compute_dtype = tf.float64 if dtype == tf.float64 else tf.float32
     distances = tf.cast(distances, compute_dtype)[:, None]
     turns = frequencies(d_model) / (2 * math.pi)  # per token
-    # Whole turns are left out before they can cost digits: a distance times a multiple of 2^-12 is exact in float32.
+    # Whole turns are removed before they cost digits: a distance times a multiple of 2^-12 is exact in float32.
     coarse = np.round(turns * 2**12) / 2**12
     whole = distances * tf.constant(coarse, compute_dtype)
     part_KxF = (whole - tf.round(whole)) + distances * tf.constant(turns - coarse, compute_dtype)
@@ -51,8 +51,8 @@ def frequencies(d_model: int) -> np.ndarray:
 def key_distances(k_len: int, clamp_len: int = -1, future: int = 0) -> tf.Tensor:
     """Distances of the relative positions, farthest into the past first: int32 [K + future], K-1, .., 0, .., -future.
 
-    clamp_len: if positive, larger distances, on both sides, are treated as this one (the official `clamp_len`).
-    future: how many distances into the future follow: T - 1 where a query may see every key of its segment.
+    clamp_len: if positive, larger distances on both sides are treated as this one (the official `clamp_len`).
+    future: how many distances into the future follow: T - 1 if a query may see every key of its segment.
     """
     distances = tf.range(k_len - 1, -1 - future, -1)
     return tf.clip_by_value(distances, -clamp_len, clamp_len) if clamp_len > 0 else distances

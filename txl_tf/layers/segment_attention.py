@@ -80,12 +80,12 @@ class Streams:
 class StreamPart(NamedTuple):
     """The rows of one stream in the result.
 
-    size: how many, P.
+    size: their number, P.
     mask: bool [T, K] or broadcastable to [B, H, T, K], of all tokens; None: all keys are seen.
     segments: int [B, P], as in Streams; None: there is one segment.
     places: int [B, P], the rows' tokens; None: all T in order.
     used: bool [B, P], the rows that are not zero; None: all.
-    seed: what is added to the seed of dropout.
+    seed: a number to add to the seed of dropout.
     first_part: as in Scores.
     """
 
@@ -111,15 +111,15 @@ def _at(segments: tf.Tensor | None, places: tf.Tensor) -> tf.Tensor | None:
 class SegmentAttention(RelMultiHeadAttention):
     """Attention of XLNet (Yang et al. 2019): Transformer-XL's, with keys on both sides, segments and two streams.
 
-    Segments: where query i and key j are of different segments, a score has one more term. In the official code it is
-    (q_i + w) . s[0] in the same segment and (q_i + w) . s[1] in different ones; terms that both have in common cancel
-    in the softmax, so here it is (q_i + w) . (s[1] - s[0]) where the segments differ, and else 0.
+    Segments: a score has one more term. In the official code it is (q_i + w) . s[0] if query i and key j are in the
+    same segment, and (q_i + w) . s[1] if not. A term that all keys share cancels in the softmax. So here it is
+    (q_i + w) . (s[1] - s[0]) if the segments differ, and otherwise 0.
 
     Two streams: the first rows are the content stream h [B, T, D], the following rows the query stream g [B, P, D],
     concatenated in time. Keys, values and positions come from the content stream and the memory only.
 
-    Text that runs backward: let a be W_kR R computed from the sines only, and b from the cosines only. A distance's
-    vector is a + b, and that of the negative distance is b - a: one projection is enough for both directions.
+    Text that runs backward: let a be W_kR R computed from the sines only, and b from the cosines only. The vector of a
+    distance is a + b, and that of the negative distance is b - a. So one projection is enough for both directions.
 
     Shapes: hidden [B, T + P, D], mems [B, M, D], K = M + T, result [B, T + P, D], [B, P, D] with `query_only`,
     [B, 1 + P, D] with `last_only`; `positions` are Streams, by default with sinusoids only.
@@ -209,7 +209,7 @@ class SegmentAttention(RelMultiHeadAttention):
         biases: Biases | None = None,
         block: int = 1,
     ) -> tuple[tf.Tensor, ops.KeyValueRing]:
-        """Reads a segment from left to right, of one segment id.
+        """Reads a segment, all with one segment id, from left to right.
 
         Args:
             hidden: [B, 2 T, D]: the content stream, then for each token the query stream's row for the next token. Both

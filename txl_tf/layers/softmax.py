@@ -1,4 +1,4 @@
-"""The adaptive softmax (Grave et al. 2017, arXiv 1609.04309), exact for any tokens, with static shapes."""
+"""The adaptive softmax (Grave et al. 2017, arXiv 1609.04309): exact for all tokens, with static shapes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from txl_tf.ops import Cluster, cluster_logits
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class AdaptiveSoftmax(ClusteredLayer):
-    """Next-token log-probabilities, in two steps for a rare token: its cluster, then the token within it.
+    """Log-probabilities of the next token. A rare token takes two steps: its cluster, then the token within it.
 
     The head is a softmax over the c1 most frequent tokens and one entry per tail cluster:
         log p(id) = log p_head(id)                                              for id < c1
@@ -23,7 +23,7 @@ class AdaptiveSoftmax(ClusteredLayer):
     with logits (hidden @ projection_i^T) @ table_i^T + bias_i in each cluster. The head is computed for all tokens,
     each tail only for its own tokens (`ops.cluster_nll`).
 
-    With `tie_weight` the tables are the embedding's, and without cutoffs the only projection is, too. With
+    With `tie_weight` the tables are the embedding's, and so is, without cutoffs, the only projection. With
     `proj_share_all_but_first` the tails' projections are the embedding's. All other weights belong to this layer. Tied
     weights are read from the argument `embedding` of each call. A Keras functional model cannot save such an argument:
     use tie_weight=False there, or a keras.Model subclass that owns both layers.
@@ -88,7 +88,7 @@ class AdaptiveSoftmax(ClusteredLayer):
             hidden: [.., D].
             targets: int [..], below V; -1: no target; loss and gradient are exactly 0 there.
             embedding: the built AdaptiveEmbedding whose weights are tied; None if no weights are tied.
-            clusters: the result of `clusters()`, if the caller keeps it in the compute dtype.
+            clusters: the result of `clusters()`, if the caller has it in the compute dtype.
 
         Returns:
             float32 (float64 if that is the compute dtype) [..].
@@ -116,7 +116,7 @@ class AdaptiveSoftmax(ClusteredLayer):
     ) -> tf.Tensor:
         """The log-probability of every token of the vocabulary, in the order of ids.
 
-        float32 (float64 if that is the compute dtype) [.., V]; arguments as for `nll`, clusters by `joined_clusters()`.
+        float32 (float64 if that is the compute dtype) [.., V]. Arguments as for `nll`, clusters of `joined_clusters()`.
         """
         clusters = clusters or self.joined_clusters(embedding)
         hidden = self._checked(hidden)
@@ -177,7 +177,7 @@ class AdaptiveSoftmax(ClusteredLayer):
     def joined_clusters(self, embedding: AdaptiveEmbedding | None) -> list[Cluster]:
         """As `clusters`, or a single Cluster for all tokens if they have one table and no projections.
 
-        The whole table is multiplied as it is; a part of it might be copied first.
+        The whole table is multiplied without a copy; a part of it might be copied first.
         """
         clusters = self.clusters(embedding)
         if not self._one_table or any(cluster.projection is not None for cluster in clusters):

@@ -1,4 +1,4 @@
-"""Layers of the same form, of which one reads in the place of all, so that what they compute is traced once."""
+"""Runs all layers of the same form through one of them, so that their computation is traced once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AlikeLayers:
 
     def __init__(self, layers: Sequence[DecoderLayer]):
         self.layers = layers
-        # Each by ops.implementation(): a trace for a CPU would otherwise be used again for a TPU.
+        # One for each ops.implementation(), or a trace for a CPU would be used for a TPU, too.
         self._extend: dict[Plain, Callable[..., Any]] = {}
         self._by_form: dict[tuple, Callable[..., tf.Tensor]] = {}
 
@@ -55,7 +55,7 @@ class AlikeLayers:
         return self._by_form[key](*sources, *others)
 
     def _read_given(self, form: Any, training: bool, *given: tf.Tensor) -> tf.Tensor:
-        """The first layer's output for `read_with_mems`' nest; given: its tensors, where the form has their specs."""
+        """The first layer's output for a nest of this form; given: its tensors, where the form has their specs."""
         tensors = iter(given)
         filled = tf.nest.map_structure(lambda leaf: next(tensors) if isinstance(leaf, tf.TensorSpec) else leaf, form)
         (hidden, weights, biases), (mems, inputs) = filled
@@ -74,13 +74,13 @@ class AlikeLayers:
             self._extend[key] = tf.function(self._traced_extend, autograph=False)
         return self._extend[key](weights, hidden, given, **inputs)
 
-    @without_custom_gradients()  # nothing is learned through a ring
+    @without_custom_gradients()  # no gradient flows through a ring
     def _traced_extend(self, weights: list[tf.Tensor], hidden: tf.Tensor, given: Any, **inputs: Any) -> Any:
         positions = LayerSlice(*given) if isinstance(given, tuple) else given
         return self.extend_with(weights, hidden, positions=positions, **inputs)
 
     def extend_with(self, weights: Sequence[tf.Tensor], hidden: tf.Tensor, **inputs: Any) -> tuple[tf.Tensor, Any]:
-        """As `extend`, with a layer's part of what `stacked` returns, and any kind of ring."""
+        """As `extend`, with a layer's slice of the weights from `stacked`, and any kind of ring."""
         with given_weights(zip(_small_weights(self.layers[0]), weights, strict=True)):
             return self.layers[0].extend(hidden, **inputs)
 
@@ -101,10 +101,10 @@ def _form(leaf: Any) -> Any:
 
 
 def alike_seeds(seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
-    """As `split_seed`, for layers that compute alike.
+    """As `split_seed`, for layers that share one program.
 
-    On a CPU the seeds' numbers are inputs of the program. As constants they would become part of the layers'
-    operations, which XLA would then compile for each layer instead of once.
+    On a CPU the seeds' numbers are inputs of the program. As constants they would become part of the operations, and
+    XLA would compile these for each layer instead of once.
     """
     if seed is None or not ops.on_host():
         return split_seed(seed, count)
@@ -114,5 +114,5 @@ def alike_seeds(seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
 
 
 def _small_weights(layer: DecoderLayer) -> list[keras.Variable]:
-    """Those that are in neither `kernels()` nor projected positions: biases, and the layer norms' weights."""
+    """The weights that are neither in `kernels()` nor in projected positions: biases, and the layer norms' weights."""
     return [variable for variable in layer.variables if not variable.name.endswith("kernel")]

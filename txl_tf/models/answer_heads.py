@@ -29,8 +29,7 @@ class AnswerLogits(typing.NamedTuple):
 
 
 class BestAnswers(typing.NamedTuple):
-    """The most likely start positions, and the most likely end positions for each; best first, log-probabilities in
-    nats.
+    """The most likely start positions, and for each the most likely end positions; best first, in nats.
 
     start, start_log_prob: [B, S].
     end, end_log_prob: [B, S, E]; `AnswerSpan` conditions an end's probability on its start.
@@ -50,7 +49,7 @@ class AnswerSpan(keras.layers.Layer):
 
     The logit of a start at t is x_t . w. The logit of an end at t, given the start s, is LN(tanh([x_t; x_s] W)) . w.
     The logit that there is no answer is tanh([x; x_cls] W) . w, where x is the expected hidden state of the start. Each
-    formula has weights w and W of its own.
+    formula has its own weights w and W.
 
     Results are in the dtype of the weights.
 
@@ -206,7 +205,7 @@ class PlainSpan(keras.layers.Layer):
     ) -> BestAnswers:
         """The `n_starts` positions at which the most likely answers start, and their `n_ends` most likely ends.
 
-        An answer ends at or after its start. One that starts at CLS ends there, and no other does.
+        An answer ends at or after its start. Only an answer that starts at CLS ends there.
 
         Args:
             hidden, allowed, cls_index, n_starts, n_ends: as for `AnswerSpan.best`.
@@ -221,7 +220,7 @@ class PlainSpan(keras.layers.Layer):
         _, start = tf.math.top_k(starts + tf.reduce_max(pairs, axis=2), min(n_starts, t_len))
         end_log_prob, end = tf.math.top_k(tf.gather(pairs, start, batch_dims=1), min(n_ends, t_len))
         none = sum(tf.gather(part, cls_index, batch_dims=1) for part in (starts, ends))
-        none = tf.minimum(none, -1e-7)  # so that the logit of what is certain is finite
+        none = tf.minimum(none, -1e-7)  # so that the logit of certainty is finite
         impossible = none - tf.math.log(-tf.math.expm1(none))
         return BestAnswers(start, tf.gather(starts, start, batch_dims=1), end, end_log_prob, impossible)
 

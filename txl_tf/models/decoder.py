@@ -25,8 +25,8 @@ class Decoder(keras.Model):
     Args:
         config: the family's settings.
         name: of the model.
-        layer, embedding: arguments of all layers and of the embedding that are not the settings of the same name.
-        softmax: the same of the softmax; None: there is no softmax.
+        layer, embedding: arguments of all layers, and of the embedding, in place of settings of the same name.
+        softmax: the same for the softmax; None: there is no softmax.
 
     Attributes:
         settings: the class of `config`.
@@ -55,7 +55,7 @@ class Decoder(keras.Model):
         self.build((None, None))
 
     def build(self, tokens_shape: tuple[int | None, ...]) -> None:
-        """Creates all weights; they depend on no length or batch size."""
+        """Creates all weights; they do not depend on any length or batch size."""
         hidden_shape = (None, None, self.config.d_model)
         self.embedding.build(tokens_shape)
         for layer in self.decoder_layers:
@@ -80,7 +80,7 @@ class Decoder(keras.Model):
 
     @property
     def attention(self) -> MemoryAttention:
-        """The first layer's attention, for what all layers have in common, such as their positions."""
+        """The first layer's attention, for properties that all layers share, such as positions."""
         return self.decoder_layers[0].attention
 
     @property
@@ -133,5 +133,5 @@ class Decoder(keras.Model):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Decoder:
         """The model of a dict from `get_config`."""
-        rest, make = dict(config), typing.cast(Any, cls)  # subclasses take their settings alone
+        rest, make = dict(config), typing.cast(Any, cls)  # subclasses take only their settings
         return make(from_dict(cls.settings, rest.pop("config"), "saved model"), **rest)

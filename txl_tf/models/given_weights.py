@@ -15,7 +15,7 @@ _scope = threading.local()
 
 @contextlib.contextmanager
 def given_weights(weights: Iterable[tuple[keras.Variable, tf.Tensor]]) -> Iterator[None]:
-    """In this context these variables have these values; layers cast them as they cast variables."""
+    """In this context the variables have the given values; layers cast these as they cast variables."""
     weights = list(weights)
     if not weights:
         yield
@@ -33,7 +33,7 @@ def recomputed(read: Callable[[tf.Tensor], tf.Tensor], layer: keras.Layer, hidde
     """read(hidden), which the backward pass computes again.
 
     `tf.recompute_grad` computes gradients of captured variables, but not of captured tensors. So given weights are
-    passed as arguments. `read` must use no given weights but those of `layer`.
+    passed as arguments. `read` must use only the given weights of `layer`.
     """
     given = getattr(_scope, "weights", {})
     variables = [variable for variable in layer.trainable_variables if id(variable) in given]

@@ -27,8 +27,8 @@ class Summary(keras.layers.Layer):
     """One vector for a sequence: [B, T, D] -> [B, D].
 
     "last" and "first" are the hidden state of the last or first token. "mean" is the mean over all tokens, including
-    padding, as in the official code. "attn" is the attention output of a learned query, followed by layer norm. Then,
-    if `use_proj`, a dense layer with tanh follows; then dropout.
+    padding, as in the official code. "attn" is the attention output of a learned query, followed by layer norm. Then
+    come a dense layer with tanh, if `use_proj`, and dropout.
 
     Args:
         summary_type: one of SUMMARY_TYPES.

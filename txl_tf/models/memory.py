@@ -22,8 +22,8 @@ class Mems(typing.NamedTuple):
 def shift_in(memory: tf.Tensor, hidden: tf.Tensor, remembered: int | tf.Tensor | None = None) -> tf.Tensor:
     """The newest M of [memory [B, M, D], hidden [B, T, D]] along time, without gradient: [B, M, D].
 
-    remembered: how many tokens of hidden, from the first on, are taken; an int32 scalar if the program does not know
-        their number; None: all.
+    remembered: how many of the first tokens of hidden are taken; an int32 scalar if it is known only when the program
+        runs; None: all.
     """
     m_len = memory.shape[1]
     hidden = tf.stop_gradient(hidden)

@@ -1,4 +1,4 @@
-"""The parameters of a model: as a table, by the names of their kinds, and which of them are frozen."""
+"""The parameters of a model: as a table, by names of kinds, and which are frozen."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def weights_table(shapes: Mapping[str, Sequence[int]], frozen: Collection[str] =
 
     Args:
         shapes: of all weights, by their Keras paths.
-        frozen: the paths of those that training does not change.
+        frozen: the paths of the weights that training does not change.
     """
     kinds: dict[tuple, list[str]] = collections.defaultdict(list)
     for path, shape in shapes.items():

@@ -1,4 +1,4 @@
-"""A function and its gradient, each traced once, for what a program computes many times with other tensors."""
+"""A function and its gradient, each traced once, for programs that call it many times with different tensors."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def traced_with_gradient(
 ) -> Differentiable:
     """The same function, as a call of a graph; its gradient is a call of another graph. Both are traced here.
 
-    A tf.function, too, is differentiated by a call. But TensorFlow passes the shapes and constants in it to the
-    gradient as arguments. XLA must know them when it compiles, so it would compile a whole program of such functions
-    anew for each call. Here the second graph has its own constants, and gets only what depends on the arguments.
+    The gradient of a tf.function is a call, too. But TensorFlow passes the shapes and constants inside it to the
+    gradient as arguments. XLA must know these when it compiles, so it would compile every call separately. Here the
+    second graph has its own constants, and gets only tensors that depend on the arguments.
 
     Args:
         function: of tensors of these specs, first `wanted`, then `others`; returns a tensor. It uses no other tensors

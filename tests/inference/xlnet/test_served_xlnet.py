@@ -151,7 +151,7 @@ def test_wrong_requests_and_the_readme(model, export_dir, signatures):
     for wrong, message in [
         ({"texts": ["the"]}, "a text has no blank"),
         ({"texts": ["____*0"]}, "a blank of 0 tokens"),
-        ({"texts": ["____" + " the" * 90]}, "more tokens than the 64"),
+        ({"texts": ["____" + " the" * 90]}, "more than 64 tokens"),
         ({"top": 3}, "top must be from 1 to beam_size"),
         ({"beam_size": 0}, "top must be from 1"),
         ({"order": "0,2"}, "order must be left_to_right"),

@@ -195,7 +195,7 @@ class FillIn:
         written = [[part.decode("utf-8", "replace") for part in row] for row in parts.to_list()]
         if candidates:
             if max(map(len, written)) > 2 or np.any(counts.numpy() > 1):
-                raise InputError(f"candidates need a text with one blank, without a number after it: {self.marker}")
+                raise InputError(f"candidates are for a text with one blank, without a number after it: {self.marker}")
             ranked = [self._ranked(row, candidates, order, context)[:top] for row in written]
             return ranked[0] if single else ranked
         ids, kinds = encode_parts(self.vocabulary, parts, counts)

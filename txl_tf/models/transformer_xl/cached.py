@@ -48,7 +48,7 @@ class CachedDecoder(tf.Module):
         model: a TransformerXL. After its weights change call `positions.refresh`.
         reach: a Reach; memory takes the place of an extended context (`by_token`).
         max_segment: the length of the longest segment that is read at once.
-        whole_segments: whether all segments have that length, which makes writing the ring cheaper.
+        whole_segments: whether all segments have that length, so that writing the ring is cheaper.
         segments: how many segments of the same length are read at once as one of `max_segment` tokens. The results are
             those of reading one after another: a query sees the M keys before its own segment.
         single_rows: whether the rings will be read by a `FewTextsReader`.
@@ -56,7 +56,7 @@ class CachedDecoder(tf.Module):
     Attributes:
         slots: C. There may be more than needed: the mask hides keys that are too old.
         positions: the Kept projected positions of all layers, [N, H, C, d], of the distances C-1, .., 0.
-        ahead: how many tokens a row's position may be after the newest key's.
+        ahead: how many tokens after the newest key a row's position may be.
         reads_few_rows: whether a `FewTextsReader` can read with it.
 
     Raises:
@@ -131,7 +131,7 @@ class CachedDecoder(tf.Module):
             tokens: int32 [B, T], T static and at most max_segment (with whole_segments: equal to it).
             cache: the Cache of the tokens before.
             kernels: the result of `kernels()`; None: computed here.
-            positions: each layer's, if the caller has them in another form.
+            positions: of each layer, if the caller has them in another form.
 
         Returns:
             hidden [B, T, D], for `model.log_prob` and `model.nll`, and the new Cache.

@@ -41,7 +41,7 @@ def read(
     length: tf.Tensor | None = None,
     **inputs: Any,
 ) -> tuple[tf.Tensor, Extended]:
-    """Reads a segment, and with it the E tokens before.
+    """Reads a segment, and again the E tokens before it.
 
     This is the official PyTorch code's ext_len: a token sees the tokens before it in the segment, the E tokens before
     the segment, and the memory, which holds the states of the tokens before these.

@@ -1,4 +1,4 @@
-"""The number of floating-point operations of a training step, from which MFU is computed."""
+"""The number of floating-point operations of a training step, for MFU."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def training_flops(config: TransformerXLConfig, batch_size: int, tgt_len: int, s
     future keys that a mask hides, as in the usual definition of MFU (Chowdhery et al. 2022, arXiv 2204.02311,
     appendix B).
 
-    A matmul [a, b] x [b, c] takes 2 a b c forward, and as much again backward for each of its two gradients: a factor
-    of 3. No gradient flows into the sinusoids. None flows into the memory either, unless the layer norm of pre-LN or
-    alrfou's vectors are applied to it. There the factor is 2. With E = H d_head, per layer:
+    A matmul [a, b] x [b, c] takes 2 a b c forward, and the same again backward for each of its two gradients: a factor
+    of 3. The factor is 2 where no gradient flows back: into the sinusoids, and into the memory, unless the layer norm
+    of pre-LN or alrfou's vectors are applied to it. With E = H d_head, per layer:
 
         query, key, value, output          3 * 2 B T 4 D E
         feed-forward                       3 * 2 B T 2 D d_inner
@@ -30,9 +30,8 @@ def training_flops(config: TransformerXLConfig, batch_size: int, tgt_len: int, s
         their projection                   3 * 2 B scored D d_embed         (where there is one)
         the embedding's projection         3 * 2 B T D d_embed              (where there is one)
 
-    With cutoffs every token counts as a token of the head; the tails, which have few tokens, would add a few per cent.
-    batch_size is that of all replicas; T is tgt_len and ext_len; scored: how many targets of a segment count in the
-    loss; None: all.
+    With cutoffs only the head is counted; the tails, which have few tokens, would add little. batch_size is that of all
+    replicas; T is tgt_len + ext_len; scored: how many targets of a segment count in the loss; None: all.
     """
     B, T, M, D = batch_size, tgt_len + config.ext_len, config.mem_len, config.d_model
     K, E = M + T, config.n_head * config.d_head

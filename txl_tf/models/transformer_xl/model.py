@@ -44,9 +44,9 @@ class TransformerXL(Decoder):
     def round_to_int8(self) -> None:
         """Rounds matrices to int8 numbers times a scale for each output channel, for inference.
 
-        These are the matrices of all layers, and the softmax's tables, in which each token has a scale; if they are the
-        embedding's, that is rounded, too. Biases, layer norms, the tables' projections and the projection of positions,
-        which inference computes once, stay as they are.
+        Rounds the matrices of all layers, and the softmax's tables, with a scale for each token. If the embedding has
+        the same tables, it is rounded, too. Biases, layer norms, the tables' projections and the projection of
+        positions, which inference computes once, stay as they are.
         """
         for layer in self.decoder_layers:
             attention, feed_forward = layer.attention, layer.feed_forward
@@ -84,14 +84,15 @@ class TransformerXL(Decoder):
             seed: Seeds or int32 [2], of this call's dropout; None: drawn from TensorFlow's global generator.
             training: whether to drop.
             watch, look: as for `read_segment`; watch is also called with the embedded segment.
-            seen: int32 [B], if the first E tokens are the extended context (`reach.ext_len`): how many of them are of
-                the text; those before are padding. The memory then holds what is before them. None: there is none.
-            length: int32 scalar, how many of the other tokens are of the text; the rest is padding, which no token sees
-                and no memory holds. None: all.
+            seen: int32 [B], if the first E tokens are the extended context (`reach.ext_len`): how many of them belong
+                to the text, the newest ones; the others are padding. The memory then ends before these E tokens. None:
+                there is no extended context.
+            length: int32 scalar, how many of the other tokens belong to the text. The rest is padding, which no token
+                sees and no memory holds. None: all.
 
         Returns:
-            hidden [B, T, D], without the extended context's, for `nll` or `log_prob`, and the new Mems; no gradient
-            flows into either Mems.
+            hidden [B, T, D] for `nll` or `log_prob`, without the extended context, and the new Mems. No gradient flows
+            into either Mems.
 
         Raises:
             ValueError: tokens or mems of another shape.
@@ -106,7 +107,7 @@ class TransformerXL(Decoder):
         token_seed, position_seed = split_seed(seeds.shared, 2)
         embedding_seed, output_seed, *layer_seeds = alike_seeds(seeds.lanes, 2 + len(self.decoder_layers))
         mask = visible_keys(t_len, m_len, reach.window, mems.length if reach.mem_init == "empty" else None)
-        moved = t_len if length is None else length  # tokens that memory gets
+        moved = t_len if length is None else length  # tokens that enter the memory
         remembered = length
         if seen is not None:
             mask = without_padding(mask, tf.range(t_len)[None] < reach.ext_len - seen[:, None])

@@ -8,7 +8,7 @@ from txl_tf.settings.run import CausalLMConfig, DataConfig, TrainConfig
 
 
 def _official(model: dict, data: dict, train: dict, evaluation: dict) -> TransformerXLRunConfig:
-    """A preset's settings; those that a script does not give have the official TF code's defaults (tf/train.py)."""
+    """A preset's settings; by default those of the official TF code (tf/train.py)."""
     implied = {"mem_len": data["tgt_len"], "d_embed": model["d_model"], "layer_norm_epsilon": 1e-12}
     return TransformerXLRunConfig(
         TransformerXLConfig(**implied | model), DataConfig(**data), TrainConfig(**train), EvalConfig(**evaluation)
@@ -32,7 +32,7 @@ _SCRIPTS = "kimiyoung/transformer-xl, tf/scripts/"
 PRESETS: dict[str, Preset] = {
     "demo": Preset(
         dataset="python_stdlib",
-        source="ours: a small model that trains in three minutes on two CPU cores",
+        source="ours: a small model that trains in minutes on a CPU",
         parameters=889_856,
         published="none",
         config=TransformerXLRunConfig(

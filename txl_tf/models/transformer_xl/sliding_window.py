@@ -1,4 +1,4 @@
-"""A model without recurrence: it computes a whole window for every token, as the paper evaluates Transformers."""
+"""A model without recurrence, which computes a whole window for every token: so the paper evaluates Transformers."""
 
 from __future__ import annotations
 

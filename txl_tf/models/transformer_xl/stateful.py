@@ -1,4 +1,4 @@
-"""Transformer-XL as Keras users know it from `LSTM(stateful=True)`: the memory is kept between calls."""
+"""A Transformer-XL that keeps its memory between calls, like `LSTM(stateful=True)` of Keras."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class StatefulTransformerXL(keras.Model):
         self.config, self.batch_size = config, batch_size
         self.decoder = TransformerXL(config)
         self._rows = batch_size // replicas
-        # On read: each replica has values of its own. They are no Keras variables, since Keras saves all of these.
+        # ON_READ: each replica has its own values. They are not Keras variables, since Keras would save them.
         self._mems = tf.nest.map_structure(
             lambda first: tf.Variable(
                 first,
@@ -62,7 +62,7 @@ class StatefulTransformerXL(keras.Model):
         self.built = True
 
     def call(self, tokens: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Reads a segment, integers [B, T] with T static, and remembers it; of a replica, its rows.
+        """Reads a segment, integers [B, T] with T static, and remembers it. A replica reads its own rows.
 
         Returns:
             Log-probabilities of the token that follows each one, float32 [B, T, V].
@@ -72,10 +72,10 @@ class StatefulTransformerXL(keras.Model):
         """
         if tokens.shape[0] not in (None, self._rows):
             raise ValueError(
-                f"the memory is of {self._rows} rows a replica, got tokens {tokens.shape}: make all batches of equal "
+                f"the memory has {self._rows} rows a replica, got tokens {tokens.shape}: make all batches of equal "
                 "size, as tf.data's batch(.., drop_remainder=True) does"
             )
-        tokens = tf.cast(tokens, tf.int32)  # to build, Keras calls with floats if there are several replicas
+        tokens = tf.cast(tokens, tf.int32)  # with several replicas Keras builds the model with floats
         before = Mems(tuple(tf.convert_to_tensor(part) for part in self._mems.hidden), self._mems.length.read_value())
         hidden, after = self.decoder(tokens, before, training=bool(training))
         for variable, value in zip(tf.nest.flatten(self._mems), tf.nest.flatten(after), strict=True):
@@ -88,7 +88,7 @@ class StatefulTransformerXL(keras.Model):
 
     @property
     def state(self) -> list[list[tf.Tensor]]:
-        """The memory: a list of the values on each replica, for each part. Assign it to go back to it."""
+        """The memory: for each part a list of the values on each replica. Assign it to restore it."""
         return [[tf.identity(part) for part in self._parts(variable)] for variable in tf.nest.flatten(self._mems)]
 
     @state.setter
@@ -120,7 +120,7 @@ class SeparateTexts(keras.callbacks.Callback):
     """Keeps the texts of fit, evaluate and predict apart, for a StatefulTransformerXL.
 
     Each epoch of training, each evaluation and each prediction begins with an empty memory. After an evaluation or a
-    prediction the memory is what it was before, so that training goes on with its own text.
+    prediction the earlier memory is restored, so that training goes on with its own text.
     """
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:

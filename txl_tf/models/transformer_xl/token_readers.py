@@ -16,8 +16,8 @@ from txl_tf.ops import Cluster, LayerSlice
 from txl_tf.ops.few_rows import LayerRing, Stored, alone, as_bits, stored, stored_alone
 
 FEW = 4
-"""Texts that a `FewTextsReader` reads at most. It goes through the weights once for each text. A TextsReader goes
-through them once for all texts, but copies them first."""
+"""The most texts that a `FewTextsReader` reads. It reads the weights once for each text. A TextsReader reads them once
+for all texts, but copies them first."""
 
 
 class Rows(typing.NamedTuple):
@@ -34,10 +34,10 @@ class Rows(typing.NamedTuple):
 
 
 class RowWeights(tf.Module):
-    """The owner of Rows. In float32 they are made where they are used: they are only other forms of the weights.
+    """The owner of Rows. In float32 they are made on use, since they are only other forms of the weights.
 
-    In bfloat16 and int8 they are kept, since rounding takes long. A few texts alone are read in int8; for others the
-    tables of the softmax are then kept in bfloat16, too.
+    In bfloat16 and int8 they are kept, since rounding takes long. int8 is only for a few texts; for more texts the
+    tables of the softmax are then also kept in bfloat16.
 
     Args:
         decoder: a CachedDecoder. After its model's weights change call `refresh`.
@@ -53,7 +53,7 @@ class RowWeights(tf.Module):
         self._made: tuple[list[Stored], list[Cluster]] | None = None
 
     def value(self) -> Rows:
-        """The Rows, to be made once before a loop; outside of a graph they stay until `refresh` or `drop`."""
+        """The Rows; make them once before a loop. Outside of a graph they stay until `refresh` or `drop`."""
         if self._kept is not None:
             matrices, clusters = self._kept.tensors()
         elif tf.executing_eagerly():
@@ -76,11 +76,11 @@ class RowWeights(tf.Module):
         return [Cluster(*map(narrow, cluster)) for cluster in clusters]
 
     def drop(self) -> None:
-        """Frees the memory of what `value` has made."""
+        """Frees the memory of the Rows."""
         self._made = None
 
     def refresh(self) -> None:
-        """Follows the model's weights."""
+        """Takes over new values of the model's weights."""
         self.drop()
         for kept in (self._kept, self._narrow_clusters):
             if kept is not None:
@@ -106,7 +106,7 @@ class TextsReader:
 
     Args:
         decoder: a CachedDecoder.
-        rows: its RowWeights, if it has any; those in bfloat16 are used here, too.
+        rows: its RowWeights, if it has any; this reader also uses those in bfloat16.
     """
 
     def __init__(self, decoder: CachedDecoder, rows: RowWeights | None = None):
@@ -158,7 +158,7 @@ class FewTextsState(typing.NamedTuple):
 
     @classmethod
     def of(cls, cache: Cache | FewTextsState) -> FewTextsState:
-        """The state of a Cache, of one text if its B is not known; a state as it is."""
+        """The state of a Cache, for one text if its B is not known; a state is returned unchanged."""
         if isinstance(cache, cls):
             return cache
         batch = cache.length.shape[0] or 1
@@ -179,8 +179,9 @@ class FewTextsState(typing.NamedTuple):
 class FewTextsReader:
     """Reads a token of each of a few texts on a CPU, in a loop over the layers. Make it before the loop over tokens.
 
-    XLA compiles the loop's body, one layer, so that the first token comes sooner. Products of one row read a layer's
-    part of what all layers keep in one tensor (`row_products`); products of several rows would copy it first.
+    XLA compiles only the loop's body, one layer, so the first token comes sooner. All layers' weights are in one
+    tensor. Products of one row read a layer's slice of it directly (`row_products`); products of several rows would
+    copy the slice first.
 
     Args:
         decoder: a CachedDecoder with `single_rows`.
@@ -234,7 +235,7 @@ class FewTextsReader:
 
 
 def _zero(step: tf.Tensor) -> tf.Tensor:
-    """0, computed from the loop's counter. If XLA knew it, it would convert what is read there before the loop."""
+    """0, computed from the loop's counter. If XLA knew that it is 0, it would convert the weights before the loop."""
     return tf.minimum(step, 0)
 
 

@@ -88,16 +88,16 @@ class XLNet(Decoder):
             segments: int [B, T], ids from 0 to 7 that tell segments apart; memory is of segment 0. None: the text is
                 one segment.
             visible: bool [B, T, T] or [1, T, T], which tokens a token is predicted from; in the content stream each
-                token also sees itself. None: all. A query that sees no key attends equally to all keys, without the
-                empty slots of memory (`mem_init`).
+                token also sees itself. None: all. A query that sees no key attends equally to all keys but empty slots
+                of memory (`mem_init`).
             padding: bool [B, T], true where there is no token; None: there is no padding.
             targets: int [B, P], P static: the tokens that the query stream predicts; -1: an unused prediction, which
                 has no effect. None: there is no query stream.
             query_only: do not compute the content stream's own result.
-            last_only: compute the content stream's result for the last token alone.
-            first_part: a number of tokens at the segment's start that, by `visible`, see no later token; the content
-                stream then does not compute their scores with later tokens. 0: not known.
-            backward: bool [B], in which lanes the text runs backward; None: in none.
+            last_only: compute the content stream's result only for the last token.
+            first_part: the first `first_part` tokens see, by `visible`, no token after them; so the content stream does
+                not compute their scores with later tokens. 0: not known.
+            backward: bool [B], whether a lane's text runs backward; None: none does.
             seed, training: as for `TransformerXL.call`. Positions have one mask for all lanes; in the official code
                 each lane has its own.
             watch, look: as for `read_segment`; watch is also called with the embedded segment. The tensors have T + P

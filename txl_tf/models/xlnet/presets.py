@@ -13,7 +13,7 @@ with it, too."""
 
 _LAST_VERSION = {"batch_size": 8192, "learning_rate": 4e-4, "warmup_steps": 40_000}
 _FIRST_VERSION = {"batch_size": 2048, "learning_rate": 1e-5, "warmup_steps": 20_000}
-"""Where table 7 of the paper's first version (June 2019) and of its last (January 2020) differ."""
+"""The settings in which table 7 of the paper's first version (June 2019) differs from the last (January 2020)."""
 
 
 def _pretraining(sizes: dict, recipe: dict) -> XLNetRunConfig:
@@ -48,7 +48,7 @@ def _pretraining(sizes: dict, recipe: dict) -> XLNetRunConfig:
 PRESETS: dict[str, Preset] = {
     "xlnet_demo": Preset(
         "python_stdlib",
-        "ours: what two CPU cores learn in a few minutes; the vocabulary is one of --vocab=sentencepiece",
+        "ours: a small model that trains in minutes on a CPU; its vocabulary is one of --vocab=sentencepiece",
         1_117_264,
         "none",
         XLNetRunConfig(

@@ -14,10 +14,10 @@ def _recipe(
     weight_decay: float = 0.0,
     layer_decay: float = 1.0,
 ) -> Recipe:
-    """A recipe with what they all share: dropout and dropatt 0.1, linear decay to 0, gradients clipped at norm 1.
+    """A recipe, with the settings that all share: dropout and dropatt 0.1, linear decay to 0, clipping at norm 1.
 
-    With weight decay the official code does not correct Adam's bias. Its layer decay is that of the gradient, which is
-    used here where the recipe is one of its commands; the paper's is that of the rate.
+    With weight decay the official code does not correct Adam's bias. Layer decay multiplies the gradient in recipes
+    that are commands of the official code, and the rate in the paper's recipes.
 
     Args:
         task, source, published: as in Recipe.

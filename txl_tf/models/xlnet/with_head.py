@@ -57,7 +57,7 @@ class XLNetWithHead(keras.Model):
     ) -> tf.Tensor:
         """The body's last hidden states, [B, T, D], or [B, 1, D] with `last_only`; arguments as for `XLNet.call`.
 
-        Texts of more than `segment_len` tokens are read by `in_segments`, which is one of the next two.
+        Texts of more than `segment_len` tokens are read by `in_segments`, one of the next two methods.
         """
         if segment_len is None or tokens.shape[1] <= segment_len:
             inputs = {"segments": segments, "padding": padding, "last_only": last_only}
@@ -78,10 +78,10 @@ class XLNetWithHead(keras.Model):
     ) -> tf.Tensor:
         """The body's last hidden states of the last T tokens of texts [B, S T]: [B, T, D]; no gradient flows further.
 
-        The tokens are read in S segments of T, each with the memory of those before it. Padding must be on the left:
-        so the newest slots of memory are those of real tokens, and the others are masked. A text of at most T tokens
-        has the same hidden states as without memory. Memory is of segment 0, so tokens of other segments should all be
-        among the last T. Other arguments as for `XLNet.call`; `watch` sees the last segment.
+        The tokens are read in S segments of T, each with the memory of those before it. Padding must be on the left, so
+        that the newest slots of memory hold real tokens; the others are masked. A text of at most T tokens has the same
+        hidden states as without memory. Memory counts as segment 0, so all tokens of other segments should be among the
+        last T. Other arguments as for `XLNet.call`; `watch` sees the last segment.
 
         Raises:
             ValueError: the length is not a multiple of T, or the model forgets tokens or attends to empty slots.
@@ -119,7 +119,7 @@ class XLNetWithHead(keras.Model):
     def _segment_reader(
         self, tokens: tf.Tensor, segments: tf.Tensor, padding: tf.Tensor, seed: Seeds, training: bool, segment_len: int
     ) -> tuple[Callable[..., tuple[tf.Tensor, Mems]], Mems, int]:
-        """A function (number of a segment, Mems, watch) -> (hidden [B, T, D], new Mems); the first Mems; and S."""
+        """A function (segment's number, Mems, watch) -> (hidden [B, T, D], new Mems); the first Mems; and S."""
         count, rest = divmod(tokens.shape[1], segment_len)
         if rest or self.config.reuse_len or self.config.mem_init != "empty":
             raise ValueError(
@@ -160,7 +160,7 @@ class XLNetWithHead(keras.Model):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> XLNetWithHead:
-        """The model of `get_config`'s dict."""
+        """The model of a dict from `get_config`."""
         return cls(from_dict(cls.settings, config["config"], "saved model"))
 
 
