@@ -4,11 +4,11 @@ This module exports the Python API, which users may rely on. Everything else is 
 
 load, Model                                a trained model, and all it can do as methods
 Finetuner                                  fine-tunes a pretrained XLNet
-LanguageModel, FillIn, Encoder, Predictor  what the methods of a Model use: streams of text, beam search and more
+LanguageModel, FillIn, Encoder, Predictor  used by the methods of a Model; can do more, such as streams, beam search
 TransformerXL, TransformerXLConfig         the Keras model, and its settings
 XLNet, XLNetConfig                         the same for XLNet
 StatefulTransformerXL, SeparateTexts       a Transformer-XL for Keras's fit
-load_corpus                                what prepare_data wrote
+load_corpus                                a corpus that prepare_data wrote
 InputError                                 an error that the user can fix, in one line
 
 Each is loaded when it is first used: importing this package does not load TensorFlow. help(txl_tf.load) says more.
@@ -76,7 +76,7 @@ _HOMES = {
     "models.xlnet.config": ("XLNetConfig",),
     "models.xlnet.model": ("XLNet",),
 }
-"""The modules of what is exported."""
+"""The modules of exported names."""
 
 if "keras" not in sys.modules:  # which reads this when it is imported
     os.environ["KERAS_BACKEND"] = "tensorflow"

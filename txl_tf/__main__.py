@@ -1,7 +1,7 @@
-"""The command `txl`, also `python -m txl_tf`: `txl train ..` runs what scripts/train.py holds.
+"""The command `txl`, also `python -m txl_tf`: `txl train ..` runs scripts/train.py.
 
-A wheel has the files of scripts/ as txl_tf/commands, an installation from a clone uses scripts/ itself. Each is run as
-`python scripts/train.py` runs it, as the program, with its own folder first on sys.path.
+A wheel has the files of scripts/ as txl_tf/commands; an installation from a clone uses scripts/ itself. A file runs as
+with `python scripts/train.py`: as the main program, with its own folder first on sys.path.
 """
 
 from __future__ import annotations

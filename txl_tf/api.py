@@ -1,11 +1,11 @@
-"""What `import txl_tf` offers: a trained model as one object, whose methods are what such models do.
+"""The Python API: a trained model as one object, with a method for each thing that it can do.
 
 Examples:
     >>> import txl_tf
     >>> model = txl_tf.load("runs/enwik8")
     >>> model.generate("The history of ", max_tokens=200, temperature=0.8)
 
-`Use.abilities` of a registration says which methods a model has; the others raise InputError.
+`Use.abilities` in a family's registration lists the methods of its models; other methods raise InputError.
 """
 
 from __future__ import annotations
@@ -60,20 +60,20 @@ def load(
     """The trained model of a directory, on the first GPU or the CPU.
 
     Args:
-        model_dir: what training, fine-tuning or an import wrote; local or gs://. Or a published model as it is, a local
-            folder of Hugging Face's or the official zip, which is imported when it is first used.
-        checkpoint: "latest", or "best" by the evaluations during training. None: of a fine-tuned model the best, if it
-            was evaluated; otherwise the latest.
+        model_dir: a directory that training, fine-tuning or an import wrote; local or gs://. Or a published model, a
+            local folder from Hugging Face or the official zip, which is imported on first use.
+        checkpoint: "latest", or "best" by the evaluations during training. None: the latest, but for a fine-tuned model
+            that was evaluated the best.
         weights: "last", or "average" over steps; None: the average if there is one.
-        jit_compile: whether XLA compiles the model, which takes a while for each new length of text. None: it compiles
+        jit_compile: whether XLA compiles the model, which takes time for each new length of text. None: it compiles
             generation, and evaluation if the model's config.json says so.
         dtype: "float32", or "mixed_bfloat16", which needs less memory and is faster where the processor or GPU computes
             with bfloat16; "mixed_float16" for GPUs without bfloat16; None: as in training.
-        quantize: "int8" rounds the weights of a Transformer-XL's layers and softmax to int8, each output channel with a
-            scale of its own. On a CPU up to four texts are then generated faster. None: they are not rounded.
-        progress: whether what takes longer shows a progress bar on standard error.
-        settings: of evaluation, instead of those in the model's config.json: of a Transformer-XL mem_len, clamp_len,
-            same_length, batch_size and tgt_len; generation and scores follow them, too.
+        quantize: "int8" rounds the weights of a Transformer-XL's layers and softmax to int8, with a scale for each
+            output channel. A CPU then generates up to four texts faster. None: they are not rounded.
+        progress: whether longer work shows a progress bar on standard error.
+        settings: of evaluation, in place of those in the model's config.json; for a Transformer-XL mem_len, clamp_len,
+            same_length, batch_size and tgt_len. Generation and scores use them, too.
 
     Raises:
         InputError: there is no trained model, it cannot be read, or a setting is unknown or out of range.
@@ -160,8 +160,8 @@ class Model:
         Args:
             prompts: str, or a list of them; "" starts from the vocabulary's start token.
             max_tokens: how many tokens to generate for each prompt.
-            seed: a continuation depends only on its seed, its prompt and the settings. Where a prompt comes again, the
-                next ones have seed + 1, seed + 2, ..
+            seed: a continuation depends only on its seed, its prompt and the settings. Equal prompts have seed,
+                seed + 1, seed + 2, ..
             stop: strings; a continuation ends before the first of them.
             sampling: temperature, top_k, top_p and the other settings of `txl_tf.inference.causal.sampling_settings`.
 
@@ -189,11 +189,11 @@ class Model:
 
         Args:
             texts: str, or a list of them.
-            options: of an XLNet context, a text to read before each text.
+            options: for an XLNet context, a text to read before each text.
 
         Returns:
-            ids, the text's tokens [n]; log_probs [n], of each in nats: given the tokens before it, or of an XLNet given
-            all others; total, their sum. Or a list of them.
+            ids, the text's tokens [n]; log_probs [n], each token's log-probability in nats given the tokens before it,
+            or for an XLNet given all others; total, their sum. Or a list of such results.
 
         Raises:
             InputError: the model does not score texts.
@@ -208,7 +208,7 @@ class Model:
     def fill(self, texts: Texts, **options: Any) -> list[list[Filling]]: ...
 
     def fill(self, texts: str | Texts, **options: Any) -> Any:
-        """The most likely fillings of the blanks of a text, or of each of several: "The capital of France is ____ ."
+        """The most likely fillings of the blanks in a text, or in each of several: "The capital of France is ____ ."
 
         Args:
             texts: str, or a list of them. ____ stands for one token, and ____*3 for three.
@@ -266,7 +266,7 @@ class Model:
 
         Args:
             inputs: an input, a list of them, or a DataFrame.
-            columns: of a DataFrame, by name: {"text": "message"}; None: those of the table that was learned.
+            columns: of a DataFrame, by name: {"text": "message"}; None: those of the training table.
 
         Raises:
             InputError: the model is not fine-tuned, or an input is not what its task needs.
@@ -281,7 +281,7 @@ class Model:
 
         Args:
             path: in the form that the task is trained on; local or gs://.
-            columns: of a table, by name: {"text": "message"}; None: those of the table that was learned.
+            columns: of a table, by name: {"text": "message"}; None: those of the training table.
 
         Raises:
             InputError: the model is not fine-tuned, or the file cannot be read.
@@ -294,19 +294,17 @@ class Model:
         """Measures the model.
 
         Args:
-            data: for a language model, a corpus: the directory that prepare_data wrote. For a fine-tuned model, a file
-                with labelled examples, or such a table as a DataFrame, a list of dicts or a dict of lists. Paths are
-                local or gs://.
+            data: for a language model, the directory of a prepared corpus. For a fine-tuned model, labelled examples: a
+                file, a DataFrame, a list of dicts or a dict of lists. Paths are local or gs://.
             split: of a corpus: train, valid or test; None: test.
-            columns: of a table, by name: {"text": "message", "label": "team"}; None: those of the table that was
-                learned.
+            columns: of a table, by name: {"text": "message", "label": "team"}; None: those of the training table.
 
         Returns:
-            loss in nats, the numbers that belong to it (ppl, bpc, bits_per_byte and tokens, or the task's metrics and
+            loss in nats, the numbers that go with it (ppl, bpc, bits_per_byte and tokens, or the task's metrics and
             examples), step and weights.
 
         Raises:
-            InputError: the model is not evaluated, or the data cannot be read or is not for this model.
+            InputError: the model cannot be evaluated, or the data cannot be read or is not for this model.
         """
         about = {"step": self.trained.step, "weights": self.trained.weights}
         if isinstance(self._use, families.FineTuning):
@@ -361,6 +359,6 @@ class Model:
     def _tool(self, ability: str) -> Any:
         """The object behind an ability of this model: see `Use.abilities`."""
         named = self._use.abilities.get(ability)
-        if named not in self._tools:  # one for all abilities that it has
+        if named not in self._tools:  # one object for all abilities of its class
             self._tools[named] = tool_for(self.trained, ability, self._jit_compile)
         return self._tools[named]

@@ -1,4 +1,4 @@
-"""InputError, an error that the user can fix, alone or all those of a file, and other messages in one line."""
+"""InputError, an error that the user can fix; all faults of a file in one error; and messages in one line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class InputError(ValueError):
 
 @contextlib.contextmanager
 def naming(path: str) -> Iterator[None]:
-    """Begins the message of an InputError that the block raises with the file that was read."""
+    """Puts the path of the file before the message of an InputError that the block raises."""
     try:
         yield
     except InputError as error:
@@ -33,7 +33,7 @@ class FaultsError(InputError):
     """Several faults of one file, each in one line.
 
     Attributes:
-        faults: the lines that are shown before the message, the first SHOWN_FAULTS and how many more there are.
+        faults: the lines to show before the message: the first SHOWN_FAULTS, and how many more there are.
     """
 
     def __init__(self, where: str, faults: Sequence[str]):
@@ -48,7 +48,7 @@ SHOWN_FAULTS = 10
 
 
 class Faults:
-    """Collects what is wrong with a file, so that all of it can be said at once.
+    """Collects all faults of a file for one error.
 
     Args:
         where: the file.
@@ -59,7 +59,7 @@ class Faults:
         self._found: list[tuple[int, str]] = []
 
     def add(self, fault: str, line: int = 0) -> None:
-        """Adds a fault; those of larger lines are shown later."""
+        """Adds a fault; faults are shown in the order of lines."""
         self._found.append((line, fault))
 
     @contextlib.contextmanager

@@ -44,22 +44,21 @@ class Finetuner:
     """A pretrained model and a task's examples.
 
     Args:
-        init: a model_dir with a pretrained model, or one as it was published, a folder or zip; its vocabulary and sizes
-            are taken over.
+        init: a model_dir with a pretrained model, or a folder or zip as published; gives the vocabulary and sizes.
         task: a name in `families.tuned_configs`.
         train_file, dev_file: the examples; local or gs://. Without dev_file a part of train_file is held out.
         settings: of the run, {group: {field: value}}. The others follow from the model's size and the number of
             examples: see `_chosen` and `_counts`.
         columns: names of a table's columns, see `Columns.of`.
-        untrained: whether only the vocabulary and the sizes are taken over, and all weights are new: to see what
-            pretraining is worth.
+        untrained: whether all weights are new, and only vocabulary and sizes come from init: shows the worth of
+            pretraining.
         examples_dir: where encoded examples are kept if there are many; None: nowhere.
         strategy: from `distribute.make_strategy`; None: the default.
-        part: which of how many parts of train_file is held out, from 0 on, if there is no dev_file.
-        part_seed: by which the parts are drawn.
+        part: (number from 0 on, count): the part of train_file that is held out, if there is no dev_file.
+        part_seed: of the parts' draw.
 
     Attributes:
-        config: the run's Config; each run has a seed of its own.
+        config: the run's Config; only the seed differs between runs.
         corpus: a TaskCorpus.
 
     Raises:
@@ -149,11 +148,11 @@ class Finetuner:
         self._chosen = {group: set(values) - set(given.get(group, {})) for group, values in chosen.items()}
 
     def run(self, model_dir: str, seeds: Sequence[int] = ()) -> dict[str, Any]:
-        """Trains, and evaluates on dev; continues runs that are there.
+        """Trains, and evaluates on dev; continues runs that exist already.
 
         Args:
             model_dir: where to write; with several seeds each has a sub-directory, "seed-1" and so on.
-            seeds: of the runs; (): the settings' one.
+            seeds: of the runs; (): the seed in the settings.
 
         Returns:
             The result of the run, as `summary` gives it.
@@ -196,7 +195,7 @@ class Finetuner:
         return {"seed": seed} | result
 
     def _as_it_began(self, model_dir: str) -> Config:
-        """The settings, but those that nobody gave are those of the run that is there already, if there is one."""
+        """The settings; if the run exists already, those that were not given are as it began."""
         began = model_dirs.read_config(model_dir)
         if type(began) is not type(self.config):
             return self.config
@@ -206,7 +205,7 @@ class Finetuner:
         )
 
     def _evaluator(self, config: Config, model_dir: str) -> Any:
-        """Makes what evaluates a run on dev, and keeps the errors of its best evaluation as files in its model_dir."""
+        """Makes a run's evaluator on dev, which keeps the errors of the best evaluation as files in its model_dir."""
 
         def make(model: keras.Model) -> Callable[..., dict[str, Any]]:
             evaluator = TaskEvaluator(config, model, self.corpus.dev, self.strategy, self.corpus.vocabulary)
@@ -225,7 +224,7 @@ class Finetuner:
 
 
 def _part(rows: Any, path: str, part: tuple[int, int], seed: int) -> tuple[Any, Any, str]:
-    """The rows to learn from, those held out, and what to say of it."""
+    """The rows to learn from, the rows held out, and a line about them."""
     number, count = part
     numbers = held_out.parts(rows, count, seed)[number]
     left, taken = held_out.parted(rows, numbers)
@@ -252,7 +251,7 @@ def cross_validate(make: Callable[[int], Finetuner], model_dir: str, folds: int,
     Returns:
         means and standard deviations, as `summary` gives them.
     """
-    make(folds - 1)  # the smallest part: it is empty, and refused, if there are fewer texts than folds
+    make(folds - 1)  # the smallest part: with fewer texts than folds it is empty, and refused
     results = []
     for i in range(folds):
         tuner, folder = make(i), tf.io.gfile.join(model_dir, f"fold-{i + 1}")
@@ -285,7 +284,7 @@ def few_updates(config: Config, examples: int) -> str | None:
 
 
 def summary(config: Config, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The line that reports runs on dev: of one run its metrics; of several their means and standard deviations."""
+    """A report on dev: of one run its metrics; of several runs their means and standard deviations."""
     line: dict[str, Any] = {"task": config.task, "split": "dev", "examples": results[0]["examples"]}
     names = ("loss", *results[0]["metrics"])
     runs = [
@@ -321,7 +320,7 @@ def _chosen(config: Config, examples: int) -> dict[str, dict[str, Any]]:
 
 
 LARGE_MODEL, DROPOUT = 768, 0.1
-"""From this d_model on the default learning_rate is as it is; the dropout of a model that was pretrained without."""
+"""The d_model from which on the default learning_rate is used; the dropout of a model pretrained without dropout."""
 
 
 def _counts(config: Config, given: Mapping[str, Any], examples: int) -> dict[str, int]:

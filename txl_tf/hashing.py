@@ -1,5 +1,4 @@
-"""Random numbers as a hash of a seed and an index. They are the same on every device and in any order, and need no
-generator state.
+"""Random numbers as a hash of a seed and an index: the same on every device and in any order, without a generator.
 
 A seed is int32 [2], or int32 [B, 2] for a batch of them.
 """
@@ -48,7 +47,7 @@ def random_bits(shape: tf.Tensor | Sequence[int], seed: tf.Tensor) -> tf.Tensor:
 
 
 def bits_at(index: tf.Tensor | np.ndarray, seed: tf.Tensor) -> tf.Tensor:
-    """Some of the numbers that `random_bits` makes: those of the elements with these indices, uint32.
+    """The numbers that `random_bits` makes for the elements with these indices, uint32.
 
     Args:
         index: integers [..], an element's index within its lane, or in all of the shape if that has one seed.
@@ -82,7 +81,7 @@ def fold(bits: tf.Tensor, distance: int) -> tf.Tensor:
 
 
 def split_seed(seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
-    """`count` independent seeds of seed's shape, int32 [2] or [B, 2]: a list, of None where seed is None."""
+    """`count` independent seeds of seed's shape, int32 [2] or [B, 2]: a list, of None if seed is None."""
     if seed is None:
         return [None] * count
     index = np.arange(2 * count, dtype=np.uint32).reshape(count, 2)

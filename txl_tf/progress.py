@@ -1,4 +1,4 @@
-"""Progress bars on standard error, tqdm's, with one look for all commands: how much is done, speed, time left.
+"""tqdm's progress bars on standard error, with one look for all commands: how much is done, speed, time left.
 
 On a terminal a bar is redrawn in place. In a log or a pipe it is a new line every 15 seconds, and nothing before.
 """
@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
 Progress = Callable[[int, int], None]
-"""Is called with how much is done, and how much there is."""
+"""A function to call with the work done, and all work."""
 
 _LOOK = "{desc} [{bar:30}] {percentage:3.0f} %, {n_fmt} of {total_fmt}, {rate_fmt}, {remaining} left{postfix}"
 
 
 class _Lines:
-    """A file for tqdm, in which what it draws is a line of its own."""
+    """A file for tqdm, in which each bar that it draws is a new line."""
 
     def __init__(self, file: TextIO):
         self._file = file
@@ -37,8 +37,8 @@ def progress_bar(title: str, total: int, unit: str, done: int = 0, leave: bool =
     Args:
         title: what is being done.
         total: amount of work, in `unit`s.
-        unit: for display, such as "B"; "": no speed is shown, since the pieces of the work are too unlike.
-        done: what is done already; it does not count for the speed.
+        unit: for display, such as "B"; "": no speed is shown, since the pieces of work differ too much.
+        done: work done already, which does not count for the speed.
         leave: keep the bar on a terminal when it is closed.
         shown: False: nothing is drawn.
     """

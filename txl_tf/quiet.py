@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 
 ASKED_FOR = "TF_CPP_MIN_LOG_LEVEL" in os.environ
-"""Whether someone set TensorFlow's variable, and sees what there is. (Keras sets it, too, when it loads.)"""
+"""Whether someone set TensorFlow's variable, and wants to see everything. (Keras sets it, too, when it loads.)"""
 
 
 @contextlib.contextmanager
@@ -27,7 +27,7 @@ def quiet() -> Iterator[None]:
     stderr, nothing = sys.stderr, os.open(os.devnull, os.O_WRONLY)
     stderr.flush()
     with os.fdopen(kept, "w", buffering=1, encoding="utf-8", errors="backslashreplace") as shown:
-        if stderr is sys.__stderr__:  # and not what a notebook or a test has put there
+        if stderr is sys.__stderr__:  # not the stream of a notebook or a test
             sys.stderr = shown
         os.dup2(nothing, 2)
         try:

@@ -85,4 +85,4 @@ def test_a_collapsed_run_is_told_from_one_that_is_too_sure():
     flat = {"score": np.full(20, 0.3), "loss": (scores - 0.3) ** 2}
     assert "nearly the same score" in labelling.collapse_of_scores(flat, scores)
     wrong = {"score": -scores, "loss": 4 * scores**2}
-    assert "that of always predicting the mean" in labelling.collapse_of_scores(wrong, scores)
+    assert "always predicting the mean has" in labelling.collapse_of_scores(wrong, scores)

@@ -81,7 +81,7 @@ def test_what_cannot_be_imported_is_one_line(places, cache, tmp_path, monkeypatc
     source.mkdir()
     for name in ("config.json", "model.safetensors"):
         (source / name).write_bytes((places / "theirs" / name).read_bytes())
-    with pytest.raises(InputError, match=r"there is no vocabulary beside .*; scripts/import_checkpoint\.py has flags"):
+    with pytest.raises(InputError, match=r"there is no vocabulary next to .*; scripts/import_checkpoint\.py has flags"):
         directly.usable(str(source))
     (tmp_path / "no.zip").write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"no\.zip"):

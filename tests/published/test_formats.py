@@ -176,7 +176,7 @@ def test_configuration_is_checked(tmp_path, rng):
     weights = torch_tensors(WIKITEXT, rng, hugging_face=True)
     write_hugging_face(tmp_path, weights, WIKITEXT, "model.safetensors")
     checkpoint = open_checkpoint("huggingface", str(tmp_path))
-    with pytest.raises(InputError, match=r"another model than asked for: .*n_layer=18 \(the checkpoint: 2\)"):
+    with pytest.raises(InputError, match=r"not the model that was asked for: .*n_layer=18 \(the checkpoint: 2\)"):
         configure(checkpoint, PRESETS["wt103_large"], {}, {})
     text = (tmp_path / "config.json").read_text()
     (tmp_path / "config.json").write_text(text.replace('"n_layer": 2', '"n_layer": 3'))

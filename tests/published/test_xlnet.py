@@ -442,7 +442,7 @@ def test_another_family_or_format(tmp_path, rng):
         ({"d_head": 8}, r"xlnet_config.json is not of these tensors: d_head=8 \(4 in the tensors\)"),
         ({"ff_activation": "swish"}, "ff_activation is 'swish'; .* one of gelu, relu"),
         ({"untie_r": 1}, "untie_r is 1; .* untie_r true or false"),
-        ({"attn_type": "bi"}, r"it lacks \[\], and has \['attn_type'\] beside what is known"),
+        ({"attn_type": "bi"}, r"it lacks \[\], and has \['attn_type'\], which is not known"),
     ],
 )
 def test_official_settings_are_checked(tmp_path, rng, config, message):
@@ -598,10 +598,10 @@ def test_data_under_another_name(tmp_path, rng):
     write_official(tmp_path, official_tensors(random_weights(rng)))
     (data,) = tmp_path.glob("*.data-*")
     other = data.rename(tmp_path / "weights.data-00000-of-00001")
-    with pytest.raises(InputError, match=f"has no {data.name} beside it: if {other} is this file, rename it to that"):
+    with pytest.raises(InputError, match=f"has no {data.name} next to it: if {other} is this file, rename it"):
         open_checkpoint("official_xlnet", str(tmp_path))
     other.unlink()
-    with pytest.raises(InputError, match=f"has no {data.name} beside it, which holds the weights"):
+    with pytest.raises(InputError, match=f"has no {data.name} next to it, which holds the weights"):
         open_checkpoint("official_xlnet", str(tmp_path))
 
 

@@ -48,7 +48,7 @@ def make_strategy(name: str = "auto", tpu: str | None = None) -> tf.distribute.S
 
 
 def _tpu_strategy(tpu: str) -> tf.distribute.TPUStrategy:
-    """TPUStrategy; the system is initialised once, before any variable exists, since that wipes the TPU's memory."""
+    """TPUStrategy. It initialises the system once, before any variable exists, since this wipes the TPU's memory."""
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu)
         if tpu != "local":
@@ -88,7 +88,7 @@ def _multi_worker_strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
             f"the workers {', '.join(_workers())} cannot connect ({one_line(error)}): check the "
             "addresses in TF_CONFIG, that each port is free, and that all workers are started"
         ) from error
-    # All workers have the same number of batches, so they need not ask each other before every batch if there is one.
+    # All workers have the same number of batches, so they need not ask each other before every batch.
     strategy.extended.experimental_enable_get_next_as_optional = False
     return strategy
 
@@ -136,7 +136,7 @@ def compiles(strategy: tf.distribute.Strategy, compute_dtype: str, training: boo
 
 
 def without_grappler(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, a tf.function whose work XLA compiles, called without Grappler, TensorFlow's optimizer of graphs.
+    """A tf.function whose work XLA compiles, called without Grappler, TensorFlow's optimizer of graphs.
 
     XLA optimizes the work itself, and Grappler would only delay the first step (lab/start_up.md). It can only be
     switched off for the whole process, so it is off during a call.
@@ -156,12 +156,12 @@ def without_grappler(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def on_cpu(strategy: tf.distribute.Strategy) -> bool:
-    """Whether the replicas of this process are on its CPU, so that the machine's memory holds what they need."""
+    """Whether the replicas of this process are on its CPU, and so use the machine's memory."""
     return "CPU" in strategy.extended.worker_devices[0]
 
 
 def run(strategy: tf.distribute.Strategy, function: Callable[..., Any], args: tuple = ()) -> Any:
-    """strategy.run(function, args), in which `txl_tf.ops` are those for the strategy's devices."""
+    """strategy.run(function, args), with the `txl_tf.ops` for the strategy's devices."""
 
     def on_replica(*args: Any) -> Any:  # opened here, since MirroredStrategy traces each replica in a thread of its own
         with platform.traced_for(device):
@@ -258,7 +258,7 @@ def lanes_per_replica(strategy: tf.distribute.Strategy, batch_size: int, groups:
 
 
 def gather(strategy: tf.distribute.Strategy, value: Any, axis: int = 0) -> tf.Tensor:
-    """The replicas' values of a per-replica value or ON_READ variable, joined along an axis, in their order."""
+    """The replicas' values of a per-replica value or ON_READ variable, concatenated along an axis, in order."""
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         if isinstance(value, tf.Variable):
             value = on_replicas(strategy, tf.identity, value)()
@@ -270,7 +270,7 @@ def gather(strategy: tf.distribute.Strategy, value: Any, axis: int = 0) -> tf.Te
 
 def gather_state(strategy: tf.distribute.Strategy, state: Any) -> Any:
     """The state of all lanes in one value, B in the order of replicas, for a checkpoint."""
-    # A per-replica value cannot be saved as it is: tf.train.Checkpoint refuses it, and an ON_READ variable would
+    # A per-replica value cannot be saved directly: tf.train.Checkpoint refuses it, and an ON_READ variable would
     # save an aggregate of the replicas.
     return tf.nest.map_structure(lambda tensor: gather(strategy, tensor), state)
 
@@ -317,7 +317,7 @@ def distribute_batches(
     it is.
     """
 
-    @tf.autograph.experimental.do_not_convert  # nothing needs it, and the first batch is there seconds sooner
+    @tf.autograph.experimental.do_not_convert  # nothing here needs autograph, which delays the first batch
     def dataset_fn(context: tf.distribute.InputContext) -> tf.data.Dataset:
         hosts = context.num_input_pipelines
         return make_dataset(

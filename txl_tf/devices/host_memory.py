@@ -1,6 +1,7 @@
-"""Refuses what cannot fit into this machine's memory, before it is allocated: the system would end the process.
+"""Refuses work that cannot fit into this machine's memory, before the system would end the process.
 
-Also makes variables whose values are assigned later, which take no memory before, and gives back what compiling leaves.
+Also makes variables whose values are assigned later, which take no memory until then, and gives back memory after
+compiling.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import tensorflow as tf
 from txl_tf.errors import InputError
 
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Where Linux says how much memory a container may use."""
+"""Linux's files with a container's memory limit."""
 
 
 def available() -> int:
@@ -35,7 +36,7 @@ def require(needs: Mapping[str, int]) -> None:
     """Raises InputError if something needs more memory than there is.
 
     Args:
-        needs: bytes at least, by what needs them; the text names the settings that they follow from.
+        needs: {what needs memory, with the settings it follows from: the least bytes}.
     """
     total, there = sum(needs.values()), available()
     if total > there:
@@ -46,7 +47,7 @@ def require(needs: Mapping[str, int]) -> None:
 
 
 def bytes_of(make: Callable[[], Any]) -> int:
-    """The bytes of the tensors that make() returns, known from their shapes: make is traced, not run."""
+    """The bytes of the tensors that make() returns, from their shapes: make is traced, not run."""
     tensors = tf.nest.flatten(tf.function(make, autograph=False).get_concrete_function().structured_outputs)
     return sum(tensor.shape.num_elements() * tensor.dtype.size for tensor in tensors)
 
@@ -55,7 +56,7 @@ def bytes_of(make: Callable[[], Any]) -> int:
 def without_initial_values() -> Iterator[None]:
     """While this lasts, variables are made without running their initializers, for values that are assigned later.
 
-    Until then they take no memory, and what they hold is undefined.
+    Until then they take no memory, and their values are undefined.
     """
 
     def create(next_creator: Callable[..., tf.Variable], **kwargs: Any) -> tf.Variable:
@@ -63,7 +64,7 @@ def without_initial_values() -> Iterator[None]:
         if callable(initializer):
             with tf.Graph().as_default():
                 value = initializer()
-            # Memory that nobody writes to is only promised, never taken.
+            # Memory that nobody writes to is reserved, but not used.
             kwargs["initial_value"] = tf.raw_ops.Empty(shape=value.shape, dtype=value.dtype)
         return next_creator(**kwargs)
 

@@ -46,7 +46,7 @@ def _product_in_xla(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
 
 
 def _seconds(multiply: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], a: tf.Tensor, b: tf.Tensor) -> float:
-    """How long the product of two matrices takes."""
+    """The seconds for the product of two matrices."""
     start = time.perf_counter()
     multiply(a, b)
     return time.perf_counter() - start

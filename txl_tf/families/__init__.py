@@ -153,7 +153,7 @@ def family_title(config_class: type[Config]) -> str:
 
 
 def with_article(title: str) -> str:
-    """A family's title as it stands in a sentence: "an XLNet", "a Transformer-XL"."""
+    """A family's title with its article, for a sentence: "an XLNet", "a Transformer-XL"."""
     return f"{'an' if title[0] in 'AEIOUX' else 'a'} {title}"
 
 

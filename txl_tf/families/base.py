@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 def lazy(named: str) -> Callable[..., Any]:
-    """What "module:name" of txl_tf is, a class or a function, imported when it is first called.
+    """The class or function "module:name" of txl_tf, imported when it is first called.
 
-    So what loads TensorFlow can be registered, and --help does not wait for it.
+    So modules that load TensorFlow can be registered, and --help does not wait for them.
     """
     module, _, name = named.partition(":")
 
@@ -39,7 +39,7 @@ def lazy(named: str) -> Callable[..., Any]:
 class TrainingData(Protocol):
     """The batches of a run. An epoch has `epoch_steps` steps of `step_tokens` tokens; `unused` tokens are left over.
 
-    In an epoch each of the other tokens is read about `reads` times.
+    An epoch reads each other token about `reads` times.
     """
 
     epoch_steps: int
@@ -97,9 +97,9 @@ class Use:
         config: the subclass of Config with the settings of a run.
         model: the settings' group "model" -> the model, with its weights created; None: the family's function.
         guide: for model cards; None: they say little.
-        abilities: what its models do from Python, besides being evaluated: the name of a method of `txl_tf.Model` ->
-            the class that does it, as "module:class" of txl_tf.inference, since inference imports families. It has a
-            class method `of`(TrainedModel, whether XLA compiles).
+        abilities: what its models can do in Python, besides being evaluated: {method of `txl_tf.Model`: the class that
+            does it}. The class is given as "module:class" of txl_tf.inference, since inference imports families. It has
+            a class method `of`(TrainedModel, whether XLA compiles).
     """
 
     config: type[Config]
@@ -135,7 +135,7 @@ class Training(Use):
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The names of the methods that `txl_tf.Model` has for its models: what is trained is evaluated, too."""
+        """The names of the methods that `txl_tf.Model` has for its models, which can be evaluated, too."""
         return (*super().methods, "evaluate")
 
 
@@ -146,8 +146,8 @@ class Task(Training):
     Attributes:
         scorer: (model, config, further options of the family) -> Scorer.
         evaluation_data: (corpus, split, config, the same options) -> EvaluationData.
-        fit_to_corpus: (config, corpus, the settings that the user gave, {group: {name: value}}) -> config with these,
-            and with those that follow from the data.
+        fit_to_corpus: (config, corpus, the settings that the user gave, {group: {name: value}}) -> config with these
+            settings, and those that follow from the data.
     """
 
     scorer: Callable[..., Scorer]
@@ -187,9 +187,9 @@ class FineTuning(Training):
             metrics on dev, if these are other examples and they are known, else {}) -> the task's standard metrics.
         criterion: the metric by which the best checkpoint is chosen; more is better.
         collapse: (outputs, ExampleSet) -> how the model has collapsed, as the end of a sentence, or None.
-        predictions: (outputs, ExampleSet, rows, the model's metrics on dev if they are known) -> what is predicted for
+        predictions: (outputs, ExampleSet, rows, the model's metrics on dev if they are known) -> the prediction for
             each row, as JSON values.
-        panels: (outputs, ExampleSet, Vocabulary) -> what TensorBoard shows of an evaluation.
+        panels: (outputs, ExampleSet, Vocabulary) -> an evaluation's pictures and texts for TensorBoard.
         tables: whether its files are tables with a row for each example.
     """
 
@@ -227,13 +227,13 @@ class MakeExamples(Protocol):
         """Encodes rows.
 
         Args:
-            rows: of `FineTuning.read` or `FineTuning.rows`.
+            rows: from `FineTuning.read` or `FineTuning.rows`.
             config: a Config, for its group "data".
             vocabulary: of the model.
-            origin: what identifies the vocabulary.
+            origin: identifies the vocabulary.
             labels: the names of the classes; None: those that occur in the rows.
             directory: for shards; None: examples stay in memory.
-            labelled: whether the examples have labels; if not, those of the rows are ignored.
+            labelled: whether the examples have labels; if not, labels of the rows are ignored.
 
         Raises:
             InputError: a row has a label that is not among `labels`, or not a number.
@@ -248,7 +248,7 @@ class Family:
         name: as in config.json.
         title: name for display.
         model: the settings' group "model" -> the model, with its weights created.
-        tasks: what its models are used for, by name; empty if a model is only used from Python.
+        tasks: the uses of its models, by name; empty if models are only used from Python.
         presets: named configurations.
         recipes: named settings for fine-tuning.
         generates: whether its models are trained to continue texts token by token (score, recl, export).

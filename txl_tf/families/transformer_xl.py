@@ -83,7 +83,7 @@ _GUIDE = Guide(
     "python scripts/score.py --model_dir={dir} --input=LINES.txt",
     code="import txl_tf\n\nmodel = txl_tf.load({quoted})\n"
     'print(model.generate("The ", max_tokens=200, temperature=0.8))',
-    limit="It continues texts with what is likely, which need not be true.",
+    limit="It continues texts with likely words, which need not be true.",
 )
 
 TRANSFORMER_XL = Family(

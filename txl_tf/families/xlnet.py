@@ -53,7 +53,7 @@ def _permutation_attention(model: Any, corpus: Corpus, config: XLNetRunConfig) -
     from txl_tf.objectives.permutation_lm import attention_view
 
     one_lane = config.replace(data={"bi_data": False}, eval={"batch_size": 1})
-    count = -(-config.model.mem_len // config.model.reuse_len) + 1  # the last is read with a full memory
+    count = -(-config.model.mem_len // config.model.reuse_len) + 1  # the last one is read with a full memory
     batches = _evaluation_pairs(corpus, "valid", one_lane).batches(host=0, num_hosts=1, replicas_per_host=1).take(count)
     segments = tf.nest.map_structure(lambda *parts: tf.stack(parts), *batches)
     return attention_view(model, config.objective, config.data.tgt_len, segments)
@@ -83,7 +83,7 @@ _GUIDE = Guide(
     "python scripts/finetune.py --init={dir} --task=classification --train=TRAIN.tsv --dev=DEV.tsv "
     "--model_dir=runs/tuned",
     code='import txl_tf\n\nmodel = txl_tf.load({quoted})\nvectors = model.encode(["A text.", "Another one."]).pooled',
-    limit="It fills blanks with what is likely, which need not be true.",
+    limit="It fills blanks with likely words, which need not be true.",
 )
 
 XLNET = Family(

@@ -96,8 +96,8 @@ def _collapse(outputs: Mapping[str, np.ndarray], examples: Any) -> str | None:
 
 
 def no_answer_threshold(dev: Mapping[str, float]) -> float | None:
-    """The null_score above which a question is said to have no answer: that of the best F1 on dev; 0 if dev, the
-    metrics, are not known; None, always an answer, if all questions of dev have one."""
+    """The null_score above which a question has no answer: that of the best F1 on dev, the metrics; 0 if these are not
+    known; None, for always an answer, if all questions of dev have one."""
     return dev.get("best_f1_threshold") if dev else 0.0
 
 

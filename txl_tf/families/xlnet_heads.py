@@ -32,7 +32,7 @@ HEAD = "xlnet_with_logits/head/"
 
 
 def training_examples(corpus: TaskCorpus, config: Any, weights: np.ndarray | None = None) -> TrainingData:
-    """The batches of training; `weights`, [n], say how much each example counts."""
+    """The batches of training. weights: how much each example counts, [n]."""
     from txl_tf.data.tasks.batches import TrainingExamples
 
     # The second number makes the orders independent of dropout.
@@ -48,7 +48,7 @@ def _balanced_examples(corpus: TaskCorpus, config: head_config.XLNetClassificati
 
 
 def fit_to_pretrained(config: Any, pretrained: Config, train: ExampleSet) -> Any:
-    """The config with the pretrained model's sizes and settings, and as many classes as there are labels.
+    """The config with the pretrained model's sizes and settings, and one class for each label.
 
     If texts may have several segments, all their tokens are remembered, and empty slots of memory are masked.
     """
@@ -58,7 +58,7 @@ def fit_to_pretrained(config: Any, pretrained: Config, train: ExampleSet) -> Any
 
 
 def shared_settings(config: Any, pretrained: Config) -> dict[str, Any]:
-    """The settings of the pretrained model that the config's model has, too, but for the number of classes."""
+    """The pretrained model's settings that the config's model also has, except the number of classes."""
     names = {field.name for field in dataclasses.fields(config.model)} - {"n_class"}
     return {name: value for name, value in vars(pretrained.model).items() if name in names}
 
@@ -187,7 +187,7 @@ def _choices(
 
 
 def _by_label(function: Callable[[Outputs, Any], Any]) -> Callable[..., Any]:
-    """A function of outputs and labels, None without them, as one of outputs, an ExampleSet and metrics on dev."""
+    """Turns a function of outputs and labels (or None) into one of outputs, an ExampleSet and metrics on dev."""
     return lambda outputs, examples, *_: function(outputs, examples.features.get("label"))
 
 
@@ -260,4 +260,4 @@ HEADS: dict[str, FineTuning] = {
         ),
     ),
 }
-"""What XLNets with a head are used for, by the name of the task."""
+"""The uses of XLNets with a head, by the name of the task."""

@@ -56,7 +56,7 @@ def _batch_spec(config: XLNetMultiLabelConfig, lanes: int, training: bool) -> An
 
 
 def threshold_of(dev: Mapping[str, float]) -> float:
-    """The probability from which on a label is given: the best on dev, if it is known."""
+    """The least probability of a label that is given: the best threshold on dev, if it is known."""
     return dev.get("threshold", HALF)
 
 

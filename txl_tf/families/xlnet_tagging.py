@@ -53,7 +53,7 @@ def _examples(
 
 
 def _fit(config: XLNetTaggingConfig, pretrained: Config, train: ExampleSet) -> XLNetTaggingConfig:
-    """As for other tasks; all tokens are remembered, and a model without memory gets one of a segment."""
+    """As for other tasks, with all tokens remembered; a model without memory gets a memory of one segment."""
     shared = shared_settings(config, pretrained)
     memory = {"reuse_len": 0, "mem_init": "empty", "mem_len": shared["mem_len"] or config.data.tgt_len}
     return config.replace(model=shared | memory | {"n_class": len(train.labels)})
@@ -120,7 +120,7 @@ TAGGING = FineTuning(
         "gives a tag to every word of a text, such as a name's kind or a part of speech",
         "TEXTS.conll",
         '["A text.", ("Its", "words", ".")]',
-        "It finds what its training texts had tags for, in texts like these.",
+        "It finds only things that had tags in its training texts, and in similar texts.",
     ),
 )
 """Metrics are those of seqeval: precision, recall and F1 of entities; and the accuracy of tags."""

@@ -1,9 +1,9 @@
 """SQuAD's scores of answers, in percent: exact match and F1, by the definition of its official evaluation.
 
-Answers are compared as normalised text: lower case, without ASCII punctuation, the articles a, an and the, and spare
+Answers are compared as normalised text: lower case, without ASCII punctuation, the articles a, an and the, and extra
 white space. Exact match is whether they are equal. F1 is the harmonic mean of precision and recall of words, where a
-word counts as often as it occurs. If there are several right answers, the nearest one counts. A question without an
-answer has the right answer ""; F1 with it is the same as exact match.
+word counts as often as it occurs. If there are several right answers, the one with the best score counts. A question
+without an answer has the right answer "", for which F1 equals exact match.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def word_f1(answer: str, right: str) -> float:
 
 
 def right_answers(question: SquadQuestion) -> list[str]:
-    """The texts to compare with: without those of which normalisation leaves nothing; [""] if there are none."""
+    """The texts to compare with, but those that normalisation makes empty; [""] if there are none."""
     return [answer.text for answer in question.answers if normalised(answer.text)] or [""]
 
 
@@ -61,8 +61,7 @@ def answer_scores(
         questions: at least one, with their right answers.
         answers: by the questions' ids; "" for no answer.
         null_scores: for each question, the logit that there is no answer. If some questions have no answer, as in
-            SQuAD 2.0, an answer is taken as "" where this is above the threshold. None: `answers` are taken as they
-            are.
+            SQuAD 2.0, an answer counts as "" if this is above the threshold. None: `answers` count unchanged.
         threshold: see `null_scores`.
 
     Returns:
@@ -123,6 +122,6 @@ def _best(with_text: np.ndarray, without: np.ndarray, null_scores: np.ndarray) -
     null_scores = null_scores[order]
     totals = without.sum() + np.concatenate([[0], np.cumsum((with_text - without)[order])])
     thresholds = np.concatenate([null_scores[:1] - 1, null_scores])
-    possible = np.append(thresholds[:-1] < thresholds[1:], True)  # the last of equal ones
+    possible = np.append(thresholds[:-1] < thresholds[1:], True)  # the last of equal thresholds
     best = np.where(possible, totals, -1).argmax()
     return 100 * float(totals[best]) / len(order), float(thresholds[best])

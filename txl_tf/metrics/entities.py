@@ -1,8 +1,8 @@
 """Entities in sequences of tags (IOB1, IOB2, IOBES), and their precision, recall and F1, as seqeval computes them.
 
-A tag is O, or a letter B, I, E or S, a hyphen, and the kind of entity. Whatever the scheme, an entity begins at B and
-S, after O, E and S, and where the kind changes; it ends before the next one, or before O. Tags of other forms, such as
-parts of speech, name no entities: then every word counts as one, and all three metrics are the accuracy.
+A tag is O, or a letter B, I, E or S, a hyphen, and the kind of entity. In every scheme an entity begins at B and S,
+after O, E and S, and where the kind changes; it ends before the next one, or before O. Tags of other forms, such as
+parts of speech, do not name entities: then every word counts as one, and all three metrics are the accuracy.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Entity(typing.NamedTuple):
 
 
 def name_entities(labels: Iterable[str]) -> bool:
-    """Whether tags are O, B-KIND and so on; O alone names none."""
+    """Whether tags are O, B-KIND and so on; false if there is only O."""
     names = set(labels)
     return names != {"O"} and all(_TAG.fullmatch(name) for name in names)
 

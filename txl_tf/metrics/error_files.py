@@ -22,7 +22,7 @@ MOST_CLASSES, MOST_ERRORS, MOST_CHARACTERS = 12, 5, 300
 
 
 def by_class(counts: np.ndarray) -> list[tuple[int, int, float, float, float]]:
-    """For each class: how many examples and predictions it has, precision, recall and F1; see `rates`.
+    """For each class its numbers of examples and predictions, precision, recall and F1; see `rates`.
 
     Args:
         counts: int [C, C], of labels in rows and predictions in columns.
@@ -48,7 +48,7 @@ def error_files(panels: Sequence[Panel]) -> dict[str, str]:
 
 
 def in_a_card(files: Mapping[str, str]) -> Iterator[str]:
-    """The same as lines of Markdown, as far as files are there and it is short enough.
+    """The same as lines of Markdown, if the files exist and are short enough.
 
     Raises:
         InputError: a file is not a table as `error_files` makes them.
@@ -79,7 +79,7 @@ def _rows(name: str, text: str) -> list[list[str]]:
         raise InputError(f"{name} is not CSV ({error}): remove it") from error
     width = {CLASSES_FILE: len(CLASSES_HEADER), WORST_FILE: 2, CONFUSION_FILE: len(rows)}[name]
     if not rows or any(len(row) != width for row in rows):
-        raise InputError(f"{name} is damaged, its rows are not of {width} columns: remove it")
+        raise InputError(f"{name} is damaged, its rows do not have {width} columns: remove it")
     return rows
 
 

@@ -1,6 +1,6 @@
 """The standard metrics of classification and regression, in NumPy.
 
-Each takes arrays of n > 0 examples, all of which count the same, and is NaN where its definition divides by zero.
+Each takes arrays of n > 0 examples, which all count alike, and is NaN where its definition divides by zero.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def rates(right: np.ndarray, label: np.ndarray, predicted: np.ndarray) -> tuple[
     """precision, recall and F1 = 2 right / (label + predicted), 0 for 0 / 0, as in scikit-learn.
 
     Args:
-        right: how many of each class are predicted and right, int [..].
-        label, predicted: how many there are, and how many are predicted.
+        right: the right predictions of each class, int [..].
+        label, predicted: the examples of each class, and the predictions of it.
     """
     precision, recall, f1 = (
         np.where(whole > 0, part / np.maximum(whole, 1), 0.0)
@@ -38,7 +38,7 @@ def rates(right: np.ndarray, label: np.ndarray, predicted: np.ndarray) -> tuple[
 def macro_f1(label: np.ndarray, predicted: np.ndarray) -> float:
     """The mean over classes of F1 = 2 TP / (2 TP + FP + FN).
 
-    Over the classes that occur among labels or predictions; the denominator of any other would be zero.
+    The mean is over classes that occur among labels or predictions; for other classes the denominator would be zero.
     """
     classes = int(max(label.max(), predicted.max())) + 1
     table = confusion(label, predicted, classes)
@@ -113,7 +113,7 @@ def regression(outputs: Outputs, label: np.ndarray) -> dict[str, float]:
 def collapse_of_classes(outputs: Outputs, label: np.ndarray | None) -> str | None:
     """How a model of classes or choices has collapsed, as an end of a sentence; None if it has not.
 
-    Without labels only that all predictions are one class. Where all labels are one class, nothing can be said.
+    Without labels it can only say that all predictions are one class. If all labels are one class, it says nothing.
     """
     predicted = outputs["log_probs"].argmax(axis=1)
     if label is not None and np.ptp(label) == 0:
@@ -123,7 +123,7 @@ def collapse_of_classes(outputs: Outputs, label: np.ndarray | None) -> str | Non
     if label is None:
         return None
     loss = float(np.mean(outputs["loss"]))
-    # A model that is too sure of itself may have a high loss and still be right: both must say so.
+    # A model that is too sure of itself may have a high loss and still be right, so both must be bad.
     counts = np.bincount(label, minlength=outputs["log_probs"].shape[1])
     prior, largest = entropy(counts), counts.max() / len(label)
     if loss >= prior and accuracy(label, predicted) <= largest:
@@ -134,7 +134,7 @@ def collapse_of_classes(outputs: Outputs, label: np.ndarray | None) -> str | Non
 def collapse_of_scores(outputs: Outputs, label: np.ndarray | None) -> str | None:
     """How a regressor has collapsed, as an end of a sentence; None if it has not.
 
-    Without labels only that all scores are nearly the same.
+    Without labels it can only say that all scores are nearly the same.
     """
     score = outputs["score"]
     if len(score) > 1 and np.ptp(score) < 1e-3 * (np.abs(score).mean() if label is None else np.std(label)):
@@ -143,5 +143,5 @@ def collapse_of_scores(outputs: Outputs, label: np.ndarray | None) -> str | None
         return None
     loss, prior = float(np.mean(outputs["loss"])), float(np.var(label, dtype=np.float64))
     if loss >= prior:
-        return f"its squared error is {loss:.4f}, and {prior:.4f} is that of always predicting the mean"
+        return f"its squared error is {loss:.4f}, and always predicting the mean has {prior:.4f}"
     return None

@@ -11,7 +11,7 @@ from txl_tf.metrics.labelling import rates
 
 
 def counts(label: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each label how often it is right, there, and predicted, as `rates` takes them: int [C] each.
+    """For each label how often it is predicted rightly, occurs, and is predicted: int [C] each, for `rates`.
 
     Args:
         label, predicted: bool or 0 and 1, [n, C].
@@ -32,14 +32,14 @@ def best_threshold(label: np.ndarray, probabilities: np.ndarray) -> float:
     found, sorted_label = probabilities.ravel()[order].astype(np.float64), label.ravel()[order]
     right = np.cumsum(sorted_label)
     scores = 2 * right / (np.arange(1, len(found) + 1) + max(int(right[-1]), 1))
-    ends = np.append(found[:-1] != found[1:], True)  # equal probabilities are on one side
+    ends = np.append(found[:-1] != found[1:], True)  # equal probabilities stay together
     best = int(np.argmax(np.where(ends, scores, -1.0)))
     below = found[best + 1] if best + 1 < len(found) else 0.0
     return float((found[best] + below) / 2)
 
 
 def multi_label(label: np.ndarray, probabilities: np.ndarray, threshold: float | None = None) -> dict[str, float]:
-    """micro_f1 of all labels together, macro_f1, the mean over labels, exact: texts with all labels right; threshold.
+    """micro_f1, of all labels together; macro_f1, the mean over labels; exact, texts with all labels right; threshold.
 
     Args:
         label: 0 and 1, [n, C].
@@ -58,7 +58,7 @@ def multi_label(label: np.ndarray, probabilities: np.ndarray, threshold: float |
 
 
 def by_label(label: np.ndarray, probabilities: np.ndarray, threshold: float) -> list[dict[str, float]]:
-    """precision, recall, f1 and examples, how many have it, of each label; precision is 0 where none is predicted."""
+    """precision, recall, f1 and the number of examples of each label; precision is 0 if it is never predicted."""
     counted = counts(label, probabilities >= threshold)
     columns = zip(*(column.tolist() for column in (*rates(*counted), counted[1])), strict=True)
     return [dict(zip(("precision", "recall", "f1", "examples"), row, strict=True)) for row in columns]

@@ -1,6 +1,6 @@
-"""What TensorBoard shows of an evaluation on dev besides curves, as data that training/board/draw_panels.py draws.
+"""Data for TensorBoard's pictures and texts about an evaluation on dev, which training/board/draw_panels.py draws.
 
-Each function takes the outputs for all examples by name, their ExampleSet, and the Vocabulary, to show the texts as the
+Each function takes the outputs for all examples by name, their ExampleSet, and the Vocabulary, to show texts as the
 model reads them.
 """
 
@@ -19,13 +19,13 @@ if typing.TYPE_CHECKING:
     from txl_tf.data.vocabularies import Vocabulary
 
 WORST = 20
-"""So many examples are shown."""
+"""The number of examples that are shown."""
 
 FIRST, SECOND = 0, 1  # segment ids, as in data/tasks/layout.py
 
 
 class Confusion(typing.NamedTuple):
-    """How often each class is predicted as each.
+    """How often examples of each class are predicted as each class.
 
     labels: the names of C classes.
     counts: int [C, C], of labels in rows and predictions in columns.
@@ -47,7 +47,7 @@ class Reliability(typing.NamedTuple):
 
 
 class Worst(typing.NamedTuple):
-    """The examples that are predicted most wrongly, the worst first.
+    """The worst predictions, the worst first.
 
     rows: for each a heading and a text.
     """
@@ -109,8 +109,8 @@ def multiple_choice(outputs: Outputs, examples: ExampleSet, vocabulary: Vocabula
 
 
 def answering(outputs: Outputs, examples: typing.Any, vocabulary: Vocabulary) -> list[Panel]:
-    """How often an answer is found where there is one, with a threshold of 0; and the surest of the answers without a
-    right word. `examples` is a QuestionExamples."""
+    """How often the model finds an answer that exists, with a threshold of 0; and the surest answers without a right
+    word. `examples` is a QuestionExamples."""
     found, wrong = np.zeros([2, 2], int), []
     for reading, one in zip(examples.readings(), examples.answered(outputs), strict=True):
         given, right = one.answer(0.0), right_answers(reading.question)
@@ -160,7 +160,7 @@ def _most_wrong(loss: np.ndarray, wrong: np.ndarray) -> list[int]:
 
 
 def _texts(examples: ExampleSet, vocabulary: Vocabulary, i: int) -> str:
-    """The text of an example, or its two texts, as far as the model reads them."""
+    """The text of an example, or its two texts, as the model reads them."""
     sides = [_decoded(examples, vocabulary, (i,), segment) for segment in (FIRST, SECOND)]
     return "\n\n".join(side for side in sides if side)
 

@@ -11,7 +11,7 @@ from txl_tf.models.xlnet.with_head import XLNetWithAnswers
 from txl_tf.objectives.base import FiniteWatch, Loss, Objective
 
 Examples = dict[str, tf.Tensor]
-"""tokens, segments, padding, allowed [b, T]; cls_index, weight [b]; start, end, impossible [b], where they are known.
+"""tokens, segments, padding, allowed [b, T]; cls_index, weight [b]; start, end, impossible [b], if they are known.
 See data.tasks.windows.examples."""
 
 
@@ -23,11 +23,11 @@ class Answering(Objective):
     binary cross entropy of whether there is no answer. If the answer is not in the example, start and end are the
     column of CLS.
 
-    Files in which every question has an answer (SQuAD 1.1) are learned in the same way: examples without the answer are
-    the windows that do not hold it. "impossible" then says that it is in another window.
+    Files in which every question has an answer (SQuAD 1.1) are learned in the same way. There examples without an
+    answer are windows that do not hold it, and "impossible" means that it is in another window.
 
-    A model with answer_head="simple" learns the two cross entropies alone, as XLNetForQuestionAnsweringSimple does:
-    with both at the column of CLS it says that there is no answer.
+    A model with answer_head="simple" learns only the two cross entropies, as XLNetForQuestionAnsweringSimple does. For
+    it, no answer means start and end at the column of CLS.
 
     Args:
         model: an XLNetWithAnswers.

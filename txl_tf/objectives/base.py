@@ -1,8 +1,8 @@
 """The interface between an objective and training or evaluation.
 
 An objective computes sums over targets from a batch and a state, never means. The training step adds the sums of all
-replicas and groups of lanes and divides once. So the loss is the mean over the targets of the whole batch, no matter
-how many of them each replica has.
+replicas and groups of lanes, and divides once. So the loss is the mean over the targets of the whole batch, however
+many of them each replica has.
 
 A batch and a state are nests of tensors whose first axis is the lanes (b on a replica). A state is a value, such as
 mems: it is passed from step to step, and saved in checkpoints.
@@ -47,9 +47,9 @@ class Objective(Protocol):
 
     Attributes:
         activations: the names of the activations in `Loss.finite`, in the order in which they are computed.
-        penalties: the names of those in `Loss`.
-        usual_weight: the `Loss.weight` of a usual batch of all replicas, if the learning rate is to be multiplied by a
-            step's weight / usual_weight; None: it is not.
+        penalties: the names of the penalties in `Loss`.
+        usual_weight: the `Loss.weight` of a usual batch of all replicas. The learning rate of a step is then multiplied
+            by its weight / usual_weight. None: it is not.
     """
 
     activations: tuple[str, ...]
@@ -113,7 +113,7 @@ class FiniteWatch:
         """Checks one activation."""
         self.newest = activation
         with tf.name_scope("watch"):
-            # By its sum, which is not finite if a term is not. That costs less than looking at each number.
+            # By its sum, which is not finite if a term is not. That costs less than a check of each number.
             self.sums[name] = tf.reduce_sum(tf.cast(activation, accurate_dtype(activation.dtype)))
 
     def stacked(self, names: tuple[str, ...]) -> tf.Tensor:
@@ -122,7 +122,7 @@ class FiniteWatch:
 
 
 class AttentionView(typing.NamedTuple):
-    """Attention to be shown in TensorBoard.
+    """Attention for TensorBoard.
 
     batches: nest of tensors [n, 1, ..], batches of one lane of valid, in order; the last one is shown.
     probabilities: (batches) -> {stream: [N, H, Q, K]} of the last batch, with the model's current weights.

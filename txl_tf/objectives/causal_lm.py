@@ -101,8 +101,8 @@ class CausalScorer:
         model: a TransformerXL, made in the strategy's scope.
         evaluation: an EvalConfig, for the length of segments.
         reach: a Reach: memory length, clamp_len and window, which may differ from training.
-        sliding_window: W > 0: no memory; for each token the window of the W tokens before it is computed again, as
-            the paper evaluates Transformers without recurrence (its table 9).
+        sliding_window: W > 0: without memory, the W tokens before each token are computed again for it, as the paper
+            evaluates Transformers without recurrence (its table 9).
         segments: how many segments each lane of a batch has; with a cache only.
     """
 
@@ -144,7 +144,7 @@ class CausalScorer:
         self._nll = lambda hidden, targets: model.nll(hidden, targets, clusters())
 
     def _once(self, cast: Callable[[], list]) -> Callable[[], list]:
-        """A function that casts weights; if that changes them, they are kept and not cast in every call."""
+        """A function that casts weights; if that changes them, the results are kept, and not computed in every call."""
         if self.model.compute_dtype == self.model.variable_dtype:
             return cast
         self._kept.append(Kept(cast))

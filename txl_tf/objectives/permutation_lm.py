@@ -95,8 +95,8 @@ class PermutationLM(Objective):
 class PermutationScorer:
     """Evaluates an XLNet on its pretraining objective: see Scorer.
 
-    The loss is also reported by rank and by span. A target's rank is the number of targets of its part that come before
-    it in the order: it sees these in addition to the context. Its span is the run of adjacent targets in which it lies.
+    The loss is also reported by rank and by span. A target's rank is the number of targets of its part before it in the
+    order, which it sees in addition to the context. Its span is the run of adjacent targets in which it lies.
 
     Args:
         model, config: as for `PermutationLM`.
@@ -156,7 +156,7 @@ def target_ranks(rank: tf.Tensor, is_target: tf.Tensor, reuse_len: int) -> tf.Te
 
 
 def target_runs(is_target: tf.Tensor, reuse_len: int) -> tf.Tensor:
-    """The length of the run of adjacent targets in which each target lies: int32 [B, T]; without meaning elsewhere.
+    """The length of the run of adjacent targets in which each target lies: int32 [B, T]; undefined for other tokens.
 
     Args:
         is_target: bool [B, T].

@@ -10,7 +10,7 @@ from txl_tf.objectives.sequences import Examples, SequenceObjective
 
 
 class Tagging(SequenceObjective):
-    """Softmax over the tags at every word's first piece; all words count the same. label: int [b, L], -1 elsewhere.
+    """Softmax over the tags at every word's first piece; all words count alike. label: int [b, L], -1 at other pieces.
 
     Args:
         model: an XLNetWithTags.

@@ -1,4 +1,4 @@
-"""The operations of the layers, each by the implementation that suits the program that is being traced.
+"""The operations of the layers, each by the implementation for the program that is being traced.
 
 `plain.py` has the formulas; the implementations for CPUs, GPUs and TPUs compute the same, up to rounding, and the same
 gradients (tests/ops/test_contract.py). Only this module chooses among them.
@@ -28,7 +28,7 @@ NO_DROP = Drop()
 
 @tf.autograph.experimental.do_not_convert
 def implementation() -> Plain:
-    """The implementation for the program that is being traced; programs with another must not share what is traced."""
+    """The implementation for the program that is being traced; programs with different ones must not share a trace."""
     return _implementation(platform.program())
 
 
@@ -54,11 +54,11 @@ def attend(
         scores: see Scores.
         value: [B, H, K, d]; the result is [B, H, T, d].
         mask: bool, true where a query may see a key: [T, K] or broadcastable to [B, H, T, K]. A query that sees no key
-            attends equally to those that are computed and not `scores.absent`.
+            attends equally to all keys that are computed and not `scores.absent`.
         drop: the dropout of the probabilities.
-        oldest: None: the last T keys are those of the queries' tokens. Otherwise keys and values are a ring's, and
-            `oldest`, an int scalar, is the slot of its oldest key; positions and mask still go from the oldest key to
-            the newest. There is no gradient then.
+        oldest: None: the last T keys belong to the queries' tokens. Otherwise keys and values are a ring's, without
+            gradient, and `oldest`, an int scalar, is the slot of its oldest key; positions and mask still go from the
+            oldest key to the newest.
     """
     return implementation().attend(scores, value, mask, drop, oldest)
 
@@ -141,8 +141,8 @@ def cluster_nll(hidden: tf.Tensor, labels: tf.Tensor, cluster: Cluster) -> tuple
 
     hidden: [N, D]; labels: int32 [N], the target's row in the cluster, or -1 for a token of another cluster.
 
-    The first result is hidden, for the next operation that reads it: its gradient [N, D] then passes through this
-    function, which adds the rows of this cluster in place; otherwise a second [N, D], mostly zeros, would be summed.
+    The first result is hidden, for the next operation that reads it. So its gradient [N, D] passes through this
+    function, which adds this cluster's rows in place. Otherwise a second [N, D], mostly zeros, would be added.
     """
     return implementation().cluster_nll(hidden, labels, cluster)
 
@@ -161,7 +161,7 @@ def halved_squares(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def shared(scalars: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """The same scalars, for many updates alike that read them."""
+    """The same scalars, for many similar updates that read them."""
     return implementation().shared(scalars)
 
 

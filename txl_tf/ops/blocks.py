@@ -1,6 +1,6 @@
 """Attention in blocks of queries, whose scores are never all in memory, with gradients that read the exponentials.
 
-This is what the implementations for CPUs, GPUs and TPUs share. Shapes: B batch, H heads, T queries, K keys, d = d_head.
+The implementations for CPUs, GPUs and TPUs share it. Shapes: B batch, H heads, T queries, K keys, d = d_head.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from txl_tf.ops.shift import columns_from
 
 
 class Blocked(Plain):
-    """Blocks of queries; a block leaves out the keys that lie in the future of all its queries."""
+    """Blocks of queries; a block skips the keys that lie in the future of all its queries."""
 
     def attend(self, scores: Scores, value: Any, mask: tf.Tensor, drop: Drop, oldest: tf.Tensor | None) -> tf.Tensor:
         query, key, position, t_len = scores.query, scores.key, scores.position, scores.query.shape[2]
@@ -129,7 +129,7 @@ class Blocked(Plain):
     def as_ring(self, position: tf.Tensor, oldest: tf.Tensor, extra: int) -> tf.Tensor:
         """Positions [H, C, d] in the order of a ring's slots, the oldest key in slot `oldest`; then its first rows.
 
-        Two copies are rolled together: that is one pass for XLA on a CPU or GPU; rolling one and joining is three.
+        Two copies are rolled together, which is one pass for XLA on a CPU or GPU; to roll one and concatenate is three.
         """
         return tf.roll(tf.concat([position, position], axis=1), oldest, axis=1)[:, : position.shape[1] + extra]
 
@@ -143,7 +143,7 @@ class Blocked(Plain):
         return tf.cast(weight, score.dtype), tf.reduce_sum(weight, axis=-1, keepdims=True)
 
     def kept_for_gradient(self, weight: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-        """The exponentials as they wait for the gradient; dtype: of the values."""
+        """The exponentials, as they are kept for the gradient. dtype: of the values."""
         return weight
 
     def weighted_values(
@@ -205,7 +205,7 @@ class Blocked(Plain):
         rate: float,
         keep: Callable[[tf.Tensor], tf.Tensor] | None,
     ) -> tf.Tensor:
-        """`weighted_values` with probabilities: a sum of exponentials times values, divided last, may overflow."""
+        """`weighted_values` by probabilities, since a sum of exponentials times values, divided last, may overflow."""
         probabilities = tf.nn.softmax(tf.cast(score, hide.dtype) + hide)
         if keep:
             kept = keep(tf.shape(probabilities))
@@ -213,10 +213,10 @@ class Blocked(Plain):
         return self.matmul(tf.cast(probabilities, value.dtype), value)
 
     def heads(self, x: tf.Tensor, matrix: Any, n_head: int, memory: tf.Tensor | None = None) -> tf.Tensor:
-        """With a memory the gradient equals TensorFlow's, in other products.
+        """With a memory the gradient equals TensorFlow's, but comes from other products.
 
-        It uses one matmul for the matrix, where TensorFlow would add two, and one each for memory and segment, so that
-        compilers remove the memory's if its gradient is not used.
+        One matmul gives the matrix's gradient, where TensorFlow would add two. Memory and segment have one each, so
+        that compilers remove the memory's if it is not used.
         """
         if memory is None:
             return super().heads(x, matrix, n_head)
@@ -246,8 +246,8 @@ class Blocked(Plain):
     def positions(self, rows: Any, query: tf.Tensor, training: bool, backward: tf.Tensor | None) -> tf.Tensor:
         """In training with a copy for each lane of the query: [B, H, C, d].
 
-        With one product for all lanes XLA would copy the scores' gradient, transposed. Without a gradient copies of the
-        positions take longer.
+        With one product for all lanes XLA would copy the scores' gradient, transposed. Without a gradient such copies
+        of the positions would only cost time.
         """
         position = super().positions(rows, query, training, backward)
         if position is None or position.shape.rank != 3 or not training:
@@ -291,8 +291,8 @@ def _blocks_of_rows(x: tf.Tensor, blocks: list[tuple[int, int]], joined: bool) -
 def _first_rows(x: tf.Tensor, counts: list[int], joined: bool) -> list[tf.Tensor]:
     """The first rows of x [.., K, d], once for each count; none of the counts is smaller than the one before.
 
-    With `joined` each part is cut from the next one. The matmul that computes the next one's gradient then adds this
-    one's to it. Otherwise one operation adds up the padded gradients of all parts.
+    With `joined` each part is cut from the next larger one. The matmul that computes the gradient of the larger part
+    then also adds that of the smaller one. Otherwise one operation adds up the padded gradients of all parts.
     """
     parts: list[tf.Tensor] = []
     for count in reversed(counts):

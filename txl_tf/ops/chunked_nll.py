@@ -21,8 +21,8 @@ from txl_tf.ops.scores import Cluster
 def default_chunk_size(tokens: int | None) -> int:
     """C for N tokens, or for an unknown number of them (None).
 
-    N / 16, which is about the largest size that the official TPU scripts reserve for a tail: 160 or 176 of
-    wt103_large's 3,072 tokens, 16 of lm1b_large's 256. The official code drops the tokens that exceed it.
+    C is N / 16, about the most that the official TPU scripts reserve for a tail: 160 or 176 of wt103_large's 3,072
+    tokens, 16 of lm1b_large's 256. The official code drops the tokens beyond that.
     """
     return 64 if tokens is None else max(16, tokens // 16)
 

@@ -18,13 +18,13 @@ from txl_tf.ops.scores import TILE
 
 
 def part_axis(shape: Sequence[int], replicas: int) -> int | None:
-    """The axis along which a weight is cut into one part for each replica; None: it stays whole.
+    """The axis along which a weight is divided into one shard for each replica; None: it stays whole.
 
-    Weights of rank 1, such as biases, stay whole, since they are small, and so does what cannot be divided equally.
+    Weights of rank 1, such as biases, stay whole, since they are small; so do weights that cannot be divided equally.
     """
     if replicas == 1 or len(shape) < 2:
         return None
-    # If possible the outermost axis in a TPU's memory, so that a part is contiguous. That is the first axis, unless
+    # If possible the outermost axis in a TPU's memory, so that a shard is contiguous. That is the first axis, unless
     # rows are not whole registers: then the compiler makes the first axis the innermost.
     axes = list(range(len(shape)))
     if shape[-1] % TILE:
@@ -33,7 +33,7 @@ def part_axis(shape: Sequence[int], replicas: int) -> int | None:
 
 
 def own_part(replica: Any, tensor: tf.Tensor, axis: int) -> tf.Tensor:
-    """This replica's part of a tensor; the size of the axis is a multiple of the number of replicas."""
+    """This replica's shard of a tensor; the size of the axis is a multiple of the number of replicas."""
     size = tensor.shape[axis] // replica.num_replicas_in_sync
     begin, sizes = [0] * tensor.shape.rank, tensor.shape.as_list()
     begin[axis], sizes[axis] = replica.replica_id_in_sync_group * size, size
@@ -41,14 +41,14 @@ def own_part(replica: Any, tensor: tf.Tensor, axis: int) -> tf.Tensor:
 
 
 def reduce_scatter(replica: Any, tensors: Sequence[tf.Tensor], axes: Sequence[int]) -> list[tf.Tensor]:
-    """This replica's parts of the tensors' sums over replicas, in the tensors' dtypes.
+    """This replica's shards of the tensors' sums over replicas, in the tensors' dtypes.
 
     A TPU sums bfloat16 in bfloat16; other devices sum it in float32 and round the sum.
 
     Args:
         replica: the replica's context.
         tensors: the same shapes on all replicas.
-        axes: for each tensor the axis of its parts.
+        axes: for each tensor the axis of its shards.
     """
     if program().target == "tpu":
         everyone = [list(range(replica.num_replicas_in_sync))]
@@ -62,7 +62,7 @@ def reduce_scatter(replica: Any, tensors: Sequence[tf.Tensor], axes: Sequence[in
 
 
 def all_gather(replica: Any, parts: Sequence[tf.Tensor], axes: Sequence[int]) -> list[tf.Tensor]:
-    """The whole tensors, from all replicas' parts; arguments as for `reduce_scatter`."""
+    """The whole tensors, from all replicas' shards; arguments as for `reduce_scatter`."""
     count = replica.num_replicas_in_sync
     if program().target == "tpu":
         return [_gather_on_tpu(part, axis, count) for part, axis in zip(parts, axes, strict=True)]
@@ -94,10 +94,10 @@ _STABLEHLO_VERSION = 9  # of the format of XlaCallModule
 
 
 def _gather_on_tpu(part: tf.Tensor, axis: int, replicas: int) -> tf.Tensor:
-    """The parts of all replicas joined by XLA's all-gather.
+    """The shards of all replicas, gathered by XLA's all-gather.
 
-    TensorFlow has no operation of its own for it. TPUStrategy's `ReplicaContext.all_gather` sums tensors that are 0
-    outside the replica's part, which moves twice the bytes, and the TPU compiler does not see through that.
+    TensorFlow has no operation for it. TPUStrategy's `ReplicaContext.all_gather` sums tensors that are 0 outside the
+    replica's shard. That moves twice the bytes, and the TPU compiler does not see through it.
     """
     whole = _whole_shape(part, axis, replicas)
     before, after = (

@@ -1,8 +1,8 @@
 """The operations on a CPU, by XLA or by TensorFlow's own kernels.
 
-If a product's result is bfloat16, XLA for CPU converts both matrices to float32 first. It does not if the result is
-float32: then a library, YNNPACK, multiplies bfloat16 by AVX-512 or AMX instructions where the CPU has them. The library
-takes only first matrices whose last axis is that of the sums. `product` does both.
+If a product's result is bfloat16, XLA for CPU first converts both matrices to float32. If the result is float32, a
+library, YNNPACK, multiplies bfloat16 by AVX-512 or AMX instructions, if the CPU has them. For that the last axis of the
+first matrix must be the axis that is summed. `product` meets both conditions.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from txl_tf.ops.rings import KeyValueRing
 from txl_tf.ops.scores import SEGMENTS, Drop, Scores
 
 SUMS_SIDE_BY_SIDE = 16
-"""As many float32 numbers as the widest vector register has."""
+"""The number of float32 numbers in the widest vector register."""
 
 SMALL = 2**14
-"""With fewer numbers, `_halved_square` is one operation: that is traced and compiled sooner."""
+"""With fewer numbers, `_halved_square` is one operation, which is traced and compiled sooner."""
 
 
 class Cpu(Blocked):
@@ -50,7 +50,7 @@ class Cpu(Blocked):
     def dot(self, x: tf.Tensor, matrix: Any) -> tf.Tensor:
         if isinstance(matrix, LayerSlice):
             return few_rows.multiply_rows(x, matrix)
-        # The gradient of an einsum makes XLA for CPU copy the output's gradient, transposed; a list of rows does not.
+        # An einsum's gradient makes XLA for CPU copy the output's gradient, transposed; a list of rows does not.
         return product(x, matrix) if self._is_narrow(x) else tf.tensordot(x, matrix, 1)
 
     def dense(self, x: tf.Tensor, matrix: Any, bias: tf.Tensor) -> tf.Tensor:
@@ -96,10 +96,10 @@ class Cpu(Blocked):
         return product(transposed(tf.reshape(x, [-1, x.shape[-1]])), tf.reshape(y, [-1, y.shape[-1]]))
 
     def sums_over_queries(self, weight: tf.Tensor, x: tf.Tensor, wide: bool = False) -> tf.Tensor:
-        """XLA for CPU multiplies with a transposed [T, K] at half the speed of other matmuls.
+        """By transposed sums, from a transposed [T, d], since XLA for CPU multiplies slowly with a transposed [T, K].
 
-        So it computes the transposed sums, from a transposed [T, d]. They are transposed for all heads at once, into
-        the order in which the next matmul reads them; XLA would undo a transpose of each head.
+        The result is transposed for all heads at once, into the order in which the next matmul reads it; XLA would undo
+        a transpose of each head.
         """
         batch, heads, _, d_head = x.shape
         if not self.compiled or None in (batch, heads, weight.shape[-1]):
@@ -125,7 +125,7 @@ class Cpu(Blocked):
         return shift.relative_shift_moved_back(scores, k_len)
 
     def segment_scores(self, term: tf.Tensor, of_queries: tf.Tensor, of_keys: tf.Tensor) -> tf.Tensor:
-        """The keys' one-hot segments times a row that is the term in all columns but that of the query's segment."""
+        """The keys' one-hot segments times a row that has the term in all columns but that of the query's segment."""
         of_queries, of_keys = (tf.one_hot(ids, SEGMENTS, dtype=term.dtype) for ids in (of_queries, of_keys))
         return tf.einsum("bhts,bks->bhtk", term * (1 - of_queries[:, None]), of_keys)
 
@@ -136,7 +136,7 @@ class Cpu(Blocked):
         return tf.concat([position, position[:, :extra]], axis=1)
 
     def exponentials(self, score: tf.Tensor, hide: tf.Tensor, only_read: bool) -> tuple[tf.Tensor, tf.Tensor]:
-        """Without a gradient by TensorFlow's own kernel, in one pass instead of six; it divides by the sum already."""
+        """Without a gradient by TensorFlow's own kernel, in one pass; it already divides by the sum."""
         if only_read and not self.compiled:
             return tf.nn.softmax(score + tf.cast(hide, score.dtype)), tf.ones([], hide.dtype)
         return super().exponentials(score, hide, only_read)
@@ -167,7 +167,7 @@ class Cpu(Blocked):
         return tf.stack([_halved_square(tensor) for tensor in tensors])
 
     def carried(self, slots: tf.Tensor) -> tf.Tensor:
-        """As bits, as `write` needs them: if the state of a loop were not, too, XLA would copy each ring twice."""
+        """As bits, as `write` needs them. If the state of a loop were not bits, too, XLA would copy each ring twice."""
         return as_bits(slots)
 
 
@@ -177,7 +177,7 @@ def product(x: tf.Tensor, y: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
     Args:
         x: [.., M, K].
         y: [.., K, N], or [.., N, K] with `transpose_b`: with the axes of x before the last two, or none of them.
-        transpose_b: whether the last axis of y is that of the sums.
+        transpose_b: whether the last axis of y is summed.
     """
     if y.shape.rank == 2 and x.shape.rank != 2:
         rows = tf.reshape(x, [-1, x.shape[-1]])
@@ -204,8 +204,8 @@ def transposed(x: tf.Tensor) -> tf.Tensor:
 def permuted(x: tf.Tensor, axes: list[int], axis: int) -> tf.Tensor:
     """tf.transpose(x, axes) of a bfloat16 tensor, as bits and in two parts of the axis `axis` of x.
 
-    XLA would merge a whole transpose into the product, whose matrices the library then does not take, and convert the
-    bfloat16 numbers that it moves to float32 and back.
+    XLA would merge a whole transpose into the product, so that the library could not compute it. It would also convert
+    the bfloat16 numbers that it moves to float32 and back.
     """
     length = x.shape[axis] or tf.shape(x)[axis]
     parts = tf.split(tf.bitcast(x, tf.uint16), tf.stack([length // 2, length - length // 2]), axis)
@@ -226,7 +226,7 @@ def _float32_product(x: tf.Tensor, y: tf.Tensor, transpose_b: bool) -> tf.Tensor
 
 @custom_gradient
 def _heads_first(x: tf.Tensor) -> WithGradient:
-    """x [B, K, H, d] as [B, H, K, d], for `product`; TensorFlow knows no gradient of what moves as bits."""
+    """x [B, K, H, d] as [B, H, K, d], for `product`, with a gradient: TensorFlow has none for bits."""
     return permuted(x, [0, 2, 1, 3], 1), lambda d_heads: permuted(d_heads, [0, 2, 1, 3], 2)
 
 

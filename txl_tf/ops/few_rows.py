@@ -1,10 +1,10 @@
 """Products of single rows with matrices on a CPU, for generating a few texts: as fast as memory gives the matrices.
 
-XLA for CPU multiplies one row and a matrix on one core, and a matrix that is not float32 is first converted to
-another one; for several rows it first copies the matrix into another order. If the matrix is a slice that depends on a
-loop, XLA reads and converts it inside the product of one row, and divides the work among the cores. So the matrices of
-all layers are kept in one tensor, and the number of the layer comes from a loop. Several rows are multiplied one after
-the other; for the second one the matrix is in the caches already, or in blocks if it is larger than they are.
+XLA for CPU multiplies one row and a matrix on one core, and first converts the matrix to float32. For several rows it
+first copies the matrix into another order. But if the matrix is a slice that depends on a loop, XLA reads and converts
+it inside the product of one row, and divides the work among the cores. So the matrices of all layers are kept in one
+tensor, and the number of the layer comes from a loop. Several rows are multiplied one after the other: for the second
+row the matrix, or a block of it if it is large, is already in the caches.
 
 Shapes: N layers, matrices [D, F], H heads, C slots, d = d_head.
 """
@@ -31,11 +31,11 @@ of neighbours are slower, and for sums of more than 32 numbers XLA would write a
 
 
 class Stored(typing.NamedTuple):
-    """The matrices [D, F] of all layers, or what they have of form [.., H, C, d], in one tensor; or a single matrix.
+    """The matrices [D, F] of all layers, or their tensors [.., H, C, d], in one tensor; or a single matrix.
 
-    numbers: [N, F, D] or [N, .., H, C, d]: `as_bits`, or int8. A single matrix is [F, D], or as bits or int8
-        [F + 1, D]: with a row more than it has, so that XLA does not know where the slice begins that is read.
-    scales: [N, F], of int8, of a single matrix [F]; None: there are none.
+    numbers: [N, F, D] or [N, .., H, C, d]: `as_bits`, or int8. A single matrix is [F, D]; as bits or int8 it is
+        [F + 1, D], with one more row, so that XLA does not know where the slice begins that is read.
+    scales: of int8, [N, F], or [F] for a single matrix; None: there are none.
     """
 
     numbers: tf.Tensor
@@ -48,7 +48,7 @@ class LayerSlice:
 
     It is not a tensor, so that Keras does not cast it.
 
-    stored: those of all layers.
+    stored: the tensors of all layers.
     layer: int32 scalar, the number of the layer, from a loop; for a single matrix a 0 from a loop.
     """
 
@@ -129,7 +129,7 @@ class LayerRing(typing.NamedTuple):
 
 
 def stored(matrices: Sequence[tf.Tensor], int8: bool = False) -> Stored:
-    """The matrices [D, F] of all layers; in int8, or as they are."""
+    """The matrices [D, F] of all layers; in int8, or unchanged."""
     if not int8:
         return Stored(as_bits(tf.stack([tf.transpose(matrix) for matrix in matrices])))
     numbers, scales = zip(*map(quantized, matrices), strict=True)
@@ -137,7 +137,7 @@ def stored(matrices: Sequence[tf.Tensor], int8: bool = False) -> Stored:
 
 
 def stored_alone(rows: tf.Tensor, int8: bool = False) -> Stored:
-    """A single matrix [D, F], given as the transposed, [F, D]; in int8, or as it is. float32 is not copied."""
+    """A single matrix [D, F], given transposed, [F, D]; in int8, or unchanged. float32 is not copied."""
     one_more = [[0, 1], [0, 0]]
     if int8:
         numbers, scales = quantized(rows, inputs_axis=1)
@@ -146,7 +146,7 @@ def stored_alone(rows: tf.Tensor, int8: bool = False) -> Stored:
 
 
 def alone(stored: Stored) -> tf.Tensor:
-    """The bfloat16 matrix that `stored_alone` was given, [F, D], as bits."""
+    """The bfloat16 matrix that was given to `stored_alone`, [F, D], as bits."""
     return stored.numbers[:-1]
 
 
@@ -199,7 +199,7 @@ def add_bias(rows: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     """rows [.., F] + bias [F], where the rows may be a result of `multiply_rows`.
 
     XLA for CPU merges a product of one row with an addition if nothing else reads the product, and then computes it on
-    one core, at a fourth of the speed. So two additions read it.
+    one core. So two additions read it.
     """
     half = rows.shape[-1] // 2
     return tf.concat([rows[..., :half] + bias[:half], rows[..., half:] + bias[half:]], axis=-1)
@@ -211,7 +211,7 @@ def _numbers(x: tf.Tensor | LayerSlice) -> tf.Tensor:
 
 
 def _written(rows: tf.Tensor) -> tf.Tensor:
-    """The rows, written to memory. XLA would compute them again for each row of the matrix; not so running sums."""
+    """The rows, written to memory as running sums, or XLA would compute them again for each row of the matrix."""
     return tf.cumsum(tf.stack([rows, tf.zeros_like(rows)]), axis=0)[0]
 
 

@@ -25,7 +25,7 @@ class Gpu(Blocked):
         self.only_compiled = only_compiled
 
     def block_rows(self, scores: Scores, drop: Drop) -> int:
-        """A tile where dropout masks are drawn, since each tile has its own, and where `first_part` saves work."""
+        """A tile if dropout draws masks, since each tile has its own, or if `first_part` saves work; otherwise ROWS."""
         return TILE if drop.rate or scores.first_part else ROWS
 
     def write(self, ring: KeyValueRing, key: tf.Tensor, value: tf.Tensor, block: int) -> KeyValueRing:
@@ -48,8 +48,8 @@ class Gpu(Blocked):
     def shared(self, scalars: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """From a vector that XLA must compute first.
 
-        XLA joins the updates of weights of one shape in one kernel if they read the same array, but not if they share
-        scalars alone.
+        XLA puts the updates of weights of one shape into one kernel if they read the same array, but not if they share
+        only scalars.
         """
         if not self.only_compiled:
             return super().shared(scalars)

@@ -1,4 +1,4 @@
-"""Gradients that operations give themselves, and contexts without them, for what nobody differentiates."""
+"""Operations with their own gradients, and contexts without these, for programs that nobody differentiates."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ ATTENTION, ADAM = "attention", "adam"
 and updates of several operations."""
 
 WithGradient = tuple[Any, Callable[..., Any]]
-"""A result, and a function from its gradient to those of the arguments."""
+"""A result, and a function from its gradient to the arguments' gradients."""
 
 _WANTED = contextvars.ContextVar("gradients_wanted", default=True)
 
 
 @contextlib.contextmanager
 def without_custom_gradients() -> Iterator[None]:
-    """In this context `custom_gradient` leaves gradients out; a tape then finds TensorFlow's own, which may be none."""
+    """In this context `custom_gradient` adds no gradient; a tape then finds TensorFlow's own, if there is one."""
     with having(_WANTED, False):
         yield
 
 
 def custom_gradient(function: Callable[..., WithGradient]) -> Callable[..., Any]:
-    """tf.custom_gradient; within `without_custom_gradients` a function that returns the result alone.
+    """tf.custom_gradient; within `without_custom_gradients` a function that returns only the result.
 
-    Every call with a gradient becomes an operation of its own, and TensorFlow traces all gradients once more when it
-    writes a SavedModel: almost half of the time of an XLNet's export.
+    Every call with a gradient becomes a separate operation, and TensorFlow traces all gradients once more when it
+    writes a SavedModel, which is slow.
     """
     with_gradient = tf.custom_gradient(function)
 

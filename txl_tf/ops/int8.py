@@ -1,6 +1,6 @@
-"""Matrices in int8, each output channel with a scale of its own: x W is nearly (x Q) s.
+"""Matrices in int8, with a scale for each output channel: x W is nearly (x Q) s.
 
-With s_f = max_d |W_df| / 127 and Q = round(W / s), a rounded weight differs by at most s_f / 2. Since s Q has the same
+With s_f = max_d |W_df| / 127 and Q = round(W / s), rounding changes a weight by at most s_f / 2. Since s Q has the same
 scale as W, rounding it again changes nothing.
 
 Shapes: matrices [D, F], from D inputs to F channels.

@@ -1,4 +1,4 @@
-"""The program that is being traced: for which device, and whether XLA compiles it. Only the door of `ops` asks."""
+"""The program that is being traced: for which device, and whether XLA compiles it. Only `ops/__init__.py` asks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Program(typing.NamedTuple):
 
     target: the device.
     compiled: whether XLA compiles it.
-    only_compiled: whether nothing else ever runs it, so that it may have operations that only XLA knows.
+    only_compiled: whether it runs only as compiled by XLA, so that it may have operations that only XLA has.
     plain: whether the formulas themselves are wanted.
     """
 
@@ -42,7 +42,7 @@ def program() -> Program:
 
 
 def _device() -> Target:
-    """The device of a program that nobody named one for, as of a layer in another model: that of this process."""
+    """The device of a program without a named one, such as a layer in another model: that of this process."""
     if isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy):
         return "tpu"
     return "cpu" if {device.device_type for device in tf.config.list_logical_devices()} == {"CPU"} else "gpu"
@@ -50,7 +50,7 @@ def _device() -> Target:
 
 @contextlib.contextmanager
 def having(variable: contextvars.ContextVar[Value], value: Value) -> Iterator[None]:
-    """In this context the variable has this value; afterwards the former one."""
+    """In this context the variable has this value; afterwards the earlier one."""
     token = variable.set(value)
     try:
         yield

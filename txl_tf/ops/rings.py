@@ -15,8 +15,8 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 SCATTERED = 32
-"""How many slots a scatter writes at a time, at most. On a TPU smaller blocks need many writes, larger ones a copy of
-the ring to another layout in memory."""
+"""The most slots that a scatter writes at a time. On a TPU smaller blocks need many writes, and larger ones copy the
+ring to another layout."""
 
 
 class KeyValueRing(typing.NamedTuple):
@@ -47,7 +47,7 @@ def with_rows(slots: tf.Tensor, new: tf.Tensor, start: tf.Tensor) -> tf.Tensor:
 
 
 def scatter(ring: KeyValueRing, new_len: int, block: int) -> Writer:
-    """A Writer of T slots from the ring's start on, any slot, in blocks; C, T and the start are multiples of one."""
+    """A Writer of T slots from the ring's start on, in blocks; C, T and the start are multiples of a block."""
     block = math.gcd(block, SCATTERED)
     n_head, c_len = ring.keys.shape[1:3]
     n_blocks = c_len // block

@@ -16,8 +16,8 @@ if typing.TYPE_CHECKING:
     from txl_tf.ops.few_rows import LayerSlice
 
 TILE = 128
-"""Queries that one mask of attention's dropout is drawn for, and the most that are computed at once: the columns of a
-TPU's vector registers, the rows and columns of its matrix units."""
+"""The queries of one mask of attention's dropout, and the most that are computed at once: the number of columns of a
+TPU's vector registers, and of rows and columns of its matrix units."""
 
 MASKED = -1e30
 """The score of a key that may not be seen; finite, so that no row can become NaN."""
@@ -47,7 +47,7 @@ class Cluster(typing.NamedTuple):
 
 
 class Segments(typing.NamedTuple):
-    """A term of the scores where query and key are of different segments.
+    """A term of the scores for a query and a key in different segments.
 
     score: [B, H, T], the term; in the same segment it is 0.
     of_queries, of_keys: int [B, T] and [B, K], the segments, below SEGMENTS.
@@ -70,14 +70,14 @@ class Scores:
         rows for K-1, .., -(T-1). None: no such term.
     backward: bool [B], the lanes whose text runs backward, as given to `ops.positions`.
     segments: None: no such term.
-    places: int [B, P], given if the queries are not the segment's T, but P of them, [B, H, P, d]: the numbers of their
-        tokens in the segment. Position then has K + T-1 rows. The result of `ops.attend`, dropout included, is what
-        these rows would be among all T. None: query i is at place i.
+    places: int [B, P], the tokens' numbers in the segment if the queries are only P of its T, [B, H, P, d]. Position
+        then has K + T-1 rows. `ops.attend` returns the same rows, dropout included, as for all T queries. None: query i
+        is at place i.
     causal: whether the mask hides every key in a query's future, so that such keys need not be computed.
-    first_part: the mask hides the segment's tokens from number `first_part` on from its first `first_part` queries, so
-        that these keys need not be computed; 0: not known.
-    absent: bool [B, K], keys that the mask hides from all queries, and that have no part in what a query gets that
-        sees no key; None: none.
+    first_part: the first `first_part` queries see no segment token from number `first_part` on, so these keys need not
+        be computed; 0: not known.
+    absent: bool [B, K], keys that the mask hides from all queries, and that a query which sees no key does not attend
+        to, either; None: none.
     """
 
     query: tf.Tensor
@@ -92,7 +92,7 @@ class Scores:
     absent: tf.Tensor | None = None
 
     def segment_len(self) -> int:
-        """T, also where the queries are at `places`."""
+        """T, also if the queries are at `places`."""
         if self.places is None or self.position is None:
             return self.query.shape[2]
         return self.position.shape[-2] - self.key.shape[2] + 1

@@ -11,17 +11,17 @@ def relative_shift(scores: tf.Tensor, k_len: int | None = None) -> tf.Tensor:
     """Turns scores by distance into scores by key (paper, appendix B).
 
     Column c of the input is for distance C-1-c; column j of the output is for key j, whose distance to query i is
-    C-T+i-j. So row i moves left by T-1-i. From the right the start of the next row moves in, in the places of future
-    keys, which the causal mask hides.
+    C-T+i-j. So row i moves left by T-1-i. From the right the start of the next row moves in; it takes the places of
+    future keys, which the causal mask hides.
 
     T = 2, C = 3, columns by distance:
 
         [[a2 a1 a0],       [[a1 a0  . ],
          [b2 b1 b0]]   ->   [b2 b1 b0 ]]
 
-    The shift is two reshapes: if the numbers, from the T-th on, are read as rows that are shorter by one, each row is
-    shifted by one more than the row before. These rows have C - 1 columns; if all C columns are needed, one column is
-    padded in front first.
+    The shift is two reshapes: if the numbers, from the T-th on, are read as rows that are shorter by one, each row
+    moves by one less than the row before. These rows have C - 1 columns; if all C columns are needed, a column is first
+    padded in front.
 
     scores: [.., T, C], C >= T, leading dimensions and T, C static; the result has K columns, or C if K is None.
     """
@@ -42,8 +42,8 @@ def relative_shift(scores: tf.Tensor, k_len: int | None = None) -> tf.Tensor:
 def relative_shift_moved_back(scores: tf.Tensor, k_len: int) -> tf.Tensor:
     """`relative_shift` with a gradient for CPUs, which moves each row back by its index.
 
-    Differentiating the reshapes would cost XLA a division per number. This gradient leaves out what
-    moved in from the next row, which the mask hides.
+    Differentiating the reshapes would cost XLA a division per number. This gradient ignores the numbers that moved in
+    from the next row, which the mask hides.
     """
 
     @custom_gradient

@@ -1,8 +1,8 @@
 """The operations on a TPU.
 
-A TPU multiplies bfloat16 matrices, and its vector units compute in float32. Writing scores in bfloat16 costs about four
-times as much as writing them in float32, while a matmul that reads float32 converts its inputs at almost no cost. So
-products of attention are float32, and the compiler rounds the inputs of the next product to bfloat16.
+A TPU multiplies bfloat16 matrices, and its vector units compute in float32. Writing scores in bfloat16 costs much more
+than in float32, while a matmul that reads float32 converts its inputs at almost no cost. So products of attention are
+float32, and the compiler rounds the inputs of the next product to bfloat16.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from txl_tf.ops.scores import TILE, Drop, Scores
 from txl_tf.ops.tpu_scores import computed_once, is_rotated, rotated_scores, wide_product, widened
 
 FEWEST_TILES = 5  # with fewer tiles of keys the rotated scores get another layout, which costs a copy
-MATMUL_TOKENS = 512  # for at most this many tokens some gathers and scatters are replaced by matmuls
-MOST_WIDE_KEYS = 4 * TILE  # what waits for the gradient of longer rows is narrow, to save memory
+MATMUL_TOKENS = 512  # for at most this many tokens matmuls replace some gathers and scatters
+MOST_WIDE_KEYS = 4 * TILE  # longer rows are kept for the gradient in a narrow dtype, to save memory
 ROWS = 16  # of a vector register that holds bfloat16 numbers
 WIDEST = 1 << 23  # scores of a block that stay in fast memory: 32 MB of float32
 
@@ -96,8 +96,8 @@ class Tpu(Blocked):
     ) -> tf.Tensor:
         """As in `Blocked`; in bfloat16 by another method.
 
-        There a shift by a different number of columns in each row costs as much as all matmuls together, while a
-        product with a permutation matrix rotates a row at almost no cost, and exactly.
+        On a TPU it is expensive to shift each row by a different number of columns, while a product with a permutation
+        matrix rotates a row at almost no cost, and exactly.
         """
         if is_rotated(query.dtype, query.shape[2], k_len):
             return rotated_scores(query, position, k_len, places, position.shape[-2] - k_len + 1, wide)
@@ -114,7 +114,7 @@ class Tpu(Blocked):
         """As in `Blocked`.
 
         If the gradient is not needed, e is summed by a product with ones, and computed within the two products that use
-        it: writing it takes longer.
+        it, which is faster than writing it.
         """
         if not only_read:
             weight, total = super().exponentials(score, hide, only_read)
@@ -131,7 +131,7 @@ class Tpu(Blocked):
         """The variance is E[x^2] - E[x]^2, in float32 at least: the operation that makes x computes both sums.
 
         The relative error of the variance is about 1e-7 (1 + mean^2 / variance). Segments of at most 128 tokens are
-        read as one list of rows: otherwise the compiler puts time innermost in memory, and sums over D take longer.
+        read as one list of rows; otherwise the compiler makes time the innermost axis, which slows sums over D.
         """
         rows = x
         if x.shape[-2] is not None and x.shape[-2] <= TILE:
@@ -145,8 +145,8 @@ class Tpu(Blocked):
     def relu_and_dropout(self, x: tf.Tensor, rate: float, seed: tf.Tensor | None, shared_axis: int | None) -> tf.Tensor:
         """The result is positive where x was and was kept.
 
-        So the gradient of long segments reads it instead of a mask, which would take up memory until then. Short ones
-        need little memory, and the compiler does without.
+        So the gradient of long segments reads the result instead of a mask, which would take memory until then. Short
+        segments need little memory, and the compiler does without the mask.
         """
         length = x.shape[-2]
         if not rate or length is None or length <= TILE:

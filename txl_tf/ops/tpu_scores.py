@@ -18,7 +18,7 @@ MOST_TILES = 28  # of keys; with more, it is faster to do all of them at once
 
 
 def widened(x: tf.Tensor) -> tf.Tensor:
-    """A bfloat16 tensor in float32; others as they are."""
+    """A bfloat16 tensor in float32; others unchanged."""
     return tf.cast(x, tf.float32) if x.dtype == tf.bfloat16 else x
 
 
@@ -48,9 +48,10 @@ def rotated_scores(
     """The position term by matmuls and a selection: score[i, j] = query[i] . position[j + s], where s = T-1-i.
 
     Row i moves left by s = 128 n + r columns, r < 128. In tiles of 128 columns, column j of a tile takes the value in
-    column (j + r) mod 128 of the tile that is n further, or n + 1 further where j + r >= 128. The steps are: products
-    with the positions from row 0, 128, .. on; for each column c of a tile, the product that is n tiles further if
-    c >= r, else the next one; then a rotation of each row of a tile by its r.
+    column (j + r) mod 128 of the tile that is n tiles further, or n + 1 tiles if j + r >= 128. The steps:
+    1. products with the positions from row 0, 128, .. on;
+    2. for each column c of a tile, the product that is n tiles further if c >= r, else the next one;
+    3. a rotation of each row of a tile by its r.
 
     Args:
         query: [B, H, T, d], or [B, H, P, d] with places; at most 128 queries.
@@ -103,7 +104,7 @@ def _rotated_tiles(query: tf.Tensor, position: tf.Tensor, k_len: int) -> tf.Tens
     def run(query: tf.Tensor, position: tf.Tensor) -> WithGradient:
         parts = tf.split(position, tiles + 1, axis=1)
         products = [wide_product("bhtd,hkd->bhtk", query, part) for part in parts]
-        # By multiplications: if it were a selection, the compiler would round all products to bfloat16 first.
+        # By multiplications: with a selection the compiler would round all products to bfloat16 first.
         selected = [this * keep_this + following * keep_next for this, following in itertools.pairwise(products)]
 
         def gradient(d_score: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -113,7 +114,7 @@ def _rotated_tiles(query: tf.Tensor, position: tf.Tensor, k_len: int) -> tf.Tens
                 zero = tf.zeros_like(d_selected[0])
                 neighbours = itertools.pairwise([zero, *d_selected, zero])
                 d_products = [tf.where(next_one, before, own) for before, own in neighbours]
-                if tiles == 1:  # the selections are computed within the matmuls; joined, they would be written
+                if tiles == 1:  # the selections are computed within the matmuls; concatenated, they would be written
                     pairs = list(zip(d_products, parts, strict=True))
                 else:
                     pairs = [(tf.concat(d_products, axis=-1), position)]
@@ -156,10 +157,10 @@ def _shared(name: str, make: Callable[[], list[tf.Tensor]]) -> list[tf.Tensor]:
 
 
 def _selected(products: list[tf.Tensor], chosen: list[tf.Tensor], kept: list[tf.Tensor], narrow: tf.DType) -> tf.Tensor:
-    """Number by number the one of the products that is chosen; `kept` is `chosen` as ones and zeros.
+    """For each number the chosen one of the products; `kept` is `chosen` as ones and zeros.
 
-    The gradients are rounded to the dtype `narrow`, which the next matmuls need. By multiplications: if it were a
-    selection, the compiler would round all products to bfloat16 first.
+    The gradients are rounded to the dtype `narrow`, which the next matmuls need. By multiplications: with a selection
+    the compiler would round all products to bfloat16 first.
     """
 
     @custom_gradient

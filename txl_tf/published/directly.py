@@ -1,4 +1,4 @@
-"""A published model as it is: a folder of Hugging Face's or a published zip, imported when it is first used.
+"""Published models, unchanged: a folder from Hugging Face or a published zip, imported on first use.
 
 The imported model is kept in a cache folder. The folder's name follows from the source's files, so a source that
 changes is imported again. Each process imports into a folder of its own and then renames it; the first to do so wins.
@@ -17,17 +17,17 @@ from txl_tf.published.huggingface.files import has_tensors
 from txl_tf.published.importing import import_checkpoint, open_checkpoint, vocabulary_of
 
 CACHE = "TXL_TF_CACHE"
-"""The environment's variable that names another folder than ~/.cache/txl_tf."""
+"""The environment variable for another cache folder than ~/.cache/txl_tf."""
 
 _LARGE = 1 << 26
-"""Larger files are known again by size and time of change, and not by their bytes."""
+"""Larger files are recognised by size and time of change, not by their bytes."""
 
 
 def usable(path: str) -> str:
-    """The model_dir for a path: the path itself, or the one that the published model at it was imported into.
+    """The model_dir for a path: the path itself, or for a published model the model_dir that it is imported into.
 
     Args:
-        path: a model_dir, local or gs://, or a local folder or zip as it was published.
+        path: a model_dir, local or gs://, or a local folder or zip as published.
 
     Raises:
         InputError: the published model cannot be imported, or the cache cannot be written.
@@ -49,7 +49,7 @@ def usable(path: str) -> str:
 
 
 def _format(path: str) -> str | None:
-    """The format of a published model, as `importing.FORMATS` names it; None: it is none."""
+    """The format of a published model, as in `importing.FORMATS`; None: it is not a published model."""
     if "://" in path:
         return None
     if os.path.isfile(path):
@@ -78,7 +78,7 @@ def _import(format: str, path: str, folder: str) -> None:
     except OSError as error:
         raise InputError(f"{folder} cannot be written ({error.strerror}): name another folder as ${CACHE}") from error
     except InputError as error:
-        raise InputError(f"{error}; scripts/import_checkpoint.py has flags for what a source does not say") from error
+        raise InputError(f"{error}; scripts/import_checkpoint.py has flags for facts that a source lacks") from error
     finally:
         for left in (own, f"{own}.partial"):
             shutil.rmtree(left, ignore_errors=True)

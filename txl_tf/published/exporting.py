@@ -39,7 +39,7 @@ def export_checkpoint(trained: TrainedModel, format: str, export_dir: str) -> li
         export_dir: local or gs://. It must be empty or not exist.
 
     Returns:
-        list of texts: what the other code will do differently from txl_tf.
+        list of texts: the differences from txl_tf in the other code.
 
     Raises:
         InputError: the other code does not have this kind of model, or export_dir is not empty.

@@ -87,7 +87,7 @@ def vocabulary_of(
         checkpoint: a Checkpoint.
         dataset: the corpus it was trained on.
         path: None: the file is beside the checkpoint.
-        options: those that the kind of vocabulary has.
+        options: of the kind of vocabulary.
 
     Raises:
         InputError: there is no such file, or it cannot be read.
@@ -95,7 +95,7 @@ def vocabulary_of(
     kind = checkpoint.kind
     path = path or find_vocabulary(checkpoint.source, kind.vocabulary_names)
     if path is None:
-        raise InputError(f"there is no vocabulary beside {checkpoint.file.path}: give --vocabulary")
+        raise InputError(f"there is no vocabulary next to {checkpoint.file.path}: give --vocabulary")
     try:
         return kind.vocabulary(path, dataset, options or {}), path
     except InputError as error:
@@ -126,8 +126,8 @@ def import_checkpoint(
         the Config; and a list of texts, the optional parts that the checkpoint lacks.
 
     Raises:
-        InputError: checkpoint, preset, settings and vocabulary do not agree (the message lists the differences), or
-            model_dir is not empty; or a weight of the checkpoint is not finite.
+        InputError: checkpoint, preset, settings and vocabulary do not agree (the message lists the differences),
+            model_dir is not empty, or a weight of the checkpoint is not finite.
     """
     config = configure(checkpoint, preset, model or {}, evaluation or {})
     if vocabulary.vocab_size != config.model.vocab_size:
@@ -151,7 +151,7 @@ def import_checkpoint(
 
 
 def _other_vocabulary(checkpoint: Checkpoint, entries: int, rows: int) -> str:
-    """The message for a vocabulary that has not as many entries as the checkpoint has rows."""
+    """The message if the vocabulary's number of entries is not the checkpoint's number of rows."""
     sizes = f"the vocabulary has {entries:,} entries, the checkpoint {rows:,}"
     path = tf.io.gfile.join(checkpoint.source, "added_tokens.json")
     if rows > entries and checkpoint.kind.config.family == "xlnet":
@@ -168,7 +168,7 @@ def _other_vocabulary(checkpoint: Checkpoint, entries: int, rows: int) -> str:
 
 
 _FEW = 1000
-"""With fewer rows more than the vocabulary has, a checkpoint is taken for one with added tokens."""
+"""If a checkpoint has fewer extra rows than this, they are taken for added tokens."""
 
 
 def configure(
@@ -176,8 +176,8 @@ def configure(
 ) -> Config:
     """The Config of an imported checkpoint.
 
-    The architecture follows from the weights, and the conventions follow from the source. Settings of evaluation are
-    taken from the caller, else from the preset, else from the source. The source's mem_len may be that of training.
+    The architecture follows from the weights, and the conventions from the source. Settings of evaluation come from the
+    caller, else from the preset, else from the source, whose mem_len may be that of training.
 
     Raises:
         InputError: settings that contradict the weights, a preset of another family, or a setting that is not given
@@ -197,7 +197,7 @@ def configure(
         if value != told[name]
     ]
     if differing:
-        raise InputError(f"{checkpoint.file.path} is another model than asked for: {', '.join(differing)}")
+        raise InputError(f"{checkpoint.file.path} is not the model that was asked for: {', '.join(differing)}")
     settings = checkpoint.settings | told | model
     if preset is None:
         return kind.run(checkpoint, settings, checkpoint.evaluation | evaluation)

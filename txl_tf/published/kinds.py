@@ -22,8 +22,8 @@ def _transformer_xl_run(
     """A run with the same memory in training as in evaluation. The memory length and the cutoffs must be given."""
     if "mem_len" not in evaluation:
         raise InputError(
-            f"{checkpoint.file.path} does not say how much memory it is meant for: give --preset, or --mem_len, "
-            "--clamp_len and --same_length"
+            f"{checkpoint.file.path} does not say how much memory to use: give --preset, or --mem_len, --clamp_len and "
+            "--same_length"
         )
     if "cutoffs" not in model:
         raise InputError(f"{checkpoint.file.path} does not say where its clusters end: give --preset or --cutoffs")

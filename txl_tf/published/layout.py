@@ -107,8 +107,8 @@ class Checkpoint:
             file.
         data: fields of the group "data" that the source states.
         labels: the names of a classifier's classes, if the source states them.
-        notes: lines that tell what the import changes or leaves out.
-        unstated: settings that such a source usually states and this one does not, so that defaults are used.
+        notes: lines about changes and omissions of the import.
+        unstated: settings that such a source usually states but this one does not, so that defaults are used.
         unpacked: the temporary folder that holds the source's files; "" if there is none.
     """
 
@@ -131,7 +131,7 @@ class Checkpoint:
 
 
 def in_place_of(folder: str, source: str, text: str) -> str:
-    """A text in which paths in a temporary folder are written as parts of `source`; unchanged if folder is ""."""
+    """A text with paths in a temporary folder written as parts of `source`; unchanged if folder is ""."""
     return text.replace(f"{folder}/", f"{source}: ").replace(folder, source) if folder else text
 
 
@@ -203,4 +203,4 @@ def _refuse(problems: Mapping[str, Sequence[str]], where: str) -> None:
         if names
     ]
     if found:
-        raise InputError(f"{where} does not fit the model; tensors {'; '.join(found)}. Check the format and the preset")
+        raise InputError(f"{where} does not fit the model; tensors {'; '.join(found)}. Check --format and --preset")

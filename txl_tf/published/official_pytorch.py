@@ -52,7 +52,7 @@ def _told_by_attributes(root: object, source: str) -> tuple[dict[str, Any], dict
         return {}, {}, {}
     model = attributes(root)
     if model.get("attn_type", 0) != 0:
-        raise InputError(f"{source} has attn_type={model['attn_type']}: only Transformer-XL's own, 0, is imported")
+        raise InputError(f"{source} has attn_type={model['attn_type']}: only 0, Transformer-XL's own, is imported")
     modules = as_dict(model.get("_modules")) or {}
     cutoffs = attributes(modules.get("word_emb")).get("cutoffs")
     told = {"cutoffs": tuple(cutoffs[:-1])} if isinstance(cutoffs, list) else {}

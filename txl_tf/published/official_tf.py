@@ -46,13 +46,13 @@ def open_tensors(source: str, no_weight: re.Pattern[str]) -> TensorFile:
 
     Args:
         source: its prefix, one of its files, or a directory that has only this one.
-        no_weight: matches the names of what is to be left out.
+        no_weight: matches the names of variables to leave out.
 
     Raises:
         InputError: there is no checkpoint, or it is damaged.
     """
     prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", source)
-    if tf.io.gfile.isdir(source):  # not its `checkpoint` file, which may hold a path of another machine
+    if tf.io.gfile.isdir(source):  # not by its `checkpoint` file, which may hold another machine's path
         found = own_files(source, "*.index")
         if len(found) != 1:
             raise InputError(f"{source} holds {len(found)} TensorFlow checkpoints: give one as .../model.ckpt-STEP")
@@ -81,20 +81,20 @@ def open_tensors(source: str, no_weight: re.Pattern[str]) -> TensorFile:
 
 
 def own_files(folder: str, pattern: str) -> list[str]:
-    """`files_named` without what macOS adds."""
+    """`files_named` without files that macOS adds."""
     return [path for path in files_named(folder, pattern) if not is_of_a_mac(path.rpartition("/")[2])]
 
 
 def _refuse_other_data(prefix: str) -> None:
-    """InputError if a checkpoint's only data file stands beside it under another name."""
+    """Raises InputError for a missing data file, which may be there under another name."""
     folder, _, name = prefix.rpartition("/")
     folder = folder or "."
     if files_named(folder, glob.escape(name) + ".data-*-of-*"):
         return
     wanted, others = f"{name}.data-00000-of-00001", own_files(folder, "*data-*-of-*")
     if len(others) == 1:
-        raise InputError(f"{prefix}.index has no {wanted} beside it: if {others[0]} is this file, rename it to that")
-    raise InputError(f"{prefix}.index has no {wanted} beside it, which holds the weights: copy it there, too")
+        raise InputError(f"{prefix}.index has no {wanted} next to it: if {others[0]} is this file, rename it")
+    raise InputError(f"{prefix}.index has no {wanted} next to it, which holds the weights: copy it there, too")
 
 
 def _architecture(file: TensorFile) -> dict[str, Any]:
@@ -198,6 +198,6 @@ def _cluster_sizes(config: TransformerXLConfig) -> list[tuple[int, int]]:
 
 
 def _count(shapes: Iterable[str], pattern: str) -> int:
-    """The number of tensors that match, numbered from 0 without a gap; those after a gap are then left over."""
+    """The number of tensors that match, numbered from 0 up to the first gap."""
     numbers = {int(match.group(1)) for match in map(re.compile(pattern).fullmatch, shapes) if match}
     return next(n for n in range(len(numbers) + 1) if n not in numbers)

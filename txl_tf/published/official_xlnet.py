@@ -54,7 +54,7 @@ class _Unpacked:
             if len(set(names)) != len(names):
                 raise InputError(f"{path} holds several models: unpack it, and give the directory of one")
             if CONFIG not in names or not any(name.endswith(".index") for name in names):
-                raise InputError(f"{path} is not an XLNet as it was published: it has no checkpoint, or no {CONFIG}")
+                raise InputError(f"{path} is not an XLNet as published: it has no checkpoint, or no {CONFIG}")
             self._folder = tempfile.TemporaryDirectory(prefix="xlnet")
             self.path, self.source = self._folder.name, path
             for member, name in zip(members, names, strict=True):
@@ -63,9 +63,9 @@ class _Unpacked:
 
 
 def _read_unpacked(unpacked: _Unpacked, read: Callable[[str], np.ndarray], name: str) -> np.ndarray:
-    """read(name), with the user's file in messages.
+    """read(name), whose messages name the user's file.
 
-    A partial function of this one keeps a reference to `unpacked`, so that its folder is not deleted.
+    A partial function of it keeps a reference to `unpacked`, so that the folder is not deleted.
     """
     try:
         return read(name)
@@ -92,7 +92,7 @@ def open_checkpoint(source: str) -> Checkpoint:
 
 
 def _opened(source: str, unpacked: _Unpacked | None) -> Checkpoint:
-    """The Checkpoint; messages may name the folder of what is unpacked."""
+    """The Checkpoint; messages may name the folder with the unpacked files."""
     file = official_tf.open_tensors(_folder(unpacked.path if unpacked else source), _NO_WEIGHT)
     folder = file.path.rpartition("/")[0]
     if unpacked:
@@ -111,7 +111,7 @@ def _opened(source: str, unpacked: _Unpacked | None) -> Checkpoint:
         if inferred.get(ours, config[theirs]) != config[theirs]
     ]
     if differing:
-        raise InputError(f"{where} is not of these tensors: {', '.join(differing)}")
+        raise InputError(f"{where} does not fit these tensors: {', '.join(differing)}")
     task, head, scope = _head(file)
     architecture |= head | {"activation": ACTIVATIONS[config["ff_activation"]]}
     own_layout = functools.partial(layout, scope=scope)
@@ -136,7 +136,7 @@ def _read_config(folder: str) -> tuple[dict[str, Any], str]:
         found = set(config) if isinstance(config, dict) else set()
         raise InputError(
             f"{where} is not as XLNet's code writes it: it lacks {sorted(names - found)}, and has "
-            f"{sorted(found - names)} beside what is known"
+            f"{sorted(found - names)}, which is not known"
         )
     wrong = [name for name in _FIELDS if type(config[name]) is not (bool if name == "untie_r" else int)]
     if wrong or config["ff_activation"] not in ACTIVATIONS:

@@ -2,7 +2,7 @@
 
 A pickle is a program. `pickletools.genops` only splits it into operations. Here an operation that would look up a name
 yields the name (`Global`), and one that would call a function yields a record of it (`PickledCall`). The result is a
-tree, which the reader of a file format interprets. In addition, only names that the format needs are allowed.
+tree, which the reader of a file format interprets. Only names that the format needs are allowed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class PickledCall:
 
     @property
     def path(self) -> str:
-        """The "module.name" of the function; "" where it is not a Global."""
+        """The "module.name" of the function; "" if it is not a Global."""
         return self.function.path if isinstance(self.function, Global) else ""
 
 
@@ -203,7 +203,7 @@ class _Machine:
 
     def call(self, function: object, args: object) -> None:
         if not isinstance(function, (Global, Persistent)) or not isinstance(args, tuple):
-            raise InputError(f"{self.where} is refused: it would call something that it has made itself")
+            raise InputError(f"{self.where} is refused: it would call something that it made itself")
         self.stack.append(PickledCall(function, args))
 
     def add_items(self, items: list[Any]) -> None:

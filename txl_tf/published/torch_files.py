@@ -30,7 +30,7 @@ MODULES = (
     r"torch\.nn\.(modules|backends)\.\w+\.\w+|(__builtin__|builtins)\.set|copy_reg\._reconstructor|__builtin__\.object"
     r"|((pytorch\.)?(utils\.)?(mem_transformer|proj_adaptive_softmax|adaptive_softmax))\.\w+"
 )
-"""The same for names that a pickled model of the official code has in addition."""
+"""The same with the further names in a pickled model of the official code."""
 
 MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
@@ -116,7 +116,7 @@ class TorchFile:
         places: dict[str, tuple[int, int]] = {}
 
         def storage(tensor: _Tensor) -> bytes:
-            # Storages are consecutive, each after its number of elements; the tensors tell the size of an element.
+            # Storages are consecutive, each after its number of elements; the tensors give the size of an element.
             if not places:
                 position, sizes = start, {found.key: found.dtype.itemsize for found in _tensors_below(root)}
                 for key in keys:
@@ -127,7 +127,7 @@ class TorchFile:
                     places[key] = position + 8, count * sizes[key]
                     position += 8 + count * sizes[key]
                 if position != self._file.seek(0, io.SEEK_END):
-                    raise InputError(f"{self.path} does not end where its last storage does: fetch it again")
+                    raise InputError(f"{self.path} does not end with its last storage: fetch it again")
             if tensor.key not in places:
                 raise InputError(f"{self.path} is damaged: it has no storage {tensor.key!r}; fetch it again")
             position, size = places[tensor.key]
@@ -177,7 +177,7 @@ def _module_tensors(root: object) -> dict[str, Any]:
     while waiting:
         prefix, module = waiting.pop()
         if id(module) in seen:
-            raise InputError(f"the pickled model has a module twice, once as {prefix}: save its state_dict() instead")
+            raise InputError(f"the pickled model has a module twice, one as {prefix}: save its state_dict() instead")
         seen.add(id(module))
         state = attributes(module)
         for group in ("_parameters", "_buffers"):

@@ -21,14 +21,14 @@ BUFFER = re.compile(r"(transformer\.)?pos_emb\.inv_freq")
 def infer(file: TensorFile, prefix: str = "") -> dict[str, Any]:
     """The fields of TransformerXLConfig that follow from the shapes of a state_dict.
 
-    Without "cutoffs" where one table serves all clusters (div_val 1), since shapes do not show them then.
+    "cutoffs" is missing if all clusters have one table (div_val 1), since shapes do not show them.
 
     Args:
         file: TensorFile.
         prefix: of the decoder's tensor names.
 
     Raises:
-        InputError: a tensor that is needed is missing.
+        InputError: a required tensor is missing.
     """
     shapes = file.shapes
 

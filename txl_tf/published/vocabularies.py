@@ -52,12 +52,12 @@ def read_vocabulary(path: str, dataset: str, options: Mapping[str, bool] | None 
         InputError: the file contains no list of symbols, or a list that is not for this dataset.
     """
     if options:
-        raise InputError(f"{path} is no SentencePiece model: {', '.join(options)} would have no effect")
+        raise InputError(f"{path} is not a SentencePiece model: {', '.join(options)} would have no effect")
     if not tf.io.gfile.exists(path):
         raise InputError(f"{path} not found: {_REMEDY}")
     symbols = _symbols(path)
     if not symbols or not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
-        raise InputError(f"{path} holds no list of symbols: {_REMEDY}")
+        raise InputError(f"{path} has no list of symbols: {_REMEDY}")
     try:
         if dataset == "enwik8":
             return ByteVocabulary([int(symbol) for symbol in symbols], dropped=[ord("\n")])
@@ -91,7 +91,7 @@ def read_xlnet_vocabulary(path: str, dataset: str, options: Mapping[str, bool] |
     if isinstance(told, dict):
         told = {name: value for name, value in told.items() if value is not None}  # null stands for the default
     if not isinstance(told, dict) or any(type(told.get(name, True)) is not bool for name in names):
-        raise InputError(f"{about} is not of an XLNet's tokenizer: {', '.join(names)} must be true or false")
+        raise InputError(f"{about} does not belong to an XLNet's tokenizer: {', '.join(names)} must be true or false")
     told = {ours: told[theirs] for theirs, ours in names.items() if theirs in told}
     with naming(path):
         return XLNetVocabulary(model, **told | dict(options or {}))

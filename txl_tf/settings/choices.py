@@ -1,10 +1,10 @@
-"""Names that a user chooses among, each list once: the flags offer what the code checks. Loads no TensorFlow."""
+"""Names that a user chooses among, in one place for flags and checks. Loads no TensorFlow."""
 
 STRATEGIES = ("auto", "tpu", "mirrored", "multi_worker", "one_device")
 """How replicas are made: `distribute.make_strategy`."""
 
 ONE_PROCESS_STRATEGIES = tuple(name for name in STRATEGIES if name != "multi_worker")
-"""Those of programs that run in one process."""
+"""Strategies of programs that run in one process."""
 
 CHECKPOINTS = ("latest", "best")
 """Which checkpoint of a model_dir: the newest, or the one with the lowest loss on valid."""

@@ -43,7 +43,7 @@ def setting(
 
     Args:
         default: its default.
-        help: what it means, for users.
+        help: its meaning, for users.
         choices: the values that a string may have; None: any.
         flag: "usual": --help lists its flag; "rare": only --helpfull does; "none": it has no flag, since only presets
             and imported checkpoints set it.
@@ -78,7 +78,7 @@ class Range:
         require(inside, f"{name} must be {self}" + ("" if isinstance(value, int) else " and finite"))
 
     def __str__(self) -> str:
-        """The limits in words, as they follow "must be"."""
+        """The limits in words, to follow "must be"."""
         words = {"at least": self.at_least, "above": self.above, "at most": self.at_most, "below": self.below}
         return " and ".join(f"{word} {limit:g}" for word, limit in words.items() if limit is not None) or "a number"
 
@@ -96,7 +96,7 @@ class Bundle:
         return self.values[value]
 
     def value_in(self, group: Group) -> str:
-        """The name of what a group has; "mixed" if none of the names stands for it."""
+        """The name for a group's values; "mixed" if no name stands for them."""
         fits = (name for name, held in self.values.items() if all(getattr(group, k) == v for k, v in held.items()))
         return next(fits, "mixed")
 

@@ -60,18 +60,18 @@ def complete_directory(directory: str) -> Iterator[str]:
 
 
 def joined(*parts: str) -> str:
-    """The path of these parts, of which empty ones are left out."""
+    """The path of these parts, without empty ones."""
     return tf.io.gfile.join(*filter(None, parts))
 
 
 def require_new(path: str, flag: str) -> None:
-    """Raises InputError if there is a file with content, a directory or a link to nothing at `path`, or no place.
+    """Raises InputError if `path` is a file with content, a directory or a link to nothing, or cannot be made.
 
-    So a command tells before its work what would stop it from writing the result.
+    So a command reports before its work what would stop it from writing the result.
 
     Args:
         path: local or gs://; may be a device.
-        flag: the one that gave the path, for the message.
+        flag: the flag that gave the path, for the message.
     """
     if _is_device(path):
         return
@@ -85,7 +85,7 @@ def require_new(path: str, flag: str) -> None:
 
 
 def _require_place(path: str, flag: str) -> None:
-    """Raises InputError if a local file could not be made at `path`, where none is."""
+    """Raises InputError if a local file that does not exist cannot be made at `path`."""
     try:
         with contextlib.suppress(FileNotFoundError):
             os.lstat(path)  # fails for a path through a file or a circle of links, and for a name that is too long
@@ -99,7 +99,7 @@ def _require_place(path: str, flag: str) -> None:
 
 
 def require_new_directory(path: str, flag: str) -> None:
-    """Raises InputError if there is anything at `path` but an empty directory; arguments as of `require_new`."""
+    """Raises InputError if `path` exists and is not an empty directory; arguments as for `require_new`."""
     _refuse_dead_link(path, flag)
     if tf.io.gfile.isdir(path):
         if listed(path):
@@ -128,7 +128,7 @@ def read_bytes(path: str, remedy: str = "") -> bytes:
 
     Args:
         path: local or gs://.
-        remedy: what the user can do where it cannot be read; ends the message.
+        remedy: advice if it cannot be read; ends the message.
 
     Raises:
         InputError: it is missing or cannot be read.
@@ -142,7 +142,7 @@ def read_bytes(path: str, remedy: str = "") -> bytes:
 
 
 def read_text(path: str, remedy: str = "") -> str:
-    """The text of a UTF-8 file; arguments and errors as of `read_bytes`, and InputError where it is not UTF-8."""
+    """The text of a UTF-8 file; arguments and errors as for `read_bytes`, and InputError if it is not UTF-8."""
     data = read_bytes(path, remedy)
     try:
         return data.decode()

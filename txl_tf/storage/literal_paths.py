@@ -1,7 +1,7 @@
 """Paths taken literally, where TensorFlow would take them for patterns.
 
-TensorFlow opens the files of a checkpoint by a glob, so that a folder named lr=[1e-3] has none for it, and one named
-run* has those of other folders, too. Everything in txl_tf that TensorFlow globs goes through this module.
+TensorFlow opens the files of a checkpoint by a glob. So it finds none in a folder named lr=[1e-3], and in one named
+run* it also finds those of other folders. Everything in txl_tf that TensorFlow globs goes through this module.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def has_pattern(path: str) -> bool:
 def plain_prefix(prefix: str) -> Iterator[str]:
     """A path without signs of patterns that leads to the files of the checkpoint `prefix`, as long as the block runs.
 
-    It is `prefix` itself if that has none; otherwise that of links in a temporary folder. Paths such as gs:// are not
-    changed. InputError if there is no temporary folder without such signs.
+    It is `prefix` itself if that has no such signs; otherwise it leads to links in a temporary folder. Paths such as
+    gs:// are not changed. InputError if there is no temporary folder without such signs.
     """
     if not has_pattern(prefix):
         yield prefix
@@ -89,7 +89,7 @@ def lacks_files(prefix: str) -> bool:
 
 
 def listed(folder: str) -> list[str]:
-    """The names in a folder, local or gs://; InputError where one is not UTF-8, as TensorFlow needs all paths to be."""
+    """The names in a folder, local or gs://; InputError if one is not UTF-8, which TensorFlow needs."""
     try:
         return tf.io.gfile.listdir(folder)
     except UnicodeDecodeError as error:
@@ -97,10 +97,10 @@ def listed(folder: str) -> list[str]:
 
 
 def files_named(folder: str, pattern: str) -> list[str]:
-    """The paths of what is in a folder, local or gs://, under a name that matches a pattern; sorted.
+    """The paths of files and folders in a folder, local or gs://, whose names match a pattern; sorted.
 
     Args:
-        folder: taken literally; empty where it does not exist.
+        folder: taken literally; if it does not exist, the result is empty.
         pattern: of names, as fnmatch takes it.
     """
     names = listed(folder) if tf.io.gfile.isdir(folder) else []
@@ -111,7 +111,7 @@ def files_named(folder: str, pattern: str) -> list[str]:
 def matches(path: str) -> list[str]:
     """The files and folders that a path means: itself if it exists, otherwise its matches as a pattern; sorted.
 
-    In a pattern ** means all folders below. Names that begin with a dot need a pattern that does.
+    In a pattern ** means all folders below. Names that begin with a dot match only patterns that do.
 
     Raises:
         InputError: ** in a path such as gs://.

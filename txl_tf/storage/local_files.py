@@ -1,4 +1,4 @@
-"""Local files, read without TensorFlow, which takes seconds to load."""
+"""Local files, read without TensorFlow, which is slow to load."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from txl_tf.errors import InputError, one_line
 
 
 def check_file(path: str, remedy: str = "") -> None:
-    """Raises InputError unless a local path is a file that has an end; paths such as gs:// are not looked at.
+    """Raises InputError unless a local path is a file that has an end; paths such as gs:// are not checked.
 
-    To open a pipe can wait for ever, and a device such as /dev/zero never ends. `remedy` ends the message.
+    A pipe may block for ever when it is opened, and a device such as /dev/zero never ends. `remedy` ends the message.
     """
     if "://" in path:
         return
@@ -26,9 +26,9 @@ def check_file(path: str, remedy: str = "") -> None:
 
 
 def without_links_back(path: str) -> str:
-    """A path that means for TensorFlow what it means for the system.
+    """A path that means the same for TensorFlow as for the system.
 
-    TensorFlow drops "LINK/.." from a path, but the folder above a link's target is another than that above the link.
+    TensorFlow drops "LINK/.." from a path, but the folder above a link's target is not the folder above the link.
     """
     head, back, rest = (path + "/").rpartition("/../")
     if not back or "://" in path or os.path.realpath(head + back) == os.path.realpath(os.path.normpath(head + back)):
@@ -41,7 +41,7 @@ def read_local(path: str, remedy: str = "") -> bytes:
 
     Args:
         path: the file.
-        remedy: what the user can do where it cannot be read; ends the message.
+        remedy: advice if it cannot be read; ends the message.
 
     Raises:
         InputError: it is missing, has no end, or cannot be read.
@@ -55,7 +55,7 @@ def read_local(path: str, remedy: str = "") -> bytes:
 
 
 _OF_NO_TEXT = {"unicode-escape", "raw-unicode-escape", "idna", "punycode"}
-"""Names under which Python has more than encodings of files. (Those of base64 and the like it refuses by itself.)"""
+"""Python's codecs that are not encodings of files. (It refuses base64 and the like by itself.)"""
 
 
 def check_encoding(encoding: str) -> None:

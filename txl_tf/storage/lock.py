@@ -61,7 +61,7 @@ class Lock:
             self._wait_for_its_end(holder)
         self._write()
         holder = self._read()
-        if holder is not None and holder["id"] != self._own["id"]:  # it started in the same instant
+        if holder is not None and holder["id"] != self._own["id"]:  # the other started in the same instant
             raise self._refusal(holder)
         self._thread = threading.Thread(target=self._keep, name="lock", daemon=True)
         self._thread.start()
@@ -130,7 +130,7 @@ class Lock:
 
 
 def _machine() -> str:
-    """Equal for processes that see each other: of one machine since its last start, outside or in one container."""
+    """Equal for processes that see each other: on one machine since its last start, in one container or in none."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
@@ -139,7 +139,7 @@ def _machine() -> str:
 
 
 def _started(process: int) -> str:
-    """When a process of this machine was started, which tells it from others with its number; "": it has ended."""
+    """When a process of this machine started, which tells apart processes with the same number; "": it has ended."""
     try:
         with open(f"/proc/{process}/stat") as file:
             fields = file.read().rpartition(")")[2].split()

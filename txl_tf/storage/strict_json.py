@@ -25,7 +25,7 @@ def parse_json(text: str | bytes, where: str, remedy: str = "") -> Any:
     Args:
         text: bytes must be UTF-8.
         where: the file, for messages.
-        remedy: what the user can do; ends the message.
+        remedy: advice; ends the message.
 
     Raises:
         InputError: it is not JSON, not UTF-8, or too deeply nested.
@@ -48,7 +48,7 @@ def check_record(value: Any, where: str, fields: Fields, remedy: str = "") -> di
         fields: see Fields.
 
     Raises:
-        InputError: it is no object, or a field is missing or of another type.
+        InputError: it is not an object, or a field is missing or of another type.
     """
     if not isinstance(value, dict):
         raise _error(f"{where} must be a JSON object, not {_shown(value)}", remedy)
@@ -63,7 +63,7 @@ def check_record(value: Any, where: str, fields: Fields, remedy: str = "") -> di
 
 
 def _has_surrogates(text: str | bytes) -> bool:
-    """Whether a JSON text may name surrogates; UTF-8 cannot hold them in another way."""
+    """Whether a JSON text may have surrogates: in UTF-8 only escapes can name them."""
     pattern = r"\\u[dD][89a-fA-F]"
     return bool(re.search(pattern, text) if isinstance(text, str) else re.search(pattern.encode(), text))
 

@@ -1,4 +1,4 @@
-"""Half a surrogate pair, such as half an emoji: no character, and not to be written in UTF-8.
+"""Half a surrogate pair, such as half an emoji, which is not a character and does not exist in UTF-8.
 
 JSON can hold one, and so can a text in Python. Everywhere it becomes U+FFFD, the replacement character.
 """
@@ -14,7 +14,7 @@ _HALF = re.compile(r"[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\ud
 
 
 def whole(text: str) -> str:
-    """`text` with U+FFFD for every half of a surrogate pair, which is said once; two halves become their character."""
+    """`text` with U+FFFD for every half of a surrogate pair, with one message; two halves become their character."""
     if not _SURROGATE.search(text):
         return text
     if _HALF.search(text):

@@ -18,7 +18,7 @@ from txl_tf.storage.files import read_record
 from txl_tf.storage.literal_paths import listed
 from txl_tf.storage.strict_json import check_record
 
-_REMEDY = "--source is the directory as it was published"
+_REMEDY = "--source is the directory as published"
 _TYPES = {
     "model_type": str,
     "architectures": list,
@@ -27,14 +27,14 @@ _TYPES = {
     "ff_activation": str,
     "problem_type": str,
 }
-"""Fields that are not settings of ours, for which `from_dict` would check the type."""
+"""Types of fields that are not settings of ours; `from_dict` checks the types of those."""
 
 
 def read_config(source: str) -> tuple[dict[str, Any], str]:
     """The object in a directory's config.json, and the file's path.
 
     Raises:
-        InputError: there is no config.json, it is not a JSON object, or one of _TYPES is of another type.
+        InputError: there is no config.json, it is not a JSON object, or one of _TYPES has another type.
     """
     path = tf.io.gfile.join(source, "config.json")
     config = read_record(path, {}, _REMEDY)
@@ -82,7 +82,7 @@ def _open_shards(source: str, index: str, opener: Callable[[str], TensorFile]) -
     if not names or any(not name or "/" in name or "\\" in name for name in names):
         raise InputError(f"{index}: weight_map must name files of its own directory, such as {_SHARD}: {_REMEDY}")
     if missing := [name for name in names if not tf.io.gfile.exists(tf.io.gfile.join(source, name))]:
-        raise InputError(f"{index} names files that are not there, {', '.join(missing)}: copy them there")
+        raise InputError(f"{index} names missing files, {', '.join(missing)}: copy them there")
     files = {name: opener(tf.io.gfile.join(source, name)) for name in names}
     shapes = {}
     for tensor, name in places.items():
@@ -117,4 +117,4 @@ def _hint(source: str) -> str:
 
 _SHARD = "model-00001-of-00002.safetensors"
 _OTHER = ("training_args.bin", "optimizer.bin", "scheduler.bin", "vocab.bin")
-"""Files of these endings that hold no weights."""
+"""Files with such endings that hold no weights."""

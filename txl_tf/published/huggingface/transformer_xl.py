@@ -52,7 +52,7 @@ def open_checkpoint(source: str) -> Checkpoint:
     """The Checkpoint in a directory with config.json and model.safetensors or pytorch_model.bin.
 
     Raises:
-        InputError: files are missing, damaged or contradict each other, or TransformerXL cannot hold the model.
+        InputError: files are missing, damaged or contradict each other, or TransformerXL does not support the model.
     """
     config, where = _checked_config(source)
     file = huggingface_files.open_tensors(source)
@@ -67,7 +67,7 @@ def open_checkpoint(source: str) -> Checkpoint:
         if name in inferred and inferred[name] != value
     ]
     if differing:
-        raise InputError(f"{where} is not of these tensors: {', '.join(differing)}")
+        raise InputError(f"{where} does not fit these tensors: {', '.join(differing)}")
     architecture = inferred | stated | _ties(config, where)
     if architecture["div_val"] > 1:
         architecture["proj_same_dim"] = True
@@ -95,7 +95,7 @@ def _ties(config: dict[str, Any], where: str) -> dict[str, bool]:
     first, *tails = config.get("tie_projs") or [False, *[True] * len(config.get("cutoffs", ()))]
     if first or any(tail != tails[0] for tail in tails):
         raise InputError(
-            f"{where} has tie_projs={config['tie_projs']}: the first must not be tied, and of the tails all or none"
+            f"{where} has tie_projs={config['tie_projs']}: the first must not be tied, and either all tails or none"
         )
     tie_weight = bool(config.get("tie_word_embeddings", config.get("tie_weight", True)))
     return {"tie_weight": tie_weight, "proj_share_all_but_first": bool(tails and tails[0])}
@@ -111,7 +111,7 @@ def export(model: TransformerXL, vocabulary: Vocabulary, evaluation: EvalConfig,
         export_dir: local or gs://.
 
     Returns:
-        list of texts: what Hugging Face's code will do differently from txl_tf.
+        list of texts: the differences from txl_tf in Hugging Face's code.
 
     Raises:
         InputError: Hugging Face's classes do not have this kind of model.

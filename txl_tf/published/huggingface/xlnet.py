@@ -1,6 +1,6 @@
 """Imports and exports Hugging Face's XLNets (transformers 4), such as xlnet-base-cased, with most of their heads.
 
-Conventions of that code: memory starts empty; attention has no dropout rate of its own, but uses the general one;
+Conventions of that code: memory starts empty; attention uses the general dropout rate;
 "gelu" is the form with the error function. The published configurations say "gelu", although the weights were trained
 with the approximation by tanh ("gelu_new" in that code).
 """
@@ -43,9 +43,9 @@ _NAMED = {
     "multi_label": "logits_proj.weight",
     "tagging": "classifier.weight",
 }
-"""The tasks whose outputs have names, and the tensor that has a row for each."""
+"""The tasks whose outputs have names, and the tensor with a row for each name."""
 _SIMPLE = "XLNetForQuestionAnsweringSimple"
-"""That of answering with answer_head="simple"."""
+"""The class for answering with answer_head="simple"."""
 _SHAPED = ("vocab_size", "n_layer", "d_model", "n_head", "d_head", "d_inner", "untie_r")
 _FREE = {"layer_norm_eps": "layer_norm_epsilon", "initializer_range": "init_std", "dropout": "dropout"}
 _MEMORY = ("mem_len", "reuse_len")
@@ -78,7 +78,7 @@ def open_checkpoint(source: str) -> Checkpoint:
         if name in inferred and inferred[name] != value
     ]
     if differing:
-        raise InputError(f"{where} is not of these tensors: {', '.join(differing)}")
+        raise InputError(f"{where} does not fit these tensors: {', '.join(differing)}")
     task = _task(config, file, where)
     kind, notes = XLNETS[task], []
     labels = _labels(config, file.shapes[_NAMED[task]][0], where) if task in _NAMED else ()
@@ -107,7 +107,7 @@ def open_checkpoint(source: str) -> Checkpoint:
     data = {"bi_data": config["bi_data"]} if task == "permutation_lm" and "bi_data" in config else {}
     if config.get("bi_data") and not data:
         notes.append(
-            "bi_data is true: there the second half of an even batch is read with positions in reverse; here no text is"
+            "bi_data is true: there the second half of an even batch is read with reversed positions; here no text is"
         )
     unstated = tuple(name for name in _MEMORY if not config.get(name))
     own_layout = functools.partial(layout, prefix=prefix)
@@ -159,8 +159,8 @@ def _task(config: Mapping[str, Any], file: TensorFile, where: str) -> str:
         return "multi_label"
     if problem == "regression" and outputs > 1:
         raise InputError(
-            f"{where} has problem_type={problem!r} with {outputs} outputs: a model with several scores for a text is "
-            "not imported; only one with one score is"
+            f"{where} has problem_type={problem!r} with {outputs} outputs: models with several scores for a text are "
+            "not imported, only models with one score"
         )
     return "regression" if outputs == 1 else "classification"
 
@@ -268,7 +268,7 @@ def export(
         bi_data: whether half of the texts of its pretraining were read from right to left.
 
     Returns:
-        list of texts: what Hugging Face's code will do differently from txl_tf.
+        list of texts: the differences from txl_tf in Hugging Face's code.
 
     Raises:
         InputError: Hugging Face's classes do not have this kind of model.
@@ -335,7 +335,7 @@ def _refuse_what_they_lack(config: Any) -> None:
 def _differences(config: Any, vocabulary: Vocabulary) -> list[str]:
     found = []
     if config.mem_init != "empty":
-        found.append("memory begins with nothing in it, not with zero vectors that are attended to (mem_init=zeros)")
+        found.append("memory starts empty, not with zero vectors that are attended to (mem_init=zeros)")
     if config.dropatt != config.dropout:
         found.append(f"its training drops attention probabilities at the rate {config.dropout}, not {config.dropatt}")
     if getattr(config, "summary_type", "") in ("mean", "first"):
