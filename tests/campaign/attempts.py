@@ -44,7 +44,7 @@ def set_up_process():
 
 
 def attempt(case, root):
-    """What is wrong: a text, "" if nothing is; and the seconds it took."""
+    """The fault that was found, "" if none; and the seconds it took."""
     command, start = COMMANDS[case.command], time.perf_counter()
     with folder(case, root) as place:
         before = snapshot(place)
@@ -68,7 +68,7 @@ def attempt(case, root):
 
 
 def differing(case, place, printed, root):
-    """What is wrong with the result of a success that should be the usual one."""
+    """The fault in a result that should be the usual one; "" if none."""
     command = COMMANDS[case.command]
     for flag in case.flags.keys() & command.flags.keys():
         value, own = case.flags[flag], command.flags[flag]
@@ -155,7 +155,7 @@ def usual(name, root):
 
 
 def judged(case, done):
-    """What is wrong with a command's messages and exit status."""
+    """The fault in a command's messages and exit status; "" if none."""
     printed = done.stdout + done.stderr
     if trouble := _TROUBLE.search(printed):
         last = [line for line in done.stderr.splitlines() if line.strip()] or [""]
@@ -202,7 +202,7 @@ def changed(command, status, before, after):
 
 
 def snapshot(place):
-    """What is in a folder: {path: type and content}."""
+    """The contents of a folder: {path: type and content}."""
     found = {}
     for path in sorted(place.rglob("*")):
         mode = os.lstat(path).st_mode

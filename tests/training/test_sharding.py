@@ -1,4 +1,4 @@
-"""Weights and moments shared out over replicas: the same run, and checkpoints that say nothing of replicas."""
+"""Weights and moments sharded over replicas: the same run, and checkpoints that do not depend on replicas."""
 
 import dataclasses
 import json
@@ -249,7 +249,7 @@ def test_a_killed_run_goes_on_as_uninterrupted(whole, corpus, tmp_path, two_repl
     with pytest.raises(KilledError):
         train(RUN, corpus, str(tmp_path), two_replicas, killed_at(1))
     train(RUN, corpus, str(tmp_path), two_replicas, evaluator(lambda: 1.0))
-    assert "% of weights and moments shared out over them" in capsys.readouterr().out
+    assert "% of weights and moments sharded over them" in capsys.readouterr().out
     assert lines(tmp_path) == lines(whole)
     for mine, theirs in zip(weights_of(tmp_path), weights_of(whole), strict=True):
         np.testing.assert_array_equal(mine, theirs)

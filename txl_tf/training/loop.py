@@ -45,11 +45,11 @@ MakeSampler = Callable[[keras.Model], Any]
 
 
 _SKIPPED_END = 2
-"""So many skipped steps at the end of a run mean that it has failed; a single one may have had a bad batch."""
+"""A run has failed if it ends with this many skipped steps; a single one may have had a bad batch."""
 
 
 class EvaluationAbandonedError(Exception):
-    """An evaluation was cut off, because the run must stop. The continued run repeats it."""
+    """An evaluation was broken off, because the run must stop. The continued run repeats it."""
 
 
 @distribute.named_lost_contact()
@@ -63,10 +63,9 @@ def train(
 ) -> keras.Model:
     """Trains to step config.train.train_steps; continues the run in model_dir if there is one.
 
-    At SIGTERM or SIGINT the run ends when the current host loop is done and a checkpoint is written. The loop takes at
-    most steps_per_loop times the time of a step; an evaluation is cut off. A preempted machine has 30 s for loop and
-    checkpoint. With several workers all call this function and run in step: only the chief writes, and a signal to one
-    of them stops all.
+    At SIGTERM or SIGINT the run finishes the current host loop, of at most steps_per_loop steps, writes a checkpoint
+    and ends; it breaks off an evaluation. A preempted machine has 30 s for loop and checkpoint. With several workers
+    all call this function and run in step: only the chief writes, and a signal to one of them stops all.
 
     Args:
         config: a Config, of any family; its model must have the corpus's vocabulary.
@@ -74,19 +73,19 @@ def train(
         model_dir: where all files are written; local or gs://.
         strategy: from `distribute.make_strategy`.
         make_evaluator: called once with the model; returns evaluate(progress), which is called every eval_steps and at
-            the end. It returns the result for `Report.evaluation` and, as "panels", what else TensorBoard shows. It
-            calls progress, with any arguments, from time to time. If the run keeps averaged weights, the model has them
-            during the evaluation.
+            the end. It returns the result for `Report.evaluation` and, as "panels", TensorBoard's pictures and texts.
+            It calls progress, with any arguments, from time to time. If the run keeps averaged weights, the model has
+            them during the evaluation.
         make_sampler: called once with the model; returns the `sampler` of `Gallery`, for text samples at evaluations.
 
     Returns:
         the trained model, with its last weights.
 
     Raises:
-        InputError: model_dir holds another run or is in use, there is too little memory, the data is too small for one
-            batch, the weights to start with do not fit, no checkpoint can be read, the last one could not be written,
-            the run has no result since steps were skipped to its end, or one of several workers is lost or does not see
-            the others' checkpoints.
+        InputError: training cannot begin: model_dir holds another run or is in use, there is too little memory, the
+            data is too small for one batch, the weights to start with do not fit, or no checkpoint can be read.
+            Or it cannot end: the last checkpoint could not be written, the last steps were all skipped, or one of
+            several workers is lost or does not see the others' checkpoints.
         TrainingStoppedError: after a signal.
     """
     with contextlib.ExitStack() as stack:
@@ -98,13 +97,13 @@ def train(
 
 
 class Run:
-    """A run at its first step or its last checkpoint, with everything that is kept between host loops.
+    """A run at its first step or its last checkpoint, with everything that it keeps between host loops.
 
     Args:
         as for `train`.
     """
 
-    @tf.autograph.experimental.do_not_convert  # pictures and samples read the corpus: 2.5 s less for XLNet's pipeline
+    @tf.autograph.experimental.do_not_convert  # pictures and samples read the corpus; converting the pipeline is slow
     def __init__(
         self,
         config: Config,
@@ -216,7 +215,7 @@ class Run:
             raise TrainingStoppedError(signal, self.step)
         if is_early:
             print(
-                f"stopped early at step {self.step:,}: valid has not improved for {settings.early_stop_evals} "
+                f"stopped early at step {self.step:,}: valid did not improve for {settings.early_stop_evals} "
                 f"evaluations; the best was at step {min(self.evaluations.lines, key=model_dirs.score)['step']:,}",
                 flush=True,
             )
@@ -234,7 +233,7 @@ class Run:
             f"{counted(self.data.epoch_steps, 'step')} of {self.data.step_tokens:,} tokens per epoch, leaving "
             f"{counted(self.data.unused, 'token')} unused"
             + (f" and reading the others {self.data.reads} times" if self.data.reads > 1 else "")
-            + (f", {shared:.1%} of weights and moments shared out over them" if shared else "")
+            + (f", {shared:.1%} of weights and moments sharded over them" if shared else "")
             + (
                 f", {1 - trained / self.model.count_params():.1%} of the parameters frozen"
                 if self.settings.freeze
@@ -248,8 +247,8 @@ class Run:
             command, flag = ("predict (--metrics)", "--init") if tuned else ("evaluate", "--warm_start")
             more = "" if tuned else "; --train_steps=N --extend gives it more steps"
             print(
-                f"this run is finished: use the commands {command} and export_savedmodel, or begin a new run from its "
-                f"weights with {flag} and another --model_dir{more}",
+                f"this run is finished: use the commands {command} and export_savedmodel, or begin a new run with its "
+                f"weights by {flag} and another --model_dir{more}",
                 flush=True,
             )
         elif self.step and self.was_format < FORMAT:
@@ -265,7 +264,7 @@ class Run:
         stop_if_lost(self.sums, self.step, self.settings.max_bad_steps, self.checkpoints)
 
     def _refuse_skipped_end(self) -> None:
-        """Raises InputError if the last steps were all skipped: then the weights are no result, and are not saved."""
+        """Raises InputError if the last steps were all skipped: then the weights are useless, and are not saved."""
         stop_if_lost(self.sums, self.step, min(self.step, _SKIPPED_END), self.checkpoints)
 
     def _log(self) -> None:
@@ -289,7 +288,7 @@ class Run:
         self.window_start, self.window_time = self.step, time.perf_counter()
 
     def _scaling(self) -> dict[str, float]:
-        """What is reported of the loss scale, if there is one."""
+        """The loss scale and its overflows, to report; empty without a loss scale."""
         scale = self.optimizer.loss_scale
         return {"loss_scale": float(scale.scale.numpy()), "overflows": int(self.sums.overflows or 0)} if scale else {}
 
@@ -300,7 +299,7 @@ class Run:
             self.saved = self.step
 
     def _evaluate(self, evaluate: Evaluate) -> None:
-        """Evaluates, with averaged weights if there are any; a signal stops it, and the continued run repeats it."""
+        """Evaluates, with averaged weights if there are any. A signal stops it; then the continued run repeats it."""
 
         def check(*state: Any) -> None:
             if self._stop_signal():
@@ -364,7 +363,7 @@ def next_stop(step: int, settings: TrainConfig) -> int:
 
 
 def first_of_window(step: int, settings: TrainConfig) -> int:
-    """The updates made before the log window that ends at this step; no window goes past an end of the run."""
+    """The number of updates before the log window that ends at this step; no window goes past an end of the run."""
     return max(
         (step - 1) // settings.log_steps * settings.log_steps, *(end for end in (0, *settings.ends) if end < step)
     )
