@@ -85,7 +85,8 @@ def ours(dtype="float32"):
     from txl_tf.models.xlnet.config import XLNetConfig, XLNetRunConfig
     from txl_tf.models.xlnet.model import XLNet
     from txl_tf.objectives.permutation_lm import PermutationLM
-    from txl_tf.settings.run import PairsConfig, PermutationLMConfig, TrainConfig
+    from txl_tf.settings.pretraining import PairsConfig, PermutationLMConfig
+    from txl_tf.settings.run import TrainConfig
 
     def objective():
         rule, data = PermutationLMConfig(num_predict=P, perm_size=R), PairsConfig(B, T)

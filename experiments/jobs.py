@@ -18,6 +18,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "scripts"))
+
+from run_flags import shared_names
+
+from txl_tf import families
 from txl_tf.counted import counted
 from txl_tf.errors import InputError
 
@@ -47,9 +52,16 @@ class Job(NamedTuple):
 
 
 def as_flags(values: Mapping[str, Any]) -> list[str]:
-    """Flags of absl: {"mem_len": 16, "same_length": False, "cutoffs": (1, 2)} -> --mem_len=16 --nosame_length .."""
+    """Flags of absl: {"mem_len": 16, "same_length": False, "cutoffs": (1, 2)} -> --mem_len=16 --nosame_length ..
+
+    A setting of a run without a flag of its own becomes --set=NAME=VALUE.
+    """
+
+    shared = {name for config in families.run_configs() for name in shared_names(config)}
 
     def flag(name: str, value: Any) -> str:
+        if name in shared:
+            return f"--set={name}={str(value).lower()}"
         if isinstance(value, bool):
             return f"--{name}" if value else f"--no{name}"
         return f"--{name}={','.join(map(str, value)) if isinstance(value, tuple | list) else value}"

@@ -12,8 +12,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-sys.path.append(str(pathlib.Path(__file__).parents[1] / "scripts"))
-
 from absl import flags
 from jobs import Job, read_record, run_jobs
 

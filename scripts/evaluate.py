@@ -23,10 +23,10 @@ from command_line import (
     given_flags,
     given_model,
     given_precision,
-    refuse_foreign_flags,
     run,
 )
 from flag_help import require_flags
+from run_flags import refuse_foreign_flags
 
 from txl_tf import families
 from txl_tf.errors import InputError

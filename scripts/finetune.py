@@ -27,7 +27,6 @@ import json
 
 from absl import flags
 from command_line import (
-    GROUP_PREFIXES,
     check_examples,
     define_config_flags,
     define_strategy_flags,
@@ -38,10 +37,10 @@ from command_line import (
     run,
 )
 from flag_help import require_flags
+from run_flags import GROUP_PREFIXES, define_set_flag, given_by_set, own_names
 
 from txl_tf import families
 from txl_tf.errors import InputError
-from txl_tf.settings.groups import options
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("init", None, "the pretrained model: a model_dir, local or gs://, or a folder or zip as published")
@@ -82,10 +81,10 @@ FIXED = {
 """Settings that follow from other flags, by group: --init, the labels and --seeds."""
 
 
-def own_names(config_class):
+def flag_names(config_class):
     """The settings of a task that are flags: {group: [name, ..]}."""
     return {
-        group: [name for name in options(kind) if name not in FIXED.get(group, ())]
+        group: [name for name in own_names(kind) if name not in FIXED.get(group, ())]
         for group, kind in config_class.groups().items()
     }
 
@@ -95,13 +94,16 @@ COUNTS = ("train_steps", "warmup_steps", "eval_steps", "save_steps", "log_steps"
 
 for tuned in families.tuned_configs().values():
     defaults = tuned.from_groups({}, "defaults")
-    for group_name, own in own_names(tuned).items():
+    for group_name, own in flag_names(tuned).items():
         prefix, kind = GROUP_PREFIXES.get(group_name, ""), tuned.groups()[group_name]
         define_config_flags(kind, prefix, only=[n for n in own if n in COUNTS], default="by the number of examples")
         if group_name == "model":
             define_config_flags(kind, prefix, only=own, default="the pretrained model's, or the preset's")
         else:
             define_config_flags(kind, prefix, only=own, default=getattr(defaults, group_name))
+
+
+define_set_flag(families.tuned_configs().values(), FIXED)
 
 
 def chosen_task():
@@ -171,15 +173,16 @@ def given_settings(task, settings):
     tasks = families.tuned_configs()
     if task not in tasks:
         raise InputError(f"there is no fine-tuning for {task} yet: choose from {', '.join(tasks)}")
-    own = own_names(tasks[task])
+    own, by_set = flag_names(tasks[task]), given_by_set(tasks[task], FIXED)
     for other in tasks.values():
-        for group, names in own_names(other).items():
+        for group, names in flag_names(other).items():
             for name in given_flags(other.groups()[group], GROUP_PREFIXES.get(group, ""), names):
                 if name not in own[group]:
                     raise InputError(f"--{GROUP_PREFIXES.get(group, '')}{name} is not a setting of {task}: omit it")
     return {
         group: settings.get(group, {})
         | given_flags(tasks[task].groups()[group], GROUP_PREFIXES.get(group, ""), own[group])
+        | by_set.get(group, {})
         for group in own
     }
 

@@ -18,6 +18,9 @@ _CHOICES = re.compile("^<.*?>: ")
 _places = {}
 """Where flags are listed, by name: under which heading, and whether --help lists them, or only --helpfull."""
 
+shared = []
+"""The names of the settings that --set sets."""
+
 _required = []
 """The flags that the command needs."""
 
@@ -59,6 +62,11 @@ def parse(argv):
         sys.exit(0)
     try:
         return flags.FLAGS(argv)
+    except flags.UnrecognizedFlagError as error:
+        for name in (error.flagname, error.flagname.removeprefix("no")):
+            if name in shared:
+                sys.exit(f"error: --{name} is no flag of its own: give --set={name}=VALUE")
+        sys.exit(f"error: {one_line(error)}")
     except flags.Error as error:
         sys.exit(f"error: {one_line(error)}")
 

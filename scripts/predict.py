@@ -49,7 +49,7 @@ from txl_tf.data.tables.learned_columns import table_columns
 from txl_tf.data.tables.results import as_columns, is_table, with_results
 from txl_tf.data.tasks.table_files import Columns
 from txl_tf.errors import InputError
-from txl_tf.families.xlnet_answering import no_answer_threshold
+from txl_tf.metrics.results import no_answer_threshold
 from txl_tf.settings.choices import ONE_PROCESS_STRATEGIES
 from txl_tf.storage.local_files import read_local
 

@@ -13,8 +13,9 @@ or 130.
 import os
 
 from absl import flags
-from command_line import define_preset_flags, define_strategy_flags, given_settings, run
+from command_line import define_strategy_flags, run
 from flag_help import place, require_flags
+from run_flags import define_preset_flags, given_settings
 
 from txl_tf import families
 from txl_tf.errors import InputError

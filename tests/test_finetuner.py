@@ -234,7 +234,7 @@ def test_sorted_and_cut_evaluation_is_the_padded_one(summary_type, max_segments,
     for name in ("log_probs", "loss"):
         np.testing.assert_allclose(found[name][order], wanted[name], atol=1e-12)
     assert np.ptp(found["log_probs"][:, 0]) > 1e-3
-    assert families.fine_tuning_of(config).lengths(config) == lengths
+    assert config.lengths() == lengths
 
 
 @pytest.mark.slow

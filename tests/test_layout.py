@@ -4,6 +4,7 @@ import ast
 import collections
 import dataclasses
 import importlib.metadata
+import importlib.util
 import itertools
 import pathlib
 import re
@@ -238,6 +239,14 @@ def test_the_tree_has_a_line_for_every_file():
         for path in (ROOT / folder).rglob("*")
     }
     assert set(named) <= everything | {path.name for path in ROOT.iterdir()}, "the tree names what is not there"
+
+
+def test_the_tree_says_what_the_files_say_of_themselves():
+    spec = importlib.util.spec_from_file_location("tree", ROOT / "docs/tree.py")
+    tree = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tree)
+    text = tree.PAGE.read_text()
+    assert tree.page(text) == text, "run python docs/tree.py"
 
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")

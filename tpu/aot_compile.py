@@ -27,8 +27,9 @@ sys.path.append(str(pathlib.Path(__file__).parents[1] / "scripts"))
 
 from absl import flags
 from aot import cards
-from command_line import define_preset_flags, given_flags, given_settings, run
+from command_line import given_flags, run
 from flag_help import require_flags
+from run_flags import define_preset_flags, given_settings
 
 from txl_tf import families
 from txl_tf.errors import InputError

@@ -20,6 +20,7 @@ from txl_tf import families
 from txl_tf.counted import counted
 from txl_tf.data.tables import held_out
 from txl_tf.data.tasks.corpus import TaskCorpus
+from txl_tf.data.tasks.examples import ExamplePlan
 from txl_tf.data.tasks.table_files import Columns
 from txl_tf.data.tasks.tables import imbalance
 from txl_tf.devices.distribute import is_chief, make_strategy
@@ -98,7 +99,7 @@ class Finetuner:
             vocabulary.special_token(name)
 
         given = {group: dict(values) for group, values in (settings or {}).items()}
-        config = config_class.from_groups({}, "settings").replace(**given | {"train": {}})
+        config: Any = config_class.from_groups({}, "settings").replace(**given | {"train": {}})
         fine_tuning = families.fine_tuning_of(config)
 
         columns = Columns.of(columns)
@@ -109,14 +110,9 @@ class Finetuner:
             dev_rows = fine_tuning.read(dev_file, columns, True)
 
         def examples(rows: Any, name: str, labels: tuple[str, ...] | None) -> Any:
-            return fine_tuning.examples(
-                rows,
-                config,
-                vocabulary,
-                origin={"vocabulary": identity, "task": task},
-                labels=labels,
-                directory=tf.io.gfile.join(examples_dir, name) if examples_dir and is_chief(self.strategy) else None,
-            )
+            directory = tf.io.gfile.join(examples_dir, name) if examples_dir and is_chief(self.strategy) else None
+            origin = {"vocabulary": identity, "task": task}
+            return fine_tuning.examples(rows, ExamplePlan(config, vocabulary, origin, labels, directory))
 
         train_set, known = examples(train_rows, "train", None), model_dirs.read_labels(init)
         if train_set.labels and set(train_set.labels) <= set(known) and known != train_set.labels:
@@ -136,7 +132,7 @@ class Finetuner:
             data_dir=os.path.dirname(train_file),
             columns=columns if fine_tuning.tables else None,
         )
-        config = fine_tuning.fit(config, pretrained, train_set)
+        config = config.fit_to_pretrained(pretrained, train_set)
         chosen = _chosen(config, train_set.learned)
         config = config.replace(**{group: values | given.get(group, {}) for group, values in chosen.items()})
         counts = _counts(config, given.get("train", {}), train_set.learned)

@@ -22,7 +22,7 @@ def order():
 
     from txl_tf.data.xlnet.spans import permutation_ranks, sample_spans
     from txl_tf.layers.masks import permutation_visible, stream_masks
-    from txl_tf.settings.run import PermutationLMConfig
+    from txl_tf.settings.pretraining import PermutationLMConfig
 
     rule = PermutationLMConfig(num_predict=TARGETS, perm_size=T, mask_alpha=2.0, max_span=2)
     seeds = tf.constant([[SEED, 0]])

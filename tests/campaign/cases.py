@@ -124,8 +124,13 @@ def other_cases(name):
             ),
             Case("train", "two contexts that no code defines", {"ext_len": "4"}, refused=True, says="ext_len=4"),
             Case("train", "lengths as uneven as long", {"tgt_len_std": "4"}, refused=True, says="tgt_len_std=4"),
-            Case("train", "a second phase without a first", {"average_lr_ratio": "0.5"}, refused=True,
+            Case("train", "a second phase without a first", {"set": "average_lr_ratio=0.5"}, refused=True,
                  says="average_from_step"),
+            *(
+                Case("train", f"--set={given}", {"set": given}, refused=True, says="--set=")
+                for given in ("n_layer=2", "nope=1", "pre_lnorm", "pre_lnorm=yes", "dropemb=x", "max_bad_steps=1.5")
+            ),
+            Case("train", "a range of --set", {"set": "dropemb=1"}, refused=True, says="dropemb=1"),
         ],
         "aot": [
             Case("aot", f"--topology={topology}", {"topology": topology}, refused=True, says="--topology")

@@ -15,7 +15,7 @@ from txl_tf.models.memory import Mems
 from txl_tf.models.xlnet.config import XLNetConfig, XLNetRunConfig
 from txl_tf.models.xlnet.model import XLNet
 from txl_tf.models.xlnet.presets import PRESETS
-from txl_tf.settings.run import PairsConfig
+from txl_tf.settings.pretraining import PairsConfig
 
 B, T, P, M, R, V, D = 2, 6, 3, 5, 3, 11, 8
 NO_PLACE = -1

@@ -14,12 +14,13 @@ from txl_tf.objectives.permutation_lm import (
     PermutationBatch,
     PermutationLM,
     PermutationScorer,
-    attention_view,
     target_positions,
     target_ranks,
     target_runs,
+    view_of,
 )
-from txl_tf.settings.run import CONTEXT, FUNCTIONAL, TARGET, PairsConfig, PermutationLMConfig, TrainConfig
+from txl_tf.settings.pretraining import CONTEXT, FUNCTIONAL, TARGET, PairsConfig, PermutationLMConfig
+from txl_tf.settings.run import TrainConfig
 from txl_tf.training.step import loss_and_gradients
 
 B, T, P, M, R, V, D = 4, 8, 3, 5, 4, 11, 8
@@ -151,7 +152,7 @@ def test_the_view_of_attention_shows_both_streams_after_the_segments_before(rng)
     model, batches = objective.model, [draw_batch(rng) for _ in range(3)]
     one_lane = [tf.nest.map_structure(lambda part: part[:1], batch) for batch in batches]
     segments = tf.nest.map_structure(lambda *parts: tf.stack(parts), *one_lane)
-    view = attention_view(model, CONFIG, T, segments)
+    view = view_of(segments, model, CONFIG)
     found = tf.function(view.probabilities)(segments)
     assert view.queries["content"].tolist() == list(range(T)) and view.queries["query"].tolist() == [0, 2, 5]
     rank, kind = batches[-1].rank[0].numpy(), batches[-1].kind[0].numpy()

@@ -13,6 +13,7 @@ import sys
 import numpy as np
 
 from txl_tf import families
+from txl_tf.data.tasks.examples import ExamplePlan
 from txl_tf.data.tasks.table_files import Columns
 from txl_tf.devices.distribute import make_strategy
 from txl_tf.inference.tasks.task_evaluator import TaskReader
@@ -27,7 +28,8 @@ def main(model_dir, path, folder):
     export_checkpoint(trained, "huggingface", folder)
     task = families.fine_tuning_of(trained.config)
     rows = task.read(path, Columns(), False)
-    examples = task.examples(rows, trained.config, trained.vocabulary, labels=trained.class_names(), labelled=False)
+    plan = ExamplePlan(trained.config, trained.vocabulary, labels=trained.class_names(), labelled=False)
+    examples = task.examples(rows, plan)
     reader = TaskReader(trained.config.replace(eval={"jit_compile": False}), trained.model, make_strategy())
     outputs = reader.outputs(reader.arranged(examples))
     arrays = {theirs: examples.features[ours] for ours, theirs in INPUTS.items() if ours in examples.features}

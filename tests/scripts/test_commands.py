@@ -390,7 +390,7 @@ def test_help_is_grouped_and_short_and_helpfull_has_every_flag():
         assert set(names) <= set(every[heading])
     assert {"preset"} == set(usual["flags"]) and {"data_dir", "tgt_len"} <= set(usual["data"])
     assert "steps_per_loop" in usual["devices"] and "conventions" in set(every["model"]) - set(usual["model"])
-    assert sum(map(len, usual.values())) < 50 and sum(map(len, every.values())) <= 87
+    assert sum(map(len, usual.values())) < 50 and sum(map(len, every.values())) <= 73
 
 
 def test_help_has_the_presets_values_once_one_is_given():
@@ -410,6 +410,15 @@ def test_settings_of_presets_have_no_flag():
         done = run("scripts/train.py", "--preset=demo", f"--{name}", check=False)
         assert done.stderr.startswith(f"error: Unknown command line flag '{name.partition('=')[0]}'")
         assert done.returncode == 1 and done.stderr.count("\n") == 1
+
+
+def test_rare_settings_share_one_flag():
+    for given in ("--lr_by_length", "--nolr_by_length", "--activation_penalty=1"):
+        name = given.removeprefix("--").removeprefix("no").partition("=")[0]
+        done = run("scripts/train.py", "--preset=demo", given, check=False)
+        assert done.stderr == f"error: --{name} is no flag of its own: give --set={name}=VALUE\n"
+    text = re.sub(r"\s+", " ", run("scripts/train.py", "--preset=ptb", "--helpfull").stdout)
+    assert "lr_by_length: multiply the learning rate" in text and "mask_alpha" not in text
 
 
 def test_help_may_be_read_in_part():

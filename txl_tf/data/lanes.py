@@ -22,7 +22,7 @@ from txl_tf.counted import counted
 from txl_tf.data.manifest import Corpus
 from txl_tf.data.shards import Shards
 from txl_tf.errors import InputError, one_line
-from txl_tf.settings.run import DataConfig
+from txl_tf.settings.run import Config, DataConfig
 
 # Tokens that are read at once, in all lanes together and in one lane: enough to make the cost of an op small, few
 # enough for little memory, and for a first batch soon after a seek.
@@ -35,8 +35,7 @@ class TrainingLanes:
 
     Args:
         corpus: a Corpus.
-        data: a DataConfig.
-        seed: of the offsets (`random_offset`).
+        config: a Config whose group "data" is a DataConfig; its seed is that of the offsets (`random_offset`).
 
     Attributes:
         epoch_steps: steps in an epoch.
@@ -48,8 +47,9 @@ class TrainingLanes:
         InputError: the split is too small for a single batch.
     """
 
-    def __init__(self, corpus: Corpus, data: DataConfig, seed: int):
-        self.corpus, self.data, self.seed = corpus, data, seed
+    def __init__(self, corpus: Corpus, config: Config):
+        data: DataConfig = config.data
+        self.corpus, self.data, self.seed = corpus, data, config.train.seed
         self.epoch_steps = segments_per_epoch(corpus, "train", data.batch_size, data.tgt_len)
         self.step_tokens = data.batch_size * data.tgt_len
         self.unused = corpus.split("train").tokens - 1 - self.epoch_steps * self.step_tokens

@@ -11,10 +11,10 @@ import itertools
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.data.lanes import host_lanes, segments_per_epoch
+from txl_tf.data.lanes import TrainingLanes, host_lanes, segments_per_epoch
 from txl_tf.data.manifest import Corpus
 from txl_tf.data.shards import Shards
-from txl_tf.settings.run import DataConfig
+from txl_tf.settings.run import Config, DataConfig
 
 HALF = 0.05
 """The probability that a length is drawn about half of tgt_len (AWD-LSTM, and the official code's get_varlen_iter)."""
@@ -33,8 +33,7 @@ class RandomLanes:
 
     Args:
         corpus: a Corpus.
-        data: a DataConfig with a tgt_len_std above 0.
-        seed: of the lengths.
+        config: as for TrainingLanes, with a tgt_len_std above 0; its seed is that of the lengths.
 
     Attributes:
         epoch_steps: steps in an epoch, on average.
@@ -46,9 +45,10 @@ class RandomLanes:
         InputError: the split is too small for a single batch of tgt_len.
     """
 
-    def __init__(self, corpus: Corpus, data: DataConfig, seed: int):
+    def __init__(self, corpus: Corpus, config: Config):
+        data: DataConfig = config.data
         segments_per_epoch(corpus, "train", data.batch_size, data.tgt_len)
-        self.corpus, self.data, self.seed = corpus, data, seed
+        self.corpus, self.data, self.seed = corpus, data, config.train.seed
         targets = corpus.split("train").tokens - 1
         self._lane = targets // data.batch_size
         mean = data.tgt_len * (1 - HALF / 2)
@@ -121,3 +121,8 @@ class RandomLanes:
 
         epochs = tf.data.Dataset.range(first_epoch, np.iinfo(np.int64).max)
         return epochs.flat_map(epoch_batches).prefetch(tf.data.AUTOTUNE)
+
+
+def training_lanes(corpus: Corpus, config: Config) -> TrainingLanes | RandomLanes:
+    """The batches of a training run: of segments of one length, or with tgt_len_std of random lengths."""
+    return RandomLanes(corpus, config) if config.data.tgt_len_std else TrainingLanes(corpus, config)

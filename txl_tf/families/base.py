@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,22 +17,21 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from txl_tf.data.manifest import Corpus
-    from txl_tf.data.tasks.examples import ExampleSet
+    from txl_tf.data.tasks.examples import ExamplePlan, ExampleSet
     from txl_tf.data.tasks.table_files import Columns
-    from txl_tf.data.vocabularies import Vocabulary
-    from txl_tf.metrics.panels import Panel
+    from txl_tf.metrics.results import TaskResults
     from txl_tf.objectives.base import AttentionView, Objective, Scorer, TaskObjective
 
 
 def lazy(named: str) -> Callable[..., Any]:
-    """The class or function "module:name" of txl_tf, imported when it is first called.
+    """The class, method or function "module:name" of txl_tf, imported when it is first called.
 
     So modules that load TensorFlow can be registered, and --help does not wait for them.
     """
     module, _, name = named.partition(":")
 
     def call(*args: Any, **options: Any) -> Any:
-        return getattr(importlib.import_module(f"txl_tf.{module}"), name)(*args, **options)
+        return operator.attrgetter(name)(importlib.import_module(f"txl_tf.{module}"))(*args, **options)
 
     return call
 
@@ -171,73 +171,37 @@ def predicting(purpose: str, table: str, inputs: str, limit: str = "") -> Guide:
     )
 
 
+_TRAINING_EXAMPLES = lazy("data.tasks.batches:TrainingExamples.of")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuning(Training):
     """Learning a task of labelled examples, from a pretrained model of the family. Its data is a TaskCorpus.
+
+    `config` also has `fit_to_pretrained`(config of the pretrained model, ExampleSet for training), the config with the
+    settings that follow from these, and `lengths`, those that batches may be cut to in evaluation, the last of them T.
 
     Attributes:
         objective: (model, config) -> TaskObjective.
         read: (path, or a Table, Columns, whether every row must have a label) -> the rows of a file.
         rows: (Python values, as `Predictor.predict` takes them) -> such rows, without labels.
-        examples: see `MakeExamples`.
-        fit: (config, config of the pretrained model, ExampleSet for training) -> config, with the settings that follow
-            from these.
-        lengths: config -> the lengths that batches may be cut to in evaluation, the last of them T.
-        measure: (outputs of TaskObjective by name, each an array of all examples in order; ExampleSet; the model's
-            metrics on dev, if these are other examples and they are known, else {}) -> the task's standard metrics.
+        examples: (rows, ExamplePlan) -> ExampleSet; InputError if a row has a label that the model does not know.
+        results: (outputs of TaskObjective by name, each an array of all examples in order; ExampleSet) -> TaskResults.
         criterion: the metric by which the best checkpoint is chosen; more is better.
-        collapse: (outputs, ExampleSet) -> how the model has collapsed, as the end of a sentence, or None.
-        predictions: (outputs, ExampleSet, rows, the model's metrics on dev if they are known) -> the prediction for
-            each row, as JSON values.
-        panels: (outputs, ExampleSet, Vocabulary) -> an evaluation's pictures and texts for TensorBoard.
         tables: whether its files are tables with a row for each example.
     """
 
     objective: Callable[[keras.Model, Any], TaskObjective]
+    training_data: Callable[[Any, Any], TrainingData] = _TRAINING_EXAMPLES
     read: Callable[[Any, Columns, bool], Any]
     rows: Callable[[Sequence[Any]], Any]
-    examples: MakeExamples
-    fit: Callable[[Any, Config, ExampleSet], Any]
-    lengths: Callable[[Any], tuple[int, ...]]
-    measure: Callable[[Mapping[str, np.ndarray], ExampleSet, Mapping[str, float]], dict[str, float]]
+    examples: Callable[[Any, ExamplePlan], ExampleSet]
+    results: Callable[[Mapping[str, np.ndarray], Any], TaskResults]
     criterion: str
-    collapse: Callable[[Mapping[str, np.ndarray], ExampleSet], str | None]
-    predictions: Callable[..., list[dict[str, Any]]]
-    panels: Callable[[Mapping[str, np.ndarray], ExampleSet, Vocabulary], list[Panel]]
     tables: bool = False
     abilities: Mapping[str, str] = dataclasses.field(
         default_factory=lambda: dict.fromkeys(("predict", "predict_file"), "tasks.predictor:Predictor")
     )
-
-
-class MakeExamples(Protocol):
-    """The examples of rows."""
-
-    def __call__(
-        self,
-        rows: Any,
-        config: Any,
-        vocabulary: Vocabulary,
-        *,
-        origin: Mapping[str, Any] = ...,
-        labels: tuple[str, ...] | None = None,
-        directory: str | None = None,
-        labelled: bool = True,
-    ) -> ExampleSet:
-        """Encodes rows.
-
-        Args:
-            rows: from `FineTuning.read` or `FineTuning.rows`.
-            config: a Config, for its group "data".
-            vocabulary: of the model.
-            origin: identifies the vocabulary.
-            labels: the names of the classes; None: those that occur in the rows.
-            directory: for shards; None: examples stay in memory.
-            labelled: whether the examples have labels; if not, labels of the rows are ignored.
-
-        Raises:
-            InputError: a row has a label that is not among `labels`, or not a number.
-        """
 
 
 @dataclasses.dataclass(frozen=True)

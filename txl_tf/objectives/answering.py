@@ -38,6 +38,14 @@ class Answering(Objective):
         self.model = model
         self.activations = (*model.activations, "loss")
 
+    @classmethod
+    def batch_spec(cls, config: XLNetAnsweringConfig, lanes: int, training: bool) -> Examples:
+        """The TensorSpecs of a batch."""
+        columns, kinds = [lanes, config.data.tgt_len], {"tokens": "int32", "segments": "int32", "padding": "bool"}
+        whole = {name: tf.TensorSpec(columns, kind) for name, kind in {**kinds, "allowed": "bool"}.items()}
+        kinds = dict.fromkeys(("cls_index", "start", "end"), "int32") | dict.fromkeys(("impossible", "learned"), "bool")
+        return whole | {name: tf.TensorSpec([lanes], kind) for name, kind in {**kinds, "weight": "float32"}.items()}
+
     def initial_state(self, lanes: int) -> tuple[()]:
         """Nothing is carried from batch to batch."""
         return ()

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf import ops
-from txl_tf.data.lanes import evaluation_batches, named_read_errors
+from txl_tf.data.lanes import EvaluationLanes, evaluation_batches, named_read_errors
 from txl_tf.data.manifest import Corpus
 from txl_tf.layers.decoder_layer import ATTENTION
 from txl_tf.layers.dropout import Seeds
@@ -47,6 +47,13 @@ class CausalLM(Objective):
         self.penalties = tuple(name for name in _PENALTIES if getattr(self.config, name))
         if config.train.lr_by_length:
             self.usual_weight = config.data.batch_size * config.data.tgt_len
+
+    @classmethod
+    def batch_spec(cls, config: TransformerXLRunConfig, lanes: int, training: bool) -> Segment:
+        """The TensorSpecs of a batch for training, or for evaluation."""
+        t_len = config.data.longest if training else segments_at_once(config) * config.eval.tgt_len
+        tokens = tf.TensorSpec([lanes, t_len], tf.int32)
+        return tokens, tokens
 
     def initial_state(self, lanes: int) -> State:
         """The memory before any text."""
@@ -92,6 +99,14 @@ def segments_at_once(config: TransformerXLRunConfig, sliding_window: int = 0) ->
     return ops.segments_at_once(config.eval.tgt_len)
 
 
+def evaluation_lanes(
+    corpus: Corpus, split: str, config: TransformerXLRunConfig, sliding_window: int = 0
+) -> EvaluationLanes:
+    """One pass over a split, in the batches that `CausalScorer.of` the same settings reads."""
+    tokens_at_once = segments_at_once(config, sliding_window) * config.eval.tgt_len
+    return EvaluationLanes(corpus, split, config.eval.batch_size, tokens_at_once)
+
+
 class CausalScorer:
     """Evaluates a Transformer-XL: with a cache if its attention is cacheable, otherwise with mems.
 
@@ -134,6 +149,12 @@ class CausalScorer:
         if sliding_window or not reach.ext_len:
             del self.settings["ext_len"]
         self.breakdowns: dict[str, tuple[str, ...]] = {}
+
+    @classmethod
+    def of(cls, model: TransformerXL, config: TransformerXLRunConfig, sliding_window: int = 0) -> CausalScorer:
+        """The scorer of a run's evaluation."""
+        segments = segments_at_once(config, sliding_window)
+        return cls(model, *config.for_evaluation(), sliding_window, segments)
 
     def _use_cache(self, decoder: CachedDecoder) -> None:
         model, self._kept = self.model, [decoder.positions]

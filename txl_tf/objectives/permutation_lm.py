@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.data.xlnet.pairs import PermutationBatch
+from txl_tf.data.manifest import Corpus
+from txl_tf.data.xlnet.pairs import EvaluationPairs, PermutationBatch
+from txl_tf.errors import InputError
 from txl_tf.layers.dropout import Seeds
 from txl_tf.layers.masks import permutation_visible
 from txl_tf.models.memory import Mems
@@ -17,7 +19,7 @@ from txl_tf.models.stack import Watch
 from txl_tf.models.xlnet.config import XLNetRunConfig
 from txl_tf.models.xlnet.model import XLNet
 from txl_tf.objectives.base import AttentionView, FiniteWatch, Loss, Objective, ScoredBatch
-from txl_tf.settings.run import CONTEXT, TARGET, PermutationLMConfig
+from txl_tf.settings.pretraining import CONTEXT, TARGET, PermutationLMConfig
 
 RANK_BINS = 8
 """The number of bins into which targets are divided by rank; fewer ranks have one bin each."""
@@ -49,6 +51,11 @@ class PermutationLM(Objective):
         self.model = model
         self.config, self.bi_data = config.objective, config.data.bi_data
         self.activations = (*model.activations, "loss")
+
+    @classmethod
+    def batch_spec(cls, config: XLNetRunConfig, lanes: int, training: bool) -> PermutationBatch:
+        """The TensorSpecs of a batch."""
+        return PermutationBatch.spec(lanes, config.data.tgt_len)
 
     def initial_state(self, lanes: int) -> Mems:
         """The memory before any text."""
@@ -100,9 +107,12 @@ class PermutationScorer:
 
     Args:
         model, config: as for `PermutationLM`.
+        options: those of other families; InputError if there are any.
     """
 
-    def __init__(self, model: XLNet, config: XLNetRunConfig):
+    def __init__(self, model: XLNet, config: XLNetRunConfig, **options: Any):
+        if options:
+            raise InputError(f"{', '.join(f'--{name}' for name in options)}: not for an XLNet; omit it")
         self.objective = PermutationLM(model, config)
         rule = config.objective
         self._mem_len = config.eval.memory_length(model.config)
@@ -169,17 +179,26 @@ def target_runs(is_target: tf.Tensor, reuse_len: int) -> tf.Tensor:
     return tf.reduce_sum(tf.cast((run[:, :, None] == run[:, None]) & is_target[:, None], tf.int32), axis=2)
 
 
-def attention_view(model: XLNet, config: PermutationLMConfig, t_len: int, segments: PermutationBatch) -> AttentionView:
+def attention_view(model: XLNet, corpus: Corpus, config: XLNetRunConfig) -> AttentionView:
+    """Attention of both streams in the first segment of valid that is read with a full memory."""
+    one_lane = config.replace(data={"bi_data": False}, eval={"batch_size": 1})
+    count = -(-config.model.mem_len // config.model.reuse_len) + 1
+    batches = EvaluationPairs(corpus, "valid", one_lane).batches().take(count)
+    segments = tf.nest.map_structure(lambda *parts: tf.stack(parts), *batches)
+    return view_of(segments, model, config.objective)
+
+
+def view_of(segments: PermutationBatch, model: XLNet, config: PermutationLMConfig) -> AttentionView:
     """Attention of both streams in the last of some segments, which are read one after the other.
 
     The queries of the content stream are all tokens, those of the query stream the targets.
 
     Args:
+        segments: [n, 1, ..], of text that runs forward.
         model: an XLNet.
         config: a PermutationLMConfig, for num_predict.
-        t_len: T.
-        segments: [n, 1, ..], of text that runs forward.
     """
+    t_len = segments.tokens.shape[-1]
     positions = target_positions(segments.kind[-1] == TARGET, config.num_predict)[0].numpy()
     positions = positions[positions >= 0]
 

@@ -10,6 +10,8 @@ from txl_tf.objectives.sequences import SequenceObjective
 class Regression(SequenceObjective):
     """One score for a sequence; label: float [b]."""
 
+    label_type = "float32"
+
     def losses(self, logits: tf.Tensor, label: tf.Tensor) -> tf.Tensor:
         """(score - label)**2, [b]; logits [b, 1]."""
         return tf.math.squared_difference(logits[:, 0], tf.cast(label, logits.dtype))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
@@ -24,6 +25,8 @@ class SequenceObjective(Objective, abc.ABC):
         config: an XLNetHeadRunConfig; longer texts than its tgt_len are read in segments of tgt_len tokens.
     """
 
+    label_type: ClassVar[str] = "int32"
+
     def __init__(self, model: XLNetWithHead, config: XLNetHeadRunConfig):
         self.model = model
         self.segment_len = config.data.tgt_len
@@ -36,6 +39,28 @@ class SequenceObjective(Objective, abc.ABC):
     @abc.abstractmethod
     def predictions(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
         """Predictions from the model's outputs, tensors [b, ..]."""
+
+    @classmethod
+    def batch_spec(cls, config: XLNetHeadRunConfig, lanes: int, training: bool) -> Examples:
+        """The TensorSpecs of a batch."""
+        shape = cls.shape(config, lanes)
+        return {
+            "tokens": tf.TensorSpec(shape, tf.int32),
+            "segments": tf.TensorSpec(shape, tf.int32),
+            "padding": tf.TensorSpec(shape, tf.bool),
+            "label": tf.TensorSpec([lanes, *cls.label_shape(config)], cls.label_type),
+            "weight": tf.TensorSpec([lanes], tf.float32),
+        }
+
+    @classmethod
+    def shape(cls, config: XLNetHeadRunConfig, lanes: int) -> list[int]:
+        """The shape of a batch's tokens: [b, S T]."""
+        return [lanes, config.data.tgt_len * config.max_segments]
+
+    @classmethod
+    def label_shape(cls, config: Any) -> list[int]:
+        """The shape of the label of an example."""
+        return []
 
     def targets(self, label: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
         """How many targets each example has, [b], times its weight [b]; by default one."""

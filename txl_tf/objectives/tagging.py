@@ -21,6 +21,11 @@ class Tagging(SequenceObjective):
         super().__init__(model, config)
         self._columns = config.data.tgt_len * config.data.max_segments
 
+    @classmethod
+    def label_shape(cls, config: XLNetTaggingConfig) -> list[int]:
+        """[S T]."""
+        return [config.data.tgt_len * config.max_segments]
+
     def losses(self, logits: tf.Tensor, label: tf.Tensor) -> tf.Tensor:
         """The sum of -log p(tag) over the words of each example, [b], in nats; logits [b, L, C]."""
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(label, 0), logits)

@@ -13,7 +13,8 @@ from txl_tf.models.xlnet.config import XLNetConfig, XLNetRunConfig
 from txl_tf.published import vocabularies
 from txl_tf.published.layout import Checkpoint, ModelKind
 from txl_tf.settings.groups import update
-from txl_tf.settings.run import Config, PairsConfig, PermutationLMConfig
+from txl_tf.settings.pretraining import PairsConfig, PermutationLMConfig
+from txl_tf.settings.run import Config
 
 
 def _transformer_xl_run(

@@ -1,4 +1,4 @@
-"""Imports models of the official PyTorch code (kimiyoung/transformer-xl, pytorch/mem_transformer.py).
+"""Imports models of the official PyTorch code: kimiyoung/transformer-xl, in pytorch/mem_transformer.py.
 
 Conventions of that code: memory starts empty, with `same_length` a query sees mem_len keys, layer norm adds 1e-5, and
 the head has its cluster entries in reverse order (its `head_logprob[:, -i]`).

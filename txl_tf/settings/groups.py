@@ -45,8 +45,8 @@ def setting(
         default: its default.
         help: its meaning, for users.
         choices: the values that a string may have; None: any.
-        flag: "usual": --help lists its flag; "rare": only --helpfull does; "none": it has no flag, since only presets
-            and imported checkpoints set it.
+        flag: "usual": --help lists its flag; "rare": only --helpfull does; "set": it shares the flag --set with others;
+            "none": it has no flag, since only presets and imported checkpoints set it.
         under: the heading of its flag, one of HEADINGS; None: that of its group.
         at_least, above, at_most, below: limits of a number, or of each number of a tuple; None: no limit.
     """
@@ -110,6 +110,8 @@ class Option:
     choices: tuple[str, ...] | None
     heading: str
     usual: bool
+    own: bool = True
+    """Whether it has a flag of its own; if not, --set=NAME=VALUE sets it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +157,8 @@ def options(config_class: type[Group]) -> dict[str, Option]:
         about = field.metadata
         if about["flag"] != "none":
             heading, usual = about["under"] or config_class.heading, about["flag"] == "usual"
-            found[field.name] = Option(kinds[field.name], about["help"], about["choices"], heading, usual)
+            own = about["flag"] != "set"
+            found[field.name] = Option(kinds[field.name], about["help"], about["choices"], heading, usual, own)
     for name, bundle in config_class.bundles.items():
         found[name] = Option(str, bundle.help, tuple(bundle.values), config_class.heading, False)
     return found

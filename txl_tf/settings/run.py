@@ -42,7 +42,9 @@ class DataConfig(Group):
         "mean is tgt_len, or with probability 0.05 half of it; 0: all segments have tgt_len",
         at_least=0,
     )
-    random_offset: bool = setting(False, "start the lanes elsewhere in every epoch, so that other tokens are left over")
+    random_offset: bool = setting(
+        False, "start the lanes elsewhere in every epoch, so that other tokens are left over", flag="set"
+    )
 
     def __post_init__(self) -> None:
         """Refuses lengths that leave no segment, and two ways to move segments."""
@@ -102,9 +104,11 @@ class TrainConfig(Group):
         "is AdamW's)",
         at_least=0,
     )
-    embedding_lr: float = setting(1.0, "the embedding's learning rate is this times that of other weights", above=0)
+    embedding_lr: float = setting(
+        1.0, "the embedding's learning rate is this times that of other weights", above=0, flag="set"
+    )
     lr_by_length: bool = setting(
-        False, "multiply the learning rate of a step by its number of targets / (batch_size * tgt_len)"
+        False, "multiply the learning rate of a step by its number of targets / (batch_size * tgt_len)", flag="set"
     )
     layer_decay: float = setting(
         1.0,
@@ -162,6 +166,7 @@ class TrainConfig(Group):
         "schedule",
         at_least=0,
         under="schedule",
+        flag="set",
     )
     seed: int = setting(1, "of initial weights, dropout and lane offsets", at_least=0, flag="usual", under="schedule")
     jit_compile: bool = setting(
@@ -225,7 +230,11 @@ class TrainConfig(Group):
         under="model",
     )
     max_bad_steps: int = setting(
-        100, "stop after this many skipped updates in a row (loss or gradient not finite)", at_least=1, under="schedule"
+        100,
+        "stop after this many skipped updates in a row (loss or gradient not finite)",
+        at_least=1,
+        under="schedule",
+        flag="set",
     )
     profile_steps: tuple[int, ...] = setting(
         (), "a,b: write a TensorBoard profile from update a to update b", at_least=0, under="devices"
@@ -236,6 +245,7 @@ class TrainConfig(Group):
         "TPU, and no MFU on other devices",
         at_least=0,
         under="devices",
+        flag="set",
     )
 
     def __post_init__(self) -> None:
@@ -303,57 +313,21 @@ class CausalLMConfig(Group):
         "full",
         "targets of a segment that count in the loss: all, or the second half of them (the paper's table 6)",
         choices=("full", "half"),
+        flag="set",
     )
     activation_penalty: float = setting(
-        0.0, "add to the loss this times the mean square of the last hidden states, after dropout", at_least=0
+        0.0,
+        "add to the loss this times the mean square of the last hidden states, after dropout",
+        at_least=0,
+        flag="set",
     )
     slowness_penalty: float = setting(
         0.0,
         "add to the loss this times the mean square of the differences between neighbouring last hidden states, before "
         "dropout",
         at_least=0,
+        flag="set",
     )
-
-
-CONTEXT, FUNCTIONAL, TARGET = range(3)
-"""Kinds of token in a factorization order; functional tokens are SEP and CLS, which are never predicted."""
-
-
-@dataclasses.dataclass(frozen=True)
-class PermutationLMConfig(Group):
-    """The objective of permutation language modelling: which tokens are predicted, and in which orders."""
-
-    heading: ClassVar[str] = "data"
-
-    num_predict: int = setting(85, "predicted tokens per segment, P", at_least=1, flag="usual")
-    perm_size: int = setting(
-        256, "tokens that are permuted together, at most reuse_len and tgt_len - reuse_len", at_least=1
-    )
-    mask_alpha: float = setting(6.0, "the paper's K: a span of n tokens is predicted out of n * mask_alpha", above=1)
-    max_span: int = setting(
-        5, "tokens in the longest predicted span; the probability of n tokens is proportional to 1 / n", at_least=1
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class PairsConfig(Group):
-    """The batches of segments: each has tokens that the next one remembers, then a pair of texts."""
-
-    heading: ClassVar[str] = "data"
-
-    batch_size: int = setting(
-        16, "segments per step over all replicas, B: the number of lanes", at_least=1, flag="usual"
-    )
-    tgt_len: int = setting(512, "tokens per segment, T", at_least=1, flag="usual")
-    bi_data: bool = setting(True, "half of the lanes read the text backward", flag="usual")
-
-    def __post_init__(self) -> None:
-        """Refuses an odd number of lanes where half of them read backward."""
-        super().__post_init__()
-        require(
-            self.batch_size % 2 == 0 or not self.bi_data,
-            f"batch_size={self.batch_size} is odd, and with bi_data half of the lanes read backward: make it even",
-        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,12 +5,14 @@ import random_xlnet
 import tagged_files
 import tensorflow as tf
 
+from txl_tf.data.tasks.examples import ExamplePlan
 from txl_tf.data.tasks.table_files import Columns
-from txl_tf.data.tasks.tagged.examples import MARKS, NOTHING, tag_names, tagged_examples
+from txl_tf.data.tasks.tagged.examples import MARKS, NOTHING, tagged_examples
 from txl_tf.data.tasks.tagged.files import read_tagged, tagged_rows
 from txl_tf.data.tasks.tagged.words import word_places, word_places_tensor
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.errors import InputError
+from txl_tf.models.xlnet.head_config import XLNetTaggingConfig
 
 TEXTS = ["", " ", "EU rejects Germany's 2_x lamb.", "na\u00efve \u0905\u0902 \U0001f600\U0001f600 a\u200bb\n\tc", "(x)"]
 
@@ -62,6 +64,11 @@ def test_words_in_the_graph_are_those_in_numpy():
         assert list(zip(begin, end, strict=True)) == word_places(text)
 
 
+def plan(vocabulary, max_segments, labels=None):
+    config = XLNetTaggingConfig().replace(data={"tgt_len": 24, "max_segments": max_segments})
+    return ExamplePlan(config, vocabulary, labels=labels)
+
+
 @pytest.mark.parametrize("most", [1, 3])
 def test_labels_stand_at_the_first_pieces(most):
     """Also where a text is longer than an example, and every word is in exactly one."""
@@ -70,7 +77,7 @@ def test_labels_stand_at_the_first_pieces(most):
     tags = [str(i % 7) for i in range(len(words))]
     (row,) = tagged_rows([words])
     row = type(row)(row.text, row.places, tuple(tags), row.where)
-    examples = tagged_examples([row], vocabulary, 24, most, tag_names([row]), {})
+    examples = tagged_examples([row], plan(vocabulary, most))
     tokens, label = examples.features["tokens"], examples.features["label"]
     assert tokens.shape[1] <= 24 * most
     assert (tokens[:, -MARKS:] == [vocabulary.special_token("sep"), vocabulary.special_token("cls")]).all()
@@ -91,11 +98,5 @@ def test_labels_stand_at_the_first_pieces(most):
 def test_an_unknown_tag_is_refused():
     (row,) = tagged_rows([["a"]])
     with pytest.raises(InputError, match="has the tag 'X', which the model does not know: it has O, B-A"):
-        tagged_examples(
-            [type(row)(row.text, row.places, ("X",), "f, line 1")],
-            random_xlnet.with_prefix(XLNetVocabulary),
-            24,
-            1,
-            ("O", "B-A"),
-            {},
-        )
+        row = type(row)(row.text, row.places, ("X",), "f, line 1")
+        tagged_examples([row], plan(random_xlnet.with_prefix(XLNetVocabulary), 1, ("O", "B-A")))

@@ -10,13 +10,14 @@ import random_xlnet
 import tensorflow as tf
 
 from txl_tf.data.tasks import examples, race, race_examples
-from txl_tf.data.tasks.batches import EvaluationExamples, TrainingExamples, bucket_lengths
+from txl_tf.data.tasks.batches import EvaluationExamples, TrainingExamples
 from txl_tf.data.tasks.layout import cut_longer, lay_out, pad_left
 from txl_tf.data.tasks.table_examples import table_examples
 from txl_tf.data.tasks.tables import (
     Row,
 )
 from txl_tf.errors import FaultsError, InputError
+from txl_tf.models.xlnet.head_config import XLNetClassificationConfig, XLNetMultipleChoiceConfig, bucket_lengths
 
 
 @pytest.fixture(scope="module")
@@ -111,12 +112,16 @@ def test_race_folders_and_lines_are_one(tmp_path):
         assert vars(one) | {"where": ""} == vars(other) | {"where": ""}
 
 
+def plan(config, vocabulary, t_len, **about):
+    return examples.ExamplePlan(config().replace(data={"tgt_len": t_len}), vocabulary, **about)
+
+
 @pytest.mark.parametrize("t_len", [12, 60])
 def test_options_do_not_see_each_other(vocabulary, t_len, monkeypatch):
     """Article SEP question and option SEP CLS; the last of these are kept, then the first of the article."""
     monkeypatch.setattr(race_examples, "MAX_QA", 5)
     question = race.RaceQuestion(ARTICLE, "the _ River", ("one", "the the the the the the the"), 1, "")
-    found = race_examples.question_examples([question], vocabulary, t_len, {})
+    found = race_examples.question_examples([question], plan(XLNetMultipleChoiceConfig, vocabulary, t_len))
     sep, cls = vocabulary.special_token("sep"), vocabulary.special_token("cls")
     for i, text in enumerate(question.with_options()):
         texts = vocabulary.encode(text).tolist()[-5:]
@@ -158,7 +163,9 @@ def test_shards_hold_the_examples(vocabulary, tmp_path, monkeypatch):
     label = np.arange(7, dtype=np.int32)
 
     def make(rows, directory):
-        return table_examples(rows, vocabulary, 16, label, {}, directory, labels=("a", "b"))
+        return table_examples(
+            rows, plan(XLNetClassificationConfig, vocabulary, 16, directory=directory), label, ("a", "b")
+        )
 
     memory, shards = make(rows, None), make(rows, str(tmp_path))
     assert sorted(path.name for path in tmp_path.glob("*.tfrecord")) == [f"examples-0000{i}.tfrecord" for i in range(3)]

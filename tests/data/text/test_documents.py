@@ -14,7 +14,7 @@ from txl_tf.data.prepare import prepare
 from txl_tf.data.shards import Shards
 from txl_tf.data.text import blocks, sources
 from txl_tf.data.xlnet import pairs
-from txl_tf.settings.run import PairsConfig, PermutationLMConfig
+from txl_tf.settings.pretraining import PairsConfig, PermutationLMConfig
 
 EOD = 7
 
@@ -161,7 +161,7 @@ def test_the_next_text_of_a_pair_as_the_official_code_has_it(tmp_path, model):
 
     t_len, reuse_len = 64, 24
     rule = PermutationLMConfig(num_predict=11, perm_size=reuse_len)
-    data = pairs.TrainingPairs(corpus, "train", PairsConfig(1, t_len, bi_data=False), reuse_len, rule, (1, 2))
+    data = pairs.SplitPairs(corpus, "train", PairsConfig(1, t_len, bi_data=False), reuse_len, rule, (1, 2))
     next_after_document, follow = 0, 0
     for step, batch in enumerate(itertools.islice(data.batches(0), data.epoch_steps)):
         tokens, segments = batch.tokens[0].numpy(), batch.segments[0].numpy()

@@ -18,12 +18,16 @@ from txl_tf.data.xlnet.marks import sentence_ends, word_starts
 from txl_tf.data.xlnet.spans import permutation_ranks, sample_spans
 from txl_tf.errors import InputError
 from txl_tf.hashing import numbered_seeds, random_bits, split_seed
-from txl_tf.settings.run import CONTEXT, FUNCTIONAL, TARGET, PairsConfig, PermutationLMConfig
+from txl_tf.models.xlnet.config import XLNetConfig, XLNetEvalConfig, XLNetRunConfig
+from txl_tf.settings.pretraining import CONTEXT, FUNCTIONAL, TARGET, PairsConfig, PermutationLMConfig
 
 R, T, STEPS_OF_BLOCK = 24, 64, 5
 W = T - R - 3
 RULE = PermutationLMConfig(num_predict=11, perm_size=R)
 SEED = (7, 1)
+CONFIG = XLNetRunConfig(
+    XLNetConfig(reuse_len=R), PairsConfig(6, T), eval=XLNetEvalConfig(batch_size=6, seed=SEED[0]), objective=RULE
+)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -53,7 +57,7 @@ def of_one_host(made):
 
 def make_lanes(corpus, batch_size=6, bi_data=True, **changes):
     settings = {"reuse_len": R, "rule": RULE, "seed": SEED} | changes
-    return pairs.TrainingPairs(corpus, "train", PairsConfig(batch_size, T, bi_data), **settings)
+    return pairs.SplitPairs(corpus, "train", PairsConfig(batch_size, T, bi_data), **settings)
 
 
 def take(dataset, number):
@@ -186,7 +190,7 @@ def test_hosts_and_replicas_side_by_side_are_one_batch(made, of_one_host, hosts,
 
 def test_evaluation_is_one_pass_and_always_the_same(made):
     corpus, _ = made
-    data = pairs.EvaluationPairs(make_lanes(corpus), 6)
+    data = pairs.EvaluationPairs(corpus, "train", CONFIG)
     batches = take(data.batches(), 1000)
     assert len(batches) == data.steps == make_lanes(corpus).epoch_steps
     assert_same(batches, take(data.batches(), 1000))
@@ -197,7 +201,7 @@ def test_the_published_numbers(tmp_path):
     """T 512, R 256, P 85: 43 + 42 tokens are drawn; SEP and CLS are the only ones that are not predicted."""
     corpus, _ = pair_corpus.write(str(tmp_path), 40_000)
     rule = PermutationLMConfig()
-    lanes = pairs.TrainingPairs(corpus, "train", PairsConfig(8, 512), 256, rule, SEED)
+    lanes = pairs.SplitPairs(corpus, "train", PairsConfig(8, 512), 256, rule, SEED)
     counts = []
     for batch in take(lanes.batches(0), 20):
         targets = batch.kind == TARGET

@@ -9,7 +9,7 @@ import xlnet_rules
 
 from txl_tf.data.xlnet.spans import permutation_ranks, sample_spans
 from txl_tf.hashing import numbered_seeds, random_bits, split_seed
-from txl_tf.settings.run import PermutationLMConfig
+from txl_tf.settings.pretraining import PermutationLMConfig
 
 RULE = PermutationLMConfig()  # P 85, 6 tokens of context for one, up to 5 tokens
 ROWS, HALF = 3000, 256

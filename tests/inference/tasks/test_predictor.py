@@ -13,7 +13,6 @@ import tensorflow as tf
 import tuned_models
 
 import txl_tf
-from txl_tf import families
 from txl_tf.data.tasks.examples import ExampleSet
 from txl_tf.data.tasks.layout import lay_out
 from txl_tf.data.tasks.table_files import Columns
@@ -180,7 +179,7 @@ def test_padding_is_not_computed(predictors, monkeypatch):
     predictor.predict(["the"] * 4 + ["the " * 40] * 4)
     predictor.predict(["the"])
     assert sizes == [(3, 1, 4), (24, 1, 4), (3, 1, 1)]
-    assert families.fine_tuning_of(predictor.config).lengths(predictor.config) == (3, 6, 9, 12, 18, 24)
+    assert predictor.config.lengths() == (3, 6, 9, 12, 18, 24)
 
 
 def run(*flags):

@@ -1,16 +1,24 @@
 """What TensorBoard shows of an evaluation of a fine-tuned model."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import random_xlnet
 import tensorflow as tf
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 
+from txl_tf.data.tasks.examples import ExamplePlan
 from txl_tf.data.tasks.race import question_rows
 from txl_tf.data.tasks.race_examples import question_examples
-from txl_tf.data.tasks.table_examples import table_examples
+from txl_tf.data.tasks.table_examples import scored_examples, table_examples
 from txl_tf.data.tasks.tables import text_rows
 from txl_tf.metrics import panels
+from txl_tf.models.xlnet.head_config import (
+    XLNetClassificationConfig,
+    XLNetMultipleChoiceConfig,
+    XLNetRegressionConfig,
+)
 from txl_tf.training.board.draw_panels import confusion_picture, reliability_bins, reliability_picture, show_panels
 from txl_tf.training.board.event_files import Board
 
@@ -24,6 +32,10 @@ def vocabulary():
     return random_xlnet.with_prefix()
 
 
+def plan(config, vocabulary, t_len):
+    return ExamplePlan(config().replace(data={"tgt_len": t_len}), vocabulary)
+
+
 def outputs():
     loss = -np.log(PROBABILITIES[range(4), LABEL])
     return {"log_probs": np.log(PROBABILITIES), "loss": loss}
@@ -31,7 +43,7 @@ def outputs():
 
 def test_panels_of_classes(vocabulary):
     rows = text_rows(["the River", ("one", "a dash"), "so", "the one"])
-    examples = table_examples(rows, vocabulary, 16, LABEL, {}, labels=LABELS)
+    examples = table_examples(rows, plan(XLNetClassificationConfig, vocabulary, 16), LABEL, LABELS)
     confusion, reliability, worst = panels.classification(outputs(), examples, vocabulary)
     assert confusion.labels == LABELS and confusion.counts.tolist() == [[1, 1, 1], [0, 0, 0], [0, 1, 0]]
     np.testing.assert_allclose(reliability.confidence, [0.7, 0.8, 0.6, 0.9])
@@ -42,15 +54,17 @@ def test_panels_of_classes(vocabulary):
 
 
 def test_panels_of_scores_and_choices(vocabulary):
-    rows = text_rows(["the River", "so"])
-    examples = table_examples(rows, vocabulary, 16, np.array([1.0, 3.0], np.float32), {})
+    rows = [
+        dataclasses.replace(row, label=label) for row, label in zip(text_rows(["the River", "so"]), "13", strict=True)
+    ]
+    examples = scored_examples(rows, plan(XLNetRegressionConfig, vocabulary, 16))
     found = {"score": np.array([1.5, 1.0]), "loss": np.array([0.25, 4.0])}
     (worst,) = panels.regression(found, examples, vocabulary)
     assert worst.rows == (("1 instead of 3", "so"), ("1.5 instead of 1", "the River"))
     values = [{"article": "the River", "question": "_ is", "options": ["one", "so", "a"]}] * 4
     questions = [vars(row) | {"answer": int(label)} for row, label in zip(question_rows(values), LABEL, strict=True)]
     rows = [type(question_rows(values)[0])(**question) for question in questions]
-    examples = question_examples(rows, vocabulary, 24, {})
+    examples = question_examples(rows, plan(XLNetMultipleChoiceConfig, vocabulary, 24))
     reliability, worst = panels.multiple_choice(outputs(), examples, vocabulary)
     assert reliability.right.tolist() == [True, False, False, False]
     assert worst.rows[0][1] == "chosen: so is\nright:  one is\n\nthe River"

@@ -14,8 +14,11 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.data.lanes import host_lanes
+from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.data.tasks.examples import ExampleSet
+from txl_tf.data.tasks.tables import class_weights
 from txl_tf.hashing import numbered_seeds, random_bits
+from txl_tf.settings.run import Config
 
 Batch = dict[str, tf.Tensor]
 
@@ -46,6 +49,15 @@ class TrainingExamples:
         self.epoch_steps = -(-len(self._rows) // batch_size)
         self.step_tokens = batch_size * examples.features["padding"][0].size
         self.unused, self.reads = 0, 1
+
+    @classmethod
+    def of(cls, corpus: TaskCorpus, config: Config) -> TrainingExamples:
+        """The batches of a run. Examples that are not to be learned have weight 0; classes may count the same."""
+        weights = corpus.train.features.get("learned")
+        if getattr(config.objective, "balance_classes", False):
+            weights = class_weights(corpus.train.features["label"], len(corpus.labels))
+        # The second number makes the orders independent of dropout.
+        return cls(corpus.train, config.data.batch_size, (config.train.seed, 3), weights)
 
     def batches(self, step: int, *, host: int = 0, num_hosts: int = 1, replicas_per_host: int = 1) -> tf.data.Dataset:
         """Batches without end, starting at any step.
@@ -101,11 +113,6 @@ class EvaluationExamples:
         return self._reader.read(
             tf.data.Dataset.from_tensor_slices(self.groups[length]), lanes, replicas_per_host, length
         )
-
-
-def bucket_lengths(t_len: int) -> tuple[int, ...]:
-    """The few lengths that batches sorted by length are cut to: fractions of T, and T itself."""
-    return tuple(sorted({-(-t_len * eighths // 8) for eighths in (1, 2, 3, 4, 6, 8)}))
 
 
 class _BatchReader:

@@ -12,13 +12,14 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from txl_tf.counted import counted
+from txl_tf.data.vocabularies import SubwordVocabulary, Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.progress import progress_bar
 from txl_tf.storage.files import digest, read_bytes, read_json, read_record, write_atomically
@@ -94,6 +95,51 @@ class ExampleSet:
             found.update(f"{name} {array.dtype} {array.shape}".encode())
             found.update(np.ascontiguousarray(array).tobytes())
         return found.hexdigest()[:16]
+
+
+@dataclasses.dataclass(frozen=True)
+class ExamplePlan:
+    """How rows become examples.
+
+    Attributes:
+        config: a Config of their task, for its settings of data and evaluation.
+        vocabulary: of the model, with SEP and CLS.
+        origin: what identifies the vocabulary; the rows and their layout are added.
+        labels: the names of the classes; None: those that occur in the rows.
+        directory: for shards; None: examples stay in memory.
+        labelled: whether the examples have labels; if not, those of the rows are ignored.
+    """
+
+    config: Any
+    vocabulary: Vocabulary
+    origin: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    labels: tuple[str, ...] | None = None
+    directory: str | None = None
+    labelled: bool = True
+
+    @property
+    def t_len(self) -> int:
+        """T."""
+        t_len: int = self.config.data.tgt_len
+        return t_len
+
+    def subwords(self) -> SubwordVocabulary:
+        """The vocabulary, if its tokens have places in texts.
+
+        Raises:
+            InputError: they have none.
+        """
+        if isinstance(self.vocabulary, SubwordVocabulary):
+            return self.vocabulary
+        raise InputError(
+            f"{self.config.task} needs a vocabulary of subwords, and this one is of {self.vocabulary.unit}s"
+        )
+
+    def make(
+        self, chunks: Callable[[], Iterable[Chunk]], count: int, layout: Mapping[str, Any], **about: Any
+    ) -> ExampleSet:
+        """See `make_examples`; `layout` is what the examples depend on besides the vocabulary."""
+        return make_examples(chunks, count, dict(self.origin) | layout, self.directory, **about)
 
 
 def cut_remarks(cut: Sequence[bool], most: int, what: str = "", setting: str = "tgt_len") -> tuple[str, ...]:

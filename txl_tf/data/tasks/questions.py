@@ -7,17 +7,15 @@ import functools
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from txl_tf.counted import counted
 from txl_tf.data.records import smallest_dtype
 from txl_tf.data.tasks.answers import Answered, decode
-from txl_tf.data.tasks.examples import Chunk, ExampleSet, cut_remarks, make_examples
+from txl_tf.data.tasks.examples import Chunk, ExamplePlan, ExampleSet, cut_remarks
 from txl_tf.data.tasks.squad import Answer, Paragraph, Squad
 from txl_tf.data.tasks.windows import Layout, QuestionWindows, examples, read_windows
-from txl_tf.data.vocabularies import SubwordVocabulary
 
 TIMED = ("tokens", "segments", "padding", "allowed")
 _AT_ONCE = 1024  # questions that are laid out in one call
@@ -56,29 +54,15 @@ class QuestionExamples(ExampleSet):
         ]
 
 
-def squad_examples(
-    squad: Squad,
-    vocabulary: SubwordVocabulary,
-    layout: Layout,
-    origin: dict[str, Any],
-    directory: str | None = None,
-    labelled: bool = True,
-    find_answers: bool = False,
-    **about: Any,
-) -> QuestionExamples:
-    """Questions about texts as examples.
+def squad_examples(squad: Squad, plan: ExamplePlan) -> QuestionExamples:
+    """Questions about texts as examples; those without labels lack the features that say where answers are.
 
-    Args:
-        squad: the questions.
-        vocabulary: with SEP and CLS.
-        layout: how paragraphs are cut into windows.
-        origin: identifies the vocabulary; the questions and the layout are added.
-        directory: as for `make_examples`.
-        labelled: whether the answers are known; if not, there are no features for their places.
-        find_answers: whether to look for misplaced answers; see `with_found`.
-        about: further attributes of the QuestionExamples.
+    Raises:
+        InputError: the vocabulary's tokens have no places in texts.
     """
-    squad, found = with_found(squad) if find_answers else (squad, 0)
+    vocabulary, data, evaluation = plan.subwords(), plan.config.data, plan.config.eval
+    layout = Layout(plan.t_len, data.max_query_len, data.doc_stride)
+    squad, found = with_found(squad) if data.find_answers else (squad, 0)
 
     @functools.cache
     def readings() -> Sequence[QuestionWindows]:
@@ -91,23 +75,23 @@ def squad_examples(
             features["tokens"] = features["tokens"].astype(smallest_dtype(vocabulary.vocab_size))
             # Whether a question was cut is kept with the first of its windows.
             cut = [one.query_cut if i == 0 else None for one in group for i in range(len(one.windows))]
-            yield {name: array for name, array in features.items() if labelled or name not in _TARGETS}, cut
+            yield {name: array for name, array in features.items() if plan.labelled or name not in _TARGETS}, cut
 
     content = hashlib.sha256(repr(squad).encode("utf-8", "replace")).hexdigest()
-    origin = origin | {"sha256": content, "layout": dataclasses.asdict(layout), "labelled": labelled}
-    count = len(squad.questions)
-    made = make_examples(chunks, count, origin, directory, timed=TIMED, padded="right")
+    about = {"sha256": content, "layout": dataclasses.asdict(layout), "labelled": plan.labelled}
+    made = plan.make(chunks, len(squad.questions), about, timed=TIMED, padded="right")
     remarks = cut_remarks(
         [cut for cut in made.meta if cut is not None], layout.max_query_len, "questions", "max_query_len"
     )
     remarks += (counted(found, *_FOUND),) if found else ()
     if squad.misplaced:
-        advice = "" if find_answers else "; --find_answers finds those whose text occurs once in the context"
+        advice = "" if data.find_answers else "; --find_answers finds those whose text occurs once in the context"
         remarks += (
             f"{counted(len(squad.misplaced), *_MISPLACED)} where the file says, such as {squad.misplaced[0]}: a "
             f"question without any other answer is not learned{advice}",
         )
-    return QuestionExamples(**vars(made) | about | {"readings": readings, "remarks": remarks})
+    limits = {"max_answer_len": evaluation.max_answer_len, "n_best": evaluation.n_best}
+    return QuestionExamples(**vars(made) | limits | {"readings": readings, "remarks": remarks})
 
 
 _FOUND = "misplaced answer was found by its text", "misplaced answers were found by their texts"

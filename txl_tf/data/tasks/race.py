@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from txl_tf.counted import counted
-from txl_tf.data.tasks.table_files import json_lines, read_file_text
+from txl_tf.data.tasks.table_files import Columns, json_lines, read_file_text
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.strict_json import check_record, parse_json
 from txl_tf.storage.surrogates import whole
@@ -37,21 +37,22 @@ class RaceQuestion:
         return [f"{self.question} {option}" for option in self.options]
 
 
-def read_race(path: str, answered: bool = True, encoding: str = "") -> list[RaceQuestion]:
+def read_race(path: str, columns: Columns | None = None, answered: bool = True) -> list[RaceQuestion]:
     """The questions of a folder and its sub-folders, or of a .jsonl or .jsonl.gz file, in the order of files' names.
 
     Args:
         path: local or gs://.
+        columns: for its encoding.
         answered: whether every question must have an answer.
-        encoding: see `read_file_text`.
 
     Raises:
-        InputError: nothing can be read, a question lacks something, or the numbers of options differ. If there are
-            several faults, it is a FaultsError with all of them.
+        InputError: columns of a table are named, nothing can be read, a question lacks something, or the numbers of
+            options differ. If there are several faults, it is a FaultsError with all of them.
     """
-    faults, found = Faults(path), []
+    columns, faults, found = columns or Columns(), Faults(path), []
+    columns.require_no_table("RACE's folders or JSON lines")
     for line, value, where in (
-        _folder(path, answered, encoding, faults) if is_folder(path) else _lines(path, encoding, faults)
+        _folder(path, answered, columns.encoding, faults) if is_folder(path) else _lines(path, columns.encoding, faults)
     ):
         with faults.noted(line):
             found.append(_question(value, where, answered))

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.data.records import smallest_dtype
-from txl_tf.data.tasks.examples import Chunk, ExampleSet, cut_remarks, make_examples
+from txl_tf.data.tasks.examples import Chunk, ExamplePlan, ExampleSet, cut_remarks
 from txl_tf.data.tasks.layout import cut, encode, join, pad_left, were_cut
 from txl_tf.data.tasks.race import RaceQuestion
-from txl_tf.data.tasks.table_examples import digest_of
-from txl_tf.data.vocabularies import Vocabulary
+from txl_tf.data.tasks.table_examples import digest_of, to_arrays
 
 MAX_QA = 128
 """A question with its option is cut to its last MAX_QA tokens, as in the official code."""
@@ -26,24 +23,14 @@ MAX_QA = 128
 CHUNK = 100  # questions that are encoded at once
 
 
-def question_examples(
-    questions: Sequence[RaceQuestion],
-    vocabulary: Vocabulary,
-    t_len: int,
-    origin: dict[str, Any],
-    directory: str | None = None,
-    labelled: bool = True,
-) -> ExampleSet:
-    """Questions as examples: features tokens, segments, padding [n, C, T] and, if `labelled`, label [n].
+def question_examples(questions: Sequence[RaceQuestion], plan: ExamplePlan) -> ExampleSet:
+    """Questions as examples: features tokens, segments, padding [n, C, T] and, if they are labelled, label [n].
 
     Args:
-        questions: of `read_race`, with C options each.
-        vocabulary: with SEP and CLS.
-        t_len: T.
-        origin: identifies the vocabulary; the questions and T are added.
-        directory: as for `make_examples`.
-        labelled: whether there are labels; then all answers must be known.
+        questions: of `read_race`, with C options each; with an answer each, if they are labelled.
+        plan: an ExamplePlan.
     """
+    t_len, vocabulary = plan.t_len, plan.vocabulary
     label = np.array([question.answer for question in questions], np.int32)
     count = len(questions[0].options)
 
@@ -54,16 +41,14 @@ def question_examples(
             articles = tf.gather(articles, np.repeat(np.arange(len(some)), count))
             texts = encode(vocabulary, tf.constant([text for question in some for text in question.with_options()]))
             kept = cut_article(articles, texts, t_len)
-            features = pad_left(*join(vocabulary, *kept), t_len)._asdict()
-            arrays = {name: feature.numpy().reshape(len(some), count, t_len) for name, feature in features.items()}
-            arrays["tokens"] = arrays["tokens"].astype(smallest_dtype(vocabulary.vocab_size))
-            arrays["segments"] = arrays["segments"].astype(np.uint8)
+            arrays = to_arrays(pad_left(*join(vocabulary, *kept), t_len), vocabulary)
+            arrays = {name: array.reshape(len(some), count, t_len) for name, array in arrays.items()}
             lost = were_cut((articles, texts), kept)  # of each sequence
             lost = [any(lost[i : i + count]) for i in range(0, len(lost), count)]
-            yield arrays | ({"label": label[start : start + CHUNK]} if labelled else {}), lost
+            yield arrays | ({"label": label[start : start + CHUNK]} if plan.labelled else {}), lost
 
-    origin = origin | {"rows": digest_of(questions, label), "tgt_len": t_len, "labelled": labelled}
-    made = make_examples(chunks, len(questions), origin, directory)
+    layout = {"rows": digest_of(questions, label), "tgt_len": t_len, "labelled": plan.labelled}
+    made = plan.make(chunks, len(questions), layout)
     return dataclasses.replace(made, remarks=cut_remarks(made.meta, t_len))
 
 

@@ -11,7 +11,7 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from txl_tf.data.tasks.table_files import read_file_text
+from txl_tf.data.tasks.table_files import Columns, read_file_text
 from txl_tf.errors import Faults, InputError
 from txl_tf.storage.strict_json import Fields, check_record, parse_json
 from txl_tf.storage.surrogates import whole
@@ -73,7 +73,7 @@ class Squad:
         return [question for paragraph in self.paragraphs for question in paragraph.questions]
 
 
-def read_squad(path: str, labelled: bool = True, encoding: str = "") -> Squad:
+def read_squad(path: str, columns: Columns | None = None, labelled: bool = True) -> Squad:
     """The questions of a file in the format of SQuAD 1.1 or 2.0, or of a flat list.
 
     An answer that is not where the file says is kept for scoring, without its place; see `Squad.misplaced`.
@@ -81,17 +81,18 @@ def read_squad(path: str, labelled: bool = True, encoding: str = "") -> Squad:
 
     Args:
         path: local or gs://; may end in .gz.
+        columns: for its encoding.
         labelled: whether each question must have an answer, or be marked as impossible. Otherwise answers may be
             missing.
-        encoding: see `read_file_text`.
 
     Raises:
-        InputError: not JSON, or not of this format; names the place in the file. If there are several faults, it is
-            a FaultsError with all of them.
+        InputError: columns of a table are named, not JSON, or not of this format; names the place in the file. If there
+            are several faults, it is a FaultsError with all of them.
     """
-    faults = Faults(path)
+    columns, faults = columns or Columns(), Faults(path)
+    columns.require_no_table("files in SQuAD's format")
     reader = _SquadParser(path, labelled, faults)
-    top = parse_json(read_file_text(path, encoding), path, _REMEDY)
+    top = parse_json(read_file_text(path, columns.encoding), path, _REMEDY)
     top = {"data": top} if isinstance(top, list) else reader.record(top, "", {"data": list})
     paragraphs = []
     for article, place in reader.records(top, "data", "", {}):

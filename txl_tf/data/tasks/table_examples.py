@@ -12,40 +12,75 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.data.records import smallest_dtype
-from txl_tf.data.tasks.examples import Chunk, ExampleSet, cut_remarks, make_examples
-from txl_tf.data.tasks.layout import encode, fit, join, pad_left, were_cut
+from txl_tf.data.tasks import label_sets, tables
+from txl_tf.data.tasks.examples import Chunk, ExamplePlan, ExampleSet, cut_remarks
+from txl_tf.data.tasks.layout import TokenRows, encode, fit, join, pad_left, were_cut
 from txl_tf.data.tasks.tables import Row
 from txl_tf.data.vocabularies import Vocabulary
+from txl_tf.errors import InputError
 
 CHUNK = 1_000  # texts that are encoded at once
 
 
+def class_examples(rows: Sequence[Row], plan: ExamplePlan) -> ExampleSet:
+    """Texts that belong to classes, as examples.
+
+    Raises:
+        InputError: there is only one class, or a row has a label that is not among those of the plan.
+    """
+    labels = tables.label_names(rows) if plan.labels is None else plan.labels
+    if len(labels) < 2:
+        path, _, _ = rows[0].where.rpartition(", line ")
+        raise InputError(f"{path} has only the label {labels[0]!r}: there is nothing to tell apart")
+    if not plan.labelled:
+        return table_examples(rows, plan, None, labels)
+    found = tables.class_numbers(rows, labels)
+    return table_examples(rows, plan, found, labels, tables.twins(tables.label_names(rows)))
+
+
+def scored_examples(rows: Sequence[Row], plan: ExamplePlan) -> ExampleSet:
+    """Texts that have scores, as examples.
+
+    Raises:
+        InputError: a label is not a number.
+    """
+    return table_examples(rows, plan, tables.scores(rows) if plan.labelled else None)
+
+
+def label_set_examples(rows: Sequence[Row], plan: ExamplePlan) -> ExampleSet:
+    """Texts that have any number of labels, as examples.
+
+    Raises:
+        InputError: there are no labels, or a row has one that is not among those of the plan.
+    """
+    labels = label_sets.label_names(rows) if plan.labels is None else plan.labels
+    if not labels:
+        raise InputError(f"{rows[0].where.rpartition(', line ')[0]} has no labels: there is nothing to learn")
+    if not plan.labelled:
+        return table_examples(rows, plan, None, labels)
+    found = label_sets.label_matrix(rows, labels)
+    remarks = [*tables.twins(label_sets.label_names(rows)), label_sets.frequencies(labels, found)]
+    return table_examples(rows, plan, found, labels, remarks)
+
+
 def table_examples(
     rows: Sequence[Row],
-    vocabulary: Vocabulary,
-    t_len: int,
+    plan: ExamplePlan,
     label: np.ndarray | None,
-    origin: dict[str, Any],
-    directory: str | None = None,
-    max_segments: int = 1,
+    labels: tuple[str, ...] = (),
     remarks: Sequence[str] = (),
-    **about: Any,
 ) -> ExampleSet:
-    """Texts and pairs as examples: features tokens, segments, padding [n, S T] and, if there is one, label [n].
+    """Texts and pairs as examples: features tokens, segments, padding [n, S T] and, if there is one, label [n, ..].
 
     `meta` says for each whether it was cut, and the remarks how many were.
 
     Args:
-        rows: of `read_table`.
-        vocabulary: with SEP and CLS.
-        t_len: T.
-        label: [n] or None.
-        origin: identifies the vocabulary; the texts, labels and T are added.
-        directory: as for `make_examples`.
-        max_segments: S.
-        remarks: see ExampleSet.
-        about: further attributes of the ExampleSet.
+        rows: of `read_table`; their own remarks come first.
+        plan: its settings of data say S, max_segments.
+        label: [n, ..] or None.
+        labels, remarks: see ExampleSet.
     """
+    t_len, max_segments, vocabulary = plan.t_len, plan.config.data.max_segments, plan.vocabulary
 
     def chunks() -> Iterator[Chunk]:
         for start in range(0, len(rows), CHUNK):
@@ -53,15 +88,21 @@ def table_examples(
             texts, second = (tf.constant([getattr(row, name) for row in some]) for name in ("text", "text_b"))
             whole = encode(vocabulary, texts), encode(vocabulary, second)
             kept = fit(*whole, t_len, max_segments)
-            features = pad_left(*join(vocabulary, *kept), t_len * max_segments)._asdict()
-            arrays = {name: feature.numpy() for name, feature in features.items()}
-            arrays["tokens"] = arrays["tokens"].astype(smallest_dtype(vocabulary.vocab_size))
-            arrays["segments"] = arrays["segments"].astype(np.uint8)
+            arrays = to_arrays(pad_left(*join(vocabulary, *kept), t_len * max_segments), vocabulary)
             yield arrays | ({} if label is None else {"label": label[start : start + CHUNK]}), were_cut(whole, kept)
 
-    origin = origin | {"rows": digest_of(rows, label), "tgt_len": t_len, "max_segments": max_segments}
-    made = make_examples(chunks, len(rows), origin, directory, **about)
-    return dataclasses.replace(made, remarks=(*remarks, *cut_remarks(made.meta, t_len * max_segments)))
+    layout = {"rows": digest_of(rows, label), "tgt_len": t_len, "max_segments": max_segments}
+    made = plan.make(chunks, len(rows), layout, labels=labels)
+    cut = cut_remarks(made.meta, t_len * max_segments)
+    return dataclasses.replace(made, remarks=(*getattr(rows, "remarks", ()), *remarks, *cut))
+
+
+def to_arrays(laid_out: TokenRows, vocabulary: Vocabulary) -> dict[str, np.ndarray]:
+    """The tensors of a layout by name, in small types."""
+    arrays = {name: feature.numpy() for name, feature in laid_out._asdict().items()}
+    arrays["tokens"] = arrays["tokens"].astype(smallest_dtype(vocabulary.vocab_size))
+    arrays["segments"] = arrays["segments"].astype(np.uint8)
+    return arrays
 
 
 def digest_of(rows: Sequence[Any], label: np.ndarray | None) -> str:

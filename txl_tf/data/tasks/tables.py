@@ -92,6 +92,14 @@ def read_table(
     return rows
 
 
+def read_scored(path: str | Table, columns: Columns, labelled: bool = True) -> TableRows:
+    """A table whose labels are numbers, as `read_table`; a label that is none raises InputError, too."""
+    rows = read_table(path, columns, labelled)
+    if labelled:
+        scores(rows)
+    return rows
+
+
 def _left_out(lines: Sequence[int], what: str) -> str:
     shown = ", ".join(map(str, lines[:5])) + (", .." if len(lines) > 5 else "")
     one = len(lines) == 1

@@ -27,7 +27,8 @@ from txl_tf.data.xlnet.marks import sentence_ends, word_starts
 from txl_tf.data.xlnet.spans import permutation_ranks, sample_spans
 from txl_tf.errors import InputError
 from txl_tf.hashing import numbered_seeds, random_bits, random_integers, split_seed
-from txl_tf.settings.run import CONTEXT, FUNCTIONAL, TARGET, PairsConfig, PermutationLMConfig
+from txl_tf.settings.pretraining import CONTEXT, FUNCTIONAL, TARGET, PairsConfig, PermutationLMConfig
+from txl_tf.settings.run import Config
 
 _BLOCK_TOKENS = 1 << 13  # tokens that a lane advances in a block; other texts B come from a stretch of this length
 _READERS = 16  # blocks that are read in parallel
@@ -137,7 +138,7 @@ class _Marks:
         )
 
 
-class TrainingPairs:
+class SplitPairs:
     """The segments of all lanes of a split, epoch after epoch.
 
     Epoch e of a corpus with several passes reads pass e mod passes.
@@ -345,12 +346,26 @@ def _turned(row: tf.Tensor, backward: tf.Tensor) -> tf.Tensor:
     return tf.cond(backward, lambda: tf.reverse(row, [1]), lambda: row)
 
 
+class TrainingPairs(SplitPairs):
+    """The segments of a training run.
+
+    Args:
+        corpus: as for SplitPairs.
+        config: a Config of a family that reads pairs.
+    """
+
+    def __init__(self, corpus: Corpus, config: Config):
+        # The second number makes these random numbers independent of those of dropout.
+        seed = (config.train.seed, 1)
+        super().__init__(corpus, "train", config.data, config.model.reuse_len, config.objective, seed)
+
+
 class EvaluationPairs:
     """One pass over the lanes of a split; its pairs, spans and orders follow from (seed, step, lane).
 
     Args:
-        pairs: TrainingPairs of the split.
-        lanes: B.
+        corpus, split: as for SplitPairs.
+        config: as for TrainingPairs.
 
     Attributes:
         lanes: B.
@@ -358,11 +373,12 @@ class EvaluationPairs:
         targets: None, because their number is known only after they are drawn.
     """
 
-    def __init__(self, pairs: TrainingPairs, lanes: int):
-        self._pairs, self.lanes, self.steps = pairs, lanes, pairs.epoch_steps
-        self.targets = None
+    def __init__(self, corpus: Corpus, split: str, config: Config):
+        data, seed = dataclasses.replace(config.data, batch_size=config.eval.batch_size), (config.eval.seed, 2)
+        self._pairs = SplitPairs(corpus, split, data, config.model.reuse_len, config.objective, seed)
+        self.lanes, self.steps, self.targets = data.batch_size, self._pairs.epoch_steps, None
 
     def batches(self, *, host: int = 0, num_hosts: int = 1, replicas_per_host: int = 1) -> tf.data.Dataset:
-        """See `TrainingPairs`."""
+        """See `SplitPairs`."""
         batches = self._pairs.batches(0, host=host, num_hosts=num_hosts, replicas_per_host=replicas_per_host)
         return batches.take(self.steps * replicas_per_host)

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from txl_tf.hashing import numbered_seeds, random_bits, random_integers, split_seed
-from txl_tf.settings.run import PermutationLMConfig
+from txl_tf.settings.pretraining import PermutationLMConfig
 
 
 def sample_spans(starts: tf.Tensor, goal: int, rule: PermutationLMConfig, seeds: tf.Tensor) -> tf.Tensor:

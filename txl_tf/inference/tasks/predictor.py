@@ -32,7 +32,7 @@ import tensorflow as tf
 
 from txl_tf import families
 from txl_tf.data.tables.learned_columns import table_columns
-from txl_tf.data.tasks.examples import ExampleSet
+from txl_tf.data.tasks.examples import ExamplePlan, ExampleSet
 from txl_tf.data.tasks.table_files import Columns, Table
 from txl_tf.devices.distribute import make_strategy
 from txl_tf.errors import InputError
@@ -189,16 +189,16 @@ class Predictor:
     def _predict(
         self, rows: Any, name: str, labelled: bool, progress: Progress | None, columns: Columns | None = None
     ) -> Predicted:
-        examples = self._task.examples(
-            rows, self.config, self.trained.vocabulary, labels=self.trained.class_names(), labelled=labelled
-        )
+        labels = self.trained.class_names()
+        plan = ExamplePlan(self.config, self.trained.vocabulary, labels=labels, labelled=labelled)
+        examples = self._task.examples(rows, plan)
         outputs = self._reader.outputs(self._reader.arranged(examples), progress)
-        predictions = self._task.predictions(outputs, examples, rows, self.dev)
-        predictions = [prediction | {"step": self.trained.step} for prediction in predictions]
-        metrics = task_result(self._task, outputs, examples, self.dev) if labelled else {}
+        results = self._task.results(outputs, examples)
+        predictions = [one | {"step": self.trained.step} for one in results.predictions(rows, self.dev)]
+        metrics = task_result(self._task, results, self.dev) if labelled else {}
         if labelled:
             doubt = metrics["collapsed"] or no_better(metrics["metrics"], examples, name)
         else:
-            doubt = self._task.collapse(outputs, examples) if len(examples) >= ENOUGH else None
+            doubt = results.collapse(self.dev) if len(examples) >= ENOUGH else None
         doubt = doubt and f"{name}: {doubt}; if this is wrong, fine-tune with {what_to_try(self.config)}"
         return Predicted(predictions, metrics, examples, outputs, doubt, rows, columns or Columns())

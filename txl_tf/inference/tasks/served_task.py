@@ -24,10 +24,10 @@ from txl_tf.data.tasks.tagged.examples import MARKS
 from txl_tf.data.tasks.tagged.words import word_places_tensor
 from txl_tf.data.tasks.windows import Layout
 from txl_tf.devices.distribute import has_xla
-from txl_tf.families.xlnet_multi_label import threshold_of
 from txl_tf.inference.saved_model import Served, by_length, filled, in_groups, signatures_of, traced_to_be_saved
 from txl_tf.inference.tasks import answer_graph, tag_graph
 from txl_tf.metrics.entities import Tags
+from txl_tf.metrics.results import label_threshold
 from txl_tf.models.answer_heads import BestAnswers
 from txl_tf.runs.model_dir import TrainedModel
 
@@ -52,8 +52,8 @@ class ServedTask(Served):
         task, self.config, self.readme = families.fine_tuning_of(config), config, config.task
         self.unit, self.step = trained.unit, trained.step
         self.model, self.vocabulary, self.labels = trained.model, trained.vocabulary, trained.class_names()
-        self.threshold = threshold_of(trained.dev_metrics() or {})
-        self.lengths = tuple(lengths or task.lengths(config))
+        self.threshold = label_threshold(trained.dev_metrics() or {})
+        self.lengths = tuple(lengths or config.lengths())
         self.t_len = config.data.tgt_len
         self.objective: Any = task.objective(trained.model, config)
         self._compile = jit_compile and has_xla()

@@ -15,6 +15,7 @@ from txl_tf.data.tasks.batches import EvaluationExamples
 from txl_tf.data.tasks.examples import ExampleSet
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.devices import distribute
+from txl_tf.metrics.results import TaskResults
 from txl_tf.objectives.base import Batch
 from txl_tf.progress import Progress
 from txl_tf.settings.run import Config
@@ -35,11 +36,11 @@ class TaskReader:
         InputError: the batch cannot be divided among the replicas.
     """
 
-    def __init__(self, config: Config, model: keras.Model, strategy: tf.distribute.Strategy):
+    def __init__(self, config: Any, model: keras.Model, strategy: tf.distribute.Strategy):
         self._strategy, self._batch_size = strategy, config.eval.batch_size
         distribute.lanes_per_replica(strategy, self._batch_size)
         task = families.fine_tuning_of(config)
-        self._lengths = task.lengths(config)
+        self._lengths = config.lengths()
         with strategy.scope():
             self._objective = task.objective(model, config)
         self._compiled = config.eval.jit_compile and distribute.compiles(strategy, model.compute_dtype)
@@ -133,10 +134,10 @@ class TaskEvaluator:
             examples, their number; collapsed, how the model has collapsed, or None; and, with a vocabulary, panels for
             TensorBoard.
         """
-        outputs = self.outputs(progress)
-        result = task_result(self._task, outputs, self._examples)
+        results = self._task.results(self.outputs(progress), self._examples)
+        result = task_result(self._task, results)
         if self._vocabulary is not None:
-            result["panels"] = self._task.panels(outputs, self._examples, self._vocabulary)
+            result["panels"] = results.panels(self._vocabulary)
         return result
 
     def outputs(self, progress: Progress | None = None) -> dict[str, np.ndarray]:
@@ -145,19 +146,16 @@ class TaskEvaluator:
 
 
 def task_result(
-    task: families.FineTuning,
-    outputs: dict[str, np.ndarray],
-    examples: ExampleSet,
-    dev: Mapping[str, float] = MappingProxyType({}),
+    task: families.FineTuning, results: TaskResults, dev: Mapping[str, float] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """The numbers of an evaluation; see `TaskEvaluator.__call__`. dev: see `FineTuning.measure`."""
-    metrics = task.measure(outputs, examples, dev)
+    """The numbers that report an evaluation; see `TaskEvaluator.__call__`. dev: see `TaskResults.measure`."""
+    metrics = results.measure(dev)
     return {
-        "loss": float(np.mean(outputs["loss"], dtype=np.float64)),
+        "loss": float(np.mean(results.outputs["loss"], dtype=np.float64)),
         "metrics": metrics,
         "error": 1 - metrics[task.criterion],
-        "examples": len(examples),
-        "collapsed": task.collapse(outputs, examples),
+        "examples": len(results.examples),
+        "collapsed": results.collapse(dev),
     }
 
 

@@ -65,16 +65,18 @@ class TransformerXLConfig(Group):
     div_val: int = setting(
         1, "each cluster's embedding width is that of the previous cluster divided by this", at_least=1
     )
-    tie_weight: bool = setting(True, "softmax and embedding share their tables")
+    tie_weight: bool = setting(True, "softmax and embedding share their tables", flag="set")
     proj_share_all_but_first: bool = setting(
         False, "softmax and embedding share projections of all tail clusters", flag="none"
     )
     proj_same_dim: bool = setting(
         True, "with div_val > 1, also project clusters that already have width d_model", flag="none"
     )
-    activation: str = setting("relu", "activation of the feed-forward block", choices=("relu", "gelu"))
+    activation: str = setting("relu", "activation of the feed-forward block", choices=("relu", "gelu"), flag="set")
     pre_lnorm: bool = setting(
-        False, "normalise the inputs of sublayers, not their outputs; as in the official code, without a final norm"
+        False,
+        "normalise the inputs of sublayers, not their outputs; as in the official code, without a final norm",
+        flag="set",
     )
     layer_norm_epsilon: float = setting(1e-5, "added to the variance in layer norm", at_least=0, below=1, flag="none")
     init_std: float = setting(0.02, "standard deviation of initial weights", at_least=0)
@@ -111,6 +113,7 @@ class TransformerXLConfig(Group):
         "rate at which whole words of the vocabulary are dropped from the input, as in AWD-LSTM",
         at_least=0,
         below=1,
+        flag="set",
     )
     dropatt: float = setting(0.0, "dropout rate of attention probabilities", at_least=0, below=1, flag="usual")
 
@@ -251,6 +254,25 @@ class TransformerXLRunConfig(Config):
             rest = {name: value for name, value in train.items() if name != "loss_positions"}
             groups = {**groups, "train": rest, "objective": {"loss_positions": train["loss_positions"]}}
         return super().from_groups(groups, where)
+
+    def fit_to_corpus(self, corpus: Any, given: Mapping[str, Mapping[str, Any]]) -> TransformerXLRunConfig:
+        """With the settings that were given, and those that follow from a Corpus.
+
+        Raises:
+            InputError: the clusters of an adaptive softmax are not known.
+        """
+        model = given.get("model", {})
+        require(
+            not self.model.cutoffs or corpus.cutoffs or "cutoffs" in model,
+            f"the preset has an adaptive softmax, and {corpus.data_dir} has no cutoffs: give --cutoffs",
+        )
+        cutoffs = corpus.cutoffs if self.model.cutoffs else ()
+        own = {"vocab_size": corpus.vocab_size, "cutoffs": cutoffs}
+        config = self.replace(**{**given, "model": own | dict(model)})
+        if config.model.attn_type in ("shaw", "alrfou"):  # a vector for each position of training, as in their code
+            klen = config.data.longest + config.model.ext_len + config.model.mem_len
+            config = config.replace(model={"max_klen": klen})
+        return config
 
     def for_evaluation(self, **overrides: Any) -> tuple[EvalConfig, Reach]:
         """The settings of evaluation; `overrides` replace EvalConfig fields or the conventions (None: unchanged)."""

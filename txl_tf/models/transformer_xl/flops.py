@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from txl_tf.models.transformer_xl.config import TransformerXLConfig
+from txl_tf.models.transformer_xl.config import TransformerXLConfig, TransformerXLRunConfig
+
+
+def step_flops(config: TransformerXLRunConfig) -> int:
+    """`training_flops` of a step of a run."""
+    tgt_len = config.data.tgt_len
+    scored = tgt_len - tgt_len // 2 if config.objective.loss_positions == "half" else tgt_len
+    return training_flops(config.model, config.data.batch_size, tgt_len, scored)
 
 
 def training_flops(config: TransformerXLConfig, batch_size: int, tgt_len: int, scored: int | None = None) -> int:

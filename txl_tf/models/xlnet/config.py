@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from txl_tf.settings.choices import DTYPES
 from txl_tf.settings.groups import Bundle, Group, require, setting
-from txl_tf.settings.run import Config, PairsConfig, PermutationLMConfig, TrainConfig
+from txl_tf.settings.pretraining import PairsConfig, PermutationLMConfig
+from txl_tf.settings.run import Config, TrainConfig
 
 CONVENTIONS = Bundle(
     "whose rules for memory: at the start of a text official_tf attends to zero vectors, huggingface to nothing",
@@ -36,6 +37,7 @@ class XLNetConfig(Group):
         "activation of the feed-forward block. 'gelu_tanh' is called gelu in the official code and gelu_new by Hugging "
         "Face; 'gelu' is Hugging Face's gelu",
         choices=("relu", "gelu", "gelu_tanh"),
+        flag="set",
     )
     layer_norm_epsilon: float = setting(1e-12, "added to the variance in layer norm", at_least=0, below=1, flag="none")
     init_std: float = setting(0.02, "standard deviation of initial weights", at_least=0)
@@ -77,7 +79,7 @@ class XLNetEvalConfig(Group):
 
     batch_size: int = setting(8, "lanes the split is cut into", at_least=1, flag="usual")
     mem_len: int = setting(-1, "memory slots per layer, M; -1: as in training", at_least=-1, flag="usual")
-    seed: int = setting(1, "of the pairs of texts, spans and orders that are evaluated", at_least=0)
+    seed: int = setting(1, "of the pairs of texts, spans and orders that are evaluated", at_least=0, flag="set")
     jit_compile: bool = setting(
         True,
         "compile evaluation with XLA on one CPU or GPU (a TPU always compiles). On a CPU a long evaluation outside "
@@ -101,6 +103,12 @@ class XLNetRunConfig(Config):
     train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
     eval: XLNetEvalConfig = dataclasses.field(default_factory=XLNetEvalConfig)
     objective: PermutationLMConfig = dataclasses.field(default_factory=PermutationLMConfig)
+
+    def fit_to_corpus(self, corpus: Any, given: Mapping[str, Mapping[str, Any]]) -> XLNetRunConfig:
+        """With the settings that were given and the size of a Corpus's vocabulary; InputError without SEP or CLS."""
+        for name in ("sep", "cls"):
+            corpus.vocabulary.special_token(name)
+        return self.replace(**{**given, "model": {"vocab_size": corpus.vocab_size, **given.get("model", {})}})
 
     @classmethod
     def from_groups(cls, groups: Mapping[str, Any], where: str) -> XLNetRunConfig:

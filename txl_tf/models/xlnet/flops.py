@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from txl_tf.models.xlnet.config import XLNetConfig
+from txl_tf.models.xlnet.config import XLNetConfig, XLNetRunConfig
+
+
+def step_flops(config: XLNetRunConfig) -> int:
+    """`training_flops` of a step of a run."""
+    return training_flops(config.model, config.data.batch_size, config.data.tgt_len, config.objective.num_predict)
 
 
 def training_flops(config: XLNetConfig, batch_size: int, tgt_len: int, predictions: int) -> int:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.settings.groups import Group, require, setting
 from txl_tf.settings.run import Config, TrainConfig
+
+AnyHeadConfig = TypeVar("AnyHeadConfig", bound="XLNetHeadRunConfig")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,11 +176,41 @@ class XLNetHeadRunConfig(Config):
 
     def __post_init__(self) -> None:
         """Checks that texts of several segments are remembered."""
-        segments = getattr(self.data, "max_segments", 1)
         require(
-            segments == 1 or self.model.mem_len,
-            f"max_segments={segments} needs memory: set mem_len above 0",
+            self.max_segments == 1 or self.model.mem_len,
+            f"max_segments={self.max_segments} needs memory: set mem_len above 0",
         )
+
+    @property
+    def max_segments(self) -> int:
+        """The most segments of T tokens that a text may have, S."""
+        return getattr(self.data, "max_segments", 1)
+
+    def lengths(self) -> tuple[int, ...]:
+        """The lengths that evaluation may cut batches to; only T if the model's output depends on padding."""
+        t_len = self.data.tgt_len
+        sees_padding = getattr(self.model, "summary_type", None) in ("mean", "first")
+        whole = tuple(range(2 * t_len, (self.max_segments + 1) * t_len, t_len))
+        return ((t_len,) if sees_padding else bucket_lengths(t_len)) + whole
+
+    def fit_to_pretrained(self: AnyHeadConfig, pretrained: Config, train: Any) -> AnyHeadConfig:
+        """With the pretrained model's sizes and settings, and as many classes as the ExampleSet `train` has labels.
+
+        If texts may have several segments, all their tokens are remembered, and empty slots of memory are masked.
+        """
+        classes = {"n_class": len(train.labels)} if train.labels else {}
+        return self.replace(model=self.shared_settings(pretrained) | classes)
+
+    def shared_settings(self, pretrained: Config) -> dict[str, Any]:
+        """The settings of the model that are the pretrained model's, or follow from them."""
+        names = {field.name for field in dataclasses.fields(self.model)} - {"n_class"}
+        shared = {name: value for name, value in vars(pretrained.model).items() if name in names}
+        return shared | ({"reuse_len": 0, "mem_init": "empty"} if self.max_segments > 1 else {})
+
+
+def bucket_lengths(t_len: int) -> tuple[int, ...]:
+    """The few lengths that batches sorted by length are cut to: fractions of T, and T itself."""
+    return tuple(sorted({-(-t_len * eighths // 8) for eighths in (1, 2, 3, 4, 6, 8)}))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -253,3 +285,8 @@ class XLNetTaggingConfig(XLNetHeadRunConfig):
     model: XLNetTagsConfig = dataclasses.field(default_factory=XLNetTagsConfig)
     data: TaggedTextsConfig = dataclasses.field(default_factory=TaggedTextsConfig)
     objective: NoSettings = dataclasses.field(default_factory=NoSettings)
+
+    def shared_settings(self, pretrained: Config) -> dict[str, Any]:
+        """As for other tasks; all tokens are remembered, and a model without memory gets one of a segment."""
+        shared = super().shared_settings(pretrained)
+        return shared | {"reuse_len": 0, "mem_init": "empty", "mem_len": shared["mem_len"] or self.data.tgt_len}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from txl_tf.models.preset import Preset
 from txl_tf.models.xlnet.config import XLNetConfig, XLNetEvalConfig, XLNetRunConfig
-from txl_tf.settings.run import PairsConfig, PermutationLMConfig, TrainConfig
+from txl_tf.settings.pretraining import PairsConfig, PermutationLMConfig
+from txl_tf.settings.run import TrainConfig
 
 _BASE = {"n_layer": 12, "d_model": 768, "n_head": 12, "d_head": 64, "d_inner": 3072}
 _LARGE = {"n_layer": 24, "d_model": 1024, "n_head": 16, "d_head": 64, "d_inner": 4096}

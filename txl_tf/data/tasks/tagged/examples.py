@@ -16,11 +16,11 @@ import numpy as np
 
 from txl_tf.counted import counted
 from txl_tf.data.records import smallest_dtype
-from txl_tf.data.tasks.examples import Chunk, ExampleSet, make_examples
+from txl_tf.data.tasks.examples import Chunk, ExamplePlan, ExampleSet
 from txl_tf.data.tasks.layout import CLS, FIRST, PADDING
 from txl_tf.data.tasks.tagged.files import TaggedText
 from txl_tf.data.vocabularies import SubwordVocabulary
-from txl_tf.errors import Faults
+from txl_tf.errors import Faults, InputError
 
 MARKS = 2  # SEP and CLS
 NOTHING = -1
@@ -93,31 +93,28 @@ def read_parts(texts: Sequence[TaggedText], vocabulary: SubwordVocabulary, size:
             yield Reading(text, parts, np.where(there, piece // size, NOTHING), np.where(there, piece % size, 0))
 
 
-def tagged_examples(
-    texts: Sequence[TaggedText],
-    vocabulary: SubwordVocabulary,
-    t_len: int,
-    max_segments: int,
-    labels: tuple[str, ...],
-    origin: dict[str, Any],
-    directory: str | None = None,
-    labelled: bool = True,
-) -> TaggedExamples:
-    """Texts as examples of S segments of T tokens. S is what the longest text needs, but at most `max_segments`.
+def tagged_examples(texts: Sequence[TaggedText], plan: ExamplePlan) -> TaggedExamples:
+    """Texts as examples of S segments of T tokens: as many as the longest text needs, but at most `max_segments`.
+
+    The pieces of longer texts become several examples.
 
     Args:
         texts: of `read_tagged` or `tagged_rows`.
-        vocabulary: with SEP and CLS.
-        t_len: T.
-        max_segments: the most segments of an example; the pieces of longer texts become several examples.
-        labels: the names of the tags.
-        origin: identifies the vocabulary; the texts and the layout are added.
-        directory: as for `make_examples`.
-        labelled: whether the tags are known.
+        plan: an ExamplePlan.
 
     Raises:
-        InputError: a text has a tag that is not among `labels`.
+        InputError: the vocabulary's tokens have no places in texts, all words have the same tag, or a text has one that
+            is not among those of the plan.
     """
+    vocabulary, t_len, max_segments, labelled = (
+        plan.subwords(),
+        plan.t_len,
+        plan.config.data.max_segments,
+        plan.labelled,
+    )
+    labels = tag_names(texts) if plan.labels is None else plan.labels
+    if len(labels) < 2:
+        raise InputError(f"{texts[0].where}: all words have the tag {labels[0]!r}: there is nothing to tell apart")
     if labelled:
         _require_known(texts, labels)
     size = t_len * max_segments - MARKS
@@ -134,10 +131,10 @@ def tagged_examples(
             yield _features(readings()[start : start + _AT_ONCE], vocabulary, width, labels, labelled), []
 
     content = hashlib.sha256(repr([(one.text, one.places, one.tags if labelled else ()) for one in texts]).encode())
-    origin = origin | {"sha256": content.hexdigest(), "tgt_len": t_len, "max_segments": max_segments}
-    origin |= {"tags": labels, "labelled": labelled}
+    layout = {"sha256": content.hexdigest(), "tgt_len": t_len, "max_segments": max_segments}
+    layout |= {"tags": labels, "labelled": labelled}
     timed = ("tokens", "segments", "padding", *(["label"] if labelled else []))
-    made = make_examples(chunks, len(parts), origin, directory, labels=labels, timed=timed)
+    made = plan.make(chunks, len(parts), layout, labels=labels, timed=timed)
     remarks = _remarks(readings(), t_len, max_segments)
     return TaggedExamples(**vars(made) | {"readings": readings, "remarks": remarks})
 

@@ -14,7 +14,7 @@ from txl_tf.data.random_lengths import RandomLanes
 from txl_tf.inference.evaluate import Evaluator
 from txl_tf.training.loop import train
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 REGULARIZED = change(
     CONFIG,
     model={"dropout_type": "variational", "dropout_sites": "input:0.3,qkv:0.1", "dropemb": 0.1}
@@ -60,7 +60,7 @@ def test_the_rate_is_multiplied_by_the_length(corpus, tmp_path, one_device):
     base = change(CONFIG, model={"dropout": 0.0, "dropatt": 0.0, "dtype": "float64"}, train={"train_steps": 1})
     base = change(base, data={"random_offset": False, "tgt_len_std": 2}, train={"eval_steps": 0, "seed": 5})
     scaled = change(base, train={"lr_by_length": True})
-    length = int(RandomLanes(corpus, base.data, base.train.seed).lengths(0)[0])
+    length = int(RandomLanes(corpus, base).lengths(0)[0])
     assert length != base.data.tgt_len  # or the test would see nothing
     usual, own = (
         train(config, corpus, str(tmp_path / name), one_device).get_weights()
@@ -90,8 +90,12 @@ def test_the_commands_take_the_preset(corpus, tmp_path):
     steps = ["--train_steps=6", "--warmup_steps=2", "--average_from_step=4", "--log_steps=2", "--eval_steps=0"]
     lengths = ["--tgt_len=16", "--ext_len=16", "--nojit_compile"]
     run = ["--model_dir", tmp_path / "run", "--data_dir", corpus.data_dir]
-    done = processes.run(["scripts/train.py", "--preset=ptb", *run, *sizes, *steps, *lengths], cwd=ROOT)
+    rare = ["--set=lr_by_length=false", "--set=activation_penalty=0.5", "--set=max_bad_steps=7"]
+    done = processes.run(["scripts/train.py", "--preset=ptb", *run, *sizes, *steps, *lengths, *rare], cwd=ROOT)
     assert done.returncode == 0, done.stderr
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (config["train"]["lr_by_length"], config["train"]["max_bad_steps"]) == (False, 7)
+    assert config["objective"]["activation_penalty"] == 0.5
     assert "activation penalty" in done.stdout and "slowness penalty" in done.stdout
     done = processes.run(["scripts/evaluate.py", *run, "--split=test", "--ext_len=20", "--batch_size=2"], cwd=ROOT)
     assert done.returncode == 0, done.stderr

@@ -18,10 +18,11 @@ from txl_tf.inference.causal.language_model import LanguageModel
 from txl_tf.inference.evaluate import Evaluator
 from txl_tf.models.xlnet.config import XLNetConfig, XLNetEvalConfig, XLNetRunConfig
 from txl_tf.runs.model_dir import load_trained
-from txl_tf.settings.run import PairsConfig, PermutationLMConfig, TrainConfig
+from txl_tf.settings.pretraining import PairsConfig, PermutationLMConfig
+from txl_tf.settings.run import TrainConfig
 from txl_tf.training.loop import train
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 CONFIG = XLNetRunConfig(
     XLNetConfig(
         *(312, 2, 16, 2, 8, 32),

@@ -17,7 +17,7 @@ from txl_tf.training.drift import extended
 from txl_tf.training.loop import first_of_window, next_stop, train
 from txl_tf.training.optimizer.schedules import make_schedule
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 
 
 def cosine(step, total, warmup=3, peak=0.01, ratio=0.1):
