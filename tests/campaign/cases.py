@@ -8,10 +8,11 @@ import xml.etree.ElementTree
 
 import processes
 
-from campaign import archives, damage, encodings, own_text, paths, surrogates, tables, world
+from campaign import damage, world
 from campaign.attempts import attempt
 from campaign.case import ASCII, Case
 from campaign.commands import COMMANDS, ROOT
+from campaign.kinds import archives, encodings, own_text, paths, surrogates, tables
 
 NUMBERS = ("nan", "inf", "-1", "0", "1" + 30 * "0", "x")
 INTEGER_LISTS = ("cutoffs", "profile_steps", "seeds", "context_lengths")

@@ -1,0 +1,1 @@
+"""What people run into, a module for each kind of input."""
