@@ -32,7 +32,7 @@ def run(*arguments, **options):
 
 def test_its_commands_are_the_scripts_with_a_line_each():
     scripts = {path.stem for path in (ROOT / "scripts").glob("*.py") if "define_" not in path.stem}
-    parts = {"command_line", "flag_help", "start_up", "demo", "demo_steps", "demo_xlnet"}
+    parts = {"command_line", "flag_help", "run_flags", "start_up", "demo", "demo_steps", "demo_xlnet"}
     assert set(txl.commands()) == scripts - parts and {"train", "prepare_data", "score"} <= scripts - parts
     lines = txl.overview().splitlines()
     for name in txl.commands():
@@ -88,7 +88,9 @@ def test_it_holds_what_it_needs_and_nothing_else(wheel):
         names = {name for name in file.namelist() if ".dist-info/" not in name}
         facts = {name.rpartition("/")[2]: file.read(name).decode() for name in file.namelist() if "dist-info" in name}
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "txl_tf").rglob("*.py")}
-    commands = {f"txl_tf/commands/{name}.py" for name in (*txl.commands(), "command_line", "flag_help", "start_up")}
+    commands = {
+        f"txl_tf/commands/{name}.py" for name in (*txl.commands(), "command_line", "flag_help", "run_flags", "start_up")
+    }
     terminal = {f"txl_tf/commands/serving/{name}.py" for name in ("__init__", "terminal")}
     readmes = {str(path.relative_to(ROOT)) for path in (ROOT / "txl_tf" / "inference" / "readmes").iterdir()}
     assert names == modules | {"txl_tf/py.typed"} | readmes | commands | terminal

@@ -139,7 +139,7 @@ class ExamplePlan:
         self, chunks: Callable[[], Iterable[Chunk]], count: int, layout: Mapping[str, Any], **about: Any
     ) -> ExampleSet:
         """See `make_examples`; `layout` is what the examples depend on besides the vocabulary."""
-        return make_examples(chunks, count, dict(self.origin) | layout, self.directory, **about)
+        return make_examples(chunks, count, {**self.origin, **layout}, self.directory, **about)
 
 
 def cut_remarks(cut: Sequence[bool], most: int, what: str = "", setting: str = "tgt_len") -> tuple[str, ...]:
