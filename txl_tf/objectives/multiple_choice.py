@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from txl_tf.models.xlnet.head_config import XLNetMultipleChoiceConfig
+from txl_tf.models.xlnet.head_config import XLNetHeadRunConfig
 from txl_tf.objectives.classification import Classification
 
 
@@ -12,7 +12,7 @@ class MultipleChoice(Classification):
     """Softmax over the n sequences of an example, from one logit for each; label: int [b]."""
 
     @classmethod
-    def shape(cls, config: XLNetMultipleChoiceConfig, lanes: int) -> list[int]:
+    def shape(cls, config: XLNetHeadRunConfig, lanes: int) -> list[int]:
         """The shape of a batch's tokens: [b, 4, T], as RACE has four options."""
         return [lanes, 4, config.data.tgt_len]
 
