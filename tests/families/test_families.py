@@ -1,7 +1,11 @@
 """A family is one registration: a table of bigrams goes through the ordinary loop."""
 
+import importlib
 import json
 import math
+import operator
+import pathlib
+import re
 import subprocess
 import sys
 
@@ -119,3 +123,15 @@ def test_two_classes_of_one_name_are_refused(tmp_path):
     (tmp_path / "labels.json").write_text('["good", "bad", "good"]')
     with pytest.raises(InputError, match=r"labels\.json names the class 'good' more than once: every class needs"):
         read_labels(str(tmp_path))
+
+
+def test_what_families_register_by_name_is_there():
+    """Names are looked up when something is first used, so a wrong one would be found late."""
+    folder = pathlib.Path(families.__file__).parent
+    named = {
+        name for path in folder.glob("*.py") for name in re.findall(r'lazy\("([\w.]+:[\w.]+)"\)', path.read_text())
+    }
+    assert len(named) > 30
+    for name in named:
+        module, _, attribute = name.partition(":")
+        assert callable(operator.attrgetter(attribute)(importlib.import_module(f"txl_tf.{module}"))), name
