@@ -55,19 +55,11 @@ class TrainingLanes:
         self.unused = corpus.split("train").tokens - 1 - self.epoch_steps * self.step_tokens
         self.reads = 1
 
-    def batches(self, step: int, *, host: int = 0, num_hosts: int = 1, replicas_per_host: int = 1) -> tf.data.Dataset:
+    def batches(self, step: int, **hosts: int) -> tf.data.Dataset:
         """`training_batches` from a step on."""
-        return training_batches(
-            self.corpus,
-            self.data.batch_size,
-            self.data.tgt_len,
-            step=step,
-            random_offset=self.data.random_offset,
-            seed=self.seed,
-            host=host,
-            num_hosts=num_hosts,
-            replicas_per_host=replicas_per_host,
-        )
+        sizes = self.data.batch_size, self.data.tgt_len
+        offset = {"random_offset": self.data.random_offset, "seed": self.seed}
+        return training_batches(self.corpus, *sizes, step=step, **offset, **hosts)
 
 
 class EvaluationLanes:
@@ -87,17 +79,9 @@ class EvaluationLanes:
         self.steps = evaluation_steps(corpus, split, batch_size, tgt_len)
         self.targets = corpus.split(split).tokens - batch_size
 
-    def batches(self, *, host: int = 0, num_hosts: int = 1, replicas_per_host: int = 1) -> tf.data.Dataset:
+    def batches(self, **hosts: int) -> tf.data.Dataset:
         """`evaluation_batches`."""
-        return evaluation_batches(
-            self.corpus,
-            self.split,
-            self.lanes,
-            self.tgt_len,
-            host=host,
-            num_hosts=num_hosts,
-            replicas_per_host=replicas_per_host,
-        )
+        return evaluation_batches(self.corpus, self.split, self.lanes, self.tgt_len, **hosts)
 
 
 def segments_per_epoch(corpus: Corpus, split: str, batch_size: int, tgt_len: int) -> int:

@@ -378,7 +378,7 @@ class EvaluationPairs:
         self._pairs = SplitPairs(corpus, split, data, config.model.reuse_len, config.objective, seed)
         self.lanes, self.steps, self.targets = data.batch_size, self._pairs.epoch_steps, None
 
-    def batches(self, *, host: int = 0, num_hosts: int = 1, replicas_per_host: int = 1) -> tf.data.Dataset:
+    def batches(self, *, replicas_per_host: int = 1, **hosts: int) -> tf.data.Dataset:
         """See `SplitPairs`."""
-        batches = self._pairs.batches(0, host=host, num_hosts=num_hosts, replicas_per_host=replicas_per_host)
+        batches = self._pairs.batches(0, replicas_per_host=replicas_per_host, **hosts)
         return batches.take(self.steps * replicas_per_host)

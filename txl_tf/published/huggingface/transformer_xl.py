@@ -61,13 +61,7 @@ def open_checkpoint(source: str) -> Checkpoint:
     inferred = torch_models.infer(file, "transformer.")
     stated = {name: config[name] for name in _SHAPED if name in config}
     stated["cutoffs"] = tuple(stated.get("cutoffs") or ())
-    differing = [
-        f"{name}={value!r} ({inferred[name]!r} in the tensors)"
-        for name, value in stated.items()
-        if name in inferred and inferred[name] != value
-    ]
-    if differing:
-        raise InputError(f"{where} does not fit these tensors: {', '.join(differing)}")
+    huggingface_files.require_agreement(stated, inferred, where)
     architecture = inferred | stated | _ties(config, where)
     if architecture["div_val"] > 1:
         architecture["proj_same_dim"] = True

@@ -72,13 +72,7 @@ def open_checkpoint(source: str) -> Checkpoint:
     inferred = _inferred(file, prefix)
     # Their classes have untied biases, whatever untie_r says.
     stated = {name: config[name] for name in _SHAPED if name in config and name != "untie_r"}
-    differing = [
-        f"{name}={value!r} ({inferred[name]!r} in the tensors)"
-        for name, value in stated.items()
-        if name in inferred and inferred[name] != value
-    ]
-    if differing:
-        raise InputError(f"{where} does not fit these tensors: {', '.join(differing)}")
+    huggingface_files.require_agreement(stated, inferred, where)
     task = _task(config, file, where)
     kind, notes = XLNETS[task], []
     labels = _labels(config, file.shapes[_NAMED[task]][0], where) if task in _NAMED else ()
