@@ -122,7 +122,7 @@ class ChoiceResults(ClassResults):
 
 
 def label_threshold(dev: Dev) -> float:
-    """The probability from which on a label is given: the best on dev, if it is known."""
+    """The least probability of a label that is given: the best threshold on dev, if it is known."""
     return dev.get("threshold", HALF)
 
 
@@ -202,8 +202,8 @@ class TagResults(TaskResults):
 
 
 def no_answer_threshold(dev: Dev) -> float | None:
-    """The null_score above which a question is said to have no answer: that of the best F1 on dev; 0 if dev, the
-    metrics, are not known; None, always an answer, if all questions of dev have one."""
+    """The null_score above which a question has no answer: that of the best F1 on dev, the metrics; 0 if these are not
+    known; None, for always an answer, if all questions of dev have one."""
     return dev.get("best_f1_threshold") if dev else 0.0
 
 
