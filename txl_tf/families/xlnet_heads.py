@@ -102,7 +102,7 @@ HEADS: dict[str, FineTuning] = {
             "gives a tag to every word of a text, such as a name's kind or a part of speech",
             "TEXTS.conll",
             '["A text.", ("Its", "words", ".")]',
-            "It finds what its training texts had tags for, in texts like these.",
+            "It finds only things that had tags in its training texts, and in similar texts.",
         ),
     ),
 }

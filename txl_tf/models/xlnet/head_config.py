@@ -194,7 +194,7 @@ class XLNetHeadRunConfig(Config):
         return ((t_len,) if sees_padding else bucket_lengths(t_len)) + whole
 
     def fit_to_pretrained(self: AnyHeadConfig, pretrained: Config, train: Any) -> AnyHeadConfig:
-        """With the pretrained model's sizes and settings, and as many classes as the ExampleSet `train` has labels.
+        """With the pretrained model's sizes and settings, and one class for each label of the ExampleSet `train`.
 
         If texts may have several segments, all their tokens are remembered, and empty slots of memory are masked.
         """
@@ -287,6 +287,6 @@ class XLNetTaggingConfig(XLNetHeadRunConfig):
     objective: NoSettings = dataclasses.field(default_factory=NoSettings)
 
     def shared_settings(self, pretrained: Config) -> dict[str, Any]:
-        """As for other tasks; all tokens are remembered, and a model without memory gets one of a segment."""
+        """As for other tasks, with all tokens remembered; a model without memory gets a memory of one segment."""
         shared = super().shared_settings(pretrained)
         return shared | {"reuse_len": 0, "mem_init": "empty", "mem_len": shared["mem_len"] or self.data.tgt_len}
