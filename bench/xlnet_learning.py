@@ -182,10 +182,10 @@ def drawing(results):
         for title, name in (("without", "short_no_memory_1"), ("with memory", "short_memory_1"))
     }
     return picture(
-        ("What is predicted: loss by rank", "eighth of the ranks", ranks),
+        ("Number of targets: loss by rank", "eighth of the ranks", ranks),
         ("Memory: loss by rank", "eighth of the ranks", memory),
         ("Memory, T 32: loss on valid", "updates", short),
-        ("What is predicted: loss on valid", "processor seconds", seconds),
+        ("Number of targets: loss on valid", "processor seconds", seconds),
     )
 
 

@@ -31,7 +31,7 @@ LINK = re.compile(r"(?<=\]\()[^)\s:#]+(?=[)#])")
 CODE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 
 LOADED = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*?\b(?:src|href)=["']?((?:https?:)?//[^\s"'>]+)""")
-"""What a page would load from another server."""
+"""A file that a page would load from another server."""
 
 
 def on_startup(command, **_):
@@ -60,7 +60,7 @@ def on_page_markdown(markdown, page, **_):
     """Translates the links of a page from places in the repository to places in the site."""
     outside = {place: path for path, place in FROM_OUTSIDE.items()}
     path = outside.get(page.file.src_uri, f"docs/{page.file.src_uri}")
-    parts = CODE.split(markdown)  # text and code in turns
+    parts = CODE.split(markdown)  # text and code alternate
 
     def translate(match):
         place = in_site(posixpath.normpath(posixpath.join(posixpath.dirname(path), match[0])))

@@ -186,7 +186,7 @@ LINES = {
     "no": (", no recurrence", figures.NO_MEMORY),
     "no, longer segments": (", longer segments", figures.LONG),
 }
-"""What a line is called and how it is drawn, by its recurrence."""
+"""The end of a line's name and its style, by its recurrence."""
 
 
 def draw(scale):

@@ -28,7 +28,7 @@ def draw():
 
 
 def score_terms():
-    """Of one query and one key of a random layer: the content's part of the score, and the positions' by distance."""
+    """The content's part of the score of one query and one key of a random layer, and the positions' by distance."""
     import tensorflow as tf
 
     from txl_tf.layers.attention import RelMultiHeadAttention

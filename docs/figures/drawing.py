@@ -1,4 +1,4 @@
-"""What all pictures of the pages share: their size, their colours by role, and how they are saved.
+"""Shared by all pictures of the pages: their size, their colours by role, and how they are saved.
 
 A picture is an SVG that follows the reader's light or dark mode: colours are variables of CSS with two values each. It
 is at most 4.8 inches wide, so that its text is large enough on a phone. `make figures` draws those of this folder;

@@ -1,4 +1,4 @@
-"""Draws the relative shift: scores by distance become scores by key. What is shown went through `relative_shift`."""
+"""Draws the relative shift: scores by distance become scores by key. The picture shows results of `relative_shift`."""
 
 import numpy as np
 from drawing import EMPTY, INK, LIGHT, MEDIUM, ON_STRONG, STRONG, draw_cells, new_figure, save
