@@ -1,6 +1,12 @@
+import re
+
 import numpy as np
+import pytest
 import tensorflow as tf
 
+from txl_tf import ops
+from txl_tf.layers.masks import visible_keys
+from txl_tf.ops import platform
 from txl_tf.ops.cpu import Cpu, add_bias, column_sums
 from txl_tf.ops.platform import Program
 
@@ -30,3 +36,29 @@ def test_values_and_gradients_are_tensorflows(rng):
 def test_bfloat16_is_added_up_in_float32():
     sums = column_sums(tf.ones([2, 500, 3], tf.bfloat16))  # in bfloat16 it would end at 256
     assert sums.dtype == tf.bfloat16 and sums.numpy().tolist() == [1000] * 3
+
+
+@pytest.mark.xla
+def test_a_compiled_gradient_keeps_no_copies_for_each_lane(rng):
+    lanes, heads, t_len, m_len, d = 3, 2, 8, 5, 4
+    shapes = [[lanes, heads, t_len, d]] * 2 + [[lanes, heads, m_len + t_len, d]] * 2 + [[heads, m_len + t_len, d]]
+    inputs = [tf.constant(rng.normal(size=shape), tf.float32) for shape in shapes]
+
+    @tf.function(jit_compile=True, autograph=False)
+    def attend(*inputs):
+        with platform.traced_for("cpu"), tf.GradientTape() as tape:
+            tape.watch(inputs)
+            query, position_query, key, value, rows = inputs
+            position = ops.positions(rows, query, training=True)
+            mask = visible_keys(t_len, m_len)
+            out = ops.attend(ops.Scores(query, key, position_query, position), value, mask)
+        return tape.gradient(out, inputs)
+
+    program = attend.experimental_get_compiler_ir(*inputs)
+    # The index of the shift's gradient: one for all lanes and heads.
+    constants = re.findall(r"= s(?:32|64)\[([\d,]+)\]\S* constant\(", program(stage="hlo"))
+    assert max(np.prod([int(size) for size in shape.split(",")]) for shape in constants) <= t_len * (m_len + t_len)
+    # The positions are copied for the scores, and again for their gradient.
+    entry = program(stage="optimized_hlo").split("ENTRY")[1]
+    copies = re.findall(rf"f32\[{lanes},{heads},{m_len + t_len},{d}\]\S* (?:broadcast|fusion)\(\S*arg4", entry)
+    assert len(copies) == 2

@@ -6,7 +6,7 @@ The implementations for CPUs, GPUs and TPUs share it. Shapes: B batch, H heads, 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -223,21 +223,23 @@ class Blocked(Plain):
 
         @custom_gradient
         def run(memory: tf.Tensor, x: tf.Tensor, matrix: tf.Tensor) -> WithGradient:
-            context = tf.concat([memory, x], axis=1)
-
             def gradient(d_heads: tf.Tensor) -> tuple[tf.Tensor, ...]:
                 with tf.name_scope(ATTENTION):
                     parts = tf.split(d_heads, [memory.shape[1], x.shape[1]], axis=2)
                     d_parts = [self.dot_columns(merge_heads(part), matrix) for part in parts]
-                    return *d_parts, self.sum_over_rows(context, merge_heads(d_heads))
+                    return *d_parts, self.sum_over_context((memory, x), d_heads)
 
-            return self.split_heads(self.dot(context, matrix), n_head), gradient
+            return self.split_heads(self.dot(tf.concat([memory, x], axis=1), matrix), n_head), gradient
 
         return run(memory, x, matrix)
 
     def dot_columns(self, x: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
         """x [B, K, F] times the transposed matrix [D, F]: [B, K, D]."""
         return tf.einsum("bkn,Dn->bkD", x, matrix)
+
+    def sum_over_context(self, context: Sequence[tf.Tensor], d_heads: tf.Tensor) -> tf.Tensor:
+        """The gradient [D, H d] of a matrix of keys or values, from memory and segment and that of the heads."""
+        return self.sum_over_rows(tf.concat(context, axis=1), merge_heads(d_heads))
 
     def sum_over_rows(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         """The sum of the products of x [B, K, D] and y [B, K, F] over all rows: [D, F]."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import tensorflow as tf
 
 from txl_tf.ops.gradients import WithGradient, custom_gradient
@@ -48,11 +49,24 @@ def relative_shift_moved_back(scores: tf.Tensor, k_len: int) -> tf.Tensor:
 
     @custom_gradient
     def run(scores: tf.Tensor) -> WithGradient:
-        t_len, columns = scores.shape[-2:]
-        first = t_len - 1 - tf.range(t_len)[:, None]
-        return relative_shift(scores, k_len), lambda d_shifted: _placed(d_shifted, first, columns)
+        return relative_shift(scores, k_len), lambda d_shifted: _moved_back(d_shifted, scores.shape)
 
     return run(scores)
+
+
+def _moved_back(rows: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
+    """[.., T, C], the shape: of the rows [.., T, K] row i from column T-1-i on, as far as it goes; elsewhere zero.
+
+    All leading dimensions share one index of [T, C]. With an index for each number TensorFlow would compute it
+    beforehand, and the program would contain a constant as large as the scores of each layer.
+    """
+    (t_len, columns), k_len = shape[-2:], rows.shape[-1]
+    row = np.arange(t_len)[:, None]
+    column = np.arange(columns) - (t_len - 1 - row)
+    index = np.clip(row * k_len + column, 0, t_len * k_len - 1)
+    moved = tf.gather(tf.reshape(rows, [-1, t_len * k_len]), index.astype(np.int32).ravel(), axis=1)
+    lead = [-1 if size is None else size for size in shape]
+    return tf.where((column >= 0) & (column < k_len), tf.reshape(moved, lead), tf.zeros([], rows.dtype))
 
 
 def columns_from(scores: tf.Tensor, first: tf.Tensor, k_len: int) -> tf.Tensor:
