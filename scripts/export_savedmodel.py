@@ -42,7 +42,7 @@ def main(argv):
     from txl_tf.runs.model_dir import load_trained  # after the flags: TensorFlow takes seconds to load
     from txl_tf.storage.literal_paths import has_pattern
 
-    if has_pattern(FLAGS.export_dir):
+    if has_pattern(FLAGS.export_dir) and not FLAGS.litert:
         raise InputError(
             f"--export_dir={FLAGS.export_dir}: TensorFlow, which loads the export, takes [, ], *, ? and \\ in a "
             "path for a pattern: give a path without them"
