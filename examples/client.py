@@ -1,4 +1,4 @@
-"""Asks a server for text and prints it as it comes, then its score; the standard library is enough.
+"""Asks a server for text, prints it as it comes, then prints its score. Needs only the standard library.
 
 python -m serving --export_dir=exports/demo --port=8080
 python examples/client.py http://localhost:8080 "def main("
@@ -10,7 +10,7 @@ import urllib.request
 
 
 def main():
-    """Writes up to 200 tokens of text after the prompt, and what a token of the whole costs."""
+    """Prints up to 200 tokens after the prompt, then the mean loss of a token of the whole text."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("server", help="its address, as http://localhost:8080")
     parser.add_argument("prompt")

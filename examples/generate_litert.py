@@ -1,4 +1,4 @@
-"""Continues a text with a model in LiteRT's format; neither TensorFlow nor txl_tf is needed.
+"""Continues a text with a model in LiteRT's format. Needs neither TensorFlow nor txl_tf.
 
 python -m pip install -r examples/requirements-litert.txt
 python scripts/export_savedmodel.py --model_dir=runs/demo --export_dir=exports/litert --litert
@@ -69,8 +69,8 @@ class Vocabulary:
         self.start_token, self.unknown = about["start_token"], about["unknown"]
 
     def encode(self, text):
-        """The ids [n], at least one. The longest token that fits is taken: of several ways to cut a text into pieces
-        a vocabulary of pieces may prefer another."""
+        """The ids [n], at least one. Always takes the longest token that fits; a vocabulary of pieces may cut a text
+        in another way."""
         data, ids, at = (text + " " if self.unit == "word" else text).encode(), [], 0
         while at < len(data):
             fits = [n for n in range(min(self.longest, len(data) - at), 0, -1) if data[at : at + n] in self.ids]

@@ -31,7 +31,7 @@ def main():
     import tensorflow_text  # noqa: F401 (registers the ops of subword vocabularies)
     from absl import logging
 
-    logging.set_verbosity(logging.FATAL)  # or TensorFlow shows tracebacks of what it could not read
+    logging.set_verbosity(logging.FATAL)  # or TensorFlow shows tracebacks for files that it cannot read
 
     try:
         made = continued(tf, args)
@@ -42,7 +42,7 @@ def main():
         )
     print(args.prompt + made)
     if "txl_tf" in sys.modules:
-        sys.exit("error: loading the SavedModel imported txl_tf: it does not stand alone")
+        sys.exit("error: loading the SavedModel imported txl_tf: it must work without")
 
 
 def text(argument):

@@ -3,9 +3,10 @@
     python scripts/export_savedmodel.py --model_dir=runs/demo --export_dir=exports/demo
     saved_model_cli show --all --dir=exports/demo
 
-The README.md written beside it says how to call the signatures: of a Transformer-XL generate, score, initial_cache,
-step and others; of an XLNet encode, fill, score, tokenize and decode. For a Transformer-XL it also says what
---nosame_length, which the export keeps, means for texts that are read in pieces; sampling.json describes how to sample.
+The README.md in the export says how to call the signatures: for a Transformer-XL generate, score, initial_cache, step
+and others; for an XLNet encode, fill, score, tokenize and decode. For a Transformer-XL it also says what
+--nosame_length, which the export keeps, means for texts that are read in pieces, and sampling.json describes the
+settings of sampling.
 
 With --litert a Transformer-XL becomes model.tflite, a file for LiteRT (TensorFlow Lite), instead. It reads one token at
 a time, on a phone or in any program. --quantize=int8 makes it a quarter as large. examples/generate_litert.py uses it.
@@ -29,7 +30,9 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
 flags.DEFINE_string("export_dir", None, "where the SavedModel goes: a new directory")
 flags.DEFINE_bool("jit_compile", True, "compile the inner loops with XLA where the SavedModel runs")
-flags.DEFINE_bool("litert", False, "write model.tflite for LiteRT, which reads a token at a time, not a SavedModel")
+flags.DEFINE_bool(
+    "litert", False, "write model.tflite for LiteRT, which reads one token at a time, in place of a SavedModel"
+)
 require_flags("model_dir", "export_dir")
 define_checkpoint_flag()
 define_precision_flags()

@@ -1,4 +1,4 @@
-"""What --help and --helpfull say, and how the arguments of a command are read: its flags, and those it must have."""
+"""--help and --helpfull, and the arguments of a command: its flags, and those that it requires."""
 
 import re
 import sys
@@ -13,10 +13,10 @@ HELPFULL = ("--helpfull", "-helpfull")
 
 
 _CHOICES = re.compile("^<.*?>: ")
-"""How absl begins the help of a flag with choices."""
+"""The beginning of absl's help for a flag with choices."""
 
 _places = {}
-"""Where flags are listed, by name: under which heading, and whether --help lists them, or only --helpfull."""
+"""For each flag, by name: its heading, and whether --help lists it, or only --helpfull."""
 
 shared = []
 """The names of the settings that --set sets."""
@@ -26,7 +26,7 @@ _required = []
 
 
 def place(*names, heading="", usual=True):
-    """Lists flags among those of the command, wherever they were defined; a flag that has a place keeps it.
+    """Lists flags as those of the command, wherever they were defined; a flag that has a place keeps it.
 
     Args:
         names: of the flags.
@@ -39,7 +39,7 @@ def place(*names, heading="", usual=True):
 
 
 def require_flags(*names):
-    """The command needs these flags."""
+    """Makes the command require these flags."""
     _required.extend(names)
 
 
@@ -51,9 +51,9 @@ def check_required():
 
 
 def parse(argv):
-    """The arguments that are not flags, after the flags were read.
+    """Reads the flags; returns the other arguments.
 
-    --help and --helpfull are answered, and a wrong flag is one line; both end the process.
+    --help, --helpfull and a wrong flag, which gives one line, end the process.
     """
     full = any(argument in HELPFULL for argument in argv)
     if full or any(argument in HELP for argument in argv):
@@ -92,7 +92,7 @@ def help_text(full):
 
 
 def _described(flag):
-    """A flag as a paragraph: its name and its help, which says its values and its default."""
+    """A flag as a paragraph: its name and its help, with its values and its default."""
     text = _CHOICES.sub(lambda found: found[0].replace("|", " | "), flag.help)  # so that the lines can be broken
     default = f" (default: {flag.default_as_str})" if flag.default is not None else ""
     name = f"--{'[no]' if flag.boolean else ''}{flag.name}"

@@ -1,10 +1,10 @@
-"""Runs one training step again, from the checkpoint before it, and finds what was not finite first.
+"""Runs one training step again, from the checkpoint before it, and finds the first value that was not finite.
 
     python scripts/replay_step.py --model_dir=runs/demo --step=1234
 
-Training records the steps that it skips in bad_steps.jsonl. A step is the same on one device as on many cores; if its
-batch does not fit into memory, --accumulate_steps reads it in groups of lanes. No file in model_dir is changed. At the
-end one JSON line is printed.
+Training records the steps that it skips in bad_steps.jsonl. A step is the same on one device as on many cores. If its
+batch does not fit into memory, --accumulate_steps reads it in groups of lanes. No file in model_dir changes. The last
+line is JSON.
 """
 
 import json
@@ -20,7 +20,7 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string("model_dir", None, "a directory that scripts/train.py wrote")
 flags.DEFINE_string("data_dir", None, "the corpus it was trained on [where training found it]")
 flags.DEFINE_integer("step", None, "the number of the step, as training prints it, from 1")
-flags.DEFINE_integer("accumulate_steps", None, "read the lanes in this many groups [as in the run]", lower_bound=1)
+flags.DEFINE_integer("accumulate_steps", None, "process the lanes in this many groups [as in the run]", lower_bound=1)
 require_flags("model_dir", "step")
 
 

@@ -2,18 +2,19 @@
 
 Imported first of all.
 
-Python's own answer to Ctrl-C is a traceback, and TensorFlow's import can swallow it. From this import on it ends the
-command at once, with one line. `sys.stderr` is for the command's own lines from this import on, and
-`terminal.divert_libraries` parts it from what libraries write.
+Python answers Ctrl-C with a traceback, and TensorFlow's import can swallow it. From this import on Ctrl-C ends the
+command at once, with one line. From here on, too, `sys.stderr` is for the command's own lines;
+`terminal.divert_libraries` keeps libraries' messages apart from them.
 
-Keras is used as this project was tested with it: on TensorFlow, whatever KERAS_BACKEND and the user's keras.json say.
+Keras runs as this project was tested: on TensorFlow, whatever KERAS_BACKEND and the user's keras.json say.
 
 Python's garbage collector looks for unused objects after every few hundred new ones. TensorFlow makes millions of
-objects while it loads and traces a model, so this took 0.4 to 0.8 s of the first 8 s, and 0.4 s when the command ended.
-It therefore runs less often, and not at the end.
+objects while it loads and traces a model, which makes this slow. So the collector runs less often, and not at the end
+of the command (lab/start_up.md).
 
-TensorFlow and Keras import some packages if they find them, for functions that no command uses: matplotlib takes 0.3 s,
-jax, scikit-learn and SciPy another second. While these two load, such packages are not found; later imports find them.
+TensorFlow and Keras import some packages if they find them, such as matplotlib, jax, scikit-learn and SciPy, for
+functions that no command uses. They are slow to load. So while these two load, such packages are not found; later
+imports find them.
 """
 
 import atexit
@@ -31,10 +32,10 @@ ROOT = str(pathlib.Path(__file__).parents[1])
 sys.path.append(ROOT)
 from serving import terminal  # noqa: E402 (it must be findable first)
 
-sys.path.remove(ROOT)  # whose other folders are not to be found by their names, as by a library that looks for "docker"
+sys.path.remove(ROOT)  # or libraries would find its other folders by name, such as "docker"
 
 NOT_NEEDED = ("jax", "matplotlib", "pandas", "scipy", "sklearn")
-"""What TensorFlow and Keras import if they find it."""
+"""Packages that TensorFlow and Keras import if they find them."""
 
 
 class NotWhileLoading(importlib.abc.MetaPathFinder):
@@ -77,18 +78,18 @@ def raise_from_now_on():
 
 
 def interrupt(*_):
-    """Raises KeyboardInterrupt, and notes it: what is called from C++ may turn it into another exception."""
+    """Raises KeyboardInterrupt, and notes it, since functions that C++ calls may turn it into another exception."""
     interrupts.append(signal.SIGINT)
     raise KeyboardInterrupt
 
 
 def ignore_from_now_on():
-    """From now on Ctrl-C does nothing: the command is done. Python takes a second to end, and would be killed."""
+    """From now on Ctrl-C does nothing: the command is done, and Python, which takes time to end, would be killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def send_again(unraisable):
-    """`sys.unraisablehook`: Python drops what a destructor raises. If that is Ctrl-C, it is sent once more."""
+    """`sys.unraisablehook`: Python drops exceptions of destructors. If one is Ctrl-C, it is sent once more."""
     if unraisable.exc_type is KeyboardInterrupt:
         threading.Thread(target=send_after_hook, daemon=True).start()
     else:
@@ -104,7 +105,7 @@ def send_after_hook():
 
 
 def write_utf8():
-    """Output is UTF-8 from now on, whatever the locale is; what UTF-8 cannot hold is escaped."""
+    """Output is UTF-8 from now on in every locale; characters that UTF-8 cannot hold are escaped."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 

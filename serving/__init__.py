@@ -11,7 +11,7 @@ answers/    generation, sessions, and the routes that compute each text by itsel
 page        the page to play on, with its headers
 fields      the fields of a request, checked
 limits      the bounds on requests, with their reasons
-errors      what a request, or the start, can be refused for
+errors      errors that refuse a request, or the start
 metrics     Prometheus metrics and the log of requests
-terminal    what a process writes: our lines alone; the server's as lines of JSON
+terminal    only our own lines reach the terminal; the server's are lines of JSON
 """

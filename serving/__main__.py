@@ -14,7 +14,7 @@ http://localhost:8080/ is a page to play on. For programs:
     curl localhost:8080/sessions/ID -d '{"tokens": [100, 101], "top": 3}' # read tokens, see what comes next
     curl -X DELETE localhost:8080/sessions/ID
 
-An exported XLNet is served with other routes; /score is of both:
+An exported XLNet has other routes; both kinds have /score:
 
     curl localhost:8080/fill -d '{"texts": ["The capital of France is ____ ."], "top": 3, "order": "confident"}'
     curl localhost:8080/encode -d '{"texts": ["A question?"], "second": ["A passage."], "pool": "mean"}'
@@ -29,14 +29,14 @@ A fine-tuned XLNet has the route of its task:
 
 Every server has /live, /ready and /metrics. serving/README.md describes the answers, limits, metrics and the log.
 
-TensorFlow Serving takes the same SavedModel, in a folder named after its version. This has not been run by us, who have
-no build of it with the ops of tensorflow-text, which subword vocabularies need (the others do not):
+TensorFlow Serving takes the same SavedModel, in a folder named after its version. We have not run this: subword
+vocabularies need a build of it with the ops of tensorflow-text, which we do not have (other vocabularies do not):
 
     tensorflow_model_server --rest_api_port=8501 --model_name=demo --model_base_path=$PWD/exports  # exports/1 the model
     curl localhost:8501/v1/models/demo:predict -d '{"signature_name": "score", "inputs": {"texts": ["import os"]}}'
 
-The signature `generate` needs all of its inputs there, also every setting of sampling: the README.md beside the
-SavedModel lists them with the values that change nothing.
+There the signature `generate` needs all of its inputs, also every setting of sampling: the README.md in the export
+lists them with the values that change nothing.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def main():
     args = parse_arguments()
     try:
         limits = Limits(**{name: getattr(args, name) for name in FLAGS})
-        sockets = listen(args.host, args.port)  # first, since a port that is taken need not wait for TensorFlow
+        sockets = listen(args.host, args.port)  # first, so that a taken port is reported before TensorFlow loads
         access = access_of(args, sockets)
         own_stderr()
         try:
@@ -98,9 +98,9 @@ def parse_arguments():
         type=text,
         metavar="FILE",
         help="a file with a token that requests must send as `Authorization: Bearer TOKEN`; the page asks for it. "
-        "Where other machines reach the server, this or --open_to_all is needed",
+        "If other machines can reach the server, this or --open_to_all is required",
     )
-    parser.add_argument("--open_to_all", action="store_true", help="let every machine that reaches the server use it")
+    parser.add_argument("--open_to_all", action="store_true", help="let every machine that can reach the server use it")
     parser.add_argument(
         "--allow_origin",
         type=text,
@@ -116,24 +116,24 @@ def parse_arguments():
         "--library_log",
         type=text,
         metavar="FILE",
-        help="where to append what TensorFlow and other libraries write; by default a crash or a traceback shows where "
-        "it is, and otherwise it is dropped at the end",
+        help="a file to append messages of TensorFlow and other libraries to; by default they go to a temporary file, "
+        "which a crash or a traceback names, and which is otherwise deleted at the end",
     )
     return parser.parse_args()
 
 
 def access_of(args, sockets):
-    """The Access that the flags ask for.
+    """The Access for these flags.
 
     Raises:
-        StartError: other machines reach the server, and nothing says who may use it; or a wrong flag.
+        StartError: other machines can reach the server, and no flag says who may use it; or a wrong flag.
     """
     loopback = all(is_loopback(one.getsockname()[0]) for one in sockets)
     if args.open_to_all and args.token_file:
         raise StartError("--open_to_all and --token_file contradict each other: give one of them")
     if not (loopback or args.open_to_all or args.token_file):
         raise StartError(
-            f"--host={args.host}: other machines reach the server there; give --token_file=FILE with a token that they "
+            f"--host={args.host}: other machines can reach the server; give --token_file=FILE with a token that they "
             "must send, or --open_to_all"
         )
     token = None if args.token_file is None else read_token(args.token_file)
@@ -146,10 +146,10 @@ def text(argument):
 
 
 def listen(host, port):
-    """Sockets that are bound to all addresses of a host.
+    """Sockets, bound to all addresses of a host.
 
     Raises:
-        StartError: there is no such host, or its port cannot be had.
+        StartError: there is no such host, or the port is not available.
     """
     if not host or not 0 <= port < 1 << 16:
         raise StartError(f"--host={host} --port={port}: give a host, and a port from 0 to 65535")
@@ -157,10 +157,10 @@ def listen(host, port):
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, _, _, _, address in found:
-            if sockets:  # any port that is free is the same for all addresses
+            if sockets:  # port 0: the same free port for all addresses
                 address = (address[0], sockets[0].getsockname()[1], *address[2:])
             sockets.append(socket.create_server(address, family=family))
-    except (OSError, ValueError) as error:  # ValueError: no name that could be one
+    except (OSError, ValueError) as error:  # ValueError: not a possible name
         for one in sockets:
             one.close()
         reason = getattr(error, "strerror", None) or one_line(error)

@@ -1,4 +1,4 @@
-"""Who may ask: pages of which origins, and who has the token."""
+"""Who may use the server: pages of allowed origins, and clients with the token."""
 
 import hmac
 import ipaddress
@@ -7,18 +7,18 @@ import urllib.parse
 from serving.errors import RequestError, StartError, one_line
 
 OPEN = ("/", "/page", "/live", "/ready")
-"""First parts of paths that need no token: the page, which asks for it, and what tells whether the server runs."""
+"""First parts of paths that need no token: the page, which asks for it, and the checks whether the server runs."""
 LEAST = 16
-"""Characters of a token, at least."""
+"""The least number of characters of a token."""
 
 
 class Access:
     """Checks that a request may be answered.
 
     Args:
-        token: that must be sent as `Authorization: Bearer TOKEN`; None: none.
-        origins: other origins whose pages may ask, as "https://example.org".
-        loopback: whether only this machine reaches the server.
+        token: to be sent as `Authorization: Bearer TOKEN`; None: none.
+        origins: other origins whose pages may use the server, such as "https://example.org".
+        loopback: whether only this machine can reach the server.
     """
 
     def __init__(self, token=None, origins=(), loopback=True):
@@ -38,7 +38,7 @@ class Access:
             raise RequestError(401, reason, {"WWW-Authenticate": "Bearer"})
 
     def headers(self, request):
-        """Headers that let a browser give an answer to a page of an allowed origin."""
+        """Headers with which a browser passes an answer on to a page of an allowed origin."""
         origin = request.headers.get("Origin")
         if origin not in self._origins:
             return {}
@@ -49,7 +49,7 @@ class Access:
         return allowed
 
     def _is_own(self, origin, host):
-        """Whether a page of this server asks. A name could be anyone's who makes it lead to this machine."""
+        """Whether a request comes from this server's page. Names do not count: anyone's can lead to this machine."""
         if origin not in (f"http://{host}", f"https://{host}"):
             return False
         name = urllib.parse.urlsplit(origin).hostname
@@ -57,12 +57,12 @@ class Access:
 
 
 def first_part(request):
-    """The first part of a request's path, as "/score"; a path such as that of `OPTIONS *` has none."""
+    """The first part of a request's path, such as "/score"; a path such as that of `OPTIONS *` has none."""
     return "/" + request.path.partition("/")[2].partition("/")[0]
 
 
 def is_loopback(address):
-    """Whether an address is one that only this machine reaches; names are not."""
+    """Whether only this machine can reach an address; false for names."""
     try:
         return ipaddress.ip_address(address.partition("%")[0]).is_loopback
     except ValueError:
@@ -90,7 +90,7 @@ def read_token(path):
 
 
 def check_origin(origin):
-    """An origin as browsers write it; StartError if it is none."""
+    """An origin as browsers write it; StartError if it is not one."""
     parts = urllib.parse.urlsplit(origin)
     if parts.scheme not in ("http", "https") or not parts.netloc or origin != f"{parts.scheme}://{parts.netloc}":
         raise StartError(f"--allow_origin={one_line(origin)} must be like https://example.org, without a path")

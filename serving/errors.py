@@ -12,9 +12,9 @@ class RequestError(Exception):
 
     Args:
         status: 4xx or 503.
-        reason: for the client; it may show what was sent, so that the log must not have it.
+        reason: for the client. It may show what was sent, so it must not be logged.
         headers: of the answer.
-        retry_seconds: after how many seconds the client may try again, if that can help.
+        retry_seconds: when the client may try again, in seconds, if that can help.
     """
 
     def __init__(self, status, reason, headers=None, retry_seconds=None):

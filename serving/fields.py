@@ -1,4 +1,4 @@
-"""The fields of a request, checked: a wrong one is a RequestError that says what is wrong."""
+"""The fields of a request, checked: a wrong field is a RequestError that says what is wrong."""
 
 import json
 
@@ -27,7 +27,7 @@ def check_known(request, known):
 
 
 def shown(value):
-    """A value as a message shows it: short, and without a look into lists."""
+    """A value for a message: short, and without the contents of lists."""
     if isinstance(value, (list, dict)):
         return "a list" if isinstance(value, list) else "an object"
     text = repr(value)
@@ -50,7 +50,7 @@ def string(request, name, limits, default=None):
 
 
 def strings(request, name, limits, at_least=1, at_most=None):
-    """request[name], a list of strings, in UTF-8; none is an empty one. at_most: None: limits.texts."""
+    """request[name], a list of strings, in UTF-8; without the field []. at_most: None: limits.texts."""
     values = request.get(name, [])
     if not isinstance(values, list) or len(values) < at_least:
         raise RequestError(400, f"{name} must be a list of strings, at least {at_least}")
@@ -74,7 +74,7 @@ def number(request, name, kind, default):
     if type(value) is not kind and not (kind is float and type(value) is int):
         raise RequestError(400, f"{name} must be of type {kind.__name__}, not {shown(value)}")
     if not abs(value) < 2**31:  # nor NaN
-        raise RequestError(400, f"{name}={shown(value)} is too large or no number")
+        raise RequestError(400, f"{name}={shown(value)} is too large or not a number")
     return kind(value)
 
 

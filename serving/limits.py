@@ -1,4 +1,4 @@
-"""The bounds on what one client can ask, so that others are served, and memory does not grow with requests."""
+"""Bounds on the requests of one client, so that others are served, and memory does not grow with requests."""
 
 import dataclasses
 import math
@@ -6,7 +6,7 @@ import math
 from serving.errors import RequestError, StartError
 
 CALL_COPIES = 5
-"""So many copies of the caches in a call of the model are in memory at a time: stacked, padded, by layer, new ones."""
+"""The copies of a call's caches that are in memory at a time: stacked, padded, by layer, new ones."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,7 +14,7 @@ class Limits:
     """Bounds of a server. The command's flags set those in `FLAGS`.
 
     Attributes:
-        max_sessions: how many may be open; fewer if `memory_mb` does not hold their caches.
+        max_sessions: the most open sessions; fewer if `memory_mb` does not hold their caches.
         session_seconds: a session is closed after this time without a request.
         max_requests: the most that wait or are computed at a time.
         memory_mb: MiB for caches: half of it for sessions, half for texts that are being generated.
@@ -22,17 +22,17 @@ class Limits:
         text_bytes: of one text, prompt or string of a request.
         text_tokens: of one text that a Transformer-XL reads; its time grows with them.
         texts: of one request, `batch_rows` at a time.
-        prompts: of one request, likewise.
+        prompts: of one request.
         stop_strings: of one request.
-        max_tokens: that one text may be continued by.
+        max_tokens: the most new tokens of one text.
         session_values: tokens of one step of a session, times the vocabulary: its log-probabilities are in memory.
-        answer_values: numbers of one answer that can be long: vectors of tokens, or log-probabilities.
+        answer_values: numbers in one answer, such as vectors of tokens, or log-probabilities.
         batch_rows: texts in one call of the model.
         connections: open at a time.
-        header_seconds, body_seconds: a client must have sent its headers, and then its body, within these.
-        send_seconds: a client must take what it is sent within this time.
-        wait_seconds: a request that could not begin by then is refused.
-        slice_seconds: a text is read or continued for about so long, and for at most about four times as long, before
+        header_seconds, body_seconds: a client must send its headers, and then its body, within these times.
+        send_seconds: a client must receive what it is sent within this time.
+        wait_seconds: a request that cannot begin within this time is refused.
+        slice_seconds: a text is read or continued for about this time, and at most about four times this time, before
             others have their turn.
         stop_seconds: after a signal, requests may finish within this time; then they are cut.
     """
@@ -68,8 +68,8 @@ class Limits:
     def rows(self, cache_bytes):
         """Texts in one call of the model, and texts that are generated at a time, for caches of that size.
 
-        Half of the memory is theirs: a quarter for the caches between calls, and one for the copies in a call. Calls
-        have a power of two of rows, since a compiled model is compiled for each number of rows.
+        They have half of the memory: a quarter for the caches between calls, and a quarter for the copies in a call.
+        The number of rows is a power of two, since a model is compiled for each number.
         """
         quarter, cache_bytes = (self.memory_mb << 20) // 4, max(cache_bytes, 1)
         in_call = max(1, min(self.batch_rows, quarter // (CALL_COPIES * cache_bytes)))
@@ -77,7 +77,7 @@ class Limits:
         return in_call, max(in_call, min(self.max_requests * in_call, quarter // cache_bytes))
 
     def sessions(self, cache_bytes):
-        """How many may be open."""
+        """How many sessions may be open."""
         return max(1, min(self.max_sessions, (self.memory_mb << 20) // 2 // max(cache_bytes, 1)))
 
     def check_count(self, name, count, most):
@@ -86,13 +86,13 @@ class Limits:
             raise RequestError(413, f"{name} has {count:,} entries: one request may have at most {most:,}")
 
     def check_answer(self, count, remedy):
-        """Raises RequestError if an answer would have too many values; remedy: what would help."""
+        """Raises RequestError if an answer would have too many values; remedy: advice for the message."""
         if count > self.answer_values:
             raise RequestError(413, f"the answer would have {count:,} values, at most {self.answer_values:,}: {remedy}")
 
 
 FLAGS = {
-    "max_sessions": "how many may be open; fewer if --memory_mb does not hold them",
+    "max_sessions": "the most open sessions; fewer if --memory_mb does not hold them",
     "session_seconds": "a session is closed after this many seconds without a request",
     "max_requests": "requests that may wait or be computed at a time; further ones get status 503",
     "memory_mb": "MiB for the caches of sessions and of texts that are being generated",

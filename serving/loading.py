@@ -12,10 +12,10 @@ _PATTERN = re.compile(r"[\[\]*?\\]")
 
 
 def load(export_dir):
-    """What tf.saved_model.load gives, also where it would take the path for a pattern: with [, ], *, ? or \\ in it.
+    """The result of tf.saved_model.load, also for paths with [, ], *, ? or \\, which it would take for patterns.
 
     Raises:
-        StartError: for such a path, no folder for temporary files is without these signs.
+        StartError: for such a path, there is no folder for temporary files without these signs.
     """
     if "://" in export_dir or not _PATTERN.search(export_dir):
         return tf.saved_model.load(export_dir)

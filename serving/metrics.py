@@ -20,12 +20,12 @@ REASONS = {
     408: "the request did not come in time",
     409: "the session is busy",
     413: "the request is too large",
-    415: "an encoding that is not taken",
+    415: "an encoding that is not accepted",
     CLIENT_GONE: "the client is gone",
     500: "the server failed",
     503: "busy, or stopping",
 }
-"""The log's words for a status. They never hold what was sent, which can be private."""
+"""The log's words for a status. They never show what was sent, which can be private."""
 
 
 @dataclasses.dataclass
@@ -36,8 +36,8 @@ class Record:
         route: the pattern of its path.
         method: of HTTP.
         begun: the time at which it began, time.monotonic().
-        tokens: that were read or made for it, as far as the model tells.
-        failed: whether an answer broke off that had begun.
+        tokens: the tokens read or made for it, if the model tells.
+        failed: whether its answer began and then broke off.
     """
 
     route: str

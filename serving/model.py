@@ -1,4 +1,4 @@
-"""A SavedModel that scripts/export_savedmodel.py wrote: what kind it is, and its signatures."""
+"""A SavedModel that scripts/export_savedmodel.py wrote: its kind, and its signatures."""
 
 import contextlib
 import dataclasses
@@ -22,9 +22,9 @@ class Kind:
     """A kind of model.
 
     Attributes:
-        title: what it is.
-        routes: what it answers, besides the routes of every server.
-        inputs: of the signatures that the routes need, by signature; settings of sampling come on top.
+        title: its name in messages.
+        routes: its routes, besides those of every server.
+        inputs: of the signatures that the routes need, by signature, without settings of sampling.
     """
 
     title: str
@@ -68,7 +68,7 @@ KINDS = {
         {"answer_part": (*_ASKED, "begin", "end"), "answer_whole": (*_ASKED, *_READ)},
     ),
 }
-"""By a signature that no other kind of model has."""
+"""The kinds, each by a signature that no other kind has."""
 
 _SETTING = {
     "name": str,
@@ -92,18 +92,18 @@ class ServedModel:
         kind: its Kind.
         name: of the export's folder.
         step: of its weights; None: the export does not say.
-        title: all of that.
-        routes: those of its kind that it can answer.
-        settings: those of sampling, of sampling.json; without `generate` there are none.
+        title: kind, name and step, in words.
+        routes: the routes of its kind that it can answer.
+        settings: of sampling, from sampling.json; without `generate` there are none.
         vocab_size: of the signature `step`, else 0.
-        empty_cache: the tensors of `CACHE` of a text of which nothing was read, by name; else nothing.
+        empty_cache: the tensors of `CACHE` before any text is read, by name; empty for other models.
         cache_bytes: of the cache of one text, else 0.
-        segment: tokens that the signature `read` takes; 0: there is none, as in exports that are older than it.
+        segment: tokens that the signature `read` takes; 0: there is no such signature, as in older exports.
         pieces: a Pieces; None: the model has no signature `decode`.
-        rates: whether it can tell what else might stand in the place of a token.
+        rates: whether it can give alternatives for a token.
 
     Raises:
-        StartError: it is damaged, or no such model.
+        StartError: it is damaged, or not such a model.
     """
 
     def __init__(self, export_dir):
@@ -137,7 +137,7 @@ class ServedModel:
             raise StartError(f"{export_dir} is not an exported model: {one_line(error)}") from None
 
     def __call__(self, signature, **tensors):
-        """The outputs of a signature by name; what it finds wrong is a RequestError."""
+        """The outputs of a signature by name; its errors about inputs are RequestErrors."""
         try:
             return self.signatures[signature](**tensors)
         except tf.errors.InvalidArgumentError as error:  # the model checks its inputs itself
@@ -148,7 +148,7 @@ class ServedModel:
 
     @contextlib.contextmanager
     def cancellable(self):
-        """Signatures called inside, by one thread, can be cancelled by another: yields what does it.
+        """In this context another thread can cancel a thread's calls of signatures, with the function that is yielded.
 
         They then end at the next round of a loop in their graph, with tf.errors.CancelledError: generation within 64
         tokens, reading within a segment. TensorFlow has no public name for this.
@@ -173,7 +173,7 @@ class ServedModel:
 
 
 def _check_files(export_dir):
-    """Raises StartError if a file is none, such as a pipe, for which TensorFlow would wait."""
+    """Raises StartError if something is not a file, such as a pipe, for which TensorFlow would wait."""
     for folder, _, names in os.walk(export_dir if "://" not in export_dir else ""):
         for name in names:
             if not os.path.isfile(path := os.path.join(folder, name)):
@@ -181,7 +181,7 @@ def _check_files(export_dir):
 
 
 def read_step(export_dir):
-    """The step of the weights, which the export wrote into model.json; None if it is older than that."""
+    """The step of the weights, which the export wrote into model.json; None for an older export."""
     path = tf.io.gfile.join(export_dir, "model.json")
     if not tf.io.gfile.exists(path):
         return None

@@ -14,7 +14,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-cache",
 }
-"""The page runs what this server sends, talks to it alone, and is shown in no other page."""
+"""The page runs only scripts of this server, talks only to it, and cannot be shown inside another page."""
 
 
 def page_routes():

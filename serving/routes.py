@@ -23,7 +23,7 @@ else:
 
 RECORD = web.RequestKey("record", Record)
 ALWAYS = ("/live", "/ready", "/metrics")
-"""Routes that are answered also while the server is full or stops."""
+"""Routes that are answered even while the server is full or stops."""
 
 
 def make_app(service, access):
@@ -74,24 +74,22 @@ def make_app(service, access):
     @web.middleware
     async def only_what_the_model_can(request, handler):
         access.check(request)
-        if request.method == "OPTIONS" and access.headers(request):  # a browser asks before a page may send something
+        if request.method == "OPTIONS" and access.headers(request):  # a browser asks this before a page may send
             return web.Response(status=204)
         route = first_part(request)
         if service.stopping and route not in ALWAYS:
             raise stopping()
         if route in routes_of and route not in model.routes:
             if route in model.kind.routes:
-                raise RequestError(
-                    404, f"the model that is served has no {route[1:]}: its vocabulary has no <sep> and <cls>"
-                )
+                raise RequestError(404, f"the served model has no {route[1:]}: its vocabulary has no <sep> and <cls>")
             known = ", ".join(model.routes)
-            raise RequestError(404, f"{route} is for {routes_of[route]}: the model that is served has {known}")
+            raise RequestError(404, f"{route} is for {routes_of[route]}: the served model has {known}")
         return await handler(request)
 
     async def body(request):
         """The JSON object that was sent."""
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":
-            raise RequestError(415, "send the request as it is, without Content-Encoding")
+            raise RequestError(415, "send the request without Content-Encoding")
         too_large = RequestError(413, f"the request has more than {limits.body_bytes:,} bytes")
         if (request.content_length or 0) > limits.body_bytes:
             raise too_large

@@ -15,9 +15,9 @@ from serving.routes import make_app
 from serving.terminal import LOGGER
 
 CLOSE_SECONDS = 0.3
-"""For connections to close after the last answers."""
+"""Time for connections to close after the last answers."""
 LINGER_SECONDS = 1.0
-"""For a client to read why its request was refused, while it still sends."""
+"""Time for a client that is still sending to read why its request was refused."""
 
 REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
@@ -36,7 +36,7 @@ class Running:
         limits = service.limits
         self._runner = web.AppRunner(
             make_app(service, access),
-            handler_cancellation=True,  # what is computed for a client that is gone ends
+            handler_cancellation=True,  # work for a client that is gone ends
             shutdown_timeout=CLOSE_SECONDS,
         )
         self._connection = {
@@ -72,7 +72,7 @@ class Running:
                 LOGGER.exception("the model could not be warmed up")
 
     async def stop(self):
-        """Takes no further connections; requests may finish within limits.stop_seconds, and then they are cut."""
+        """Accepts no further connections. Requests may finish within limits.stop_seconds; then they are broken off."""
         service = self._service
         service.stopping = True
         for server in self._servers:
@@ -88,7 +88,7 @@ class Running:
 
 
 class _Entry(asyncio.Protocol):
-    """Hands a new connection on, unless it is one too many; `connect` is as `Running._connect`."""
+    """Passes a new connection on, unless it is one too many; `connect` is as `Running._connect`."""
 
     def __init__(self, connect, most):
         self._connect, self._most = connect, most
@@ -104,7 +104,7 @@ class _Entry(asyncio.Protocol):
 
 
 class _Connection(web.RequestHandler):
-    """A connection on which what is no HTTP is answered and logged as every wrong request is."""
+    """A connection that answers and logs data that is not HTTP like every wrong request."""
 
     __slots__ = ("_metrics",)
 
@@ -126,7 +126,7 @@ class _Connection(web.RequestHandler):
         return response
 
     def log_exception(self, *args, **kwargs):
-        """Logs what went wrong; not that a body which nobody wanted is damaged."""
+        """Logs an error, except damage in a body that nobody needed."""
         if not isinstance(kwargs.get("exc_info"), web.RequestPayloadError):
             super().log_exception(*args, **kwargs)
 

@@ -20,7 +20,7 @@ class Service:
         clock: returns the time in seconds, for sessions.
 
     Attributes:
-        ready: whether the model has been warmed up, so that requests are answered at once.
+        ready: whether the model is warmed up, so that requests are answered at once.
         stopping: whether the server is about to end, and takes no further requests.
 
     Raises:
@@ -44,7 +44,7 @@ class Service:
         self.texts = Texts(model, turns, limits, batch)
 
     async def warm_up(self):
-        """Runs each route's programs once, so that no request waits until they are compiled; then it is ready."""
+        """Runs each route's programs once, so that no request waits for compilation; then the service is ready."""
         if self.model.cache_bytes:
             await self.generation.warm_up()
             await self._open_a_session()

@@ -1,8 +1,8 @@
 """Only a process's own lines reach the terminal. Commands outside serving/ use this module, too.
 
-The C++ libraries below TensorFlow and SentencePiece write to file descriptor 2, some of them before any log level
-applies, others when the first graph runs. So `sys.stderr`, what Python writes, becomes a copy of that descriptor, and
-then descriptor 2 becomes another file for the rest of the process.
+The C++ libraries of TensorFlow and SentencePiece write to file descriptor 2, some of them before any log level
+applies, others when the first graph runs. So `sys.stderr`, to which Python writes, becomes a copy of that descriptor,
+and then descriptor 2 becomes another file for the rest of the process.
 """
 
 import atexit
@@ -25,11 +25,11 @@ elif grep -q '^Fatal Python error' "$0"; then failure=crash; tail -n 40 "$0"
 fi
 if [ "$failure" ] && [ -s "$0" ]; then echo "what libraries wrote is in $0"; else rm -f "$0"; fi
 """
-"""A shell that outlives the process: its input ends when the process does, however that happens."""
+"""A shell that outlives the process: its input ends when the process ends, however that happens."""
 
 
 def open_what_is_closed():
-    """Makes closed standard streams (`>&-`) discard what they get: the next file opened would take their descriptor."""
+    """Makes closed standard streams (`>&-`) discard output, or the next opened file would take their descriptor."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_RDWR)
@@ -40,17 +40,17 @@ def open_what_is_closed():
 
 
 def own_stderr():
-    """Makes `sys.stderr` a copy of descriptor 2, which stays the terminal whatever becomes of the descriptor."""
+    """Makes `sys.stderr` a copy of descriptor 2. It stays the terminal, whatever happens to the descriptor."""
     sys.stderr.flush()
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, encoding="utf-8", errors="backslashreplace")
 
 
 def divert_libraries(path=None):
-    """Appends what is written to descriptor 2 to a file; to be called after `own_stderr`, before libraries load.
+    """Appends output to descriptor 2 to a file. Call it after `own_stderr`, before libraries load.
 
     Args:
-        path: of the file; None: a temporary file. That is deleted at the end, but not after a traceback or a crash,
-            which name it; a crash also shows its last lines, with Python's stack.
+        path: of the file; None: a temporary file, which is deleted at the end. After a traceback or a crash it stays,
+            and a message names it; a crash also shows its last lines, with Python's stack.
 
     Raises:
         OSError: the file `path` cannot be written.
@@ -93,8 +93,8 @@ def _watched_file():
 class JsonLines(logging.Formatter):
     """A record as a line of JSON: its time, level and text, or the fields that it was given as a dict.
 
-    An exception is its type and the place where it was raised, and a line of a library its logger's name: their
-    messages may show what a client has sent.
+    For an exception it has only the type and the place where it was raised, and for a library's line only the logger's
+    name: their messages may show what a client sent.
     """
 
     def format(self, record):

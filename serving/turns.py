@@ -1,9 +1,9 @@
 """Requests take turns at the model: one call at a time, in a thread, in the order in which they were asked for.
 
-A long request asks for one short call after another. Each of them stands at the end of the queue, so other requests
-get their calls in between. Every second call, if there is one, is the first of its request, so that a short request
-need not wait for all long ones. Calls with the same key that wait at the same time become one: a batch. When the
-client of a call is gone, the call leaves the queue; when all clients of the call that runs are gone, it is cancelled.
+A long request asks for one short call after another. Each of them goes to the end of the queue, so other requests get
+their calls in between. Every second call, if possible, is the first of its request, so that a short request need not
+wait for all long ones. Waiting calls with the same key become one: a batch. If the client of a call is gone, the call
+leaves the queue; if all clients of the running call are gone, it is cancelled.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class Call:
     Attributes:
         function: takes a list of items, and returns a list of their results.
         item: this call's.
-        key: calls with equal keys can be computed by the function of any of them; None: this one stands alone.
+        key: calls with equal keys can be computed by the function of any of them; None: this call is computed alone.
         rows: texts of this item.
         again: whether its request has had a call before.
         done: the future of its result.
@@ -40,7 +40,7 @@ class Call:
 
 
 class Turns:
-    """The queue for the model, of one event loop.
+    """The queue for the model, in one event loop.
 
     Args:
         cancellable: a context manager in which calls can be cancelled, as `Model.cancellable`.
@@ -100,10 +100,10 @@ class Turns:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _serve(self):
-        """Computes what waits; ends when nothing does."""
+        """Computes the waiting calls; ends when none waits."""
         loop = asyncio.get_running_loop()
         while self._waiting:
-            # Requests whose call has just ended ask for their next one first, so that they share a batch with others.
+            # First, requests whose call has just ended ask for their next one, so that they share a batch with others.
             await asyncio.sleep(0)
             self._running = calls = self._take()
             if not calls:
@@ -161,12 +161,12 @@ class Turns:
 
 
 class Admission:
-    """How many requests are in progress, and how many texts they may hold in memory at a time.
+    """Limits the requests in progress, and the texts that they hold in memory at a time.
 
     Args:
         most: requests, waiting ones included.
         rows: texts.
-        wait_seconds: a request that waited so long for others to end is refused.
+        wait_seconds: a request that waits longer than this for others to end is refused.
     """
 
     def __init__(self, most, rows, wait_seconds):

@@ -1,9 +1,9 @@
 """Generation: /generate and /stream, a few tokens at a time, so that requests take turns and can end at any token.
 
-A prompt is read by itself, exactly as the signature `generate` reads it: its whole segments first, but not its last
-token, and then token by token. The texts of all requests with equal settings of sampling are then continued together,
-by the signature `write`. The same seed gives the same text as one call of `generate` for all tokens, whoever else is
-served at the time.
+A prompt is read alone, exactly as the signature `generate` reads it: first its whole segments, without its last token,
+then token by token. Then the texts of all requests with equal settings of sampling are continued together, by the
+signature `write`. The same seed gives the same text as one call of `generate` for all tokens, whatever other requests
+there are.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ DEFAULT_TOKENS = 100
 STREAM_TOKENS = 16
 """The most tokens between two pieces of streamed text."""
 MOST_TOKENS = 64
-"""In one call; more would not be faster."""
+"""The most tokens in one call; more would not be faster."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -41,10 +41,10 @@ class Continuation:
         cache: the tensors of `CACHE`, by name.
         last: int32 [B, 1], the tokens made last, which the model has not read yet.
         made: list of int32 [B, n].
-        wants_texts: whether `texts` is needed before the last token is made.
-        top: of one text: how many of the likeliest tokens are wanted in the place of each new one.
+        wants_texts: whether `texts` are needed before the last token is made.
+        top: for one text, how many of the likeliest tokens to return in the place of each new one.
         texts: the decoded texts, list of bytes.
-        read: with `top` the cache before the tokens that the last call read, and these, int32 [1, n].
+        read: with `top`, the cache before the tokens of the last call, and these tokens, int32 [1, n].
     """
 
     prompts: list[bytes]
@@ -113,7 +113,7 @@ class Generation:
             draft = self._draft(request, [prompt], [seed], STREAM_TOKENS, wants_texts=True)
             draft.top = top
             async for _ in self._write(draft, record):
-                # Decoded from the first token on: how a word is written depends on what stands before it.
+                # Decoded from the first token on: how a word is written depends on the text before it.
                 (text,) = draft.texts
                 new, sent, final = text[sent:], len(text), not draft.left
                 if top:
@@ -190,7 +190,7 @@ class Generation:
     async def _read(self, tokens, seed, options):
         """The cache of one text after its prompt, int32 [n], and its first new token, int32 [1, 1].
 
-        And what was read last: the cache before it, and the tokens, int32 [1, n].
+        Also the last part that was read: the cache before it, and its tokens, int32 [1, n].
         """
         model, size = self._model, self._model.segment
         whole = (len(tokens) - 1) // size * size if size else 0
@@ -199,7 +199,7 @@ class Generation:
         )
         cache, rest = reading.cache, tokens[whole:]
         while len(rest):
-            count = self._pace[1] if size else len(rest)  # an older export reads the segments here, and all at once
+            count = self._pace[1] if size else len(rest)  # an older export reads all segments here, at once
             item = (cache, rest[None, :count], seed, options)
             key = ("begin", item[1].size, *options.values()) if size else None
             cache, made = await self._turns.run(self._begin, item, key, again=True)
@@ -207,7 +207,7 @@ class Generation:
         return cache, made, item[:2]
 
     def _begin(self, items):
-        """The caches of texts after some tokens more, int32 [1, n], and the tokens that would follow, int32 [1, 1]."""
+        """The caches of texts after more tokens, int32 [1, n], and the tokens that would follow, int32 [1, 1]."""
         caches, tokens, seeds, (options, *_) = zip(*items, strict=True)
         cache, made = self._call(caches, tokens, [[seed] for seed in seeds], options, 1)
         return [
@@ -215,7 +215,7 @@ class Generation:
         ]
 
     def _call(self, caches, tokens, seeds, options, count):
-        """The signature `write` for texts that are stacked: the new caches and the tokens made, stacked."""
+        """The signature `write` for stacked texts: the new caches and the new tokens, stacked."""
         size = padded_rows(sum(map(len, tokens)))
         given = {
             "tokens": stack_rows(tokens, size),
@@ -265,7 +265,7 @@ class Generation:
         return [rated(self._model.pieces, made, chosen, likeliest(log_probs, draft.top))]
 
     def _decode(self, drafts):
-        """The texts of each draft as they stand after its prompts, each a list of bytes."""
+        """The texts of each draft, as continuations of its prompts, each a list of bytes."""
         return [
             self._model(
                 "decode", tokens=tf.constant(np.concatenate(draft.made, axis=1)), after=tf.constant(draft.prompts)
@@ -277,12 +277,12 @@ class Generation:
 
 
 def padded_rows(count):
-    """The power of two that is not below count: a compiled model is compiled for each number of texts that it gets."""
+    """The least power of two that is at least count, since a model is compiled for each number of texts."""
     return 1 << (count - 1).bit_length()
 
 
 def stack_rows(tensors, size):
-    """Tensors [b, ..] as one, [size, ..]; the first row stands in for what is missing."""
+    """Tensors [b, ..] as one, [size, ..]; missing rows repeat the first one."""
     rows = sum(tensor.shape[0] for tensor in tensors)
     if rows < size:
         tensors = [*tensors, tf.repeat(tensors[0][:1], size - rows, axis=0)]
@@ -304,10 +304,10 @@ def _end(text, stop):
 
 
 def _ends_early(text, stop):
-    """Whether further tokens cannot change what stands before the first stop string.
+    """Whether further tokens cannot change the text before the first stop string.
 
-    A longer stop string may begin before one that is complete. The last few bytes may be those of an incomplete
-    character, which is decoded otherwise when its other bytes are there.
+    A longer stop string may begin before one that is complete. The last few bytes may belong to an incomplete
+    character, which is decoded differently once its other bytes are there.
     """
     end = _end(text, stop)
     return end < len(text) and len(text) >= end + max(map(len, stop)) + 16

@@ -1,4 +1,4 @@
-"""How much work a turn at the model takes on, learned from the turns before."""
+"""How much work a turn at the model does, learned from earlier turns."""
 
 import collections
 
@@ -8,9 +8,8 @@ class Pace:
 
     Args:
         seconds: a call that takes less doubles the next one; a call that takes over four times this shrinks it.
-        first: units while nothing is known, a power of two as all are, since a compiled model is compiled for each
-            number of them.
-        most: never more.
+        first: units while nothing is known. All numbers of units are powers of two, since a model is compiled for each.
+        most: the most units.
     """
 
     def __init__(self, seconds, first, most):
@@ -21,7 +20,7 @@ class Pace:
         return self._units[key]
 
     def learn(self, key, units, seconds):
-        """Notes how many seconds a call for some units took."""
+        """Learns from the seconds of a call for some units."""
         if seconds > 4 * self._seconds:
             fit = max(1, int(units * 2 * self._seconds / seconds))
             self._units[key] = 1 << (fit.bit_length() - 1)

@@ -1,4 +1,4 @@
-"""Work on texts that can take long, a part at a time: many blanks, scores of XLNet, and contexts of many windows.
+"""Long work on texts, a part at a time: many blanks, scores of XLNet, and contexts of many windows.
 
 Each part is a turn at the model. The results are those of one call of the signatures `fill`, `score` and `answer`.
 """
@@ -49,7 +49,7 @@ class Scoring:
     Attributes:
         texts: list of bytes.
         done: how many tokens of all texts are scored.
-        tokens, lengths, log_probs: as of `score`; log_probs is 0 where there is none yet. None: nothing is done yet.
+        tokens, lengths, log_probs: as from `score`; log_probs is 0 where there is none yet. None: nothing is done yet.
     """
 
     texts: list[bytes]
@@ -67,7 +67,7 @@ class Asking:
         columns: questions and contexts, lists of bytes by name.
         done: how many windows of all contexts are read.
         windows: how many there are; None: not known yet.
-        kept: what was found in them, dicts of tensors.
+        kept: the results for these, dicts of tensors.
         found: the outputs of `ANSWERED`, by name, when all are read.
     """
 
@@ -139,7 +139,7 @@ class Parts:
         return outputs
 
     def _fill(self, fillings):
-        """A few tokens more for texts that have equally many, in the model's thread."""
+        """A few more tokens for texts with the same number of them, in the model's thread."""
         settings, done = fillings[0].settings, fillings[0].done
         texts, size = _padded([filling.texts for filling in fillings])
         if done:
@@ -171,7 +171,7 @@ class Parts:
         return fillings
 
     def _score(self, scorings):
-        """A few tokens more of the texts of one request, in the model's thread."""
+        """A few more tokens of the texts of one request, in the model's thread."""
         (scoring,) = scorings
         pace = max(map(len, scoring.texts)).bit_length()
         count, start = self._tokens[pace], time.monotonic()
@@ -190,7 +190,7 @@ class Parts:
         return scorings
 
     def _answer(self, askings):
-        """A few windows more, in the model's thread: of one request, or the first ones of several."""
+        """A few more windows, in the model's thread: of one request, or the first ones of several."""
         done = askings[0].done
         columns = {name: [asking.columns[name] for asking in askings] for name in askings[0].columns}
         columns = {name: tf.constant(_padded(column)[0]) for name, column in columns.items()}
@@ -222,7 +222,7 @@ class Parts:
 
 
 def _padded(lists):
-    """The texts of several lists in one, with the first text repeated until there are a power of two; their number."""
+    """The texts of several lists in one, padded with the first text to a power of two; and their number."""
     texts = [text for own in lists for text in own]
     size = padded_rows(len(texts))
     return texts + texts[:1] * (size - len(texts)), size

@@ -1,4 +1,4 @@
-"""How tokens are written: each as a piece of a text, and each by itself."""
+"""The text of tokens: each as a piece of a text, and each alone."""
 
 import codecs
 
@@ -9,9 +9,9 @@ from serving import fields
 from serving.errors import RequestError
 
 MAX_TOP = 20
-"""Tokens in the place of a token, in one answer."""
+"""The most alternatives for a token, in one answer."""
 ANCHOR = "a"
-"""A text after which a token is written as in the middle of a text, with the space before it if it has one."""
+"""Text before a token, so that it is written as in the middle of a text, with a space before it if it has one."""
 
 
 class Pieces:
@@ -42,7 +42,7 @@ class Pieces:
         rows = tokens[:, None]
         if self._has_after:
             return self._model("decode", tokens=tf.constant(rows), after=tf.fill([len(rows)], ANCHOR))["texts"].numpy()
-        # Without `after`, as in an XLNet, a token stands after the tokens of such a text.
+        # Without `after`, as in an XLNet, the token comes after the tokens of such a text.
         before = self._model("tokenize", texts=tf.constant([ANCHOR]))["tokens"].numpy()
         after = len(self._model("decode", tokens=tf.constant(before))["texts"].numpy()[0])
         rows = np.concatenate([np.repeat(before, len(rows), axis=0), rows], axis=1)
@@ -50,10 +50,10 @@ class Pieces:
 
 
 class Writer:
-    """Divides a text that grows among its tokens.
+    """Divides a growing text among its tokens.
 
-    A token's piece is what it adds to the text as it can be read: the bytes of a character that has several tokens come
-    with the last of them. All pieces together are the text.
+    A token's piece is the readable text that it adds: the bytes of a character with several tokens come with the last
+    token. All pieces together are the text.
     """
 
     def __init__(self):
@@ -63,7 +63,7 @@ class Writer:
         """The pieces of further tokens.
 
         Args:
-            text: bytes, what the tokens add to the text.
+            text: the bytes that the tokens add to the text.
             names: of these tokens.
             final: whether the text ends here.
 
@@ -73,7 +73,7 @@ class Writer:
         pieces = []
         for i, name in enumerate(names):
             last = i + 1 == len(names)
-            # A word that begins a text or a line has no space before it; an end of line may stand for nothing.
+            # A word that begins a text or a line has no space before it; an end of line may be empty.
             given = (
                 text if last else next((one for one in (name, name.removeprefix(b" ")) if text.startswith(one)), b"")
             )
@@ -91,12 +91,12 @@ def label(name):
 
 
 def check_top(request, model):
-    """request["top"], how many of the likeliest tokens are wanted in the place of each token; without it 0."""
+    """request["top"], how many of the likeliest tokens to return in the place of each token; 0 if it is missing."""
     top = fields.number(request, "top", int, 0)
     if not 0 <= top <= MAX_TOP:
         raise RequestError(400, f"top must be from 0 to {MAX_TOP}")
     if top and not model.rates:
-        raise RequestError(400, "this model was exported without what top needs: export it again")
+        raise RequestError(400, "this model was exported without the outputs for top: export it again")
     return min(top, model.vocab_size)
 
 

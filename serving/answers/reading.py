@@ -13,13 +13,13 @@ from serving.model import CACHE
 
 @dataclasses.dataclass(eq=False)
 class Reading:
-    """How far a text is read.
+    """The state of a text that is being read.
 
     Attributes:
         tokens: int32 [n], whole segments.
-        targets: int32 [n], the token after each, or -1 if its log-probability is not wanted.
+        targets: int32 [n], the token after each, or -1 where no log-probability is needed.
         cache: the tensors of `CACHE` by name, after the segments read so far.
-        top: how many of the likeliest tokens are wanted after each token.
+        top: how many of the likeliest tokens to return after each token.
         memory: whether a segment sees those before it.
         log_probs: of the targets of each of these segments, list of float32 [S].
         likeliest: if top is not 0, the likeliest tokens and their log-probabilities after each token, the likeliest
@@ -42,7 +42,7 @@ async def read_segments(model, turns, tokens, targets, seconds, **wanted):
         model: a Model with segments.
         turns: its Turns.
         tokens, targets: as in `Reading`.
-        seconds: about the longest time for a turn.
+        seconds: the longest time for a turn, about.
         wanted: top and memory, as in `Reading`.
 
     Returns:
@@ -55,7 +55,7 @@ async def read_segments(model, turns, tokens, targets, seconds, **wanted):
 
 
 def _read(model, seconds, readings):
-    """As many segments as there is time for, at least one."""
+    """Reads as many segments as there is time for, at least one."""
     (reading,), size, end = readings, model.segment, time.monotonic() + seconds
     while (begin := len(reading.log_probs) * size) < len(reading.tokens):
         tokens, targets = (part[begin : begin + size] for part in (reading.tokens, reading.targets))
@@ -79,5 +79,5 @@ def likeliest(log_probs, count):
     """The likeliest tokens in each row of log-probabilities [n, V], the likeliest first: int and float [n, count]."""
     tokens = np.argpartition(-log_probs, min(count, log_probs.shape[1] - 1), axis=1)[:, :count]
     values = np.take_along_axis(log_probs, tokens, axis=1)
-    order = np.lexsort((tokens, -values), axis=1)  # equal ones by their numbers
+    order = np.lexsort((tokens, -values), axis=1)  # tokens with equal values by their numbers
     return np.take_along_axis(tokens, order, axis=1), np.take_along_axis(values, order, axis=1)

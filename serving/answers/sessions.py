@@ -16,7 +16,7 @@ from serving.errors import RequestError
 from serving.model import CACHE
 
 MAX_TOP = 1000
-"""Next tokens in one answer."""
+"""The most next tokens in one answer."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -41,7 +41,7 @@ class Sessions:
     def __init__(self, model, turns, limits, clock=time.monotonic):
         self._model, self._turns, self._limits, self._clock = model, turns, limits, clock
         self._most = limits.sessions(model.cache_bytes)
-        self._sessions = collections.OrderedDict()  # by id, the one used last at the end
+        self._sessions = collections.OrderedDict()  # by id, in the order of their last use
 
     def __len__(self):
         self._forget_old()
@@ -91,7 +91,7 @@ class Sessions:
         return {}
 
     def _step(self, items):
-        """The new cache and the log-probabilities [V] of the next token, of texts that read equally many tokens."""
+        """The new cache and the next token's log-probabilities [V], for texts that read the same number of tokens."""
         size = padded_rows(len(items))
         tokens = stack_rows([tokens for tokens, _ in items], size)
         caches = {name: stack_rows([cache[name] for _, cache in items], size) for name in CACHE}

@@ -1,7 +1,7 @@
 """The routes that compute each text by itself: scores, blanks, vectors, and the tasks of fine-tuned models.
 
-The texts of a request are computed a few at a time, together with texts of about the same length of other requests,
-and in parts where a text alone can take long. A text's results do not depend on the others, but for rounding.
+The texts of a request are computed a few at a time, together with other requests' texts of about the same length. Work
+on a single text that can take long is done in parts. Other texts change a text's results by rounding at most.
 """
 
 import contextlib
@@ -46,19 +46,19 @@ class Texts:
     async def score(self, request, record):
         """Log-probabilities of request["texts"].
 
-        With "pieces" how each token is written; with "top" the likeliest tokens in the place of each; with "memory":
-        false, those of a Transformer-XL that reads each segment as if it were a text of its own.
+        "pieces" adds the text of each token, and "top" the likeliest tokens in the place of each. With "memory": false
+        a Transformer-XL reads each segment as if it were a separate text.
         """
         reads = "encode" in self._model.kind.inputs  # a Transformer-XL, which reads texts of any length
         fields.check_known(request, ("texts", "pieces", *(("top", "memory") if reads else ())))
         texts, wants_pieces = self._strings(request, "texts"), fields.flag(request, "pieces")
         if wants_pieces and not self._model.pieces:
-            raise RequestError(400, "this model was exported without what pieces needs: export it again")
+            raise RequestError(400, "this model was exported without the outputs for pieces: export it again")
         best = []
         if reads:
             top, memory = check_top(request, self._model), fields.flag(request, "memory", True)
             if not memory and not self._model.segment:
-                raise RequestError(400, "this model was exported without what memory needs: export it again")
+                raise RequestError(400, "this model was exported without the outputs for memory: export it again")
             scores, best = await self._score_any_length(texts, top, memory)
         else:
             scores = await self._parts.score(texts)
@@ -95,9 +95,9 @@ class Texts:
         return [(total, ids[:n], log_probs[:n]) for total, ids, log_probs, n in rows]
 
     async def _score_any_length(self, texts, top, memory):
-        """The same, with texts of more than one segment each by itself, segment by segment; top, memory: of `Reading`.
+        """The same, but a text of several segments is read alone, segment by segment. top, memory: as in `Reading`.
 
-        And with `top` the likeliest tokens of each text, as in `Reading`; else none.
+        With `top` also the likeliest tokens of each text, as in `Reading`.
         """
         found = await self._compute("encode", {"texts": texts}, ("tokens", "lengths", "start_token"))
         most, size = self._limits.text_tokens, self._model.segment
@@ -158,7 +158,7 @@ class Texts:
         }
 
     async def encode(self, request, record):
-        """Vectors of request["texts"], or of pairs of them and request["second"]; with "per_token" of each token."""
+        """Vectors of request["texts"], or of pairs of them and request["second"]; "per_token" adds each token's."""
         pairs = self._pairs(request, "pool", "per_token")
         pool = request.get("pool", "last")
         if not isinstance(pool, str) or pool not in POOLS:
@@ -255,7 +255,7 @@ class Texts:
         }
 
     async def warm_up(self):
-        """Computes a text for every route and way to ask, so that the first requests need not wait for compilation."""
+        """Computes a text for every route and its options, so that the first requests need not wait for compilation."""
         model, pairs = self._model, {"texts": ["a"], "second": ["b"]}
         scored = [{}, *([{"pieces": True}] if model.pieces else []), *([{"top": 1}] if model.rates else [])]
         scored += [{"memory": False}] if model.segment else []
@@ -306,7 +306,7 @@ class Texts:
         Args:
             signature: its name.
             columns: its inputs, which have a row for each text: lists of equal length by name.
-            names: the outputs that are wanted.
+            names: the outputs to return.
             rows: texts in one call, at most.
         """
         count, rows = len(next(iter(columns.values()))), rows or self._rows
@@ -352,8 +352,8 @@ def _places(found, names):
     """Parts of texts, a list of dicts for each text.
 
     Args:
-        found: lists of rows, by output; behind a text's last part its ends are -1.
-        names: of the outputs that are wanted, and how they are called in the answer; the last one is the end.
+        found: lists of rows, by output; after a text's last part its ends are -1.
+        names: of the outputs to return, with their names in the answer; the last one is the end.
     """
     *_, end = names
     texts = zip(*(found[name] for name in names), strict=True)

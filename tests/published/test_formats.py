@@ -180,7 +180,7 @@ def test_configuration_is_checked(tmp_path, rng):
         configure(checkpoint, PRESETS["wt103_large"], {}, {})
     text = (tmp_path / "config.json").read_text()
     (tmp_path / "config.json").write_text(text.replace('"n_layer": 2', '"n_layer": 3'))
-    with pytest.raises(InputError, match=r"config.json is not of these tensors: n_layer=3 \(2 in the tensors\)"):
+    with pytest.raises(InputError, match=r"config.json does not fit these tensors: n_layer=3 \(2 in the tensors\)"):
         open_checkpoint("huggingface", str(tmp_path))
 
 

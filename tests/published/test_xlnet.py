@@ -408,7 +408,7 @@ def test_the_commands(tmp_path, rng, pieces, vocab_size, monkeypatch):
         line.split("\t")[1] for line in by_import.splitlines()
     ]
     output = run("scripts/export_checkpoint.py", f"--model_dir={tmp_path}/run", f"--export_dir={tmp_path}/out")
-    assert "different there: memory begins with nothing in it" in output
+    assert "different there: memory starts empty" in output
     exported = open_checkpoint("huggingface", f"{tmp_path}/out")
     for name, tensor in huggingface_tensors(weights).items():
         assert exported.file.read(name).tobytes() == tensor.tobytes()
@@ -439,7 +439,7 @@ def test_another_family_or_format(tmp_path, rng):
     ("config", "message"),
     [
         ({"n_layer": 3}, r"n_layer=3 \(2 in the tensors\)"),
-        ({"d_head": 8}, r"xlnet_config.json is not of these tensors: d_head=8 \(4 in the tensors\)"),
+        ({"d_head": 8}, r"xlnet_config.json does not fit these tensors: d_head=8 \(4 in the tensors\)"),
         ({"ff_activation": "swish"}, "ff_activation is 'swish'; .* one of gelu, relu"),
         ({"untie_r": 1}, "untie_r is 1; .* untie_r true or false"),
         ({"attn_type": "bi"}, r"it lacks \[\], and has \['attn_type'\], which is not known"),
@@ -456,7 +456,7 @@ def test_official_settings_are_checked(tmp_path, rng, config, message):
     [
         ({"attn_type": "uni"}, "attn_type='uni': only 'bi' is imported"),
         ({"ff_activation": "swish"}, "ff_activation='swish': only gelu_new, gelu, relu"),
-        ({"d_inner": 13}, r"config.json is not of these tensors: d_inner=13 \(12 in the tensors\)"),
+        ({"d_inner": 13}, r"config.json does not fit these tensors: d_inner=13 \(12 in the tensors\)"),
         ({"dropout": "much"}, "config.json: dropout must be of type float, got 'much'"),
     ],
 )
@@ -571,7 +571,7 @@ def test_shards(tmp_path, rng, ending):
         ({name: f"../{place}" for name, place in places.items()}, "weight_map must name files of its own directory"),
         (places | {"more": shard}, "looks for more in .*, which does not have it"),
         ({name: place for name, place in places.items() if name != names[0]}, f"does not list {names[0]}"),
-        (places | {names[0]: "gone.bin"}, "names files that are not there, gone.bin: copy them there"),
+        (places | {names[0]: "gone.bin"}, "names missing files, gone.bin: copy them there"),
     ):
         index.write_text(json.dumps({"weight_map": wrong}))
         with pytest.raises(InputError, match=message):

@@ -39,7 +39,7 @@ COMMAND = pathlib.Path(__file__).parents[2] / "examples" / "serve.py"
         ([f"--host={'a' * 100}.b"], "cannot listen at --host=aaa"),
         (["--export=x"], "unrecognized arguments: --export=x"),
         (["--port=0", "--library_log=/nowhere/file"], "--library_log: "),
-        (["--port=0", "--host=0.0.0.0"], "--host=0.0.0.0: other machines reach the server there; give --token_file="),
+        (["--port=0", "--host=0.0.0.0"], "--host=0.0.0.0: other machines can reach the server; give --token_file="),
         (["--port=0", "--token_file=none"], "--token_file=none cannot be read: No such file"),
         (["--port=0", "--token_file=/dev/null"], "--token_file=/dev/null must hold one word of at least 16 characters"),
         (["--port=0", "--token_file=t", "--open_to_all"], "--open_to_all and --token_file contradict each other"),

@@ -130,7 +130,7 @@ def test_encode_and_score(call, model):
 @pytest.mark.parametrize(
     ("path", "request_", "status", "reason"),
     [
-        ("/generate", {"prompts": ["x"]}, 404, "/generate is for a Transformer-XL: the model that is served has /fill"),
+        ("/generate", {"prompts": ["x"]}, 404, "/generate is for a Transformer-XL: the served model has /fill"),
         ("/sessions", {}, 404, "/sessions is for a Transformer-XL"),
         ("/nothing", {}, 404, "POST /nothing: Not Found"),
         ("/fill", {"texts": ["x"]}, 400, "a text has no blank"),

@@ -227,7 +227,7 @@ def test_the_server_answers(task, predictors, exports):
                 ("/classify", {"texts": ["a"], "second": ["b", "c"]}, 400, "give a second text"),
                 ("/classify", {"texts": "a"}, 400, "texts must be a list of strings"),
                 ("/classify", {"texts": ["a"], "top": 3}, 400, "'top' is not a field of this request"),
-                ("/fill", {}, 404, "/fill is for an XLNet: the model that is served has /classify"),
+                ("/fill", {}, 404, "/fill is for an XLNet: the served model has /classify"),
             ]
         elif task == "multi_label":
             request = {"texts": [a for a, _ in PAIRS], "second": [b for _, b in PAIRS]}

@@ -78,7 +78,7 @@ def test_what_cannot_be_scored_is_one_line(pieces):
     words = FillIn(random_xlnet(vocab_size=4), WordVocabulary(["<eos>", "<unk>", "a", "b"]), jit_compile=False)
     for fill_in, text, options, message in (
         (pieces, "____ and ____", {}, "for a text with one blank"),
-        (pieces, "____*2", {}, "with no number after it: ____"),
+        (pieces, "____*2", {}, "without a number after it: ____"),
         (pieces, TEXT, {"order": "confident"}, "order=confident: candidates are scored in the order left_to_right or"),
         (pieces, TEXT, {"candidates": ["a", " "]}, "the candidate ' ' is empty"),
         (pieces, TEXT, {"candidates": "a"}, "candidates='a' must be a list"),
