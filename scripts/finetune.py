@@ -5,6 +5,7 @@
     python scripts/finetune.py .. --seeds=1,2,3 --model_dir=runs/three   # runs/three/seed-1 and so on
     python scripts/finetune.py .. --folds=5 --model_dir=runs/five         # cross-validation: runs/five/fold-1 and so on
     python scripts/finetune.py .. --untrained --model_dir=runs/untrained  # new weights: what is pretraining worth?
+    python scripts/finetune.py --init=runs/xl --settings_from=runs/1 --train=new.tsv --model_dir=runs/2  # as runs/1 was
 
 Without --dev a tenth of --train is held out to evaluate on, with its share of every class.
 Classification and regression read tables (.tsv, .csv, .jsonl, .xlsx, also with .gz): a text or a pair of texts, and a
@@ -37,14 +38,17 @@ from command_line import (
     run,
 )
 from flag_help import require_flags
-from run_flags import GROUP_PREFIXES, define_set_flag, given_by_set, own_names
+from run_flags import GROUP_PREFIXES, define_set_flag, given_by_set, own_names, settings_of
 
 from txl_tf import families
 from txl_tf.errors import InputError
+from txl_tf.settings.groups import options
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("init", None, "the pretrained model: a model_dir, local or gs://, or a folder or zip as published")
-flags.DEFINE_enum("task", None, sorted(families.tuned_configs()), "what to learn [the preset's]")
+flags.DEFINE_enum(
+    "task", None, sorted(families.tuned_configs()), "what to learn [the preset's, or that of --settings_from]"
+)
 flags.DEFINE_string("train", None, "the examples to learn from")
 flags.DEFINE_string("dev", None, "the examples to evaluate on [a tenth of --train, by the first seed]")
 flags.DEFINE_integer(
@@ -65,6 +69,7 @@ flags.DEFINE_enum(
     "a published recipe, with the result that was published for it: "
     + "; ".join(f"{name}: {recipe.source}: {recipe.published}" for name, recipe in families.recipes().items()),
 )
+flags.DEFINE_string("settings_from", None, "in place of --preset: the settings of the run in this model_dir; or gs://")
 flags.DEFINE_list("seeds", ["1"], "seeds of new heads, dropout and the order of examples; one run for each")
 flags.DEFINE_string("examples_dir", None, "where encoded examples are kept if there are many [model_dir/examples]")
 require_flags("init", "train", "model_dir")
@@ -107,27 +112,29 @@ define_set_flag(families.tuned_configs().values(), FIXED)
 
 
 def chosen_task():
-    """The task to learn, and the recipe for it or None."""
+    """The task to learn, None if only the run of --settings_from says it."""
     recipe = families.recipes()[FLAGS.preset] if FLAGS.preset else None
     task = FLAGS.task or (recipe and recipe.task)
-    if task is None:
+    if task is None and not FLAGS.settings_from:
         raise InputError("give --task, or a --preset")
     if recipe and recipe.task != task:
         raise InputError(f"--preset={FLAGS.preset} is for {recipe.task}, not for --task={task}: give one of them")
-    return task, recipe
+    return task
 
 
 def check():
     """Checks the flags before TensorFlow is loaded."""
+    if FLAGS.preset and FLAGS.settings_from:
+        raise InputError("give --preset or --settings_from, not both")
     if FLAGS.folds == 1 or (FLAGS.folds and (FLAGS.dev or len(FLAGS.seeds) > 1)):
         raise InputError(f"--folds={FLAGS.folds} needs 2 or more, no --dev, and one of --seeds")
-    check_examples(chosen_task()[0], filter(None, (FLAGS.train, FLAGS.dev)), given_columns(), labelled=True)
+    if task := chosen_task():
+        check_examples(task, filter(None, (FLAGS.train, FLAGS.dev)), given_columns(), labelled=True)
 
 
 def main(argv):
     del argv
-    task, recipe = chosen_task()
-    settings = given_settings(task, recipe.settings if recipe else {})
+    task, settings = begin()
 
     from txl_tf.devices.distribute import make_strategy  # after the flags are parsed: TensorFlow takes seconds to load
     from txl_tf.finetuner import Finetuner, cross_validate
@@ -163,6 +170,23 @@ def main(argv):
     except TrainingStoppedError as stopped:
         print(stopped)
         return stopped.exit_status
+
+
+def begin():
+    """The task to learn; the settings of the preset or of another run with those that were given as flags."""
+    task = chosen_task()
+    if not FLAGS.settings_from:
+        return task, given_settings(task, families.recipes()[FLAGS.preset].settings if FLAGS.preset else {})
+    config = settings_of(FLAGS.settings_from)
+    if config.task != (task or config.task):
+        raise InputError(f"--settings_from={FLAGS.settings_from} has learned {config.task}: omit --task={task}")
+    if config.task not in families.tuned_configs():
+        raise InputError(f"--settings_from={FLAGS.settings_from} is no fine-tuned run: give the model_dir of one")
+    theirs = {
+        group: {name: getattr(getattr(config, group), name) for name in set(options(kind)) - FIXED.get(group, set())}
+        for group, kind in config.groups().items()
+    }
+    return config.task, given_settings(config.task, theirs)
 
 
 def given_settings(task, settings):

@@ -123,3 +123,13 @@ def given_settings(config):
         group: given_flags(kind, GROUP_PREFIXES.get(group, ""), own_names(kind)) | by_set.get(group, {})
         for group, kind in config.groups().items()
     }
+
+
+def settings_of(model_dir):
+    """The Config of the run that --settings_from names, for a new run to begin with."""
+    from txl_tf.runs.model_dir import read_config
+
+    config = read_config(model_dir)
+    if config is None:
+        raise InputError(f"--settings_from={model_dir} has no config.json: give the model_dir of a run")
+    return config.replace(train={"extended_at": ()})

@@ -15,7 +15,7 @@ import os
 from absl import flags
 from command_line import define_strategy_flags, run
 from flag_help import place, require_flags
-from run_flags import define_preset_flags, given_settings
+from run_flags import define_preset_flags, given_settings, settings_of
 
 from txl_tf import families
 from txl_tf.errors import InputError
@@ -98,16 +98,6 @@ def begin():
     corpus = load_corpus(FLAGS.data_dir)
     config = families.presets()[FLAGS.preset].config if FLAGS.preset else settings_of(FLAGS.settings_from)
     return families.task_of(config).fit_to_corpus(config, corpus, given_settings(config)), corpus
-
-
-def settings_of(model_dir):
-    """The Config of another run, for a new run to begin with."""
-    from txl_tf.runs.model_dir import read_config
-
-    config = read_config(model_dir)
-    if config is None:
-        raise InputError(f"--settings_from={model_dir} has no config.json: give the model_dir of a run")
-    return config.replace(train={"extended_at": ()})
 
 
 def begun():

@@ -265,6 +265,16 @@ COMMANDS = {
         ("new",),
         metrics("new"),
     ),
+    "finetune_as": Command(
+        "scripts/finetune.py",
+        flags(
+            "--init=xlnet --settings_from=tuned --train=table.tsv --dev=table.tsv --model_dir=new --tgt_len=16 "
+            "--batch_size=4 --train_steps=2 --warmup_steps=1 --nojit_compile --noeval_jit_compile"
+        ),
+        ("xlnet", "tuned", "table.tsv"),
+        ("new",),
+        metrics("new"),
+    ),
     "replay": Command("scripts/replay_step.py", flags("--model_dir=half --data_dir=words --step=3"), ("half", "words")),
     "export": Command(
         "scripts/export_savedmodel.py",

@@ -61,6 +61,27 @@ def test_a_tenth_is_held_out_and_the_columns_are_known_to_predict(folder):
     assert again.returncode and "run" in again.stderr
 
 
+def test_another_run_with_the_same_settings(folder):
+    """Its task and all its settings, but for the flags that are given."""
+    assert finetune(folder, "first", "--dropout=0.3", "--learning_rate=3e-3").returncode == 0
+    start = ["scripts/finetune.py", f"--init={folder}/init", f"--train={folder}/tickets.xlsx"]
+    start += [f"--model_dir={folder}/second", "--text_column=message", "--label_column=team"]
+    as_first = [*start, f"--settings_from={folder}/first"]
+    done = processes.run([*as_first, "--train_steps=1", "--warmup_steps=0", "--seeds=2"], cwd=processes.ROOT)
+    assert done.returncode == 0, done.stderr
+    theirs, mine = (json.loads((folder / name / "config.json").read_text()) for name in ("first", "second"))
+    theirs["train"] |= {"train_steps": 1, "warmup_steps": 0, "seed": 2}
+    assert mine == theirs and mine["model"]["dropout"] == 0.3
+    for given, said in (
+        ([*as_first, "--preset=race"], "give --preset or --settings_from, not both"),
+        ([*as_first, "--task=multi_label"], "has learned classification: omit --task=multi_label"),
+        ([*start, f"--settings_from={folder}/init"], f"--settings_from={folder}/init is no fine-tuned run: give"),
+        ([*start, f"--settings_from={folder}"], "has no config.json: give the model_dir of a run"),
+    ):
+        refused = processes.run(given, cwd=processes.ROOT)
+        assert refused.returncode == 1 and said in refused.stderr, refused.stderr
+
+
 def test_folds_have_mean_and_deviation(folder):
     done = finetune(folder, "three", "--folds=3")
     assert done.returncode == 0, done.stderr
