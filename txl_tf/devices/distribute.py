@@ -117,7 +117,7 @@ def can_compile(strategy: tf.distribute.Strategy) -> bool:
     return isinstance(strategy, tf.distribute.OneDeviceStrategy) and has_xla()
 
 
-def compiles(strategy: tf.distribute.Strategy, compute_dtype: str, training: bool = False) -> bool:
+def compiles(strategy: tf.distribute.Strategy, compute_dtype: str, training: bool = False, program: str = "") -> bool:
     """Whether the setting jit_compile makes XLA compile the functions that replicas run.
 
     The only case with a choice is bfloat16 on a CPU. Where TensorFlow's own kernels multiply bfloat16 fast, evaluation
@@ -127,12 +127,27 @@ def compiles(strategy: tf.distribute.Strategy, compute_dtype: str, training: boo
     Args:
         strategy, compute_dtype: of the run.
         training: whether the functions train.
+        program: what `program_of_training` chose before; "": nothing yet.
     """
     if not can_compile(strategy):
         return False
-    if not on_cpu(strategy) or compute_dtype != "bfloat16" or not bfloat16_is_fast():
+    if not _is_measured(strategy, compute_dtype):
         return True
-    return training and bfloat16_is_fast(in_xla=True)
+    if program:
+        return program == "xla"
+    return not bfloat16_is_fast() or (training and bfloat16_is_fast(in_xla=True))
+
+
+def program_of_training(strategy: tf.distribute.Strategy, compute_dtype: str) -> str:
+    """What a run's steps are computed by, "xla" or "kernels", where a measurement chooses; elsewhere ""."""
+    if not can_compile(strategy) or not _is_measured(strategy, compute_dtype):
+        return ""
+    return "xla" if compiles(strategy, compute_dtype, training=True) else "kernels"
+
+
+def _is_measured(strategy: tf.distribute.Strategy, compute_dtype: str) -> bool:
+    """Whether a measurement chooses between XLA and TensorFlow's own kernels."""
+    return on_cpu(strategy) and compute_dtype == "bfloat16"
 
 
 def without_grappler(function: Callable[..., Any]) -> Callable[..., Any]:

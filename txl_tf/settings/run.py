@@ -212,6 +212,13 @@ class TrainConfig(Group):
         at_least=0,
         under="model",
     )
+    program: str = setting(
+        "",
+        "what computes a step in bfloat16 on a CPU: xla, or kernels (TensorFlow's); chosen by a measurement when the "
+        "run begins, and kept when it is continued",
+        choices=("", "xla", "kernels"),
+        flag="none",
+    )
     extended_at: tuple[int, ...] = setting(
         (),
         "the earlier train_steps of a run that was extended; its schedule up to each of them stays",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 
+import keras
 import tensorflow as tf
 
 from txl_tf.data.tables.learned_columns import COLUMNS_FILE
+from txl_tf.devices import distribute
 from txl_tf.errors import InputError
 from txl_tf.metrics import error_files
 from txl_tf.runs import checkpoints
@@ -27,6 +29,7 @@ FREE_TO_CHANGE = {
     "eval_tokens",
     "profile_steps",
     "peak_tflops",
+    "program",
     "remat",
     "shard_optimizer",
     "bfloat16_gradients",
@@ -116,6 +119,14 @@ def _about_steps(old: int, new: int) -> str:
 
 def _extends(old: Config, new: Config) -> bool:
     return new.train.extended_at == old.train.ends and new.train.train_steps > old.train.train_steps
+
+
+def with_program(config: Config, model_dir: str, strategy: tf.distribute.Strategy) -> Config:
+    """The Config with the program of its steps: that of the run in model_dir, since another one rounds otherwise."""
+    old = model_dirs.read_config(model_dir)
+    program = old.train.program if old else ""
+    dtype = keras.dtype_policies.get(config.model.dtype).compute_dtype
+    return config.replace(train={"program": program or distribute.program_of_training(strategy, dtype)})
 
 
 def refuse_drift(old: Config, new: Config, model_dir: str) -> None:

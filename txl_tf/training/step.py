@@ -309,7 +309,7 @@ def make_host_loop(
     def replica_step(batch: Batch, state: State) -> StepResult:
         return train_step(objective, optimizer, config, seed, batch, state, average)
 
-    compiled = config.jit_compile and compiles(strategy, compute_dtype, training=True)
+    compiled = config.jit_compile and compiles(strategy, compute_dtype, training=True, program=config.program)
     if compiled:
         replica_step = tf.function(replica_step, jit_compile=True, autograph=False)
 
