@@ -1,7 +1,7 @@
-"""Measures reading of data: speed, and time to seek; and writes a large text to measure preparing.
+"""Measures the speed of reading data, and the time to seek; can write a large text to measure preparing.
 
 python bench/data.py --data_dir=/tmp/wt103              # reading: M tokens/s and seconds to seek
-python bench/data.py --make_text=/tmp/big --gigabytes=2 # writes text to prepare: Zipf words, 25 a line
+python bench/data.py --make_text=/tmp/big --gigabytes=2 # writes text to prepare: Zipf words, 25 per line
 """
 
 import pathlib

@@ -5,7 +5,7 @@
 At each attention length a Transformer-XL reads segments with a memory of that length; the same layers without memory
 read a new window of that length for every token. Weights are random, since they do not change the time. Prints one
 JSON line per length and a table. Measurements of one length alternate, and the fastest counts. --plot draws the ratios
-beside the paper's. It takes a few minutes on two idle CPU cores.
+beside the paper's.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ flags.DEFINE_list("attn_lens", [str(length) for length in PUBLISHED], "attention
 flags.DEFINE_integer("tgt_len", 128, "segment length of the Transformer-XL", lower_bound=1)
 flags.DEFINE_string("plot", None, "an SVG file for the ratios, drawn beside the paper's")
 flags.DEFINE_bool("jit_compile", True, "compile both with XLA, as evaluation does")
-flags.DEFINE_integer("repeats", 5, "measurements of each, of which the fastest counts", lower_bound=1)
+flags.DEFINE_integer("repeats", 5, "measurements of each; the fastest counts", lower_bound=1)
 define_config_flags(TransformerXLConfig, only=SIZES)
 
 

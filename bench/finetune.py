@@ -2,14 +2,14 @@ r"""Measures fine-tuning and prediction of an XLNet classifier beside Hugging Fa
 
     python bench/finetune.py --peer=huggingface=PYTHON
 
-The workload: the widths of a published XLNet with two layers, or a narrow one, two classes, T 128 and 512, two
-segments, up to a quarter of a sequence padding on the left, float32. Training has dropout and
-dropatt 0.1, Adam and clipping by the global norm. `ours_bfloat16` is the same in mixed bfloat16.
+The workload: two layers with the widths of a published XLNet, or narrow ones, two classes, T 128 and 512, two segments,
+padding on the left of up to a quarter of a sequence, float32. Training has dropout and dropatt 0.1, Adam and clipping
+by the global norm. `ours_bfloat16` is the same in mixed bfloat16.
 
 bench/train.py tells how to create the environment of the peer and how turns are taken. One JSON line has, for each of
 the tasks train_128, train_512, predict_128 and predict_512, tokens per second, padding included, and their ratios.
 Hugging Face draws a dropout mask of the positions for each lane, ours has one for all lanes. In the last layer ours
-computes only the token that the head reads; of 12 layers that would be a smaller part than of 2.
+computes only the token that the head reads, which saves a larger share with 2 layers than with 12.
 """
 
 import functools
@@ -44,7 +44,7 @@ def examples(t_len):
 
 
 def in_rounds(train, predict):
-    """The tasks of an implementation, from functions of T that return a function of n, which makes n steps."""
+    """The tasks of an implementation, from functions of T that return a function of n, which runs n steps."""
     makers = {"train": functools.cache(train), "predict": functools.cache(predict)}
 
     def task(kind, t_len):
@@ -142,7 +142,7 @@ def huggingface():
 
 
 def report(measured):
-    """The JSON line of what `side_by_side.measure` returns."""
+    """The JSON line of the results of `side_by_side.measure`."""
     lengths = {f"{kind}_{t_len}": (kind, t_len) for t_len in LENGTHS for kind in STEPS}
     return {
         task: training.speeds(rounds, B * lengths[task][1] * steps(*lengths[task])) for task, rounds in measured.items()

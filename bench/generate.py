@@ -53,7 +53,7 @@ def format_named(name):
         return draft._replace(last=tf.constant(np.arange(batch_size), tf.int32))
 
     def task(size, first=fresh):
-        """A task that continues texts, always from the same place on."""
+        """A task that continues texts, always from the same place."""
         begun = functools.cache(first)
         return lambda: bool(write(begun(size), BATCHES[size]))
 
@@ -62,12 +62,12 @@ def format_named(name):
 
 
 def limit():
-    """The machine's limit for one text in float32: what bench/inference.py measures."""
+    """The machine's limit for one text in float32, as bench/inference.py measures it."""
     return {"batch 1": inference_model.limit()["generate"]}
 
 
 def report(measured):
-    """The JSON line of what `side_by_side.measure` returns."""
+    """The JSON line of the results of `side_by_side.measure`."""
     line = {}
     for size, chunks in BATCHES.items():
         seconds = {

@@ -3,13 +3,12 @@
     python bench/generate_preset.py --rounds=5
     PRESET=wt103_large MEM_LEN=1600 TEXTS=4 python bench/generate_preset.py
 
-The weights are random. The environment variables PRESET and MEM_LEN choose the model and its memory, wt103_base and
-640 if they are not set; clamp_len is the preset's. So many TEXTS, or one, are continued at once, always from the same
-place on: `greedy` takes the most likely token, `top_p` samples with top_p = 0.9. Formats are those of
-bench/generate.py.
+The weights are random. The environment variables PRESET and MEM_LEN choose the model and its memory [wt103_base and
+640]; clamp_len is the preset's. TEXTS texts [1] are continued at once, always from the same place: `greedy` takes the
+most likely token, `top_p` samples with top_p = 0.9. Formats are those of bench/generate.py.
 
-One JSON line has for each task the milliseconds in which each text gets a token (medians) and how many times as fast
-as float32 each format is.
+One JSON line has for each task the milliseconds in which each text gets a token (medians), and each format's speed
+relative to float32.
 """
 
 import dataclasses
@@ -54,7 +53,7 @@ def format_named(name):
 
 
 def report(measured):
-    """The JSON line of what `side_by_side.measure` returns."""
+    """The JSON line of the results of `side_by_side.measure`."""
     line = {"preset": PRESET, "mem_len": MEM_LEN, "texts": TEXTS}
     for task, formats in measured.items():
         seconds = {name: statistics.median(one["seconds"] for one in rounds) for name, rounds in formats.items()}

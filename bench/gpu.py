@@ -13,7 +13,7 @@ TF32, set NVIDIA_TF32_OVERRIDE=0 and XLA_FLAGS=--xla_gpu_enable_triton_gemm=fals
 With --profile=FILE the time of each kernel, with its TensorFlow name, is written to FILE.
 XLA_FLAGS=--xla_gpu_enable_command_buffer= keeps kernels apart.
 
---huggingface trains TransfoXL of the sizes of enwik8_base in float32; under autocast its code fails.
+--huggingface trains TransfoXL with the sizes of enwik8_base in float32; under autocast its code fails.
 """
 
 import argparse
@@ -76,7 +76,7 @@ class Steps:
 def first_values(inputs):
     """{name: array}: tokens like words of a text, weights as before training, empty moments and memory.
 
-    Other features of tokens get such numbers, too, those of a lane (a label, its weight) 1.
+    Other features of tokens get such numbers, too; features of a lane (a label, its weight) are 1.
     """
     import numpy as np
 
@@ -127,7 +127,7 @@ def measure(paths, rounds):
 def in_turn(runs, rounds):
     """{name: the milliseconds of a step in each round} of functions that run STEPS_PER_ROUND steps."""
     milliseconds = {name: [] for name in runs}
-    for i in range(rounds + 1):  # the first one warms up
+    for i in range(rounds + 1):  # the first round warms up
         for name, run in runs.items():
             start = time.perf_counter()
             run()
@@ -152,7 +152,7 @@ def matmuls(dtype):
 
 
 def check(path):
-    """Prints by how much a step's outputs differ from those on the CPU, relative to their largest number."""
+    """Prints how much a step's outputs differ from those on the CPU, relative to their largest number."""
     import jax
     import numpy as np
 
@@ -195,7 +195,7 @@ def profile(path, file):
 
 def huggingface(rounds):
     """Prints the JSON line of Hugging Face's TransfoXL, with TF32 for the products of float32."""
-    os.environ["USE_FLAX"] = "0"  # transformers would load a JAX that it is too old for
+    os.environ["USE_FLAX"] = "0"  # or transformers would load JAX, which is too new for it
     import torch
     import training
 
@@ -235,7 +235,7 @@ def main():
         if not (os.path.isfile(path) and os.path.isfile(path + ".json")):
             parser.error(f"{path} and {path}.json are not both there: tpu/aot_compile.py --stablehlo_out writes them")
     if not args.check and jax.devices()[0].platform != "gpu":
-        parser.error("JAX finds no GPU: install it for one, or give --check, which can do without")
+        parser.error("JAX finds no GPU: install it for GPUs, or give --check, which works without")
     if args.profile:
         profile(*args.programs, args.profile)
     elif args.check:

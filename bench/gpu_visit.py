@@ -1,10 +1,10 @@
-"""Measures training and generation on a GPU, most worth first, beside an earlier commit, in one short visit.
+"""Measures training and generation on a GPU, and an earlier commit beside it, in one short visit.
 
     python bench/gpu_visit.py --before=13b9a46 --dir=visit
 
-Each result is a line of visit/results.jsonl as soon as it is there: seconds from the start of train.py to its first
-logged step, tokens per second of its last steps, milliseconds for a generated token. The same command goes on where an
-earlier one stopped. With --small the models are tiny, to try the script on a CPU.
+The most important measurements come first. Each result at once becomes a line of visit/results.jsonl: seconds from the
+start of train.py to its first logged step, tokens per second of its last steps, milliseconds for a generated token. The
+same command continues where an earlier one stopped. With --small the models are tiny, to try the script on a CPU.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def main():
 
 
 def measurements(folder, small):
-    """(what, function of the tree and a folder for the runs, which returns what the line says), most worth first."""
+    """(name, function of the tree and a folder for the runs that returns the line's fields), most important first."""
 
     def training(name, flags, **environment):
         sizes = f"{flags} {SMALL} --batch_size=4" if small else flags
@@ -88,12 +88,12 @@ def measurements(folder, small):
 
 
 def train(tree, model_dir, data_dir, sizes, environment):
-    """What train.py shows in five loops of four steps."""
+    """Results of train.py in five loops of four steps."""
     (model_dir.parent / "autotuning").mkdir(parents=True, exist_ok=True)
     environment = {name: value.replace("RUNS", str(model_dir.parent)) for name, value in environment.items()}
     steps = "--train_steps=20 --steps_per_loop=4 --log_steps=4 --eval_steps=0 --save_steps=20 --warmup_steps=0"
     command = ["train", "--preset=enwik8_base", f"--data_dir={data_dir}", f"--model_dir={model_dir}"]
-    if model_dir.exists():  # of a visit that was cut off
+    if model_dir.exists():  # from a visit that was broken off
         model_dir.rename(model_dir.with_name(f"{model_dir.name}.{time.time():.0f}"))
     seconds = run(tree, *command, *steps.split(), *sizes.split(), environment=environment, first="^step ")
     lines = [json.loads(line) for line in (model_dir / "metrics.jsonl").read_text().splitlines()]
@@ -105,14 +105,14 @@ def train(tree, model_dir, data_dir, sizes, environment):
 
 
 def generate(tree, model_dir):
-    """Milliseconds of a token: those of a long text less those of a short one, for each token that it has more."""
+    """Milliseconds per token: a long text's time minus a short text's, divided by the difference in tokens."""
     command = ["generate", f"--model_dir={model_dir}", "--prompt=" + chr(0x100)]
     short, long = (run(tree, *command, f"--max_tokens={count}") for count in (WARM_UP, WARM_UP + GENERATED))
     return {"ms_per_token": round(1e3 * (long - short) / GENERATED, 2)}
 
 
 def run(tree, script, *flags, environment=None, first=None):
-    """Runs a script of a tree; returns the seconds until it ends, or has written what the regular expression matches.
+    """Runs a script of a tree; returns the seconds until it ends, or its output matches the regular expression.
 
     Raises:
         subprocess.CalledProcessError: it failed.
@@ -146,7 +146,7 @@ def revision(name):
 
 
 def checkout(commit, folder):
-    """The files of a commit, in a folder of its own."""
+    """The files of a commit, in a separate folder."""
     tree = folder / f"tree-{commit}"
     if not tree.exists():
         tree.mkdir()

@@ -3,10 +3,9 @@ r"""Measures the speed of evaluation and generation beside other implementations
     python bench/inference.py --peer=tf_models=PYTHON --peer=huggingface=PYTHON
 
 The workload, in one of the sizes below: float32, the same weights everywhere; generation has one text and takes the
-most likely token. Every round of evaluation reads
-the same text from an empty memory on, and all must get the same loss. `ours_bfloat16` is mixed bfloat16. A long
-evaluation takes TensorFlow's own kernels if they are faster than XLA, `ours_without_xla`, or in bfloat16 XLA if it is
-faster than they, `ours_bfloat16_in_xla`.
+most likely token. Every round of evaluation reads the same text, starting with an empty memory, and all must get the
+same loss. `ours_bfloat16` is mixed bfloat16. A long evaluation takes the faster way, by XLA or by TensorFlow's own
+kernels; the other way is `ours_without_xla`, or in bfloat16 `ours_bfloat16_in_xla`.
 
 bench/train.py tells how to create the environments of the peers; --peer gives the Python of each.
 
@@ -50,7 +49,7 @@ LONG_CHUNKS = 20  # chunks of 64 tokens per round; at least 10,000 tokens in all
 
 
 def text(length=T):
-    """Int32 [.., B, length + 1]: a row's inputs are all its numbers but the last, its targets all but the first."""
+    """A text, int32 [.., B, length + 1]: a row's inputs are all numbers but the last, its targets all but the first."""
     import numpy as np
 
     lanes = np.random.default_rng(1).integers(0, V, [B, SEGMENTS * T + 1], dtype=np.int32)
@@ -247,7 +246,7 @@ def tf_models():
 
 
 def report(measured):
-    """The JSON line of what `side_by_side.measure` returns."""
+    """The JSON line of the results of `side_by_side.measure`."""
     line = {}
     for task in ("evaluate", "generate"):
         tokens = {name: SEGMENTS * B * T if task == "evaluate" else NEW_TOKENS[name] for name in measured[task]}

@@ -1,4 +1,4 @@
-"""The model of the benchmarks of inference, and what the machine could do at best with its numbers. Not a script.
+"""The model of the inference benchmarks, and the machine's limits for it. Not a script.
 
 Nothing is imported before it is called, since peers run in environments of their own.
 """
@@ -13,7 +13,7 @@ NAMED = {
     "narrow": dict(zip(NAMES, (4, 384, 6, 64, 1536, 204, 3, 100, 600), strict=True)),
     "wide": dict(zip(NAMES, (3, 768, 12, 64, 3072, 5000, 2, 128, 384), strict=True)),
 }
-"""batch_size and tgt_len are of evaluation."""
+"""The sizes; batch_size and tgt_len are for evaluation."""
 N, D, H, D_HEAD, D_INNER, V, B, T, M = sizes.chosen(NAMED).values()
 SEGMENTS = 16  # of evaluation, per round
 STREAMED_TOKENS = 128  # whose bytes `limit` reads
@@ -85,7 +85,7 @@ def our_model(dtype):
 
 def limit():
     """The machine's limits: matmuls with evaluation's FLOPs, matrix-vector products with generation's bytes."""
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # the parts have a thread each
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # each part has its own thread
     import concurrent.futures
 
     import numpy as np

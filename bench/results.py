@@ -1,10 +1,10 @@
-"""Measures what docs/results.md shows of a machine's speed, memory and start-up: `make results`.
+"""Measures a machine's speed, memory and start-up for docs/results.md: `make results`.
 
     python bench/results.py --machine="AMD EPYC, Zen 5" --peer=tf_models=PYTHON --peer=huggingface=PYTHON
 
-Each benchmark's JSON line goes into docs/results/NAME.json, a file for each machine, with commit, date and command, as
-soon as it is there. The same command goes on where an earlier one stopped: what has been measured at this commit is
-not measured again. bench/results_page.py then makes the page's tables and the README's picture from all these files.
+Each benchmark's JSON line at once goes into docs/results/NAME.json, a file for each machine, with commit, date and
+command. The same command continues where an earlier one stopped: results of this commit are not measured again.
+bench/results_page.py then makes the page's tables and the README's picture from all these files.
 
 Run it on a quiet machine. bench/train.py tells how to create the environments of the peers.
 """
@@ -35,7 +35,7 @@ BENCHMARKS = {
     "train_wide": ("train.py --size=wide", BOTH),
     "train_large_batch": ("train.py --size=batch_size=16,tgt_len=256,mem_len=256", BOTH),
 }
-"""{name: (command, the peers that it takes)}, most worth first."""
+"""{name: (command, the peers that it takes)}, the most important first."""
 
 
 def main():
@@ -45,7 +45,7 @@ def main():
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=PYTHON", help=" or ".join(BOTH))
     parser.add_argument("--rounds", type=int, default=3, help="of each benchmark")
     parser.add_argument("--only", default="", metavar="REGEX", help="measure only what matches")
-    parser.add_argument("--again", action="store_true", help="also what has been measured at this commit")
+    parser.add_argument("--again", action="store_true", help="measure again what was measured at this commit")
     args = parser.parse_args()
     path = FOLDER / f"{re.sub('[^a-z0-9]+', '-', args.machine.lower()).strip('-')}.json"
     about = {"machine": args.machine, "cpu": cpu(), "cores": side_by_side.cores(), "measured": {}}

@@ -34,7 +34,7 @@ TASKS = {
     "XLNet: prediction, T 128": ("finetune", ("predict_128",)),
     "XLNet: prediction, T 512": ("finetune", ("predict_512",)),
 }
-"""{what the page calls a task: (benchmark, where in its JSON line)}."""
+"""{a task's name on the page: (benchmark, place in its JSON line)}."""
 FORMATS = {
     "float32": "float32",
     "bfloat16": "bfloat16",
@@ -123,7 +123,7 @@ def startup(_):
 
 
 def memory(_):
-    """Peak resident memory in GB, of what has a peer."""
+    """Peak resident memory in GB, for tasks with a peer."""
     rows = []
     for machine in machines():
         for name, entry in machine["measured"].items():
@@ -135,7 +135,7 @@ def memory(_):
 
 
 def sizes(_):
-    """Training at sizes nobody tuned for."""
+    """Training at sizes that nothing was tuned for."""
     rows = []
     for machine in machines():
         for name in ("train_narrow", "train_wide", "train_large_batch"):
@@ -154,7 +154,7 @@ def sizes(_):
 
 
 def study(name):
-    """The table of docs/results/studies/NAME.json, with what it says of itself."""
+    """The table of docs/results/studies/NAME.json, with its own text."""
     content = json.loads((FOLDER / "studies" / f"{name}.json").read_text())
     rows = content["measured"]
     about = [content["machine"], *(content[key] for key in ("date",) if key in content)]
@@ -164,7 +164,7 @@ def study(name):
 
 
 def title(machine):
-    """The machine, and what was measured when, by which command."""
+    """The machine, with the dates and commands of its measurements."""
     by_commit = {}
     for task in TASKS:
         if entry := measured(machine, TASKS[task][0]):
@@ -182,7 +182,7 @@ def where(machine, name):
 
 
 def number(value):
-    """A cell: a number with separators of thousands, or what it is."""
+    """A cell: a number with separators of thousands, or the value itself."""
     if value is None:
         return ""
     if isinstance(value, str):

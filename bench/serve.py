@@ -20,10 +20,10 @@ from flag_help import require_flags
 from txl_tf.errors import InputError
 
 EXPORT_DIR = flags.DEFINE_string("export_dir", None, "a SavedModel that scripts/export_savedmodel.py wrote")
-CLIENTS = flags.DEFINE_integer("clients", 8, "how many send requests at a time", lower_bound=1)
+CLIENTS = flags.DEFINE_integer("clients", 8, "clients that send requests at a time", lower_bound=1)
 REQUESTS = flags.DEFINE_integer("requests", 32, "of a round", lower_bound=1)
 ROUNDS = flags.DEFINE_integer("rounds", 5, "each with and without shared calls", lower_bound=1)
-TOKENS = flags.DEFINE_integer("tokens", 64, "that a Transformer-XL makes for a request", lower_bound=1)
+TOKENS = flags.DEFINE_integer("tokens", 64, "tokens that a Transformer-XL makes for a request", lower_bound=1)
 require_flags("export_dir")
 
 

@@ -1,7 +1,7 @@
 """Measures implementations in alternating rounds. Not a script.
 
-Each task of each implementation has a process of its own, so that its peak memory is its own. While one runs a round
-the others wait, so that a slow period of the machine affects all alike.
+Each task of each implementation has a separate process, so that its peak memory is its own. While one runs a round, the
+others wait, so that a slow period of the machine affects all alike.
 """
 
 import argparse
@@ -61,7 +61,7 @@ def run(doc, own, peers, report, named=None):
 
 
 def answer(tasks, name):
-    """The process of one implementation: without the name of a task it prints all names, else it runs this task.
+    """The process of one implementation. Without a task's name it prints all names; otherwise it runs the task.
 
     It runs a round for each line of stdin. Prints the round's wall-clock seconds, its processor seconds in user mode,
     the process's peak of resident memory until then, and what the round returned.
@@ -79,7 +79,7 @@ def answer(tasks, name):
 
 
 def peak_bytes():
-    """The largest resident memory that this process has had; NaN where the system does not tell."""
+    """The largest resident memory of this process so far; NaN if the system does not tell."""
     try:
         status = pathlib.Path("/proc/self/status").read_text()
     except OSError:
@@ -103,7 +103,7 @@ def measure(pythons, rounds, flags):
         workers = {}
         for name in names:
             workers[name] = start(name, f"--task={task}")
-            ask(workers[name], f"{name} failed")  # alone: some measure what is fast while they start
+            ask(workers[name], f"{name} failed")  # alone: some measure the machine while they start
         for i in range(rounds):
             for name, worker in workers.items():
                 print(file=worker.stdin, flush=True)

@@ -8,7 +8,7 @@ import sys
 
 
 def add_flag(parser, named):
-    """Adds --size to an ArgumentParser; named: {name: {setting: number}}, of which the first is measured by default."""
+    """Adds --size to an ArgumentParser; named: {name: {setting: number}}, the first of which is the default."""
     usual = next(iter(named))
     parser.add_argument(
         "--size",

@@ -3,8 +3,8 @@
     python bench/softmax.py --counts=counts.txt
 
 Both compute the loss of the same tokens and its gradients with respect to the hidden states and all weights. The lower
-bound is plain TensorFlow whose shapes hold each cluster's number of tokens: fast, but it would have to be compiled for
-every batch. Runs alternate; the medians are compared. The last line is JSON.
+bound is plain TensorFlow with shapes for each cluster's number of tokens: fast, but it would have to be compiled for
+every batch. Runs alternate, and their medians are compared. The last line is JSON.
 """
 
 import json
@@ -84,7 +84,7 @@ def step(loss, layers):
 
 
 def timed(side, *args):
-    """Seconds that one call takes, and its loss."""
+    """The seconds of one call, and its loss."""
     start = time.perf_counter()
     value = float(side(*args)[0])
     return time.perf_counter() - start, value

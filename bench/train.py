@@ -13,7 +13,7 @@ code fails). Peers run in their own environments, which you create:
 
 Each implementation trains in rounds of a few seconds while the others wait, so that a slow period of the machine
 affects all alike. One JSON line has the medians, their ratios, the machine's matmul peaks measured in the same
-rounds, and each process's peak of resident memory, what TensorFlow or torch themselves take included.
+rounds, and each process's peak of resident memory, including that of TensorFlow or torch.
 """
 
 import sys

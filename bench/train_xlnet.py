@@ -6,12 +6,12 @@ The workload, in one of the sizes below: reuse_len tokens of a segment are remem
 of reuse_len. Each text has two segments and CLS; half of the lanes run backward. float32, dropout and dropatt 0.1, Adam
 and clipping by the global norm. `ours_bfloat16` is the same in mixed bfloat16.
 
-bench/train.py tells how to create the environments of the peers, how turns are taken, and what the JSON line has.
+bench/train.py tells how to create the environments of the peers, how rounds alternate, and what the JSON line has.
 tokens_per_sec counts the B T tokens of a segment.
 
-All read the same segments with the memory of the step before, and minimize the same loss. They differ in this: ours
-makes the masks from orders and kinds of tokens in every step, the peers get them ready made. The peers draw a dropout
-mask of the positions for each lane, ours has one for all lanes. Hugging Face has one rate for dropout and dropatt.
+All read the same segments with the memory of the step before, and minimize the same loss. The differences: Ours makes
+the masks from orders and kinds of tokens in every step; the peers get finished masks. The peers draw a dropout mask of
+the positions for each lane; ours has one for all lanes. Hugging Face has one rate for dropout and dropatt.
 tensorflow/models does not drop inside the feed-forward block. Its own head has a dense layer and a norm that XLNet
 does not have; here it gets the same softmax as the others.
 """
@@ -63,8 +63,8 @@ def segments():
 def peers_inputs():
     """The peers' inputs: tokens, ids, visible [B, T, T], and the P targets' one-hot positions [B, P, T], tokens [B, P].
 
-    The rule of visibility is that of the official code: rev is -1 for context, else the rank; a query's own time is its
-    rank for targets, rev + 1 for others; it sees what has a smaller rev. The second part sees all of the first.
+    The rule of visibility is that of the official code: rev is -1 for context, else the rank. A query's own time is its
+    rank for targets, and rev + 1 for others; it sees tokens with a smaller rev. The second part sees all of the first.
     """
     import numpy as np
 

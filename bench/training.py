@@ -115,7 +115,7 @@ def huggingface_steps(config, batch_size, tgt_len, clip, device="cpu"):
     """A function of n, which trains Hugging Face's TransfoXL n steps, each with the memory of the one before.
 
     Args:
-        config: arguments of its TransfoXLConfig, but for the vocabulary in one part.
+        config: arguments of its TransfoXLConfig, except those that make the vocabulary one part.
         batch_size, tgt_len: B and T.
         clip: as for `torch_steps`.
         device: of torch.
@@ -170,7 +170,7 @@ def tf_keras_steps(loss, variables, clip, state):
 
 
 def report(step_flops, tokens, measured):
-    """The JSON line of what `side_by_side.measure` returns."""
+    """The JSON line of the results of `side_by_side.measure`."""
     rounds = dict(measured["train"])
     peak = {name: median_seconds(rounds.pop(name)) for name in PEAKS}
     of_peak = {

@@ -3,10 +3,10 @@
     python bench/transfer.py --init=runs/xlnet --task=classification --out=runs/sst2 --text_column=sentence \\
         --train=sst2.train.tsv.gz --dev=sst2.dev.tsv.gz --test=sst2.test.tsv.gz --finetune_flags="--tgt_len=48"
 
-Each kind of weights is trained with each of --rates and the first seed; the rate that is best on dev is then trained
-with the other seeds. Runs that are there are continued, so an interrupted comparison goes on where it was. The bag of
-words, for classification only, is scikit-learn's logistic regression on words and pairs of neighbouring words of each
-text, with the penalty that is best on dev; it has no seeds.
+Each kind of weights is trained with each of --rates and the first seed; then the best rate on dev is trained with the
+other seeds. Existing runs are continued, so an interrupted comparison goes on where it was. The bag of words, only for
+classification, is scikit-learn's logistic regression on words and pairs of neighbouring words of each text, with the
+best penalty on dev; it has no seeds.
 Prints a line of JSON for each kind of weights: the rate, and the metrics on test with mean and standard deviation.
 """
 
@@ -26,14 +26,14 @@ from command_line import integers, run
 SCRIPTS = pathlib.Path(__file__).parents[1] / "scripts"
 CRITERIA = {"classification": "accuracy", "answering": "best_f1"}
 PENALTIES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-"""The inverse weights of the penalty that the bag of words chooses from."""
+"""The inverse weights of the penalty, from which the bag of words chooses."""
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("init", None, "a model_dir with the pretrained model", required=True)
 flags.DEFINE_enum("task", None, list(CRITERIA), "what to learn", required=True)
 flags.DEFINE_string("train", None, "the examples to learn from", required=True)
-flags.DEFINE_string("dev", None, "the examples that choose rates and checkpoints", required=True)
-flags.DEFINE_string("test", None, "the examples that are reported", required=True)
+flags.DEFINE_string("dev", None, "the examples for choosing rates and checkpoints", required=True)
+flags.DEFINE_string("test", None, "the examples for the reported metrics", required=True)
 flags.DEFINE_string("out", None, "where the runs are written", required=True)
 flags.DEFINE_string("text_column", "text", "as in scripts/finetune.py")
 flags.DEFINE_list("seeds", ["1", "2", "3"], "seeds")
@@ -98,7 +98,7 @@ def columns():
 
 
 def script(name, *arguments, stream="stdout"):
-    """Runs a script; the last line of what it writes."""
+    """Runs a script; returns the last line of its output."""
     command = [sys.executable, str(SCRIPTS / f"{name}.py"), *arguments]
     print("$", *command[1:], file=sys.stderr, flush=True)
     done = subprocess.run(command, text=True, **{"stderr": sys.stderr, stream: subprocess.PIPE})
@@ -108,7 +108,7 @@ def script(name, *arguments, stream="stdout"):
 
 
 def untrained(seed):
-    """A model_dir like --init with the weights that training begins with."""
+    """A model_dir like --init, but with new weights."""
     import keras
     import tensorflow as tf
 

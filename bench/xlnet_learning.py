@@ -2,10 +2,10 @@
 
     python bench/xlnet_learning.py --data_dir=corpus --out=runs/learning --plot=docs/xlnet_learning.svg
 
-The runs follow one another, each in a process of its own, and a run that was interrupted continues. Runs with segments
-of the same length are evaluated on the same targets, one token in six. The learning rate is constant after the warmup,
-so that no run is favoured by where it ends. Time is processor time of training alone, user and system, since other
-programs may run on the machine.
+The runs follow one another, each in a separate process, and an interrupted run continues. Runs with segments of the
+same length are evaluated on the same targets, one token in six. The learning rate is constant after the warmup, so that
+its end favours no run. Time is processor time of training alone, user and system, since other programs may run on the
+machine.
 Prints a line for each evaluation on test.
 """
 
@@ -44,8 +44,8 @@ RUNS = {
     for seed in (1, 2)
     for memory, mem_len in (("memory", 128), ("no_memory", 0))
 }
-"""Settings of each run. With 127 of 128 tokens to be predicted all are: SEP, SEP and CLS never are. In short segments a
-token sees little but the memory."""
+"""Settings of each run. num_predict=127 of 128 tokens means all, since SEP, SEP and CLS are never predicted. In short
+segments a token sees little but the memory."""
 TESTS = {
     "memory": ("memory", ()),
     "memory, evaluated without": ("memory", ("--mem_len=0",)),
@@ -72,7 +72,7 @@ flags.DEFINE_string("data_dir", None, "the corpus, with SEP and CLS in its vocab
 flags.DEFINE_string("out", None, "where a model_dir for each run, and test.json, are written", required=True)
 flags.DEFINE_list("runs", list(RUNS), f"which of {', '.join(RUNS)} to train")
 flags.DEFINE_string("run", None, "the run that this process trains; without it, all of --runs")
-flags.DEFINE_bool("train", True, "train; if not, evaluate and draw what was trained")
+flags.DEFINE_bool("train", True, "train; --notrain only evaluates and draws finished runs")
 flags.DEFINE_string("plot", None, "an SVG file for the curves")
 
 
@@ -135,7 +135,7 @@ def train_one(name):
 
 
 def evaluated():
-    """The results of TESTS, {name: result}; those in test.json are not computed again."""
+    """The results of TESTS, {name: result}; results in test.json are not computed again."""
     path = pathlib.Path(FLAGS.out) / "test.json"
     results = json.loads(path.read_text()) if path.exists() else {}
     for name, (model, more) in TESTS.items():
@@ -152,7 +152,7 @@ def evaluated():
 def curve(name):
     """A run's evaluations on valid: (step, processor seconds of training, loss) of each.
 
-    A second of a step is the median between two evaluations, so the time to compile is not counted.
+    The time of a step is the median between two evaluations, so the time to compile does not count.
     """
     lines = [json.loads(line) for line in (pathlib.Path(FLAGS.out) / name / "evaluations.jsonl").open()]
     steady = statistics.median(

@@ -3,11 +3,11 @@
     python experiments/ablations.py --out=runs/ablations --at_once=2 --page=docs/experiments/ablations.md
     python experiments/ablations.py --scale=paper --data_dir=data/wt103 --out=runs/wt103 --list
 
-Transformer-XL, Shaw, Vaswani and Al-Rfou with and without recurrence, loss on all positions or on the second half of
-each segment: same sizes, same tokens, same targets in evaluation. Models with recurrence are evaluated with memories of
-several lengths; models without compute a window again for every token, of several lengths, as the paper does. Table 10:
-longer segments without recurrence, for which the training step takes as much memory as with recurrence; the TPU
-compiler's memory of each step is what the jobs memory-.. print. Without --data_dir the text is Python's standard
+Transformer-XL, Shaw, Vaswani and Al-Rfou with and without recurrence, with the loss on all positions or on the second
+half of each segment: same sizes, same tokens, same targets in evaluation. Models with recurrence are evaluated with
+memories of several lengths. Models without it compute a window again for every token, of several lengths, as the paper
+does. Table 10: longer segments without recurrence, for which a training step takes the same memory as with recurrence;
+the jobs memory-.. print each step's memory by the TPU compiler. Without --data_dir the text is Python's standard
 library in pieces. Prints the tables.
 """
 
@@ -113,7 +113,7 @@ def main(argv):
 
 
 def make_jobs(scale):
-    """The jobs: a corpus, if none is given; training and a test of each run; the other tests; table 10's memory."""
+    """The jobs: the corpus, if none is given; training and a test of each run; the other tests; table 10's memory."""
     corpus, jobs = study.corpus_jobs()
     needs = tuple(job.name for job in jobs[-1:])
     later = []
@@ -146,7 +146,7 @@ def memory_job(scale, variant):
 
 
 def report(scale, jobs):
-    """Publishes what is there: the tables and a plot."""
+    """Publishes the results so far: the tables and a plot."""
     t_len = scale.settings["tgt_len"]
     rows = []
     for variant, title in TITLES.items():

@@ -2,8 +2,9 @@
 
     python experiments/context_length.py --out=runs/ablations --page=docs/experiments/context_length.md
 
-For each seed one group: Transformer-XL, Shaw's encoding instead, no recurrence, and Al-Rfou's Transformer. A model gets
-c tokens before a target and nothing else. Prints a table of RECL for r = 0.1, 0.5 and 1, and one of losses by c.
+Each seed has one group: Transformer-XL, the same with Shaw's encoding, one without recurrence, and Al-Rfou's
+Transformer. A model gets only the c tokens before a target. Prints a table of RECL for r = 0.1, 0.5 and 1, and one of
+losses by c.
 """
 
 import figures
@@ -19,7 +20,7 @@ GROUP = {
     "no_recurrence": "without recurrence",
     "alrfou_half": "Al-Rfou, without recurrence, half loss",
 }
-"""Runs of a group, by the names that they have in experiments/ablations.py."""
+"""Runs of a group, by their names in experiments/ablations.py."""
 LINES = {
     "xl": (),
     "shaw": (figures.ENCODINGS["Shaw"],),

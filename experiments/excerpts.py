@@ -1,8 +1,8 @@
-"""Writes Python's standard library as text: all of train, and excerpts from all over valid and test.
+"""Writes Python's standard library as text: all of train, and excerpts from valid and test.
 
     python experiments/excerpts.py --out=text --bytes=32000
 
-Small test splits keep studies short in which a window is computed again for every token. The splits are those of
+Small test splits keep those studies short that compute a window again for every token. The splits are those of
 scripts/prepare_data.py --dataset=python_stdlib.
 """
 

@@ -16,9 +16,9 @@ sys.path.append(str(pathlib.Path(__file__).parents[1] / "docs" / "figures"))  # 
 
 MODEL = "strong"
 ENCODINGS = {"Transformer-XL": MODEL, "Shaw": "green", "Vaswani": "brown", "Al-Rfou": "violet"}
-"""The role of the colour of each encoding in every picture. Without recurrence the line is dashed."""
+"""The colour's role for each encoding, in every picture. Without recurrence the line is dashed."""
 ROLES = ("strong", "warm", "green", "brown", "violet", "teal", "other")
-"""Roles of lines that only differ; the first is the model as it is."""
+"""Roles of lines without a fixed role; the first is for the unchanged model."""
 MEMORY, NO_MEMORY, LONG = "-", "--", ":"
 
 
@@ -26,7 +26,7 @@ def panels(
     titles: Sequence[str], x_label: str, y_label: str, note: str = "", height: float = 3.4
 ) -> "tuple[Figure, list[Axes]]":
     """A figure with a panel for each title, each of `height` inches, one below the other; `note` stands below."""
-    import drawing  # here, since matplotlib takes a second to load
+    import drawing  # here, since matplotlib is slow to load
 
     figure, axes = drawing.new_figure(height * len(titles) + 0.2, len(titles), squeeze=False)
     axes = list(axes[:, 0])
@@ -54,7 +54,7 @@ def band(
 
 
 def legend(ax: "Axes", columns: int = 2) -> None:
-    """Names the lines below the panel, where the names hide nothing."""
+    """Writes the lines' names below the panel, where they hide nothing."""
     ax.legend(loc="upper center", bbox_to_anchor=(0.45, -0.17), ncols=columns, fontsize=8.5)
 
 

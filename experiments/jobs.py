@@ -37,7 +37,7 @@ class Job(NamedTuple):
         name: of its files.
         script: path from the repository's root.
         flags: {flag: value}, as `as_flags` takes them.
-        needs: names of jobs that must have ended well before.
+        needs: names of jobs that must end well first.
     """
 
     name: str
@@ -70,7 +70,7 @@ def as_flags(values: Mapping[str, Any]) -> list[str]:
 
 
 def run_jobs(jobs: Sequence[Job], folder: str | os.PathLike, at_once: int = 1) -> None:
-    """Runs what has not ended well yet, in the order of `jobs` as far as their needs allow.
+    """Runs the jobs that have not ended well yet, in their order as far as their needs allow.
 
     A KeyboardInterrupt ends the running commands with SIGTERM, at which training saves a checkpoint.
 
@@ -80,7 +80,7 @@ def run_jobs(jobs: Sequence[Job], folder: str | os.PathLike, at_once: int = 1) -
         at_once: how many run at a time; 0: none, only the records are checked.
 
     Raises:
-        InputError: a record in the folder has another command; or commands failed, after all others have ended.
+        InputError: a record in the folder has another command; or, after all others have ended, commands failed.
     """
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -113,7 +113,7 @@ def run_jobs(jobs: Sequence[Job], folder: str | os.PathLike, at_once: int = 1) -
     if failed:
         errors = [_last_line(folder / f"{name}.err") for name in failed]
         told = "; ".join(f"{name} ({error})" for name, error in zip(failed, errors, strict=True))
-        told = f"{counted(len(failed), 'job')} failed, and what needs them was not run: {told}"
+        told = f"{counted(len(failed), 'job')} failed, and jobs that need them were not run: {told}"
         raise InputError(f"{told}; see {folder}/NAME.err")
     if waiting and at_once:
         missing = sorted({name for job in waiting for name in job.needs if name not in ended})
@@ -141,7 +141,7 @@ class _Running:
         self._write()
         with open(folder / f"{job.name}.out", "w") as out, open(folder / f"{job.name}.err", "w") as errors:
             command = [sys.executable, str(ROOT / job.script), *as_flags(job.flags)]
-            # It is in a process group of its own, so that Ctrl-C reaches it once, through this process.
+            # It has its own process group, so that Ctrl-C reaches it once, through this process.
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=errors, preexec_fn=os.setpgrp
             )

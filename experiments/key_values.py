@@ -1,8 +1,8 @@
-"""A text in which values are given to keys and asked for again, at distances from 1 to many segments. Not a script.
+"""A text that gives values to keys and asks for them again, at distances from 1 to many segments. Not a script.
 
 Words are separated by blanks. "c5" gives key c the value 5; "C" asks for it, and the next word, "5", is the answer.
-Each value is asked for once, then its key is free again, so that the answer stands at one place alone. Distances from
-giving to asking have the same probability for each doubling. "." fills what is left.
+Each value is asked for once, then its key is free again, so that the answer is at one place only. Distances from giving
+to asking have the same probability for each doubling. "." fills the rest.
 """
 
 import heapq

@@ -1,12 +1,12 @@
-"""The Penn Treebank with the preset ptb: the paper's table 5, and what each regularizer is worth on a small scale.
+"""The Penn Treebank with the preset ptb: the paper's table 5, and the worth of each regularizer on a small scale.
 
     python experiments/ptb.py --source=FOLDER --out=runs/ptb_small --page=docs/experiments/ptb.md
     python experiments/ptb.py --source=FOLDER --out=runs/ptb --scale=paper --minutes=9
 
-FOLDER has ptb.train.txt, ptb.valid.txt and ptb.test.txt, as they are or with .gz. --scale=small: a small model on the
-first tenth of each file, on a CPU, with each regularizer switched off in one run. --scale=paper: the whole, on a GPU;
-`make ptb` runs it. With --minutes it ends after that time, with a checkpoint, and the same command goes on. Prints
-where the runs stand.
+FOLDER has ptb.train.txt, ptb.valid.txt and ptb.test.txt, perhaps with .gz. --scale=small: a small model on the first
+tenth of each file, on a CPU, with each regularizer switched off in one run. --scale=paper: the whole corpus, on a GPU;
+`make ptb` runs it. With --minutes it ends after that time, with a checkpoint; the same command then continues. Prints
+the state of the runs.
 """
 
 import functools
@@ -94,7 +94,7 @@ if __name__ == "__main__":
 
 
 def main(argv):
-    """Runs what is left, as long as --minutes allows, and reports."""
+    """Runs the remaining jobs, as long as --minutes allows, and reports."""
     del argv
     scale = SCALES[FLAGS.scale]
     jobs = make_jobs(scale)
@@ -103,7 +103,7 @@ def main(argv):
     try:
         study.run(jobs)
     except KeyboardInterrupt:
-        print("interrupted: the same command goes on", flush=True)
+        print("interrupted: the same command continues", flush=True)
     signal.alarm(0)
     report(scale, jobs)
 
@@ -124,7 +124,7 @@ def make_jobs(scale):
 
 
 def report(scale, jobs):
-    """Publishes what is there: a table, a plot, and where the runs stand against the paper."""
+    """Publishes the results so far: a table, a plot, and the best result beside the paper's."""
     rows, best = [], math.inf
     for variant in (name for name in TITLES if name in scale.variants):
         losses = {test: [found["loss"] for found in study.results(scale, variant, test).values()] for test in TESTS}

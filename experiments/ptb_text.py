@@ -1,8 +1,8 @@
-"""Writes the beginning of each file of the Penn Treebank: whole lines, one part of them.
+"""Writes the first lines of each file of the Penn Treebank.
 
     python experiments/ptb_text.py --source=FOLDER --out=text --part=10
 
-FOLDER has ptb.train.txt, ptb.valid.txt and ptb.test.txt, as they are or with .gz.
+FOLDER has ptb.train.txt, ptb.valid.txt and ptb.test.txt, perhaps with .gz.
 """
 
 import gzip

@@ -1,12 +1,11 @@
-"""Does learning reach beyond the segment? Values that were given up to 16 segments ago are asked for.
+"""Does learning reach beyond the segment? The text asks for values that it gave up to 16 segments before.
 
     python experiments/recall.py --out=runs/recall --at_once=2 --page=docs/experiments/recall.md
 
 Models with and without recurrence learn the text that key_values.py describes. Accuracy is the probability that a model
-gives to the right answer, averaged over the answers at a distance: as often would a sampled answer be right. Chance is
-one over the number of values. In evaluation a query sees the M tokens before it in every layer, so N
-layers reach N M tokens back at most; models without recurrence compute the last T tokens again for each token.
-Prints a table.
+gives to the right answer, averaged over the answers at a distance: the rate at which a sampled answer is right. Chance
+is one over the number of values. In evaluation a query sees the M tokens before it in every layer, so N layers reach
+N M tokens back at most; models without recurrence compute the last T tokens again for each token. Prints a table.
 """
 
 import bisect
@@ -132,7 +131,7 @@ def tokens_path(variant, seed, test):
 
 
 def report(scale, jobs):
-    """Publishes what is there: a table and a plot."""
+    """Publishes the results so far: a table and a plot."""
     t_len = scale.settings["tgt_len"]
     bounds = [t_len * 2**power / 4 for power in range(7)]  # distances up to T/4, T/2, T, .., 16 T
     found = {}

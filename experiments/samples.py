@@ -23,7 +23,7 @@ FLAGS = flags.FLAGS
 PROMPT_CHARACTERS, WINDOW = 800, 8
 if __name__ == "__main__":
     study.define_flags(["small"])
-    flags.DEFINE_string("run", "xl-1", "which of the runs in --out, a variant and a seed")
+    flags.DEFINE_string("run", "xl-1", "a run in --out: a variant and a seed")
     flags.DEFINE_integer("parts", 4, "excerpts of the test text, as experiments/excerpts.py made them", lower_bound=1)
     flags.DEFINE_integer("max_tokens", 4000, "tokens of each sample", lower_bound=1)
     flags.DEFINE_integer("mem_len", 256, "memory in generation", lower_bound=1)

@@ -39,19 +39,19 @@ class Scale:
     seeds: tuple[int, ...]
 
     def flags(self, variant: str) -> dict[str, Any]:
-        """The flags of a variant, seed and paths left out."""
+        """The flags of a variant, without seed and paths."""
         return {"preset": self.preset, **self.settings, **self.variants[variant]}
 
 
 def define_flags(scales: Sequence[str] = ("small", "paper")) -> None:
     """The flags of all studies."""
     flags.DEFINE_string("out", None, "where runs and their results are written", required=True)
-    flags.DEFINE_enum("scale", "small", scales, "small: on a CPU in an hour or two; paper: the recipe for a TPU")
-    flags.DEFINE_integer("at_once", 1, "commands that run at a time; 0: only report what is there", lower_bound=0)
-    flags.DEFINE_string("only", ".", "a regular expression: run the jobs in whose names it is found")
+    flags.DEFINE_enum("scale", "small", scales, "small: for a CPU; paper: the recipe for a TPU")
+    flags.DEFINE_integer("at_once", 1, "commands that run at a time; 0: only report the results so far", lower_bound=0)
+    flags.DEFINE_string("only", ".", "a regular expression: run only the jobs whose names match")
     flags.DEFINE_bool("list", False, "print the commands, and run none")
     flags.DEFINE_string(
-        "page", None, "a Markdown file: results replace what follows its line ---, and the plot is drawn beside it"
+        "page", None, "a Markdown file: results replace everything after its line ---, and the plot is drawn beside it"
     )
 
 
@@ -96,7 +96,7 @@ def run(jobs: Sequence[Job]) -> None:
     """
     chosen = [job for job in jobs if re.search(FLAGS.only, job.name)]
     if not chosen:
-        raise InputError(f"--only={FLAGS.only} is in no name of a job; names are {jobs[0].name}, .., {jobs[-1].name}")
+        raise InputError(f"--only={FLAGS.only} matches no job; names are {jobs[0].name}, .., {jobs[-1].name}")
     if FLAGS.list:
         for job in chosen:
             print(f"python {shlex.join(job.command)}")
@@ -109,7 +109,7 @@ def run(jobs: Sequence[Job]) -> None:
 def run_and_report(
     scale: Scale, make_jobs: Callable[[Scale], list[Job]], report: Callable[[Scale, list[Job]], None]
 ) -> None:
-    """Runs the jobs of a study at one size, and reports what there is."""
+    """Runs the jobs of a study at one size, and reports the results so far."""
     jobs = make_jobs(scale)
     run(jobs)
     report(scale, jobs)
@@ -121,7 +121,7 @@ def folder() -> str:
 
 
 def results(scale: Scale, variant: str, test: str) -> dict[int, dict[str, Any]]:
-    """{seed: what scripts/evaluate.py printed}, for the seeds whose test has ended."""
+    """{seed: the result of scripts/evaluate.py}, for the seeds whose test has ended."""
     records = {seed: read_record(folder(), f"{run_name(variant, seed)}-{test}") for seed in scale.seeds}
     return {seed: record["lines"][-1] for seed, record in records.items() if record.get("finished")}
 
@@ -134,9 +134,9 @@ def curves(scale: Scale, variant: str) -> list[list[tuple[int, float]]]:
 
 
 def publish(results: str, picture: str = "") -> None:
-    """Prints results in Markdown, and writes them into --page, if it is given, below the plot, if it has been drawn.
+    """Prints results in Markdown; also writes them into --page, if given, below the plot, if there is one.
 
-    `picture` says what the plot shows, for those who do not see it.
+    `picture` says what the plot shows, for readers who cannot see it.
     """
     print(f"\n{results}")
     if FLAGS.page:

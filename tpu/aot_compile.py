@@ -8,15 +8,15 @@
 
 Any setting of the preset can be overridden by its flag; with --mode=eval and --mode=generate, --tgt_len, --mem_len,
 --clamp_len and --same_length set evaluation's values. A step of --mode=generate is a call for 64 tokens of each text:
-give --loop_trips=64. --mode=finetune and --mode=predict are those of a classifier of two classes with the preset's
-model. Prints what the step costs, and ends with one JSON line with the costs of one core. The cycles are
-estimates of the compiler, not timings, but the same on every machine, so that two formulations can be compared exactly.
-They do not include what the line lists under without_estimate.
+give --loop_trips=64. --mode=finetune and --mode=predict are steps of a classifier with two classes and the preset's
+model. Prints the step's costs, and ends with one JSON line with the costs of one core. The cycles are estimates of the
+compiler, not timings, but the same on every machine, so that two formulations can be compared exactly. They do not
+include the operations that the line lists under without_estimate.
 
 With --target=h100, a100, l4 or t4 the step is compiled for one such card. The compiler gives no cycles for GPUs. The
-line has the number of kernels, the bytes that they read and write, the FLOPs of matrix products, and a lower bound of
-the step's time: what the bytes or the FLOPs, the slower of the two, take at the card's full rate. With --target=gpu the
-step is traced for a GPU, and only --stablehlo_out is written, for bench/gpu.py.
+line has the number of kernels, the bytes that they read and write, and the FLOPs of matrix products. It also has a
+lower bound of the step's time: that of the bytes or of the FLOPs at the card's full rate, the longer of the two. With
+--target=gpu the step is traced for a GPU, and only --stablehlo_out is written, for bench/gpu.py.
 """
 
 import json
@@ -46,7 +46,7 @@ flags.DEFINE_integer(
     "batch_size_per_core", None, "lanes of one core or card [the batch size over the number of cores]", lower_bound=1
 )
 flags.DEFINE_bool(
-    "fit", False, "search the largest batch per core or card that fits, starting at --batch_size_per_core"
+    "fit", False, "search the largest batch per core or card that fits, starting with --batch_size_per_core"
 )
 flags.DEFINE_integer(
     "loop_trips", 0, "iterations to assume for loops whose trip count depends on the data", lower_bound=0
@@ -57,7 +57,7 @@ flags.DEFINE_enum(
     "target",
     "tpu",
     ["tpu", *cards.CARDS, "gpu"],
-    "what the step is for: a TPU of --topology, one of these cards, or gpu, with which only --stablehlo_out is written",
+    "the device: a TPU of --topology, one of these cards, or gpu, which only writes --stablehlo_out",
 )
 flags.DEFINE_integer("vocab_size", None, "number of tokens in the vocabulary, V [the preset's]", lower_bound=1)
 define_preset_flags()
@@ -65,7 +65,7 @@ require_flags("preset")
 
 
 REACH = ("tgt_len", "mem_len", "clamp_len", "same_length")
-"""The settings of evaluation that flags without eval_ set, too, in --mode=eval and --mode=generate."""
+"""The settings of evaluation that flags without eval_ also set in --mode=eval and --mode=generate."""
 
 
 def main(argv):
@@ -101,7 +101,7 @@ def main(argv):
 
 
 def configure():
-    """The preset's Config with every flag that was given; in --mode=eval, how far to reach is how far to evaluate."""
+    """The preset's Config with every flag that was given; with --mode=eval REACH sets evaluation's values."""
     config = families.presets()[FLAGS.preset].config
     given = given_settings(config)
     if FLAGS.vocab_size:
@@ -158,7 +158,7 @@ class Tpu:
         self.count = len(self.devices)
 
     def compile(self, config, batch_size):
-        """Compiles the step that the flags select, prints the tables of costs, and returns what the JSON line says."""
+        """Compiles the step that the flags select, prints the tables of costs, and returns the JSON line's fields."""
         from aot import compiler, report
         from aot.program import Program
 

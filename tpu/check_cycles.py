@@ -1,10 +1,10 @@
-"""Compiles the steps in the tables of cycles.md again, and compares cycles and memory with what the tables say.
+"""Compiles the steps in the tables of cycles.md again, and compares cycles and memory with the tables.
 
     pip install -r tpu/requirements-aot.txt
-    python tpu/check_cycles.py --rows="evaluation|prediction"     # a few minutes; all rows: about an hour on one core
+    python tpu/check_cycles.py --rows="evaluation|prediction"     # all rows take much longer
 
-Run it after any change to a layer or the optimizer: what makes one step shorter can make another longer. It ends with
-exit status 1 if a row differs by more than 1 %.
+Run it after any change to a layer or the optimizer: a change that makes one step shorter can make another longer. The
+exit status is 1 if a row differs by more than 1 %.
 """
 
 import json
@@ -67,7 +67,7 @@ def main(argv):
             flush=True,
         )
     if different:
-        raise InputError(f"{different} of {len(chosen)} rows of tpu/cycles.md are different now: mend or update them")
+        raise InputError(f"{different} of {len(chosen)} rows of tpu/cycles.md are different now: fix or update them")
 
 
 def compiled(row):

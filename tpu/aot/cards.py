@@ -17,7 +17,7 @@ class Card(NamedTuple):
         bandwidth: bytes of memory that are read or written in a second.
         cache: bytes of the L2 cache.
         shared: bytes of shared memory of a core; a block can have 1 KiB less.
-        half, single: FLOP/s of dense matrix products in bfloat16 and in float32, as TF32 where the card has it.
+        half, single: FLOP/s of dense matrix products in bfloat16 and in float32, as TF32 if the card has it.
     """
 
     name: str
@@ -50,11 +50,11 @@ CARDS = {
         "NVIDIA L4", (8, 9), 58, 128, 1536, 2.04, 22_574 << 20, 0.3e12, 48 << 20, 100 << 10, half=121e12, single=60e12
     ),
     # https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/tesla-t4/t4-tensor-core-datasheet-951643.pdf
-    # Its tensor cores know float16 alone: bfloat16 is computed at float32's rate.
+    # Its tensor cores have only float16: bfloat16 is computed at float32's rate.
     "t4": Card(
         "Tesla T4", (7, 5), 40, 64, 1024, 1.59, 15_095 << 20, 0.32e12, 4 << 20, 64 << 10, half=8.1e12, single=8.1e12
     ),
 }  # fmt: skip
-"""By the name that --target takes."""
+"""The cards, by the names that --target takes."""
 RESERVED = 1_800 << 20
-"""Bytes of a card's memory that a program cannot have: CUDA's context, and libraries with their workspaces."""
+"""Bytes of a card's memory that a program cannot use: CUDA's context, and libraries with their workspaces."""

@@ -28,7 +28,7 @@ except ImportError as error:
 
 
 class Compiled(NamedTuple):
-    """A compiled program and what it costs one device. Sizes in bytes; `hlo` is the text of the optimized program."""
+    """A compiled program and its costs for one device. Sizes in bytes; `hlo` is the text of the optimized program."""
 
     argument_bytes: int
     output_bytes: int  # of outputs that are not written over an argument
@@ -56,7 +56,7 @@ def devices_of(topology):
     """
     try:
         if not re.fullmatch(r"\w+:[1-9]\d*(x[1-9]\d*)*", topology):
-            # libtpu divides by these numbers, and takes no topology for that of the machine.
+            # libtpu divides by these numbers, and takes an empty topology for the machine's own.
             raise ValueError("it must be a generation, a colon and numbers of chips above 0")
         import libtpu  # noqa: F401 (JAX loads it; imported here so that its absence is reported now)
 

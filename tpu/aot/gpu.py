@@ -1,4 +1,4 @@
-"""Compiles StableHLO for a GPU without one, with XLA as JAX's CUDA plugin brings it."""
+"""Compiles StableHLO for a GPU without one, with XLA from JAX's CUDA plugin."""
 
 import math
 import os
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from aot.cards import Card
 from txl_tf.errors import InputError
 
-os.environ["JAX_PLATFORMS"] = "cpu"  # JAX itself runs nothing, and must not look for a GPU
+os.environ["JAX_PLATFORMS"] = "cpu"  # JAX itself runs nothing, and need not look for a GPU
 try:
     import jax
     from jax._src.interpreters import mlir

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from aot.program import Program, sizes_of
 
 KERNELS = {"fusion", "custom-call", "copy", "sort", "scatter", "reduce", "transpose", "concatenate", "dot"}
-"""Opcodes of which each instruction is a kernel, or a call of a library that starts one or a few."""
+"""Opcodes whose instructions are kernels, or calls of a library that start one or a few."""
 SMALL = 2_000_000
 """Bytes below which a kernel costs its launch rather than its memory traffic on today's cards."""
 
@@ -31,7 +31,7 @@ def kernels_of(program: Program, unknown_trips: int = 0) -> list[Kernel]:
 
     Args:
         program: as the compiler wrote it.
-        unknown_trips: how often the body of a loop runs whose number of turns depends on the data.
+        unknown_trips: iterations to assume for loops whose number of iterations depends on the data.
     """
     shapes = {one.name: one.shape for computation in program.computations.values() for one in computation.values()}
     found = []

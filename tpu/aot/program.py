@@ -17,7 +17,7 @@ SAME_MEMORY = {"bitcast", "tuple", "get-tuple-element", "while", "optimization-b
 RESULT_OF_START = {"copy-start": 0, "slice-start": 1}
 """The index of the copy among the arrays in the shape of an asynchronous copy."""
 WITHOUT_ESTIMATE = {"rng-bit-generator", "sort", "all-reduce", "all-reduce-start", "reduce-scatter", "all-gather"}
-"""Opcodes that take time but for which the compiler gives no estimate."""
+"""Opcodes that take time, but have no estimate from the compiler."""
 
 
 class Instruction(NamedTuple):
@@ -117,8 +117,8 @@ class Program:
     def live_at_peak(self):
         """The Cost in bytes of each live buffer at the peak of memory.
 
-        Parameters and the outputs that replace them are not included.
-        An estimate from the schedule: the compiler reuses memory in ways that the text does not show.
+        Parameters and the outputs that replace them are not included. It is an estimate from the schedule: the compiler
+        reuses memory in ways that the text does not show.
         """
         return self._peak(self.entry)
 
@@ -144,7 +144,7 @@ class Program:
         return inside[-1] if inside else ""
 
     def _trips(self, loop, computation):
-        """The number of iterations of a loop, or None where it depends on the data.
+        """The number of iterations of a loop, or None if it depends on the data.
 
         Some loops have it as an attribute. For others, such as those that the compiler makes from large reshapes, it is
         read from the condition: a counter that rises by 1 from one constant to another.

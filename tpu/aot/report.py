@@ -30,7 +30,7 @@ ARGUMENTS = {
 
 
 def kind_of(name, opcode):
-    """The key of KINDS for a TensorFlow name; the opcode where there is none, as in the compiler's copies."""
+    """The key of KINDS for a TensorFlow name; without a name, as in the compiler's copies, the opcode."""
     if not name:
         return f"the compiler's own: {opcode}"
     return next((kind for kind, pattern in KINDS.items() if re.search(pattern, name)), "the rest")
@@ -72,7 +72,7 @@ def gpu_tables(program, parameters, kernels):
 
 
 def _memory(program, parameters):
-    """Bytes of memory by kind: of the parameters, and of what is live at the peak."""
+    """Bytes of memory by kind: of the parameters, and of buffers that are live at the peak."""
     memory = collections.Counter()
     for name, size in zip(parameters, program.parameter_bytes(), strict=True):
         kind = next((kind for kind, pattern in ARGUMENTS.items() if re.search(pattern, name)), "batch and constants")

@@ -36,7 +36,7 @@ def _guess(known, available, fits, too_large):
     first, last = min(known), max(known)
     if first == last:
         guess = 2 * first if too_large is None else first // 2
-    else:  # the slope between the farthest attempts: between close ones small differences of layout would dominate
+    else:  # the slope between the farthest attempts: between close ones differences of layout would dominate
         slope = (known[last] - known[first]) / (last - first)
         guess = nearest + round((available - known[nearest]) / slope) if slope > 0 else 0
         if too_large is not None and not lowest <= guess <= highest:  # memory is not linear here: bisect

@@ -1,6 +1,6 @@
 """The steps that training and evaluation run, traced and lowered to HLO without weights in memory.
 
-A step's variables can be larger than this machine's memory, and a compiler asks for their shapes alone.
+A step's variables can be larger than this machine's memory, and a compiler needs only their shapes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Step(NamedTuple):
 def train(config: Config, batch_size: int, replicas: int = 1, target: str = "tpu") -> Step:
     """The Step of training on one batch of `batch_size` lanes: a Config's `train_step` with all its settings.
 
-    It is the step of one of `replicas`, with the all-reduces that join them, on a "tpu" or a "gpu".
+    It is the step of one of `replicas`, with the all-reduces between them, on a "tpu" or a "gpu".
     """
     task = families.training_of(config)
     with host_memory.without_initial_values():
@@ -57,7 +57,7 @@ def train(config: Config, batch_size: int, replicas: int = 1, target: str = "tpu
 
 
 def evaluate(config: Config, batch_size: int, replicas: int = 1, target: str = "tpu") -> Step:
-    """The Step of scoring one batch of `batch_size` lanes: what a Config's evaluation does with it.
+    """The Step of scoring one batch of `batch_size` lanes, as a Config's evaluation does.
 
     Replicas have nothing to do with each other in it.
     """
@@ -107,7 +107,7 @@ def generate(config: Config, batch_size: int, replicas: int = 1, target: str = "
 
 
 class _Replica(NamedTuple):
-    """What `train_step` asks of its replica context, in the operations that TPUStrategy's becomes in HLO."""
+    """The replica context that `train_step` needs, in the HLO operations that TPUStrategy's becomes."""
 
     num_replicas_in_sync: int
 
@@ -126,7 +126,7 @@ class _Replica(NamedTuple):
 
 
 def _specs(initial_state, batch_size):
-    """The shapes of what `initial_state` would make."""
+    """The shapes of the tensors that `initial_state` would make."""
     state = tf.function(lambda: initial_state(batch_size)).get_concrete_function().structured_outputs
     return tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), state)
 
