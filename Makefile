@@ -16,10 +16,10 @@ TEST_FLAGS ?= --numprocesses=2 --dist=worksteal
 .PHONY: demo demo-xlnet ptb test test-slow test-tpu test-beam test-full-size campaign kills results notebook wheel lint docs figures clean
 
 demo: .venv/installed
-	.venv/bin/python scripts/demo.py --dir=$(DEMO_DIR) $(DEMO_FLAGS)
+	.venv/bin/python scripts/demos/demo.py --dir=$(DEMO_DIR) $(DEMO_FLAGS)
 
 demo-xlnet: .venv/installed-server
-	.venv/bin/python scripts/demo_xlnet.py $(DEMO_FLAGS)
+	.venv/bin/python scripts/demos/demo_xlnet.py $(DEMO_FLAGS)
 
 # The paper's table 5: `make ptb PTB_SOURCE=FOLDER`, with ptb.train.txt, ptb.valid.txt and ptb.test.txt in FOLDER. The same
 # command goes on where it stopped; PTB_FLAGS has other runs, such as --only=. for all seeds and both second phases.

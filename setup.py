@@ -4,7 +4,7 @@ import pathlib
 
 from setuptools import setup
 
-COMMANDS = [path.stem for path in sorted(pathlib.Path("scripts").glob("*.py")) if not path.stem.startswith("demo")]
+COMMANDS = [path.stem for path in sorted(pathlib.Path("scripts").glob("*.py"))]
 
 setup(
     package_dir={"txl_tf.commands": "scripts", "txl_tf.commands.serving": "serving"},

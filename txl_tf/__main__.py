@@ -18,8 +18,8 @@ FOLDER = next(path for path in (_HERE / "commands", _HERE.parent / "scripts") if
 
 
 def commands() -> dict[str, pathlib.Path]:
-    """The files of all commands by name: those that can be run, except the demos, which `make` runs."""
-    files = [path for path in sorted(FOLDER.glob("*.py")) if not path.stem.startswith("demo")]
+    """The files of all commands by name: those that can be run."""
+    files = sorted(FOLDER.glob("*.py"))
     return {path.stem: path for path in files if '__name__ == "__main__"' in path.read_text("utf-8")}
 
 

@@ -306,8 +306,8 @@ def test_demo(tmp_path, monkeypatch, capfd):
 
     monkeypatch.setattr(subprocess, "Popen", start)
     monkeypatch.setattr(sys, "argv", ["demo.py", f"--dir={tmp_path}", *flags, "--eval_steps=0"])
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))  # as for `python scripts/demo.py`
-    runpy.run_path(str(ROOT / "scripts" / "demo.py"), run_name="__main__")
+    monkeypatch.syspath_prepend(str(ROOT / "scripts" / "demos"))  # as for `python scripts/demos/demo.py`
+    runpy.run_path(str(ROOT / "scripts" / "demos" / "demo.py"), run_name="__main__")
     output, errors = capfd.readouterr()
     assert not errors
     summary = output.split("done in ")[1]

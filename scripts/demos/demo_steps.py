@@ -5,7 +5,7 @@ import shlex
 import subprocess
 import sys
 
-SCRIPTS = pathlib.Path(__file__).parent
+SCRIPTS = pathlib.Path(__file__).parents[1]
 
 
 def run(script, *flags):

@@ -19,7 +19,7 @@ import urllib.request
 
 from demo_steps import run
 
-SERVER = pathlib.Path(__file__).parent.parent / "examples" / "serve.py"
+SERVER = pathlib.Path(__file__).parents[2] / "examples" / "serve.py"
 BLANKS = (
     "for i in ____ ( len ( self . items ) ) :",
     "if not isinstance ( value , str ) : raise ____ ( value )",
