@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -55,11 +55,10 @@ class TrainingLanes:
         self.unused = corpus.split("train").tokens - 1 - self.epoch_steps * self.step_tokens
         self.reads = 1
 
-    def batches(self, step: int, **hosts: int) -> tf.data.Dataset:
+    def batches(self, step: int, **hosts: Any) -> tf.data.Dataset:
         """`training_batches` from a step on."""
-        sizes = self.data.batch_size, self.data.tgt_len
-        offset = {"random_offset": self.data.random_offset, "seed": self.seed}
-        return training_batches(self.corpus, *sizes, step=step, **offset, **hosts)
+        sizes, random_offset = (self.data.batch_size, self.data.tgt_len), self.data.random_offset
+        return training_batches(self.corpus, *sizes, step=step, random_offset=random_offset, seed=self.seed, **hosts)
 
 
 class EvaluationLanes:
