@@ -2,8 +2,8 @@
 
     python scripts/export_checkpoint.py --model_dir=runs/wt103 --format=huggingface --export_dir=exports/wt103
 
-To load it, call from_pretrained of `TransfoXLLMHeadModel` (transformers up to 4.35) for a Transformer-XL, and of
-`XLNetLMHeadModel` or the class of its head (transformers 4) for an XLNet. scripts/import_checkpoint.py reads it, too.
+A Transformer-XL is loaded by `TransfoXLLMHeadModel.from_pretrained` (transformers up to 4.35). An XLNet is loaded by
+`XLNetLMHeadModel`, or by the class of its head (transformers 4). scripts/import_checkpoint.py reads both.
 """
 
 from absl import flags

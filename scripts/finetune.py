@@ -181,7 +181,7 @@ def begin():
     if config.task != (task or config.task):
         raise InputError(f"--settings_from={FLAGS.settings_from} has learned {config.task}: omit --task={task}")
     if config.task not in families.tuned_configs():
-        raise InputError(f"--settings_from={FLAGS.settings_from} is no fine-tuned run: give the model_dir of one")
+        raise InputError(f"--settings_from={FLAGS.settings_from} is not a fine-tuned run: give the model_dir of one")
     theirs = {
         group: {name: getattr(getattr(config, group), name) for name in set(options(kind)) - FIXED.get(group, set())}
         for group, kind in config.groups().items()

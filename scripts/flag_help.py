@@ -65,7 +65,7 @@ def parse(argv):
     except flags.UnrecognizedFlagError as error:
         for name in (error.flagname, error.flagname.removeprefix("no")):
             if name in shared:
-                sys.exit(f"error: --{name} is no flag of its own: give --set={name}=VALUE")
+                sys.exit(f"error: --{name} is not a separate flag: give --set={name}=VALUE")
         sys.exit(f"error: {one_line(error)}")
     except flags.Error as error:
         sys.exit(f"error: {one_line(error)}")

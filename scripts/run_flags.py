@@ -18,7 +18,7 @@ GROUP_PREFIXES = {"eval": "eval_"}
 
 
 def own_names(config_class):
-    """The options of a group that have a flag of their own."""
+    """The options of a group that have a separate flag."""
     return [name for name, option in options(config_class).items() if option.own]
 
 
@@ -33,12 +33,12 @@ def shared_names(config_class, fixed=types.MappingProxyType({})):
 
 
 def define_set_flag(configs, fixed=types.MappingProxyType({})):
-    """Defines --set, for the settings of types of Config that have no flag of their own; `fixed`: that none sets."""
+    """Defines --set, for settings of these types of Config that have no separate flag, except those in `fixed`."""
     about = {name: option.help for config in configs for name, (_, _, option) in shared_names(config, fixed).items()}
     flags.DEFINE_multi_string(
         "set",
         None,
-        "NAME=VALUE, a setting that has no flag of its own; may be given again. "
+        "NAME=VALUE, a setting without a separate flag; may be given several times. "
         + "; ".join(f"{name}: {text}" for name, text in sorted(about.items())),
     )
     place("set", usual=False)
@@ -46,9 +46,9 @@ def define_set_flag(configs, fixed=types.MappingProxyType({})):
 
 
 def given_by_set(config_class, fixed=types.MappingProxyType({})):
-    """What --set says: {group: {field: value}}.
+    """The settings that --set gives: {group: {field: value}}.
 
-    InputError for a name that it does not set, or a value of another type.
+    Raises InputError for a name that it does not set, or a value of another type.
     """
     found, known = {}, shared_names(config_class, fixed)
     for given in flags.FLAGS.set or ():

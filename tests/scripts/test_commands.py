@@ -416,7 +416,7 @@ def test_rare_settings_share_one_flag():
     for given in ("--lr_by_length", "--nolr_by_length", "--activation_penalty=1"):
         name = given.removeprefix("--").removeprefix("no").partition("=")[0]
         done = run("scripts/train.py", "--preset=demo", given, check=False)
-        assert done.stderr == f"error: --{name} is no flag of its own: give --set={name}=VALUE\n"
+        assert done.stderr == f"error: --{name} is not a separate flag: give --set={name}=VALUE\n"
     text = re.sub(r"\s+", " ", run("scripts/train.py", "--preset=ptb", "--helpfull").stdout)
     assert "lr_by_length: multiply the learning rate" in text and "mask_alpha" not in text
 

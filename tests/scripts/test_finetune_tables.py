@@ -75,7 +75,7 @@ def test_another_run_with_the_same_settings(folder):
     for given, said in (
         ([*as_first, "--preset=race"], "give --preset or --settings_from, not both"),
         ([*as_first, "--task=multi_label"], "has learned classification: omit --task=multi_label"),
-        ([*start, f"--settings_from={folder}/init"], f"--settings_from={folder}/init is no fine-tuned run: give"),
+        ([*start, f"--settings_from={folder}/init"], f"--settings_from={folder}/init is not a fine-tuned run: give"),
         ([*start, f"--settings_from={folder}"], "has no config.json: give the model_dir of a run"),
     ):
         refused = processes.run(given, cwd=processes.ROOT)

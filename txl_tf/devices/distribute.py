@@ -139,7 +139,7 @@ def compiles(strategy: tf.distribute.Strategy, compute_dtype: str, training: boo
 
 
 def program_of_training(strategy: tf.distribute.Strategy, compute_dtype: str) -> str:
-    """What a run's steps are computed by, "xla" or "kernels", where a measurement chooses; elsewhere ""."""
+    """The program for a run's steps, "xla" or "kernels", if a measurement chooses it; otherwise ""."""
     if not can_compile(strategy) or not _is_measured(strategy, compute_dtype):
         return ""
     return "xla" if compiles(strategy, compute_dtype, training=True) else "kernels"

@@ -22,8 +22,8 @@ little over half, if the libraries use them; otherwise bfloat16 takes longer tha
 def bfloat16_is_fast(in_xla: bool = False) -> bool:
     """Whether matrices of bfloat16 are multiplied clearly faster than those of float32, by a short measurement.
 
-    Settings matter as well as the CPU: oneDNN, which TensorFlow's kernels use, may be switched off
-    (TF_ENABLE_ONEDNN_OPTS=0) or limited to older instructions (ONEDNN_MAX_CPU_ISA).
+    Not only the CPU decides. TensorFlow's kernels use oneDNN, which may be switched off (TF_ENABLE_ONEDNN_OPTS=0) or
+    limited to older instructions (ONEDNN_MAX_CPU_ISA).
 
     Args:
         in_xla: by a program that XLA compiles; otherwise by TensorFlow's own kernels.

@@ -1,4 +1,4 @@
-"""Transformer-XL's registration. What it names is imported when it is used: some of it loads TensorFlow."""
+"""Transformer-XL's registration. It names functions by text, so that TensorFlow loads only on use."""
 
 from __future__ import annotations
 

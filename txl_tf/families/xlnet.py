@@ -1,6 +1,6 @@
 """XLNet's registration: pretraining, and the tasks of models with other heads.
 
-What it names is imported when it is used: some of it loads TensorFlow.
+It names functions by text, so that TensorFlow loads only on use.
 """
 
 from __future__ import annotations

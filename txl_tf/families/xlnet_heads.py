@@ -1,6 +1,6 @@
 """The tasks of XLNets with other heads than the language model's, each learned from labelled examples.
 
-What is named here is imported when it is used: some of it loads TensorFlow.
+Functions are named by text, so that TensorFlow loads only on use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a model's outputs say of a set of examples: for each task its metrics, and its predictions in words."""
+"""A model's results on a set of examples: for each task its metrics, and its predictions in words."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ class TaskResults(abc.ABC):
 
     @abc.abstractmethod
     def predictions(self, rows: Any, dev: Dev) -> list[dict[str, Any]]:
-        """What is predicted for each row, as JSON values."""
+        """The prediction for each row, as JSON values."""
 
     @abc.abstractmethod
     def panels(self, vocabulary: Vocabulary) -> list[panels.Panel]:
-        """What TensorBoard shows of the evaluation."""
+        """The evaluation's pictures and texts for TensorBoard."""
 
 
 class ClassResults(TaskResults):
-    """Of classification: one class for each text."""
+    """The results of classification: one class for each text."""
 
     def measure(self, dev: Dev) -> dict[str, float]:
         """accuracy, macro_f1 and matthews."""
@@ -80,7 +80,7 @@ class ClassResults(TaskResults):
 
 
 class ScoreResults(TaskResults):
-    """Of regression: a number for each text."""
+    """The results of regression: a number for each text."""
 
     def measure(self, dev: Dev) -> dict[str, float]:
         """pearson and spearman."""
@@ -100,7 +100,7 @@ class ScoreResults(TaskResults):
 
 
 class ChoiceResults(ClassResults):
-    """Of multiple choice: one option for each question."""
+    """The results of multiple choice: one option for each question."""
 
     def measure(self, dev: Dev) -> dict[str, float]:
         """accuracy."""
@@ -127,14 +127,14 @@ def label_threshold(dev: Dev) -> float:
 
 
 class LabelSetResults(TaskResults):
-    """Of multi-label classification; the threshold of its metrics is the best on dev."""
+    """The results of multi-label classification; the threshold of its metrics is the best on dev."""
 
     def measure(self, dev: Dev) -> dict[str, float]:
         """micro_f1, macro_f1, exact and threshold."""
         return multi_label.multi_label(self.label, self.outputs["probabilities"], dev.get("threshold"))
 
     def collapse(self, dev: Dev) -> str | None:
-        """All texts have the same labels: at the threshold of dev, or the best on these examples."""
+        """Reports that all texts have the same labels, at the threshold of dev or the best on these examples."""
         probabilities = self.outputs["probabilities"]
         best = (
             label_threshold(dev) if dev or self.label is None else multi_label.best_threshold(self.label, probabilities)
@@ -142,7 +142,7 @@ class LabelSetResults(TaskResults):
         return multi_label.collapse(probabilities, best)
 
     def predictions(self, rows: Any, dev: Dev) -> list[dict[str, Any]]:
-        """labels, those that are given, and the probabilities of all by name."""
+        """labels, those above the threshold, and the probabilities of all labels by name."""
         threshold, found = label_threshold(dev), []
         for row in self.outputs["probabilities"].tolist():
             probabilities = dict(zip(self.examples.labels, row, strict=True))
@@ -156,7 +156,7 @@ class LabelSetResults(TaskResults):
 
 
 class TagResults(TaskResults):
-    """Of tagging: a tag for each word. Its metrics are those of seqeval."""
+    """The results of tagging: a tag for each word. Its metrics are those of seqeval."""
 
     examples: TaggedExamples
 
@@ -167,7 +167,7 @@ class TagResults(TaskResults):
         return entity_scores(self.examples.labels, rows, self.examples.tags(self.outputs))
 
     def collapse(self, dev: Dev) -> str | None:
-        """All words have the same tag, and should not."""
+        """Reports that all words have the same tag, and should not."""
         found = {tag for row in self.examples.tags(self.outputs) for tag in row.tolist()}
         known = None if self.label is None else len(set(self.examples.known_labels().tolist()))
         words = sum(len(reading.part) for reading in self.examples.readings())
@@ -208,7 +208,7 @@ def no_answer_threshold(dev: Dev) -> float | None:
 
 
 class AnswerResults(TaskResults):
-    """Of answering: an answer, or none, for each question."""
+    """The results of answering: an answer, or none, for each question."""
 
     examples: QuestionExamples
 
@@ -222,7 +222,7 @@ class AnswerResults(TaskResults):
         )
 
     def collapse(self, dev: Dev) -> str | None:
-        """The likeliest answers of all windows begin at the same token."""
+        """Reports that the likeliest answers of all windows begin at the same token."""
         starts = self.outputs["start"][:, 0]
         if len(starts) > 1 and (starts == self.examples.features["cls_index"]).all():
             return f"in all {len(starts):,} windows the most likely start is that of no answer"

@@ -1,9 +1,9 @@
 """A lock for a directory that only one process may write to: a file that names the process.
 
 The file holds host, process and time. The process renews the time while it runs. A new process takes over the lock of
-one that has ended: at once if that ran on this machine; otherwise it waits until the lock was not renewed for
-STALE_SECONDS. On a bucket, or a disk that machines share, two processes that start in the same instant may both get the
-lock. The one that wrote it first finds the other's at its next renewal, and `check` then ends it.
+one that has ended. If that ran on this machine, it does so at once; otherwise after STALE_SECONDS without a renewal.
+On a bucket, or a disk that machines share, two processes that start in the same instant may both get the lock. The one
+that wrote it first finds the other's at its next renewal, and `check` then ends it.
 """
 
 from __future__ import annotations

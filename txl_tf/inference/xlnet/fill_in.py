@@ -158,8 +158,8 @@ class FillIn:
         Args:
             texts: str, or a list of them.
             order: the order in which missing tokens are predicted, each given the text and the tokens before it in this
-                order: "left_to_right", "right_to_left", "confident" (the token with the highest probability comes
-                next), or the numbers of the missing tokens, counted from 0.
+                order. One of "left_to_right", "right_to_left", "confident" (the token with the highest probability
+                comes next), or the numbers of the missing tokens, counted from 0.
             beam_size: hypotheses that are kept at a time; 1 always takes the most likely token.
             top: how many to return, at most beam_size; None: all.
             context: a text to read before each text, as a separate document.
