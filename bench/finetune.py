@@ -6,7 +6,7 @@ The workload: two layers with the widths of a published XLNet, or narrow ones, t
 padding on the left of up to a quarter of a sequence, float32. Training has dropout and dropatt 0.1, Adam and clipping
 by the global norm. `ours_bfloat16` is the same in mixed bfloat16.
 
-bench/train.py tells how to create the environment of the peer and how turns are taken. One JSON line has, for each of
+bench/train.py tells how to create the environment of the peer and how rounds alternate. One JSON line has, for each of
 the tasks train_128, train_512, predict_128 and predict_512, tokens per second, padding included, and their ratios.
 Hugging Face draws a dropout mask of the positions for each lane, ours has one for all lanes. In the last layer ours
 computes only the token that the head reads, which saves a larger share with 2 layers than with 12.

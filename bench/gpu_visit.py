@@ -55,7 +55,7 @@ def main():
             if (what, commit) in done or not re.search(args.only, what):
                 continue
             if time.monotonic() - start > 60 * args.minutes:
-                sys.exit(f"error: {args.minutes:g} minutes are over: run the same command again for what is left")
+                sys.exit(f"error: {args.minutes:g} minutes are over: run the same command again for the rest")
             print(f"{what}, {commit}", file=sys.stderr, flush=True)
             try:
                 result = measure(tree, folder / commit)

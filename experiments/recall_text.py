@@ -21,7 +21,7 @@ flags.DEFINE_integer("keys", 16, "number of keys", lower_bound=1, upper_bound=26
 flags.DEFINE_integer("values", 8, "number of values", lower_bound=2, upper_bound=10)
 flags.DEFINE_integer("longest", 256, "largest distance in words", lower_bound=1)
 flags.DEFINE_list("words", ["1000000", "8000", "40000"], "words of train, valid and test")
-flags.DEFINE_integer("seed", 0, "of what is drawn", lower_bound=0)
+flags.DEFINE_integer("seed", 0, "of the random text", lower_bound=0)
 
 
 def main(argv):

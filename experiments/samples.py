@@ -92,7 +92,7 @@ def distinct(words, n):
 
 
 def fenced(text):
-    """A text as a block of Markdown that shows it as it is."""
+    """A text as a block of Markdown that shows it unchanged."""
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}text\n{text.strip(chr(10))}\n{fence}"
 

@@ -85,7 +85,7 @@ def check():
         text = read_local(os.path.join(FLAGS.model_dir, "config.json")).decode()
         task = families.config_from_json(text).task
     except (OSError, ValueError):
-        return  # remote, or wrong in a way that is told when the model is loaded
+        return  # remote, or wrong in a way that is reported when the model is loaded
     if task not in families.tuned_configs():
         return
     if not families.fine_tuning_of(families.config_from_json(text)).tables:

@@ -30,7 +30,7 @@ class Limits:
         batch_rows: texts in one call of the model.
         connections: open at a time.
         header_seconds, body_seconds: a client must send its headers, and then its body, within these times.
-        send_seconds: a client must receive what it is sent within this time.
+        send_seconds: a client must receive its answer within this time.
         wait_seconds: a request that cannot begin within this time is refused.
         slice_seconds: a text is read or continued for about this time, and at most about four times this time, before
             others have their turn.

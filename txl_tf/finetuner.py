@@ -119,7 +119,7 @@ class Finetuner:
             train_set = examples(train_rows, "train", known)  # the pretrained head keeps its classes
         if not train_set.learned:
             raise InputError(
-                f"--train={train_file}: no answer stands where the file says so, so there is nothing to learn: correct "
+                f"--train={train_file}: no answer is where the file says, so there is nothing to learn: correct "
                 "answer_start, which counts characters from 0, or give --find_answers"
             )
         dev_set = examples(dev_rows, "dev", train_set.labels or None)

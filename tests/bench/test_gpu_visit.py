@@ -21,7 +21,7 @@ def visit(folder, *flags):
 def test_a_visit_goes_on_where_it_stopped(tmp_path):
     done, none = visit(tmp_path, "--minutes=0")
     assert done.returncode == 1 and not none
-    assert done.stderr == "error: 0 minutes are over: run the same command again for what is left\n"
+    assert done.stderr == "error: 0 minutes are over: run the same command again for the rest\n"
     done, first = visit(tmp_path, "--only=^enwik8_base|^generation")
     assert done.returncode == 0, done.stderr
     assert [line["what"] for line in first] == ["enwik8_base bfloat16", "generation of one text"]

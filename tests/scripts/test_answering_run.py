@@ -139,7 +139,7 @@ def test_where_nothing_can_be_learned_it_is_said_and_answers_are_found_by_their_
         path.write_text(json.dumps({"data": [{"paragraphs": [{"context": context, "qas": questions}]}]}))
         return (files[0], str(path), files[2])
 
-    with pytest.raises(InputError, match=r"train\.json: no answer stands where .*or give --find_answers"):
+    with pytest.raises(InputError, match=r"train\.json: no answer is where .*or give --find_answers"):
         tuner(written(asked), one_device)
     right = {"id": "2", "question": "one River?", "answers": [{"text": "11", "answer_start": 10}]}
     own = tuner(written([*asked, right]), one_device, data={"find_answers": True, "batch_size": 1})

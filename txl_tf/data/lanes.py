@@ -209,7 +209,7 @@ def evaluation_batches(
 
 
 class CheckedContent(Protocol):
-    """Files in a directory, with what they should contain."""
+    """Files in a directory, with checks of their content."""
 
     @property
     def data_dir(self) -> str:

@@ -30,7 +30,7 @@ class ShardWriter:
     Call `add` with arrays of any length in order, then `close`. Tests use smaller sizes.
 
     Args:
-        data_dir, name: where, and of which stream.
+        data_dir, name: the directory, and the name of the stream.
         dtype: of a token in a shard.
         record_tokens, shard_records: see the module.
         unknown: the id to count in each shard; None: the vocabulary has no unknown token.
@@ -69,7 +69,7 @@ class ShardWriter:
             self._pending, self._pending_tokens = [stream[whole:]], len(stream) - whole
 
     def close(self) -> tuple[manifest.Shard, ...]:
-        """Writes what is left. Returns the shards, a tuple of manifest.Shard."""
+        """Writes the remaining tokens. Returns the shards, a tuple of manifest.Shard."""
         if self._pending_tokens:
             self._write(np.concatenate(self._pending))
             self._pending, self._pending_tokens = [], 0

@@ -47,7 +47,7 @@ class Evaluator:
         options: further options of the task's scorer and data, such as sliding_window.
 
     Attributes:
-        note: what to know before reading the result, or "".
+        note: a warning about the result, or "".
         part: what part of the split is read; "": all.
 
     Raises:

@@ -63,7 +63,7 @@ class Served(abc.ABC):
         """
         require_new_directory(export_dir, "export_dir")
         root = tf.Module()
-        # Saves only what the functions use. Keras layers would be saved together with their Python configuration.
+        # Saves only the weights that the functions use. Keras layers would be saved with their Python configuration.
         root.weights = [variable.value for variable in self.model.variables]
         root.kept = self.kept
         root.vocabulary = self.vocabulary

@@ -1,1 +1,1 @@
-"""Objectives: what is learned, apart from what learns."""
+"""Objectives: the losses that models learn to minimize."""

@@ -18,7 +18,7 @@ Examples = dict[str, tf.Tensor]
 
 
 class SequenceObjective(Objective, abc.ABC):
-    """The objective of a task whose examples are sequences; subclasses say what the loss of an example is.
+    """The objective of a task whose examples are sequences; subclasses define the loss of an example.
 
     Args:
         model: an XLNet with outputs for sequences or tokens.

@@ -256,10 +256,10 @@ def _float32_product(x: tf.Tensor, y: tf.Tensor, transpose_b: bool) -> tf.Tensor
 
 
 def _not_before(first: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    """x, which is not there before `first` is, so that what is computed from it is not kept from an earlier use.
+    """x, which must wait for `first`, so that XLA computes results from it again and does not keep earlier ones.
 
-    Adds a zero that depends on a number of `first`. XLA for CPU removes optimization barriers before it looks for what
-    is computed twice.
+    Adds a zero that depends on a number of `first`. An optimization barrier would not do: XLA for CPU removes it before
+    it looks for equal computations.
     """
     return x + tf.cast(tf.minimum(tf.abs(tf.reshape(first, [-1])[0]), 0), x.dtype)
 

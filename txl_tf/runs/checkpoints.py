@@ -20,7 +20,7 @@ class DamagedCheckpointError(InputError):
 
 
 LAYER = re.compile(r"/layer_(\d+)/")
-"""The part of a weight's path that tells its layer."""
+"""The part of a weight's path with the number of its layer."""
 
 WEIGHT_PARTS = {"last": "model", "average": "average"}
 """The name in a checkpoint of each kind of weights."""

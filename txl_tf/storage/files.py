@@ -67,7 +67,7 @@ def joined(*parts: str) -> str:
 def require_new(path: str, flag: str) -> None:
     """Raises InputError if `path` is a file with content, a directory or a link to nothing, or cannot be made.
 
-    So a command reports before its work what would stop it from writing the result.
+    So a command reports before its work that it could not write the result.
 
     Args:
         path: local or gs://; may be a device.

@@ -1,4 +1,4 @@
-"""Bad steps, whose loss or gradient was not finite: their numbers, and what was not finite first."""
+"""Bad steps, whose loss or gradient was not finite: their numbers, and the first values that were not finite."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def refuse_other_run(model_dir: str, new: Config, corpus: model_dirs.LearnedCorp
     Args:
         model_dir: may be empty, or missing.
         new: the run's Config.
-        corpus: what it is trained on.
+        corpus: its training data.
     """
     old = model_dirs.read_config(model_dir)
     if old is None:

@@ -51,7 +51,7 @@ class ExampleSet:
         meta: a JSON value for each example, kept beside; () if there is none.
         timed: the features whose last axis is time, [n, .., T].
         padded: the side of an example on which padding is: "left" or "right".
-        remarks: what a user should know about the examples, as sentences.
+        remarks: notes about the examples for the user, as sentences.
     """
 
     features: Features
@@ -138,7 +138,7 @@ class ExamplePlan:
     def make(
         self, chunks: Callable[[], Iterable[Chunk]], count: int, layout: Mapping[str, Any], **about: Any
     ) -> ExampleSet:
-        """See `make_examples`; `layout` is what the examples depend on besides the vocabulary."""
+        """See `make_examples`; `layout`: the settings that the examples depend on, besides the vocabulary."""
         return make_examples(chunks, count, {**self.origin, **layout}, self.directory, **about)
 
 

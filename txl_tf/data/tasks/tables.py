@@ -38,7 +38,7 @@ class TableRows(list[Row]):
     """The rows of a file.
 
     Attributes:
-        remarks: what a user should know about them, as sentences.
+        remarks: notes about them for the user, as sentences.
     """
 
     remarks: tuple[str, ...] = ()

@@ -32,7 +32,7 @@ class SpecialTokens:
         cls: its hidden state represents a whole example.
         sep: ends each text of an example.
         pad: fills rows up to one length.
-        mask: stands where a token is hidden.
+        mask: takes the place of a hidden token.
         end_of_document: follows the last token of a document.
     """
 

@@ -1,6 +1,6 @@
 """Training a SentencePiece model on the words of a corpus.
 
-Models trained here keep text as it is (no normalisation, no added spaces, bytes for characters they do not know), so
+Models trained here do not change text (no normalisation, no added spaces, bytes for unknown characters), so
 decode(encode(text)) == text for any valid UTF-8 without "\\u2581", SentencePiece's own sign for a space. They have
 XLNet's special pieces with XLNet's ids, so that a corpus made with them can be used for both families of models.
 """

@@ -121,7 +121,7 @@ def mapped(traced: TracedTensor, texts: tf.Tensor) -> TracedTensor:
 def source_places(
     traced: TracedTensor, lines: tf.Tensor, begin: tf.RaggedTensor, end: tf.RaggedTensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Where the tokens of lines stand in the lines' sources; see traced_text.source_places.
+    """The places of lines' tokens in the lines' sources; see traced_text.source_places.
 
     Args:
         traced: the lines' characters.

@@ -76,7 +76,7 @@ BLANK = np.array(
 def source_places(
     lines: Sequence[TracedText], counts: np.ndarray, begin: np.ndarray, end: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Where the tokens of lines stand in the lines' sources.
+    """The places of lines' tokens in the lines' sources.
 
     Args:
         lines: any number of texts, of one or several sources.

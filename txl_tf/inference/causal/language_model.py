@@ -68,7 +68,7 @@ class LanguageModel:
 
     Attributes:
         decoder: as for `Generator`.
-        note: what a user should know about its texts; "": nothing.
+        note: a remark about its texts for the user; "": none.
     """
 
     decoder = CachedDecoder

@@ -49,7 +49,7 @@ class Setting:
         high: the largest value; None: the largest value of the type, int32 or float32.
         above_low: whether `low` itself is not allowed.
         off: further values with which the transform changes nothing.
-        help: what the values mean, for users.
+        help: the meaning of the values, for users.
         transform: the function, as described in this module's docstring. It runs only if it changes something.
     """
 

@@ -76,7 +76,7 @@ class FillIn:
             to a multiple of ROUND tokens.
 
     Attributes:
-        document_end: the token that stands between a context and a text.
+        document_end: the token between a context and a text.
     """
 
     def __init__(self, model: XLNet, vocabulary: Vocabulary, marker: str = MARKER, jit_compile: bool = True):

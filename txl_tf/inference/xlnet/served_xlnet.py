@@ -197,7 +197,7 @@ class ServedXLNet(Served):
             return {"texts": self.vocabulary.decode_tensor(tf.identity(tokens))}
 
     def _searched(self, ids: tf.Tensor, *given: Any) -> tuple[Filled, Search]:
-        """`Filler.search` of ids and its other arguments, and what it has found."""
+        """`Filler.search` of ids and its other arguments, and its result."""
         search = self._searches(ids.shape[1])(ids, *given)
         return self.fill_in.filler.found(self.fill_in.filler.places(ids), search), search
 

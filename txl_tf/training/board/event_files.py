@@ -40,7 +40,7 @@ class Board:
     def scalars(self, step: int, values: Mapping[str, float | None]) -> None:
         """Writes one point per curve, {"group/name": value}.
 
-        Skips None, NaN, and what is infinite in float32, the type of curves.
+        Skips None, NaN, and numbers that are infinite in float32, the type of curves.
         """
         with self.writer.as_default(step=step):
             for name, value in values.items():

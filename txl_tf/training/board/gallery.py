@@ -67,5 +67,5 @@ class Gallery:
 
 
 def as_it_is(text: str) -> str:
-    """Text as a Markdown code block, which shows every character as it is."""
+    """Text as a Markdown code block, which shows every character unchanged."""
     return "\n".join("    " + line for line in text.split("\n"))

@@ -1,4 +1,4 @@
-"""A task made from Python source: what the names in a line of code stand for, by the syntax of the whole file.
+"""A task made from Python source: the kinds of names in a line of code, by the syntax of the whole file.
 
 A text is a logical line. Its words are the tokens of Python's own tokenizer, with "" for every string. The tags are in
 IOB2. MODULE is a name in an import. FUNCTION and CLASS are names where they are defined, ARGUMENT is one in a
@@ -64,7 +64,7 @@ def _kinds(tree: ast.AST, lines: list[str]) -> dict[tuple[int, int], tuple[str, 
 
 
 def _mark(found: dict[tuple[int, int], tuple[str, bool]], node: ast.expr, kind: str, lines: list[str]) -> None:
-    """Marks a name, or names with dots between them, that stand in one line without spaces."""
+    """Marks a name, or names with dots between them, if they are in one line and without spaces."""
     dotted = ast.unparse(node)
     if all(part.isidentifier() for part in dotted.split(".")) and lines[node.lineno - 1].startswith(
         dotted, node.col_offset
