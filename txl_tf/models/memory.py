@@ -28,9 +28,8 @@ def shift_in(memory: tf.Tensor, hidden: tf.Tensor, remembered: int | tf.Tensor |
     m_len = memory.shape[1]
     hidden = tf.stop_gradient(hidden)
     if tf.is_tensor(remembered):
-        joined = tf.concat([memory, hidden], axis=1)
-        newest = tf.slice(joined, [0, remembered, 0], [-1, m_len, -1])
-        return tf.ensure_shape(newest, memory.shape)
+        # Not by a slice: XLA would compile a program for each place where it begins.
+        return tf.gather(tf.concat([memory, hidden], axis=1), remembered + tf.range(m_len), axis=1)
     hidden = hidden[:, :remembered]
     t_len = hidden.shape[1]
     if m_len <= t_len:

@@ -1,7 +1,10 @@
 """A run with every regularizer for the Penn Treebank: killed and continued, evaluated, on two replicas."""
 
 import json
+import os
 import pathlib
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -102,3 +105,22 @@ def test_the_commands_take_the_preset(corpus, tmp_path):
     assert json.loads(done.stdout.splitlines()[-1])["ext_len"] == 20
     done = processes.run(["scripts/generate.py", *run[:2], "--prompt=import", "--max_tokens=5"], cwd=ROOT)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.xla
+def test_xla_compiles_one_step_for_all_lengths(corpus, tmp_path):
+    """A length that a program must know when it is compiled would be a program for each batch."""
+    sizes = (
+        "--preset=ptb --n_layer=1 --d_model=8 --d_embed=8 --n_head=1 --d_head=8 --d_inner=8 --batch_size=2 --tgt_len=8"
+    )
+    reach = "--tgt_len_std=2 --ext_len=4 --mem_len=4 --conventions=official_pytorch"
+    steps = (
+        "--train_steps=6 --warmup_steps=2 --average_from_step=4 --steps_per_loop=6 --log_steps=6 --eval_steps=0 -v=1"
+    )
+    command = [sys.executable, "scripts/train.py", f"--data_dir={corpus.data_dir}", f"--model_dir={tmp_path}/run"]
+    logged = os.environ | {"TF_CPP_VMODULE": "device_compiler=2", "TF_CPP_MIN_LOG_LEVEL": "0"}
+    command += f"{sizes} {reach} {steps}".split()
+    done = subprocess.run(command, cwd=ROOT, env=logged, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("compiling for signature: __inference_replica_step") == 1

@@ -63,5 +63,5 @@ def read(
     if length is None:
         newest, length = tokens[:, t_len:], tf.constant(t_len)
     else:
-        newest = tf.ensure_shape(tf.slice(tokens, [0, length], [-1, e_len]), state.tokens.shape)
+        newest = tf.gather(tokens, length + tf.range(e_len), axis=1)  # as in `shift_in`
     return hidden, Extended(mems, newest, tf.minimum(state.seen + length, e_len))
