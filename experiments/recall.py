@@ -76,7 +76,7 @@ LINES = {
     "no_recurrence": (figures.MODEL, figures.NO_MEMORY),
     "memory_T": (figures.MODEL,),
     "memory_4T": ("teal",),
-    "one_layer": ("other",),
+    "one_layer": ("warm",),
     "shaw": (figures.ENCODINGS["Shaw"],),
     "vaswani": (figures.ENCODINGS["Vaswani"],),
 }

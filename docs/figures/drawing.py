@@ -4,7 +4,8 @@ A picture is an SVG that follows the reader's light or dark mode: colours are va
 is at most 4.8 inches wide, so that its text is large enough on a phone. `make figures` draws those of this folder;
 `experiments/` and `bench/` draw theirs.
 
-In curves and bars blue is the model as it is here, grey is other code or the paper, and a dashed line has no memory.
+In curves and bars blue is the model as it is here, and grey is other code, the paper or chance. Where memory is
+compared, a dashed line has none.
 """
 
 import io
