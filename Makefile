@@ -18,7 +18,7 @@ TEST_FLAGS ?= --numprocesses=2 --dist=worksteal
 demo: .venv/installed
 	.venv/bin/python scripts/demos/demo.py --dir=$(DEMO_DIR) $(DEMO_FLAGS)
 
-demo-xlnet: .venv/installed-server
+demo-xlnet: .venv/installed-demo
 	.venv/bin/python scripts/demos/demo_xlnet.py $(DEMO_FLAGS)
 
 # The paper's table 5: `make ptb PTB_SOURCE=FOLDER`, with ptb.train.txt, ptb.valid.txt and ptb.test.txt in FOLDER. The same
@@ -99,6 +99,11 @@ clean:
 
 .venv/installed-server: .venv/installed serving/requirements.txt
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r serving/requirements.txt
+	touch $@
+
+# The bag of words of `make demo-xlnet` is scikit-learn's.
+.venv/installed-demo: .venv/installed-server
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check 'scikit-learn>=1.4,<2'
 	touch $@
 
 .venv/installed-notebook: .venv/installed requirements-notebook.txt

@@ -13,7 +13,6 @@ Prints a line of JSON for each kind of weights: the rate, and the metrics on tes
 import json
 import pathlib
 import shlex
-import shutil
 import statistics
 import subprocess
 import sys
@@ -43,20 +42,20 @@ flags.DEFINE_string("finetune_flags", "", "further flags for scripts/finetune.py
 
 def main(argv):
     del argv
-    for kind, init in (("pretrained", lambda seed: FLAGS.init), ("untrained", untrained)):
-        print(json.dumps({"weights": kind} | compared(kind, init)), flush=True)
+    for kind in ("pretrained", "untrained"):
+        print(json.dumps({"weights": kind} | compared(kind)), flush=True)
     if FLAGS.task == "classification":
         print(json.dumps({"weights": "bag of words"} | bag_of_words()), flush=True)
     return 0
 
 
-def compared(kind, init):
-    """The results of one kind of weights; `init` is a function of the seed."""
+def compared(kind):
+    """The results of one kind of weights."""
     first, *others = integers("seeds")
-    dev = {rate: tuned(kind, init(first), rate, first) for rate in FLAGS.rates}
+    dev = {rate: tuned(kind, rate, first) for rate in FLAGS.rates}
     best = max(dev, key=dev.get)
     for seed in others:
-        tuned(kind, init(seed), best, seed)
+        tuned(kind, best, seed)
     found = [tested(run_dir(kind, best, seed)) for seed in (first, *others)]
     result = {"rate": best, "dev_by_rate": dev}
     for name in found[0]:
@@ -69,13 +68,14 @@ def run_dir(kind, rate, seed):
     return pathlib.Path(FLAGS.out) / f"{kind}-{rate}-{seed}"
 
 
-def tuned(kind, init, rate, seed):
+def tuned(kind, rate, seed):
     """Fine-tunes; the criterion on dev."""
     line = script(
         "finetune",
-        *(f"--init={init}", f"--task={FLAGS.task}", f"--train={FLAGS.train}", f"--dev={FLAGS.dev}"),
+        *(f"--init={FLAGS.init}", f"--task={FLAGS.task}", f"--train={FLAGS.train}", f"--dev={FLAGS.dev}"),
         *(f"--model_dir={run_dir(kind, rate, seed)}", f"--learning_rate={rate}", f"--seeds={seed}"),
         f"--examples_dir={FLAGS.out}/examples",
+        *(["--untrained"] if kind == "untrained" else []),
         *columns(),
         *shlex.split(FLAGS.finetune_flags),
     )
@@ -105,25 +105,6 @@ def script(name, *arguments, stream="stdout"):
     if done.returncode:
         sys.exit(f"error: {name}.py ended with status {done.returncode}: {getattr(done, stream)}")
     return getattr(done, stream).splitlines()[-1]
-
-
-def untrained(seed):
-    """A model_dir like --init, but with new weights."""
-    import keras
-    import tensorflow as tf
-
-    from txl_tf import families
-    from txl_tf.runs import checkpoints, model_dir
-
-    path = pathlib.Path(FLAGS.out) / f"untrained-{seed}"
-    if not path.exists():
-        without_checkpoints = shutil.ignore_patterns("ckpt-*", "tensorboard", "*.jsonl")
-        shutil.copytree(FLAGS.init, path, ignore=without_checkpoints)
-        keras.utils.set_random_seed(seed)
-        model = families.make_model(model_dir.read_config(FLAGS.init))
-        weights = tf.train.Checkpoint(model=checkpoints.variables_by_path(model))
-        weights.write(checkpoints.checkpoint_path(str(path), 0))
-    return path
 
 
 def bag_of_words():

@@ -5,18 +5,19 @@ import shlex
 import subprocess
 import sys
 
-SCRIPTS = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 
 
-def run(script, *flags):
+def run(script, *flags, folder="scripts"):
     """Runs a script; prints its output and returns it as lines. A failure ends the demo."""
-    command = [sys.executable, str(SCRIPTS / f"{script}.py"), *flags]
-    print(f"\n$ python scripts/{script}.py {shlex.join(flags)}", flush=True)
+    script = f"{folder}/{script}.py"
+    print(f"\n$ python {script} {shlex.join(flags)}", flush=True)
+    command = [sys.executable, str(ROOT / script), *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, bufsize=1)
     lines = []
     for line in process.stdout:
         print(line, end="", flush=True)
         lines.append(line.rstrip("\n"))
     if process.wait():
-        sys.exit(f"error: scripts/{script}.py ended with status {process.returncode}")
+        sys.exit(f"error: {script} ended with status {process.returncode}")
     return lines

@@ -140,3 +140,25 @@ def test_names_have_the_tags_of_what_they_stand_for():
     assert [tag for _, tag in found[3]] == ["B-CALL", *["I-CALL"] * 4, "O", "O", "O"]
     assert len(found) == 4
     assert not list(tagged_lines("def ("))
+
+
+def test_lines_are_as_written_or_have_two_neighbours_exchanged():
+    code = 'def f(a, b, c):\n    """One two three four."""\n    # a comment of some words\n    if a is not b:\n'
+    code += "        return a + (\n            b)\n    d = 1  # not taken for its comment\n    for i in range(3):\n"
+    written = ["def f(a, b, c):", "if a is not b:", "for i in range(3):"]
+    assert list(docstrings.code_lines(code + "        print(i)\n")) == written
+    assert list(docstrings.code_lines("x = (1,\n")) == []
+    lines = [f"for x{i} in [a, {i}, b] + c:" for i in range(200)]
+    text = "\n".join(f"{line} pass" for line in lines)
+    rows = list(docstrings.order_rows("test", [text, text]))
+    assert len(rows) == 200  # each line once
+    known = {frozenset(f"{line} pass".split()): f"{line} pass".split() for line in lines}
+    for row in rows:
+        found = row["text"].split()
+        right = known[frozenset(found)]
+        places = [i for i, (one, other) in enumerate(zip(found, right, strict=True)) if one != other]
+        if row["label"] == "written":
+            assert not places
+        else:
+            assert places[1] == places[0] + 1 and found[places[0]] == right[places[1]] and len(places) == 2
+    assert 70 < sum(row["label"] == "exchanged" for row in rows) < 130

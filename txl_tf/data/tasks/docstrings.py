@@ -12,6 +12,9 @@ loop, condition, return, raise, try, with and yield.
 
 "names": what do the names in a line of code stand for? See `tagged.code_names`.
 
+"order": is a line of code as it was written, or have two neighbouring words changed places? Only the order tells, since
+both have the same words. There are few examples to learn from: a model that has read much code knows the order.
+
 The splits are those of the corpus python_stdlib, so that a model pretrained on its train split has not read the code
 of valid and test.
 """
@@ -22,8 +25,10 @@ import ast
 import dataclasses
 import hashlib
 import inspect
+import io
 import json
 import textwrap
+import tokenize
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -34,7 +39,7 @@ from txl_tf.data.tasks.tagged.code_names import tagged_lines
 from txl_tf.data.text.sources import SPLITS, TextSource, standard_library
 from txl_tf.storage.files import read_bytes, require_new, write_atomically
 
-TASKS = ("match", "answers", "statements", "names")
+TASKS = ("match", "answers", "statements", "names", "order")
 
 _STATEMENTS = {
     "condition": ast.If,
@@ -51,9 +56,16 @@ _DOCSTRING_CHARS, _BODY_CHARS, _CODE_CHARS = 120, 240, 500
 """The longest docstring and body, which are cut, since a small model learns sooner to compare short texts; and the
 longest code of a question: longer functions are left out."""
 
+_LINES = {
+    "names": {"train": 6_000, "valid": 1_000, "test": 1_000},
+    "order": {"train": 2_000, "valid": 1_000, "test": 2_000},
+}
+"""The most lines by task and split."""
 
-_LINES = {"train": 6_000, "valid": 1_000, "test": 1_000}
-"""The most lines of "names", by split."""
+_ORDERED_WORDS, _ORDERED_CHARS = 4, 80
+"""The fewest words of a line of "order", and its most characters."""
+
+_LAYOUT = {tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.COMMENT}
 
 _SEPARATOR = "\n\n"
 
@@ -166,9 +178,42 @@ def name_rows(split: str, texts: list[str]) -> Iterator[dict[str, Any]]:
         texts: of the files.
     """
     lines = [line for text in texts for line in tagged_lines(text)]
-    order = sorted(range(len(lines)), key=lambda i: _draw(f"{split} {i} {lines[i][0][0]}"))[: _LINES[split]]
+    order = sorted(range(len(lines)), key=lambda i: _draw(f"{split} {i} {lines[i][0][0]}"))[: _LINES["names"][split]]
     for i in sorted(order):
         yield {"tokens": lines[i][0], "tags": lines[i][1]}
+
+
+def order_rows(split: str, texts: list[str]) -> Iterator[dict[str, Any]]:
+    """Rows of "order": text is a line of code, label "written" or "exchanged"; arguments as of `name_rows`."""
+    lines = dict.fromkeys(line for text in texts for line in code_lines(text))
+    drawn = sorted((_draw(f"{split} {line}"), line) for line in lines)
+    for draw, line in drawn[: _LINES["order"][split]]:
+        words = line.split()
+        places = [i for i in range(len(words) - 1) if words[i] != words[i + 1]]
+        if draw % 2 and places:
+            i = places[draw // 2 % len(places)]
+            words[i : i + 2] = words[i + 1], words[i]
+        yield {"text": " ".join(words), "label": "exchanged" if words != line.split() else "written"}
+
+
+def code_lines(text: str) -> Iterator[str]:
+    """The statements of a Python file that are one line of some words, without comments; none if it cannot be read."""
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    except (SyntaxError, tokenize.TokenError):
+        return
+    first = None
+    for token in tokens:
+        if token.type not in _LAYOUT:
+            first = first or token
+            if token.type == tokenize.NEWLINE:
+                line = first.line.strip()
+                whole = (
+                    first.start[0] == token.start[0] and first.type != tokenize.STRING and not set("#\\") & set(line)
+                )
+                if whole and len(line.split()) >= _ORDERED_WORDS and len(line) <= _ORDERED_CHARS:
+                    yield line
+                first = None
 
 
 def write_task(task: str, directory: str, source: TextSource | None = None) -> dict[str, int]:
@@ -193,10 +238,15 @@ def write_task(task: str, directory: str, source: TextSource | None = None) -> d
     counts, contents = {}, {}
     for split, texts in by_split.items():
         path = tf.io.gfile.join(directory, split)
-        found = [list(functions(text)) for text in texts] if task != "names" else []
+        found = [] if task in _LINES else [list(functions(text)) for text in texts]
         if task != "answers":
-            made = {"match": match_rows(split, found), "statements": statement_rows(found)}
-            rows = list(made.get(task, name_rows(split, texts)))
+            made = {
+                "match": match_rows(split, found),
+                "statements": statement_rows(found),
+                "names": name_rows(split, texts),
+                "order": order_rows(split, texts),
+            }
+            rows = list(made[task])
             contents[path + ".jsonl"] = "".join(json.dumps(row) + "\n" for row in rows)
             counts[split] = len(rows)
         else:
