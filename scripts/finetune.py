@@ -61,7 +61,9 @@ flags.DEFINE_integer(
 flags.DEFINE_bool(
     "untrained", False, "take only vocabulary and sizes from --init, with new weights: shows what pretraining is worth"
 )
-flags.DEFINE_string("model_dir", None, "directory for config, checkpoints, metrics and TensorBoard events; or gs://")
+flags.DEFINE_string(
+    "model_dir", None, "directory for config, checkpoints, metrics and TensorBoard events; local or gs://"
+)
 flags.DEFINE_enum(
     "preset",
     None,

@@ -33,7 +33,7 @@ def pytest_runtest_setup(item):
 
 @pytest.fixture(scope="module", autouse=True)
 def graphs_are_freed():
-    """TensorFlow keeps each traced tf.custom_gradient for ever, and with it the graph: 12 GB by the end.
+    """TensorFlow keeps each traced tf.custom_gradient for ever, and with it the graph, until memory is full.
 
     The objects that are left after a module stay until the end, so Python need not search them for garbage again.
     """

@@ -168,7 +168,9 @@ class TrainConfig(Group):
         under="schedule",
         flag="set",
     )
-    seed: int = setting(1, "of initial weights, dropout and lane offsets", at_least=0, flag="usual", under="schedule")
+    seed: int = setting(
+        1, "random seed, of initial weights, dropout and lane offsets", at_least=0, flag="usual", under="schedule"
+    )
     jit_compile: bool = setting(
         True,
         "compile the step with XLA on one CPU or GPU; in bfloat16 on a CPU only if a short measurement favours it "
@@ -190,7 +192,7 @@ class TrainConfig(Group):
     )
     early_stop_evals: int = setting(
         0,
-        "end the run when the loss on valid has not improved for this many evaluations; 0: never",
+        "end the run if the last evaluations, this many, gave no better result on valid or dev; 0: never",
         at_least=0,
         flag="usual",
         under="schedule",

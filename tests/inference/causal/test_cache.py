@@ -215,7 +215,7 @@ def test_pre_lnorm_starts_from_the_norms_beta():
 
 @pytest.mark.xla
 def test_xla_compiles_a_segment_once_wherever_the_ring_begins():
-    """With a slice that began at the ring's start, XLA made a program for each: seconds, 17 times."""
+    """With a slice that began at the ring's start, XLA made a program for each start."""
     decoder = CachedDecoder(random_model(CONFIG), Reach(60), max_segment=4, whole_segments=True)
     read, cache, seconds = tf.function(decoder, jit_compile=True), decoder.initial_cache(2), []
     for _ in range(16):
