@@ -106,6 +106,7 @@ def huggingface():
     import torch
     from transformers import XLNetConfig, XLNetForSequenceClassification
 
+    device = training.torch_device()
     config = XLNetConfig(
         vocab_size=V,
         n_layer=N,
@@ -119,22 +120,22 @@ def huggingface():
     )
 
     def inputs(t_len):
-        tokens, segments, padding, label = (torch.tensor(part) for part in examples(t_len))
+        tokens, segments, padding, label = (torch.tensor(part, device=device) for part in examples(t_len))
         return {"input_ids": tokens, "token_type_ids": segments, "input_mask": padding.float()}, label
 
     def train(t_len):
         batch, labels = inputs(t_len)
-        model = XLNetForSequenceClassification(config)
+        model = XLNetForSequenceClassification(config).to(device)
         return training.torch_steps(model, CLIP, lambda model: model(**batch, labels=labels).loss)
 
     def predict(t_len):
         batch, _ = inputs(t_len)
-        model = XLNetForSequenceClassification(config).eval()
+        model = XLNetForSequenceClassification(config).to(device).eval()
 
         def run(count):
             with torch.inference_mode():
                 for _ in range(count):
-                    model(**batch, use_mems=False).logits.log_softmax(-1)
+                    model(**batch, use_mems=False).logits.log_softmax(-1).cpu()
 
         return run
 

@@ -1,33 +1,50 @@
-"""Measures training and generation on a GPU, and an earlier commit beside it, in one short visit.
+"""Measures a GPU, and an earlier commit beside it, in one short visit.
 
-    python bench/gpu_visit.py --before=13b9a46 --dir=visit
+    python bench/gpu_visit.py --before=13b9a46 --huggingface=PYTHON --dir=visit
 
-The most important measurements come first. Each result at once becomes a line of visit/results.jsonl: seconds from the
-start of train.py to its first logged step, tokens per second of its last steps, milliseconds for a generated token. The
-same command continues where an earlier one stopped. With --small the models are tiny, to try the script on a CPU.
+The most important measurements come first. Each result at once becomes a line of visit/results.jsonl; at the end
+visit/page.md has the tables. The same command continues where an earlier one stopped. --minutes=0 only prepares the
+texts, before there is a GPU. With --small the models are tiny, to try the script on a CPU. PYTHON needs torch and
+transformers (bench/train.py says how to create it); without it Hugging Face's XLNet is not measured.
 """
 
 import argparse
 import json
-import os
 import pathlib
-import random
 import re
 import subprocess
 import sys
 import time
 
-ROOT = pathlib.Path(__file__).parents[1]
+from visit_commands import (
+    ROOT,
+    beside_huggingface,
+    evaluate,
+    fill,
+    generate,
+    matmul,
+    predict,
+    predict_few,
+    prepare,
+    train,
+)
+from visit_tables import page
+
+sys.path.append(str(ROOT))
+
 PENN = "--n_layer=16 --d_model=380 --d_embed=380 --n_head=10 --d_head=38 --d_inner=900 --tgt_len=70 --mem_len=70"
-SMALL = "--n_layer=1 --d_model=16 --d_embed=16 --n_head=2 --d_head=8 --d_inner=16 --tgt_len=16 --mem_len=16"
-BFLOAT16 = "--dtype=mixed_bfloat16"
-EXACT = "--dropout=0 --dropatt=0 --batch_size=4"
+PENN += " --dropout_type=variational"
+SMALL = "--n_layer=1 --d_model=16 --n_head=2 --d_head=8 --d_inner=16 --tgt_len=16 --batch_size=4"
+BFLOAT16, FLOAT16 = "--dtype=mixed_bfloat16", "--dtype=mixed_float16"
+SAME = "--dropout=0 --dropatt=0 --batch_size=4"
+EXACT = "agreement:"
 CACHES = {  # RUNS: the folder of a commit's runs
     "TF_XLA_FLAGS": "--tf_xla_persistent_cache_directory=RUNS/programs",
     "XLA_FLAGS": "--xla_gpu_per_fusion_autotune_cache_dir=RUNS/autotuning",
 }
-SYMBOLS, TOKENS = 200, 400_000
-WARM_UP, GENERATED = 8, 256
+GRAPHS = "--xla_gpu_enable_command_buffer=FUSION,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL --xla_gpu_graph_min_graph_size=1"
+PARALLEL = "--xla_gpu_enable_llvm_module_compilation_parallelism=true --xla_gpu_force_compilation_parallelism=16"
+NO_CARD, NO_TF32 = {"CUDA_VISIBLE_DEVICES": "-1"}, {"NVIDIA_TF32_OVERRIDE": "0"}
 
 
 def main():
@@ -36,6 +53,7 @@ def main():
         "--dir", type=pathlib.Path, default="visit", help="for the results, and everything else that is made"
     )
     parser.add_argument("--before", metavar="COMMIT", help="measure this commit, too")
+    parser.add_argument("--huggingface", metavar="PYTHON", help="measure Hugging Face's XLNet with this Python, too")
     parser.add_argument("--minutes", type=float, default=20, help="no further measurement begins after this time")
     parser.add_argument("--only", default="", metavar="REGEX", help="measure only what matches")
     parser.add_argument("--small", action="store_true", help="tiny models")
@@ -46,98 +64,107 @@ def main():
     trees = {revision("HEAD"): ROOT}
     if args.before:
         trees[revision(args.before)] = checkout(revision(args.before), folder)
-    prepare(folder, TOKENS // 20 if args.small else TOKENS)
+    prepare(folder, args.small)
     results = folder / "results.jsonl"
-    lines = map(json.loads, results.read_text().splitlines() if results.exists() else ())
+    lines = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
     done = {(line["what"], line["commit"]) for line in lines if "error" not in line}
-    for what, measure in measurements(folder, args.small):
-        for commit, tree in trees.items():
-            if (what, commit) in done or not re.search(args.only, what):
-                continue
-            if time.monotonic() - start > 60 * args.minutes:
-                sys.exit(f"error: {args.minutes:g} minutes are over: run the same command again for the rest")
-            print(f"{what}, {commit}", file=sys.stderr, flush=True)
-            try:
-                result = measure(tree, folder / commit)
-            except subprocess.CalledProcessError as error:
-                result = {"error": (error.stderr.strip().splitlines() or [f"exit status {error.returncode}"])[-1]}
-            with results.open("a") as file:
-                print(json.dumps({"what": what, "commit": commit, **result}), file=file)
+    commits = list(trees)
+    try:
+        for what, beside, measure in measurements(folder, args.huggingface, args.small):
+            for commit in commits if beside else commits[:1]:
+                if (what, commit) in done or not re.search(args.only, what):
+                    continue
+                if time.monotonic() - start > 60 * args.minutes:
+                    sys.exit(f"error: {args.minutes:g} minutes are over: run the same command again for the rest")
+                print(f"{what}, {commit}", file=sys.stderr, flush=True)
+                try:
+                    result = measure(trees[commit], folder / commit)
+                except subprocess.CalledProcessError as error:
+                    result = {"error": (error.stderr.strip().splitlines() or [f"exit status {error.returncode}"])[-1]}
+                except (OSError, LookupError, ValueError) as error:  # what an earlier commit writes otherwise, say
+                    result = {"error": f"{type(error).__name__}: {error}"}
+                lines.append({"what": what, "commit": commit, **result})
+                with results.open("a") as file:
+                    print(json.dumps(lines[-1]), file=file)
+    finally:
+        (folder / "page.md").write_text(page(lines, commits))
 
 
-def measurements(folder, small):
-    """(name, function of the tree and a folder for the runs that returns the line's fields), most important first."""
+def measurements(folder, torch, small):
+    """(name, whether the earlier commit is measured, function of the tree and a folder for the runs), by importance."""
+    tiny = f" {SMALL}" if small else ""
+    letters = f"--preset=enwik8_base --data_dir={folder}/letters --eval_steps=0"
+    base = f"{letters}{tiny} --mem_len=16 --d_embed=16" if small else letters
+    penn = base if small else f"--preset=enwik8_base --data_dir={folder}/words --eval_steps=0 {PENN}"
+    recipe = f"--preset=ptb --data_dir={folder}/words --eval_steps=0 --average_from_step=10"
+    recipe += f"{tiny} --ext_len=8 --d_embed=16 --tgt_len_std=1" if small else ""
+    large = f"--preset=enwik8_large --data_dir={folder}/letters --eval_steps=0"
+    large += f"{tiny} --mem_len=16 --d_embed=16" if small else " --batch_size=4"
+    pieces = f"--preset=xlnet_base --data_dir={folder}/pieces --eval_steps=0"
+    pieces += f"{tiny} --mem_len=8 --reuse_len=8 --perm_size=8 --num_predict=2" if small else " --batch_size=32"
+    tuned = f"--task=classification --train={folder}/train.jsonl --dev={folder}/dev.jsonl --eval_steps=20"
+    tuned += " --tgt_len=16 --batch_size=4" if small else " --tgt_len=512 --batch_size=32"
+    memory = f"--data_dir={folder}/letters --mem_len={20 if small else 3800}"
+    texts, inputs = ([folder / f"{name}.{ending}" for name in ("few", "many")] for ending in ("txt", "jsonl"))
 
-    def training(name, flags, **environment):
-        sizes = f"{flags} {SMALL} --batch_size=4" if small else flags
-        return name, lambda tree, runs: train(tree, runs / name.replace(" ", "_"), folder / "data", sizes, environment)
+    def training(what, flags, beside=False, init=None, **environment):
+        def measure(tree, runs):
+            begin = f" --init={runs / place(init)}" if init else ""
+            return train(tree, runs / place(what), flags + begin, environment)
 
+        return what, beside, measure
+
+    def of_run(what, measure, run, *arguments, beside=True):
+        return what, beside, lambda tree, runs: measure(tree, runs / place(run), *arguments)
+
+    def peer(what, benchmark, own, *tasks):
+        sizes = "n_layer=1,batch_size=2" + own if small else "n_layer=12,batch_size=32" + own
+        return what, False, lambda *_: beside_huggingface(torch, benchmark, sizes, tasks)
+
+    pretraining = ",d_model=768,n_head=12,d_inner=3072,tgt_len=512,mem_len=384,reuse_len=256,num_predict=85"
+    if small:
+        pretraining = ",d_model=64,n_head=1,d_inner=64,tgt_len=32,mem_len=16,reuse_len=16,num_predict=4"
+    peers = [
+        peer("XLNet pretraining beside Hugging Face", "train_xlnet", pretraining, "train"),
+        peer("XLNet classifiers beside Hugging Face", "finetune", "", "train_512", "predict_512"),
+    ]
+    matmuls = (64, 10) if small else (8192, 100)
     return [
-        training("enwik8_base bfloat16", BFLOAT16),
-        training("Penn Treebank's sizes", f"{PENN} --batch_size=20 --dropout_type=variational"),
-        ("generation of one text", lambda tree, runs: generate(tree, runs / "enwik8_base_bfloat16")),
-        training("without autotuning", BFLOAT16, XLA_FLAGS="--xla_gpu_autotune_level=0"),
-        training("caches filled", BFLOAT16, **CACHES),
-        training("caches used", BFLOAT16, **CACHES),
-        training("float32", ""),
-        training("exact float32", EXACT, NVIDIA_TF32_OVERRIDE="0"),
-        training("exact bfloat16", f"{EXACT} {BFLOAT16}"),
-        training("exact float32 on the CPU", EXACT, CUDA_VISIBLE_DEVICES="-1"),
-        training("batch 264 of enwik8_base", f"{BFLOAT16} --batch_size=264"),
+        ("products of matrices", False, lambda *_: matmul(*matmuls)),
+        training("enwik8_base bfloat16", f"{base} {BFLOAT16}", beside=True),
+        training("Penn Treebank's sizes", f"{penn} --batch_size=20", beside=True),
+        training("preset ptb", recipe),
+        of_run("generation of one text", generate, "enwik8_base bfloat16"),
+        training("XLNet pretraining", f"{pieces} {BFLOAT16}", beside=True),
+        training("XLNet fine-tuning", f"{tuned} {BFLOAT16}", beside=True, init="XLNet pretraining"),
+        of_run("XLNet prediction", predict, "XLNet fine-tuning", inputs),
+        of_run("XLNet filling", fill, "XLNet pretraining", texts),
+        *(peers if torch else ()),
+        training("caches filled", f"{base} {BFLOAT16}", **CACHES),
+        training("caches used", f"{base} {BFLOAT16}", **CACHES),
+        training("enwik8_large bfloat16", f"{large} {BFLOAT16}"),
+        of_run("evaluation of enwik8_large, M 3,800", evaluate, "enwik8_large bfloat16", memory, beside=False),
+        of_run("evaluation of enwik8_base", evaluate, "enwik8_base bfloat16", f"--data_dir={folder}/letters"),
+        training("Penn Treebank's sizes, CUDA graphs", f"{penn} --batch_size=20", XLA_FLAGS=GRAPHS),
+        training("parallel compilation", f"{base} {BFLOAT16}", XLA_FLAGS=PARALLEL),
+        training(f"{EXACT} on the CPU", f"{base} {SAME}", **NO_CARD),
+        training(f"{EXACT} without TF32", f"{base} {SAME}", **NO_TF32),
+        training(f"{EXACT} float32", f"{base} {SAME}"),
+        training(f"{EXACT} bfloat16", f"{base} {SAME} {BFLOAT16}"),
+        training(f"{EXACT} float16", f"{base} {SAME} {FLOAT16}"),
+        of_run(f"{EXACT} prediction on the CPU", predict_few, "XLNet fine-tuning", inputs, NO_CARD, beside=False),
+        training("enwik8_base float16", f"{base} {FLOAT16}"),
+        training("enwik8_base float32", base, beside=True),
+        training("Penn Treebank's sizes, B 60", f"{penn} --batch_size=60", beside=True),
+        training("enwik8_base bfloat16, B 264", f"{base} {BFLOAT16} --batch_size={5 if small else 264}"),
+        training("without autotuning", f"{base} {BFLOAT16}", XLA_FLAGS="--xla_gpu_autotune_level=0"),
+        training("profile", f"{base} {BFLOAT16} --profile_steps=8,12"),
     ]
 
 
-def train(tree, model_dir, data_dir, sizes, environment):
-    """Results of train.py in five loops of four steps."""
-    (model_dir.parent / "autotuning").mkdir(parents=True, exist_ok=True)
-    environment = {name: value.replace("RUNS", str(model_dir.parent)) for name, value in environment.items()}
-    steps = "--train_steps=20 --steps_per_loop=4 --log_steps=4 --eval_steps=0 --save_steps=20 --warmup_steps=0"
-    command = ["train", "--preset=enwik8_base", f"--data_dir={data_dir}", f"--model_dir={model_dir}"]
-    if model_dir.exists():  # from a visit that was broken off
-        model_dir.rename(model_dir.with_name(f"{model_dir.name}.{time.time():.0f}"))
-    seconds = run(tree, *command, *steps.split(), *sizes.split(), environment=environment, first="^step ")
-    lines = [json.loads(line) for line in (model_dir / "metrics.jsonl").read_text().splitlines()]
-    return {
-        "first_loop_seconds": round(seconds, 1),
-        "tokens_per_sec": lines[-1]["tokens_per_sec"],
-        "losses": [line["loss"] for line in lines],
-    }
-
-
-def generate(tree, model_dir):
-    """Milliseconds per token: a long text's time minus a short text's, divided by the difference in tokens."""
-    command = ["generate", f"--model_dir={model_dir}", "--prompt=" + chr(0x100)]
-    short, long = (run(tree, *command, f"--max_tokens={count}") for count in (WARM_UP, WARM_UP + GENERATED))
-    return {"ms_per_token": round(1e3 * (long - short) / GENERATED, 2)}
-
-
-def run(tree, script, *flags, environment=None, first=None):
-    """Runs a script of a tree; returns the seconds until it ends, or its output matches the regular expression.
-
-    Raises:
-        subprocess.CalledProcessError: it failed.
-    """
-    start, found = time.perf_counter(), None
-    command = [sys.executable, str(tree / "scripts" / f"{script}.py"), *flags]
-    given = os.environ | {"PYTHONPATH": str(tree)} | (environment or {})
-    with subprocess.Popen(command, env=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        written = []
-        for line in process.stdout:
-            written.append(line)
-            if first and found is None and re.search(first, line):
-                found = time.perf_counter() - start
-    if process.returncode or (first and found is None):
-        raise subprocess.CalledProcessError(process.returncode, command, stderr="".join(written))
-    return time.perf_counter() - start if found is None else found
-
-
-def prepare(folder, tokens):
-    """Makes folder/data, a corpus of random letters."""
-    if not (folder / "data").exists():
-        generator = random.Random(0)
-        words = ("".join(chr(0x100 + generator.randrange(SYMBOLS)) for _ in range(7)) for _ in range(tokens // 8))
-        (folder / "text.txt").write_text("\n".join(words), "utf-8")
-        run(ROOT, "prepare_data", "--dataset=text", f"--source={folder}/text.txt", f"--data_dir={folder}/data")
+def place(what):
+    """The folder of a run."""
+    return re.sub("[^A-Za-z0-9]+", "_", what)
 
 
 def revision(name):

@@ -113,10 +113,11 @@ def huggingface():
         reuse_len=R,
         bi_data=True,
     )
-    tokens, ids, visible, mapping, targets = (torch.tensor(part) for part in peers_inputs())
+    device = training.torch_device()
+    tokens, ids, visible, mapping, targets = (torch.tensor(part, device=device) for part in peers_inputs())
     inputs = {"input_ids": tokens.long(), "token_type_ids": ids.long(), "target_mapping": mapping}
     inputs |= {"perm_mask": (~visible).float(), "labels": targets.long()}
-    mems = [torch.zeros(M, B, D) for _ in range(N)]
+    mems = [torch.zeros(M, B, D, device=device) for _ in range(N)]
 
     def loss(model):
         nonlocal mems
@@ -124,7 +125,7 @@ def huggingface():
         mems = output.mems
         return output.loss
 
-    return training.torch_steps(XLNetLMHeadModel(config), CLIP, loss)
+    return training.torch_steps(XLNetLMHeadModel(config).to(device), CLIP, loss)
 
 
 def tf_models():

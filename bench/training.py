@@ -87,6 +87,14 @@ def matmul(dtype, step_flops):
     return run
 
 
+def torch_device():
+    """torch's GPU, with products in TF32 as in TensorFlow, or the CPU."""
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = True
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def torch_steps(model, clip, loss):
     """A function of n, which trains n steps of a torch model with Adam and clipping by the global norm.
 
@@ -105,8 +113,9 @@ def torch_steps(model, clip, loss):
         for _ in range(steps):
             optimizer.zero_grad()
             loss(model).backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
             optimizer.step()
+        norm.item()  # waits for a GPU; its last update is not waited for
 
     return run
 
