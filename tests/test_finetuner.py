@@ -11,7 +11,7 @@ import random_xlnet
 from small_run import KilledError, change, lines
 
 import txl_tf
-from txl_tf import families
+from txl_tf import families, finetuner
 from txl_tf.data.tasks.batches import TrainingExamples
 from txl_tf.errors import InputError
 from txl_tf.finetuner import Finetuner
@@ -394,3 +394,12 @@ def test_labels_are_learned_and_their_threshold_is_kept(init, tables, one_device
     assert [line["labels"] for line in model.predict(["the a", "River so"])] == [["it", "no"], ["yes"]]
     found = model.evaluate(str(tables / "sets.tsv"))
     assert found["threshold"] == result["threshold"] and found["macro_f1"] == 1.0
+
+
+def test_steps_follow_from_the_number_of_examples():
+    """Few examples are read more often, and the log stays short."""
+    config = families.tuned_configs()["classification"].from_groups({}, "here").replace(data={"batch_size": 16})
+    few = {"train_steps": 306, "warmup_steps": 30, "eval_steps": 17, "save_steps": 17, "log_steps": 6}
+    assert finetuner._counts(config, {}, 268) == few
+    many = {"train_steps": 1875, "warmup_steps": 187, "eval_steps": 625, "save_steps": 625, "log_steps": 62}
+    assert finetuner._counts(config, {}, 10_000) == many

@@ -330,5 +330,5 @@ def _counts(config: Config, given: Mapping[str, Any], examples: int) -> dict[str
         "warmup_steps": given.get("warmup_steps", steps // 10),
         "eval_steps": given.get("eval_steps", period) or steps,  # at least once, at the end
         "save_steps": given.get("save_steps", period),
-        "log_steps": given.get("log_steps", min(max(period // 10, 1), 100)),
+        "log_steps": given.get("log_steps", min(max(period // 10, steps // 50, 1), 100)),
     }
