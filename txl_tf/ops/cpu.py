@@ -19,7 +19,7 @@ from txl_tf.ops import few_rows, rings, shift
 from txl_tf.ops.blocks import Blocked, merge_heads
 from txl_tf.ops.few_rows import LayerRing, LayerSlice, as_bits
 from txl_tf.ops.gradients import WithGradient, custom_gradient
-from txl_tf.ops.plain import Plain, accurate_dtype
+from txl_tf.ops.plain import accurate_dtype
 from txl_tf.ops.platform import Program
 from txl_tf.ops.rings import KeyValueRing
 from txl_tf.ops.scores import SEGMENTS, Drop, Scores
@@ -111,33 +111,6 @@ class Cpu(Blocked):
         sums = product(transposed(x), weight) if self._is_narrow(x) else tf.matmul(x, weight, transpose_a=True)
         sums = tf.reshape(sums, [batch, heads * d_head, -1])
         return tf.transpose(tf.reshape(tf.transpose(sums, [0, 2, 1]), [batch, -1, heads, d_head]), [0, 2, 1, 3])
-
-    def positions(self, rows: Any, query: tf.Tensor, training: bool, backward: tf.Tensor | None) -> tf.Tensor:
-        """In training [1, H, C, d] if all lanes have the same; see `dot_keys`."""
-        position = Plain.positions(self, rows, query, training, backward)
-        return position[None] if training and position.shape.rank == 3 else position
-
-    def dot_keys(self, query: tf.Tensor, key: tf.Tensor, wide: bool) -> tf.Tensor:
-        """Keys [1, H, K, d], in training, are copied for each lane, and once more for the gradient.
-
-        With one product for all lanes XLA would copy the scores' gradient, transposed. The copies of the forward pass
-        would wait for the gradient in memory.
-        """
-        if key.shape[0] != 1 or query.shape[0] == 1:
-            return super().dot_keys(query, key, wide)
-
-        def copied(key: tf.Tensor) -> tf.Tensor:
-            return tf.broadcast_to(key, tf.concat([tf.shape(query)[:1], tf.shape(key)[1:]], 0))
-
-        @custom_gradient
-        def run(query: tf.Tensor, key: tf.Tensor) -> WithGradient:
-            def gradient(d_score: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-                d_key = tf.reduce_sum(self.sums_over_queries(d_score, query), axis=0, keepdims=True)
-                return self.matmul(d_score, copied(_not_before(d_score, key))), d_key
-
-            return self.matmul(query, copied(key), transpose_b=True), gradient
-
-        return run(query, key)
 
     def dot_shared_keys(self, query: tf.Tensor, key: tf.Tensor, wide: bool) -> tf.Tensor:
         if not self._is_narrow(query):
@@ -253,15 +226,6 @@ def _float32_product(x: tf.Tensor, y: tf.Tensor, transpose_b: bool) -> tf.Tensor
         rhs_batch_dimensions=range(rank - 2),
     )
     return gen_xla_ops.xla_dot_v2(x, y, axes.SerializeToString(), "", preferred_element_type=tf.float32)
-
-
-def _not_before(first: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    """x, which must wait for `first`, so that XLA computes results from it again and does not keep earlier ones.
-
-    Adds a zero that depends on a number of `first`. An optimization barrier would not do: XLA for CPU removes it before
-    it looks for equal computations.
-    """
-    return x + tf.cast(tf.minimum(tf.abs(tf.reshape(first, [-1])[0]), 0), x.dtype)
 
 
 @custom_gradient
