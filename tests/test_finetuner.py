@@ -19,6 +19,7 @@ from txl_tf.inference.tasks.task_evaluator import TaskEvaluator
 from txl_tf.models.xlnet.head_config import XLNetClassificationConfig
 from txl_tf.runs import model_dir as model_dirs
 from txl_tf.runs.checkpoints import variables_by_path
+from txl_tf.runs.model_card import describe_model
 from txl_tf.settings.run import TrainConfig
 from txl_tf.training.loop import train
 from txl_tf.training.optimizer.weight_rules import weight_rules
@@ -390,6 +391,10 @@ def test_labels_are_learned_and_their_threshold_is_kept(init, tables, one_device
     result = tuner.run(str(tmp_path))
     assert "train: 3 labels: it 50.0%, no 50.0%, yes 50.0%; a text has 1.50 of them" in capsys.readouterr().out
     assert result["micro_f1"] == result["exact"] == 1.0
+    assert (tmp_path / "classes.csv").read_text().splitlines()[1:] == [
+        f"{name},5,5,1.0,1.0,1.0" for name in ("it", "no", "yes")
+    ]
+    assert "| yes | 5 | 5 | 1.000 | 1.000 | 1.000 |" in describe_model(str(tmp_path)).text
     model = txl_tf.load(str(tmp_path))
     assert [line["labels"] for line in model.predict(["the a", "River so"])] == [["it", "no"], ["yes"]]
     found = model.evaluate(str(tables / "sets.tsv"))

@@ -24,7 +24,7 @@ from campaign.commands import COMMANDS
 SECONDS = 90
 """The limit of a case: of its work, and of the time in which it only waits."""
 _TROUBLE = re.compile(r"Traceback|Exception ignored|Fatal Python error|core dumped|Segmentation fault")
-_FREE = ("text", "prompt.txt", "prompts.jsonl", "table.tsv", "squad.json", "list.txt")
+_FREE = ("text", "prompt.txt", "table.tsv", "squad.json", "list.txt", "words.conll", "sets.csv", "prompts.jsonl")
 """Parts whose content is the user's: damage to it can leave a right file, which has another result."""
 
 

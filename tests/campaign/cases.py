@@ -110,6 +110,7 @@ def other_cases(name):
         "generate": [
             Case("generate", "ascii terminal", {"prompt": "word1 ü", "prompt_file": False}, says="word1 ü",
                  environment=ASCII),
+            Case("generate", "float16", {"dtype": "mixed_float16"}, works=True),
             Case("generate", "prompt that is not UTF-8", {"prompt": "\udcff", "prompt_file": False}, refused=True),
         ],
         "fill": [Case("fill", "ascii terminal", {"text": "ü", "text_file": False}, says="ü", environment=ASCII)],
@@ -123,6 +124,11 @@ def other_cases(name):
                 Case("train", f"--dropout_sites={sites}", {"dropout_sites": sites}, refused=True, says="dropout_sites=")
                 for sites in ("nope:0.1", "input", "input:x", "input:1", "input:0.1,input:0.2", "input:nan")
             ),
+            *(
+                Case("train", f"--freeze={names}", {"freeze": names}, refused=True, says="freeze")
+                for names in ("nope", "layers:1", "layers:0-", "layers:1-0", "layers:x", ",")
+            ),
+            Case("train", "float16", {"dtype": "mixed_float16"}, works=True),
             Case("train", "two contexts that no code defines", {"ext_len": "4"}, refused=True, says="ext_len=4"),
             Case("train", "lengths as uneven as long", {"tgt_len_std": "4"}, refused=True, says="tgt_len_std=4"),
             Case("train", "a second phase without a first", {"set": "average_lr_ratio=0.5"}, refused=True,
@@ -133,6 +139,12 @@ def other_cases(name):
             ),
             Case("train", "a range of --set", {"set": "dropemb=1"}, refused=True, says="dropemb=1"),
         ],
+        "finetune": [
+            Case("finetune", "frozen", {"freeze": "embedding,layers:0"}, works=True, says="frozen"),
+            Case("finetune", "nothing left to learn", {"freeze": "embedding,layer,head"}, refused=True, says="freeze"),
+            Case("finetune", "float16", {"dtype": "mixed_float16"}, works=True),
+        ],
+        "export": [Case("export", "float16", {"dtype": "mixed_float16"}, works=True)],
         "aot": [
             Case("aot", f"--topology={topology}", {"topology": topology}, refused=True, says="--topology")
             for topology in ("v5e:0x0", "nope", "v5e:", ":", "v5e:-1x1", "v9:1x1", "v5e:1x1x1x1x1")

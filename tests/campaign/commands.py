@@ -255,6 +255,13 @@ COMMANDS = {
         ("found.conll",),
         lambda folder: (folder / "found.conll").read_text(),
     ),
+    "label": Command(
+        "scripts/predict.py",
+        flags("--model_dir=labelling --input=sets.csv --output=found.csv --label_separator=; --batch_size=2 --metrics"),
+        ("labelling", "sets.csv"),
+        ("found.csv",),
+        lambda folder: (folder / "found.csv").read_text(),
+    ),
     "finetune": Command(
         "scripts/finetune.py",
         flags(
@@ -313,14 +320,14 @@ COMMANDS = {
     "python": Command(
         "tests/campaign/speak_to.py",
         flags('--model_dir=model --call=score --text="a"'),
-        ("model", "xlnet", "tuned", "answering"),
+        ("model", "xlnet", "tuned", "answering", "labelling", "tagging"),
         by_hand=True,
     ),
     "aot": Command("tpu/aot_compile.py", flags("--preset=demo --topology=v5e:0x0")),
 } | {
     f"import_{format}": Command(
         "scripts/import_checkpoint.py",
-        more | flags(f"--format={re.sub('_xlnet|_simple', '', format)} --source={format}{file} --model_dir=new"),
+        more | flags(f"--format={re.sub('(?<=huggingface)_.*', '', format)} --source={format}{file} --model_dir=new"),
         (format,),
         ("new",),
         files("new"),
@@ -329,6 +336,8 @@ COMMANDS = {
         ("huggingface", "", flags("--dataset=text")),
         ("huggingface_xlnet", "", {}),
         ("huggingface_simple", "", {}),
+        ("huggingface_labelling", "", {}),
+        ("huggingface_tagging", "", {}),
         ("official_tf", "", IMPORTED),
         ("official_pytorch", "/model.pt", IMPORTED),
     )

@@ -20,6 +20,7 @@ EXPORTS = {
     "saved_tuned": ("/classify",),
     "saved_answering": ("/answer",),
     "saved_tagging": ("/tag",),
+    "saved_labelling": ("/label",),
 }
 """The routes to which requests are sent, by the part of the world that is served."""
 GROWTH_MB = 300

@@ -15,6 +15,7 @@ CALLS = {
     "encode": lambda model, text: model.encode([(text, text)]),
     "classify": lambda model, text: model.predict([(text, text)]),
     "tag": lambda model, text: model.predict([text]),
+    "label": lambda model, text: model.predict([text]),
     "answer": lambda model, text: model.predict([{"question": text, "context": text}]),
 }
 

@@ -17,6 +17,7 @@ from published_reference import Sizes, tf_tensors, torch_tensors
 from txl_tf import families
 from txl_tf.data.manifest import load_corpus
 from txl_tf.data.prepare import prepare
+from txl_tf.data.tasks.table_files import Columns
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.devices.distribute import make_strategy
 from txl_tf.inference.export import export_trained
@@ -148,6 +149,19 @@ def tagging(path, root):
     tuned_models.write_model_dir(path, "tagging", ("O", "B-X", "I-X"), 2)
 
 
+@part("labelling")
+def labelling(path, root):
+    tuned_models.write_model_dir(path, "multi_label", ("a", "b", "c"))
+    (path / "columns.json").write_text(json.dumps(Columns(label_separator=";").names))
+    line = {"step": 0, "loss": 1.0, "error": 0.5, "metrics": {"micro_f1": 0.5, "threshold": 0.3}}
+    (path / "evaluations.jsonl").write_text(json.dumps(line) + "\n")
+
+
+@part("sets.csv")
+def sets(path, root):
+    path.write_text("text,label\nlambda,a;b\nimport,\nwhile,c\n")
+
+
 @part("words.conll")
 def tagged_words(path, root):
     path.write_text("lambda O\nimport B-X\n\nreturn O\nwhile I-X\n" * 3)
@@ -177,6 +191,7 @@ def saved(path, root):
 @part("saved_tuned")
 @part("saved_answering")
 @part("saved_tagging")
+@part("saved_labelling")
 def saved_other(path, root):
     source = path.name.removeprefix("saved_")
     build(root, [source])
@@ -201,6 +216,14 @@ def huggingface_simple(path, root):
 def huggingface_xlnet(path, root):
     build(root, ["tuned"])
     export_checkpoint(model_dir.load_trained(str(root / "tuned")), "huggingface", str(path))
+
+
+@part("huggingface_labelling")
+@part("huggingface_tagging")
+def huggingface_other(path, root):
+    source = path.name.removeprefix("huggingface_")
+    build(root, [source])
+    export_checkpoint(model_dir.load_trained(str(root / source)), "huggingface", str(path))
 
 
 @part("official_tf")

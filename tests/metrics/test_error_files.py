@@ -17,7 +17,7 @@ def test_by_class_is_that_of_scikit_learn(rng):
     label, predicted = rng.integers(0, 4, 50), rng.integers(0, 3, 50)  # class 3 is never predicted
     counts = confusion(label, predicted, 5)  # class 4 is not there
     np.testing.assert_array_equal(counts, confusion_matrix(label, predicted, labels=range(5)))
-    found = error_files.by_class(counts)
+    found = error_files.by_class(np.diag(counts), counts.sum(axis=1), counts.sum(axis=0))
     wanted = precision_recall_fscore_support(label, predicted, labels=range(5), zero_division=0)
     np.testing.assert_allclose([row[2:] for row in found], np.transpose(wanted[:3]), rtol=1e-12)
     assert [row[0] for row in found] == wanted[3].tolist()

@@ -1,10 +1,14 @@
 """Metrics of texts with any number of labels, against scikit-learn and a search over all thresholds."""
 
+import types
+
 import numpy as np
 import pytest
 from sklearn import metrics
 
 from txl_tf.metrics import multi_label
+from txl_tf.metrics.error_files import by_class
+from txl_tf.metrics.results import LabelSetResults
 
 
 @pytest.fixture
@@ -20,10 +24,11 @@ def test_scores_are_scikit_learns(drawn):
     wanted = {name: metrics.f1_score(label, predicted, average=name, zero_division=0) for name in ("micro", "macro")}
     assert (found["micro_f1"], found["macro_f1"]) == pytest.approx((wanted["micro"], wanted["macro"]))
     assert found["exact"] == pytest.approx(metrics.accuracy_score(label, predicted)) and found["threshold"] == 0.5
-    rows = multi_label.by_label(label, probabilities, 0.5)
+    examples, given, *rates = zip(*by_class(*multi_label.counts(label, predicted)), strict=True)
     columns = metrics.precision_recall_fscore_support(label, predicted, zero_division=0)
-    for name, column in zip(("precision", "recall", "f1", "examples"), columns, strict=True):
-        np.testing.assert_allclose([row[name] for row in rows], column)
+    for ours, theirs in zip((*rates, examples), columns, strict=True):
+        np.testing.assert_allclose(ours, theirs)
+    assert list(given) == predicted.sum(axis=0).tolist()
 
 
 def test_no_threshold_is_better_than_the_best(drawn):
@@ -40,3 +45,13 @@ def test_no_threshold_is_better_than_the_best(drawn):
 def test_collapse():
     assert "the same labels" in multi_label.collapse(np.full([3, 2], 0.9), 0.5)
     assert multi_label.collapse(np.array([[0.9, 0.1], [0.1, 0.9]]), 0.5) is None
+
+
+def test_labels_have_collapsed_only_at_the_threshold_that_is_used():
+    """At 0.5, that of a model that was not evaluated, no text has a label; elsewhere the best on dev counts."""
+    outputs = {"probabilities": np.array([[0.4, 0.1], [0.1, 0.1]])}
+    plain = LabelSetResults(outputs, types.SimpleNamespace(features={}))
+    labelled = LabelSetResults(outputs, types.SimpleNamespace(features={"label": np.array([[1, 0], [0, 0]])}))
+    assert plain.collapse({}) == "all 2 examples are predicted to have the same labels"
+    assert plain.collapse({"threshold": 0.3}) is labelled.collapse({}) is None
+    assert labelled.collapse({"threshold": 0.5}) is not None

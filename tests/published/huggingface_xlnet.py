@@ -143,6 +143,11 @@ HEADS = {
         {"num_labels": 1},
         {"labels": np.array([0.5, -1.0, 2.0, 0.0])},
     ),
+    "multi_label": (
+        "XLNetForSequenceClassification",
+        {"num_labels": 3, "problem_type": "multi_label_classification"},
+        {"labels": np.array([[1.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0], [0.0, 1.0, 0.0]])},
+    ),
     "multiple_choice": ("XLNetForMultipleChoice", {}, {"labels": np.array([1, 0])}),
     "tagging": ("XLNetForTokenClassification", {"num_labels": 5}, {}),
     "answering": ("XLNetForQuestionAnswering", {"start_n_top": 3, "end_n_top": 2}, {}),
@@ -258,6 +263,8 @@ def compare(folder):
         theirs = {"score": result["logits"][:, 0]}
     elif "log_probs" in ours:
         theirs = {"log_probs": result["logits"].softmax(-1)}
+    elif "probabilities" in ours:
+        theirs = {"probabilities": result["logits"].sigmoid()}
     elif kind == "XLNetForQuestionAnsweringSimple":
         hides, rows = torch.from_numpy(excluded == 1), torch.arange(len(excluded))
         starts, ends = (result[f"{name}_logits"].masked_fill(hides, -1e30).softmax(-1) for name in ("start", "end"))

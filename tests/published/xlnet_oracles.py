@@ -372,6 +372,8 @@ def head_outputs(kind, weights, hidden, arrays, settings):
         labels = arrays["labels"]
         if logits.shape[1] == 1:
             found["loss"] = np.mean((logits[:, 0] - labels) ** 2)
+        elif settings.get("problem_type") == "multi_label_classification":
+            found["loss"] = np.mean(np.logaddexp(0, logits) - labels * logits)
         else:
             found["loss"] = -np.mean(reference.log_softmax(logits)[np.arange(len(labels)), labels])
     return found

@@ -1,4 +1,7 @@
-"""A model's errors as files: a confusion matrix, precision, recall and F1 by class, and the worst errors."""
+"""A model's errors as files: a confusion matrix, precision, recall and F1 by class, and the worst errors.
+
+Where a text may have any number of labels, each label is a class, and there is no matrix.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import numpy as np
 
 from txl_tf.errors import InputError
 from txl_tf.metrics.labelling import rates
-from txl_tf.metrics.panels import Confusion, Panel, Worst
+from txl_tf.metrics.panels import ByLabel, Confusion, Panel, Worst
 
 CONFUSION_FILE, CLASSES_FILE, WORST_FILE = "confusion.csv", "classes.csv", "worst.csv"
 NAMES = (CONFUSION_FILE, CLASSES_FILE, WORST_FILE)
@@ -21,14 +24,13 @@ MOST_CLASSES, MOST_ERRORS, MOST_CHARACTERS = 12, 5, 300
 """Limits of a model card: classes of the matrix, errors, and characters of a text."""
 
 
-def by_class(counts: np.ndarray) -> list[tuple[int, int, float, float, float]]:
-    """For each class its numbers of examples and predictions, precision, recall and F1; see `rates`.
+def by_class(right: np.ndarray, label: np.ndarray, predicted: np.ndarray) -> list[tuple[int, int, float, float, float]]:
+    """For each class its numbers of examples and predictions, precision, recall and F1.
 
     Args:
-        counts: int [C, C], of labels in rows and predictions in columns.
+        right, label, predicted: int [C]; see `rates`.
     """
-    label, predicted = counts.sum(axis=1), counts.sum(axis=0)
-    columns = (label, predicted, *rates(np.diag(counts), label, predicted))
+    columns = (label, predicted, *rates(right, label, predicted))
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
@@ -40,8 +42,10 @@ def error_files(panels: Sequence[Panel]) -> dict[str, str]:
             table = [("label / prediction", *panel.labels)]
             table += [(name, *row) for name, row in zip(panel.labels, panel.counts.tolist(), strict=True)]
             files[CONFUSION_FILE] = _text(table)
-            rows = zip(panel.labels, by_class(panel.counts), strict=True)
-            files[CLASSES_FILE] = _text([CLASSES_HEADER, *((name, *row) for name, row in rows)])
+            counts = np.diag(panel.counts), panel.counts.sum(axis=1), panel.counts.sum(axis=0)
+            files[CLASSES_FILE] = _classes(panel.labels, *counts)
+        elif isinstance(panel, ByLabel):
+            files[CLASSES_FILE] = _classes(*panel)
         elif isinstance(panel, Worst):
             files[WORST_FILE] = _text([("error", "text"), *panel.rows])
     return files
@@ -64,6 +68,11 @@ def in_a_card(files: Mapping[str, str]) -> Iterator[str]:
     if worst:
         yield f"The worst errors (`{WORST_FILE}` has more):\n"
         yield from (f"- {_plain(error)}: {_plain(text)}" for error, text in worst)
+
+
+def _classes(names: Sequence[str], *counts: np.ndarray) -> str:
+    rows = zip(names, by_class(*counts), strict=True)
+    return _text([CLASSES_HEADER, *((name, *row) for name, row in rows)])
 
 
 def _text(rows: Sequence[Sequence[Any]]) -> str:

@@ -57,13 +57,6 @@ def multi_label(label: np.ndarray, probabilities: np.ndarray, threshold: float |
     }
 
 
-def by_label(label: np.ndarray, probabilities: np.ndarray, threshold: float) -> list[dict[str, float]]:
-    """precision, recall, f1 and the number of examples of each label; precision is 0 if it is never predicted."""
-    counted = counts(label, probabilities >= threshold)
-    columns = zip(*(column.tolist() for column in (*rates(*counted), counted[1])), strict=True)
-    return [dict(zip(("precision", "recall", "f1", "examples"), row, strict=True)) for row in columns]
-
-
 def collapse(probabilities: np.ndarray, threshold: float) -> str | None:
     """How a model has collapsed, as an end of a sentence; None if it has not."""
     predicted = probabilities >= threshold

@@ -1,4 +1,6 @@
-"""Data for TensorBoard's pictures and texts about an evaluation on dev, which training/board/draw_panels.py draws.
+"""Data for pictures, texts and tables about an evaluation on dev.
+
+training/board/draw_panels.py draws them for TensorBoard, and metrics/error_files.py makes files of them.
 
 Each function takes the outputs for all examples by name, their ExampleSet, and the Vocabulary, to show texts as the
 model reads them.
@@ -13,6 +15,7 @@ import numpy as np
 
 from txl_tf.metrics.answers import right_answers, word_f1
 from txl_tf.metrics.labelling import Outputs, confusion
+from txl_tf.metrics.multi_label import best_threshold, counts
 
 if typing.TYPE_CHECKING:
     from txl_tf.data.tasks.examples import ExampleSet
@@ -35,6 +38,19 @@ class Confusion(typing.NamedTuple):
     counts: np.ndarray
 
 
+class ByLabel(typing.NamedTuple):
+    """How often each of C labels is right, where a text may have any number of them.
+
+    labels: their names.
+    right, there, predicted: int [C], how often it is predicted rightly, there, and predicted.
+    """
+
+    labels: tuple[str, ...]
+    right: np.ndarray
+    there: np.ndarray
+    predicted: np.ndarray
+
+
 class Reliability(typing.NamedTuple):
     """How sure the model is of its predictions, and whether they are right.
 
@@ -55,7 +71,7 @@ class Worst(typing.NamedTuple):
     rows: tuple[tuple[str, str], ...]
 
 
-Panel = Confusion | Reliability | Worst
+Panel = Confusion | ByLabel | Reliability | Worst
 
 
 def classification(outputs: Outputs, examples: ExampleSet, vocabulary: Vocabulary) -> list[Panel]:
@@ -74,8 +90,9 @@ def classification(outputs: Outputs, examples: ExampleSet, vocabulary: Vocabular
 
 
 def multi_label(outputs: Outputs, examples: ExampleSet, vocabulary: Vocabulary) -> list[Panel]:
-    """The examples with the largest losses, with the labels that differ at a threshold of 0.5."""
-    label, predicted = examples.features["label"].astype(bool), outputs["probabilities"] >= 0.5
+    """What each label is worth, and the wrong examples with the largest losses, at the best threshold for them all."""
+    label, probabilities = examples.features["label"].astype(bool), outputs["probabilities"]
+    predicted = probabilities >= best_threshold(label, probabilities)
 
     def named(these: np.ndarray) -> str:
         return ", ".join(np.array(examples.labels)[these]) or "nothing"
@@ -84,7 +101,7 @@ def multi_label(outputs: Outputs, examples: ExampleSet, vocabulary: Vocabulary) 
     for i in _most_wrong(outputs["loss"], (label != predicted).any(axis=1)):
         about = f"{named(predicted[i])} instead of {named(label[i])}, loss {outputs['loss'][i]:.3f}"
         rows.append((about, _texts(examples, vocabulary, i)))
-    return [Worst(tuple(rows))]
+    return [ByLabel(examples.labels, *counts(label, predicted)), Worst(tuple(rows))]
 
 
 def regression(outputs: Outputs, examples: ExampleSet, vocabulary: Vocabulary) -> list[Panel]:

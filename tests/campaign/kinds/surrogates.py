@@ -18,6 +18,7 @@ CALLS = {
     "classify": "tuned",
     "answer": "answering",
     "tag": "tagging",
+    "label": "labelling",
 }
 """Methods that are tried in Python, and the part of the world that each needs."""
 

@@ -25,7 +25,7 @@ def cases():
 def case(title, data, flags=None, commands=(), name="t.csv", **about):
     """Cases of commands whose input is another file: of predict, and of finetune if it is refused, which is quick."""
     for command in commands or (EVERY if about.get("refused") else ("predict",)):
-        files = {"input": name} if command in ("predict", "answer", "tag") else {"train": name, "dev": name}
+        files = {"input": name} if command in ("predict", "answer", "tag", "label") else {"train": name, "dev": name}
         setup = functools.partial(write, name=name, data=data)
         yield Case(command, f"tables: {title}", files | (flags or {}), setup=setup, **about)
 
@@ -176,6 +176,12 @@ def labels():
     yield from case(
         "no label at all", lines(rows=[("a", ""), ("b", "")]), flags, ("finetune",), refused=True, says="no labels"
     )
+    other = cells.replace("|", ";")
+    yield from case("another separator", other, {"label_separator": ";"} | flags, ("finetune",), works=True)
+    for sign in (";", "|"):  # labels of the second kind are one that the model does not know
+        own = lines(rows=[("lambda", f"a{sign}b"), ("while", "")])
+        about = {"works": True} if sign == ";" else {"refused": True, "says": "'a|b'"}
+        yield from case(f"labels with {sign} between them", own, commands=("label",), **about)
     separator = flags | {"label_separator": ""}
     yield from case("no separator", cells, separator, ("finetune",), refused=True, says="--label_separator")
     flags = {"task": "regression"}

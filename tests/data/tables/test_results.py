@@ -77,6 +77,13 @@ def test_every_form_becomes_every_other(tmp_path):
     assert again.splitlines()[0].endswith("prediction_2,probability,prediction_3,probability_2")
 
 
+def test_labels_have_the_separator_of_the_table(tmp_path):
+    path, columns = tmp_path / "t.csv", Columns(label_separator=";")
+    path.write_text("text,label\none,a;b\n")
+    found = with_results(str(tmp_path / "o.csv"), str(path), columns, {2: {"prediction": ["b", "c"]}})
+    assert found == b"text,label,prediction\none,a;b,b;c\n"
+
+
 def test_without_header_there_is_none(tmp_path):
     (tmp_path / "t.csv").write_text("one,x\ntwo,y\n")
     content = written(tmp_path / "t.csv", tmp_path / "o.csv", Columns("1", no_header=True)).decode()

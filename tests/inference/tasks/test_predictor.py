@@ -252,6 +252,18 @@ def test_a_table_comes_back_with_predictions(predictors, model_dirs, tmp_path):
     assert done.returncode and "x.csv would hold JSON lines, not a table" in done.stderr
 
 
+def test_labels_of_a_table_have_the_separator_that_was_learned(predictors, model_dirs, tmp_path):
+    shutil.copytree(model_dirs / "multi_label", tmp_path / "run")
+    (tmp_path / "run" / "columns.json").write_text(json.dumps(Columns(label_separator=";").names))
+    best = {"step": 0, "loss": 1.0, "error": 0.1, "metrics": {"threshold": 0.0}}
+    (tmp_path / "run" / "evaluations.jsonl").write_text(json.dumps(best) + "\n")
+    (tmp_path / "t.csv").write_text(f"text,label\nthe River,{LABELS[0]};{LABELS[1]}\n")
+    done = run(f"--model_dir={tmp_path}/run", f"--input={tmp_path}/t.csv", f"--output={tmp_path}/x.csv", "--metrics")
+    assert done.returncode == 0 and json.loads(done.stderr.splitlines()[-1])["threshold"] == 0
+    row = list(csv.reader((tmp_path / "x.csv").read_text().splitlines()))[1]
+    assert row == ["the River", f"{LABELS[0]};{LABELS[1]}", ";".join(LABELS)]
+
+
 def test_the_checkpoint_that_was_best_on_dev_answers(tmp_path, capsys):
     """It is step 0; step 2, the newest, has a head of its own. Without evaluations the newest does, as is said."""
     tuned_models.write_model_dir(tmp_path, "regression")

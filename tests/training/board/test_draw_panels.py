@@ -25,6 +25,7 @@ from txl_tf.training.board.event_files import Board
 LABELS = ("no", "yes", "so")
 PROBABILITIES = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.1, 0.6], [0.05, 0.9, 0.05]])
 LABEL = np.array([0, 2, 0, 0])
+LABEL_SETS = np.array([[1, 0, 1], [0, 1, 1]], np.uint8)
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +69,19 @@ def test_panels_of_scores_and_choices(vocabulary):
     reliability, worst = panels.multiple_choice(outputs(), examples, vocabulary)
     assert reliability.right.tolist() == [True, False, False, False]
     assert worst.rows[0][1] == "chosen: so is\nright:  one is\n\nthe River"
+
+
+def test_panels_of_labels_take_the_best_threshold(vocabulary, tmp_path):
+    """At 0.5 nothing would be predicted; at the best threshold, 0.2, one of four is missed."""
+    examples = table_examples(text_rows(["the River", "so"]), vocabulary, 16, LABEL_SETS, {}, labels=LABELS)
+    found = {"probabilities": np.array([[0.4, 0.1, 0.3], [0.1, 0.3, 0.05]]), "loss": np.array([0.5, 1.0])}
+    by_label, worst = panels.multi_label(found, examples, vocabulary)
+    assert [counts.tolist() for counts in by_label[1:]] == [[1, 1, 1], [1, 1, 2], [1, 1, 1]]
+    assert worst.rows == (("yes instead of yes, so, loss 1.000", "so"),)
+    board = Board(str(tmp_path), 0)
+    show_panels(board, 7, [by_label])
+    (event,) = EventAccumulator(board.folder).Reload().Tensors("dev/labels")
+    assert "| so | 2 | 1 | 1.000 | 0.500 | 0.667 |" in tf.make_ndarray(event.tensor_proto)[()].decode()
 
 
 def test_a_confusion_matrix_has_shares_of_rows_as_colours():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import json
 import re
@@ -42,17 +43,17 @@ def with_results(output: str, path: str, columns: Columns, results: Mapping[int,
     names = new_names(table.names, list(next(iter(results.values()), {})))
     rows: dict[int, dict[str, Any]] = {line: {} for line in table.empty} | dict(table.rows)
     found = {line: {names[name]: value for name, value in results.get(line, {}).items()} for line in sorted(rows)}
-    kind = kind_of(output)
+    kind, cell = kind_of(output), functools.partial(_cell, separator=columns.label_separator)
     if kind == "jsonl":
         lines = ({name: rows[line].get(name) for name in rows[line] or table.names} | found[line] for line in found)
         return "".join(json.dumps(one, ensure_ascii=False, default=str) + "\n" for one in lines)
     if kind == "xlsx" and kind_of(path) == "xlsx":
         head = [] if columns.no_header else [(table.header_line, list(names.values()))]
-        cells = [(line, [_cell(found[line].get(name)) for name in names.values()]) for line in results]
+        cells = [(line, [cell(found[line].get(name)) for name in names.values()]) for line in results]
         return workbooks.with_columns(output, read_data(path), len(table.names), [*head, *cells])
     every = [*table.names, *names.values()]
     whole = [] if columns.no_header else [every]
-    whole += [[_cell((rows[line] | found[line]).get(name)) for name in every] for line in found]
+    whole += [[cell((rows[line] | found[line]).get(name)) for name in every] for line in found]
     return workbooks.new_workbook(output, whole) if kind == "xlsx" else _text(whole, kind, kind_of(path), table)
 
 
@@ -76,10 +77,10 @@ def new_names(there: Sequence[str], wanted: Sequence[str]) -> dict[str, str]:
     return names
 
 
-def _cell(value: Any) -> Any:
-    """A value for a cell: nested JSON becomes text."""
+def _cell(value: Any, separator: str) -> Any:
+    """A value for a cell: texts with the separator between them; other nested JSON becomes text."""
     if isinstance(value, (list, tuple)) and all(isinstance(part, str) for part in value):
-        return "|".join(value)
+        return separator.join(value)
     return json.dumps(value, ensure_ascii=False) if isinstance(value, (list, tuple, dict)) else value
 
 

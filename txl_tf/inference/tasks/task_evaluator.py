@@ -131,8 +131,8 @@ class TaskEvaluator:
 
         Returns:
             dict: loss, the mean over the examples; metrics, those of the task by name; error, 1 - the main metric;
-            examples, their number; collapsed, how the model has collapsed, or None; and, with a vocabulary, panels for
-            TensorBoard.
+            examples, their number; collapsed, how the model has collapsed, or None; and, with a vocabulary, the
+            panels.
         """
         results = self._task.results(self.outputs(progress), self._examples)
         result = task_result(self._task, results)

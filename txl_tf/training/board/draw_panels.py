@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from txl_tf.metrics.panels import Confusion, Panel, Reliability, Worst
+from txl_tf.metrics.error_files import error_files, in_a_card
+from txl_tf.metrics.panels import ByLabel, Confusion, Panel, Reliability, Worst
 from txl_tf.training.board.event_files import Board
 from txl_tf.training.board.gallery import as_it_is
 from txl_tf.training.board.pictures import new_figure
@@ -33,8 +34,15 @@ def show_panels(board: Board, step: int, panels: Iterable[Panel]) -> None:
         elif isinstance(panel, Reliability):
             title = f"Reliability on dev, step {step:,}"
             board.picture(step, "dev/reliability", reliability_picture(panel.confidence, panel.right, title))
+        elif isinstance(panel, ByLabel):
+            board.text(step, "dev/labels", labels_text(panel))
         else:
             board.text(step, "dev/worst", worst_text(panel))
+
+
+def labels_text(panel: ByLabel) -> str:
+    """Precision, recall and F1 of each label in Markdown."""
+    return "\n".join(in_a_card(error_files([panel])))
 
 
 def worst_text(worst: Worst) -> str:
