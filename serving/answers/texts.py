@@ -21,7 +21,8 @@ from serving.errors import RequestError
 from serving.metrics import Record
 
 DEFAULT_BEAM, DEFAULT_TOP, MAX_BEAM = 8, 5, 64
-MAX_OPTIONS = 16
+MAX_OPTIONS, MAX_CANDIDATE = 16, 64
+"""Options of a question, or candidates for a blank; and the bytes of a candidate."""
 POOLS = {"last": "pooled", "first": "first", "mean": "mean"}
 """The outputs of the signature encode, by the field `pool`."""
 WHOLE = ("start_token",)
@@ -126,7 +127,12 @@ class Texts:
         return [scores[i] for i in range(len(rows))], [best[i] for i in range(len(rows))] if top else []
 
     async def fill(self, request, record):
-        """The likeliest fillings of the blanks in request["texts"]: for each text a list, the likeliest first."""
+        """The likeliest fillings of the blanks in request["texts"]: for each text a list, the likeliest first.
+
+        With "candidates" these, in the only blank of each text.
+        """
+        if "candidates" in request:
+            return await self._rank(request, record)
         fields.check_known(request, ("texts", "context", "order", "beam_size", "top", "free"))
         beam_size = fields.number(request, "beam_size", int, DEFAULT_BEAM)
         top = fields.number(request, "top", int, min(DEFAULT_TOP, beam_size))
@@ -141,21 +147,26 @@ class Texts:
         }
         found = await self._parts.fill(self._strings(request, "texts"), settings)
         record.tokens += sum(int((ids[0] >= 0).sum()) for ids in found["tokens"])
-        return {
-            "fillings": [
-                [
-                    {
-                        "text": text.decode("utf-8", "replace"),
-                        "tokens": ids[ids >= 0].tolist(),
-                        "log_probs": log_probs[ids >= 0].tolist(),
-                        "total": float(total),
-                    }
-                    for text, ids, log_probs, total in zip(*of_text, strict=True)
-                    if np.isfinite(total)
-                ]
-                for of_text in zip(*found.values(), strict=True)
-            ]
-        }
+        return {"fillings": [_fillings(zip(*rows, strict=True)) for rows in zip(*found.values(), strict=True)]}
+
+    async def _rank(self, request, record):
+        """The candidates for the only blank of each text, the likeliest first."""
+        fields.check_known(request, ("texts", "candidates", "context", "order"))
+        if "score_candidates" not in self._model.signatures:
+            raise RequestError(400, "this model was exported without what candidates needs: export it again")
+        texts = self._strings(request, "texts")
+        candidates = fields.strings(request, "candidates", self._limits, at_most=MAX_OPTIONS)
+        if max(map(len, candidates)) > MAX_CANDIDATE:
+            raise RequestError(413, f"a candidate may have at most {MAX_CANDIDATE} bytes")
+        rows = [(text, candidate) for text in texts for candidate in candidates]
+        columns = dict(zip(("texts", "candidates"), map(list, zip(*rows, strict=True)), strict=True))
+        for name, default in (("context", ""), ("order", "left_to_right")):
+            columns[name] = [fields.string(request, name, self._limits, default)] * len(rows)
+        found = await self._compute("score_candidates", columns, ("texts", "tokens", "log_probs", "total"))
+        record.tokens += sum(int((ids >= 0).sum()) for ids in found["tokens"])
+        fillings, size = _fillings(zip(*found.values(), strict=True)), len(candidates)
+        parts = (fillings[begin : begin + size] for begin in range(0, len(rows), size))
+        return {"fillings": [sorted(part, key=lambda filling: -filling["total"]) for part in parts]}
 
     async def encode(self, request, record):
         """Vectors of request["texts"], or of pairs of them and request["second"]; "per_token" adds each token's."""
@@ -260,9 +271,10 @@ class Texts:
         scored = [{}, *([{"pieces": True}] if model.pieces else []), *([{"top": 1}] if model.rates else [])]
         scored += [{"memory": False}] if model.segment else []
         orders = ("left_to_right", "right_to_left", "confident")
+        ranked = {"texts": ["a ____"], "candidates": ["a"]}
         sent = {
             "/score": (self.score, [{"texts": ["a"]} | way for way in scored]),
-            "/fill": (self.fill, [{"texts": ["a ____"], "order": order} for order in orders]),
+            "/fill": (self.fill, [*({"texts": ["a ____"], "order": order} for order in orders), ranked]),
             "/encode": (self.encode, [pairs, pairs | {"per_token": True}]),
             "/classify": (self.classify, [pairs]),
             "/label": (self.label, [pairs]),
@@ -346,6 +358,20 @@ class Texts:
             results.append({name: array if name in WHOLE else list(array[own]) for name, array in arrays.items()})
             begin += size
         return results
+
+
+def _fillings(rows):
+    """Fillings as an answer has them; rows: text, tokens, log_probs and total of each, without those that are none."""
+    return [
+        {
+            "text": text.decode("utf-8", "replace"),
+            "tokens": ids[ids >= 0].tolist(),
+            "log_probs": log_probs[ids >= 0].tolist(),
+            "total": float(total),
+        }
+        for text, ids, log_probs, total in rows
+        if np.isfinite(total)
+    ]
 
 
 def _places(found, names):

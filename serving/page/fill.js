@@ -1,4 +1,4 @@
-// The tab that fills blanks with an XLNet.
+// The tab that fills blanks with an XLNet, or scores words in one.
 
 import { ask } from "./api.js";
 import { element, onSend, percent } from "./dom.js";
@@ -10,14 +10,11 @@ const MOST = 5;
 export function setUp(panel) {
   onSend(panel, async () => {
     const text = panel.querySelector("#blanks").value;
+    const order = panel.querySelector("#order").value;
     const beam = Number(panel.querySelector("#beam").value);
-    const request = {
-      texts: [text],
-      order: panel.querySelector("#order").value,
-      beam_size: beam,
-      top: Math.max(1, Math.min(MOST, beam)),
-    };
-    const [fillings] = (await ask("/fill", request)).fillings;
+    const candidates = panel.querySelector("#candidates").value.split(",").map((word) => word.trim()).filter(Boolean);
+    const how = candidates.length ? { candidates } : { beam_size: beam, top: Math.max(1, Math.min(MOST, beam)) };
+    const [fillings] = (await ask("/fill", { texts: [text], order, ...how })).fillings;
     const list = element("ol", { className: "fillings" });
     for (const filling of fillings) {
       const shown = element("div", { className: "text" }, ...marked(filling.text, text.split(BLANK)));

@@ -23,6 +23,7 @@ USUAL = {
     "/sessions/SESSION": {"tokens": [1], "top": 1},
     "/score": {"texts": ["a"]},
     "/fill": {"texts": ["a ____"], "context": "a", "order": "confident", "beam_size": 2, "top": 1, "free": True},
+    "/fill?candidates": {"texts": ["a ____"], "candidates": ["a", "b"], "context": "a", "order": "right_to_left"},
     "/encode": {"texts": ["a"], "second": ["b"], "pool": "mean", "per_token": True},
     "/classify": {"texts": ["a"], "second": ["b"]},
     "/label": {"texts": ["a"], "second": ["b"]},
@@ -31,7 +32,7 @@ USUAL = {
     "/answer": {"questions": ["a"], "contexts": ["b"]},
     "/tag": {"texts": ["a b"]},
 }  # fmt: skip
-"""A request that is answered, by route."""
+"""A request that is answered, by route; what follows a question mark tells two kinds of request apart."""
 TIMEOUT = 600
 """Seconds without a byte after which an answer is given up: many, since the machine may be busy."""
 REQUIRED = ("prompts", "prompt", "tokens", "texts", "articles", "questions", "options", "contexts")
@@ -202,6 +203,7 @@ def left_alone(address, routes, clients=20):
         "/stream": {"prompt": "a", "max_tokens": 10_000},
         "/score": {"texts": ["a b " * 20] * 500},
         "/fill": {"texts": ["____*20 a"] * 500, "beam_size": 8},
+        "/fill?candidates": {"texts": ["____ a"] * 500, "candidates": ["a " * 30] * 16},
         "/answer": {"questions": ["a"] * 100, "contexts": ["a b " * 5000] * 100},
         "/tag": {"texts": ["a b " * 5000] * 100},
         "/classify": {"texts": ["a b " * 20] * 1000},

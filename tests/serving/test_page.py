@@ -290,6 +290,15 @@ def test_an_xlnet_fills_and_classifies_in_a_browser(tmp_path):
         assert [page.content(f"#fill li:nth-child({i + 1}) .text") for i in range(5)] == [
             f.text.strip() for f in expected
         ]
+        page.type("#blanks", "the ____ River is", clear=True)
+        page.type("#candidates", "so, a dash,one")
+        page.press("Control+Enter")
+        page.wait_for("#fill li:nth-child(3)", "likely")
+        ranked = FillIn(model, vocabulary, jit_compile=False).fill(
+            "the ____ River is", candidates=["so", "a dash", "one"]
+        )
+        assert page.texts("#fill mark") == [f.pieces[1] for f in ranked]
+        page.find("#candidates").clear()
         page.type("#blanks", "no blank", clear=True)
         page.press("Control+Enter")
         page.wait_for("#fill .error", "a text has no blank.")

@@ -111,6 +111,18 @@ def test_fill(call, model):
     assert len(call("/fill", {"texts": texts[:1]})[1]["fillings"][0]) == 5
 
 
+def test_candidates(call, model):
+    texts, candidates = ["the ____ River", "____ is"], ["a dash", "so", "one"]
+    request = {"texts": texts, "candidates": candidates, "order": "right_to_left", "context": "x"}
+    status, answer = call("/fill", request)
+    expected = FillIn(*model, jit_compile=False).fill(texts, candidates=candidates, order="right_to_left", context="x")
+    assert status == 200
+    for fillings, own in zip(answer["fillings"], expected, strict=True):
+        assert [filling["tokens"] for filling in fillings] == [filling.ids.tolist() for filling in own]
+        assert [filling["text"] for filling in fillings] == [" ".join(filling.text.split()) for filling in own]
+        assert [filling["total"] for filling in fillings] == pytest.approx([f.total for f in own], abs=1e-4)
+
+
 def test_encode_and_score(call, model):
     pairs = [("the River", "is"), ("x", "")]
     request = {"texts": [a for a, _ in pairs], "second": [b for _, b in pairs], "pool": "mean", "per_token": True}
@@ -138,6 +150,11 @@ def test_encode_and_score(call, model):
         ("/fill", {"texts": ["____"], "top": 9}, 400, "top must be from 1 to beam_size"),
         ("/fill", {"texts": ["____"], "free": 1}, 400, "free must be true or false"),
         ("/fill", {"texts": ["____"], "order": "up"}, 400, "order must be left_to_right"),
+        ("/fill", {"texts": ["____"], "candidates": []}, 400, "candidates must be a list of strings, at least 1"),
+        ("/fill", {"texts": ["____"], "candidates": ["a"] * 17}, 413, "at most 16"),
+        ("/fill", {"texts": ["____"], "candidates": ["a" * 65]}, 413, "a candidate may have at most 64 bytes"),
+        ("/fill", {"texts": ["____"], "candidates": ["a"], "top": 1}, 400, "'top' is not a field of this request"),
+        ("/fill", {"texts": ["____ ____"], "candidates": ["a"]}, 400, "candidates are for a text with one blank"),
         ("/fill", {"texts": ["____"], "order": "1"}, 400, "order must be left_to_right"),
         ("/fill", {"texts": ["____"], "temperature": 1}, 400, "'temperature' is not a field of this request"),
         ("/encode", {"texts": ["x"], "pool": "max"}, 400, "pool must be one of last, first, mean"),

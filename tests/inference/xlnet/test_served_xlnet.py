@@ -104,6 +104,34 @@ def test_scores_and_vectors_equal_the_models(model, served):
     assert served["decoded"].tolist() == [b"the River"]
 
 
+@pytest.mark.parametrize(("order", "context"), [("left_to_right", "the"), ("right_to_left", "")])
+def test_candidates_equal_the_models(model, signatures, order, context):
+    texts, candidates = ["the ____ is", "____ so"], ["River", "a dash", "the River one"]
+    rows = [(text, candidate, context, order) for text in texts for candidate in candidates]
+    given = dict(
+        zip(("texts", "candidates", "context", "order"), map(tf.constant, zip(*rows, strict=True)), strict=True)
+    )
+    found = {name: value.numpy() for name, value in signatures["score_candidates"](**given).items()}
+    own = FillIn(*model, jit_compile=False).fill(texts, candidates=candidates, order=order, context=context)
+    for i, fillings in enumerate(own):
+        for j, row in enumerate(np.argsort(-found["total"][3 * i : 3 * i + 3]) + 3 * i):
+            n, filling = len(fillings[j].ids), fillings[j]
+            assert found["tokens"][row, :n].tolist() == filling.ids.tolist() and (found["tokens"][row, n:] == -1).all()
+            np.testing.assert_allclose(found["log_probs"][row, :n], filling.log_probs, rtol=0, atol=1e-4)
+            assert not found["log_probs"][row, n:].any()
+            assert found["total"][row] == pytest.approx(filling.total, abs=1e-4)
+            assert found["texts"][row].decode() == " ".join(filling.text.split())
+    for name, wrong, message in (
+        ("texts", "____*2 is", "candidates are for a text with one blank"),
+        ("texts", "____ is ____", "candidates are for a text with one blank"),
+        ("texts", "is", "candidates are for a text with one blank"),
+        ("candidates", " ", "a candidate is empty"),
+        ("order", "confident", "order must be left_to_right or right_to_left"),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            signatures["score_candidates"](**given | {name: tf.constant([wrong] * 6)})
+
+
 @pytest.mark.parametrize("order", ["right_to_left", "confident"])
 def test_fillings_in_parts_are_those_of_one_call(signatures, order):
     settings = {"context": "the", "order": order, "beam_size": 4, "top": 3, "free": False}

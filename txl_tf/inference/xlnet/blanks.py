@@ -67,6 +67,30 @@ def encode_parts(
     return parts.with_flat_values(tf.concat([rows, ids], axis=1)).merge_dims(1, 2), kinds
 
 
+def encode_candidates(
+    vocabulary: Vocabulary, parts: tf.Tensor, candidates: tf.Tensor
+) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor, tf.Tensor]:
+    """The ids of texts with one blank, and of a candidate for each, in TensorFlow ops.
+
+    Args:
+        vocabulary: as for `encode_parts`.
+        parts: strings [B, 2], before and after the blank.
+        candidates: strings [B]; spaces around them do not count.
+
+    Returns:
+        Before the blank, in it, and after it: int32 RaggedTensors [B, None]; and the parts' kinds, int32 [B, 2], as
+        `encode_around` returns them.
+    """
+    first = tf.tile([True, False], tf.shape(parts)[:1])
+    around, kinds = vocabulary.encode_around(tf.reshape(parts, [-1]), first, ~first)
+    kinds = tf.reshape(kinds, [-1, 2])
+    candidates = tf.strings.strip(candidates)
+    spaced = tf.where(kinds[:, 0] == 1, tf.strings.join([" ", candidates]), candidates)
+    inside = tf.zeros_like(candidates, tf.bool)
+    ids, _ = vocabulary.encode_around(spaced, inside, ~inside)
+    return around[::2], ids, around[1::2], kinds
+
+
 def allowed_tokens(vocabulary: Vocabulary) -> np.ndarray:
     """The tokens that can fill a blank: bool [3, V], one row each for ANY, GLUED and SPACED.
 

@@ -20,7 +20,14 @@ import tensorflow as tf
 from txl_tf import families
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
-from txl_tf.inference.xlnet.blanks import MARKER, PADDING, allowed_tokens, encode_parts, split_at_blanks
+from txl_tf.inference.xlnet.blanks import (
+    MARKER,
+    PADDING,
+    allowed_tokens,
+    encode_candidates,
+    encode_parts,
+    split_at_blanks,
+)
 from txl_tf.inference.xlnet.missing_tokens import ORDERS, Filled, Filler
 from txl_tf.models.xlnet.model import XLNet
 from txl_tf.runs.model_dir import TrainedModel, load_trained
@@ -88,7 +95,7 @@ class FillIn:
         end = vocabulary.special.end_of_document
         self.document_end = vocabulary.start_token if end is None else end
         self.filler = Filler(model, allowed_tokens(vocabulary), jit_compile)
-        # One function for each T (and order): a bounded number of traces, whatever the texts and settings.
+        # One function for each T: a bounded number of traces, whatever the texts and settings.
         self._fill = functools.cache(self._fill_function)
         self._score = functools.cache(self._score_function)
 
@@ -232,7 +239,7 @@ class FillIn:
             ids = np.asarray(self.vocabulary.encode(text), np.int32)
             row = self._pad([np.concatenate([front, ids])])
             scored = np.arange(row.shape[1]) >= len(front)
-            log_probs = self._score(row.shape[1])(tf.constant(row), tf.constant(scored[None])).numpy()
+            log_probs = self._score(row.shape[1])(tf.constant(row), tf.constant(scored[None]), tf.constant("")).numpy()
             log_probs = log_probs[0, len(front) : len(front) + len(ids)]
             scores.append(PseudoScore(ids, log_probs, float(np.sum(log_probs, dtype=np.float64))))
         return scores[0] if single else scores
@@ -241,14 +248,21 @@ class FillIn:
         """The candidates for a text's only blank, the most likely first; parts: before and after it."""
         if order not in ORDERS[:2]:
             raise InputError(f"order={order}: candidates are scored in the order {ORDERS[0]} or {ORDERS[1]}")
-        first, last = tf.constant([True, False]), tf.constant([False, True])
-        (before, after), kinds = self.vocabulary.encode_around(tf.constant(parts), first, last)
-        front, kinds = np.concatenate([self._encode_context(context), before]), kinds.numpy().tolist()
-        fillings = [self._encode_candidate(candidate, kinds[0]) for candidate in candidates]
-        rows = self._pad([np.concatenate([front, ids, after]) for ids in fillings])
+        stripped = [whole(candidate).strip() for candidate in candidates]
+        *encoded, kinds = encode_candidates(
+            self.vocabulary, tf.constant([parts] * len(stripped)), tf.constant(stripped)
+        )
+        before, fillings, after = map(_rows, encoded)
+        for candidate, ids in zip(candidates, fillings, strict=True):
+            if not len(ids) or self.vocabulary.special.unknown in ids:
+                what = "has tokens that the model does not know" if len(ids) else "is empty"
+                raise InputError(f"the candidate {candidate!r} {what}: give words of the model's vocabulary")
+        front, kinds = np.concatenate([self._encode_context(context), before[0]]), kinds.numpy()[0].tolist()
+        rows = self._pad([np.concatenate([front, ids, after[0]]) for ids in fillings])
         place, ends = np.arange(rows.shape[1]), len(front) + np.array([[len(ids)] for ids in fillings])
         scored = (place >= len(front)) & (place < ends)
-        log_probs = self._score(rows.shape[1], order)(tf.constant(rows), tf.constant(scored)).numpy()
+        given = tf.constant(rows), tf.constant(scored), tf.constant(order)
+        log_probs = self._score(rows.shape[1])(*given).numpy()
         found = [
             Filling(
                 self._pieces(parts, [0, len(ids)], kinds, ids), ids, row[own], float(np.sum(row[own], dtype=np.float64))
@@ -257,24 +271,19 @@ class FillIn:
         ]
         return sorted(found, key=lambda filling: -filling.total)
 
-    def _encode_candidate(self, candidate: str, kind: int) -> np.ndarray:
-        """The ids [n] of a candidate for a blank whose first token is of this kind, as `encode_around` returns it."""
-        text = whole(candidate).strip()
-        spaced = tf.constant([f" {text}" if kind == 1 else text])
-        ids = self.vocabulary.encode_around(spaced, tf.constant([False]), tf.constant([True]))[0][0].numpy()
-        if not len(ids) or self.vocabulary.special.unknown in ids:
-            what = "has tokens that the model does not know" if len(ids) else "is empty"
-            raise InputError(f"the candidate {candidate!r} {what}: give words of the model's vocabulary")
-        return ids
-
     def _fill_function(self, t_len: int) -> Any:
         scalars = [tf.TensorSpec([], dtype) for dtype in (tf.string, tf.int32, tf.bool)]
         signature = [tf.TensorSpec([None, t_len], tf.int32), *scalars]
         return tf.function(self.filler.fill, input_signature=signature, autograph=False)
 
-    def _score_function(self, t_len: int, order: str | None = None) -> Any:
-        signature = [tf.TensorSpec([None, t_len], dtype) for dtype in (tf.int32, tf.bool)]
-        score = functools.partial(self.filler.score, order=order)
+    def _score_function(self, t_len: int) -> Any:
+        def score(ids: tf.Tensor, scored: tf.Tensor, order: tf.Tensor) -> tf.Tensor:
+            return self.filler.score(ids, scored, order=order)
+
+        signature = [
+            *(tf.TensorSpec([None, t_len], dtype) for dtype in (tf.int32, tf.bool)),
+            tf.TensorSpec([], tf.string),
+        ]
         return tf.function(score, input_signature=signature, autograph=False)
 
     def _encode_context(self, context: str) -> np.ndarray:

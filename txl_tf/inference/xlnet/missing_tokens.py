@@ -267,16 +267,16 @@ class Filler(tf.Module):
         ids: tf.Tensor,
         scored: tf.Tensor,
         at_once: tf.Tensor | int = SCORED_ROWS,
-        order: str | None = None,
+        order: tf.Tensor | str = "",
     ) -> tf.Tensor:
         """Pseudo-log-likelihoods (Salazar et al. 2020): each token's log-probability given all the others.
 
         Args:
             ids: int32 [B, T], T static; PADDING where there is no token.
             scored: bool [B, T], which tokens to score; padding is never scored.
-            at_once: tokens that are scored at once, each with a forward pass.
-            order: "left_to_right" or "right_to_left": each scored token is given only the scored tokens before it in
-                this order, as when `fill` predicts them. None: it is given all others.
+            at_once: tokens that are computed at once, each with a forward pass.
+            order: strings [B], or one for all: with "left_to_right" or "right_to_left" each of the scored tokens is
+                given only those of them before it in this order, as when `fill` predicts them; with "", all.
 
         Returns:
             [B, T], in nats; 0 where nothing is scored.
@@ -287,15 +287,15 @@ class Filler(tf.Module):
         chunks = -(-count // at_once)
         rows = tf.cast(tf.pad(places, [[0, chunks * at_once - count], [0, 0]]), tf.int32)
         size = at_once if isinstance(at_once, int) else None
+        order = tf.broadcast_to(order, tf.shape(ids)[:1])
+        alone, forward = tf.equal(order, ""), tf.equal(order, ORDERS[0])
 
         def chunk(i: tf.Tensor, scores: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
             text, place = tf.unstack(tf.ensure_shape(rows[i * at_once : (i + 1) * at_once], [size, 2]), axis=1)
-            at = tf.range(t_len)
-            if order is None:
-                missing = at == place[:, None]
-            else:
-                later = at >= place[:, None] if order == "left_to_right" else at <= place[:, None]
-                missing = later & tf.gather(scored, text)
+            at, here = tf.range(t_len), place[:, None]
+            ahead, single = (tf.gather(which, text)[:, None] for which in (forward, alone))
+            later = tf.where(ahead, at >= here, at <= here) & tf.gather(scored, text)
+            missing = tf.where(single, at == here, later)
             others = tf.gather(real, text) & ~missing
             return i + 1, scores.write(i, self.score_rows(tf.gather(tokens, text), others, place))
 

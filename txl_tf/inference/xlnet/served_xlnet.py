@@ -5,6 +5,7 @@ Signatures (`saved_model_cli show --all --dir=..` lists them with their shapes):
 encode           texts, or pairs of them -> a vector for every token, and one for each text
 fill             texts with blanks -> the most likely fillings, with exact log-probabilities
 score            texts -> the log-probability of each token given all the others
+score_candidates texts with a blank, and a candidate for each -> its log-probability
 tokenize, decode texts -> tokens, and back
 
 The model is traced for a few lengths. A batch uses the smallest one that its longest text fits.
@@ -22,10 +23,10 @@ import tensorflow as tf
 from txl_tf.data.tasks.layout import lay_out
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.inference.saved_model import Served, by_length, signatures_of
-from txl_tf.inference.xlnet.blanks import MARKER, PADDING, encode_parts, split_at_blanks
+from txl_tf.inference.xlnet.blanks import MARKER, PADDING, encode_candidates, encode_parts, split_at_blanks
 from txl_tf.inference.xlnet.encoder import Encoder
 from txl_tf.inference.xlnet.fill_in import FillIn
-from txl_tf.inference.xlnet.missing_tokens import SCORED_ROWS, Filled, Search
+from txl_tf.inference.xlnet.missing_tokens import ORDERS, SCORED_ROWS, Filled, Search
 from txl_tf.models.xlnet.model import XLNet
 
 LENGTHS = (64, 128, 256, 512)
@@ -89,6 +90,7 @@ class ServedXLNet(Served):
             self.fill: {"texts": texts, **settings},
             self.fill_part: {"texts": texts, **settings, "begin": number, "end": number, **kept},
             self.score: {"texts": texts},
+            self.score_candidates: dict.fromkeys(("texts", "candidates", "context", "order"), texts),
             self.score_part: {"texts": texts, "begin": number, "end": number, "at_once": number},
             self.tokenize: {"texts": texts},
             self.decode: {"tokens": tokens},
@@ -168,7 +170,7 @@ class ServedXLNet(Served):
 
     def score(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `score`; see README."""
-        return self._scores(texts, lambda rows: self._scorers(rows.shape[1])(rows, rows >= 0, SCORED_ROWS))
+        return self._scores(texts, lambda rows: self._scorers(rows.shape[1])(rows, rows >= 0, SCORED_ROWS, [""]))
 
     def score_part(
         self, texts: tf.Tensor, begin: tf.Tensor, end: tf.Tensor, at_once: tf.Tensor
@@ -178,9 +180,51 @@ class ServedXLNet(Served):
         def score(rows: tf.Tensor) -> tf.Tensor:
             flat = tf.reshape(tf.cast(rows >= 0, tf.int32), [-1])
             number = tf.reshape(tf.cumsum(flat, exclusive=True), tf.shape(rows))
-            return self._scorers(rows.shape[1])(rows, (rows >= 0) & (number >= begin) & (number < end), at_once)
+            return self._scorers(rows.shape[1])(rows, (rows >= 0) & (number >= begin) & (number < end), at_once, [""])
 
         return self._scores(texts, score)
+
+    def score_candidates(
+        self, texts: tf.Tensor, candidates: tf.Tensor, context: tf.Tensor, order: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """The signature `score_candidates`; see README."""
+        sizes = [tf.size(given) for given in (texts, candidates, context, order)]
+        same = tf.debugging.assert_equal(
+            tf.stack(sizes), sizes[0], "give a candidate, a context and an order for each text"
+        )
+        known = tf.equal(order, ORDERS[0]) | tf.equal(order, ORDERS[1])
+        ordered = tf.debugging.assert_equal(known, True, f"order must be {ORDERS[0]} or {ORDERS[1]} for candidates")
+        with tf.control_dependencies([same, ordered]):
+            parts, counts = split_at_blanks(tf.identity(texts), self.fill_in.marker)
+        single = tf.reduce_all(parts.row_lengths() == 2) & tf.reduce_all(counts < 2)
+        single &= tf.equal(tf.reduce_sum(counts), sizes[0])
+        one = tf.debugging.assert_equal(single, True, "candidates are for a text with one blank, of one token")
+        with tf.control_dependencies([one]):
+            halves = tf.reshape(parts.flat_values, [-1, 2])
+        before, ids, after, _ = encode_candidates(self.vocabulary, halves, candidates)
+        unknown = self.vocabulary.special.unknown
+        bad = tf.equal(ids.row_lengths(), 0)
+        if unknown is not None:
+            bad |= tf.reduce_any(ids == unknown, axis=1)
+        fit = tf.debugging.assert_equal(bad, False, "a candidate is empty, or has tokens that the model does not know")
+        front = tf.concat([self._encode_contexts(context), before], axis=1)
+        with tf.control_dependencies([fit]):
+            begin = tf.cast(front.row_lengths(), tf.int32)[:, None]
+        end, rows = begin + tf.cast(ids.row_lengths(), tf.int32)[:, None], tf.concat([front, ids, after], axis=1)
+
+        def score(rows: tf.Tensor) -> tf.Tensor:
+            place = tf.range(rows.shape[1])
+            return self._scorers(rows.shape[1])(rows, (place >= begin) & (place < end), SCORED_ROWS, order)
+
+        log_probs, tokens = self._by_length(score, rows), ids.to_tensor(-1)
+        spots = tf.minimum(begin + tf.range(tf.shape(tokens)[1]), tf.shape(log_probs)[1] - 1)
+        log_probs = tf.where(tokens >= 0, tf.gather(log_probs, spots, batch_dims=1), 0)
+        return {
+            "texts": self.vocabulary.decode_tensor(tf.concat([before, ids, after], axis=1)),
+            "tokens": tokens,
+            "log_probs": tf.cast(log_probs, tf.float32),
+            "total": tf.cast(tf.reduce_sum(tf.cast(log_probs, tf.float64), axis=1), tf.float32),
+        }
 
     def tokenize(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `tokenize`; see README."""
@@ -215,7 +259,7 @@ class ServedXLNet(Served):
     def _score_function(self, t_len: int) -> Any:
         """`Filler.score` of rows of T tokens."""
         rows = [tf.TensorSpec([None, t_len], dtype) for dtype in (tf.int32, tf.bool)]
-        signature = [*rows, tf.TensorSpec([], tf.int32)]
+        signature = [*rows, tf.TensorSpec([], tf.int32), tf.TensorSpec([None], tf.string)]
         return tf.function(self.fill_in.filler.score, input_signature=signature, autograph=False)
 
     def _with_blanks(
@@ -234,7 +278,7 @@ class ServedXLNet(Served):
             ]
         ):
             ids, _ = encode_parts(self.vocabulary, parts, tf.identity(counts))
-        front = self._encode_context(context)
+        front = self._encode_contexts(context[None]).flat_values
         rows = tf.concat([tf.RaggedTensor.from_tensor(tf.repeat(front[None], ids.nrows(), axis=0)), ids], axis=1)
         return rows, tf.size(front)
 
@@ -269,11 +313,14 @@ class ServedXLNet(Served):
         longest = tf.maximum(tf.reduce_max(rows[0].row_lengths()), tf.cast(at_least, tf.int64))
         return by_length(longest, self.lengths, padded)
 
-    def _encode_context(self, context: tf.Tensor) -> tf.Tensor:
-        end = self.fill_in.document_end
-        ids = tf.cast(self.vocabulary.encode_tensor(context[None]).flat_values, tf.int32)
-        ids = tf.concat([ids, [end]], axis=0)
-        return ids[: tf.where(tf.equal(context, ""), 0, tf.size(ids))]
+    def _encode_contexts(self, contexts: tf.Tensor) -> tf.RaggedTensor:
+        """The ids of contexts [B], each with the end of its document; none for an empty one."""
+        there = tf.RaggedTensor.from_row_lengths(
+            tf.fill([tf.math.count_nonzero(contexts != "")], self.fill_in.document_end),
+            tf.cast(contexts != "", tf.int64),
+        )
+        ids = self.vocabulary.encode_tensor(contexts)
+        return tf.concat([ids.with_flat_values(tf.cast(ids.flat_values, tf.int32)), there], axis=1)
 
     def _written(self, rows: tf.RaggedTensor, places: tf.Tensor, tokens: tf.Tensor, skip: tf.Tensor) -> tf.Tensor:
         """Strings [B, W] of the rows [B, None] after their first `skip` tokens, with tokens [B, W, n] filled in."""
