@@ -169,7 +169,16 @@ def test_wrong_requests_and_the_readme(model, export_dir, signatures):
     assert b"_gradient_op_type" not in pathlib.Path(export_dir, "saved_model.pb").read_bytes()
     readme = (pathlib.Path(export_dir) / "README.md").read_text()
     assert "disable_meta_optimizer" in readme and 'load("model")' in readme and 'model["encode"]' in readme
-    assert set(signatures) == {"encode", "fill", "fill_part", "score", "score_part", "tokenize", "decode"}
+    assert set(signatures) == {
+        "encode",
+        "fill",
+        "fill_part",
+        "score",
+        "score_part",
+        "score_candidates",
+        "tokenize",
+        "decode",
+    }
     rows = {line.split(" | ")[0].strip("| "): line for line in readme.splitlines() if line.startswith("| ")}
     for name, function in signatures.items():
         row = rows[name] + (rows["fill"] if "as for `fill`" in rows[name] else "")
