@@ -252,7 +252,7 @@ COMMANDS = {
         "scripts/predict.py",
         flags("--model_dir=tagging --input=words.conll --output=found.conll --batch_size=2 --metrics"),
         ("tagging", "words.conll"),
-        ("found.conll",),
+        ("found.conll", "found.jsonl"),
         lambda folder: (folder / "found.conll").read_text(),
     ),
     "label": Command(

@@ -23,7 +23,7 @@ USUAL = {
     "/sessions/SESSION": {"tokens": [1], "top": 1},
     "/score": {"texts": ["a"]},
     "/fill": {"texts": ["a ____"], "context": "a", "order": "confident", "beam_size": 2, "top": 1, "free": True},
-    "/fill?candidates": {"texts": ["a ____"], "candidates": ["a", "b"], "context": "a", "order": "right_to_left"},
+    "/fill?candidates": {"texts": ["____"], "candidates": ["River", "fine"], "context": "a", "order": "left_to_right"},
     "/encode": {"texts": ["a"], "second": ["b"], "pool": "mean", "per_token": True},
     "/classify": {"texts": ["a"], "second": ["b"]},
     "/label": {"texts": ["a"], "second": ["b"]},
