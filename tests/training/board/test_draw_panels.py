@@ -16,6 +16,7 @@ from txl_tf.data.tasks.tables import text_rows
 from txl_tf.metrics import panels
 from txl_tf.models.xlnet.head_config import (
     XLNetClassificationConfig,
+    XLNetMultiLabelConfig,
     XLNetMultipleChoiceConfig,
     XLNetRegressionConfig,
 )
@@ -73,7 +74,8 @@ def test_panels_of_scores_and_choices(vocabulary):
 
 def test_panels_of_labels_take_the_best_threshold(vocabulary, tmp_path):
     """At 0.5 nothing would be predicted; at the best threshold, 0.2, one of four is missed."""
-    examples = table_examples(text_rows(["the River", "so"]), vocabulary, 16, LABEL_SETS, {}, labels=LABELS)
+    rows = text_rows(["the River", "so"])
+    examples = table_examples(rows, plan(XLNetMultiLabelConfig, vocabulary, 16), LABEL_SETS, LABELS)
     found = {"probabilities": np.array([[0.4, 0.1, 0.3], [0.1, 0.3, 0.05]]), "loss": np.array([0.5, 1.0])}
     by_label, worst = panels.multi_label(found, examples, vocabulary)
     assert [counts.tolist() for counts in by_label[1:]] == [[1, 1, 1], [1, 1, 2], [1, 1, 1]]
