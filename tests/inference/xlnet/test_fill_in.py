@@ -203,7 +203,7 @@ def test_what_is_written_fits_the_spaces():
     [
         ("abc", {}, "no blank in 'abc'"),
         (["a____", "abc"], {}, "no blank in 'abc'"),
-        ("____*0", {}, "a blank of 0 tokens"),
+        ("____*0", {}, "a blank cannot have 0 tokens"),
         ("____", {"beam_size": 0}, "beam_size=0"),
         ("____", {"top": 9}, "top=9"),
         ("____", {"order": "upward"}, "order='upward' must be"),

@@ -187,7 +187,7 @@ def test_wrong_requests_and_the_readme(model, export_dir, signatures):
     request = {"context": "", "order": "confident", "beam_size": 2, "top": 1, "free": True}
     for wrong, message in [
         ({"texts": ["the"]}, "a text has no blank"),
-        ({"texts": ["____*0"]}, "a blank of 0 tokens"),
+        ({"texts": ["____*0"]}, "a blank cannot have 0 tokens"),
         ({"texts": ["____" + " the" * 90]}, "more than 64 tokens"),
         ({"top": 3}, "top must be from 1 to beam_size"),
         ({"beam_size": 0}, "top must be from 1"),
