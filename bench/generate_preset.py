@@ -31,11 +31,11 @@ def format_named(name):
     """The tasks of one format of `FORMATS`."""
     import tensorflow as tf
 
+    from txl_tf.families.presets.transformer_xl import PRESETS
     from txl_tf.inference.causal.draw_token import Sampling
     from txl_tf.inference.causal.generator import CHUNK, Generator
     from txl_tf.models.transformer_xl.config import Reach
     from txl_tf.models.transformer_xl.model import TransformerXL
-    from txl_tf.models.transformer_xl.presets import PRESETS
 
     dtype, int8 = FORMATS[name]
     config = PRESETS[PRESET].config

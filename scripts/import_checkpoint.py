@@ -19,8 +19,9 @@ from txl_tf.counted import counted
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
 from txl_tf.models.xlnet.config import XLNetConfig, XLNetEvalConfig
-from txl_tf.models.xlnet.head_config import ExamplesEvalConfig, XLNetLogitsConfig
+from txl_tf.models.xlnet.head_config import XLNetLogitsConfig
 from txl_tf.settings.choices import DATASETS, IMPORT_FORMATS
+from txl_tf.settings.examples import ExamplesEvalConfig
 from txl_tf.settings.groups import options
 
 OWN_SETTINGS = {

@@ -11,8 +11,8 @@ import ptb
 import pytest
 
 from txl_tf import families
-from txl_tf.models.parameters import parameter_table
 from txl_tf.models.transformer_xl.model import TransformerXL
+from txl_tf.runs.parameters import parameter_table
 
 ROOT = pathlib.Path(__file__).parents[2]
 

@@ -10,10 +10,10 @@ import random_xlnet
 import reference
 import tensorflow as tf
 
+from txl_tf import ops
 from txl_tf.hashing import split_seed
 from txl_tf.layers.decoder_layer import DecoderLayer
 from txl_tf.layers.dropout import Seeds
-from txl_tf.models.alike_layers import alike_seeds
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.ops import platform
 
@@ -122,6 +122,6 @@ def test_what_is_for_a_gpu_computes_the_same_and_so_do_the_formulas(rng, case):
 
 
 @pytest.mark.parametrize("seed", [[7, 8], [[7, 8], [9, -10]]])
-def test_alike_seeds_are_the_seeds_of_split_seed(seed):
-    expected, found = split_seed(tf.constant(seed), 5), alike_seeds(tf.constant(seed), 5)
+def test_seeds_of_layers_are_the_seeds_of_split_seed(seed):
+    expected, found = split_seed(tf.constant(seed), 5), ops.layer_seeds(tf.constant(seed), 5)
     np.testing.assert_array_equal(tf.stack(found), tf.stack(expected))

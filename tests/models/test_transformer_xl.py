@@ -7,8 +7,8 @@ import pytest
 import reference
 import tensorflow as tf
 
+from txl_tf.families.presets.transformer_xl import PRESETS
 from txl_tf.models.transformer_xl.model import TransformerXL
-from txl_tf.models.transformer_xl.presets import PRESETS
 
 CONFIG = reference.SMALL
 B, T = 2, 4

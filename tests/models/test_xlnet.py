@@ -9,12 +9,12 @@ import tensorflow as tf
 import xlnet_models
 
 from txl_tf.errors import InputError
+from txl_tf.families.presets.xlnet import PRESETS
 from txl_tf.layers.dropout import Seeds
 from txl_tf.layers.segment_attention import SegmentAttention
 from txl_tf.models.memory import Mems
 from txl_tf.models.xlnet.config import XLNetConfig, XLNetRunConfig
 from txl_tf.models.xlnet.model import XLNet
-from txl_tf.models.xlnet.presets import PRESETS
 from txl_tf.settings.pretraining import PairsConfig
 
 B, T, P, M, R, V, D = 2, 6, 3, 5, 3, 11, 8

@@ -19,7 +19,7 @@ from published_reference import Sizes, tf_log_probs, tf_tensors
 
 from txl_tf.data.lanes import evaluation_batches
 from txl_tf.data.manifest import load_corpus
-from txl_tf.models.transformer_xl.presets import PRESETS
+from txl_tf.families.presets.transformer_xl import PRESETS
 
 ROOT = pathlib.Path(__file__).parents[2]
 LARGEST = 8 << 30

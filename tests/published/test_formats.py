@@ -10,9 +10,9 @@ import pytest
 from published_reference import Sizes, tf_log_probs, tf_others, tf_tensors, torch_log_probs, torch_tensors
 
 from txl_tf.errors import InputError
+from txl_tf.families.presets.transformer_xl import PRESETS
 from txl_tf.models.transformer_xl.config import EvalConfig, Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
-from txl_tf.models.transformer_xl.presets import PRESETS
 from txl_tf.published.importing import configure, open_checkpoint
 from txl_tf.published.layout import load
 

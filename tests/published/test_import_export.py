@@ -20,9 +20,9 @@ from txl_tf.data.lanes import evaluation_batches
 from txl_tf.data.prepare import prepare
 from txl_tf.data.vocabularies import WordVocabulary
 from txl_tf.errors import InputError
+from txl_tf.families.presets.transformer_xl import PRESETS
 from txl_tf.inference.causal.language_model import LanguageModel
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
-from txl_tf.models.transformer_xl.presets import PRESETS
 from txl_tf.published.huggingface.transformer_xl import export
 from txl_tf.published.importing import import_checkpoint, open_checkpoint
 from txl_tf.published.vocabularies import read_vocabulary

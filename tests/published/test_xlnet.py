@@ -36,7 +36,7 @@ from xlnet_files import (
 from txl_tf import families
 from txl_tf.data.vocabularies import ByteVocabulary, XLNetVocabulary
 from txl_tf.errors import InputError
-from txl_tf.models.transformer_xl.presets import PRESETS
+from txl_tf.families.presets.transformer_xl import PRESETS
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.models.xlnet.model import XLNet
 from txl_tf.published.huggingface.xlnet import export

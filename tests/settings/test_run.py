@@ -7,8 +7,8 @@ import pytest
 
 from txl_tf import families
 from txl_tf.errors import InputError
+from txl_tf.families.presets.transformer_xl import PRESETS
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig, TransformerXLRunConfig
-from txl_tf.models.transformer_xl.presets import PRESETS
 from txl_tf.models.xlnet.config import XLNetConfig, XLNetRunConfig
 from txl_tf.settings.groups import field_types, from_dict, option_value, update
 from txl_tf.settings.run import DataConfig, TrainConfig

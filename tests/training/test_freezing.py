@@ -13,9 +13,9 @@ from small_run import CONFIG, KilledError, change, evaluator, lines
 from txl_tf import families
 from txl_tf.devices import host_memory
 from txl_tf.errors import InputError
-from txl_tf.models.parameters import frozen_paths
 from txl_tf.runs.checkpoints import checkpoint_reader
 from txl_tf.runs.model_dir import load_trained
+from txl_tf.runs.parameters import frozen_paths
 from txl_tf.training.beginning import Beginning
 from txl_tf.training.loop import train
 from txl_tf.training.needs import require_memory

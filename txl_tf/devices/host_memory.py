@@ -46,6 +46,12 @@ def require(needs: Mapping[str, int]) -> None:
         )
 
 
+def require_on_cpus(needs: Mapping[str, int]) -> None:
+    """As `require`, unless this process has other devices than CPUs, whose memory is not known here."""
+    if {device.device_type for device in tf.config.list_logical_devices()} == {"CPU"}:
+        require(needs)
+
+
 def bytes_of(make: Callable[[], Any]) -> int:
     """The bytes of the tensors that make() returns, from their shapes: make is traced, not run."""
     tensors = tf.nest.flatten(tf.function(make, autograph=False).get_concrete_function().structured_outputs)

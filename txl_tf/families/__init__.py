@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from txl_tf.errors import InputError
 from txl_tf.families.base import EvaluationData, Family, FineTuning, Task, Training, TrainingData, Use
+from txl_tf.families.presets.base import Preset, Recipe
 from txl_tf.families.transformer_xl import TRANSFORMER_XL
 from txl_tf.families.xlnet import XLNET
-from txl_tf.models.preset import Preset, Recipe
 from txl_tf.settings.run import Config, parse_config
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from txl_tf.models.preset import Preset, Recipe
+from txl_tf.families.presets.base import Preset, Recipe
 from txl_tf.settings.run import Config
 
 if TYPE_CHECKING:

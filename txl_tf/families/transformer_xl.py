@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from txl_tf.families.base import Family, Guide, Task, lazy
 from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
-from txl_tf.models.transformer_xl.presets import PRESETS
+from txl_tf.families.presets.transformer_xl import PRESETS
 
 _GUIDE = Guide(
     purpose="predicts each token of a text from those before it",

@@ -6,10 +6,10 @@ It names functions by text, so that TensorFlow loads only on use.
 from __future__ import annotations
 
 from txl_tf.families.base import Family, Guide, Task, lazy
+from txl_tf.families.presets.recipes import RECIPES
+from txl_tf.families.presets.xlnet import PRESETS
 from txl_tf.families.xlnet_heads import HEADS
 from txl_tf.models.xlnet.config import XLNetRunConfig
-from txl_tf.models.xlnet.presets import PRESETS
-from txl_tf.models.xlnet.recipes import RECIPES
 
 _GUIDE = Guide(
     purpose="predicts any tokens of a text, in any order, from the others",

@@ -41,8 +41,8 @@ class Evaluator:
         corpus: a Corpus.
         split: name of one of its splits.
         strategy: where to run.
-        choose: whether a long evaluation on a CPU first times a step both with XLA and without, and then takes the
-            faster way. Their losses differ by rounding, so evaluations while training do not choose.
+        choose: whether a long evaluation first times a step both compiled and not, if it can, and then takes the faster
+            way. Their losses differ by rounding, so evaluations while training do not choose.
         tokens: how many tokens of the split are read, about; they are taken from the start of each lane; 0: all.
         options: further options of the task's scorer and data, such as sliding_window.
 
@@ -227,7 +227,7 @@ def make_score_steps(strategy: tf.distribute.Strategy, scorer: Scorer, compiled:
     Args:
         strategy: where to run.
         scorer: a Scorer.
-        compiled: whether XLA compiles a step.
+        compiled: whether a step is compiled.
 
     Returns:
         score_steps(iterator, state, n) -> the ScoredBatch of all steps, with targets, their nll and bins

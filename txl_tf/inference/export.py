@@ -20,7 +20,7 @@ def export_trained(trained: TrainedModel, export_dir: str, jit_compile: bool = T
     Args:
         trained: a TrainedModel.
         export_dir: directory to write to, local or gs://. It must be empty or not exist.
-        jit_compile: whether the inner steps are compiled by XLA where the SavedModel runs.
+        jit_compile: whether the inner steps are compiled where the SavedModel runs.
         reach: as for `LanguageModel.load`; only for models that continue texts.
 
     Raises:

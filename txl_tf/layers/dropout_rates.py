@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import typing
 from collections.abc import Sequence
-
-from txl_tf.errors import InputError
 
 
 class Rates(typing.NamedTuple):
@@ -33,30 +30,3 @@ class Rates(typing.NamedTuple):
         if isinstance(rates, int | float):
             return cls(**dict.fromkeys(cls._fields, rates))._replace(qkv=0.0)
         return cls(*rates)
-
-    def replaced(self, text: str) -> Rates:
-        """These rates with those in a text such as "input:0.6,qkv:0.2".
-
-        Raises:
-            InputError: an unknown site, one given twice, or a rate that is not in [0, 1).
-        """
-        given: dict[str, float] = {}
-        for part in filter(None, text.split(",")):
-            site, colon, number = part.partition(":")
-            if not colon or site not in self._fields:
-                sites = ", ".join(self._fields)
-                raise InputError(f"dropout_sites={text}: {part!r} must be SITE:RATE, with a SITE of {sites}")
-            if site in given:
-                raise InputError(f"dropout_sites={text} has {site} twice")
-            given[site] = _rate(number)
-            if not 0 <= given[site] < 1:
-                raise InputError(f"dropout_sites={text}: the rate of {site} must be a number at least 0 and below 1")
-        return self._replace(**given)
-
-
-def _rate(text: str) -> float:
-    """The number, or NaN if the text is not a number."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan

@@ -9,16 +9,10 @@ import tensorflow as tf
 
 
 def visible_keys(t_len: int, m_len: int, window: int | None = None, valid: tf.Tensor | None = None) -> tf.Tensor:
-    """Which keys each query may attend to.
+    """Which of K = M + T keys each of T queries may attend to: bool [T, K], or [B, 1, T, K] with `valid`.
 
-    Args:
-        t_len: T.
-        m_len: M.
-        window: the number of keys a query sees, itself included (`same_length`); None: all of the past.
-        valid: [B] how many memory slots, counted from the newest, hold real states (`mem_init="empty"`); None: all.
-
-    Returns:
-        bool [T, K], or [B, 1, T, K] if `valid` is given (1 broadcasts over heads).
+    window: the number of keys a query sees, itself included (`same_length`); None: all of the past.
+    valid: [B], how many memory slots, counted from the newest, hold real states (`mem_init="empty"`); None: all.
     """
     distance_TxK = m_len + tf.range(t_len)[:, None] - tf.range(m_len + t_len)[None, :]
     visible = distance_TxK >= 0
@@ -35,14 +29,10 @@ def empty_slots(t_len: int, m_len: int, valid: tf.Tensor) -> tf.Tensor:
 
 
 def without_padding(visible: tf.Tensor, padding: tf.Tensor) -> tf.Tensor:
-    """A mask in which no token sees padding, but padding sees itself, since every query must see a key.
+    """A mask, bool [B, 1, T, K], in which no token sees padding but padding itself: every query must see a key.
 
-    Args:
-        visible: bool [T, K], or broadcastable to [B, H, T, K]; a token must see itself.
-        padding: bool [B, T], which tokens of the segment are padding.
-
-    Returns:
-        bool [B, 1, T, K].
+    visible: bool [T, K], or broadcastable to [B, H, T, K]; a token must see itself.
+    padding: bool [B, T], which tokens of the segment are padding.
     """
     t_len, k_len = visible.shape[-2:]
     hidden_BxK = tf.pad(padding, [[0, 0], [k_len - t_len, 0]])
@@ -92,15 +82,11 @@ def stream_masks(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The masks of XLNet's query stream and of its content stream, in which every token also sees itself.
 
-    Args:
-        t_len: T.
-        m_len: M; the memory is visible.
-        visible: bool [B, T, T] or [1, T, T], which tokens of the segment the query stream sees; None: all.
-        padding: bool [B, T], true for padding; None: there is no padding.
-        valid: as for `visible_keys`.
+    Both can be broadcast to bool [B, H, T, K]. The M slots of memory are visible, as far as they are valid.
 
-    Returns:
-        Two bool tensors that can be broadcast to [B, H, T, K].
+    visible: bool [B, T, T] or [1, T, T], which tokens of the segment the query stream sees; None: all.
+    padding: bool [B, T], true for padding; None: there is no padding.
+    valid: as for `visible_keys`.
     """
     seen = tf.ones([1, 1, t_len], tf.bool) if visible is None else visible
     if padding is not None:

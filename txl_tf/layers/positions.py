@@ -14,7 +14,7 @@ import tensorflow as tf
 
 
 def sinusoids(distances: tf.Tensor, d_model: int, dtype: tf.DType = tf.float32) -> tf.Tensor:
-    """The fixed encoding R of the paper (section 3.3), in the official layout [sin | cos].
+    """The fixed encoding R, [K, D], of the paper (section 3.3), in the official layout [sin | cos].
 
     R[k] = [sin(d_k w_0), .., sin(d_k w_{D/2-1}), cos(d_k w_0), ..], with w_i = 10000^(-2i / D).
 
@@ -23,9 +23,6 @@ def sinusoids(distances: tf.Tensor, d_model: int, dtype: tf.DType = tf.float32) 
         d_model: D, even.
         dtype: of the result. It is computed in float64 if that is float64, otherwise in float32, to within 3e-6 for
             distances up to 25,000. (Angles as products in float32 would be off by 1e-4 at a distance of 1,600.)
-
-    Returns:
-        [K, D].
 
     Raises:
         ValueError: d_model is odd.

@@ -209,16 +209,13 @@ class SegmentAttention(RelMultiHeadAttention):
         biases: Biases | None = None,
         block: int = 1,
     ) -> tuple[tf.Tensor, ops.KeyValueRing]:
-        """Reads a segment, all with one segment id, from left to right.
+        """Reads a segment from left to right, of one segment id: [B, 2 T, D], and the ring with the content's keys.
 
         Args:
             hidden: [B, 2 T, D]: the content stream, then for each token the query stream's row for the next token. Both
                 rows of a token see the same keys.
             position: projected positions [H, C + 1, d] of the distances C, .., 0.
             ring, attention_mask, kernels, biases, block: as for `MemoryAttention`.
-
-        Returns:
-            [B, 2 T, D], and the ring with the content stream's keys and values.
         """
         t_len = hidden.shape[1] // 2
         key, value = self.project_context(hidden[:, :t_len], kernels)

@@ -82,16 +82,13 @@ class AdaptiveSoftmax(ClusteredLayer):
         embedding: AdaptiveEmbedding | None = None,
         clusters: list[Cluster] | None = None,
     ) -> tf.Tensor:
-        """The negative log-likelihood of every target, in nats.
+        """The negative log-likelihood of every target [..], in nats, in float32 at least.
 
         Args:
             hidden: [.., D].
             targets: int [..], below V; -1: no target; loss and gradient are exactly 0 there.
             embedding: the built AdaptiveEmbedding whose weights are tied; None if no weights are tied.
-            clusters: the result of `clusters()`, if the caller has it in the compute dtype.
-
-        Returns:
-            float32 (float64 if that is the compute dtype) [..].
+            clusters: the result of `clusters()`, if the caller keeps it in the compute dtype.
         """
         head, *tails = clusters or self.clusters(embedding)
         shape = tf.shape(targets)
@@ -114,9 +111,9 @@ class AdaptiveSoftmax(ClusteredLayer):
         embedding: AdaptiveEmbedding | None = None,
         clusters: list[Cluster] | None = None,
     ) -> tf.Tensor:
-        """The log-probability of every token of the vocabulary, in the order of ids.
+        """The log-probabilities of all V tokens, in the order of ids: [.., V], in float32 at least.
 
-        float32 (float64 if that is the compute dtype) [.., V]. Arguments as for `nll`, clusters of `joined_clusters()`.
+        Arguments as for `nll`, clusters by `joined_clusters()`.
         """
         clusters = clusters or self.joined_clusters(embedding)
         hidden = self._checked(hidden)

@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from txl_tf import ops
 from txl_tf.layers.decoder_layer import DecoderLayer
-from txl_tf.layers.dropout import numbered_seeds, split_seed
 from txl_tf.layers.memory_attention import Biases
 from txl_tf.models.given_weights import given_weights
 from txl_tf.models.traced_gradient import as_call, traced_with_gradient
@@ -30,7 +29,7 @@ class AlikeLayers:
 
     def __init__(self, layers: Sequence[DecoderLayer]):
         self.layers = layers
-        # One for each ops.implementation(), or a trace for a CPU would be used for a TPU, too.
+        # Each by ops.implementation(), with which a trace computes.
         self._extend: dict[Plain, Callable[..., Any]] = {}
         self._by_form: dict[tuple, Callable[..., tf.Tensor]] = {}
 
@@ -98,19 +97,6 @@ def _tensors(nest: Any) -> list[tf.Tensor]:
 def _form(leaf: Any) -> Any:
     """The part of an input that a trace depends on: a tensor's shape and dtype, or any other value itself."""
     return tf.TensorSpec(leaf.shape, leaf.dtype) if tf.is_tensor(leaf) else leaf
-
-
-def alike_seeds(seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
-    """As `split_seed`, for layers that share one program.
-
-    On a CPU the seeds' numbers are inputs of the program. As constants they would become part of the operations, and
-    XLA would compile these for each layer instead of once.
-    """
-    if seed is None or not ops.on_host():
-        return split_seed(seed, count)
-    with tf.init_scope():
-        numbers = [tf.constant(i) for i in range(count)]
-    return [numbered_seeds(seed, number) for number in numbers]
 
 
 def _small_weights(layer: DecoderLayer) -> list[keras.Variable]:

@@ -8,8 +8,8 @@ import keras
 import tensorflow as tf
 
 from txl_tf.layers.dropout import checked_rate, dropout
+from txl_tf.layers.layer import Layer
 from txl_tf.layers.memory_attention import HiddenShape
-from txl_tf.models.heads import dense
 
 IMPOSSIBLE = -1e30
 """The logit of a position where no answer may begin or end."""
@@ -18,8 +18,7 @@ IMPOSSIBLE = -1e30
 class AnswerLogits(typing.NamedTuple):
     """The logits of an answer's position.
 
-    start: [B, T], logits of where it starts.
-    end: [B, T], logits of where it ends; `AnswerSpan` conditions them on the start.
+    start, end: [B, T], of where it starts and ends; `AnswerSpan` conditions those of the end on the start.
     impossible: [B], the logit that there is no answer; None: it follows from the others, and is not learned.
     """
 
@@ -44,7 +43,7 @@ class BestAnswers(typing.NamedTuple):
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
-class AnswerSpan(keras.layers.Layer):
+class AnswerSpan(Layer):
     """Finds the position of the answer to a question in a text, and whether there is an answer.
 
     The logit of a start at t is x_t . w. The logit of an end at t, given the start s, is LN(tanh([x_t; x_s] W)) . w.
@@ -70,14 +69,14 @@ class AnswerSpan(keras.layers.Layer):
     def build(self, hidden_shape: HiddenShape) -> None:
         """Creates the weights for inputs [B, T, D]."""
         d_model = hidden_shape[-1]
-        self.start = dense(self, 1, "start")
-        self.end_inner = dense(self, d_model, "end_inner", activation="tanh")
+        self.start = self.new_dense(1, "start")
+        self.end_inner = self.new_dense(d_model, "end_inner", activation="tanh")
         self.end_norm = keras.layers.LayerNormalization(
             epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name="end_norm"
         )
-        self.end_outer = dense(self, 1, "end_outer")
-        self.impossible_inner = dense(self, d_model, "impossible_inner", activation="tanh")
-        self.impossible_outer = dense(self, 1, "impossible_outer", use_bias=False)
+        self.end_outer = self.new_dense(1, "end_outer")
+        self.impossible_inner = self.new_dense(d_model, "impossible_inner", activation="tanh")
+        self.impossible_outer = self.new_dense(1, "impossible_outer", use_bias=False)
         for layer in (self.start, self.end_norm, self.end_outer, self.impossible_outer):
             layer.build((None, None, d_model))
         for layer in (self.end_inner, self.impossible_inner):
@@ -92,15 +91,11 @@ class AnswerSpan(keras.layers.Layer):
         seed: tf.Tensor | None = None,
         training: bool = False,
     ) -> AnswerLogits:
-        """All logits, given the true start; used in training.
+        """All logits for hidden [B, T, D], given the true start; used in training.
 
-        Args:
-            hidden: [B, T, D].
-            allowed: bool [B, T], where an answer may start and end.
-            cls_index: int [B], the position of CLS.
-            start: int [B], the true start of the answer.
-            seed: as for `dropout`.
-            training: whether to apply dropout.
+        allowed: bool [B, T], where an answer may start and end.
+        cls_index, start: int [B], the position of CLS, and the true start of the answer.
+        seed, training: as for `dropout`, and whether to apply it.
         """
         starts = self.start_logits(hidden, allowed)
         ends = self.end_logits(hidden, allowed, start[:, None])[:, 0]
@@ -111,11 +106,9 @@ class AnswerSpan(keras.layers.Layer):
     def best(
         self, hidden: tf.Tensor, allowed: tf.Tensor, cls_index: tf.Tensor, n_starts: int, n_ends: int
     ) -> BestAnswers:
-        """The `n_starts` most likely start positions and, for each, the `n_ends` most likely end positions.
+        """The S = `n_starts` most likely start positions and, for each, the E = `n_ends` most likely end positions.
 
-        Args:
-            hidden, allowed, cls_index: as for `call`.
-            n_starts, n_ends: S and E; at most T of each are returned.
+        At most T of each are returned. Other arguments as for `call`.
         """
         t_len = hidden.shape[1]
         starts = self.start_logits(hidden, allowed)
@@ -158,14 +151,9 @@ class AnswerSpan(keras.layers.Layer):
         logits = tf.cast(logits, self.variable_dtype)
         return tf.where(allowed, logits, tf.constant(IMPOSSIBLE, logits.dtype))
 
-    def get_config(self) -> dict[str, typing.Any]:
-        """The constructor's arguments."""
-        names = ("layer_norm_epsilon", "dropout", "init_std")
-        return super().get_config() | {name: getattr(self, name) for name in names}
-
 
 @keras.saving.register_keras_serializable(package="txl_tf")
-class PlainSpan(keras.layers.Layer):
+class PlainSpan(Layer):
     """Finds the position of the answer to a question in a text; its start and its end do not depend on each other.
 
     The logits of a start and of an end at t are the two entries of x_t W + b. No answer is a start and an end at CLS:
@@ -183,7 +171,7 @@ class PlainSpan(keras.layers.Layer):
 
     def build(self, hidden_shape: HiddenShape) -> None:
         """Creates the weights for inputs [B, T, D]."""
-        self.positions = dense(self, 2, "positions")
+        self.positions = self.new_dense(2, "positions")
         self.positions.build(hidden_shape)
 
     def call(
@@ -205,10 +193,8 @@ class PlainSpan(keras.layers.Layer):
     ) -> BestAnswers:
         """The `n_starts` positions at which the most likely answers start, and their `n_ends` most likely ends.
 
-        An answer ends at or after its start. Only an answer that starts at CLS ends there.
-
-        Args:
-            hidden, allowed, cls_index, n_starts, n_ends: as for `AnswerSpan.best`.
+        An answer ends at or after its start. One that starts at CLS ends there, and no other does. Arguments as for
+        `AnswerSpan.best`.
         """
         t_len = hidden.shape[1]
         logits = self(hidden, allowed, cls_index, cls_index)
@@ -223,7 +209,3 @@ class PlainSpan(keras.layers.Layer):
         none = tf.minimum(none, -1e-7)  # so that the logit of certainty is finite
         impossible = none - tf.math.log(-tf.math.expm1(none))
         return BestAnswers(start, tf.gather(starts, start, batch_dims=1), end, end_log_prob, impossible)
-
-    def get_config(self) -> dict[str, typing.Any]:
-        """The constructor's arguments."""
-        return super().get_config() | {"init_std": self.init_std}

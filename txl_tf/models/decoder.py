@@ -19,7 +19,31 @@ from txl_tf.ops import Cluster
 from txl_tf.settings.groups import from_dict
 
 
-class Decoder(keras.Model):
+class Configured(keras.Model):
+    """A model that is made of its settings, `config`, and saved with them.
+
+    Attributes:
+        settings: the class of `config`.
+    """
+
+    settings: type
+
+    def __init__(self, config: Any, name: str):
+        super().__init__(name=name, dtype=config.dtype)
+        self.config = config
+
+    def get_config(self) -> dict[str, Any]:
+        """The settings as a dict."""
+        return {"config": dataclasses.asdict(self.config)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Configured:
+        """The model of a dict from `get_config`."""
+        rest, make = dict(config), typing.cast(Any, cls)  # subclasses take their settings and what else they save
+        return make(from_dict(cls.settings, rest.pop("config"), "saved model"), **rest)
+
+
+class Decoder(Configured):
     """An embedding, layers, and a softmax. Subclasses read segments with them.
 
     Args:
@@ -29,15 +53,11 @@ class Decoder(keras.Model):
         softmax: the same for the softmax; None: there is no softmax.
 
     Attributes:
-        settings: the class of `config`.
         shared_biases: the biases that all layers' attention shares; None: each layer has its own.
     """
 
-    settings: type
-
     def __init__(self, config: Any, name: str, layer: dict, embedding: dict, softmax: dict | None):
-        super().__init__(name=name, dtype=config.dtype)
-        self.config = config
+        super().__init__(config, name)
 
         def settings(*names: str) -> dict[str, Any]:
             there = {name: getattr(config, name) for name in names if hasattr(config, name)}
@@ -125,13 +145,3 @@ class Decoder(keras.Model):
         if self.softmax is None:
             raise ValueError(f"{self.name} has no softmax: it is the body of a model with another head")
         return self.softmax
-
-    def get_config(self) -> dict[str, Any]:
-        """The settings as a dict."""
-        return {"config": dataclasses.asdict(self.config)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Decoder:
-        """The model of a dict from `get_config`."""
-        rest, make = dict(config), typing.cast(Any, cls)  # subclasses take only their settings
-        return make(from_dict(cls.settings, rest.pop("config"), "saved model"), **rest)

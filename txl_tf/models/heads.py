@@ -10,20 +10,15 @@ import tensorflow as tf
 from txl_tf import ops
 from txl_tf.layers.ablation_attention import AbsoluteAttention
 from txl_tf.layers.dropout import checked_rate, dropout, split_seed
+from txl_tf.layers.layer import Layer
 from txl_tf.layers.memory_attention import HiddenShape
 
 SUMMARY_TYPES = ("last", "first", "mean", "attn")
 """How a sequence becomes one vector: see `Summary`."""
 
 
-def dense(layer: keras.layers.Layer, units: int, name: str, **options: typing.Any) -> keras.layers.Dense:
-    """A dense layer of a head, in the head's dtype."""
-    initializer = keras.initializers.RandomNormal(stddev=layer.init_std)
-    return keras.layers.Dense(units, kernel_initializer=initializer, dtype=layer.dtype_policy, name=name, **options)
-
-
 @keras.saving.register_keras_serializable(package="txl_tf")
-class Summary(keras.layers.Layer):
+class Summary(Layer):
     """One vector for a sequence: [B, T, D] -> [B, D].
 
     "last" and "first" are the hidden state of the last or first token. "mean" is the mean over all tokens, including
@@ -78,12 +73,11 @@ class Summary(keras.layers.Layer):
         """Creates the weights for inputs [B, T, D]."""
         d_model = hidden_shape[-1]
         if self.attention is not None:
-            initializer = keras.initializers.RandomNormal(stddev=self.init_std)
-            self.query = self.add_weight(name="query", shape=(d_model,), initializer=initializer)
+            self.query = self.new_weight("query", d_model)
             self.attention.build((None, None, d_model))
             self.attention_norm.build((None, None, d_model))
         if self.use_proj:
-            self.projection = dense(self, d_model, "projection", activation="tanh")
+            self.projection = self.new_dense(d_model, "projection", activation="tanh")
             self.projection.build((None, d_model))
 
     def call(
@@ -93,16 +87,10 @@ class Summary(keras.layers.Layer):
         seed: tf.Tensor | None = None,
         training: bool = False,
     ) -> tf.Tensor:
-        """The vectors of sequences.
+        """The vectors [B, D] of sequences, hidden [B, T, D].
 
-        Args:
-            hidden: [B, T, D].
-            padding: bool [B, T], true where there is no token; only "attn" uses it. None: there is no padding.
-            seed: as for `dropout`.
-            training: whether to apply dropout.
-
-        Returns:
-            [B, D].
+        padding: bool [B, T], true where there is no token; only "attn" uses it. None: there is no padding.
+        seed, training: as for `dropout`, and whether to apply it.
         """
         rate = self.dropout if training else 0.0
         result_seed, output_seed, attention_seed = split_seed(seed, 3)
@@ -137,14 +125,9 @@ class Summary(keras.layers.Layer):
         scores = ops.Scores(query, key, causal=False)
         return attention.combine(ops.attend(scores, value, mask, ops.Drop(rate, seed)), kernels)
 
-    def get_config(self) -> dict[str, typing.Any]:
-        """The constructor's arguments."""
-        names = ("summary_type", "use_proj", "n_head", "d_head", "layer_norm_epsilon", "dropout", "dropatt", "init_std")
-        return super().get_config() | {name: getattr(self, name) for name in names}
-
 
 @keras.saving.register_keras_serializable(package="txl_tf")
-class SummaryLogits(keras.layers.Layer):
+class SummaryLogits(Layer):
     """Numbers for a sequence, from its summary: [B, T, D] -> [B, C].
 
     A classifier gives the logits of C classes. A regressor gives one prediction. A model that chooses among sequences
@@ -168,7 +151,7 @@ class SummaryLogits(keras.layers.Layer):
     def build(self, hidden_shape: HiddenShape) -> None:
         """Creates the weights for inputs [B, T, D]."""
         self.summary.build(hidden_shape)
-        self.logits = dense(self, self.n_class, "logits")
+        self.logits = self.new_dense(self.n_class, "logits")
         self.logits.build((None, hidden_shape[-1]))
 
     def call(
@@ -184,8 +167,4 @@ class SummaryLogits(keras.layers.Layer):
 
     def get_config(self) -> dict[str, typing.Any]:
         """The constructor's arguments."""
-        return super().get_config() | {
-            "n_class": self.n_class,
-            "init_std": self.init_std,
-            "summary": self.arguments,
-        }
+        return super().get_config() | {"summary": self.arguments}

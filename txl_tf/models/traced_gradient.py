@@ -16,9 +16,9 @@ def traced_with_gradient(
 ) -> Differentiable:
     """The same function, as a call of a graph; its gradient is a call of another graph. Both are traced here.
 
-    The gradient of a tf.function is a call, too. But TensorFlow passes the shapes and constants inside it to the
-    gradient as arguments. XLA must know these when it compiles, so it would compile every call separately. Here the
-    second graph has its own constants, and gets only tensors that depend on the arguments.
+    A tf.function, too, is differentiated by a call. But TensorFlow passes the shapes and constants in it to the
+    gradient as arguments. A compiler must know them, so it would compile a whole program of such functions anew for
+    each call. Here the second graph has its own constants, and gets only what depends on the arguments.
 
     Args:
         function: of tensors of these specs, first `wanted`, then `others`; returns a tensor. It uses no other tensors
@@ -92,5 +92,5 @@ def _computing(tensors: Iterable[tf.Tensor]) -> set[tf.Operation]:
 
 
 def as_call(function: Callable) -> Callable:
-    """The function as one call in a graph, which XLA then translates once; TensorFlow would insert its operations."""
+    """The function as one call in a graph, which a compiler translates once; TensorFlow would insert its operations."""
     return tf.function(function, autograph=False, experimental_attributes={"_noinline": True})

@@ -9,13 +9,14 @@ Shapes: B batch, T queries or tokens of a segment, M slots of memory, K = M + T 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import tensorflow as tf
 
 from txl_tf.ops import platform
 from txl_tf.ops.cpu import Cpu
-from txl_tf.ops.few_rows import RUNS, LayerSlice, Matrix
+from txl_tf.ops.few_rows import LayerSlice, Matrix
 from txl_tf.ops.gpu import Gpu
 from txl_tf.ops.plain import Plain
 from txl_tf.ops.platform import Program
@@ -24,6 +25,8 @@ from txl_tf.ops.scores import TILE, Cluster, Drop, Scores
 from txl_tf.ops.tpu import Tpu
 
 NO_DROP = Drop()
+
+Made, Way = TypeVar("Made"), TypeVar("Way")
 
 
 @tf.autograph.experimental.do_not_convert
@@ -170,9 +173,19 @@ def carried(slots: tf.Tensor) -> tf.Tensor:
     return implementation().carried(slots)
 
 
-def on_host() -> bool:
-    """Whether this machine's processor computes, from its memory and with `few_rows`."""
-    return implementation().on_host
+def repeated(each: Way, at_once: Way) -> Way:
+    """Of two ways to run layers of the same form the one to take: each by itself, or all by one trace."""
+    return implementation().repeated(each, at_once)
+
+
+def layer_seeds(seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
+    """As `hashing.split_seed`, for layers of the same form."""
+    return implementation().layer_seeds(seed, count)
+
+
+def for_single_rows(make: Callable[[], Made]) -> Made | None:
+    """make(), which keeps weights in the forms of `few_rows`; None: single rows are multiplied with the usual forms."""
+    return implementation().for_single_rows(make)
 
 
 def missing_rows(count: int) -> int:
@@ -183,9 +196,9 @@ def missing_rows(count: int) -> int:
 def ring_slots(needed: int, single_rows: bool, whole_tiles: bool) -> int:
     """The number of slots of a ring that needs at least `needed`, which is 1 or more.
 
-    single_rows: whether it is read by `few_rows`; whole_tiles: whether whole segments are written, or in bfloat16.
+    single_rows: whether single rows read it; whole_tiles: whether whole segments are written, or in bfloat16.
     """
-    multiple = RUNS if single_rows else TILE if whole_tiles else 1
+    multiple = implementation().slot_multiple(single_rows, whole_tiles)
     return -(-needed // multiple) * multiple
 
 

@@ -166,8 +166,9 @@ class Blocked(Plain):
         which returns m; only_read: whether the gradient is not needed; absent: as in Scores.
         """
         accurate = accurate_dtype(score.dtype)
-        if score.dtype == tf.float16:
-            return self._weighted_in_float16(score, value, added(mask, absent, accurate), rate, keep)
+        if score.dtype == tf.float16:  # in which a sum of exponentials times values may overflow, before it is divided
+            masked = tf.cast(score, accurate) + added(mask, absent, accurate)
+            return self.weighted(masked, value, rate, keep(tf.shape(score)) if keep else None)
 
         @custom_gradient
         def run(score: tf.Tensor, value: tf.Tensor) -> WithGradient:
@@ -196,21 +197,6 @@ class Blocked(Plain):
             return output, gradient
 
         return run(score, value)
-
-    def _weighted_in_float16(
-        self,
-        score: tf.Tensor,
-        value: tf.Tensor,
-        hide: tf.Tensor,
-        rate: float,
-        keep: Callable[[tf.Tensor], tf.Tensor] | None,
-    ) -> tf.Tensor:
-        """`weighted_values` by probabilities, since a sum of exponentials times values, divided last, may overflow."""
-        probabilities = tf.nn.softmax(tf.cast(score, hide.dtype) + hide)
-        if keep:
-            kept = keep(tf.shape(probabilities))
-            probabilities = tf.where(kept, probabilities / (1 - rate), tf.zeros([], hide.dtype))
-        return self.matmul(tf.cast(probabilities, value.dtype), value)
 
     def heads(self, x: tf.Tensor, matrix: Any, n_head: int, memory: tf.Tensor | None = None) -> tf.Tensor:
         """With a memory the gradient equals TensorFlow's, but comes from other products.

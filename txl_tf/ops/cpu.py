@@ -8,13 +8,14 @@ first matrix must be the axis that is summed. `product` meets both conditions.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.compiler.xla import xla_data_pb2
 
+from txl_tf.hashing import numbered_seeds
 from txl_tf.ops import few_rows, rings, shift
 from txl_tf.ops.blocks import Blocked, merge_heads
 from txl_tf.ops.few_rows import LayerRing, LayerSlice, as_bits
@@ -37,8 +38,6 @@ class Cpu(Blocked):
     Matrices, keys, values and positions may be LayerSlices: then a single row of each text is read (`few_rows`).
     """
 
-    on_host = True
-
     def __init__(self, program: Program):
         self.compiled = program.compiled
         self.only_compiled = program.only_compiled
@@ -50,18 +49,19 @@ class Cpu(Blocked):
     def dot(self, x: tf.Tensor, matrix: Any) -> tf.Tensor:
         if isinstance(matrix, LayerSlice):
             return few_rows.multiply_rows(x, matrix)
+        matrix = tf.cast(matrix, x.dtype)
         # An einsum's gradient makes XLA for CPU copy the output's gradient, transposed; a list of rows does not.
         return product(x, matrix) if self._is_narrow(x) else tf.tensordot(x, matrix, 1)
 
     def dense(self, x: tf.Tensor, matrix: Any, bias: tf.Tensor) -> tf.Tensor:
-        matrix = matrix if isinstance(matrix, LayerSlice) else tf.cast(matrix, x.dtype)
         return add_bias(self.dot(x, matrix), tf.cast(bias, x.dtype))
 
     def logits(self, x: tf.Tensor, table: Any, bias: tf.Tensor) -> tf.Tensor:
+        if not isinstance(table, LayerSlice):
+            return super().logits(x, table, bias)
         logits = self.dot_rows(x, table)
         accurate = accurate_dtype(logits.dtype)
-        logits, bias = tf.cast(logits, accurate), tf.cast(bias, accurate)
-        return few_rows.add_bias(logits, bias) if isinstance(table, LayerSlice) else logits + bias
+        return few_rows.add_bias(tf.cast(logits, accurate), tf.cast(bias, accurate))
 
     def dot_rows(self, x: tf.Tensor, rows: Any) -> tf.Tensor:
         if isinstance(rows, LayerSlice):
@@ -173,6 +173,23 @@ class Cpu(Blocked):
     def carried(self, slots: tf.Tensor) -> tf.Tensor:
         """As bits, as `write` needs them. If the state of a loop were not bits, too, XLA would copy each ring twice."""
         return as_bits(slots)
+
+    def repeated(self, each: Any, at_once: Any) -> Any:
+        return at_once
+
+    def layer_seeds(self, seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
+        """Their numbers are inputs of the program: with constants in a layer XLA would compile each of them."""
+        if seed is None:
+            return super().layer_seeds(seed, count)
+        with tf.init_scope():
+            numbers = [tf.constant(i) for i in range(count)]
+        return [numbered_seeds(seed, number) for number in numbers]
+
+    def for_single_rows(self, make: Callable[[], Any]) -> Any:
+        return make()
+
+    def slot_multiple(self, single_rows: bool, whole_tiles: bool) -> int:
+        return few_rows.RUNS if single_rows else super().slot_multiple(single_rows, whole_tiles)
 
 
 def product(x: tf.Tensor, y: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:

@@ -6,12 +6,13 @@ Each method is an operation of the door (`txl_tf.ops`), which documents argument
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from txl_tf.hashing import split_seed
 from txl_tf.ops import rings
 from txl_tf.ops.rings import KeyValueRing
 from txl_tf.ops.scores import MASKED, TILE, Cluster, Drop, Scores, keep_mask, tile_mask
@@ -22,19 +23,16 @@ class Plain:
     """The formulas.
 
     Attributes:
-        on_host: whether this machine's processor computes: in its memory, with LayerSlices for single rows, and faster
-            compiled if equal layers are traced once.
         row_multiple: the number of rows of a lane should be a multiple of it.
     """
 
-    on_host = False
     row_multiple = 1
 
     def dot(self, x: tf.Tensor, matrix: Any) -> tf.Tensor:
-        return tf.tensordot(x, matrix, 1)
+        return tf.tensordot(x, tf.cast(matrix, x.dtype), 1)
 
     def dense(self, x: tf.Tensor, matrix: Any, bias: tf.Tensor) -> tf.Tensor:
-        return self.dot(x, tf.cast(matrix, x.dtype)) + tf.cast(bias, x.dtype)
+        return self.dot(x, matrix) + tf.cast(bias, x.dtype)
 
     def cluster_logits(self, hidden: tf.Tensor, cluster: Cluster) -> tf.Tensor:
         embedded = hidden if cluster.projection is None else self.dot_rows(hidden, cluster.projection)
@@ -79,10 +77,14 @@ class Plain:
             value = tf.roll(value, -oldest, axis=2)
             scores = dataclasses.replace(scores, key=tf.roll(scores.key, -oldest, axis=2))
         score = tf.cast(self.scores(scores), accurate_dtype(value.dtype))
-        probabilities = tf.nn.softmax(score + added(mask, scores.absent, score.dtype))
-        if drop.rate:
-            kept = probability_mask(scores, drop)
-            probabilities = tf.where(kept, probabilities / (1 - drop.rate), tf.zeros([], score.dtype))
+        kept = probability_mask(scores, drop) if drop.rate else None
+        return self.weighted(score + added(mask, scores.absent, score.dtype), value, drop.rate, kept)
+
+    def weighted(self, score: tf.Tensor, value: tf.Tensor, rate: float, kept: tf.Tensor | None) -> tf.Tensor:
+        """softmax(score), zero where it is not kept, times value: [B, H, T, d]."""
+        probabilities = tf.nn.softmax(score)
+        if kept is not None:
+            probabilities = tf.where(kept, probabilities / (1 - rate), tf.zeros([], score.dtype))
         return tf.matmul(tf.cast(probabilities, value.dtype), value)
 
     def scores(self, scores: Scores) -> tf.Tensor:
@@ -130,6 +132,18 @@ class Plain:
 
     def carried(self, slots: tf.Tensor) -> tf.Tensor:
         return slots
+
+    def repeated(self, each: Any, at_once: Any) -> Any:
+        return each
+
+    def layer_seeds(self, seed: tf.Tensor | None, count: int) -> list[tf.Tensor | None]:
+        return split_seed(seed, count)
+
+    def for_single_rows(self, make: Callable[[], Any]) -> Any:
+        return None
+
+    def slot_multiple(self, single_rows: bool, whole_tiles: bool) -> int:
+        return TILE if whole_tiles else 1
 
 
 def added(mask: tf.Tensor, absent: tf.Tensor | None, dtype: tf.DType) -> tf.Tensor:

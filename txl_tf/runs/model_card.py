@@ -21,9 +21,9 @@ import tensorflow as tf
 from txl_tf import families
 from txl_tf.errors import InputError
 from txl_tf.metrics import error_files
-from txl_tf.models.parameters import frozen_paths, weights_table
 from txl_tf.runs import model_dir as model_dirs
 from txl_tf.runs.checkpoints import checkpoint_path, checkpoint_steps, stored_weights
+from txl_tf.runs.parameters import frozen_paths, weights_table
 from txl_tf.settings.run import Config
 from txl_tf.storage.files import joined, read_bytes, write_atomically
 from txl_tf.storage.strict_json import NUMBER, parse_json

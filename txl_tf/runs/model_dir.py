@@ -35,7 +35,6 @@ from txl_tf.data.tasks.corpus import TaskCorpus
 from txl_tf.data.vocabularies import Vocabulary, load_vocabulary
 from txl_tf.devices import host_memory
 from txl_tf.errors import InputError
-from txl_tf.models.parameters import frozen_paths
 from txl_tf.runs.checkpoints import (
     LAYER,
     WEIGHT_PARTS,
@@ -47,6 +46,7 @@ from txl_tf.runs.checkpoints import (
     stored_weights,
     variables_by_path,
 )
+from txl_tf.runs.parameters import frozen_paths
 from txl_tf.settings.run import FORMAT, Config, parse_config
 from txl_tf.storage.files import (
     read_json,

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from txl_tf import families
 from txl_tf.devices import distribute, host_memory
-from txl_tf.models.parameters import freeze
+from txl_tf.runs.parameters import freeze
 from txl_tf.settings.run import Config
 
 

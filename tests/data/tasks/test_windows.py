@@ -10,7 +10,7 @@ from txl_tf.data.tasks.squad import Answer, Paragraph, SquadQuestion
 from txl_tf.data.tasks.windows import Layout, Window, cut_windows, examples, owners, read_windows
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.errors import InputError
-from txl_tf.models.xlnet.head_config import QuestionsConfig
+from txl_tf.settings.examples import QuestionsConfig
 
 SEP, CLS = 4, 3
 

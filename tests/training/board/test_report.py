@@ -14,10 +14,10 @@ from tensorboard.plugins.custom_scalar import metadata as custom_scalars
 from tensorboard.plugins.hparams import metadata as hparams
 
 from txl_tf.errors import InputError
-from txl_tf.models.parameters import parameter_table
 from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
 from txl_tf.models.transformer_xl.flops import training_flops
 from txl_tf.models.transformer_xl.model import TransformerXL
+from txl_tf.runs.parameters import parameter_table
 from txl_tf.settings.run import DataConfig, TrainConfig
 from txl_tf.training.board.report import Report, duration
 from txl_tf.training.peak import accelerator_tflops

@@ -45,7 +45,7 @@ class BeamSearch(tf.Module):
     Args:
         generator: a Generator.
         size: W.
-        jit_compile: whether the inner steps are compiled by XLA.
+        jit_compile: whether the inner steps are compiled.
 
     Raises:
         InputError: `size` is below 1.

@@ -44,8 +44,7 @@ CHUNK = 64
 class Draft(typing.NamedTuple):
     """The state of texts that are being generated.
 
-    cache: the Cache after the tokens read so far; after `decode` of a few texts on a CPU a FewTextsState, which
-        only `decode` reads.
+    cache: the Cache after the tokens read so far; after `decode_few` a FewTextsState, which only `decode` reads.
     last: int32 [B], the last chosen tokens, which the model has not read yet.
     seen: bool [B, V], the tokens that occur in each text.
     """
@@ -80,9 +79,9 @@ class Generator(tf.Module):
         model: a TransformerXL. After its weights change, call `refresh`.
         reach: a Reach. Without same_length, `segment` changes the results: see above.
         segment: S, tokens of a prompt that are read at once.
-        jit_compile: whether the inner steps are compiled by XLA.
-        int8: whether the weights of layers and softmax are in int8 when a CPU generates a few texts.
-            `model.round_to_int8` makes all other results agree with this.
+        jit_compile: whether the inner steps are compiled.
+        int8: whether a few texts, read by `decode_few`, are generated with the weights of layers and softmax in int8.
+            `model.round_to_int8` makes all other results agree with that.
         decoder: the kind of decoder that reads tokens.
     """
 
@@ -99,10 +98,10 @@ class Generator(tf.Module):
         self.model = model
         self.segment = segment
         reads_few_rows = decoder.reads_few_rows and model.compute_dtype != "float16"  # rows are never in float16
-        single_rows = jit_compile and has_xla() and reads_few_rows and ops.on_host()
+        single_rows = jit_compile and has_xla() and reads_few_rows
         self.decoder = decoder(model, reach, segment, single_rows=single_rows)
-        self.rows = RowWeights(self.decoder, int8) if single_rows else None
-        # One trace for any batch size; XLA then compiles once for each.
+        self.rows = ops.for_single_rows(lambda: RowWeights(self.decoder, int8)) if single_rows else None
+        # One trace for any batch size, which is then compiled once for each.
         cache, draft = self.decoder.cache_spec(), self._draft_spec()
         ids, rows, count = (tf.TensorSpec(shape, tf.int32) for shape in ([None, None], [None], []))
         chunk = tf.TensorSpec([None, CHUNK], tf.int32)
@@ -250,7 +249,7 @@ class Generator(tf.Module):
         return tf.gather(made, places, batch_dims=1), draft
 
     def _by_number(self, tokens: tf.Tensor, few_texts: Callable[[], Any], texts: Callable[[], Any]) -> Any:
-        """few_texts() if the tokens [B, ..] belong to a few texts and this is a CPU with XLA; otherwise texts().
+        """few_texts() if the tokens [B, ..] are of a few texts and there are weights for single rows, else texts().
 
         If B is not known before the program runs, few_texts() is for one text.
         """
@@ -283,8 +282,8 @@ class Generator(tf.Module):
             choice: a Choice.
 
         Returns:
-            int32 [B, CHUNK], the token chosen at each step, and the new Draft. If a CPU reads a few texts, the Draft
-            has a FewTextsState, so that the next call need not convert it.
+            int32 [B, CHUNK], the token chosen at each step, and the new Draft. After `decode_few` the Draft has
+            a FewTextsState, so that the next call need not convert it.
         """
         decode = self._by_number(given, lambda: self.decode_few, lambda: self.decode_texts)
         return decode(draft, given, n, choice)
@@ -294,7 +293,7 @@ class Generator(tf.Module):
         return self._decode(draft, given, n, choice, TextsReader(self.decoder, self.rows))
 
     def decode_few(self, draft: Draft, given: tf.Tensor, n: tf.Tensor, choice: Choice) -> tuple[tf.Tensor, Draft]:
-        """`decode` for a few texts on a CPU."""
+        """`decode` for a few texts, with weights for single rows."""
         given, n = tf.convert_to_tensor(given, tf.int32), tf.convert_to_tensor(n, tf.int32)
         rows = typing.cast(RowWeights, self.rows).value()  # outside of the compiled program: it is slow to compile
         return self.decode_rows(draft._replace(cache=FewTextsState.of(draft.cache)), given, n, choice, rows)

@@ -63,7 +63,7 @@ class LanguageModel:
         model: a TransformerXL.
         vocabulary: its Vocabulary.
         reach: a Reach; None: the model's own. See `load` for reading without same_length.
-        jit_compile: whether XLA compiles the steps, once for each number of texts.
+        jit_compile: whether the steps are compiled, once for each number of texts.
         int8: as for `Generator`.
 
     Attributes:

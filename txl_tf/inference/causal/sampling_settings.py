@@ -151,7 +151,7 @@ def _all_at_1(p: tf.Tensor) -> tf.Tensor:
 def _largest(numbers: tf.Tensor, weights: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
     """The largest numbers whose weights together reach a target: as few as possible, but with all that are equal.
 
-    The smallest of them is found bit by bit, from sums of weights. Sorting a large vocabulary is much slower on a CPU.
+    The smallest of them is found bit by bit, from sums of weights. Sorting a large vocabulary is much slower.
 
     Args:
         numbers, weights: float32 [B, V]; no NaN, and the weights are not negative.

@@ -17,7 +17,7 @@ PROMPT_TOKENS, SAMPLE_TOKENS, TEMPERATURE, SEED = 64, 200, 0.8, 0
 class TextSampler:
     """Continues the beginning of valid with a model's current weights, always with the same seed; traced only once.
 
-    It uses a copy of the model on the host's CPU, so it runs the same way under every strategy.
+    It uses a copy of the model on the host, so it runs the same way under every strategy.
 
     Args:
         model: a TransformerXL whose attention can be cached.

@@ -75,7 +75,7 @@ class Predictor:
         dev: its metrics on dev, if they are known; also an attribute.
         strategy: where to run; None: the default.
         batch_size: examples at once; does not change the results. None: as in the model's evaluation.
-        jit_compile: whether the model is compiled by XLA, once for each of a few lengths.
+        jit_compile: whether the model is compiled, once for each of a few lengths.
 
     Raises:
         InputError: the model's task is not one for fine-tuning.

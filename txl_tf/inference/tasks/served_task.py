@@ -42,7 +42,7 @@ class ServedTask(Served):
 
     Args:
         trained: a TrainedModel of a task for fine-tuning.
-        jit_compile: whether the model is compiled by XLA where it runs.
+        jit_compile: whether the model is compiled where it runs.
         lengths: row lengths in tokens, ascending; the last is the length of the longest texts that the model reads.
             None: those of the model's evaluation.
     """

@@ -59,7 +59,7 @@ class Encoder:
     Args:
         model: an XLNet.
         vocabulary: its Vocabulary.
-        jit_compile: whether the model is compiled by XLA, once for each batch size and length; lengths are rounded up
+        jit_compile: whether the model is compiled, once for each batch size and length; lengths are rounded up
             to a multiple of ROUND tokens.
 
     Raises:

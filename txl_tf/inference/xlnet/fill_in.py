@@ -79,7 +79,7 @@ class FillIn:
         model: an XLNet.
         vocabulary: its Vocabulary.
         marker: how a blank is written. Each stands for one token; with *N after it, as in ____*3, it stands for N.
-        jit_compile: whether the model is compiled by XLA, once for each batch size and length; lengths are rounded up
+        jit_compile: whether the model is compiled, once for each batch size and length; lengths are rounded up
             to a multiple of ROUND tokens.
 
     Attributes:

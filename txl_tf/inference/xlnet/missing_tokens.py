@@ -59,7 +59,7 @@ class Filler(tf.Module):
     Args:
         model: an XLNet.
         allowed: bool [3, V], the tokens allowed for ANY, GLUED and SPACED: see `blanks.allowed_tokens`.
-        jit_compile: whether the model is compiled by XLA: once for every T and number of rows.
+        jit_compile: whether the model is compiled: once for every T and number of rows.
     """
 
     def __init__(self, model: XLNet, allowed: np.ndarray, jit_compile: bool = True):

@@ -41,7 +41,7 @@ class ServedXLNet(Served):
         vocabulary: its Vocabulary; without <sep> and <cls> there is no `encode`.
         unit: the unit of a token, such as "subword", for the README.
         marker: how a blank is written.
-        jit_compile: whether the model is compiled by XLA where it runs.
+        jit_compile: whether the model is compiled where it runs.
         lengths: row lengths in tokens, ascending, such as LENGTHS.
     """
 

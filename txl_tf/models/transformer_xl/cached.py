@@ -51,7 +51,7 @@ class CachedDecoder(tf.Module):
         whole_segments: whether all segments have that length, so that writing the ring is cheaper.
         segments: how many segments of the same length are read at once as one of `max_segment` tokens. The results are
             those of reading one after another: a query sees the M keys before its own segment.
-        single_rows: whether the rings will be read by a `FewTextsReader`.
+        single_rows: whether a `FewTextsReader` may read the rings.
 
     Attributes:
         slots: C. There may be more than needed: the mask hides keys that are too old.
@@ -88,10 +88,9 @@ class CachedDecoder(tf.Module):
         whole_tiles = model.compute_dtype == "bfloat16" or segments > 1
         self.slots = ops.ring_slots(reach.mem_len + max_segment, single_rows, whole_tiles)
         self._block = math.gcd(max_segment, self.slots) if whole_segments else 1
-        if ops.on_host():
-            vectors = 2 * model.config.n_layer * model.config.n_head * model.config.d_head * self.slots
-            size = vectors * tf.as_dtype(model.compute_dtype).size
-            host_memory.require({"keys and values of a text (mem_len, n_layer, d_model)": size})
+        vectors = 2 * model.config.n_layer * model.config.n_head * model.config.d_head * self.slots
+        size = vectors * tf.as_dtype(model.compute_dtype).size
+        host_memory.require_on_cpus({"keys and values of a text (mem_len, n_layer, d_model)": size})
         self.positions = Kept(self._project_positions)
 
     def _project_positions(self) -> tf.Tensor:
@@ -125,16 +124,13 @@ class CachedDecoder(tf.Module):
         kernels: Sequence[tuple] | None = None,
         positions: Sequence[tf.Tensor | LayerSlice] | None = None,
     ) -> tuple[tf.Tensor, Cache]:
-        """Reads a segment.
+        """Reads a segment: hidden [B, T, D], for `model.log_prob` and `model.nll`, and the new Cache.
 
         Args:
             tokens: int32 [B, T], T static and at most max_segment (with whole_segments: equal to it).
             cache: the Cache of the tokens before.
             kernels: the result of `kernels()`; None: computed here.
-            positions: of each layer, if the caller has them in another form.
-
-        Returns:
-            hidden [B, T, D], for `model.log_prob` and `model.nll`, and the new Cache.
+            positions: each layer's, if the caller has them in another form.
         """
         hidden = self.embedded(tokens)
         rings = [KeyValueRing(*ring, cache.start) for ring in zip(cache.keys, cache.values, strict=True)]

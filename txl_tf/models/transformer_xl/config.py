@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from txl_tf.layers.dropout_rates import Rates
 from txl_tf.settings.choices import DTYPES
+from txl_tf.settings.dropout_sites import given_rates
 from txl_tf.settings.groups import Bundle, Group, require, setting, update
 from txl_tf.settings.run import CausalLMConfig, Config, DataConfig, TrainConfig
 
@@ -158,7 +159,7 @@ class TransformerXLConfig(Group):
     @property
     def rates(self) -> Rates:
         """The dropout rates of all sites."""
-        return Rates.of(self.dropout).replaced(self.dropout_sites)
+        return Rates.of(self.dropout)._replace(**given_rates(self.dropout_sites, Rates._fields))
 
     @property
     def reach(self) -> Reach:

@@ -41,21 +41,16 @@ def read(
     length: tf.Tensor | None = None,
     **inputs: Any,
 ) -> tuple[tf.Tensor, Extended]:
-    """Reads a segment, and again the E tokens before it.
+    """Reads a segment, int32 [B, T], and with it the E tokens before: hidden [B, T, D] of the segment, and a new state.
 
     This is the official PyTorch code's ext_len: a token sees the tokens before it in the segment, the E tokens before
     the segment, and the memory, which holds the states of the tokens before these.
 
     Args:
-        model: a TransformerXL.
-        segment: int32 [B, T].
-        state: of the text before.
-        reach: a Reach with ext_len E.
+        model, reach: a TransformerXL, and a Reach with ext_len E.
+        segment, state: the tokens, and the state of the text before.
         length: int32 scalar, how many tokens the segment has; the rest of it is padding. None: T.
         inputs: further arguments of `TransformerXL.call`.
-
-    Returns:
-        hidden [B, T, D] of the segment, and the new state.
     """
     t_len, e_len = segment.shape[1], reach.ext_len
     tokens = tf.concat([state.tokens, segment], axis=1)

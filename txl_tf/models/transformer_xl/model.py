@@ -5,11 +5,11 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
+from txl_tf import ops
 from txl_tf.layers.dropout import TIME, Seeds, dropout, split_seed, token_dropout
 from txl_tf.layers.dropout_rates import Rates
 from txl_tf.layers.masks import visible_keys, without_padding
 from txl_tf.layers.memory_attention import PositionDropout
-from txl_tf.models.alike_layers import alike_seeds
 from txl_tf.models.decoder import Decoder
 from txl_tf.models.memory import Mems
 from txl_tf.models.stack import Look, Watch, read_segment, way_to_run
@@ -75,7 +75,9 @@ class TransformerXL(Decoder):
         seen: tf.Tensor | None = None,
         length: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, Mems]:
-        """Reads a segment with the memory of earlier segments.
+        """Reads a segment with the memory of earlier segments: hidden [B, T, D], for `nll` or `log_prob`, and new Mems.
+
+        No gradient flows into either Mems. The hidden states are without those of the extended context.
 
         Args:
             tokens: int32 [B, T], T static.
@@ -90,10 +92,6 @@ class TransformerXL(Decoder):
             length: int32 scalar, how many of the other tokens belong to the text. The rest is padding, which no token
                 sees and no memory holds. None: all.
 
-        Returns:
-            hidden [B, T, D] for `nll` or `log_prob`, without the extended context, and the new Mems. No gradient flows
-            into either Mems.
-
         Raises:
             ValueError: tokens or mems of another shape.
         """
@@ -105,7 +103,7 @@ class TransformerXL(Decoder):
         shared_axis = TIME if config.dropout_type == "variational" else None
         seeds = Seeds.of(seed)
         token_seed, position_seed = split_seed(seeds.shared, 2)
-        embedding_seed, output_seed, *layer_seeds = alike_seeds(seeds.lanes, 2 + len(self.decoder_layers))
+        embedding_seed, output_seed, *layer_seeds = ops.layer_seeds(seeds.lanes, 2 + len(self.decoder_layers))
         mask = visible_keys(t_len, m_len, reach.window, mems.length if reach.mem_init == "empty" else None)
         moved = t_len if length is None else length  # tokens that enter the memory
         remembered = length

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from txl_tf.models.decoder import Configured
 from txl_tf.models.memory import Mems
 from txl_tf.models.transformer_xl.config import TransformerXLConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
-from txl_tf.settings.groups import from_dict
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
-class StatefulTransformerXL(keras.Model):
+class StatefulTransformerXL(Configured):
     """A Transformer-XL that remembers: row b of a call continues row b of the call before it, until `reset_state`.
 
     For Keras' own fit, evaluate and predict on contiguous batches, on one device or under a strategy. Each replica
@@ -39,14 +38,16 @@ class StatefulTransformerXL(keras.Model):
         >>> model.fit(batches, epochs=3, callbacks=[SeparateTexts()])  # of (inputs, targets), int32 [4, T] each
     """
 
+    settings = TransformerXLConfig
+
     def __init__(self, config: TransformerXLConfig, batch_size: int, name: str = "stateful_transformer_xl"):
-        super().__init__(name=name, dtype=config.dtype)
+        super().__init__(config, name)
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         if config.ext_len:
             raise ValueError(f"ext_len={config.ext_len} must be 0: only memory is kept between calls")
         if batch_size < 1 or batch_size % replicas:
             raise ValueError(f"batch_size={batch_size} must be a positive multiple of the {replicas} replicas")
-        self.config, self.batch_size = config, batch_size
+        self.batch_size = batch_size
         self.decoder = TransformerXL(config)
         self._rows = batch_size // replicas
         # ON_READ: each replica has its own values. They are not Keras variables, since Keras would save them.
@@ -64,8 +65,7 @@ class StatefulTransformerXL(keras.Model):
     def call(self, tokens: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Reads a segment, integers [B, T] with T static, and remembers it. A replica reads its own rows.
 
-        Returns:
-            Log-probabilities of the token that follows each one, float32 [B, T, V].
+        The result is the log-probabilities of the token that follows each one, float32 [B, T, V].
 
         Raises:
             ValueError: another batch size.
@@ -84,7 +84,8 @@ class StatefulTransformerXL(keras.Model):
 
     def reset_state(self) -> None:
         """Forgets everything read so far. Call it outside of `strategy.run`."""
-        self.state = [[first] * len(parts) for first, parts in zip(self._first(), self.state, strict=True)]
+        first = tf.nest.flatten(self.decoder.initial_mems(self._rows))
+        self.state = [[one] * len(parts) for one, parts in zip(first, self.state, strict=True)]
 
     @property
     def state(self) -> list[list[tf.Tensor]]:
@@ -97,23 +98,14 @@ class StatefulTransformerXL(keras.Model):
             for part, value in zip(self._parts(variable), parts, strict=True):
                 part.assign(value)
 
-    def _first(self) -> list[tf.Tensor]:
-        return tf.nest.flatten(self.decoder.initial_mems(self._rows))
-
     @staticmethod
     def _parts(variable: tf.Variable) -> tuple[tf.Variable, ...]:
         """A variable's copies on the replicas."""
         return getattr(variable, "values", (variable,))
 
     def get_config(self) -> dict[str, Any]:
-        """The TransformerXLConfig as a dict, and B."""
-        return {"config": dataclasses.asdict(self.config), "batch_size": self.batch_size, "name": self.name}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> StatefulTransformerXL:
-        """The model of a dict from `get_config`."""
-        settings = from_dict(TransformerXLConfig, config["config"], "saved model")
-        return cls(settings, config["batch_size"], config["name"])
+        """The settings as a dict, B and the name."""
+        return super().get_config() | {"batch_size": self.batch_size, "name": self.name}
 
 
 class SeparateTexts(keras.callbacks.Callback):

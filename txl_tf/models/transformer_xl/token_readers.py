@@ -1,4 +1,4 @@
-"""Reading texts token by token in a loop, with a CachedDecoder: any texts, or a few texts on a CPU.
+"""Reading texts token by token in a loop, with a CachedDecoder: any number of texts, or a few.
 
 Shapes: N layers, B texts, H heads, C slots, D width, d = d_head.
 """
@@ -177,11 +177,10 @@ class FewTextsState(typing.NamedTuple):
 
 
 class FewTextsReader:
-    """Reads a token of each of a few texts on a CPU, in a loop over the layers. Make it before the loop over tokens.
+    """Reads a token of each of a few texts, in a loop over the layers. Make it before the loop over tokens.
 
-    XLA compiles only the loop's body, one layer, so the first token comes sooner. All layers' weights are in one
-    tensor. Products of one row read a layer's slice of it directly (`row_products`); products of several rows would
-    copy the slice first.
+    Only the loop's body, one layer, is compiled, so that the first token comes sooner. Products of one row read a
+    layer's part of what all layers keep in one tensor; products of several rows would copy it first.
 
     Args:
         decoder: a CachedDecoder with `single_rows`.
@@ -235,7 +234,7 @@ class FewTextsReader:
 
 
 def _zero(step: tf.Tensor) -> tf.Tensor:
-    """0, computed from the loop's counter. If XLA knew that it is 0, it would convert the weights before the loop."""
+    """0, computed from the loop's counter. A compiler that knew it would convert what is read there before the loop."""
     return tf.minimum(step, 0)
 
 

@@ -11,12 +11,10 @@ def step_flops(config: XLNetRunConfig) -> int:
 
 
 def training_flops(config: XLNetConfig, batch_size: int, tgt_len: int, predictions: int) -> int:
-    """Multiplications and additions of the matmuls of one step of pretraining, forward and backward.
+    """Multiplications and additions of the matmuls of one step of pretraining, counted as in transformer_xl/flops.py.
 
-    Counted from the sizes alone, by the rules of transformer_xl/flops.py: 3 times a matmul's 2 a b c, or 2 times if no
-    gradient flows back. The query stream counts with P rows, although a TPU computes its attention for all T rows. In
-    the last layer the content stream counts only with its keys and values. With E = H d_head, K = M + T, and n = T + P
-    rows (P in the last layer), per layer:
+    In the last layer only the query stream is counted, and only keys and values of the content stream. With
+    E = H d_head, K = M + T and n rows, T + P or in the last layer P, per layer:
 
         query, output                      3 * 2 B n 2 D E
         key, value                         3 * 2 B T 2 D E

@@ -13,7 +13,6 @@ from txl_tf.layers.dropout import Seeds, dropout, split_seed
 from txl_tf.layers.masks import empty_slots, stream_masks
 from txl_tf.layers.memory_attention import PositionDropout
 from txl_tf.layers.segment_attention import Streams
-from txl_tf.models.alike_layers import alike_seeds
 from txl_tf.models.decoder import Decoder
 from txl_tf.models.memory import Mems
 from txl_tf.models.stack import Look, Watch, read_segment, way_to_run
@@ -117,7 +116,7 @@ class XLNet(Decoder):
         config, t_len, m_len = self.config, tokens.shape[1], mems.hidden[0].shape[1]
         rate, seeds = config.dropout if training else 0.0, Seeds.of(seed)
         (position_seed,) = split_seed(seeds.shared, 1)
-        embedding_seed, output_seed, *layer_seeds = alike_seeds(seeds.lanes, 2 + config.n_layer)
+        embedding_seed, output_seed, *layer_seeds = ops.layer_seeds(seeds.lanes, 2 + config.n_layer)
         hidden = self.embedding(tokens)
         drop = PositionDropout(rate, position_seed)
         (encoding,) = self.attention.layer_positions(1, hidden, m_len, config.clamp_len, drop)

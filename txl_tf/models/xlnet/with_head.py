@@ -7,34 +7,55 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
 from txl_tf.layers.dropout import Seeds, split_seed
 from txl_tf.models.answer_heads import AnswerLogits, AnswerSpan, BestAnswers, PlainSpan
+from txl_tf.models.decoder import Configured
 from txl_tf.models.heads import SummaryLogits
 from txl_tf.models.memory import Mems
 from txl_tf.models.stack import Watch
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.models.xlnet.head_config import XLNetAnswersConfig, XLNetLogitsConfig
 from txl_tf.models.xlnet.model import XLNet
-from txl_tf.settings.groups import from_dict
 
 
-class XLNetWithHead(keras.Model):
+class Texts(NamedTuple):
+    """Texts that are read by a model with a head, and how; other fields as for `XLNet.call`.
+
+    tokens: int [B, L].
+    segment_len: texts of more tokens than T are read in segments of T; then `segments` and `padding` must be given.
+        None: texts are read as they are.
+    """
+
+    tokens: tf.Tensor
+    segments: tf.Tensor | None
+    padding: tf.Tensor | None
+    seed: Seeds
+    training: bool
+    watch: Watch | None
+    segment_len: int | None = None
+
+    @property
+    def at_once(self) -> int:
+        """T, or L if they are not longer."""
+        length = self.tokens.shape[1]
+        return length if self.segment_len is None else min(length, self.segment_len)
+
+
+class XLNetWithHead(Configured):
     """An XLNet without its softmax, `body`; subclasses add the head.
 
     The body's weights have the paths of a pretrained XLNet's ("xlnet/layer_0/..").
     """
 
-    settings: type
     head: keras.layers.Layer
 
     def __init__(self, config: Any, name: str = "xlnet_with_head"):
-        super().__init__(name=name, dtype=config.dtype)
-        self.config = config
+        super().__init__(config, name)
         own = {field.name: getattr(config, field.name) for field in dataclasses.fields(XLNetConfig)}
         self.body = XLNet(XLNetConfig(**own), predicts=False)
 
@@ -43,125 +64,82 @@ class XLNetWithHead(keras.Model):
         self.head.build((None, None, self.config.d_model))
         self.built = True
 
-    def hidden(
-        self,
-        tokens: tf.Tensor,
-        segments: tf.Tensor | None,
-        padding: tf.Tensor | None,
-        seed: Seeds,
-        training: bool,
-        watch: Watch | None,
-        segment_len: int | None,
-        in_segments: Callable[..., tf.Tensor],
-        last_only: bool = False,
-    ) -> tf.Tensor:
-        """The body's last hidden states, [B, T, D], or [B, 1, D] with `last_only`; arguments as for `XLNet.call`.
+    def hidden(self, texts: Texts, in_segments: Callable[[Texts], tf.Tensor], last_only: bool = False) -> tf.Tensor:
+        """The body's last hidden states, [B, L, D], or [B, 1, D] with `last_only`.
 
         Texts of more than `segment_len` tokens are read by `in_segments`, one of the next two methods.
         """
-        if segment_len is None or tokens.shape[1] <= segment_len:
-            inputs = {"segments": segments, "padding": padding, "last_only": last_only}
-            return self.body(tokens, **inputs, seed=seed, training=training, watch=watch)[0]
-        if segments is None or padding is None:
+        if texts.at_once == texts.tokens.shape[1]:
+            inputs = {"segments": texts.segments, "padding": texts.padding, "last_only": last_only}
+            return self.body(texts.tokens, **inputs, seed=texts.seed, training=texts.training, watch=texts.watch)[0]
+        if texts.segments is None or texts.padding is None:
             raise ValueError("texts that are read in segments need their segment ids and their padding")
-        return in_segments(tokens, segments, padding, seed, training, watch, segment_len)
+        return in_segments(texts)
 
-    def hidden_of_last(
-        self,
-        tokens: tf.Tensor,
-        segments: tf.Tensor,
-        padding: tf.Tensor,
-        seed: Seeds,
-        training: bool,
-        watch: Watch | None,
-        segment_len: int,
-    ) -> tf.Tensor:
+    def hidden_of_last(self, texts: Texts) -> tf.Tensor:
         """The body's last hidden states of the last T tokens of texts [B, S T]: [B, T, D]; no gradient flows further.
 
-        The tokens are read in S segments of T, each with the memory of those before it. Padding must be on the left, so
-        that the newest slots of memory hold real tokens; the others are masked. A text of at most T tokens has the same
-        hidden states as without memory. Memory counts as segment 0, so all tokens of other segments should be among the
-        last T. Other arguments as for `XLNet.call`; `watch` sees the last segment.
+        The tokens are read in S segments of T, each with the memory of those before it. Padding must be on the left:
+        so the newest slots of memory are those of real tokens, and the others are masked. A text of at most T tokens
+        has the same hidden states as without memory. Memory is of segment 0, so tokens of other segments should all be
+        among the last T. `watch` sees the last segment.
 
         Raises:
             ValueError: the length is not a multiple of T, or the model forgets tokens or attends to empty slots.
         """
-        read, mems, count = self._segment_reader(tokens, segments, padding, seed, training, segment_len)
+        read, mems, count = self._segment_reader(texts)
         _, mems = tf.while_loop(
             lambda i, _: i < count - 1,
             lambda i, mems: (i + 1, read(i, mems)[1]),
             (0, mems),
             maximum_iterations=count - 1,
         )
-        return read(count - 1, tf.nest.map_structure(tf.stop_gradient, mems), watch)[0]
+        return read(count - 1, tf.nest.map_structure(tf.stop_gradient, mems), texts.watch)[0]
 
-    def hidden_of_segments(
-        self,
-        tokens: tf.Tensor,
-        segments: tf.Tensor,
-        padding: tf.Tensor,
-        seed: Seeds,
-        training: bool,
-        watch: Watch | None,
-        segment_len: int,
-    ) -> tf.Tensor:
-        """The body's last hidden states of all tokens of texts, [B, S T, D]; arguments as for `hidden_of_last`.
-
-        A segment's gradient does not flow into those before it.
-        """
-        read, mems, count = self._segment_reader(tokens, segments, padding, seed, training, segment_len)
+    def hidden_of_segments(self, texts: Texts) -> tf.Tensor:
+        """As `hidden_of_last`, of all tokens: [B, S T, D]. A segment's gradient does not flow into those before it."""
+        read, mems, count = self._segment_reader(texts)
         found = []
         for i in range(count):
-            hidden, mems = read(i, mems, watch if i == count - 1 else None)
+            hidden, mems = read(i, mems, texts.watch if i == count - 1 else None)
             found.append(hidden)
         return tf.concat(found, axis=1)
 
-    def _segment_reader(
-        self, tokens: tf.Tensor, segments: tf.Tensor, padding: tf.Tensor, seed: Seeds, training: bool, segment_len: int
-    ) -> tuple[Callable[..., tuple[tf.Tensor, Mems]], Mems, int]:
-        """A function (segment's number, Mems, watch) -> (hidden [B, T, D], new Mems); the first Mems; and S."""
-        count, rest = divmod(tokens.shape[1], segment_len)
+    def _segment_reader(self, texts: Texts) -> tuple[Callable[..., tuple[tf.Tensor, Mems]], Mems, int]:
+        """A function (number of a segment, Mems, watch) -> (hidden [B, T, D], new Mems); the first Mems; and S."""
+        segment_len = texts.at_once
+        count, rest = divmod(texts.tokens.shape[1], segment_len)
         if rest or self.config.reuse_len or self.config.mem_init != "empty":
             raise ValueError(
-                f"texts of {tokens.shape[1]} tokens are not whole segments of {segment_len}, or reuse_len="
+                f"texts of {texts.tokens.shape[1]} tokens are not whole segments of {segment_len}, or reuse_len="
                 f"{self.config.reuse_len} is not 0, or mem_init={self.config.mem_init!r} not 'empty'"
             )
-        batch_size = tf.shape(tokens)[0]
-        shared, lanes = ([None] * count if each is None else tf.stack(split_seed(each, count)) for each in seed)
+        shared, lanes = ([None] * count if each is None else tf.stack(split_seed(each, count)) for each in texts.seed)
 
         def read(i: int | tf.Tensor, mems: Mems, watch: Watch | None = None) -> tuple[tf.Tensor, Mems]:
             def cut(tensor: tf.Tensor) -> tf.Tensor:
                 return tf.gather(tf.reshape(tensor, [-1, count, segment_len]), i, axis=1)
 
-            there = ~cut(padding)
+            there = ~cut(texts.padding)
             hidden, _, new = self.body(
-                cut(tokens),
+                cut(texts.tokens),
                 mems,
-                segments=cut(segments),
+                segments=cut(texts.segments),
                 padding=~there,
                 seed=Seeds(None if shared[0] is None else shared[i], None if lanes[0] is None else lanes[i]),
-                training=training,
+                training=texts.training,
                 watch=watch,
             )
             known = mems.length + tf.reduce_sum(tf.cast(there, tf.int32), axis=1)
             return hidden, Mems(new.hidden, tf.minimum(known, mems.hidden[0].shape[1]))
 
         m_len = min(self.config.mem_len, (count - 1) * segment_len)
-        return read, self.body.initial_mems(batch_size, m_len), count
+        return read, self.body.initial_mems(tf.shape(texts.tokens)[0], m_len), count
 
     @property
     def activations(self) -> tuple[str, ...]:
         """The names that are passed to `watch`, in order."""
         return self.body.activations
-
-    def get_config(self) -> dict[str, Any]:
-        """The settings as a dict."""
-        return {"config": dataclasses.asdict(self.config)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> XLNetWithHead:
-        """The model of a dict from `get_config`."""
-        return cls(from_dict(cls.settings, config["config"], "saved model"))
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -207,37 +185,23 @@ class XLNetWithLogits(XLNetWithHead):
             tokens: int [B, T] or [B, n, T], n static.
             segments, padding: as for `XLNet.call`, in the shape of tokens.
             seed, training, watch: as for `XLNet.call`; the lanes are examples.
-            segment_len: texts [B, T] longer than this are read in segments of this many tokens: see `hidden_of_last`;
-                then segments and padding must be given. None: texts are read as they are.
+            segment_len: as for `Texts`, of texts [B, T]: see `hidden_of_last`.
         """
         seeds = Seeds.of(seed)
         if len(tokens.shape) == 2:
-            return self._logits(tokens, segments, padding, seeds, training, watch, segment_len)
+            return self._logits(Texts(tokens, segments, padding, seeds, training, watch, segment_len))
         n, t_len = tokens.shape[1:]
-        tokens = tf.reshape(tokens, [-1, t_len])
-        segments = None if segments is None else tf.reshape(segments, [-1, t_len])
-        padding = None if padding is None else tf.reshape(padding, [-1, t_len])
+        rows = [None if x is None else tf.reshape(x, [-1, t_len]) for x in (tokens, segments, padding)]
         if seeds.lanes is not None and len(seeds.lanes.shape) == 2:
             seeds = Seeds(seeds.shared, tf.reshape(tf.stack(split_seed(seeds.lanes, n), axis=1), [-1, 2]))
-        logits = self._logits(tokens, segments, padding, seeds, training, watch)
-        return tf.reshape(logits, [-1, n, self.config.n_class])
+        return tf.reshape(self._logits(Texts(*rows, seeds, training, watch)), [-1, n, self.config.n_class])
 
-    def _logits(
-        self,
-        tokens: tf.Tensor,
-        segments: tf.Tensor | None,
-        padding: tf.Tensor | None,
-        seeds: Seeds,
-        training: bool,
-        watch: Watch | None,
-        segment_len: int | None = None,
-    ) -> tf.Tensor:
-        body_seeds, head_seeds = seeds.split(2)
-        read = (tokens, segments, padding, body_seeds, training, watch, segment_len)
-        hidden = self.hidden(*read, self.hidden_of_last, last_only=self.config.summary_type == "last")
-        if padding is not None and segment_len is not None and tokens.shape[1] > segment_len:
-            padding = padding[:, -segment_len:]
-        return self.head(hidden, padding, seed=head_seeds.lanes, training=training)
+    def _logits(self, texts: Texts) -> tf.Tensor:
+        body_seeds, head_seeds = texts.seed.split(2)
+        last_only = self.config.summary_type == "last"
+        hidden = self.hidden(texts._replace(seed=body_seeds), self.hidden_of_last, last_only)
+        padding = None if texts.padding is None else texts.padding[:, -texts.at_once :]
+        return self.head(hidden, padding, seed=head_seeds.lanes, training=texts.training)
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")

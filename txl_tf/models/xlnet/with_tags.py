@@ -8,7 +8,7 @@ import tensorflow as tf
 from txl_tf.layers.dropout import Seeds
 from txl_tf.models.stack import Watch
 from txl_tf.models.xlnet.head_config import XLNetTagsConfig
-from txl_tf.models.xlnet.with_head import XLNetWithHead
+from txl_tf.models.xlnet.with_head import Texts, XLNetWithHead
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
@@ -52,9 +52,8 @@ class XLNetWithTags(XLNetWithHead):
             tokens: int [B, L].
             segments, padding, seed, training: as for `XLNet.call`.
             watch: as for `XLNet.call`; it sees the last segment.
-            segment_len: longer texts are read in segments of this many tokens: see `hidden_of_segments`; then segments
-                and padding must be given. None: texts are read as they are.
+            segment_len: as for `Texts`: see `hidden_of_segments`.
         """
-        read = (tokens, segments, padding, Seeds.of(seed), training, watch, segment_len)
-        hidden = self.hidden(*read, self.hidden_of_segments)
+        texts = Texts(tokens, segments, padding, Seeds.of(seed), training, watch, segment_len)
+        hidden = self.hidden(texts, self.hidden_of_segments)
         return tf.cast(self.head(hidden), self.variable_dtype)

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.models.parameters import kind_of
+from txl_tf.runs.parameters import kind_of
 from txl_tf.training.optimizer.adam import Adam
 
 SAMPLED = 1 << 14

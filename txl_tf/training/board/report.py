@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from txl_tf import families
 from txl_tf.counted import counted
-from txl_tf.models.parameters import parameter_table
 from txl_tf.runs.model_dir import METRICS_FILE
+from txl_tf.runs.parameters import parameter_table
 from txl_tf.settings.run import Config
 from txl_tf.training.board.charts import Charts, layout
 from txl_tf.training.board.event_files import Board, setting_values
