@@ -159,6 +159,7 @@ CASES = {
     "rows by head": Case([[7, D], [D, H, 4]], lambda ops, rows, kernel: ops.rows_by_head(rows, kernel)),
     "dot": Case([[B, 5, D], [D, 12]], lambda ops, x, matrix: ops.dot(x, matrix)),
     "dense": Case([[B, 5, D], [D, 12], [12]], lambda ops, x, matrix, bias: ops.dense(x, matrix, bias)),
+    "dense, kept": Case([[B, 5, D], [D, 12], [12]], lambda ops, x, matrix, bias: ops.dense(x, matrix, bias, True)),
     "layer norm": Case([[B, 5, D], [D], [D]], lambda ops, x, gamma, beta: layer_norm(ops, x, gamma, beta)),
     "layer norm of long segments": Case([[B, 130, D], [D], [D]], lambda ops, *inputs: layer_norm(ops, *inputs)),
     "relu": Case([[B, 5, D]], lambda ops, x: ops.relu_and_dropout(x, 0.0, None, None)),
@@ -244,7 +245,7 @@ def test_single_rows_on_a_cpu(dtype, batch):
     x, exact_x = numbers(batch, 1, D)
     bias, exact_bias = numbers(12)
     matrix = LayerSlice(stored(tf.unstack(matrices)), layer)
-    pairs = [(cpu.dense(x, matrix, bias), plain.dense(exact_x, exact_matrices[1], exact_bias))]
+    pairs = [(cpu.dense(x, matrix, bias, True), plain.dense(exact_x, exact_matrices[1], exact_bias, True))]
 
     query, exact_query = numbers(batch, H, 1, D)
     position_query, exact_position_query = numbers(batch, H, 1, D)

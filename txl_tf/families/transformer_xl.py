@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from txl_tf.families.base import Family, Guide, Task, lazy
-from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
 from txl_tf.families.presets.transformer_xl import PRESETS
+from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
 
 _GUIDE = Guide(
     purpose="predicts each token of a text from those before it",

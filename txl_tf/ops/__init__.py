@@ -97,9 +97,9 @@ def dot(x: tf.Tensor, matrix: Matrix) -> tf.Tensor:
     return implementation().dot(x, matrix)
 
 
-def dense(x: tf.Tensor, matrix: Matrix, bias: tf.Tensor) -> tf.Tensor:
-    """x [.., D] times a matrix [D, F], plus a bias [F]: [.., F]."""
-    return implementation().dense(x, matrix, bias)
+def dense(x: tf.Tensor, matrix: Matrix, bias: tf.Tensor, kept: bool = False) -> tf.Tensor:
+    """x [.., D] times a matrix [D, F], plus a bias [F]: [.., F]. kept: the matrix is no variable, but kept for x."""
+    return implementation().dense(x, matrix, bias, kept)
 
 
 def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:

@@ -53,7 +53,7 @@ class Cpu(Blocked):
         # An einsum's gradient makes XLA for CPU copy the output's gradient, transposed; a list of rows does not.
         return product(x, matrix) if self._is_narrow(x) else tf.tensordot(x, matrix, 1)
 
-    def dense(self, x: tf.Tensor, matrix: Any, bias: tf.Tensor) -> tf.Tensor:
+    def dense(self, x: tf.Tensor, matrix: Any, bias: tf.Tensor, kept: bool) -> tf.Tensor:
         return add_bias(self.dot(x, matrix), tf.cast(bias, x.dtype))
 
     def logits(self, x: tf.Tensor, table: Any, bias: tf.Tensor) -> tf.Tensor:

@@ -31,7 +31,7 @@ class Plain:
     def dot(self, x: tf.Tensor, matrix: Any) -> tf.Tensor:
         return tf.tensordot(x, tf.cast(matrix, x.dtype), 1)
 
-    def dense(self, x: tf.Tensor, matrix: Any, bias: tf.Tensor) -> tf.Tensor:
+    def dense(self, x: tf.Tensor, matrix: Any, bias: tf.Tensor, kept: bool) -> tf.Tensor:
         return self.dot(x, matrix) + tf.cast(bias, x.dtype)
 
     def cluster_logits(self, hidden: tf.Tensor, cluster: Cluster) -> tf.Tensor:

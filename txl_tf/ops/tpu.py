@@ -11,6 +11,7 @@ import dataclasses
 import functools
 from typing import Any
 
+import keras
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
@@ -37,6 +38,12 @@ class Tpu(Blocked):
     def dot(self, x: tf.Tensor, matrix: Any) -> tf.Tensor:
         axes = "abcd"[: x.shape.rank - 1]  # an ellipsis would cost a sum in the gradient
         return tf.einsum(f"{axes}m,mn->{axes}n", x, tf.cast(matrix, x.dtype))
+
+    def dense(self, x: tf.Tensor, matrix: Any, bias: tf.Tensor, kept: bool) -> tf.Tensor:
+        """For a variable by Keras's own product, which the rows of tpu/cycles.md are for."""
+        if kept:
+            return super().dense(x, matrix, bias, kept)
+        return keras.ops.add(keras.ops.matmul(x, tf.cast(matrix, x.dtype)), tf.cast(bias, x.dtype))
 
     def positions(self, rows: Any, query: tf.Tensor, training: bool, backward: tf.Tensor | None) -> tf.Tensor:
         """With a direction, [b, a]: q . r is q . b + q . a or q . b - q . a, so the direction is a sign in the queries.
