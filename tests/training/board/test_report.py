@@ -15,11 +15,11 @@ from tensorboard.plugins.hparams import metadata as hparams
 
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
-from txl_tf.models.transformer_xl.flops import training_flops
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.runs.parameters import parameter_table
 from txl_tf.settings.run import DataConfig, TrainConfig
 from txl_tf.training.board.report import Report, duration
+from txl_tf.training.flops.transformer_xl import training_flops
 from txl_tf.training.peak import accelerator_tflops
 from txl_tf.training.profiler import Profiler
 

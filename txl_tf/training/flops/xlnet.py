@@ -11,7 +11,7 @@ def step_flops(config: XLNetRunConfig) -> int:
 
 
 def training_flops(config: XLNetConfig, batch_size: int, tgt_len: int, predictions: int) -> int:
-    """Multiplications and additions of the matmuls of one step of pretraining, counted as in transformer_xl/flops.py.
+    """Multiplications and additions of the matmuls of one step of pretraining, counted as in transformer_xl.py.
 
     In the last layer only the query stream is counted, and only keys and values of the content stream. With
     E = H d_head, K = M + T and n rows, T + P or in the last layer P, per layer:

@@ -7,11 +7,11 @@ import tensorflow as tf
 from reference import SMALL
 
 from txl_tf.models.transformer_xl.config import TransformerXLConfig
-from txl_tf.models.transformer_xl.flops import training_flops
 from txl_tf.models.transformer_xl.model import TransformerXL
-from txl_tf.models.xlnet import flops as xlnet_flops
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.models.xlnet.model import XLNet
+from txl_tf.training.flops import xlnet as xlnet_flops
+from txl_tf.training.flops.transformer_xl import training_flops
 
 B, T = 3, 5
 
