@@ -20,9 +20,9 @@ from txl_tf.models.transformer_xl import extended
 from txl_tf.models.transformer_xl.cached import CachedDecoder, in_compute_dtype
 from txl_tf.models.transformer_xl.config import EvalConfig, Reach, TransformerXLRunConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
-from txl_tf.models.transformer_xl.sliding_window import SlidingWindow
 from txl_tf.objectives import penalties
 from txl_tf.objectives.base import AttentionView, FiniteWatch, Loss, Objective, ScoredBatch, State
+from txl_tf.objectives.sliding_window import SlidingWindow
 
 Segment = tuple[tf.Tensor, tf.Tensor]
 """Inputs and targets, int32 [b, T] each; -1: no target. Evaluation may read several segments at once."""
