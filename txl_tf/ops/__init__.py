@@ -26,7 +26,8 @@ from txl_tf.ops.tpu import Tpu
 
 NO_DROP = Drop()
 
-Made, Way = TypeVar("Made"), TypeVar("Way")
+Made = TypeVar("Made")
+Way = TypeVar("Way")
 
 
 @tf.autograph.experimental.do_not_convert

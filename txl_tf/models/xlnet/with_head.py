@@ -191,10 +191,12 @@ class XLNetWithLogits(XLNetWithHead):
         if len(tokens.shape) == 2:
             return self._logits(Texts(tokens, segments, padding, seeds, training, watch, segment_len))
         n, t_len = tokens.shape[1:]
-        rows = [None if x is None else tf.reshape(x, [-1, t_len]) for x in (tokens, segments, padding)]
+        tokens = tf.reshape(tokens, [-1, t_len])
+        segments, padding = (None if x is None else tf.reshape(x, [-1, t_len]) for x in (segments, padding))
         if seeds.lanes is not None and len(seeds.lanes.shape) == 2:
             seeds = Seeds(seeds.shared, tf.reshape(tf.stack(split_seed(seeds.lanes, n), axis=1), [-1, 2]))
-        return tf.reshape(self._logits(Texts(*rows, seeds, training, watch)), [-1, n, self.config.n_class])
+        logits = self._logits(Texts(tokens, segments, padding, seeds, training, watch))
+        return tf.reshape(logits, [-1, n, self.config.n_class])
 
     def _logits(self, texts: Texts) -> tf.Tensor:
         body_seeds, head_seeds = texts.seed.split(2)
