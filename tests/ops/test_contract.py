@@ -158,7 +158,7 @@ CASES = {
     "heads with memory": heads(6),
     "rows by head": Case([[7, D], [D, H, 4]], lambda ops, rows, kernel: ops.rows_by_head(rows, kernel)),
     "dot": Case([[B, 5, D], [D, 12]], lambda ops, x, matrix: ops.dot(x, matrix)),
-    "dense": Case([[B, 5, D], [D, 12], [12]], lambda ops, x, matrix, bias: ops.dense(x, matrix, bias)),
+    "dense": Case([[B, 5, D], [D, 12], [12]], lambda ops, x, matrix, bias: ops.dense(x, matrix, bias, False)),
     "dense, kept": Case([[B, 5, D], [D, 12], [12]], lambda ops, x, matrix, bias: ops.dense(x, matrix, bias, True)),
     "layer norm": Case([[B, 5, D], [D], [D]], lambda ops, x, gamma, beta: layer_norm(ops, x, gamma, beta)),
     "layer norm of long segments": Case([[B, 130, D], [D], [D]], lambda ops, *inputs: layer_norm(ops, *inputs)),
