@@ -413,7 +413,7 @@ def test_wrong_inputs_are_refused(rng):
         (lambda: XLNetConfig(reuse_len=-1), "reuse_len=-1 must be at least 0"),
         (lambda: XLNetConfig(activation="tanh"), "activation is 'tanh'; choose from"),
         (lambda: PairsConfig(batch_size=7), "batch_size=7 is odd, and with bi_data half of the lanes read backward"),
-        (lambda: XLNetRunConfig().replace(data={"tgt_len": 256}), "reuse_len=256 must be at least 1 and below"),
+        (lambda: XLNetRunConfig().replace(data={"tgt_len": 256}), "reuse_len=256 must be from 1 to tgt_len"),
         (lambda: XLNetRunConfig().replace(model={"reuse_len": 300}), "perm_size=256 must be at most reuse_len=300 and"),
         (lambda: XLNetRunConfig().replace(objective={"num_predict": 512}), "num_predict=512 must be below tgt_len=512"),
         (lambda: XLNetRunConfig().replace(objective={"mask_alpha": 1.0}), "mask_alpha=1.0 must be above 1"),
