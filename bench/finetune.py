@@ -68,11 +68,12 @@ def ours(dtype="float32"):
 
     sizes = {"n_layer": N, "d_model": D, "n_head": H, "d_head": D_HEAD, "d_inner": D_INNER, "vocab_size": V}
 
-    def objective():
+    def objective(t_len):
         config = XLNetLogitsConfig(
             dropout=DROPOUT, dropatt=DROPOUT, mem_len=0, reuse_len=0, n_class=2, dtype=dtype, **sizes
         )
-        return Classification(XLNetWithLogits(config), XLNetClassificationConfig(config))
+        run = XLNetClassificationConfig(config).replace(data={"tgt_len": t_len})
+        return Classification(XLNetWithLogits(config), run)
 
     def batch(t_len):
         tokens, segments, padding, label = examples(t_len)
@@ -85,10 +86,10 @@ def ours(dtype="float32"):
         }
 
     def train(t_len):
-        return training.our_steps(objective, TrainConfig(clip=CLIP), batch(t_len))
+        return training.our_steps(lambda: objective(t_len), TrainConfig(clip=CLIP), batch(t_len))
 
     def predict(t_len):
-        predicting, inputs = objective(), batch(t_len)
+        predicting, inputs = objective(t_len), batch(t_len)
         del inputs["label"]
         compiled = distribute.compiles(distribute.make_strategy("one_device"), predicting.model.compute_dtype)
         outputs = tf.function(predicting.outputs, jit_compile=compiled)
