@@ -124,14 +124,22 @@ def startup(_):
 
 def memory(_):
     """Peak resident memory in GB, for tasks with a peer."""
+    names = {(benchmark, *(place or ("train",))): task for task, (benchmark, place) in TASKS.items()}
     rows = []
     for machine in machines():
         for name, entry in machine["measured"].items():
             for task, peaks in entry["result"].get("peak_gbytes", {}).items():
                 if set(peaks) & {"tf_models", "huggingface"} and "512" not in task:
-                    what = f"{name}: {task}".replace("_", " ").removesuffix(": train")
-                    rows.append([where(machine, name), what, *(number(peaks.get(one)) for one in OURS)])
-    return table(["machine", "GB", *OURS.values()], rows)
+                    what = names.get((name, task)) or size(entry)
+                    cells = [f"{peaks[one]:.2f}" if one in peaks else "" for one in OURS]
+                    rows.append([where(machine, name), what, *cells])
+    return table(["machine", "task", *OURS.values()], rows)
+
+
+def size(entry):
+    """The size that a benchmark of training was run at."""
+    values = entry["result"]["size"]
+    return ", ".join(f"{key} {values[key]:,}" for key in ("n_layer", "d_model", "batch_size", "tgt_len", "mem_len"))
 
 
 def sizes(_):
@@ -140,16 +148,12 @@ def sizes(_):
     for machine in machines():
         for name in ("train_narrow", "train_wide", "train_large_batch"):
             if entry := measured(machine, name):
-                result, size = entry["result"], entry["result"]["size"]
-                about = ", ".join(
-                    f"{key} {size[key]:,}" for key in ("n_layer", "d_model", "batch_size", "tgt_len", "mem_len")
-                )
+                result = entry["result"]
                 shares = [
                     f"{result['share_of_matmul'][one]:.0%}".replace("%", " %") for one in ("ours", "ours_bfloat16")
                 ]
-                rows.append(
-                    [where(machine, name), about, *(number(result["tokens_per_sec"].get(one)) for one in OURS), *shares]
-                )
+                speeds = [number(result["tokens_per_sec"].get(one)) for one in OURS]
+                rows.append([where(machine, name), size(entry), *speeds, *shares])
     return table(["machine", "size", *OURS.values(), "share of matmul", "in bfloat16"], rows)
 
 
