@@ -29,6 +29,7 @@ def table_columns(model_dir: str, given: Columns | Mapping[str, Any] | None, lab
     path, own = os.path.join(model_dir, COLUMNS_FILE), Columns.fields_of(given or {})
     fields: Fields = {name: type(value) for name, value in Columns().names.items()}
     known = check_record(parse_json(read_data(path), path, _REMEDY), path, fields, _REMEDY) if _exists(path) else {}
+    known = {name: known[name] for name in fields if name in known}  # a newer version's file may have more
     if not labelled and Columns().label_column not in (known | own).values():
         known.pop("label_column", None)
     return Columns(**known | own)
