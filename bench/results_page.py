@@ -93,7 +93,7 @@ def speed(_):
             if found and "T 512" not in task and set(found[0]) & {"tf_models", "huggingface"}:
                 speeds, share = found
                 cells = [number(speeds.get(name)) for name in OURS]
-                rows.append([task, *cells, "" if share is None else f"{share:.0%}".replace("%", " %")])
+                rows.append([task, *cells, percent(share)])
         if rows:
             parts.append(f"{title(machine)}\n\n" + table(["tokens/s", *OURS.values(), "share of the limit"], rows))
     return "\n".join(parts)
@@ -149,9 +149,7 @@ def sizes(_):
         for name in ("train_narrow", "train_wide", "train_large_batch"):
             if entry := measured(machine, name):
                 result = entry["result"]
-                shares = [
-                    f"{result['share_of_matmul'][one]:.0%}".replace("%", " %") for one in ("ours", "ours_bfloat16")
-                ]
+                shares = [percent(result["share_of_matmul"][one]) for one in ("ours", "ours_bfloat16")]
                 speeds = [number(result["tokens_per_sec"].get(one)) for one in OURS]
                 rows.append([where(machine, name), size(entry), *speeds, *shares])
     return table(["machine", "size", *OURS.values(), "share of matmul", "in bfloat16"], rows)
@@ -192,6 +190,11 @@ def number(value):
     if isinstance(value, str):
         return value
     return f"{value:,}" if isinstance(value, int) or value < 100 else f"{value:,.0f}"
+
+
+def percent(share):
+    """A cell: a share in percent; empty for None."""
+    return "" if share is None else f"{100 * share:.0f} %"
 
 
 def table(head, rows):

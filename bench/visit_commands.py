@@ -62,7 +62,7 @@ def train(tree, model_dir, flags, environment=None):
 
 
 def flops_per_token(model_dir):
-    """Multiplications and additions of training, as models/*/flops.py counts them; None where the task has no count."""
+    """Multiplications and additions of training, counted by txl_tf/training/flops; None if the task has no count."""
     from txl_tf import families
 
     config = families.config_from_json((model_dir / "config.json").read_text())
@@ -84,7 +84,7 @@ def evaluate(tree, model_dir, flags):
 
 
 def predict(tree, model_dir, inputs):
-    """Predictions a second, and the first ones; inputs: a file, and one with COPIES times as many lines."""
+    """Predictions a second, and the first ones; inputs: a file, and one that holds it COPIES times."""
     (short, lines), (long, _) = (predicted(tree, model_dir, file) for file in inputs)
     rate = (COPIES - 1) * len(inputs[0].read_text().splitlines()) / (long - short)
     return {"examples_per_sec": round(rate, 1), "probabilities": probabilities(lines)}

@@ -30,6 +30,11 @@ def stopping():
     return RequestError(503, "the server is stopping", retry_seconds=5)
 
 
+def older_export(key):
+    """The RequestError for a model that was exported without what this key of a request needs."""
+    return RequestError(400, f"this model was exported without the outputs for {key}: export it again")
+
+
 def one_line(error, length=300):
     """An exception's message in one line, cut to `length` characters; its type if it has none."""
     text = " ".join(str(error).split()) or type(error).__name__

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from serving import fields
-from serving.errors import RequestError
+from serving.errors import RequestError, older_export
 
 MAX_TOP = 20
 """The most alternatives for a token, in one answer."""
@@ -96,7 +96,7 @@ def check_top(request, model):
     if not 0 <= top <= MAX_TOP:
         raise RequestError(400, f"top must be from 0 to {MAX_TOP}")
     if top and not model.rates:
-        raise RequestError(400, "this model was exported without the outputs for top: export it again")
+        raise older_export("top")
     return min(top, model.vocab_size)
 
 

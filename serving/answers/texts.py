@@ -17,7 +17,7 @@ from serving.answers.pace import Pace
 from serving.answers.parts import Parts
 from serving.answers.pieces import Writer, check_top, rated
 from serving.answers.reading import read_segments
-from serving.errors import RequestError
+from serving.errors import RequestError, older_export
 from serving.metrics import Record
 
 DEFAULT_BEAM, DEFAULT_TOP, MAX_BEAM = 8, 5, 64
@@ -54,12 +54,12 @@ class Texts:
         fields.check_known(request, ("texts", "pieces", *(("top", "memory") if reads else ())))
         texts, wants_pieces = self._strings(request, "texts"), fields.flag(request, "pieces")
         if wants_pieces and not self._model.pieces:
-            raise RequestError(400, "this model was exported without the outputs for pieces: export it again")
+            raise older_export("pieces")
         best = []
         if reads:
             top, memory = check_top(request, self._model), fields.flag(request, "memory", True)
             if not memory and not self._model.segment:
-                raise RequestError(400, "this model was exported without the outputs for memory: export it again")
+                raise older_export("memory")
             scores, best = await self._score_any_length(texts, top, memory)
         else:
             scores = await self._parts.score(texts)
@@ -153,7 +153,7 @@ class Texts:
         """The candidates for the only blank of each text, the likeliest first."""
         fields.check_known(request, ("texts", "candidates", "context", "order"))
         if "score_candidates" not in self._model.signatures:
-            raise RequestError(400, "this model was exported without what candidates needs: export it again")
+            raise older_export("candidates")
         texts = self._strings(request, "texts")
         candidates = fields.strings(request, "candidates", self._limits, at_most=MAX_OPTIONS)
         if max(map(len, candidates)) > MAX_CANDIDATE:

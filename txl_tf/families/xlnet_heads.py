@@ -6,6 +6,7 @@ Functions are named by text, so that TensorFlow loads only on use.
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 from txl_tf.families.base import FineTuning, lazy, predicting
 from txl_tf.models.xlnet import head_config
@@ -16,13 +17,22 @@ _of_sequences = functools.partial(
 _of_tables = functools.partial(
     _of_sequences, read=lazy("data.tasks.tables:read_table"), rows=lazy("data.tasks.tables:text_rows"), tables=True
 )
+
+
+def _learned_by(objective: str) -> dict[str, Any]:
+    """The class of an objective, "module:Class" of txl_tf.objectives, and what it says of batches."""
+    return {
+        "objective": lazy(f"objectives.{objective}"),
+        "batch_spec": lazy(f"objectives.{objective}.batch_spec"),
+    }
+
+
 _TEXTS = '["A text.", ("The first of a pair.", "The second.")]'
 
 HEADS: dict[str, FineTuning] = {
     "classification": _of_tables(
         config=head_config.XLNetClassificationConfig,
-        objective=lazy("objectives.classification:Classification"),
-        batch_spec=lazy("objectives.classification:Classification.batch_spec"),
+        **_learned_by("classification:Classification"),
         examples=lazy("data.tasks.table_examples:class_examples"),
         results=lazy("metrics.results:ClassResults"),
         criterion="accuracy",
@@ -36,8 +46,7 @@ HEADS: dict[str, FineTuning] = {
     ),
     "regression": _of_tables(
         config=head_config.XLNetRegressionConfig,
-        objective=lazy("objectives.regression:Regression"),
-        batch_spec=lazy("objectives.regression:Regression.batch_spec"),
+        **_learned_by("regression:Regression"),
         read=lazy("data.tasks.tables:read_scored"),
         examples=lazy("data.tasks.table_examples:scored_examples"),
         results=lazy("metrics.results:ScoreResults"),
@@ -46,8 +55,7 @@ HEADS: dict[str, FineTuning] = {
     ),
     "multiple_choice": _of_sequences(
         config=head_config.XLNetMultipleChoiceConfig,
-        objective=lazy("objectives.multiple_choice:MultipleChoice"),
-        batch_spec=lazy("objectives.multiple_choice:MultipleChoice.batch_spec"),
+        **_learned_by("multiple_choice:MultipleChoice"),
         read=lazy("data.tasks.race:read_race"),
         rows=lazy("data.tasks.race:question_rows"),
         examples=lazy("data.tasks.race_examples:question_examples"),
@@ -63,8 +71,7 @@ HEADS: dict[str, FineTuning] = {
         config=head_config.XLNetAnsweringConfig,
         model=lazy("models.xlnet.with_head:XLNetWithAnswers"),
         head="xlnet_with_answers/head/",
-        objective=lazy("objectives.answering:Answering"),
-        batch_spec=lazy("objectives.answering:Answering.batch_spec"),
+        **_learned_by("answering:Answering"),
         read=lazy("data.tasks.squad:read_squad"),
         rows=lazy("data.tasks.squad:asked"),
         examples=lazy("data.tasks.questions:squad_examples"),
@@ -79,8 +86,7 @@ HEADS: dict[str, FineTuning] = {
     ),
     "multi_label": _of_tables(
         config=head_config.XLNetMultiLabelConfig,
-        objective=lazy("objectives.multi_label:MultiLabel"),
-        batch_spec=lazy("objectives.multi_label:MultiLabel.batch_spec"),
+        **_learned_by("multi_label:MultiLabel"),
         read=lazy("data.tasks.label_sets:read_label_sets"),
         examples=lazy("data.tasks.table_examples:label_set_examples"),
         results=lazy("metrics.results:LabelSetResults"),
@@ -91,8 +97,7 @@ HEADS: dict[str, FineTuning] = {
         config=head_config.XLNetTaggingConfig,
         model=lazy("models.xlnet.with_tags:XLNetWithTags"),
         head="xlnet_with_tags/head/",
-        objective=lazy("objectives.tagging:Tagging"),
-        batch_spec=lazy("objectives.tagging:Tagging.batch_spec"),
+        **_learned_by("tagging:Tagging"),
         read=lazy("data.tasks.tagged.files:read_tagged"),
         rows=lazy("data.tasks.tagged.files:tagged_rows"),
         examples=lazy("data.tasks.tagged.examples:tagged_examples"),

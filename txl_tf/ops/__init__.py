@@ -99,7 +99,7 @@ def dot(x: tf.Tensor, matrix: Matrix) -> tf.Tensor:
 
 
 def dense(x: tf.Tensor, matrix: Matrix, bias: tf.Tensor, kept: bool = False) -> tf.Tensor:
-    """x [.., D] times a matrix [D, F], plus a bias [F]: [.., F]. kept: the matrix is no variable, but kept for x."""
+    """x [.., D] times a matrix [D, F], plus a bias [F]: [.., F]. kept: the matrix is a stored copy of a variable."""
     return implementation().dense(x, matrix, bias, kept)
 
 
