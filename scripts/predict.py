@@ -138,6 +138,8 @@ def main(argv):
         print(f"{FLAGS.input}: {remark}", file=sys.stderr)
     if found.doubt:
         print(found.doubt, file=sys.stderr)
+    if predictor.dev_missing:
+        print(predictor.dev_missing, file=sys.stderr)
     lines = map(conll if (FLAGS.output or "").endswith(".conll") else json_line, found.predictions)
     if FLAGS.output and families.fine_tuning_of(predictor.config).tables and is_table(FLAGS.output):
         results = zip(found.rows, found.predictions, strict=True)

@@ -189,6 +189,8 @@ class FineTuning(Training):
         results: (outputs of TaskObjective by name, each an array of all examples in order; ExampleSet) -> TaskResults.
         criterion: the metric by which the best checkpoint is chosen; more is better.
         tables: whether its files are tables with a row for each example.
+        without_dev: how predictions are made if the model has no result on dev, which else chooses a threshold; "": it
+            chooses none.
     """
 
     objective: Callable[[keras.Model, Any], TaskObjective]
@@ -199,6 +201,7 @@ class FineTuning(Training):
     results: Callable[[Mapping[str, np.ndarray], Any], TaskResults]
     criterion: str
     tables: bool = False
+    without_dev: str = ""
     abilities: Mapping[str, str] = dataclasses.field(
         default_factory=lambda: dict.fromkeys(("predict", "predict_file"), "tasks.predictor:Predictor")
     )

@@ -77,6 +77,7 @@ HEADS: dict[str, FineTuning] = {
         examples=lazy("data.tasks.questions:squad_examples"),
         results=lazy("metrics.results:AnswerResults"),
         criterion="best_f1",
+        without_dev="a question has no answer if its null_score is above 0",
         guide=predicting(
             "finds the answer to a question in a text",
             "QUESTIONS.json",
@@ -91,6 +92,7 @@ HEADS: dict[str, FineTuning] = {
         examples=lazy("data.tasks.table_examples:label_set_examples"),
         results=lazy("metrics.results:LabelSetResults"),
         criterion="micro_f1",
+        without_dev="a text gets the labels whose probability is at least 0.5",
         guide=predicting("gives a text, or a pair of texts, each of its labels that fit", "TEXTS.tsv", _TEXTS),
     ),
     "tagging": FineTuning(

@@ -262,6 +262,11 @@ def test_labels_of_a_table_have_the_separator_that_was_learned(predictors, model
     assert done.returncode == 0 and json.loads(done.stderr.splitlines()[-1])["threshold"] == 0
     row = list(csv.reader((tmp_path / "x.csv").read_text().splitlines()))[1]
     assert row == ["the River", f"{LABELS[0]};{LABELS[1]}", ";".join(LABELS)]
+    missing = "has no result on dev at step 0: a text gets the labels whose probability is at least 0.5"
+    assert missing not in done.stderr
+    (tmp_path / "run" / "evaluations.jsonl").unlink()
+    done = run(f"--model_dir={tmp_path}/run", f"--input={tmp_path}/t.csv")
+    assert done.returncode == 0 and f"{tmp_path}/run {missing}\n" in done.stderr
 
 
 def test_the_checkpoint_that_was_best_on_dev_answers(tmp_path, capsys):

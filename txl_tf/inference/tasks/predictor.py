@@ -146,6 +146,12 @@ class Predictor:
         strategy = strategy or make_strategy("one_device")
         return cls(trained, trained.dev_metrics(), strategy=strategy, jit_compile=bool(jit_compile), **options)
 
+    @property
+    def dev_missing(self) -> str:
+        """A line for a model without a result on dev, which else chooses a threshold; "" if there is nothing to say."""
+        how, model = self._task.without_dev, self.trained
+        return f"{model.model_dir} has no result on dev at step {model.step:,}: {how}" if how and not self.dev else ""
+
     def predict(self, inputs: Any, progress: Progress | None = None) -> Any:
         """Predicts for each input; see the module. For one input that is not in a list, returns one prediction.
 
