@@ -51,12 +51,9 @@ class TokenKind(abc.ABC):
 
     @abc.abstractmethod
     def vocabulary(self, text: TextSource, seen: Sequence[Any], totals: np.ndarray) -> Vocabulary:
-        """The vocabulary.
+        """The vocabulary, from symbols `seen`, in the order of their first appearance in `text.blocks()`.
 
-        Args:
-            text: TextSource.
-            seen: symbols in the order of their first appearance in `text.blocks()`.
-            totals: int64 [n], how often each occurs in the splits that are counted; below 1: only in other splits.
+        `totals` is int64 [n], how often each occurs in the splits that are counted; below 1: only in other splits.
         """
 
     def encode(self, vocabulary: Vocabulary, block: bytes) -> np.ndarray:
@@ -75,12 +72,9 @@ class AllBytes(TokenKind):
 
 
 class SeenBytes(TokenKind):
-    """The bytes that occur, without newlines, by decreasing frequency: the official vocabulary of enwik8.
+    """The bytes that occur, without newlines, by decreasing frequency, or as in `vocab_file`: the vocabulary of enwik8.
 
     (The official code writes bytes as numbers between spaces but newlines as themselves, and splits at white space.)
-
-    Args:
-        vocab_file: a file that `ByteVocabulary.save` wrote; None: order by frequency.
     """
 
     reading = {"utf8": False}  # noqa: RUF012
@@ -102,11 +96,9 @@ class SeenBytes(TokenKind):
 
 
 class SeenChars(TokenKind):
-    """The characters that occur, by decreasing frequency.
+    """The characters that occur, by decreasing frequency, or as in `vocab_file`.
 
-    Args:
-        trim: whether to strip white space at both ends of each split, as the official code does for text8.
-        vocab_file: a file that `CharVocabulary.save` wrote; None: order by frequency.
+    With `trim`, white space at both ends of each split is left out, as by the official code for text8.
     """
 
     def __init__(self, trim: bool = False, vocab_file: str | None = None):

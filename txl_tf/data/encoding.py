@@ -28,15 +28,9 @@ _Group = tuple[str, str, int, int, np.random.Generator | None]  # stream, split,
 def encode(
     encoder: TokenKind, text: TextSource, work_dir: str, passes: int = 1, seed: int = 0
 ) -> tuple[Vocabulary, Chunks]:
-    """The vocabulary of a text and its ids.
+    """The vocabulary of a text and its ids; provisional ids are in `work_dir`, a local directory.
 
-    Args:
-        encoder: TokenKind.
-        text: TextSource.
-        work_dir: a local directory for provisional ids.
-        passes: how many times a training text of words is written; if more than once, each time in another order of
-            lines.
-        seed: of the shuffling.
+    A training text of words is written `passes` times; if more than once, each time in another order of lines.
     """
     if isinstance(encoder, Words):
         return _encode_words(encoder, text, work_dir, passes, seed)

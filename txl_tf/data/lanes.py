@@ -31,17 +31,9 @@ _LANE_BLOCK_TOKENS = 1 << 14
 
 
 class TrainingLanes:
-    """The batches of a training run over "train".
+    """The batches of a training run over "train"; attributes as for TrainingData.
 
-    Args:
-        corpus: a Corpus.
-        config: a Config whose group "data" is a DataConfig; its seed is that of the offsets (`random_offset`).
-
-    Attributes:
-        epoch_steps: steps in an epoch.
-        step_tokens: B T.
-        unused: tokens of the split that an epoch leaves out.
-        reads: 1, how often an epoch reads each other token.
+    `config` has a DataConfig as its group "data"; its seed is that of the offsets (`random_offset`).
 
     Raises:
         InputError: the split is too small for a single batch.
@@ -62,12 +54,7 @@ class TrainingLanes:
 
 
 class EvaluationLanes:
-    """One pass over a split; see `evaluation_batches`.
-
-    Attributes:
-        lanes: B.
-        steps: batches in the pass.
-        targets: tokens of the split but the first of each lane.
+    """One pass over a split; see `evaluation_batches`. Attributes as for EvaluationData.
 
     Raises:
         InputError: some lane would have no target.
@@ -84,11 +71,7 @@ class EvaluationLanes:
 
 
 def segments_per_epoch(corpus: Corpus, split: str, batch_size: int, tgt_len: int) -> int:
-    """Training steps in an epoch: whole segments in each of the B lanes.
-
-    Raises:
-        InputError: the split is too small for a single batch.
-    """
+    """Training steps in an epoch: whole segments in each of the B lanes. InputError if there are none."""
     tokens = corpus.split(split).tokens
     segments = (tokens - 1) // (batch_size * tgt_len)
     if segments < 1:
@@ -100,11 +83,7 @@ def segments_per_epoch(corpus: Corpus, split: str, batch_size: int, tgt_len: int
 
 
 def evaluation_steps(corpus: Corpus, split: str, batch_size: int, tgt_len: int) -> int:
-    """Batches in one pass of evaluation_batches.
-
-    Raises:
-        InputError: a lane would have no target.
-    """
+    """Batches in one pass of evaluation_batches. InputError if a lane would have no target."""
     tokens = corpus.split(split).tokens
     if batch_size < 1 or tgt_len < 1 or tokens < 2 * batch_size:
         raise InputError(
@@ -128,26 +107,18 @@ def training_batches(
     num_hosts: int = 1,
     replicas_per_host: int = 1,
 ) -> tf.data.Dataset:
-    """Training batches without end, from any step on.
+    """Training batches without end, from any step on: (inputs, targets), int32 [b, T] each.
 
     An epoch is n = (N - 1) // (B T) segments of each lane. Every token is a target once, except N - 1 - n B T tokens,
     fewer than one segment per lane. These are left out at the end. With `random_offset` an offset, drawn for each epoch
     from (seed, epoch), divides them between both ends. Epoch e of a corpus with several passes reads pass e mod passes.
 
     Args:
-        corpus: Corpus.
         batch_size: B, of all hosts together.
         tgt_len: T.
-        split: its name.
         step: the global step to start at; epoch = step // segments_per_epoch.
-        random_offset: whether each epoch begins at another token.
-        seed: of the offsets.
-        host: this host's index.
-        num_hosts: of the job.
+        host, num_hosts: this host's index, and their number.
         replicas_per_host: R. Element k goes to local replica k mod R.
-
-    Returns:
-        tf.data.Dataset of (inputs, targets), int32 [b, T] each.
 
     Raises:
         InputError: too few tokens for one batch, or B is not a multiple of the number of replicas.

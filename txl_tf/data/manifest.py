@@ -170,12 +170,7 @@ class Corpus:
             raise InputError(f"{path} has {size:,} bytes, not {shard.bytes:,}: copy it again, or run prepare_data")
 
     def check_content(self) -> None:
-        """Reads every file of the corpus.
-
-        Raises:
-            InputError: names the first file whose checksum differs from the manifest, or that has a token id which is
-                not in the vocabulary.
-        """
+        """Reads every file. InputError for the first with another checksum, or a token id outside the vocabulary."""
         self.check_sizes()
         shards = self.shards()
         with progress_bar("checking", len(shards), " shards") as bar:
@@ -198,10 +193,7 @@ class Corpus:
 
 
 def load_corpus(data_dir: str) -> Corpus:
-    """Reads and checks the manifest of `data_dir`, and the sizes of all shards.
-
-    Returns:
-        Corpus.
+    """The Corpus in `data_dir`, whose manifest and sizes of shards are checked.
 
     Raises:
         InputError: there is no prepared corpus, its preparation was cut short, or it is damaged or of another version.

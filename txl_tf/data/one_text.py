@@ -22,14 +22,8 @@ def corpus_of_text(
 ) -> Iterator[Corpus]:
     """A Corpus whose split SPLIT is the text of a file, for as long as the block runs.
 
-    Args:
-        path: local or gs://; may end in .gz.
-        vocabulary: of the model.
-        identity: its `vocabulary_identity`.
-        encoding: see `read_file_text`.
-
-    Raises:
-        InputError: the file cannot be read, or has fewer than two tokens. Errors from the block also name the file.
+    `path` is local or gs:// and may end in .gz; `identity` is the model's `vocabulary_identity`. InputError if the file
+    cannot be read or has fewer than two tokens; errors from the block also name the file.
     """
     text = read_file_text(path, encoding)
     ids = vocabulary.encode(text)

@@ -44,9 +44,6 @@ def prepare(
         beam_args: flags of Apache Beam, which then does the work on many machines; None: this process does it.
         **settings: the other fields of Settings.
 
-    Returns:
-        Corpus.
-
     Raises:
         InputError: the source is missing or wrong, settings contradict each other, or `data_dir` holds another corpus,
             or files that do not belong to a corpus.

@@ -29,17 +29,7 @@ class RandomLanes:
     A length is drawn from a normal distribution with the mean tgt_len and the standard deviation tgt_len_std. With
     probability 0.05 the mean is half of tgt_len. The length is rounded down, and is at least SHORTEST and at most three
     standard deviations above tgt_len. In an epoch each lane is read once from its first token to its last; the last
-    segment is cut.
-
-    Args:
-        corpus: a Corpus.
-        config: as for TrainingLanes, with a tgt_len_std above 0; its seed is that of the lengths.
-
-    Attributes:
-        epoch_steps: steps in an epoch, on average.
-        step_tokens: tokens of a step without padding, on average.
-        unused: tokens of the split that an epoch leaves out, fewer than lanes.
-        reads: 1, how often an epoch reads each other token.
+    segment is cut. `epoch_steps` and `step_tokens` are those on average, without padding.
 
     Raises:
         InputError: the split is too small for a single batch of tgt_len.

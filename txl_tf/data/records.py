@@ -27,13 +27,8 @@ def smallest_dtype(vocab_size: int) -> str:
 class ShardWriter:
     """Cuts a stream of tokens into shards, see `shard_name`.
 
-    Call `add` with arrays of any length in order, then `close`. Tests use smaller sizes.
-
-    Args:
-        data_dir, name: the directory, and the name of the stream.
-        dtype: of a token in a shard.
-        record_tokens, shard_records: see the module.
-        unknown: the id to count in each shard; None: the vocabulary has no unknown token.
+    Call `add` with arrays of any length in order, then `close`. `unknown` is the id to count in each shard; None: there
+    is no unknown token. Tests use smaller records and shards.
     """
 
     def __init__(

@@ -109,12 +109,7 @@ class Settings:
         return encoders.AllBytes()
 
     def text(self, download_dir: str, work_dir: str) -> sources.TextSource:
-        """The TextSource of the corpus.
-
-        Args:
-            download_dir: local directory for archives.
-            work_dir: local directory for files extracted from them.
-        """
+        """The TextSource of the corpus. `download_dir` is for archives, `work_dir` for files from them; both local."""
         if self.dataset == "python_stdlib":
             return sources.standard_library()
         corpus = self.corpus

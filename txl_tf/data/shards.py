@@ -21,16 +21,10 @@ class Shards:
         self._record_tokens, self._shard_records = corpus.record_tokens, corpus.shard_records
 
     def read(self, epoch: tf.Tensor, start: tf.Tensor, length: tf.Tensor, block: int | tf.Tensor) -> tf.data.Dataset:
-        """Blocks of inputs and of targets, each target the token after its input.
+        """Blocks (inputs, targets), int32 [block] each, with `length` targets in total, each the token after its input.
 
-        Args:
-            epoch: selects the pass.
-            start: position of the first input in the split, int64 scalar. `start`, `epoch` and `length` may be tensors.
-            length: number of targets.
-            block: tokens in a block, int32 if a tensor. The last block is padded with inputs 0 and targets -1.
-
-        Returns:
-            Dataset of (inputs [block], targets [block]) int32.
+        The first input is at position `start` of the pass that `epoch` selects. The last block is padded with inputs 0
+        and targets -1. Numbers may be tensors: int64, and int32 for `block`.
         """
         first_record = start // self._record_tokens
         last_record = (start + length) // self._record_tokens
@@ -55,15 +49,9 @@ class Shards:
         return records.scan((tf.zeros([0], tf.int32), start % self._record_tokens, length + 1), cut).unbatch()
 
     def window(self, epoch: tf.Tensor, start: tf.Tensor, length: int) -> tf.data.Dataset:
-        """The tokens of one contiguous stretch, for random access.
+        """One element, int32 [length]: the tokens from position `start` on, in the pass that `epoch` selects.
 
-        Args:
-            epoch: selects the pass.
-            start: position of the first token, int64 scalar tensor; the stretch may begin before the split.
-            length: length of the stretch, which may end after the split does.
-
-        Returns:
-            Dataset of one element, int32 [length]; 0 where there is no token.
+        The stretch may begin before the split and end after it; it has 0 where there is no token.
         """
         low, high = tf.maximum(start, 0), tf.minimum(start + length, self.tokens)
         first_record, last_record = low // self._record_tokens, (high - 1) // self._record_tokens

@@ -28,10 +28,7 @@ _SHARD = r"(train(-\d+)?|valid|test)-\d{5,}\.tfrecord(\.partial-.*)?"
 
 
 def begin(data_dir: str) -> str:
-    """Chooses the folder of a new corpus and makes it. Call it under a Lock, and `clean_up` afterwards.
-
-    Returns:
-        The folder's name; "": data_dir itself.
+    """Chooses the folder of a new corpus, "" for data_dir itself, and makes it. Call it under a Lock, then `clean_up`.
 
     Raises:
         InputError: data_dir has files with the names of a corpus's files that are not of a corpus.

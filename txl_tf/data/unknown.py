@@ -14,13 +14,7 @@ _TOKENS = {"word": "words", "subword": "pieces"}
 
 
 def unknown_note(unit: str, share: float, where: str) -> str:
-    """A line about the share of tokens that are unknown, or "" for a small one.
-
-    Args:
-        unit: of the vocabulary.
-        share: 0 to 1.
-        where: the text with these tokens.
-    """
+    """A line about the share of unknown tokens, 0 to 1, in a text called `where`; "" for a small one."""
     if share <= SAID_FROM:
         return ""
     tokens = _TOKENS.get(unit, "tokens")

@@ -41,10 +41,7 @@ _WIDE_SPACES += [chr(code).encode() for code in (0x205F, 0x3000)]
 
 
 def split_words(block: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Finds the tokens of a text: the words of str.split(), and every newline as a token of its own.
-
-    Args:
-        block: UTF-8 bytes.
+    """Finds the tokens of a text in UTF-8: the words of str.split(), and every newline as a token of its own.
 
     Returns:
         (text uint8 [bytes + 8], starts [n], lengths [n], hashes uint64 [n]).
@@ -88,10 +85,7 @@ def _hashes(text: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.nda
 
 
 class WordNumbers:
-    """Numbers words in the order of their first appearance.
-
-    Several threads may run `look_up` while one thread runs `number`.
-    """
+    """Numbers words in the order of their first appearance. Threads may `look_up` while one thread runs `number`."""
 
     def __init__(self) -> None:
         self.words: list[bytes] = []

@@ -122,12 +122,7 @@ def compiles(strategy: tf.distribute.Strategy, compute_dtype: str, training: boo
 
     The only case with a choice is bfloat16 on a CPU. Where TensorFlow's own kernels multiply bfloat16 fast, evaluation
     uses them. Training uses them only if XLA multiplies bfloat16 slowly: it prefers XLA, which fuses the many
-    operations that are not matrix products.
-
-    Args:
-        strategy, compute_dtype: of the run.
-        training: whether the functions train.
-        program: what `program_of_training` chose before; "": nothing yet.
+    operations that are not matrix products. `program` is what `program_of_training` chose before; "": nothing yet.
     """
     if not can_compile(strategy):
         return False
@@ -258,11 +253,7 @@ def on_replicas(strategy: tf.distribute.Strategy, function: Callable, *args: Any
 
 
 def lanes_per_replica(strategy: tf.distribute.Strategy, batch_size: int, groups: int = 1) -> int:
-    """B / replicas.
-
-    Raises:
-        InputError: the lanes cannot be divided equally over replicas, and on each replica over `groups`.
-    """
+    """B / replicas. InputError if not equally many go to all replicas, and on each replica to all `groups`."""
     replicas = strategy.num_replicas_in_sync
     if batch_size % (replicas * groups):
         times = f" times --accumulate_steps={groups}" if groups > 1 else ""

@@ -35,8 +35,7 @@ def available() -> int:
 def require(needs: Mapping[str, int]) -> None:
     """Raises InputError if something needs more memory than there is.
 
-    Args:
-        needs: {what needs memory, with the settings it follows from: the least bytes}.
+    `needs` are {what needs memory, with the settings it follows from: the least bytes}.
     """
     total, there = sum(needs.values()), available()
     if total > there:

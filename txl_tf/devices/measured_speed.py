@@ -22,11 +22,8 @@ little over half, if the libraries use them; otherwise bfloat16 takes longer tha
 def bfloat16_is_fast(in_xla: bool = False) -> bool:
     """Whether matrices of bfloat16 are multiplied clearly faster than those of float32, by a short measurement.
 
-    Not only the CPU decides. TensorFlow's kernels use oneDNN, which may be switched off (TF_ENABLE_ONEDNN_OPTS=0) or
-    limited to older instructions (ONEDNN_MAX_CPU_ISA).
-
-    Args:
-        in_xla: by a program that XLA compiles; otherwise by TensorFlow's own kernels.
+    It measures a program that XLA compiles, or TensorFlow's own kernels. Not only the CPU decides: these use oneDNN,
+    which may be switched off (TF_ENABLE_ONEDNN_OPTS=0) or limited to older instructions (ONEDNN_MAX_CPU_ISA).
     """
     multiply = tf.function(_product_in_xla, jit_compile=True, autograph=False) if in_xla else tf.matmul
     narrow, wide = ((tf.ones([256, 512], dtype), tf.ones([512, 2048], dtype)) for dtype in (tf.bfloat16, tf.float32))

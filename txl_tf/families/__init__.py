@@ -46,11 +46,7 @@ _FAMILIES: dict[str, Family] = {}
 
 
 def register(family: Family) -> None:
-    """Adds a family.
-
-    Raises:
-        ValueError: one of its presets has the same name as another family's.
-    """
+    """Adds a family; ValueError if one of its presets has the same name as another family's."""
     taken = set(presets()) & set(family.presets)
     if taken:
         raise ValueError(f"family {family.name}: preset names {sorted(taken)} are taken")
@@ -73,11 +69,7 @@ def family_of(config: Config) -> Family:
 
 
 def training_of(config: Config) -> Training:
-    """The task of a run with these settings, as the training loop needs it.
-
-    Raises:
-        InputError: models of this task are not trained here.
-    """
+    """The task of a run with these settings, as the training loop needs it; InputError if it is not trained here."""
     use = _FAMILIES[config.family].tasks[config.task]
     if not isinstance(use, Training):
         raise InputError(
@@ -88,11 +80,7 @@ def training_of(config: Config) -> Training:
 
 
 def task_of(config: Config) -> Task:
-    """The Task of a run with these settings.
-
-    Raises:
-        InputError: models of this task do not learn from a Corpus.
-    """
+    """The Task of a run with these settings; InputError if models of this task do not learn from a Corpus."""
     use = _FAMILIES[config.family].tasks[config.task]
     if not isinstance(use, Task):
         raise InputError(
@@ -103,11 +91,7 @@ def task_of(config: Config) -> Task:
 
 
 def fine_tuning_of(config: Config) -> FineTuning:
-    """The FineTuning of a run with these settings.
-
-    Raises:
-        InputError: models of this task are not fine-tuned.
-    """
+    """The FineTuning of a run with these settings; InputError if models of this task are not fine-tuned."""
     use = _FAMILIES[config.family].tasks[config.task]
     if not isinstance(use, FineTuning):
         raise InputError(f"{family_of(config).title} is not fine-tuned for {config.task}: choose another task")
@@ -179,9 +163,8 @@ def require_quantization(config: Config, where: str) -> None:
 def config_from_json(text: str, where: str = "config.json") -> Config:
     """The settings in the text of a config.json; missing settings have their defaults.
 
-    Raises:
-        InputError: not JSON, an unknown family, task, group or key, or a value of the wrong type; `where` names the
-            place.
+    InputError, with `where`, if it is not JSON, or for an unknown family, task, group or key, or a value of the wrong
+    type.
     """
     groups = parse_config(text, where)
     groups.pop("format")

@@ -156,12 +156,7 @@ class Task(Training):
 
 
 def predicting(purpose: str, table: str, inputs: str, limit: str = "") -> Guide:
-    """The Guide to a task of labelled examples.
-
-    Args:
-        purpose, table, limit: see Guide.
-        inputs: as Predictor.predict takes them, in Python.
-    """
+    """The Guide to a task of labelled examples; `inputs` as Predictor.predict takes them, in Python."""
     return Guide(
         purpose,
         f"python scripts/predict.py --model_dir={{dir}} --input={table} --output=predictions.jsonl",

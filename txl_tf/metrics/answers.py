@@ -114,9 +114,8 @@ def _of_texts(
 def _best(with_text: np.ndarray, without: np.ndarray, null_scores: np.ndarray) -> tuple[float, float]:
     """The highest mean score of all thresholds, in percent, and the lowest threshold that gives it.
 
-    Args:
-        with_text, without: [n], the questions' scores if the answer is the text, and if it is "".
-        null_scores: [n]; questions with equal ones are on the same side of every threshold.
+    `with_text` and `without` are the questions' scores, [n], if the answer is the text, and if it is "". Questions with
+    equal null_scores, [n], are on the same side of every threshold.
     """
     order = np.argsort(null_scores, kind="stable")
     null_scores = null_scores[order]

@@ -32,10 +32,7 @@ def name_entities(labels: Iterable[str]) -> bool:
 
 
 class Tags:
-    """The meaning of tags by number.
-
-    Args:
-        labels: the names of the tags, in the order of their numbers.
+    """The meaning of tags, named by `labels` in the order of their numbers.
 
     Attributes:
         kinds: the kind of entity that each tag names, int [C]; NOTHING: none.
@@ -73,11 +70,8 @@ def entity_scores(
 ) -> dict[str, float]:
     """f1, precision and recall of the entities of all sequences, and the accuracy of their tags.
 
-    An entity is found if its kind, its first and its last word are right. A quotient by 0 is 0.
-
-    Args:
-        labels: the names of the tags.
-        right, found: for each sequence the numbers of its tags, int [W].
+    An entity is found if its kind, its first and its last word are right. A quotient by 0 is 0. `right` and `found` are
+    the numbers of the tags, int [W], of each sequence.
     """
     tags = Tags(labels)
     true = {(i, entity) for i, row in enumerate(right) for entity in tags.entities(row)}

@@ -25,11 +25,7 @@ MOST_CLASSES, MOST_ERRORS, MOST_CHARACTERS = 12, 5, 300
 
 
 def by_class(right: np.ndarray, label: np.ndarray, predicted: np.ndarray) -> list[tuple[int, int, float, float, float]]:
-    """For each class its numbers of examples and predictions, precision, recall and F1.
-
-    Args:
-        right, label, predicted: int [C]; see `rates`.
-    """
+    """For each class its numbers of examples and predictions, precision, recall and F1; arguments as of `rates`."""
     columns = (label, predicted, *rates(right, label, predicted))
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
@@ -52,11 +48,7 @@ def error_files(panels: Sequence[Panel]) -> dict[str, str]:
 
 
 def in_a_card(files: Mapping[str, str]) -> Iterator[str]:
-    """The same as lines of Markdown, if the files exist and are short enough.
-
-    Raises:
-        InputError: a file is not a table as `error_files` makes them.
-    """
+    """The same as lines of Markdown, if the files exist and are short enough; InputError if one is not such a table."""
     tables = {name: _rows(name, text) for name, text in files.items()}
     for name, title in ((CLASSES_FILE, "By class"), (CONFUSION_FILE, "Labels in rows, predictions in columns")):
         table = tables.get(name, [])

@@ -24,9 +24,7 @@ def confusion(label: np.ndarray, predicted: np.ndarray, classes: int) -> np.ndar
 def rates(right: np.ndarray, label: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """precision, recall and F1 = 2 right / (label + predicted), 0 for 0 / 0, as in scikit-learn.
 
-    Args:
-        right: the right predictions of each class, int [..].
-        label, predicted: the examples of each class, and the predictions of it.
+    For each class, int [..]: the right predictions of it, the examples of it, and all predictions of it.
     """
     precision, recall, f1 = (
         np.where(whole > 0, part / np.maximum(whole, 1), 0.0)

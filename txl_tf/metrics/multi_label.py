@@ -11,11 +11,7 @@ from txl_tf.metrics.labelling import rates
 
 
 def counts(label: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each label how often it is predicted rightly, occurs, and is predicted: int [C] each, for `rates`.
-
-    Args:
-        label, predicted: bool or 0 and 1, [n, C].
-    """
+    """For each label how often it is predicted rightly, occurs, and is predicted, int [C]; for `rates`."""
     label, predicted = label.astype(bool), predicted.astype(bool)
     right, there, given = ((label & predicted).sum(axis=0), label.sum(axis=0), predicted.sum(axis=0))
     return right, there, given
@@ -24,9 +20,7 @@ def counts(label: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.nda
 def best_threshold(label: np.ndarray, probabilities: np.ndarray) -> float:
     """The threshold with the largest micro F1: midway between the last probability above and the first below it.
 
-    Args:
-        label: 0 and 1, [n, C].
-        probabilities: float [n, C].
+    Labels are 0 and 1, [n, C], probabilities float [n, C].
     """
     order = np.argsort(-probabilities, axis=None, kind="stable")
     found, sorted_label = probabilities.ravel()[order].astype(np.float64), label.ravel()[order]
@@ -41,10 +35,7 @@ def best_threshold(label: np.ndarray, probabilities: np.ndarray) -> float:
 def multi_label(label: np.ndarray, probabilities: np.ndarray, threshold: float | None = None) -> dict[str, float]:
     """micro_f1, of all labels together; macro_f1, the mean over labels; exact, texts with all labels right; threshold.
 
-    Args:
-        label: 0 and 1, [n, C].
-        probabilities: float [n, C].
-        threshold: None: the best for micro_f1 on these examples.
+    Arguments as for `best_threshold`, which chooses the threshold on these examples if it is None.
     """
     threshold = best_threshold(label, probabilities) if threshold is None else threshold
     predicted = probabilities >= threshold

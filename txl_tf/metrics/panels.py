@@ -63,10 +63,7 @@ class Reliability(typing.NamedTuple):
 
 
 class Worst(typing.NamedTuple):
-    """The worst predictions, the worst first.
-
-    rows: for each a heading and a text.
-    """
+    """The worst predictions, the worst first: for each a heading and a text."""
 
     rows: tuple[tuple[str, str], ...]
 

@@ -26,12 +26,7 @@ Dev = Mapping[str, float]
 
 
 class TaskResults(abc.ABC):
-    """The results of one evaluation.
-
-    Args:
-        outputs: of the TaskObjective, by name: arrays [n, ..] of all examples, in order.
-        examples: their ExampleSet.
-    """
+    """The results of one evaluation, from the TaskObjective's outputs by name, [n, ..], for all examples in order."""
 
     def __init__(self, outputs: labelling.Outputs, examples: Any):
         self.outputs, self.examples = outputs, examples

@@ -24,13 +24,9 @@ _LARGE = 1 << 26
 
 
 def usable(path: str) -> str:
-    """The model_dir for a path: the path itself, or for a published model the model_dir that it is imported into.
+    """The model_dir for a path: itself, or what a published model, a local folder or zip, is imported into.
 
-    Args:
-        path: a model_dir, local or gs://, or a local folder or zip as published.
-
-    Raises:
-        InputError: the published model cannot be imported, or the cache cannot be written.
+    InputError if the model cannot be imported, or the cache cannot be written.
     """
     format = _format(path)
     if format is None:

@@ -31,18 +31,9 @@ FORMATS: dict[str, dict[str, Callable[[TrainedModel, str], list[str]]]] = {
 
 
 def export_checkpoint(trained: TrainedModel, format: str, export_dir: str) -> list[str]:
-    """Writes weights, settings and vocabulary.
+    """Writes weights, settings and vocabulary in one of FORMATS; returns how the other code differs, as texts.
 
-    Args:
-        trained: the model.
-        format: one of FORMATS.
-        export_dir: local or gs://. It must be empty or not exist.
-
-    Returns:
-        list of texts: the differences from txl_tf in the other code.
-
-    Raises:
-        InputError: the other code does not have this kind of model, or export_dir is not empty.
+    InputError if the other code does not have this kind of model, or export_dir, local or gs://, is not empty.
     """
     require_new_directory(export_dir, "export_dir")
     with complete_directory(export_dir) as folder:

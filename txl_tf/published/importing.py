@@ -67,8 +67,7 @@ class _Learned(typing.NamedTuple):
 def open_checkpoint(format: str, source: str) -> Checkpoint:
     """The Checkpoint at `source`, in one of FORMATS.
 
-    Raises:
-        InputError: the format's `open_checkpoint` cannot read it, or its shapes do not describe a valid model.
+    InputError if the format's `open_checkpoint` cannot read it, or its shapes do not describe a valid model.
     """
     try:
         return FORMATS[format](source)
@@ -81,16 +80,10 @@ def open_checkpoint(format: str, source: str) -> Checkpoint:
 def vocabulary_of(
     checkpoint: Checkpoint, dataset: str, path: str | None = None, options: Mapping[str, bool] | None = None
 ) -> tuple[Vocabulary, str]:
-    """The Vocabulary of a checkpoint, and the path of its file.
+    """The Vocabulary of a checkpoint that was trained on `dataset`, and the path of its file.
 
-    Args:
-        checkpoint: a Checkpoint.
-        dataset: the corpus it was trained on.
-        path: None: the file is beside the checkpoint.
-        options: of the kind of vocabulary.
-
-    Raises:
-        InputError: there is no such file, or it cannot be read.
+    Without a path the file is beside the checkpoint. `options` are those of the kind of vocabulary. InputError if there
+    is no such file, or it cannot be read.
     """
     kind = checkpoint.kind
     path = path or find_vocabulary(checkpoint.source, kind.vocabulary_names)
@@ -112,18 +105,12 @@ def import_checkpoint(
     model: dict[str, Any] | None = None,
     evaluation: dict[str, Any] | None = None,
 ) -> tuple[Config, list[str]]:
-    """Writes a model_dir.
+    """Writes a model_dir, which must be empty or new; returns the Config, and what the checkpoint lacks, as texts.
 
     Args:
-        checkpoint: a Checkpoint.
-        vocabulary: its Vocabulary.
-        model_dir: where to write; local or gs://. It must be empty or not exist.
-        dataset: the corpus it was trained on.
+        dataset: the corpus the model was trained on.
         preset: the Preset that the checkpoint must agree with, or None.
         model, evaluation: dicts of fields of the groups "model" and "eval" that the caller sets.
-
-    Returns:
-        the Config; and a list of texts, the optional parts that the checkpoint lacks.
 
     Raises:
         InputError: checkpoint, preset, settings and vocabulary do not agree (the message lists the differences),

@@ -136,10 +136,9 @@ def in_place_of(folder: str, source: str, text: str) -> str:
 
 
 def load(model: keras.Model, checkpoint: Checkpoint) -> list[str]:
-    """Assigns the weights of a Checkpoint to a model.
+    """Assigns the weights of a Checkpoint to a model; the names of the optional tensors that it lacks.
 
-    Returns:
-        the names of the optional tensors that the checkpoint lacks; their weights keep their values.
+    The weights of these keep their values.
 
     Raises:
         InputError: tensors are missing, unused, of a wrong shape or not equal to their copies; the message lists them.

@@ -23,8 +23,7 @@ layout = functools.partial(torch_models.layout, reverse_clusters=True)
 def open_checkpoint(source: str) -> Checkpoint:
     """The Checkpoint in a file of torch.save: a state_dict, or the whole model as the official train.py saves it.
 
-    Raises:
-        InputError: the file holds neither, or is damaged.
+    InputError if the file holds neither, or is damaged.
     """
     torch_file = TorchFile(source, f"{TENSORS}|{MODULES}")
     tensors = state_dict(torch_file.root)

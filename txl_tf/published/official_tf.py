@@ -30,11 +30,7 @@ _EMBEDDING, _SOFTMAX = "transformer/adaptive_embed", "transformer/adaptive_softm
 
 
 def open_checkpoint(source: str) -> Checkpoint:
-    """The Checkpoint at a prefix (model.ckpt-0) or in a directory, without Adam's slots.
-
-    Raises:
-        InputError: there is no checkpoint, or it is damaged.
-    """
+    """The Checkpoint at a prefix (model.ckpt-0) or in a directory, without Adam's slots; or InputError."""
     file = open_tensors(source, _NO_WEIGHT)
     if "model/transformer/word_embedding/lookup_table" in file.shapes:
         raise InputError(f"{source} is an XLNet: give --format=official_xlnet")
@@ -42,14 +38,10 @@ def open_checkpoint(source: str) -> Checkpoint:
 
 
 def open_tensors(source: str, no_weight: re.Pattern[str]) -> TensorFile:
-    """The TensorFile of a TensorFlow 1 checkpoint.
+    """The TensorFile of a TensorFlow 1 checkpoint, without the variables whose names match `no_weight`.
 
-    Args:
-        source: its prefix, one of its files, or a directory that has only this one.
-        no_weight: matches the names of variables to leave out.
-
-    Raises:
-        InputError: there is no checkpoint, or it is damaged.
+    `source` is its prefix, one of its files, or a directory that has only this one. InputError if it is missing or
+    damaged.
     """
     prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", source)
     if tf.io.gfile.isdir(source):  # not by its `checkpoint` file, which may hold another machine's path
@@ -136,12 +128,7 @@ def _architecture(file: TensorFile) -> dict[str, Any]:
 
 
 def layout(config: TransformerXLConfig, weights: Collection[str]) -> list[TensorEntry]:
-    """The checkpoint's tensors for a TransformerXLConfig.
-
-    Args:
-        config: a TransformerXLConfig.
-        weights: the paths of the model's weights; some are only in some models.
-    """
+    """The checkpoint's tensors for a TransformerXLConfig; some of the paths in `weights` are only in some models."""
     d_model, heads, d_inner, names = config.d_model, (config.n_head, config.d_head), config.d_inner, set(weights)
     width = config.n_head * config.d_head
     sizes = _cluster_sizes(config)

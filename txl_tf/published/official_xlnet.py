@@ -182,12 +182,9 @@ def _head(file: TensorFile) -> tuple[str, dict[str, Any], str]:
 
 
 def layout(config: XLNetConfig, weights: Collection[str], scope: str = "") -> list[TensorEntry]:
-    """The checkpoint's tensors for an XLNetConfig.
+    """The checkpoint's tensors for an XLNetConfig; some of the paths in `weights` exist only in some models.
 
-    Args:
-        config: an XLNetConfig.
-        weights: the paths of the model's weights; some exist only in some models.
-        scope: the scope of the logits of a classifier, a regressor or a multiple-choice model.
+    `scope` is that of the logits of a classifier, a regressor or a multiple-choice model.
     """
     d_model, heads, names = config.d_model, (config.n_head, config.d_head), set(weights)
     layers, found = range(config.n_layer), []

@@ -61,11 +61,10 @@ class PickledCall:
 
 
 def read_pickle(file: IO[bytes], allowed: re.Pattern[str], where: str) -> Any:
-    """The tree of one pickle.
+    """The tree of one pickle, in a binary file from its place on.
 
     Args:
-        file: binary file, positioned at the start of the pickle; afterwards at its end.
-        allowed: compiled regular expression that must match the whole "module.name" of every Global.
+        allowed: must match the whole "module.name" of every Global.
         where: the file's name for messages.
 
     Returns:

@@ -22,12 +22,7 @@ _REMEDY = "give the file as it was published"
 
 @dataclasses.dataclass(frozen=True)
 class TensorFile:
-    """Named tensors on disk.
-
-    path: for messages.
-    shapes: {name: shape}.
-    read: function name -> array; reads one tensor into memory.
-    """
+    """Named tensors on disk: their {name: shape}, and a function that reads one into memory; `path` is for messages."""
 
     path: str
     shapes: dict[str, tuple[int, ...]]
@@ -79,8 +74,7 @@ class _Raw(io.RawIOBase):
 def open_safetensors(path: str) -> TensorFile:
     """The TensorFile of a .safetensors file; a remote one is copied first.
 
-    Raises:
-        InputError: the file has another format, is cut short, or its tensors overlap or leave gaps.
+    InputError if the file has another format, is cut short, or its tensors overlap or leave gaps.
     """
     from safetensors import SafetensorError, safe_open
 

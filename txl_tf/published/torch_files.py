@@ -63,17 +63,9 @@ _Storage = Callable[[_Tensor], bytes]
 
 
 class TorchFile:
-    """A file that torch.save wrote.
+    """A file that torch.save wrote; `root` is the tree of its pickle.
 
-    Args:
-        path: local or gs://.
-        allowed: regular expression for names that may occur in it.
-
-    Attributes:
-        root: the tree of its pickle.
-
-    Raises:
-        InputError: the file has another format, names that are not allowed, or damage.
+    InputError if it has another format, names that the regular expression `allowed` does not match, or damage.
     """
 
     def __init__(self, path: str, allowed: str = TENSORS):

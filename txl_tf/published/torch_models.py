@@ -19,16 +19,10 @@ BUFFER = re.compile(r"(transformer\.)?pos_emb\.inv_freq")
 
 
 def infer(file: TensorFile, prefix: str = "") -> dict[str, Any]:
-    """The fields of TransformerXLConfig that follow from the shapes of a state_dict.
+    """The fields of TransformerXLConfig that follow from the shapes of a state_dict, whose names have a prefix.
 
-    "cutoffs" is missing if all clusters have one table (div_val 1), since shapes do not show them.
-
-    Args:
-        file: TensorFile.
-        prefix: of the decoder's tensor names.
-
-    Raises:
-        InputError: a required tensor is missing.
+    "cutoffs" is missing if all clusters have one table (div_val 1), since shapes do not show them. InputError if a
+    required tensor is missing.
     """
     shapes = file.shapes
 
@@ -76,13 +70,11 @@ def layout(
     bias_in_layers: bool = False,
     reverse_clusters: bool = False,
 ) -> list[TensorEntry]:
-    """The tensors of a state_dict for a TransformerXLConfig.
+    """The tensors of a state_dict for a TransformerXLConfig; some of the paths in `weights` are only in some models.
 
     Kernels of linear layers are [out, in], projections [d_model, width].
 
     Args:
-        config: a TransformerXLConfig.
-        weights: the paths of the model's weights; some are only in some models.
         prefix: of the decoder's tensor names.
         bias_in_layers: whether a shared r_w_bias and r_r_bias are also stored in every layer.
         reverse_clusters: whether the head has its cluster entries in reverse order.

@@ -71,15 +71,10 @@ def read_vocabulary(path: str, dataset: str, options: Mapping[str, bool] | None 
 
 
 def read_xlnet_vocabulary(path: str, dataset: str, options: Mapping[str, bool] | None = None) -> XLNetVocabulary:
-    """The vocabulary in XLNet's spiece.model.
+    """The vocabulary in XLNet's spiece.model; the dataset does not matter.
 
-    The settings of the text clean-up are read from tokenizer_config.json in the same directory, in Hugging Face's form.
-    If there is no such file, they are those of the published models: case is kept, accents are removed.
-
-    Args:
-        path: of the SentencePiece model; local or gs://.
-        dataset: not needed.
-        options: options of XLNetVocabulary; they take precedence over those of the file.
+    The settings of the text clean-up are `options`, or else those of tokenizer_config.json in the same directory, in
+    Hugging Face's form, or else those of the published models: case is kept, accents are removed.
 
     Raises:
         InputError: the file is not a SentencePiece model, or lacks XLNet's special pieces.
@@ -134,12 +129,7 @@ def _by_id(symbols: Any, path: str) -> Any:
 
 
 def find_vocabulary(source: str, names: Sequence[str] = NAMES) -> str | None:
-    """The path of the vocabulary's file next to a checkpoint, or None.
-
-    Args:
-        source: the checkpoint: a file or a directory.
-        names: names of files to look for; the first that exists is returned.
-    """
+    """The path of the first file with one of these names next to a checkpoint, a file or a directory; or None."""
     folder = source if tf.io.gfile.isdir(source) else source.rpartition("/")[0]
     paths = [tf.io.gfile.join(folder, name) for name in names]
     return next((path for path in paths if tf.io.gfile.exists(path)), None)

@@ -51,16 +51,12 @@ def checkpoint_steps(model_dir: str) -> list[int]:
 
 
 def read_checkpoint(path: str, may_lack: str = "", /, **parts: dict[str, tf.Variable]) -> list[str]:
-    """Assigns the values in a checkpoint to variables.
+    """Assigns the values in a checkpoint to variables; the names of the variables that stayed as they were.
 
     Args:
-        path: of a checkpoint.
         may_lack: the beginning of the names of variables that stay as they are if the checkpoint lacks them or has them
             in another shape; "": of none.
         parts: a part's name in the checkpoint -> {name: variable}; other parts of the checkpoint are not read.
-
-    Returns:
-        The names of the variables that stayed as they were.
 
     Raises:
         DamagedCheckpointError: a file is missing or too short, or a checksum is wrong; some variables may have been
@@ -103,9 +99,7 @@ def read_checkpoint(path: str, may_lack: str = "", /, **parts: dict[str, tf.Vari
 def stored_weights(path: str) -> dict[str, list[int]]:
     """The shapes of all weights in a checkpoint, by their Keras paths.
 
-    Raises:
-        DamagedCheckpointError: the checkpoint is damaged.
-        InputError: a file of it cannot be read.
+    DamagedCheckpointError if it is damaged, another InputError if a file of it cannot be read.
     """
     with _named_reasons(path):
         check_checkpoint(path)
@@ -151,12 +145,7 @@ def _read_to_the_end(path: str) -> None:
 
 
 def refuse_not_finite(variables: Mapping[str, tf.Variable | tf.Tensor], where: str) -> None:
-    """Raises InputError if a value of a variable is NaN or infinite.
-
-    Args:
-        variables: by name.
-        where: the weights' place, for the message.
-    """
+    """Raises InputError if a variable, by its name, has a NaN or infinite value; `where` is the weights' place."""
     bad = [name for name, variable in variables.items() if not np.isfinite(variable.numpy()).all()]
     if bad:
         listed = ", ".join(bad[:3]) + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")

@@ -55,14 +55,9 @@ class Card:
 
 
 def describe_model(model_dir: str, results: Sequence[Mapping[str, Any]] = ()) -> Card:
-    """The card of a model_dir.
+    """The card of a model_dir, of any family and task, with results as `read_results` returns them.
 
-    Args:
-        model_dir: of any family and task; local or gs://.
-        results: as `read_results` returns them.
-
-    Raises:
-        InputError: there is no model in `model_dir`, or a file in it cannot be read.
+    InputError if there is no model in `model_dir`, or a file in it cannot be read.
     """
     config, steps = model_dirs.read_config(model_dir), checkpoint_steps(model_dir)
     if config is None or not steps:
@@ -101,8 +96,7 @@ def _error_files(model_dir: str) -> dict[str, str]:
 def write_card(model_dir: str, card: Card) -> None:
     """Writes a card and its picture into a model_dir.
 
-    Raises:
-        InputError: there is a file of either name that this function did not write, or that was changed since.
+    InputError if there is a file of either name that this function did not write, or that was changed since.
     """
     path, picture = joined(model_dir, CARD_FILE), joined(model_dir, PICTURE_FILE)
     remedy = "move it away, or use --nowrite"
@@ -125,8 +119,7 @@ def _first_line(rest: bytes) -> str:
 def read_results(path: str) -> dict[str, Any]:
     """The results that scripts/evaluate.py, finetune.py or predict.py wrote as a line of JSON, the last of a file.
 
-    Raises:
-        InputError: the last line is not a JSON object with numbers.
+    InputError if that is not a JSON object with numbers.
     """
     remedy = "give a file with the output of scripts/evaluate.py, or of predict.py --metrics"
     lines = read_bytes(path, remedy).decode("utf-8", "replace").split("\n")

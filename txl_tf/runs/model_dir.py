@@ -186,19 +186,14 @@ def read_labels(model_dir: str) -> tuple[str, ...]:
 def read_vocabulary(model_dir: str) -> tuple[Vocabulary, dict[str, Any]]:
     """The vocabulary of a model_dir, and the `vocabulary_identity` that corpus.json holds.
 
-    Raises:
-        InputError: a file is missing or cannot be read, or the vocabulary's file is not the one that training wrote.
+    InputError if a file is missing or cannot be read, or the vocabulary's file is not the one that training wrote.
     """
     identity = read_corpus_facts(model_dir)["vocabulary"]
     return load_vocabulary(model_dir, identity["spec"], identity["sha256"], _INCOMPLETE), identity
 
 
 def read_corpus_facts(model_dir: str) -> dict[str, Any]:
-    """The contents of corpus.json: at least unit, fingerprint and vocabulary, the `vocabulary_identity`.
-
-    Raises:
-        InputError: it is missing, cannot be read or lacks one of these.
-    """
+    """What corpus.json holds: at least unit, fingerprint and vocabulary, the `vocabulary_identity`; or InputError."""
     path = tf.io.gfile.join(model_dir, CORPUS_FILE)
     facts = read_record(path, {"unit": str, "fingerprint": str, "vocabulary": dict}, _INCOMPLETE)
     check_record(facts["vocabulary"], f"{path}, vocabulary", {"spec": dict, "sha256": dict}, _INCOMPLETE)
@@ -224,10 +219,9 @@ def load_trained(
     dtype: str | None = None,
     quantize: str | None = None,
 ) -> TrainedModel:
-    """The model of a model_dir with the weights of one of its checkpoints: a TrainedModel.
+    """The model of a model_dir, local or gs://, with the weights of one of its checkpoints.
 
     Args:
-        model_dir: local or gs://.
         weights: "last", or "average" by the run's ema_decay or average_from_step; None: the average if there is one.
         checkpoint: "latest", or "best" by the evaluations during training; None: see `chosen_step`.
         change: called with the settings; returns the settings to use, which may differ in those that change no weight,
@@ -283,16 +277,11 @@ def load_trained(
 
 
 def chosen_step(model_dir: str, config: Config, checkpoint: str | None = None) -> int:
-    """The step of the checkpoint whose weights are used: the one rule for all commands.
+    """The step of the checkpoint in `model_dir` whose weights are used: the one rule for all commands.
 
-    Args:
-        model_dir: has a checkpoint.
-        config: its settings.
-        checkpoint: "latest" or "best". None: the newest, but for a fine-tuned model the best on dev; if none was
-            evaluated and there are several, a line says that the newest is used.
-
-    Raises:
-        InputError: the best is asked for, and no checkpoint was evaluated.
+    `checkpoint` is "latest" or "best". None: the newest, but for a fine-tuned model the best on dev; if none was
+    evaluated and there are several, a line says that the newest is used. InputError if the best is asked for, and none
+    was evaluated.
     """
     steps = checkpoint_steps(model_dir)
     tuned = checkpoint is None and config.task in families.tuned_configs()
@@ -342,7 +331,7 @@ def score(evaluation: dict[str, Any]) -> float:
 
 
 def read_weights(source: str, variables: Mapping[str, tf.Variable], head: str = "", layers: int = 0) -> list[str]:
-    """Assigns the last weights of a run to a model's variables.
+    """Assigns the last weights of a run to a model's variables; the paths of those that stayed as they were.
 
     Args:
         source: the path of a checkpoint, or a model_dir: then see `chosen_step`.
@@ -351,9 +340,6 @@ def read_weights(source: str, variables: Mapping[str, tf.Variable], head: str = 
             shape, stay as they are. "": it must have all weights.
         layers: how many of the run's first layers are taken; a line says so, and further layers stay as they are.
             0: all are taken, and the run must have the same number of layers as the model.
-
-    Returns:
-        The paths of the weights that stayed as they were.
 
     Raises:
         InputError: there is no checkpoint, it cannot be read, it is of a model with other sizes or another number of

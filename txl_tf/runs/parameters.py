@@ -24,9 +24,7 @@ def parameter_table(model: keras.Model) -> str:
 def weights_table(shapes: Mapping[str, Sequence[int]], frozen: Collection[str] = ()) -> str:
     """A Markdown table of weights: each kind with its shape, number and share of all parameters.
 
-    Args:
-        shapes: of all weights, by their Keras paths.
-        frozen: the paths of the weights that training does not change.
+    `shapes` and the weights that training does not change, `frozen`, are given by Keras paths.
     """
     kinds: dict[tuple, list[str]] = collections.defaultdict(list)
     for path, shape in shapes.items():
@@ -50,8 +48,7 @@ def kind_of(path: str) -> str:
 def freeze(model: keras.Model, names: str) -> None:
     """Makes the weights that `frozen_paths` finds not trainable.
 
-    Raises:
-        InputError: a name fits no weight, or nothing is left to train.
+    InputError if a name fits no weight, or nothing is left to train.
     """
     frozen = frozen_paths(names, [variable.path for variable in model.variables])
     for variable in model.variables:
@@ -62,15 +59,10 @@ def freeze(model: keras.Model, names: str) -> None:
 
 
 def frozen_paths(names: str, paths: Iterable[str]) -> set[str]:
-    """The paths that a value of the setting `freeze` means.
+    """Which of a model's paths a value of the setting `freeze` means; InputError if a name fits none.
 
-    Args:
-        names: separated by commas, each a kind of weight or the beginning of one (embedding, layer/attention), or
-            layers:3, or layers:0-7; "": none.
-        paths: of all weights of the model.
-
-    Raises:
-        InputError: a name fits no weight.
+    The names are separated by commas, each a kind of weight or the beginning of one (embedding, layer/attention), or
+    layers:3, or layers:0-7; "": none.
     """
     paths = list(paths)
     found: set[str] = set()

@@ -11,8 +11,7 @@ from txl_tf.errors import InputError
 def given_rates(text: str, sites: Collection[str]) -> dict[str, float]:
     """The rates in the text of `dropout_sites`, by site.
 
-    Raises:
-        InputError: an unknown site, one given twice, or a rate that is not in [0, 1).
+    InputError for an unknown site, one given twice, or a rate that is not in [0, 1).
     """
     given: dict[str, float] = {}
     for part in filter(None, text.split(",")):

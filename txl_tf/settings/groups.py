@@ -178,11 +178,7 @@ def update(config: Settings, values: Mapping[str, Any]) -> Settings:
 
 
 def from_dict(config_class: type[Settings], values: Any, where: str) -> Settings:
-    """A group from a dict.
-
-    Raises:
-        InputError: an unknown key, a value of the wrong type, or one that is not allowed; `where` begins the message.
-    """
+    """A group from a dict. InputError, which begins with `where`, for an unknown key or a value that is not allowed."""
     require(isinstance(values, dict), f"{where} must be a JSON object, not {type(values).__name__}")
     typed = _typed(config_class, values, where)
     try:

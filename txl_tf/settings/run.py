@@ -343,8 +343,7 @@ class CausalLMConfig(Group):
 class Config:
     """All settings of a run; `config.json` in a model_dir holds them. Subclasses name the types of the groups.
 
-    Attributes:
-        family, task: names of the model family and of its task, as in families/.
+    `family` and `task` are names of the model family and of its task, as in families/.
     """
 
     family: ClassVar[str]
@@ -368,14 +367,9 @@ class Config:
 
     @classmethod
     def from_groups(cls: type[AnyConfig], groups: Mapping[str, Any], where: str) -> AnyConfig:
-        """The settings in the groups of a config.json; missing settings have their defaults.
+        """The settings in the groups of a config.json, {group: {field: value}}; missing settings have their defaults.
 
-        Args:
-            groups: group -> field -> value.
-            where: the file's name, for messages.
-
-        Raises:
-            InputError: an unknown group or key, or a value of the wrong type.
+        InputError for an unknown group or key, or a value of the wrong type; `where` is the file's name.
         """
         known = cls.groups()
         unknown = sorted(set(groups) - set(known))
@@ -390,8 +384,7 @@ class Config:
 def parse_config(text: str, where: str) -> dict[str, Any]:
     """The JSON object in the text of a config.json: format, family, task and groups.
 
-    Raises:
-        InputError: not JSON, not an object, or of a format that this version does not know; `where` names the file.
+    InputError if it is not JSON, not an object, or of a format that this version does not know; `where` names the file.
     """
     parsed = check_record(parse_json(text, where, _REMEDY), where, {}, _REMEDY)
     check_record(parsed, where, {name: str for name in ("family", "task") if name in parsed}, _REMEDY)

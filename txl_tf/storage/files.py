@@ -45,10 +45,7 @@ def complete_directory(directory: str) -> Iterator[str]:
     """A directory to write to, which becomes `directory` when the block ends without an error.
 
     Until then it is DIRECTORY.partial, so that half of it is never taken for the whole, and a command that was killed
-    can be started again.
-
-    Args:
-        directory: local or gs://; one that `require_new_directory` accepts.
+    can be started again. `require_new_directory` must accept it.
     """
     partial = directory.rstrip("/") + ".partial"
     if tf.io.gfile.exists(partial):
@@ -67,11 +64,8 @@ def joined(*parts: str) -> str:
 def require_new(path: str, flag: str) -> None:
     """Raises InputError if `path` is a file with content, a directory or a link to nothing, or cannot be made.
 
-    So a command reports before its work that it could not write the result.
-
-    Args:
-        path: local or gs://; may be a device.
-        flag: the flag that gave the path, for the message.
+    So a command reports before its work that it could not write the result. The path may be gs:// or a device; `flag`
+    gave it.
     """
     if _is_device(path):
         return
@@ -124,15 +118,7 @@ def check_checkpoint(prefix: str) -> None:
 
 
 def read_bytes(path: str, remedy: str = "") -> bytes:
-    """The content of a file.
-
-    Args:
-        path: local or gs://.
-        remedy: advice if it cannot be read; ends the message.
-
-    Raises:
-        InputError: it is missing or cannot be read.
-    """
+    """The content of a file, local or gs://; or InputError, which ends in `remedy`."""
     check_file(path, remedy)
     try:
         with tf.io.gfile.GFile(path, "rb") as file:

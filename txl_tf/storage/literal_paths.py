@@ -43,11 +43,7 @@ def plain_prefix(prefix: str) -> Iterator[str]:
 
 
 def checkpoint_reader(prefix: str) -> Any:
-    """TensorFlow's reader of a checkpoint, of any local path or gs://.
-
-    Raises:
-        tf.errors.OpError, ValueError, IndexError: as tf.train.load_checkpoint.
-    """
+    """TensorFlow's reader of a checkpoint, of any local path or gs://; raises what tf.train.load_checkpoint raises."""
     if not has_pattern(prefix):
         return tf.train.load_checkpoint(prefix)
     folder = _plain_folder()
@@ -97,11 +93,9 @@ def listed(folder: str) -> list[str]:
 
 
 def files_named(folder: str, pattern: str) -> list[str]:
-    """The paths of files and folders in a folder, local or gs://, whose names match a pattern; sorted.
+    """The paths of files and folders in a folder, local or gs://, whose names fnmatch a pattern; sorted.
 
-    Args:
-        folder: taken literally; if it does not exist, the result is empty.
-        pattern: of names, as fnmatch takes it.
+    The folder is taken literally; if it does not exist, the result is empty.
     """
     names = listed(folder) if tf.io.gfile.isdir(folder) else []
     names = [name.rstrip("/") for name in names]  # a bucket's folders end in a slash
@@ -111,10 +105,8 @@ def files_named(folder: str, pattern: str) -> list[str]:
 def matches(path: str) -> list[str]:
     """The files and folders that a path means: itself if it exists, otherwise its matches as a pattern; sorted.
 
-    In a pattern ** means all folders below. Names that begin with a dot match only patterns that do.
-
-    Raises:
-        InputError: ** in a path such as gs://.
+    In a pattern ** means all folders below; it is an InputError in a path such as gs://. Names that begin with a dot
+    match only patterns that do.
     """
     if tf.io.gfile.exists(path):
         return [path]

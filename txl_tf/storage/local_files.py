@@ -37,15 +37,7 @@ def without_links_back(path: str) -> str:
 
 
 def read_local(path: str, remedy: str = "") -> bytes:
-    """The content of a local file.
-
-    Args:
-        path: the file.
-        remedy: advice if it cannot be read; ends the message.
-
-    Raises:
-        InputError: it is missing, has no end, or cannot be read.
-    """
+    """The content of a local file. InputError, with `remedy` at its end, if it cannot be read or has no end."""
     check_file(path, remedy)
     try:
         with open(path, "rb") as file:

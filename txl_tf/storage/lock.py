@@ -31,14 +31,9 @@ _FIELDS: Fields = {"id": str, "host": str, "machine": str, "process": int, "star
 
 
 class Lock:
-    """Holds the lock of a directory while this context is open.
+    """Holds the lock of a directory, local or gs://, while this context is open, and renews it again and again.
 
-    Args:
-        directory: local or gs://; exists.
-        renew_seconds: how often the file is written again.
-
-    Raises:
-        InputError: on entering, if another process holds the lock.
+    On entering, InputError if another process holds the lock.
     """
 
     def __init__(self, directory: str, renew_seconds: float = RENEW_SECONDS):

@@ -20,15 +20,9 @@ _NAMES = {int: "an integer", float: "a number", str: "a text", bool: "true or fa
 
 
 def parse_json(text: str | bytes, where: str, remedy: str = "") -> Any:
-    """The value of a JSON text. Half a surrogate pair in a text becomes U+FFFD; see `surrogates.whole`.
+    """The value of a JSON text, or of bytes in UTF-8. Half a surrogate pair becomes U+FFFD; see `surrogates.whole`.
 
-    Args:
-        text: bytes must be UTF-8.
-        where: the file, for messages.
-        remedy: advice; ends the message.
-
-    Raises:
-        InputError: it is not JSON, not UTF-8, or too deeply nested.
+    InputError if it is not JSON, not UTF-8, or too deeply nested; `where` is the file, and `remedy` ends the message.
     """
     try:
         value = json.loads(text)
@@ -42,13 +36,7 @@ def parse_json(text: str | bytes, where: str, remedy: str = "") -> Any:
 def check_record(value: Any, where: str, fields: Fields, remedy: str = "") -> dict[str, Any]:
     """`value`, checked to be an object that has these fields with values of these types. It may have others.
 
-    Args:
-        value: of `parse_json`.
-        where, remedy: as for `parse_json`.
-        fields: see Fields.
-
-    Raises:
-        InputError: it is not an object, or a field is missing or of another type.
+    Otherwise InputError, with `where` and `remedy` as for `parse_json`.
     """
     if not isinstance(value, dict):
         raise _error(f"{where} must be a JSON object, not {_shown(value)}", remedy)

@@ -53,14 +53,10 @@ _MOST_SYMBOLS = 1_000_000  # that a worker adds up before it passes them on
 def write(
     settings: Settings, encoder: TokenKind, text: TextSource, data_dir: str, shared_dir: str, beam_args: Sequence[str]
 ) -> tuple[Vocabulary, manifest.Streams, Iterable[tuple[str, str, int]]]:
-    """Writes the vocabulary and the shards of a corpus.
+    """Writes the vocabulary and the shards of a corpus. All workers must be able to read the text and write data_dir.
 
     Args:
-        settings: Settings.
-        encoder: its TokenKind.
-        text: TextSource; all workers must be able to read its files.
-        data_dir: a folder that all workers can write; local or gs://.
-        shared_dir: another one, for their temporary files; made if missing.
+        shared_dir: another folder that they can write, for temporary files; made if missing.
         beam_args: flags of Apache Beam. Without --runner: Beam's runner for one machine.
 
     Returns:
@@ -108,12 +104,7 @@ def write(
 
 
 class _Runner:
-    """Runs a pipeline to its end, shows its progress, and gives the rows that it wrote.
-
-    Args:
-        beam_args: flags of Apache Beam.
-        size: bytes that a pipeline reads.
-    """
+    """Runs a pipeline that reads `size` bytes to its end, shows its progress, and gives the rows that it wrote."""
 
     def __init__(self, beam_args: Sequence[str], size: int):
         self._args, self._size = list(beam_args), size

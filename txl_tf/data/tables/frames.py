@@ -19,8 +19,7 @@ def is_frame(value: Any) -> bool:
 def table_of(value: Any) -> Table | None:
     """A value as a Table, whose lines are the numbers of the rows from 1 on; None if it is not a table.
 
-    Raises:
-        InputError: the columns of a dict are not equally long.
+    InputError if the columns of a dict are not equally long.
     """
     if is_frame(value):
         names = [str(name) for name in value.columns]

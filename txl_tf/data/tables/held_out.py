@@ -20,14 +20,10 @@ TENTHS = 10
 
 
 def parts(rows: Any, count: int, seed: int) -> list[list[int]]:
-    """The numbers of the rows of each part, in order.
+    """The numbers of the rows of each of `count` parts, in order.
 
-    A row whose class has no other text is in no part: without any one part, the others must still have every class.
-
-    Args:
-        rows: from `FineTuning.read`. If labels are numbers, each `count` neighbours by size count as a class.
-        count: of the parts.
-        seed: of the order in which texts are dealt out.
+    A row whose class has no other text is in no part: without any one part, the others must still have every class. If
+    labels are numbers, each `count` neighbours by size count as a class. Texts are dealt out in an order by `seed`.
     """
     rows = getattr(rows, "paragraphs", rows)
     texts: dict[Hashable, list[int]] = {}

@@ -16,10 +16,8 @@ _REMEDY = "copy the model_dir again"
 def table_columns(model_dir: str, given: Columns | Mapping[str, Any] | None, labelled: bool) -> Columns:
     """How a table is read: with the given columns, and otherwise those of the table that a model learned from.
 
-    Args:
-        model_dir: of a fine-tuned model.
-        given: Columns, with nothing left open; or a dict as for `Columns.of`.
-        labelled: whether the table needs labels; if not, it may lack that column.
+    `given` is Columns with nothing left open, or a dict as for `Columns.of`. Only a `labelled` table needs the label's
+    column.
 
     Raises:
         InputError: a field is unknown or not possible, or the model's columns cannot be read.

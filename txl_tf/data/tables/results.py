@@ -35,8 +35,7 @@ def with_results(output: str, path: str, columns: Columns, results: Mapping[int,
 
     Args:
         output: the name of the new file, which `is_table`.
-        path: the table that was read.
-        columns: how it was read.
+        path, columns: the table that was read, and how.
         results: {number of a line, as in `Row.line`: {name of a column: value}}. Other rows get none.
     """
     table = read_rows(path, columns, Faults(path))

@@ -44,23 +44,15 @@ def read_cells(path: str, data: bytes) -> Iterator[tuple[int, list[Any]]]:
 
 
 def with_columns(path: str, data: bytes, width: int, added: Sequence[tuple[int, Sequence[Any]]]) -> bytes:
-    """A workbook with further columns in its first sheet; its formats, formulas and other sheets stay.
+    """A workbook with further columns in its first sheet, of `width`; its formats, formulas and other sheets stay.
 
-    Args:
-        path: for messages.
-        data: the workbook.
-        width: how many columns the first sheet has.
-        added: the number of a row, and the cells to add to it.
+    `added` has pairs of a row's number and the cells to add to it; `path` is for messages.
     """
     return _written(path, _opened(path, data), ((number, width, cells) for number, cells in added))
 
 
 def new_workbook(path: str, rows: Sequence[Sequence[Any]]) -> bytes:
-    """A workbook with these rows of cells; `path` is for messages.
-
-    Raises:
-        InputError: a text is longer than a cell can hold.
-    """
+    """A workbook with these rows of cells; InputError, with `path`, if a text is longer than a cell can hold."""
     return _written(path, _openpyxl().Workbook(), ((i, 0, cells) for i, cells in enumerate(rows, 1)))
 
 

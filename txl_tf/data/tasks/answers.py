@@ -61,17 +61,13 @@ class Answered:
 def decode(
     reading: QuestionWindows, found: Mapping[str, np.ndarray], max_answer_len: int = 64, n_best: int = 5
 ) -> Answered:
-    """The answers to a question.
+    """The answers to a question, `n_best` at most.
 
     A candidate lies in one window's part of the paragraph and has from 1 to `max_answer_len` tokens. Its first token is
     one that has its most context in this window (see `windows.owners`). The official code also refuses answers that
     end in the last column but one of the paragraph's part. That looks like a slip, and we do not repeat it.
 
-    Args:
-        reading: the question and its W windows.
-        found: by name, arrays [W, ..]: the most likely answers in the windows; see `models.answer_heads.BestAnswers`.
-        max_answer_len: in tokens.
-        n_best: how many candidates are kept.
+    `found` has by name arrays [W, ..]: the most likely answers in W windows; see `models.answer_heads.BestAnswers`.
     """
     firsts = np.array([window.first for window in reading.windows])[:, None, None]
     sizes = np.array([window.size for window in reading.windows])[:, None, None]
@@ -109,15 +105,10 @@ def require_no_answers(directory: str) -> None:
 
 
 def write_answers(answered: Iterable[Answered], directory: str, threshold: float | None) -> None:
-    """Writes the files for SQuAD's own evaluation, and the candidates beside them.
+    """Writes the files for SQuAD's own evaluation into a new directory, and the candidates beside them.
 
     The files are predictions.json, {id: answer}; null_odds.json, {id: probability that there is no answer}, for its
-    --na-prob-file; and nbest_predictions.json, {id: candidates}.
-
-    Args:
-        answered: by question.
-        directory: is made; must have no such files.
-        threshold: see `Answered.answer`.
+    --na-prob-file; and nbest_predictions.json, {id: candidates}. For the threshold see `Answered.answer`.
     """
     require_no_answers(directory)
     answered = list(answered)

@@ -27,19 +27,9 @@ class TrainingExamples:
     """The batches of a training run: in each epoch every example once, in an order that follows from (seed, epoch).
 
     Examples of weight 0, from which nothing is learned, are left out. The last batch of an epoch is filled up with
-    examples of weight 0.
+    examples of weight 0. `weights` [n] say how much each example counts, not 0 for all; None: all count 1.
 
-    Args:
-        examples: an ExampleSet.
-        batch_size: B.
-        seed: int32 [2], of the orders.
-        weights: how much each example counts, [n], not 0 for all; None: all count 1.
-
-    Attributes:
-        epoch_steps: steps in an epoch.
-        step_tokens: tokens of a batch, padding included.
-        unused: 0.
-        reads: 1.
+    Attributes as for TrainingData.
     """
 
     def __init__(self, examples: ExampleSet, batch_size: int, seed: tuple[int, int], weights: np.ndarray | None = None):
@@ -60,17 +50,7 @@ class TrainingExamples:
         return cls(corpus.train, config.data.batch_size, (config.train.seed, 3), weights)
 
     def batches(self, step: int, *, host: int = 0, num_hosts: int = 1, replicas_per_host: int = 1) -> tf.data.Dataset:
-        """Batches without end, starting at any step.
-
-        Args:
-            step: to start at; epoch = step // epoch_steps.
-            host: this host's index.
-            num_hosts: number of hosts of the job.
-            replicas_per_host: element k goes to local replica k mod this.
-
-        Raises:
-            InputError: B is not a multiple of the number of replicas.
-        """
+        """Batches without end, starting at any step; arguments and errors as for `lanes.training_batches`."""
         lanes = host_lanes(self._batch_size, host, num_hosts, replicas_per_host)
 
         def epoch_rows(epoch: tf.Tensor) -> tf.data.Dataset:
@@ -86,15 +66,10 @@ class TrainingExamples:
 
 
 class EvaluationExamples:
-    """One pass over an ExampleSet, sorted by length, in batches that are cut to a few lengths.
-
-    Args:
-        examples: an ExampleSet.
-        batch_size: B; the last batch is filled up with examples of weight 0.
-        lengths: those that a batch may be cut to; the last must be T.
+    """One pass over an ExampleSet, sorted by length, in batches of B that are cut to a few lengths, the last of them T.
 
     Attributes:
-        groups: for each length that occurs, the rows of its batches, int [steps, B]; -1: filled up.
+        groups: for each length that occurs, the rows of its batches, int [steps, B]; -1: filled up, with weight 0.
     """
 
     def __init__(self, examples: ExampleSet, batch_size: int, lengths: Sequence[int]):
@@ -129,11 +104,7 @@ class _BatchReader:
     def read(self, rows: tf.data.Dataset, lanes: np.ndarray, replicas: int, length: int) -> tf.data.Dataset:
         """Rows of global batches, int [B], -1 for no example -> a host's batches, alternating between its replicas.
 
-        Args:
-            rows: a dataset.
-            lanes: the places in a global batch of this host's rows.
-            replicas: of this host.
-            length: how many columns of the time axis are read, on the side without padding.
+        `lanes` are the places of its rows. `length` columns of the time axis are read, on the side without padding.
         """
         shape = [replicas, len(lanes) // replicas]
         columns = slice(self.t_len - length, None) if self._padded == "left" else slice(length)

@@ -118,11 +118,9 @@ def functions(text: str) -> Iterator[Function]:
 
 
 def match_rows(split: str, found: list[list[Function]]) -> Iterator[dict[str, Any]]:
-    """Rows of "match": text is a docstring's first paragraph, text_b a body, label "own" or "other".
+    """Rows of "match", from the functions of each file: a docstring's first paragraph as text, a body as text_b.
 
-    Args:
-        split: its name, for the draws.
-        found: the functions of each file.
+    The label is "own" or "other".
     """
     every = [function for file in found for function in file]
     for index, function in enumerate(every):
@@ -171,12 +169,7 @@ def answer_articles(split: str, found: list[list[Function]]) -> Iterator[dict[st
 
 
 def name_rows(split: str, texts: list[str]) -> Iterator[dict[str, Any]]:
-    """Rows of "names": the words of a line and their tags; at most `_LINES` lines are drawn.
-
-    Args:
-        split: its name, for the draws.
-        texts: of the files.
-    """
+    """Rows of "names": the words of a line of the files' texts, and their tags; at most `_LINES` lines are drawn."""
     lines = [line for text in texts for line in tagged_lines(text)]
     order = sorted(range(len(lines)), key=lambda i: _draw(f"{split} {i} {lines[i][0][0]}"))[: _LINES["names"][split]]
     for i in sorted(order):
@@ -217,15 +210,12 @@ def code_lines(text: str) -> Iterator[str]:
 
 
 def write_task(task: str, directory: str, source: TextSource | None = None) -> dict[str, int]:
-    """Writes a task's files, {train,valid,test}.json for "answers" and .jsonl for the others.
+    """Writes a task's files, {train,valid,test}.json for "answers", .jsonl for others; the examples of each split.
 
     Args:
         task: one of TASKS.
         directory: local or gs://; created if missing.
         source: where the Python files are; None: the running interpreter's standard library.
-
-    Returns:
-        The number of examples in each split.
 
     Raises:
         InputError: a file exists already with other content.

@@ -124,11 +124,7 @@ class ExamplePlan:
         return t_len
 
     def subwords(self) -> SubwordVocabulary:
-        """The vocabulary, if its tokens have places in texts.
-
-        Raises:
-            InputError: they have none.
-        """
+        """The vocabulary, if its tokens have places in texts; else InputError."""
         if isinstance(self.vocabulary, SubwordVocabulary):
             return self.vocabulary
         raise InputError(
@@ -143,13 +139,9 @@ class ExamplePlan:
 
 
 def cut_remarks(cut: Sequence[bool], most: int, what: str = "", setting: str = "tgt_len") -> tuple[str, ...]:
-    """A remark on examples that were cut at `most` tokens; () if none was, or if it is not known.
+    """A remark on the examples that a setting cuts at `most` tokens; () if none was cut, or if it is not known.
 
-    Args:
-        cut: whether each was cut.
-        most: tokens that are kept.
-        what: the examples' name; "": examples.
-        setting: the setting that limits them.
+    `what` is the examples' name; "": examples.
     """
     count = sum(cut)
     if not count:
@@ -207,13 +199,7 @@ def write_examples(
     shard_examples: int = SHARD_EXAMPLES,
     **about: Any,
 ) -> None:
-    """Writes shards examples-00000.tfrecord, .., and then the manifest.
-
-    Args:
-        chunks: features and meta.
-        origin, about: attributes of the ExampleSet besides features and meta.
-        directory: is made; an older set in it is replaced.
-        shard_examples: examples of a shard.
+    """Writes shards examples-00000.tfrecord, .., and then the manifest; an older set in the directory is replaced.
 
     Raises:
         InputError: the directory has files that do not belong to such a set.
@@ -249,8 +235,7 @@ def write_examples(
 def read_examples(directory: str) -> ExampleSet | None:
     """The examples that `write_examples` wrote; None if there are none, or if they are of another version.
 
-    Raises:
-        InputError: a shard is damaged.
+    InputError if a shard is damaged.
     """
     path = tf.io.gfile.join(directory, MANIFEST)
     if not tf.io.gfile.exists(path):

@@ -44,11 +44,7 @@ def label_names(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def label_matrix(rows: Sequence[Row], labels: tuple[str, ...]) -> np.ndarray:
-    """Which labels each row has, uint8 [n, C].
-
-    Raises:
-        InputError: a label is not among `labels`.
-    """
+    """Which labels each row has, uint8 [n, C]; InputError if one is not among `labels`."""
     single = [Row(row.text, "", label, row.where) for row in rows for label in json.loads(row.label)]
     owners = [i for i, row in enumerate(rows) for _ in json.loads(row.label)]
     found = np.zeros([len(rows), len(labels)], np.uint8)

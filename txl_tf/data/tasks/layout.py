@@ -41,8 +41,7 @@ def lay_out(
 
     Args:
         vocabulary: a Vocabulary with SEP and CLS.
-        texts: strings [n].
-        second: strings [n], the second text of each pair; "" where there is none.
+        texts, second: strings [n]: texts, and the second text of each pair, "" where there is none.
         t_len: T; None: nothing is cut.
         max_segments: the largest length, in segments of T tokens.
 
@@ -97,14 +96,9 @@ def cut(texts: tf.RaggedTensor, lengths: tf.Tensor, most: int) -> tf.RaggedTenso
 def join(
     vocabulary: Vocabulary, first: tf.RaggedTensor, second: tf.RaggedTensor
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """A SEP CLS where the second text is empty, otherwise A SEP B SEP CLS.
+    """A SEP CLS where the second text is empty, otherwise A SEP B SEP CLS: ids and segments.
 
-    Args:
-        vocabulary: a Vocabulary with SEP and CLS.
-        first, second: ids, int32 RaggedTensors [n, None].
-
-    Returns:
-        Ids and segments, int32 RaggedTensors [n, None].
+    Ids, also those of the texts, and segments are int32 RaggedTensors [n, None].
     """
     sep, cls = vocabulary.special_token("sep"), vocabulary.special_token("cls")
     lengths = [tf.cast(side.row_lengths(), tf.int32) for side in (first, second)]

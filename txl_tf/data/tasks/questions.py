@@ -36,11 +36,7 @@ class QuestionExamples(ExampleSet):
     n_best: int = 5
 
     def answered(self, outputs: Mapping[str, np.ndarray]) -> list[Answered]:
-        """The answers to the questions, in order.
-
-        Args:
-            outputs: by name, arrays [n, ..]; see `answers.decode`.
-        """
+        """The answers to the questions, in order, from a model's outputs [n, ..] by name; see `answers.decode`."""
         readings = self.readings()
         limits = np.cumsum([0, *(len(reading.windows) for reading in readings)])
         return [
@@ -57,8 +53,7 @@ class QuestionExamples(ExampleSet):
 def squad_examples(squad: Squad, plan: ExamplePlan) -> QuestionExamples:
     """Questions about texts as examples; those without labels lack the features that say where answers are.
 
-    Raises:
-        InputError: the vocabulary's tokens have no places in texts.
+    InputError if the vocabulary's tokens have no places in texts.
     """
     vocabulary, data, evaluation = plan.subwords(), plan.config.data, plan.config.eval
     layout = Layout(plan.t_len, data.max_query_len, data.doc_stride)
@@ -99,10 +94,9 @@ _MISPLACED = "answer is not", "answers are not"
 
 
 def with_found(squad: Squad) -> tuple[Squad, int]:
-    """The questions with the places of misplaced answers whose texts occur exactly once in their paragraphs.
+    """With places for misplaced answers whose texts occur exactly once in their paragraphs; and how many were found.
 
-    Returns:
-        The questions, whose `misplaced` keeps the answers without a place; and how many were found.
+    `misplaced` keeps the answers without a place.
     """
     places, found = iter(squad.misplaced), 0
     left: list[str] = []

@@ -40,10 +40,7 @@ class RaceQuestion:
 def read_race(path: str, columns: Columns | None = None, answered: bool = True) -> list[RaceQuestion]:
     """The questions of a folder and its sub-folders, or of a .jsonl or .jsonl.gz file, in the order of files' names.
 
-    Args:
-        path: local or gs://.
-        columns: for its encoding.
-        answered: whether every question must have an answer.
+    `columns` give the encoding; `answered`: whether every question must have an answer.
 
     Raises:
         InputError: columns of a table are named, nothing can be read, a question lacks something, or the numbers of
@@ -74,8 +71,7 @@ def is_folder(path: str) -> bool:
 def question_rows(values: Sequence[dict[str, Any]]) -> list[RaceQuestion]:
     """Questions as dicts with article, question and options, without answers.
 
-    Raises:
-        InputError: one of them lacks something, or the numbers of options differ.
+    InputError if one of them lacks something, or the numbers of options differ.
     """
     found = []
     for i, value in enumerate(values, 1):

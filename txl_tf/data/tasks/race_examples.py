@@ -24,12 +24,7 @@ CHUNK = 100  # questions that are encoded at once
 
 
 def question_examples(questions: Sequence[RaceQuestion], plan: ExamplePlan) -> ExampleSet:
-    """Questions as examples: features tokens, segments, padding [n, C, T] and, if they are labelled, label [n].
-
-    Args:
-        questions: of `read_race`, with C options each; with an answer each, if they are labelled.
-        plan: an ExamplePlan.
-    """
+    """Questions, C options each, as examples: tokens, segments, padding [n, C, T] and, where labelled, label [n]."""
     t_len, vocabulary = plan.t_len, plan.vocabulary
     label = np.array([question.answer for question in questions], np.int32)
     count = len(questions[0].options)

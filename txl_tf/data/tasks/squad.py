@@ -79,11 +79,7 @@ def read_squad(path: str, columns: Columns | None = None, labelled: bool = True)
     An answer that is not where the file says is kept for scoring, without its place; see `Squad.misplaced`.
     An id may be a number; a question without one gets its number in the file, from 1 on.
 
-    Args:
-        path: local or gs://; may end in .gz.
-        columns: for its encoding.
-        labelled: whether each question must have an answer, or be marked as impossible. Otherwise answers may be
-            missing.
+    `columns` give the encoding; `labelled`: whether each question must have an answer, or be marked as impossible.
 
     Raises:
         InputError: columns of a table are named, not JSON, or not of this format; names the place in the file. If there
@@ -112,11 +108,7 @@ def read_squad(path: str, columns: Columns | None = None, labelled: bool = True)
 
 
 def asked(values: Sequence[Mapping[str, str]]) -> Squad:
-    """Questions as dicts with question and context; their ids are their numbers from 1 on.
-
-    Raises:
-        InputError: one of them lacks something.
-    """
+    """Questions as dicts with question and context, or InputError; their ids are their numbers from 1 on."""
     paragraphs = []
     for i, value in enumerate(values, 1):
         question, context = (
@@ -148,10 +140,7 @@ class _SquadParser:
     def records(
         self, record: dict[str, Any], name: str, place: str, fields: Fields
     ) -> Iterator[tuple[dict[str, Any], str]]:
-        """The objects in a field, a list, and their places, which begin with `place`.
-
-        Anything else in the list is added to the faults.
-        """
+        """The objects in a field, a list, and their places, which begin with `place`. Other items become faults."""
         for i, value in enumerate(record[name]):
             own = f"{place}{name}[{i}]"
             with self._faults.noted():

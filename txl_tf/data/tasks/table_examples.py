@@ -25,8 +25,7 @@ CHUNK = 1_000  # texts that are encoded at once
 def class_examples(rows: Sequence[Row], plan: ExamplePlan) -> ExampleSet:
     """Texts that belong to classes, as examples.
 
-    Raises:
-        InputError: there is only one class, or a row has a label that is not among those of the plan.
+    InputError if there is only one class, or a row has a label that is not among those of the plan.
     """
     labels = tables.label_names(rows) if plan.labels is None else plan.labels
     if len(labels) < 2:
@@ -39,19 +38,14 @@ def class_examples(rows: Sequence[Row], plan: ExamplePlan) -> ExampleSet:
 
 
 def scored_examples(rows: Sequence[Row], plan: ExamplePlan) -> ExampleSet:
-    """Texts that have scores, as examples.
-
-    Raises:
-        InputError: a label is not a number.
-    """
+    """Texts that have scores, as examples; InputError if a label is not a number."""
     return table_examples(rows, plan, tables.scores(rows) if plan.labelled else None)
 
 
 def label_set_examples(rows: Sequence[Row], plan: ExamplePlan) -> ExampleSet:
     """Texts that have any number of labels, as examples.
 
-    Raises:
-        InputError: there are no labels, or a row has one that is not among those of the plan.
+    InputError if there are no labels, or a row has one that is not among those of the plan.
     """
     labels = label_sets.label_names(rows) if plan.labels is None else plan.labels
     if not labels:
@@ -72,13 +66,8 @@ def table_examples(
 ) -> ExampleSet:
     """Texts and pairs as examples: features tokens, segments, padding [n, S T] and, if there is one, label [n, ..].
 
-    `meta` says for each whether it was cut, and the remarks how many were.
-
-    Args:
-        rows: of `read_table`; their own remarks come first.
-        plan: its settings of data say S, max_segments.
-        label: [n, ..] or None.
-        labels, remarks: see ExampleSet.
+    `meta` says for each whether it was cut; remarks are those of the rows, the given ones, and how many were cut. The
+    plan's settings of data say S, max_segments.
     """
     t_len, max_segments, vocabulary = plan.t_len, plan.config.data.max_segments, plan.vocabulary
 

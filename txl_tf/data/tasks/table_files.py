@@ -71,11 +71,7 @@ class Columns(Group):
 
     @classmethod
     def of(cls, given: Columns | Mapping[str, Any] | None) -> Columns:
-        """Columns from a dict of its fields; text, text_b and label stand for text_column and so on.
-
-        Raises:
-            InputError: there is no such field, or its value is not possible.
-        """
+        """Columns from a dict of its fields, or InputError; text, text_b and label stand for text_column and so on."""
         return given if isinstance(given, Columns) else cls(**cls.fields_of(given or {}))
 
     @classmethod
@@ -138,11 +134,7 @@ def kind_of(path: str) -> str:
 
 
 def read_data(path: str) -> bytes:
-    """The bytes of a file, local or gs://, unpacked if its name ends in .gz.
-
-    Raises:
-        InputError: it cannot be read or unpacked.
-    """
+    """The bytes of a file, local or gs://, unpacked if its name ends in .gz; InputError if that is not possible."""
     if "://" in path:
         from txl_tf.storage.files import read_bytes  # here: it loads TensorFlow
 
@@ -156,10 +148,9 @@ def read_data(path: str) -> bytes:
 
 
 def read_file_text(path: str, encoding: str = "", remedy: str = "convert the file to UTF-8") -> str:
-    """The text of a file, which is unpacked if its name ends in .gz.
+    """The text of a file, local or gs://, unpacked if its name ends in .gz.
 
     Args:
-        path: local or gs://.
         encoding: "": UTF-8, or UTF-16 if the file begins with its byte order mark.
         remedy: advice if it cannot be decoded.
 
@@ -200,15 +191,9 @@ _OTHER_KINDS = {b"PK\x03\x04": _SHEET, b"\xd0\xcf\x11\xe0": _SHEET, b"PAR1": _PA
 
 
 def read_rows(path: str | Table, columns: Columns, faults: Faults) -> Table:
-    """The rows of a file whose name ends in .tsv, .csv, .jsonl or .xlsx, or in one of these and .gz.
+    """The rows of a file whose name ends in .tsv, .csv, .jsonl or .xlsx, or in one of these and .gz; or of a Table.
 
-    Args:
-        path: local or gs://; or a Table, which is read already.
-        columns: the form of the file.
-        faults: gets the faults of single rows, which are skipped.
-
-    Raises:
-        InputError: the file cannot be read.
+    `faults` gets the faults of single rows, which are skipped. InputError if the file cannot be read.
     """
     if isinstance(path, Table):
         return path
@@ -244,10 +229,7 @@ def read_rows(path: str | Table, columns: Columns, faults: Faults) -> Table:
 
 
 def json_lines(path: str, text: str, faults: Faults) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a file of JSON lines with the numbers of their lines; empty lines are skipped.
-
-    A line that is not a JSON object is added to the faults.
-    """
+    """The objects of a file of JSON lines, with their lines' numbers. Empty lines are skipped; others are faults."""
     for i, line in enumerate(text.split("\n"), 1):
         if line.strip():
             where = f"{path}, line {i}"

@@ -35,11 +35,7 @@ class Row:
 
 
 class TableRows(list[Row]):
-    """The rows of a file.
-
-    Attributes:
-        remarks: notes about them for the user, as sentences.
-    """
+    """The rows of a file; `remarks` are notes about them for the user, as sentences."""
 
     remarks: tuple[str, ...] = ()
 
@@ -51,13 +47,11 @@ ReadLabel = Callable[[dict[str, Any], str, str, bool], str]
 def read_table(
     path: str | Table, columns: Columns, labelled: bool = True, read_label: ReadLabel | None = None
 ) -> TableRows:
-    """The rows of a file whose name ends in .tsv, .csv, .jsonl or .xlsx, or in one of these and .gz.
+    """The rows of a file that `read_rows` can read, or of a Table, whose lines are called rows.
 
     Rows without any content are skipped, and the remarks count them.
 
     Args:
-        path: local or gs://; or a Table, whose lines are called rows.
-        columns: how it is read.
         labelled: whether every row must have a label; if not, a missing label is "".
         read_label: how a label is read; None: as one class or number.
 
@@ -127,11 +121,7 @@ def _require_columns(table: Table, columns: Columns, labelled: bool) -> None:
 
 
 def text_rows(texts: Sequence[str | tuple[str, str]]) -> list[Row]:
-    """Texts and pairs of texts as rows without labels.
-
-    Raises:
-        InputError: it is something else, or a text is empty.
-    """
+    """Texts and pairs of texts as rows without labels; InputError if it is something else, or a text is empty."""
     rows = []
     for i, text in enumerate(texts, 1):
         pair = (text, "") if isinstance(text, str) else tuple(text) if isinstance(text, (tuple, list)) else ()
@@ -151,11 +141,7 @@ def label_names(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def class_numbers(rows: Sequence[Row], labels: tuple[str, ...]) -> np.ndarray:
-    """The number of each row's class, int32 [n].
-
-    Raises:
-        InputError: a label is not among `labels`.
-    """
+    """The number of each row's class, int32 [n]; InputError if a label is not among `labels`."""
     numbers = {name: i for i, name in enumerate(labels)}
     shown = ", ".join(labels[:10]) + (", .." if len(labels) > 10 else "")
     faults = Faults(_file_of(rows))
@@ -167,11 +153,7 @@ def class_numbers(rows: Sequence[Row], labels: tuple[str, ...]) -> np.ndarray:
 
 
 def scores(rows: Sequence[Row]) -> np.ndarray:
-    """The labels as numbers, float32 [n].
-
-    Raises:
-        InputError: a label is not a finite number.
-    """
+    """The labels as numbers, float32 [n]; InputError if one is not a finite number."""
     found = np.zeros(len(rows), np.float32)
     faults = Faults(_file_of(rows))
     for i, row in enumerate(rows):

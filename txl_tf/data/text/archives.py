@@ -36,17 +36,10 @@ def is_of_a_mac(path: str) -> bool:
 
 
 def extract(archive: str, wanted: str, directory: str) -> list[str]:
-    """Extracts the members whose file name matches the regular expression `wanted`.
+    """Writes the members whose whole file name matches the regular expression `wanted`; the files' paths, sorted.
 
-    A plain .gz file has one member, named like the file without ".gz".
-
-    Args:
-        archive: local path.
-        wanted: must match the whole file name, and must not match "/" or "\\".
-        directory: local; created if needed.
-
-    Returns:
-        Sorted paths of the files written.
+    A plain .gz file has one member, named like the file without ".gz". `wanted` must not match "/" or "\". The archive
+    and the directory are local; the directory is made if needed.
 
     Raises:
         InputError: the archive is damaged.

@@ -84,16 +84,9 @@ def drawn_split(name: str) -> str:
 
 
 class PieceBlocks:
-    """The blocks of a Piece, each of about BLOCK_BYTES; a block can be empty.
+    """The blocks of a Piece, `count` of them, each of about BLOCK_BYTES; a block can be empty.
 
     They are cut at ends of lines, or else at spaces, or else between characters.
-
-    Args:
-        piece: Piece.
-        reading: TextRules.
-
-    Attributes:
-        count: number of blocks.
     """
 
     def __init__(self, piece: Piece, reading: TextRules):
@@ -112,14 +105,9 @@ class PieceBlocks:
         self._file.close()
 
     def texts(self, index: int, first_document: int = 0) -> tuple[list[tuple[str, bytes]], int]:
-        """The text of a block by split, and its number of documents if their splits are drawn.
+        """The text of a block by split, [(split, text)], and its number of documents if their splits are drawn.
 
-        Args:
-            index: of the block.
-            first_document: number of documents of this piece in the blocks before; splits are drawn by it.
-
-        Returns:
-            ([(split, text)], documents). Empty texts are left out.
+        They are drawn by `first_document`, the documents in the piece's earlier blocks. Empty texts are left out.
         """
         if self._reading.documents != "blank_line":
             text = self._text(index)

@@ -60,8 +60,7 @@ class PublishedCorpus:
         Args:
             name: for messages.
             source: the archive, or a file or directory with its content; None: download.
-            download_dir: local directory for the archive.
-            work_dir: local directory for extracted files.
+            download_dir, work_dir: local directories for the archive, and for extracted files.
             at_lines: whether splits of one file begin at the start of a line instead of the published byte.
 
         Raises:

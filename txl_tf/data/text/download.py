@@ -23,13 +23,7 @@ _USER_AGENT = "Mozilla/5.0 (compatible; txl_tf)"  # some servers refuse Python's
 
 @dataclasses.dataclass(frozen=True)
 class PublishedFile:
-    """A published file.
-
-    Attributes:
-        urls: its addresses, mirrors last.
-        bytes: its size.
-        digest: "sha256:..." or "md5:...".
-    """
+    """A published file: its addresses, mirrors last; its size; and its digest, "sha256:..." or "md5:..."."""
 
     urls: tuple[str, ...]
     bytes: int
@@ -54,10 +48,8 @@ class PublishedFile:
 def fetch(published: PublishedFile, directory: str, pause: float = 1.0) -> str:
     """The local path of a published file, downloaded into `directory` unless it is there already.
 
-    Args:
-        published: PublishedFile.
-        directory: local; an incomplete download stays there as NAME.partial and is resumed.
-        pause: seconds to wait after the first failure; doubles with each.
+    An incomplete download stays there as NAME.partial and is resumed. After a failure it waits for `pause` seconds,
+    doubled each time.
 
     Raises:
         InputError: no address has the right file; the message says which file to download by hand, and where to put it.

@@ -92,10 +92,9 @@ class TextSource:
 
 
 def split_contents(sizes: Iterable[tuple[str, str, int]]) -> dict[str, dict[str, Any]]:
-    """{split: {"files": their number, "first": names of up to three, "bytes": of their text}}.
+    """From (split, file, bytes): {split: {"files": number, "first": names of up to three, "bytes": of their text}}.
 
-    Args:
-        sizes: (split, file, bytes); a file can occur again. Folders that all files share are left out of their names.
+    A file can occur again. Folders that all files share are left out of their names.
     """
     found: dict[str, collections.Counter[str]] = {split: collections.Counter() for split in SPLITS}
     for split, file, size in sizes:
@@ -263,9 +262,7 @@ def _files_below(root: str) -> Iterator[str]:
 def cut_by_bytes(paths: Sequence[str], at_lines: bool) -> list[Piece]:
     """Cuts the files, as one text, into splits: the last 5% of bytes are test, the 5% before them valid.
 
-    Args:
-        paths: of the files.
-        at_lines: whether splits begin at the start of a line, or of a character in very long lines.
+    With `at_lines` splits begin at the start of a line, or of a character in very long lines.
     """
     lengths = _sizes([Piece(None, path) for path in paths])
     total, pieces, position = sum(lengths), [], 0

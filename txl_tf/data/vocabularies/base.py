@@ -92,14 +92,9 @@ class Vocabulary(tf.Module, abc.ABC):
         """Ids [n] -> the bytes of every token by itself: decode_bytes(a) + decode_bytes(b) == decode_bytes(a + b)."""
 
     def decoder(self, after: str = "") -> Callable[[Iterable[int]], bytes]:
-        """A function that decodes a text piece by piece, as the continuation of another text.
+        """A function that decodes a text piece by piece: the ids of the next piece, [n], -> its bytes.
 
-        Args:
-            after: the text before it, such as a prompt; "": there is none. The pieces include the space between the
-                two, if there must be one.
-
-        Returns:
-            A function that takes the ids of the next piece, [n], and returns their bytes.
+        `after` is the text before it, such as a prompt; pieces include the space between the two, if there must be one.
         """
         del after
         return self.decode_bytes
@@ -144,14 +139,7 @@ class Vocabulary(tf.Module, abc.ABC):
             return repr(data)[1:]
 
     def special_token(self, name: str) -> int:
-        """The id of a special token that the caller requires.
-
-        Args:
-            name: a field of SpecialTokens.
-
-        Raises:
-            InputError: the vocabulary has no such token.
-        """
+        """The id of a special token, a field of SpecialTokens, that the caller requires; or InputError."""
         token = getattr(self.special, name)
         if token is None:
             which = f"the vocabulary of {self.origin}" if self.origin else f"this vocabulary of {self.unit}s"

@@ -17,14 +17,10 @@ from txl_tf.storage.files import read_lines
 
 @register("bytes")
 class ByteVocabulary(Vocabulary):
-    """Bytes: all 256 as themselves, or a list of symbols (enwik8).
+    """Bytes: all 256 as themselves, or a list of symbols, byte values by id (enwik8).
 
     With a list, bytes in `dropped` are removed from the text, as they were from the corpus. Any other byte that is not
     listed is encoded as "?" (or as the most frequent symbol if "?" is not listed either).
-
-    Args:
-        symbols: byte values by id; None: all 256, byte b having id b.
-        dropped: byte values to remove.
     """
 
     unit = "byte"

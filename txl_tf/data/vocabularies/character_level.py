@@ -18,11 +18,7 @@ from txl_tf.storage.strict_json import parse_json
 
 @register("chars")
 class CharVocabulary(Vocabulary):
-    """Unicode characters (text8). An unlisted character is encoded as a space, or as id 0 if there is no space.
-
-    Args:
-        symbols: the characters by id.
-    """
+    """Unicode characters by id (text8). An unlisted one is encoded as a space, or as id 0 if there is no space."""
 
     unit = "char"
     FILE = "vocab.txt"

@@ -17,11 +17,7 @@ _KINDS: dict[str, type[Vocabulary]] = {}
 
 
 def register(kind: str) -> Callable[[_Kind], _Kind]:
-    """Class decorator: specs with this `kind` are loaded by the class's `load(directory, spec)`.
-
-    Raises:
-        ValueError: another class is registered under this name.
-    """
+    """Class decorator: specs with this `kind`, which is new, are loaded by the class's `load(directory, spec)`."""
 
     def add(cls: _Kind) -> _Kind:
         if kind in _KINDS:
@@ -50,11 +46,9 @@ def unit_of(spec: dict[str, Any]) -> str:
 def load_vocabulary(
     directory: str, spec: dict[str, Any], sha256: Mapping[str, str] | None = None, remedy: str = ""
 ) -> Vocabulary:
-    """The vocabulary that `save` wrote into `directory`, from its `spec`.
+    """The vocabulary that `save` wrote into `directory`, local or gs://, from its `spec`.
 
     Args:
-        directory: local or gs://.
-        spec: of the vocabulary.
         sha256: the checksums of its files, by name; None: not known.
         remedy: advice for a missing or wrong file; ends the message.
 

@@ -40,11 +40,7 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")  # as bytes.splitlines fi
 
 @register("sentencepiece")
 class SubwordVocabulary(Vocabulary):
-    """An unchanged SentencePiece model: the model decides how spaces, newlines and unknown characters are encoded.
-
-    Args:
-        model: the serialised model, bytes.
-    """
+    """A serialised SentencePiece model, which decides how spaces, newlines and unknown characters are encoded."""
 
     unit = "subword"
     FILE = "sentencepiece.model"

@@ -45,15 +45,9 @@ class TracedTensor(typing.NamedTuple):
 
 
 def traced_lines(texts: tf.Tensor, keep_ends: bool) -> tuple[TracedTensor, tf.Tensor]:
-    """Texts as lines.
+    """Texts, strings [n], as lines: their characters; and int64 [n], how many lines each text has, at least 1.
 
-    Args:
-        texts: strings [n].
-        keep_ends: whether a line has the characters that end it, which may then be CR, LF or both; if not, only LF
-            ends a line.
-
-    Returns:
-        The lines' characters; and int64 [n], how many lines each text has, at least 1.
+    With `keep_ends` a line has the characters that end it, which may be CR, LF or both; otherwise only LF ends one.
     """
     split = tf.strings.unicode_split(texts, "UTF-8")
     flat, text_of = split.flat_values, split.value_rowids()
@@ -97,12 +91,7 @@ def with_plain_quotes(traced: TracedTensor) -> TracedTensor:
 
 
 def with_marks_joined(traced: TracedTensor, marks: str) -> TracedTensor:
-    """Combining marks are removed, and belong to the character before them in the line.
-
-    Args:
-        traced: the characters.
-        marks: a pattern for a mark.
-    """
+    """Combining marks, a pattern, are removed, and belong to the character before them in the line."""
     is_mark = tf.strings.regex_full_match(traced.text, marks)
     joined = is_mark & traced.before(tf.ones_like(is_mark), False)
     group = tf.cumsum(tf.cast(~joined, tf.int32)) - 1
@@ -121,15 +110,12 @@ def mapped(traced: TracedTensor, texts: tf.Tensor) -> TracedTensor:
 def source_places(
     traced: TracedTensor, lines: tf.Tensor, begin: tf.RaggedTensor, end: tf.RaggedTensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The places of lines' tokens in the lines' sources; see traced_text.source_places.
+    """The places of lines' tokens in the lines' sources, int64 [tokens] each; see traced_text.source_places.
 
     Args:
         traced: the lines' characters.
         lines: strings [L], the lines.
         begin, end: RaggedTensors [L, None], the tokens' places in the bytes of their lines.
-
-    Returns:
-        begin and end, int64 [tokens], in characters of the sources.
     """
     size = tf.size(traced.text, tf.int64)
     starts = tf.cumsum(tf.cast(tf.strings.length(traced.text), tf.int64), exclusive=True)

@@ -76,15 +76,12 @@ BLANK = np.array(
 def source_places(
     lines: Sequence[TracedText], counts: np.ndarray, begin: np.ndarray, end: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The places of lines' tokens in the lines' sources.
+    """The places of lines' tokens in the lines' sources, int32 [n] each, in characters; see `PlacedTokens`.
 
     Args:
         lines: any number of texts, of one or several sources.
         counts: int [len(lines)], the number of tokens of each line.
         begin, end: int [n], the tokens' places in the UTF-8 bytes of their lines; n is the sum of `counts`.
-
-    Returns:
-        begin and end, int32 [n], in characters of the sources; see `PlacedTokens`.
     """
     encoded = [line.encoded() for line in lines]
     codes = np.frombuffer("".join(line.text for line in lines).encode("utf-32-le", "replace"), np.uint32)

@@ -139,23 +139,11 @@ class _Marks:
 
 
 class SplitPairs:
-    """The segments of all lanes of a split, epoch after epoch.
+    """The segments of all lanes of a split, epoch after epoch; attributes as for TrainingData.
 
-    Epoch e of a corpus with several passes reads pass e mod passes.
-
-    Args:
-        corpus: a Corpus whose vocabulary has SEP and CLS.
-        split: name of one of its splits.
-        data: a PairsConfig.
-        reuse_len: R.
-        rule: a PermutationLMConfig, the rule by which targets are drawn.
-        seed: int32 [2], of all random choices.
-
-    Attributes:
-        epoch_steps: steps in an epoch.
-        step_tokens: B T.
-        unused: tokens of the split that an epoch does not advance over, including the last W of each stretch.
-        reads: about how often an epoch reads each other token: as one to remember and in A or B, in each direction.
+    Epoch e of a corpus with several passes reads pass e mod passes. `unused` includes the last W tokens of each
+    stretch. `reads` counts a token as one to remember and in A or B, in each direction. `seed` gives all random
+    choices.
 
     Raises:
         InputError: no SEP or CLS, or too few tokens for a step.
@@ -190,20 +178,7 @@ class SplitPairs:
         self._blocks = -(-self.epoch_steps // self._block)
 
     def batches(self, step: int, *, host: int = 0, num_hosts: int = 1, replicas_per_host: int = 1) -> tf.data.Dataset:
-        """Batches without end, starting at any step.
-
-        Args:
-            step: to start at; epoch = step // epoch_steps.
-            host: this host's index.
-            num_hosts: number of hosts of the job.
-            replicas_per_host: element k goes to local replica k mod this.
-
-        Returns:
-            tf.data.Dataset of PermutationBatch [b, T].
-
-        Raises:
-            InputError: B is not a multiple of the number of replicas.
-        """
+        """Batches [b, T] without end from a step on; arguments and errors as for `lanes.training_batches`."""
         lanes = host_lanes(self._data.batch_size, host, num_hosts, replicas_per_host)
         replicas, rows = replicas_per_host, len(lanes) // replicas_per_host
         epoch, place = divmod(step, self.epoch_steps)
@@ -243,9 +218,7 @@ class SplitPairs:
     def _windows(self, block: tf.Tensor, lane: tf.Tensor) -> tf.data.Dataset:
         """The tokens for a block of a lane: a dataset of one element, the arguments of `_segments`.
 
-        Args:
-            block: counted over all epochs, int64 scalar.
-            lane: its number in the global batch, int64 scalar.
+        Blocks are counted over all epochs, and lanes in the global batch; both are int64 scalars.
         """
         epoch = block // self._blocks
         step = block % self._blocks * self._block
@@ -347,12 +320,7 @@ def _turned(row: tf.Tensor, backward: tf.Tensor) -> tf.Tensor:
 
 
 class TrainingPairs(SplitPairs):
-    """The segments of a training run.
-
-    Args:
-        corpus: as for SplitPairs.
-        config: a Config of a family that reads pairs.
-    """
+    """The segments of a training run; `config` is of a family that reads pairs."""
 
     def __init__(self, corpus: Corpus, config: Config):
         # The second number makes these random numbers independent of those of dropout.
@@ -363,14 +331,7 @@ class TrainingPairs(SplitPairs):
 class EvaluationPairs:
     """One pass over the lanes of a split; its pairs, spans and orders follow from (seed, step, lane).
 
-    Args:
-        corpus, split: as for SplitPairs.
-        config: as for TrainingPairs.
-
-    Attributes:
-        lanes: B.
-        steps: batches in the pass.
-        targets: None, because their number is known only after they are drawn.
+    Attributes as for EvaluationData; `targets` is None, because their number is known only after they are drawn.
     """
 
     def __init__(self, corpus: Corpus, split: str, config: Config):

@@ -13,22 +13,13 @@ from txl_tf.settings.pretraining import PermutationLMConfig
 
 
 def sample_spans(starts: tf.Tensor, goal: int, rule: PermutationLMConfig, seeds: tf.Tensor) -> tf.Tensor:
-    """Draws the tokens to be predicted in a part of a segment, exactly `goal` of them.
+    """Draws the tokens to be predicted in a part of a segment, exactly `goal` of them: bool [n, L].
 
     Spans are drawn one after another, from the start of the part. The probability of a span of n tokens is proportional
     to 1 / n; n is at most max_span and at most the number of tokens left to draw. A span has n * mask_alpha tokens of
     context around it, rounded down: a random number of them, fewer than all, before the span and the rest after it. The
-    span begins at the next token that may start one. If it would reach the part's last token, no more spans are drawn.
-    The remaining tokens are drawn one by one, all equally likely.
-
-    Args:
-        starts: bool [n, L], the tokens that a span may begin with.
-        goal: tokens to draw, at most L.
-        rule: a PermutationLMConfig.
-        seeds: int32 [n, 2].
-
-    Returns:
-        bool [n, L].
+    span begins at the next token that may start one, by `starts`, bool [n, L]. If it would reach the part's last token,
+    no more spans are drawn. The remaining tokens are drawn one by one, all equally likely.
     """
     rows, length = tf.shape(starts)[0], starts.shape[1]
     place = tf.range(length)

@@ -17,12 +17,8 @@ def _recipe(
     """A recipe, with the settings that all share: dropout and dropatt 0.1, linear decay to 0, clipping at norm 1.
 
     With weight decay the official code does not correct Adam's bias. Layer decay multiplies the gradient in recipes
-    that are commands of the official code, and the rate in the paper's recipes.
-
-    Args:
-        task, source, published: as in Recipe.
-        sizes: tgt_len, batch_size, train_steps, warmup_steps, learning_rate.
-        adam_epsilon, weight_decay, layer_decay: see the settings.
+    that are commands of the official code, and the rate in the paper's recipes. `sizes` are tgt_len, batch_size,
+    train_steps, warmup_steps and learning_rate.
     """
     tgt_len, batch_size, train_steps, warmup_steps, learning_rate = sizes
     train = {

@@ -33,8 +33,7 @@ _TYPES = {
 def read_config(source: str) -> tuple[dict[str, Any], str]:
     """The object in a directory's config.json, and the file's path.
 
-    Raises:
-        InputError: there is no config.json, it is not a JSON object, or one of _TYPES has another type.
+    InputError if there is no config.json, it is not a JSON object, or one of _TYPES has another type.
     """
     path = tf.io.gfile.join(source, "config.json")
     config = read_record(path, {}, _REMEDY)
@@ -51,8 +50,7 @@ def has_tensors(source: str) -> bool:
 def open_tensors(source: str) -> TensorFile:
     """The TensorFile of a directory's model.safetensors or pytorch_model.bin, or of the shards of one.
 
-    Raises:
-        InputError: no such file exists, or one is damaged; or the shards are not those of their index.
+    InputError if no such file exists, or one is damaged; or the shards are not those of their index.
     """
     for name, opener in _OPENERS.items():
         path = tf.io.gfile.join(source, name)

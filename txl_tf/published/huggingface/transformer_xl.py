@@ -51,8 +51,7 @@ layout = functools.partial(torch_models.layout, prefix="transformer.", bias_in_l
 def open_checkpoint(source: str) -> Checkpoint:
     """The Checkpoint in a directory with config.json and model.safetensors or pytorch_model.bin.
 
-    Raises:
-        InputError: files are missing, damaged or contradict each other, or TransformerXL does not support the model.
+    InputError if files are missing, damaged or contradict each other, or TransformerXL does not support the model.
     """
     config, where = _checked_config(source)
     file = huggingface_files.open_tensors(source)
@@ -96,19 +95,9 @@ def _ties(config: dict[str, Any], where: str) -> dict[str, bool]:
 
 
 def export(model: TransformerXL, vocabulary: Vocabulary, evaluation: EvalConfig, export_dir: str) -> list[str]:
-    """Writes config.json, model.safetensors and, for words, vocab.txt.
+    """Writes config.json, model.safetensors and, for words, vocab.txt; returns how Hugging Face's code differs.
 
-    Args:
-        model: a TransformerXL.
-        vocabulary: its Vocabulary.
-        evaluation: an EvalConfig, for mem_len, clamp_len and same_length.
-        export_dir: local or gs://.
-
-    Returns:
-        list of texts: the differences from txl_tf in Hugging Face's code.
-
-    Raises:
-        InputError: Hugging Face's classes do not have this kind of model.
+    `evaluation` gives mem_len, clamp_len and same_length. InputError if Hugging Face's classes have no such model.
     """
     config = model.config
     _refuse_what_they_lack(config, evaluation)

@@ -63,8 +63,7 @@ _ANSWERS = {"start_n_top": "start_n_top", "end_n_top": "end_n_top"}
 def open_checkpoint(source: str) -> Checkpoint:
     """The Checkpoint in a directory with config.json and model.safetensors or pytorch_model.bin.
 
-    Raises:
-        InputError: files are missing, damaged or contradict each other, or our XLNets do not support the model.
+    InputError if files are missing, damaged or contradict each other, or our XLNets do not support the model.
     """
     config, where = _checked_config(source)
     file = huggingface_files.open_tensors(source)
@@ -187,14 +186,10 @@ def _with_identity_projection(file: TensorFile, d_model: int) -> TensorFile:
 
 
 def layout(config: XLNetConfig, weights: Collection[str], prefix: str = "transformer.") -> list[TensorEntry]:
-    """The tensors of a state_dict for an XLNetConfig.
+    """The tensors of a state_dict for an XLNetConfig; some of the paths in `weights` exist only in some models.
 
-    Kernels of attention are [D, H, d]; the output kernel has D first, too. Kernels of linear layers are [out, in].
-
-    Args:
-        config: an XLNetConfig.
-        weights: the paths of the model's weights; some exist only in some models.
-        prefix: the prefix of the names of the body's tensors, which all heads have in common.
+    Kernels of attention are [D, H, d]; the output kernel has D first, too. Kernels of linear layers are [out, in]. All
+    heads have the names of the body's tensors in common, with their `prefix`.
     """
     d_model, heads, names = config.d_model, (config.n_head, config.d_head), set(weights)
     found = []
@@ -255,9 +250,7 @@ def export(
 
     Args:
         model: an XLNet, with any of its heads.
-        vocabulary: its Vocabulary.
         task: the model's task, as in its config.json.
-        export_dir: local or gs://.
         labels: the names of a classifier's classes; (): they get names by their numbers.
         bi_data: whether half of the texts of its pretraining were read from right to left.
 

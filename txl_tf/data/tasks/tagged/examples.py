@@ -50,18 +50,15 @@ class Reading:
 class TaggedExamples(ExampleSet):
     """Texts with tags: features tokens, segments, padding and, if tags are known, label [n, S T].
 
-    Attributes:
-        readings: gives the texts with their parts, in the order of the examples.
+    `readings` gives the texts with their parts, in the order of the examples.
     """
 
     readings: Callable[[], Sequence[Reading]] = list
 
     def of_words(self, values: np.ndarray, default: Any) -> list[np.ndarray]:
-        """For each text the values at its words' first pieces, [W]; `default` for a word without pieces.
+        """For each text the values [n, L] at its words' first pieces, [W]; `default` for a word without pieces.
 
-        Args:
-            values: [n, L], by columns; columns are counted from the right, so L may be any length.
-            default: of the same kind.
+        Columns are counted from the right, so L may be any length.
         """
         found, first = [], 0
         for reading in self.readings():
@@ -97,10 +94,6 @@ def tagged_examples(texts: Sequence[TaggedText], plan: ExamplePlan) -> TaggedExa
     """Texts as examples of S segments of T tokens: as many as the longest text needs, but at most `max_segments`.
 
     The pieces of longer texts become several examples.
-
-    Args:
-        texts: of `read_tagged` or `tagged_rows`.
-        plan: an ExamplePlan.
 
     Raises:
         InputError: the vocabulary's tokens have no places in texts, all words have the same tag, or a text has one that

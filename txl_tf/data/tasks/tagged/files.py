@@ -43,10 +43,9 @@ class TaggedText:
 
 
 def read_tagged(path: str, columns: Columns, labelled: bool = True) -> list[TaggedText]:
-    """The texts of a file: JSON lines if its name ends in .jsonl or .jsonl.gz, otherwise in CoNLL's format.
+    """The texts of a file: JSON lines if its name ends in .jsonl or .jsonl.gz, otherwise in CoNLL's format; or gzipped.
 
     Args:
-        path: local or gs://; may end in .gz.
         columns: for its encoding; the rest is for tables, and refused.
         labelled: whether all words must have a tag; if not, tags are left out.
 
@@ -64,11 +63,7 @@ def read_tagged(path: str, columns: Columns, labelled: bool = True) -> list[Tagg
 
 
 def tagged_rows(values: Sequence[Any]) -> list[TaggedText]:
-    """Texts, or lists of words, as texts without tags.
-
-    Raises:
-        InputError: it is something else, or has no words.
-    """
+    """Texts, or lists of words, as texts without tags; InputError if it is something else, or has no words."""
     return [_untagged(value, f"text {i}") for i, value in enumerate(values, 1)]
 
 
