@@ -22,8 +22,8 @@ def main():
         piece = json.loads(line).get("text", "")
         text += piece
         print(piece, end="", flush=True)
-    (score,) = json.load(ask(args.server, "/score", {"texts": [text]}))["results"]
-    print(f"\n{score}")
+    score = json.load(ask(args.server, "/score", {"texts": [text]}))
+    print(f"\nmean loss of a token: {-score['total'][0] / len(score['tokens'][0]):.3f} nats")
 
 
 def ask(server, route, request):

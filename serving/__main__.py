@@ -14,7 +14,7 @@ http://localhost:8080/ is a page to play on. For programs:
     curl localhost:8080/sessions/ID -d '{"tokens": [100, 101], "top": 3}' # read tokens, see what comes next
     curl -X DELETE localhost:8080/sessions/ID
 
-An exported XLNet has other routes; both kinds have /score:
+An exported XLNet has these routes, too, though it was not trained to continue texts, and two of its own:
 
     curl localhost:8080/fill -d '{"texts": ["The capital of France is ____ ."], "top": 3, "order": "confident"}'
     curl localhost:8080/encode -d '{"texts": ["A question?"], "second": ["A passage."], "pool": "mean"}'

@@ -14,7 +14,9 @@ from serving.answers.pieces import Pieces
 from serving.errors import RequestError, StartError, one_line
 
 CACHE = ("keys", "values", "length", "seen")
-"""The tensors of a Transformer-XL's cache; their first axis is the text."""
+"""The tensors of a cache; their first axis is the text."""
+CONTINUING = ("/sampling", "/generate", "/stream", "/sessions")
+"""The routes of models that continue texts."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,37 +27,46 @@ class Kind:
         title: its name in messages.
         routes: its routes, besides those of every server.
         inputs: of the signatures that the routes need, by signature, without settings of sampling.
+        newer: the same for those of `CONTINUING`, which older exports of its kind lack.
+        encode, decode: the names of the signatures that `CONTINUING` need for texts.
+        note: what users of `CONTINUING` should know.
     """
 
     title: str
     routes: tuple[str, ...]
     inputs: dict[str, tuple[str, ...]]
+    newer: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    encode: str = "encode"
+    decode: str = "decode"
+    note: str = ""
 
 
 _PAIRS, _ASKED = ("texts", "second"), ("questions", "contexts")
 _FILL = ("context", "order", "beam_size", "top", "free")
 _READ = ("kept_start", "kept_start_log_prob", "kept_end", "kept_end_log_prob", "kept_impossible")
+_CACHED = {
+    "initial_cache": ("batch_size",),
+    "step": ("tokens", *CACHE),
+    "write": ("tokens", "max_tokens", "seeds", *CACHE),
+}
 KINDS = {
-    "generate": Kind(
-        "a Transformer-XL",
-        ("/sampling", "/generate", "/stream", "/sessions", "/score"),
-        {
-            "score": ("texts",),
-            "encode": ("texts",),
-            "decode": ("tokens", "after"),
-            "initial_cache": ("batch_size",),
-            "step": ("tokens", *CACHE),
-            "write": ("tokens", "max_tokens", "seeds", *CACHE),
-        },
-    ),
     "fill": Kind(
         "an XLNet",
-        ("/fill", "/encode", "/score"),
+        ("/fill", "/encode", "/score", *CONTINUING),
         {
             "fill_part": ("texts", *_FILL, "begin", "end", "kept_tokens", "kept_log_probs", "kept_total"),
             "score_part": ("texts", "begin", "end", "at_once"),
             "tokenize": ("texts",),
         },
+        {"decode_after": ("tokens", "after"), **_CACHED},
+        encode="tokenize",
+        decode="decode_after",
+        note="An XLNet is trained to fill gaps, not to continue texts: this text may soon make little sense.",
+    ),
+    "generate": Kind(
+        "a Transformer-XL",
+        (*CONTINUING, "/score"),
+        {"score": ("texts",), "encode": ("texts",), "decode": ("tokens", "after"), **_CACHED},
     ),
     "classify": Kind("an XLNet for classification", ("/classify",), {"classify": _PAIRS}),
     "label": Kind("an XLNet for multi-label classification", ("/label",), {"label": _PAIRS}),
@@ -68,7 +79,7 @@ KINDS = {
         {"answer_part": (*_ASKED, "begin", "end"), "answer_whole": (*_ASKED, *_READ)},
     ),
 }
-"""The kinds, each by a signature that no other kind has."""
+"""The kinds, each by a signature that no later kind has."""
 
 _SETTING = {
     "name": str,
@@ -94,13 +105,14 @@ class ServedModel:
         step: of its weights; None: the export does not say.
         title: kind, name and step, in words.
         routes: the routes of its kind that it can answer.
-        settings: of sampling, from sampling.json; without `generate` there are none.
+        continues: whether it can continue texts.
+        settings: of sampling, from sampling.json; if it continues no texts there are none.
         vocab_size: of the signature `step`, else 0.
         empty_cache: the tensors of `CACHE` before any text is read, by name; empty for other models.
         cache_bytes: of the cache of one text, else 0.
         segment: tokens that the signature `read` takes; 0: there is no such signature, as in older exports.
         pieces: a Pieces; None: the model has no signature `decode`.
-        rates: whether it can give alternatives for a token.
+        rates: whether it can give alternatives for a token that it reads or writes.
 
     Raises:
         StartError: it is damaged, or not such a model.
@@ -119,12 +131,13 @@ class ServedModel:
             self.kind = KINDS[name]
             self.name, self.step = os.path.basename(os.path.normpath(export_dir)), read_step(export_dir)
             self.title = f"{self.kind.title}, {self.name}, step {'unknown' if self.step is None else f'{self.step:,}'}"
-            self.settings = read_settings(export_dir) if name == "generate" else []
+            self.continues = "write" in self.signatures
+            self.settings = read_settings(export_dir) if self.continues else []
             self._check_signatures()
-            has_encode = "encode" in self.signatures
-            self.routes = tuple(route for route in self.kind.routes if route != "/encode" or has_encode)
+            lacking = {*(() if "encode" in self.signatures else ["/encode"]), *(() if self.continues else CONTINUING)}
+            self.routes = tuple(route for route in self.kind.routes if route not in lacking)
             self.vocab_size, self.empty_cache, self.segment = 0, {}, 0
-            if name == "generate":
+            if self.continues:
                 self.vocab_size = int(self.signatures["step"].structured_outputs["log_probs"].shape[-1])
                 cache = self.signatures["initial_cache"](batch_size=tf.constant(1))
                 self.empty_cache = {name: cache[name] for name in CACHE}
@@ -158,7 +171,7 @@ class ServedModel:
             yield manager.start_cancel
 
     def _check_signatures(self):
-        for name, inputs in self.kind.inputs.items():
+        for name, inputs in (self.kind.inputs | (self.kind.newer if self.continues else {})).items():
             if name not in self.signatures:
                 raise StartError(f"it has no signature {name}: export the model again")
             settings = [setting["name"] for setting in self.settings] if name == "write" else []

@@ -12,7 +12,7 @@ from serving.access import first_part
 from serving.answers.pieces import MAX_TOP
 from serving.errors import RequestError, stopping
 from serving.metrics import CLIENT_GONE, Record
-from serving.model import KINDS
+from serving.model import CONTINUING, KINDS
 from serving.page import page_routes
 from serving.terminal import LOGGER
 
@@ -24,12 +24,16 @@ else:
 RECORD = web.RequestKey("record", Record)
 ALWAYS = ("/live", "/ready", "/metrics")
 """Routes that are answered even while the server is full or stops."""
+ROUTES = {
+    route: " or ".join(kind.title for kind in reversed(KINDS.values()) if route in kind.routes)
+    for route in {route for kind in KINDS.values() for route in kind.routes}
+}
+"""The kinds of models that have a route, in words, by route."""
 
 
 def make_app(service, access):
     """The aiohttp application of a Service; access: an Access."""
     limits, model, texts = service.limits, service.model, service.texts
-    routes_of = {route: kind.title for kind in reversed(KINDS.values()) for route in kind.routes}
 
     @web.middleware
     async def answered(request, handler):
@@ -79,11 +83,12 @@ def make_app(service, access):
         route = first_part(request)
         if service.stopping and route not in ALWAYS:
             raise stopping()
-        if route in routes_of and route not in model.routes:
+        if route in ROUTES and route not in model.routes:
             if route in model.kind.routes:
-                raise RequestError(404, f"the served model has no {route[1:]}: its vocabulary has no <sep> and <cls>")
+                why = "export it again" if route in CONTINUING else "its vocabulary has no <sep> and <cls>"
+                raise RequestError(404, f"the served model has no {route[1:]}: {why}")
             known = ", ".join(model.routes)
-            raise RequestError(404, f"{route} is for {routes_of[route]}: the served model has {known}")
+            raise RequestError(404, f"{route} is for {ROUTES[route]}: the served model has {known}")
         return await handler(request)
 
     async def body(request):
@@ -165,6 +170,7 @@ def make_app(service, access):
                 "top": MAX_TOP if model.rates else 0,
                 "segment": model.segment,
                 "max_tokens": limits.max_tokens,
+                **({"note": model.kind.note} if model.continues and model.kind.note else {}),
             }
         )
 

@@ -31,21 +31,23 @@ class Service:
         self.limits = limits = limits or Limits()
         self.ready = self.stopping = False
         self.model = model = ServedModel(export_dir)
-        batch, rows = limits.rows(model.cache_bytes)
+        cached, rows = limits.rows(model.cache_bytes)
+        # An XLNet has a cache only of texts that it continues, so it may compute more other texts at once.
+        batch = limits.rows(0)[0] if model.kind.newer else cached
         self.turns = turns = Turns(model.cancellable, batch, lambda *call: self.metrics.observe_call(*call))
         self.admission = Admission(limits.max_requests, rows, limits.wait_seconds)
-        self.sessions = Sessions(model, turns, limits, clock)
+        self.sessions = Sessions(model, turns, limits, cached, clock)
         self.metrics = Metrics(
             sessions=lambda: len(self.sessions),
             waiting=lambda: turns.waiting,
             inside=lambda: self.admission.inside,
         )
-        self.generation = Generation(model, turns, self.admission, limits, batch)
+        self.generation = Generation(model, turns, self.admission, limits, cached)
         self.texts = Texts(model, turns, limits, batch)
 
     async def warm_up(self):
         """Runs each route's programs once, so that no request waits for compilation; then the service is ready."""
-        if self.model.cache_bytes:
+        if self.model.continues:
             await self.generation.warm_up()
             await self._open_a_session()
         await self.texts.warm_up()

@@ -27,6 +27,7 @@ class Call:
         item: this call's.
         key: calls with equal keys can be computed by the function of any of them; None: this call is computed alone.
         rows: texts of this item.
+        most: texts in a batch with it.
         again: whether its request has had a call before.
         done: the future of its result.
     """
@@ -35,6 +36,7 @@ class Call:
     item: Any
     key: Hashable
     rows: int
+    most: int
     again: bool
     done: asyncio.Future
 
@@ -70,11 +72,16 @@ class Turns:
         """Whether a call runs."""
         return bool(self._running)
 
-    async def run(self, function, item, key=None, rows=1, again=False):
-        """The result of function([item]), or of function([item, ..]) with other calls; arguments as in `Call`."""
+    async def run(self, function, item, key=None, rows=1, most=None, again=False):
+        """The result of function([item]), or of function([item, ..]) with other calls; arguments as in `Call`.
+
+        most None: only `batch_rows` bounds a batch.
+        """
         if self._stopped:
             raise stopping()
-        call = Call(function, item, key, rows, again, asyncio.get_running_loop().create_future())
+        call = Call(
+            function, item, key, rows, most or self.batch_rows, again, asyncio.get_running_loop().create_future()
+        )
         self._waiting.append(call)
         if self._server is None or self._server.done():
             self._server = asyncio.create_task(self._serve())
@@ -130,9 +137,9 @@ class Turns:
             return []
         first = next((call for call in waiting if call.again != self._after), waiting[0])
         self._after = first.again
-        batch, rows = [first], first.rows
+        batch, rows, most = [first], first.rows, min(first.most, self.batch_rows)
         for call in waiting if first.key is not None else ():
-            if call.key == first.key and call is not first and rows + call.rows <= self.batch_rows:
+            if call.key == first.key and call is not first and rows + call.rows <= most:
                 batch.append(call)
                 rows += call.rows
         self._waiting = collections.deque(call for call in waiting if call not in batch)

@@ -62,7 +62,7 @@ class Continuation:
 
 
 class Generation:
-    """Continues texts with a Transformer-XL.
+    """Continues texts.
 
     Args:
         model: a Model.
@@ -174,12 +174,12 @@ class Generation:
             yield
             if not draft.left:
                 return
-            await self._turns.run(self._continue, draft, key, rows=len(draft.seeds), again=True)
+            await self._turns.run(self._continue, draft, key, len(draft.seeds), self._rows, again=True)
 
     def _encode(self, items):
         """The tokens of each prompt: a list of int32 [n], n at least 1."""
         (prompts,) = items
-        found = self._model("encode", texts=tf.constant(prompts))
+        found = self._model(self._model.kind.encode, texts=tf.constant(prompts))
         lengths, start = found["lengths"].numpy(), found["start_token"].numpy()
         most = self._limits.text_tokens
         if lengths.max() > most:
@@ -202,7 +202,7 @@ class Generation:
             count = self._pace[1] if size else len(rest)  # an older export reads all segments here, at once
             item = (cache, rest[None, :count], seed, options)
             key = ("begin", item[1].size, *options.values()) if size else None
-            cache, made = await self._turns.run(self._begin, item, key, again=True)
+            cache, made = await self._turns.run(self._begin, item, key, most=self._rows, again=True)
             rest = rest[count:]
         return cache, made, item[:2]
 
@@ -268,7 +268,9 @@ class Generation:
         """The texts of each draft, as continuations of its prompts, each a list of bytes."""
         return [
             self._model(
-                "decode", tokens=tf.constant(np.concatenate(draft.made, axis=1)), after=tf.constant(draft.prompts)
+                self._model.kind.decode,
+                tokens=tf.constant(np.concatenate(draft.made, axis=1)),
+                after=tf.constant(draft.prompts),
             )["texts"]
             .numpy()
             .tolist()

@@ -35,11 +35,12 @@ class Sessions:
         model: a Model.
         turns: its Turns.
         limits: a Limits.
+        rows: texts in one call.
         clock: returns the time in seconds.
     """
 
-    def __init__(self, model, turns, limits, clock=time.monotonic):
-        self._model, self._turns, self._limits, self._clock = model, turns, limits, clock
+    def __init__(self, model, turns, limits, rows, clock=time.monotonic):
+        self._model, self._turns, self._limits, self._rows, self._clock = model, turns, limits, rows, clock
         self._most = limits.sessions(model.cache_bytes)
         self._sessions = collections.OrderedDict()  # by id, in the order of their last use
 
@@ -77,7 +78,7 @@ class Sessions:
         async with session.lock:
             item = (np.array([tokens], np.int32), session.cache)
             key = "step" if len(tokens) == 1 else None  # the log-probabilities after many tokens fill memory
-            session.cache, log_probs = await self._turns.run(self._step, item, key)
+            session.cache, log_probs = await self._turns.run(self._step, item, key, most=self._rows)
             length = int(session.cache["length"][0])
         record.tokens += len(tokens)
         best = np.argsort(-log_probs, kind="stable")[:top]

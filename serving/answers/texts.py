@@ -41,6 +41,7 @@ class Texts:
 
     def __init__(self, model, turns, limits, rows):
         self._model, self._turns, self._limits, self._rows = model, turns, limits, rows
+        self._reads_any_length = "encode" in model.kind.inputs  # a Transformer-XL
         self._parts = Parts(model, turns, limits, rows)
         self._pace = Pace(limits.slice_seconds, first=padded_rows(rows), most=padded_rows(rows))
 
@@ -50,7 +51,7 @@ class Texts:
         "pieces" adds the text of each token, and "top" the likeliest tokens in the place of each. With "memory": false
         a Transformer-XL reads each segment as if it were a separate text.
         """
-        reads = "encode" in self._model.kind.inputs  # a Transformer-XL, which reads texts of any length
+        reads = self._reads_any_length
         fields.check_known(request, ("texts", "pieces", *(("top", "memory") if reads else ())))
         texts, wants_pieces = self._strings(request, "texts"), fields.flag(request, "pieces")
         if wants_pieces and not self._model.pieces:
@@ -268,8 +269,9 @@ class Texts:
     async def warm_up(self):
         """Computes a text for every route and its options, so that the first requests need not wait for compilation."""
         model, pairs = self._model, {"texts": ["a"], "second": ["b"]}
-        scored = [{}, *([{"pieces": True}] if model.pieces else []), *([{"top": 1}] if model.rates else [])]
-        scored += [{"memory": False}] if model.segment else []
+        scored = [{}, *([{"pieces": True}] if model.pieces else [])]
+        if self._reads_any_length:
+            scored += [*([{"top": 1}] if model.rates else []), *([{"memory": False}] if model.segment else [])]
         orders = ("left_to_right", "right_to_left", "confident")
         ranked = {"texts": ["a ____"], "candidates": ["a"]}
         sent = {

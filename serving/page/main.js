@@ -42,9 +42,11 @@ try {
   const model = await ask("/model");
   const can = (route) => model.routes.includes(route);
   const sampling = can("/stream") ? await ask("/sampling") : [];
-  if (can("/stream")) setUpWrite(tab("write", "Write"), model, sampling, card);
+  const write = () => can("/stream") && setUpWrite(tab("write", "Write"), model, sampling, card);
+  if (!model.note) write();
   if (can("/fill")) setUpFill(tab("fill", "Fill blanks"));
   if (can("/score")) setUpScore(tab("score", "Score"), model, card);
+  if (model.note) write(); // last, since it is not what the model was trained for
   const task = Object.keys(TASKS).find(can);
   if (task) setUpTask(tab("task", TASKS[task].title), task);
   document.querySelector("#about").textContent = `The server has ${model.title}: ${model.name}, step ${model.step ?? "unknown"}.`;

@@ -10,21 +10,23 @@ const ALTERNATIVES = 8;
 export function setUp(panel, model, card) {
   const area = panel.querySelector("#text");
   const result = panel.querySelector(".result");
+  const whole = model.routes.includes("/fill"); // an XLNet, which reads a text at once
+  const { top, segment } = whole ? { top: 0, segment: 0 } : model;
   area.placeholder = "Paste a text.";
-  if (model.segment) area.placeholder += ` Memory can help from its token ${model.segment + 1} on.`;
+  if (segment) area.placeholder += ` Memory can help from its token ${segment + 1} on.`;
 
   onSend(panel, async () => {
     const request = { texts: [area.value] };
     const wanted = { ...request, pieces: model.pieces };
-    if (model.top) wanted.top = Math.min(ALTERNATIVES, model.top);
+    if (top) wanted.top = Math.min(ALTERNATIVES, top);
     const found = await ask("/score", wanted);
-    const alone = model.segment ? await ask("/score", { ...request, memory: false }) : null;
+    const alone = segment ? await ask("/score", { ...request, memory: false }) : null;
     const count = found.tokens[0].length;
     if (!count) throw new Error("There is no token in this text.");
     const facts = [
       ["tokens", count],
       ["bits per token", (bits(found.total[0]) / count).toFixed(3)],
-      [model.routes.includes("/fill") ? "pseudo-perplexity" : "perplexity", Math.exp(-found.total[0] / count).toPrecision(4)],
+      [whole ? "pseudo-perplexity" : "perplexity", Math.exp(-found.total[0] / count).toPrecision(4)],
     ];
     if (alone) facts.push([`bits per token without memory`, (bits(alone.total[0]) / count).toFixed(3)]);
     const list = element("dl", { className: "facts" });
@@ -32,7 +34,7 @@ export function setUp(panel, model, card) {
       list.append(element("div", {}, element("dt", {}, name), element("dd", {}, String(value))));
     }
     result.replaceChildren(list);
-    if (!model.segment && model.routes.includes("/fill")) {
+    if (whole) {
       result.append(element("p", { className: "hint" }, "An XLNet scores each token given all the others."));
     }
     if (!found.pieces) return;
@@ -47,7 +49,7 @@ export function setUp(panel, model, card) {
       })),
     );
     const key = element("div", {}, legend("surprisal"));
-    if (alone) result.append(views(text, key, model.segment));
+    if (alone) result.append(views(text, key, segment));
     result.append(key, element("div", { className: "text" }, text.element));
   });
 }

@@ -15,6 +15,7 @@ export function setUp(panel, model, sampling, card) {
     { name: "seed", help: "the same seed gives the same text; empty: another one each time", type: "int" },
     ...sampling,
   ];
+  panel.querySelector("#note").textContent = model.note ?? "";
   panel.querySelector("#settings").append(...settings.map(field));
   let abort = null;
   stop.addEventListener("click", () => abort?.abort());

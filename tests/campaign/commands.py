@@ -290,6 +290,13 @@ COMMANDS = {
         ("new",),
         lambda folder: (folder / "new" / "sampling.json").read_text(),
     ),
+    "export_xlnet": Command(
+        "scripts/export_savedmodel.py",
+        flags("--model_dir=xlnet --export_dir=new --nojit_compile --mem_len=4"),
+        ("xlnet",),
+        ("new",),
+        lambda folder: (folder / "new" / "sampling.json").read_text(),
+    ),
     "litert": Command(
         "scripts/export_savedmodel.py",
         flags("--model_dir=model --export_dir=new --litert --quantize=int8"),

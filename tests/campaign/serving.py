@@ -16,7 +16,7 @@ from campaign.commands import ROOT
 
 EXPORTS = {
     "saved": ("/generate", "/stream", "/sessions", "/sessions/SESSION", "/score"),
-    "saved_xlnet": ("/fill", "/fill?candidates", "/encode", "/score"),
+    "saved_xlnet": ("/fill", "/fill?candidates", "/encode", "/score", "/generate", "/stream", "/sessions"),
     "saved_tuned": ("/classify",),
     "saved_answering": ("/answer",),
     "saved_tagging": ("/tag",),

@@ -17,9 +17,10 @@ import tuned_models
 
 from serving.access import Access
 from txl_tf.data.vocabularies import XLNetVocabulary
+from txl_tf.inference.causal.left_to_right import Continuation
+from txl_tf.inference.continuing_xlnet import ContinuingXLNet
 from txl_tf.inference.export import export_trained
 from txl_tf.inference.xlnet.fill_in import FillIn
-from txl_tf.inference.xlnet.served_xlnet import ServedXLNet
 from txl_tf.runs.model_dir import load_trained
 
 PAGE = pathlib.Path(__file__).parents[2] / "serving" / "page"
@@ -276,13 +277,14 @@ def test_the_page_asks_for_the_token(byte_export, tmp_path):
 def test_an_xlnet_fills_and_classifies_in_a_browser(tmp_path):
     vocabulary = random_xlnet.with_prefix(XLNetVocabulary)
     model = random_xlnet.random_xlnet(vocab_size=vocabulary.vocab_size)
-    ServedXLNet(model, vocabulary, "subword", lengths=(32,), jit_compile=False).save(str(tmp_path / "fill"))
+    continuation = Continuation(model, vocabulary, jit_compile=False)
+    ContinuingXLNet(continuation, "subword", lengths=(32,), jit_compile=False).save(str(tmp_path / "fill"))
     tuned_models.write_model_dir(tmp_path / "tuned", "classification", labels=("bad", "good"))
     trained = load_trained(str(tmp_path / "tuned"))
     export_trained(trained, str(tmp_path / "classify"), jit_compile=False)
     with server.running(str(tmp_path / "fill")) as address, browser.opened(address, tmp_path) as page:
         page.wait_for("#about", "The server has")
-        assert page.texts("[role=tab]") == ["Fill blanks", "Score"]
+        assert page.texts("[role=tab]") == ["Fill blanks", "Score", "Write"]
         page.type("#blanks", "the ____ River is ____*2 so", clear=True)
         page.press("Control+Enter")
         page.wait_for("#fill li", "likely")
@@ -306,6 +308,15 @@ def test_an_xlnet_fills_and_classifies_in_a_browser(tmp_path):
         page.type("#text", "the River is")
         page.press("Control+Enter")
         assert page.wait_for("#score .tokens", "River") == "the River is"
+        page.click("#tab-write")
+        assert "not to continue texts" in page.content("#note")
+        page.type("#prompt", "the River is", clear=True)
+        page.click("summary")
+        for name, value in (("max_tokens", 20), ("seed", 3)):
+            page.type(f"#setting-{name}", value, clear=True)
+        page.click("#start")
+        page.wait_for("#write .status", "Done")
+        assert page.content("#write .tokens") == continuation.generate("the River is", 20, seed=3)
         assert page.errors() == ["400"]
     with server.running(str(tmp_path / "classify")) as address, browser.opened(address, tmp_path) as page:
         page.wait_for("#about", "The server has")

@@ -7,8 +7,10 @@ import urllib.request
 
 import aiohttp
 import numpy as np
+import processes
 import pytest
 import server
+from processes import ROOT
 
 from txl_tf.inference.causal import sampling_settings
 
@@ -46,6 +48,14 @@ def test_generate_and_score(call, byte_model):
     assert status == 200
     assert answer["total"] == pytest.approx([byte_model.score("abc").total, 0.0], abs=1e-3)
     assert answer["tokens"] == [[97, 98, 99], []]
+
+
+def test_the_example_of_a_client_prints_a_text_and_its_loss(address, byte_model):
+    done = processes.run(["examples/client.py", address, "def f("], cwd=ROOT)
+    text = "def f(" + byte_model.generate("def f(", 200, top_p=0.9, seed=1)
+    score = byte_model.score(text)
+    mean = -score.total / len(score.ids)
+    assert (done.returncode, done.stdout) == (0, f"{text}\nmean loss of a token: {mean:.3f} nats\n"), done.stderr
 
 
 def test_stop_and_repetition_penalty(call, byte_model):

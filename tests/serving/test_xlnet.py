@@ -2,18 +2,23 @@
 
 import concurrent.futures
 import functools
+import json
 import time
+import urllib.request
 
 import numpy as np
 import pytest
 import server
+import tensorflow as tf
 from random_xlnet import random_xlnet, with_prefix
 
 from serving.answers.pace import Pace
 from txl_tf.data.vocabularies import XLNetVocabulary
+from txl_tf.inference.causal import sampling_settings
+from txl_tf.inference.causal.left_to_right import Continuation
+from txl_tf.inference.continuing_xlnet import ContinuingXLNet
 from txl_tf.inference.xlnet.encoder import Encoder
 from txl_tf.inference.xlnet.fill_in import FillIn
-from txl_tf.inference.xlnet.served_xlnet import ServedXLNet
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +32,8 @@ def model():
 def served(model, tmp_path_factory):
     """A server that runs."""
     export_dir = str(tmp_path_factory.mktemp("served") / "model")
-    ServedXLNet(*model, "subword", lengths=(32,), jit_compile=False).save(export_dir)
+    continuation = Continuation(*model, jit_compile=False)
+    ContinuingXLNet(continuation, "subword", lengths=(32,), jit_compile=False).save(export_dir)
     with server.started(export_dir) as served:
         yield served
 
@@ -123,6 +129,48 @@ def test_candidates(call, model):
         assert [filling["total"] for filling in fillings] == pytest.approx([f.total for f in own], abs=1e-4)
 
 
+def test_texts_are_continued(served, call, model):
+    own = Continuation(*model, jit_compile=False)
+    prompts = ["the River is", "", "so one " * 40]
+    request = {"prompts": prompts, "max_tokens": 20, "seeds": [1, 2, 3], "top_p": 0.9}
+    expected = own.generate(prompts, 20, seed=[1, 2, 3], top_p=0.9)
+    assert call("/generate", request) == (200, {"texts": expected})
+    data = json.dumps({"prompt": prompts[2], "max_tokens": 20, "seed": 3, "top_p": 0.9, "top": 2}).encode()
+    with urllib.request.urlopen(served.address + "/stream", data, timeout=120) as answer:
+        lines = [json.loads(line) for line in answer]
+    assert "".join(line["text"] for line in lines) == expected[2]
+    tokens = [token for line in lines for token in line["tokens"]]
+    ids = [token["token"] for token in tokens]
+    before = own.vocabulary.encode(prompts[2])
+    log_probs, _ = own.generator.read(tf.constant([[*before, *ids]], tf.int32), own.generator.initial_cache(1))
+    log_probs = log_probs[0, len(before) - 1 : -1].numpy()
+    assert [token["log_prob"] for token in tokens] == pytest.approx(log_probs[np.arange(20), ids].tolist(), abs=1e-4)
+    assert [token["top"][0]["log_prob"] for token in tokens] == pytest.approx(log_probs.max(axis=1).tolist(), abs=1e-4)
+    about = call("/model", method="GET")[1]
+    assert about["note"].startswith("An XLNet is trained to fill gaps, not to continue texts")
+    assert call("/sampling", method="GET") == (200, json.loads(sampling_settings.to_json()))
+
+
+def test_a_session_reads_tokens(call, model):
+    own = Continuation(*model, jit_compile=False)
+    ids = own.vocabulary.encode("the River is")
+    session = call("/sessions", {})[1]["session"]
+    status, answer = call(f"/sessions/{session}", {"tokens": ids.tolist(), "top": 3})
+    log_probs, _ = own.generator.read(tf.constant([ids], tf.int32), own.generator.initial_cache(1))
+    assert (status, answer["length"]) == (200, len(ids))
+    assert [one["token"] for one in answer["next"]] == np.argsort(-log_probs[0, -1].numpy())[:3].tolist()
+
+
+def test_an_older_export_continues_no_texts(served, call, monkeypatch):
+    monkeypatch.setattr(served.service.model, "routes", ("/fill", "/encode", "/score"))
+    monkeypatch.setattr(served.service.model, "continues", False)
+    assert call("/generate", {"prompts": ["x"]}) == (
+        404,
+        {"error": "the served model has no generate: export it again"},
+    )
+    assert "note" not in call("/model", method="GET")[1]
+
+
 def test_encode_and_score(call, model):
     pairs = [("the River", "is"), ("x", "")]
     request = {"texts": [a for a, _ in pairs], "second": [b for _, b in pairs], "pool": "mean", "per_token": True}
@@ -142,8 +190,14 @@ def test_encode_and_score(call, model):
 @pytest.mark.parametrize(
     ("path", "request_", "status", "reason"),
     [
-        ("/generate", {"prompts": ["x"]}, 404, "/generate is for a Transformer-XL: the served model has /fill"),
-        ("/sessions", {}, 404, "/sessions is for a Transformer-XL"),
+        (
+            "/classify",
+            {"texts": ["x"]},
+            404,
+            "/classify is for an XLNet for classification: the served model has /fill",
+        ),
+        ("/generate", {"prompts": ["x"], "top_p": 2}, 400, "top_p must be above 0 and at most 1"),
+        ("/score", {"texts": ["x"], "top": 1}, 400, "'top' is not a field of this request"),
         ("/nothing", {}, 404, "POST /nothing: Not Found"),
         ("/fill", {"texts": ["x"]}, 400, "a text has no blank"),
         ("/fill", {"texts": ["____" + " the" * 50]}, 400, "a text has more than 32 tokens"),

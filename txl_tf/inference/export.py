@@ -39,13 +39,15 @@ def _served(trained: TrainedModel, jit_compile: bool, reach: dict[str, Any]) -> 
         int8 = trained.quantize == "int8"
         generator = Generator(trained.model, evaluated_with, jit_compile=jit_compile, int8=int8)
         return ServedCausal(generator, trained.vocabulary, trained.unit)
+    if isinstance(trained.model, XLNet):
+        from txl_tf.inference.causal.left_to_right import Continuation
+        from txl_tf.inference.continuing_xlnet import ContinuingXLNet
+
+        continuation = Continuation.of(trained, jit_compile, **reach)
+        return ContinuingXLNet(continuation, trained.unit, jit_compile=jit_compile)
     if reach:
         flags = ", ".join(f"--{name}" for name in reach)
         raise InputError(f"{flags}: {families.with_article(family.title)} is exported without memory")
-    if isinstance(trained.model, XLNet):
-        from txl_tf.inference.xlnet.served_xlnet import ServedXLNet
-
-        return ServedXLNet(trained.model, trained.vocabulary, trained.unit, jit_compile=jit_compile)
     from txl_tf.inference.tasks.served_task import ServedTask
 
     return ServedTask(trained, jit_compile)

@@ -117,6 +117,20 @@ def test_samples_and_beams_of_the_command_are_those_of_python(model_dir):
     assert found[0].total == pytest.approx(cached(model, "ab" + found[0].text)[0][1:].sum(), abs=1e-5)
 
 
+@pytest.mark.slow
+def test_an_export_continues_a_text_as_the_command_does(model_dir, tmp_path):
+    flags = ("--prompt=abc d", "--max_tokens=30", "--seed=2")
+    export = [f"--model_dir={model_dir}", f"--export_dir={tmp_path / 'export'}", "--mem_len=5", "--nojit_compile"]
+    done = processes.run(["scripts/export_savedmodel.py", *export], cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    for temperature in ("--temperature=0", "--temperature=0.9"):
+        expected = run(f"--model_dir={model_dir}", "--mem_len=5", *flags, temperature)
+        command = ["scripts/continue_savedmodel.py", f"--export_dir={tmp_path / 'export'}", *flags, temperature]
+        assert processes.run(command, cwd=ROOT).stdout == expected.stdout != ""
+    done = processes.run(["scripts/export_savedmodel.py", *export[:1], "--export_dir=x", "--nosame_length"], cwd=ROOT)
+    assert done.returncode == 1 and "error: --same_length: not for an XLNet" in done.stderr
+
+
 def test_settings_that_an_xlnet_does_not_have_get_one_line(model_dir):
     for flag, message in (
         ("--nosame_length", "error: --same_length: not for an XLNet, which reads each token with the memory before it"),

@@ -16,10 +16,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.inference.causal.language_model import LanguageModel
 from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder
 from txl_tf.models.transformer_xl.config import Reach
+from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.models.xlnet.model import XLNet
 from txl_tf.runs.model_dir import TrainedModel
 from txl_tf.settings.groups import update
@@ -58,13 +60,17 @@ class Continuation(LanguageModel):
     Args:
         model: an XLNet.
         vocabulary: its Vocabulary.
-        reach: a Reach with same_length: every token is read with the M slots of memory before it.
+        reach: a Reach with same_length: every token is read with the M slots of memory before it; None: with the
+            model's own memory.
         jit_compile: as for LanguageModel.
     """
 
     decoder = LeftToRight
     note = "an XLNet is trained to fill gaps, not to continue texts: this text may soon make little sense"
     model: XLNet
+
+    def __init__(self, model: XLNet, vocabulary: Vocabulary, reach: Reach | None = None, jit_compile: bool = True):
+        super().__init__(model, vocabulary, reach or _reach(model.config), jit_compile)
 
     @classmethod
     def of(cls, trained: TrainedModel, jit_compile: bool | None = None, **reach: Any) -> Continuation:
@@ -85,5 +91,9 @@ class Continuation(LanguageModel):
             raise InputError(f"--{min(wrong)}: not for an XLNet, which reads each token with the memory before it")
         mem_len = config.eval.memory_length(config.model) or config.data.tgt_len
         model = update(config.model, {"mem_len": mem_len, **reach})
-        own = Reach(model.mem_len, model.clamp_len, same_length=True, mem_init=model.mem_init)
-        return cls(trained.model, trained.vocabulary, own, jit_compile is not False)
+        return cls(trained.model, trained.vocabulary, _reach(model), jit_compile is not False)
+
+
+def _reach(config: XLNetConfig) -> Reach:
+    """The Reach with a model's memory."""
+    return Reach(config.mem_len, config.clamp_len, same_length=True, mem_init=config.mem_init)

@@ -52,7 +52,7 @@ class ServedCausal(Served):
         self.model, self.kept = generator.model, generator.variables
 
     def facts(self) -> dict[str, Any]:
-        """See `Served`."""
+        """See `Served`; `rows`, `how` and `memory` describe what continues a text."""
         config, reach = self.generator.model.config, self.generator.decoder.reach
         sizes = {
             "vocabulary": config.vocab_size,
@@ -66,15 +66,17 @@ class ServedCausal(Served):
         }
         settings, segment = sampling_settings.SETTINGS, self.generator.segment
         reading = "causal_same_length" if reach.same_length else "causal_segments"
+        table = "\n".join(
+            f"| {setting.name} | {setting.kind.__name__} | {setting.range} | {setting.default} | {setting.help} |"
+            for setting in settings
+        )
+        how = filled(reading, segment=segment, memory=reach.mem_len).rstrip()
         return {
             "values": ", ".join(f"{setting.name}=tf.constant({setting.default})" for setting in settings),
             "sizes": json.dumps(sizes),
-            "segment": segment,
-            "settings": "\n".join(
-                f"| {setting.name} | {setting.kind.__name__} | {setting.range} | {setting.default} | {setting.help} |"
-                for setting in settings
-            ),
-            "reading": filled(reading, segment=segment, memory=reach.mem_len).rstrip(),
+            "memory": reach.mem_len,
+            "rows": filled("continuing_rows", segment=segment).rstrip(),
+            "how": filled("continuing", settings=table, reading=how).rstrip(),
         }
 
     def files(self) -> dict[str, str]:
@@ -83,6 +85,16 @@ class ServedCausal(Served):
 
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
         """See `Served`."""
+        texts, tokens = tf.TensorSpec([None], tf.string), tf.TensorSpec([None, None], tf.int32)
+        inputs: dict[Callable[..., Any], dict[str, tf.TensorSpec]] = {
+            self.score: {"texts": texts},
+            self.encode: {"texts": texts},
+            self.decode: {"tokens": tokens, "after": texts},
+        }
+        return signatures_of(inputs | self.continuing())
+
+    def continuing(self) -> dict[Callable[..., Any], dict[str, tf.TensorSpec]]:
+        """The functions that continue texts, with the specs of their arguments."""
         texts, numbers = tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int32)
         count = tf.TensorSpec([], tf.int32)
         config, decoder = self.generator.model.config, self.generator.decoder
@@ -101,17 +113,13 @@ class ServedCausal(Served):
             {"max_tokens": count, "seeds": numbers, **value_specs()},
         )
         segment = tf.TensorSpec([None, self.generator.segment], tf.int32)
-        inputs: dict[Callable[..., Any], dict[str, tf.TensorSpec]] = {
+        return {
             self.generate: {"prompts": texts, "stop": texts, **sampling},
-            self.score: {"texts": texts},
-            self.encode: {"texts": texts},
-            self.decode: {"tokens": tokens, "after": texts},
             self.initial_cache: {"batch_size": count},
             self.step: {"tokens": tokens, **cache},
             self.read: {"tokens": segment, "targets": segment, **cache},
             self.write: {"tokens": tokens, **cache, **sampling},
         }
-        return signatures_of(inputs)
 
     def generate(
         self, prompts: tf.Tensor, max_tokens: tf.Tensor, seeds: tf.Tensor, stop: tf.Tensor, **sampling: tf.Tensor

@@ -77,6 +77,10 @@ class ServedXLNet(Served):
 
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
         """See `Served`."""
+        return signatures_of(self.inputs())
+
+    def inputs(self) -> dict[Callable[..., Any], dict[str, tf.TensorSpec]]:
+        """The functions that become signatures, with the specs of their arguments."""
         texts, tokens = tf.TensorSpec([None], tf.string), tf.TensorSpec([None, None], tf.int32)
         text, number, flag = (tf.TensorSpec([], dtype) for dtype in (tf.string, tf.int32, tf.bool))
         settings = {"context": text, "order": text, "beam_size": number, "top": number, "free": flag}
@@ -97,7 +101,7 @@ class ServedXLNet(Served):
         }
         if self.encoder is not None:
             inputs[self.encode] = {"texts": texts, "second": texts}
-        return signatures_of(inputs)
+        return inputs
 
     def encode(self, texts: tf.Tensor, second: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `encode`; see README."""
@@ -229,7 +233,11 @@ class ServedXLNet(Served):
     def tokenize(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `tokenize`; see README."""
         ids = self.vocabulary.encode_tensor(texts)
-        return {"tokens": ids.to_tensor(-1), "lengths": tf.cast(ids.row_lengths(), tf.int32)}
+        return {
+            "tokens": ids.to_tensor(-1),
+            "lengths": tf.cast(ids.row_lengths(), tf.int32),
+            "start_token": tf.constant(self.vocabulary.start_token, tf.int32),
+        }
 
     def decode(self, tokens: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `decode`; see README."""
