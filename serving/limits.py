@@ -20,7 +20,7 @@ class Limits:
         memory_mb: MiB for caches: half of it for sessions, half for texts that are being generated.
         body_bytes: of a request.
         text_bytes: of one text, prompt or string of a request.
-        text_tokens: of one text that a Transformer-XL reads; its time grows with them.
+        text_tokens: of a prompt, or of one text that a Transformer-XL scores; its time grows with them.
         texts: of one request, `batch_rows` at a time.
         prompts: of one request.
         stop_strings: of one request.

@@ -1,4 +1,4 @@
-"""A Transformer-XL reads a long text segment by segment, so that others have their turns in between."""
+"""A long text is read segment by segment, so that others have their turns in between."""
 
 import dataclasses
 import functools
