@@ -31,13 +31,15 @@ def request_of(routes, i):
     """A route and the i-th request for it."""
     text = f"{i} the text of a request, " * 4
     requests = {
-        "/generate": {"prompts": [text], "max_tokens": TOKENS.value, "seeds": [i]},
         "/encode": {"texts": [text]},
         "/fill": {"texts": [f"{text} ____"]},
         "/classify": {"texts": [text]},
+        "/label": {"texts": [text]},
         "/regress": {"texts": [text]},
+        "/tag": {"texts": [text]},
         "/choose": {"articles": [text], "questions": ["What?"], "options": [["a", "b"]]},
         "/answer": {"questions": ["What?"], "contexts": [text]},
+        "/generate": {"prompts": [text], "max_tokens": TOKENS.value, "seeds": [i]},
     }
     return next((route, sent) for route, sent in requests.items() if route in routes)
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 from random_xlnet import random_xlnet, with_prefix
 
 from serving.answers.pace import Pace
+from serving.model import ServedModel
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.inference.causal import sampling_settings
 from txl_tf.inference.causal.left_to_right import Continuation
@@ -129,15 +130,19 @@ def test_candidates(call, model):
         assert [filling["total"] for filling in fillings] == pytest.approx([f.total for f in own], abs=1e-4)
 
 
+def streamed(served, request):
+    """The lines of a stream."""
+    with urllib.request.urlopen(served.address + "/stream", json.dumps(request).encode(), timeout=120) as answer:
+        return [json.loads(line) for line in answer]
+
+
 def test_texts_are_continued(served, call, model):
     own = Continuation(*model, jit_compile=False)
     prompts = ["the River is", "", "so one " * 40]
     request = {"prompts": prompts, "max_tokens": 20, "seeds": [1, 2, 3], "top_p": 0.9}
     expected = own.generate(prompts, 20, seed=[1, 2, 3], top_p=0.9)
     assert call("/generate", request) == (200, {"texts": expected})
-    data = json.dumps({"prompt": prompts[2], "max_tokens": 20, "seed": 3, "top_p": 0.9, "top": 2}).encode()
-    with urllib.request.urlopen(served.address + "/stream", data, timeout=120) as answer:
-        lines = [json.loads(line) for line in answer]
+    lines = streamed(served, {"prompt": prompts[2], "max_tokens": 20, "seed": 3, "top_p": 0.9, "top": 2})
     assert "".join(line["text"] for line in lines) == expected[2]
     tokens = [token for line in lines for token in line["tokens"]]
     ids = [token["token"] for token in tokens]
@@ -159,6 +164,30 @@ def test_a_session_reads_tokens(call, model):
     log_probs, _ = own.generator.read(tf.constant([ids], tf.int32), own.generator.initial_cache(1))
     assert (status, answer["length"]) == (200, len(ids))
     assert [one["token"] for one in answer["next"]] == np.argsort(-log_probs[0, -1].numpy())[:3].tolist()
+
+
+@pytest.mark.slow
+def test_once_ready_the_first_request_of_each_route_calls_what_the_warm_up_has_called(served, call, monkeypatch):
+    """It calls signatures with these shapes."""
+    called, real = set(), ServedModel.__call__
+
+    def recording(model, signature, **tensors):
+        called.add((signature, *sorted((name, tuple(np.shape(value))) for name, value in tensors.items())))
+        return real(model, signature, **tensors)
+
+    monkeypatch.setattr(ServedModel, "__call__", recording)
+    served.run(served.service.warm_up())
+    warm = set(called)
+    session = call("/sessions", {})[1]["session"]
+    for path, request in (
+        ("/generate", {"prompts": ["b"], "max_tokens": 2}),
+        (f"/sessions/{session}", {"tokens": [5]}),
+        ("/fill", {"texts": ["b ____"]}),
+        ("/score", {"texts": ["b"]}),
+    ):
+        assert call(path, request)[0] == 200
+    assert streamed(served, {"prompt": "b", "max_tokens": 2, "top": 2})
+    assert {"write", "step", "decode_after"} <= {signature for signature, *_ in warm} and called == warm
 
 
 def test_an_older_export_continues_no_texts(served, call, monkeypatch):
