@@ -28,7 +28,7 @@ def model_dirs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     shutil.copytree(TRAINED / "plain", folder / "causal_lm")
     random_xlnet.write_model_dir(folder / "permutation_lm", random_xlnet.with_prefix())
-    tuned_models.write_model_dir(folder / "classification", "classification", ("a|b", "b"))
+    tuned_models.write_model_dir(folder / "classification", "classification", ("a|b", "b"), mem_len=8)
     tuned_models.write_model_dir(folder / "answering", "answering")
     lines = "".join(json.dumps(line) + "\n" for line in DEV)
     (folder / "classification" / model_dir.EVALUATIONS_FILE).write_text(lines)
@@ -58,6 +58,7 @@ def test_the_best_and_the_last_evaluation_of_a_classifier(cards):
     assert r"| classes | 2: a\|b, b |" in text and "reports a collapse: all are b" in text
     assert cards["classification"].picture and cards["answering"].picture is None
     assert "Learning curve" not in cards["answering"].text
+    assert "a memory of" not in text and "tokens, and a memory of 8 before it." in cards["permutation_lm"].text
 
 
 @pytest.mark.parametrize("task", ["causal_lm", "permutation_lm", "classification", "answering"])

@@ -283,7 +283,8 @@ def _limits(
         yield f"- {guide.limit}"
     if collapsed := next((line["collapsed"] for line in evaluated[-1:] if line.get("collapsed")), None):
         yield f"- Its last evaluation reports a collapse: {_cell(str(collapsed))}."
-    mem_len = getattr(config.model, "mem_len", 0)
+    alone = getattr(config, "max_segments", None) == 1  # a labelled text of one segment, which has no memory
+    mem_len = 0 if alone else getattr(config.model, "mem_len", 0)
     memory = f", and a memory of {mem_len:,} before it" if mem_len else ""
     yield f"- It was trained on segments of {config.data.tgt_len:,} tokens{memory}."
     if not any(result.get("split") == "test" for result in results):
