@@ -236,16 +236,10 @@ def _part(rows: Any, path: str, part: tuple[int, int], seed: int) -> tuple[Any, 
 
 
 def cross_validate(make: Callable[[int], Finetuner], model_dir: str, folds: int, seed: int) -> dict[str, Any]:
-    """Trains as many runs as there are folds, each evaluated on the part that it does not learn from.
+    """Trains as many runs as there are folds, each evaluated on the part that it does not learn from; see `summary`.
 
-    Args:
-        make: the Finetuner whose part with this number is held out.
-        model_dir: where to write; each run has a sub-directory, "fold-1" and so on.
-        folds: how many parts there are.
-        seed: of each run.
-
-    Returns:
-        means and standard deviations, as `summary` gives them.
+    `make` gives the Finetuner whose part with this number is held out. Each run has the same seed, and a sub-directory
+    of model_dir, "fold-1" and so on.
     """
     make(folds - 1)  # the smallest part: with fewer texts than folds it is empty, and refused
     results = []

@@ -13,8 +13,7 @@ from txl_tf.runs.model_dir import TrainedModel
 def tool_for(trained: TrainedModel, ability: str, jit_compile: bool | None = None, **options: Any) -> Any:
     """The object that `Use.abilities` registers for an ability, from a TrainedModel; options: those of its `of`.
 
-    Raises:
-        InputError: the model does not have this ability, or its kind does not take these options.
+    InputError if the model does not have this ability, or its kind does not take these options.
     """
     use = families.family_of(trained.config).tasks[trained.config.task]
     if ability not in use.abilities:

@@ -38,9 +38,6 @@ class Evaluator:
     Args:
         config: a Config, for its task and how to evaluate.
         model: the model, made in the strategy's scope.
-        corpus: a Corpus.
-        split: name of one of its splits.
-        strategy: where to run.
         choose: whether a long evaluation first times a step both compiled and not, if it can, and then takes the faster
             way. Their losses differ by rounding, so evaluations while training do not choose.
         tokens: how many tokens of the split are read, about; they are taken from the start of each lane; 0: all.
@@ -222,16 +219,10 @@ def _note(length: int, lanes: int, settings: Mapping[str, Any]) -> str:
 
 
 def make_score_steps(strategy: tf.distribute.Strategy, scorer: Scorer, compiled: bool) -> ScoreSteps:
-    """A function that scores n batches in one call.
+    """A function that scores n batches in one call, each step compiled or not.
 
-    Args:
-        strategy: where to run.
-        scorer: a Scorer.
-        compiled: whether a step is compiled.
-
-    Returns:
-        score_steps(iterator, state, n) -> the ScoredBatch of all steps, with targets, their nll and bins
-        as arrays [n, B, ..]; where a target is -1 there was nothing to score.
+    It is score_steps(iterator, state, n) -> the ScoredBatch of all steps, with targets, their nll and bins as arrays
+    [n, B, ..]; where a target is -1 there was nothing to score.
     """
 
     def score(batch: Batch, state: State) -> ScoredBatch:

@@ -18,7 +18,6 @@ def export_trained(trained: TrainedModel, export_dir: str, jit_compile: bool = T
     A README.md describes its signatures, and model.json has the step of its weights.
 
     Args:
-        trained: a TrainedModel.
         export_dir: directory to write to, local or gs://. It must be empty or not exist.
         jit_compile: whether the inner steps are compiled where the SavedModel runs.
         reach: as for `LanguageModel.load`; only for models that continue texts.

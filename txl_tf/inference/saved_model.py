@@ -52,14 +52,9 @@ class Served(abc.ABC):
         return f"{filled(self.readme, name=name, **self.facts())}\n{filled('first_call')}"
 
     def save(self, export_dir: str, files: Mapping[str, str] | None = None) -> None:
-        """Writes the SavedModel, its README.md and further files.
+        """Writes the SavedModel, its README.md and further files: texts by file name, beside those of `files`.
 
-        Args:
-            export_dir: local or gs://. It must be empty or not exist.
-            files: texts by file name, beside those of `files`.
-
-        Raises:
-            InputError: export_dir is not empty.
+        InputError if export_dir, local or gs://, is not empty.
         """
         require_new_directory(export_dir, "export_dir")
         root = tf.Module()
@@ -97,13 +92,7 @@ def in_groups(
 ) -> dict[str, tf.Tensor]:
     """function(rows) for at most `size` rows at a time, so that memory does not grow with their number.
 
-    Args:
-        function: a tf.function with an input signature.
-        rows: by name, [n, ..].
-        size: of a group.
-
-    Returns:
-        By name, [n, ..].
+    Rows and results are given by name, [n, ..]; the function is a tf.function with an input signature.
     """
     count = tf.shape(next(iter(rows.values())))[0]
     steps = tf.maximum((count + size - 1) // size, 1)

@@ -42,12 +42,9 @@ class Seeds(typing.NamedTuple):
 
 
 def step_seeds(seed: tf.Tensor, step: tf.Tensor, lanes: tf.Tensor) -> Seeds:
-    """The Seeds of a training step.
+    """The Seeds of the training step after `step` updates, from the run's seed, int32 [2].
 
-    Args:
-        seed: int32 [2], of the run.
-        step: int scalar, updates made before this one.
-        lanes: int32 [b], the lanes to be read, by their numbers in the global batch.
+    `lanes`, int32 [b], are the lanes to be read, by their numbers in the global batch.
     """
     shared = numbered_seeds(seed, step)
     return Seeds(shared, numbered_seeds(shared, lanes))

@@ -9,11 +9,7 @@ import keras
 
 
 class Layer(keras.layers.Layer):
-    """A Keras layer that keeps the arguments of its constructor as attributes of the same names.
-
-    Attributes:
-        init_std: new kernels are normal(0, init_std).
-    """
+    """A Keras layer that keeps its constructor's arguments as attributes; new kernels are normal(0, init_std)."""
 
     init_std: float
 

@@ -23,8 +23,7 @@ from txl_tf.ops.plain import Plain
 class AlikeLayers:
     """The first layer computes, each time with another layer's weights (`given_weights`).
 
-    Args:
-        layers: DecoderLayers with the same arguments, built.
+    The layers are built, with the same arguments.
     """
 
     def __init__(self, layers: Sequence[DecoderLayer]):

@@ -47,15 +47,10 @@ class AnswerSpan(Layer):
     """Finds the position of the answer to a question in a text, and whether there is an answer.
 
     The logit of a start at t is x_t . w. The logit of an end at t, given the start s, is LN(tanh([x_t; x_s] W)) . w.
-    The logit that there is no answer is tanh([x; x_cls] W) . w, where x is the expected hidden state of the start. Each
-    formula has its own weights w and W.
+    The logit that there is no answer is tanh([x; x_cls] W) . w, where x is the expected hidden state of the start, with
+    dropout inside. Each formula has its own weights w and W; kernels start as normal(0, init_std).
 
     Results are in the dtype of the weights.
-
-    Args:
-        layer_norm_epsilon: added to the variance.
-        dropout: dropout rate inside the logit that there is no answer.
-        init_std: the kernels start as normal(0, init_std).
     """
 
     def __init__(
@@ -157,12 +152,7 @@ class PlainSpan(Layer):
     """Finds the position of the answer to a question in a text; its start and its end do not depend on each other.
 
     The logits of a start and of an end at t are the two entries of x_t W + b. No answer is a start and an end at CLS:
-    its probability is the product of theirs.
-
-    Results are in the dtype of the weights.
-
-    Args:
-        init_std: the kernel starts as normal(0, init_std).
+    its probability is the product of theirs. Results are in the dtype of the weights.
     """
 
     def __init__(self, *, init_std: float = 0.02, **kwargs: typing.Any):

@@ -20,11 +20,7 @@ from txl_tf.settings.groups import from_dict
 
 
 class Configured(keras.Model):
-    """A model that is made of its settings, `config`, and saved with them.
-
-    Attributes:
-        settings: the class of `config`.
-    """
+    """A model that is made of its settings, `config` of the class `settings`, and saved with them."""
 
     settings: type
 
@@ -47,8 +43,6 @@ class Decoder(Configured):
     """An embedding, layers, and a softmax. Subclasses read segments with them.
 
     Args:
-        config: the family's settings.
-        name: of the model.
         layer, embedding: arguments of all layers, and of the embedding, in place of settings of the same name.
         softmax: the same for the softmax; None: there is no softmax.
 
@@ -129,9 +123,6 @@ class Decoder(Configured):
         """Negative log-likelihood of targets [B, T] given hidden [B, T, D]: float32 [B, T], in nats.
 
         A target of -1 means no target: the result is 0, without gradient. clusters: as for `AdaptiveSoftmax.nll`.
-
-        Raises:
-            ValueError: the numbers of targets and hidden states differ.
         """
         if not tf.TensorShape(hidden.shape[:-1]).is_compatible_with(targets.shape):
             raise ValueError(f"each of hidden's {hidden.shape[:-1]} states needs a target, got targets {targets.shape}")

@@ -27,14 +27,10 @@ class Summary(Layer):
 
     Args:
         summary_type: one of SUMMARY_TYPES.
-        use_proj: whether there is a dense layer.
         n_head, d_head, layer_norm_epsilon: of "attn".
         dropout: dropout rate of the result and, in "attn", of the attention output.
         dropatt: dropout rate of the attention probabilities.
         init_std: the kernels and the learned query start as normal(0, init_std).
-
-    Raises:
-        ValueError: an unknown summary_type, or "attn" without sizes.
     """
 
     def __init__(
@@ -128,15 +124,10 @@ class Summary(Layer):
 
 @keras.saving.register_keras_serializable(package="txl_tf")
 class SummaryLogits(Layer):
-    """Numbers for a sequence, from its summary: [B, T, D] -> [B, C].
+    """Numbers for a sequence, from its summary: [B, T, D] -> [B, C], C = n_class; `summary` are arguments of `Summary`.
 
     A classifier gives the logits of C classes. A regressor gives one prediction. A model that chooses among sequences
     gives one logit for each sequence.
-
-    Args:
-        n_class: C.
-        init_std: the kernels start as normal(0, init_std).
-        summary: the other arguments of `Summary`.
     """
 
     def __init__(self, n_class: int, *, init_std: float = 0.02, summary: dict[str, typing.Any], **kwargs: typing.Any):

@@ -9,11 +9,7 @@ import tensorflow as tf
 
 
 class Kept(tf.Module):
-    """The result of a function of a model's weights, kept in variables of its own.
-
-    Args:
-        make: the function; returns a nest of tensors, and None where there is none.
-    """
+    """A nest of tensors, or None, that a function makes from a model's weights, kept in variables of its own."""
 
     def __init__(self, make: Callable[[], Any]):
         super().__init__(name="kept")

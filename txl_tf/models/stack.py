@@ -32,10 +32,8 @@ Run = Callable[..., tf.Tensor]
 def way_to_run(layers: AlikeLayers, remat: bool = False, look: Look | None = None) -> Run:
     """The Run for the program that is being traced.
 
-    Args:
-        layers: the model's.
-        remat: keep only each layer's input for the backward pass and compute the rest again.
-        look: as for `read_segment`; it needs a trace of every layer.
+    With `remat` only each layer's input is kept for the backward pass, and the rest computed again. A `look`, as for
+    `read_segment`, needs a trace of every layer.
     """
 
     def run_plainly(i: int, hidden: tf.Tensor, mems: tf.Tensor, **inputs: Any) -> tf.Tensor:
@@ -64,11 +62,9 @@ def read_segment(
     look: Look | None = None,
     **inputs: Any,
 ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
-    """The last layer's output [B, T, D] for a segment with memory, and N new states.
+    """The last layer's output [B, T, D] for an embedded segment [B, T, D] with memory, and N new states.
 
     Args:
-        layers: N of them.
-        hidden: the embedded segment [B, T, D].
         mems: N states [B, M, D].
         run: how a layer is run, from `way_to_run`.
         positions, seeds: for each layer, the `positions` of its attention, and its seed as for `dropout`.

@@ -27,11 +27,7 @@ class Answering(Objective):
     answer are windows that do not hold it, and "impossible" means that it is in another window.
 
     A model with answer_head="simple" learns only the two cross entropies, as XLNetForQuestionAnsweringSimple does. For
-    it, no answer means start and end at the column of CLS.
-
-    Args:
-        model: an XLNetWithAnswers.
-        config: an XLNetAnsweringConfig; nothing here depends on it.
+    it, no answer means start and end at the column of CLS. Nothing here depends on the config.
     """
 
     def __init__(self, model: XLNetWithAnswers, config: XLNetAnsweringConfig):

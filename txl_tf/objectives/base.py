@@ -100,11 +100,7 @@ class Scorer(Protocol):
 
 
 class FiniteWatch:
-    """Records which activations are finite throughout; used as the `watch` of `read_segment`.
-
-    Attributes:
-        newest: the last activation.
-    """
+    """Records which activations are finite throughout, as the `watch` of `read_segment`. `newest` is the last one."""
 
     def __init__(self) -> None:
         self.sums: dict[str, tf.Tensor] = {}

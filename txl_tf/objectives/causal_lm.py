@@ -31,12 +31,7 @@ _PENALTIES = {"activation_penalty": penalties.activation, "slowness_penalty": pe
 
 
 class CausalLM(Objective):
-    """The objective of causal language modelling; its state is the model's Mems, or Extended with an ext_len.
-
-    Args:
-        model: a TransformerXL.
-        config: a TransformerXLRunConfig.
-    """
+    """The objective of causal language modelling; its state is the model's Mems, or Extended with an ext_len."""
 
     def __init__(self, model: TransformerXL, config: TransformerXLRunConfig):
         self.model = model
@@ -88,11 +83,8 @@ class CausalLM(Objective):
 def segments_at_once(config: TransformerXLRunConfig, sliding_window: int = 0) -> int:
     """How many segments evaluation reads at once: as many as make up a block of attention's queries.
 
-    The scores are those of one segment after another, up to rounding; larger matrices are multiplied faster.
-
-    Args:
-        config: a TransformerXLRunConfig.
-        sliding_window: as for CausalScorer.
+    The scores are those of one segment after another, up to rounding; larger matrices are multiplied faster. For
+    `sliding_window` see CausalScorer.
     """
     if sliding_window or config.eval.ext_len or not ATTENTION[config.model.attn_type].cacheable:
         return 1
@@ -110,10 +102,10 @@ def evaluation_lanes(
 class CausalScorer:
     """Evaluates a Transformer-XL: with a cache if its attention is cacheable, otherwise with mems.
 
-    With an extended context nothing can be cached: a token's states depend on the segment it is read in.
+    With an extended context nothing can be cached: a token's states depend on the segment it is read in. The model was
+    made in the strategy's scope.
 
     Args:
-        model: a TransformerXL, made in the strategy's scope.
         evaluation: an EvalConfig, for the length of segments.
         reach: a Reach: memory length, clamp_len and window, which may differ from training.
         sliding_window: W > 0: without memory, the W tokens before each token are computed again for it, as the paper
@@ -190,12 +182,9 @@ class CausalScorer:
 
 
 def attention_view(model: TransformerXL, corpus: Corpus, config: TransformerXLRunConfig) -> AttentionView:
-    """Attention in the first segment of valid that is read with a full memory.
+    """Attention in the first segment of the corpus's "valid" that is read with a full memory.
 
-    Args:
-        model: a TransformerXL.
-        corpus: a Corpus with a "valid" split.
-        config: its run's; segments are those of training, but at most as long as the memory, if there is one.
+    Segments are those of the run's training, but at most as long as the memory, if there is one.
     """
     reach = model.config.reach
     m_len = reach.mem_len

@@ -6,11 +6,9 @@ import tensorflow as tf
 
 
 def activation(hidden: tf.Tensor, counted: tf.Tensor) -> tf.Tensor:
-    """The mean square of the counted states, times their number: a scalar, in float32 if hidden is in bfloat16.
+    """The mean square of the states [B, T, D] that are counted, bool [B, T], times their number: a scalar.
 
-    Args:
-        hidden: [B, T, D].
-        counted: bool [B, T].
+    It is float32 if hidden is in bfloat16.
     """
     squares = _mean_squares(hidden)
     return tf.reduce_sum(tf.where(counted, squares, 0))

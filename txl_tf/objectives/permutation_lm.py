@@ -26,12 +26,7 @@ RANK_BINS = 8
 
 
 def target_positions(is_target: tf.Tensor, count: int) -> tf.Tensor:
-    """The positions of a lane's first targets, ascending: int32 [b, P]; -1 where it has fewer than P.
-
-    Args:
-        is_target: bool [b, T].
-        count: P, at most T.
-    """
+    """The positions of a lane's first `count` targets, ascending: int32 [b, P]; -1 where it has fewer than P <= T."""
     t_len = is_target.shape[1]
     left = tf.where(is_target, tf.range(t_len, 0, -1), 0)  # number of tokens from here to the end
     left = tf.math.top_k(left, count).values
@@ -41,10 +36,7 @@ def target_positions(is_target: tf.Tensor, count: int) -> tf.Tensor:
 class PermutationLM(Objective):
     """The objective; its state is the model's Mems.
 
-    Args:
-        model: an XLNet.
-        config: an XLNetRunConfig. Without bi_data no lane runs backward: `backward` is ignored, and the computation is
-            cheaper.
+    Without bi_data no lane runs backward: `backward` is ignored, and the computation is cheaper.
     """
 
     def __init__(self, model: XLNet, config: XLNetRunConfig):
@@ -100,14 +92,10 @@ class PermutationLM(Objective):
 
 
 class PermutationScorer:
-    """Evaluates an XLNet on its pretraining objective: see Scorer.
+    """Evaluates an XLNet on its pretraining objective: see Scorer. InputError for options, which other families have.
 
     The loss is also reported by rank and by span. A target's rank is the number of targets of its part before it in the
     order, which it sees in addition to the context. Its span is the run of adjacent targets in which it lies.
-
-    Args:
-        model, config: as for `PermutationLM`.
-        options: those of other families; InputError if there are any.
     """
 
     def __init__(self, model: XLNet, config: XLNetRunConfig, **options: Any):
@@ -153,12 +141,9 @@ class PermutationScorer:
 
 
 def target_ranks(rank: tf.Tensor, is_target: tf.Tensor, reuse_len: int) -> tf.Tensor:
-    """How many targets of its part come before each token in the order: int32 [B, T].
+    """How many targets of its part, is_target bool [B, T], come before each token in the order: int32 [B, T].
 
-    Args:
-        rank: int [B, T], as for `permutation_visible`.
-        is_target: bool [B, T].
-        reuse_len: R, the length of the first part.
+    `rank` is int [B, T], as for `permutation_visible`; the first part has R tokens.
     """
     part = tf.range(rank.shape[1]) >= reuse_len
     before = (rank[:, None] < rank[:, :, None]) & (part[:, None] == part)
@@ -168,9 +153,7 @@ def target_ranks(rank: tf.Tensor, is_target: tf.Tensor, reuse_len: int) -> tf.Te
 def target_runs(is_target: tf.Tensor, reuse_len: int) -> tf.Tensor:
     """The length of the run of adjacent targets in which each target lies: int32 [B, T]; undefined for other tokens.
 
-    Args:
-        is_target: bool [B, T].
-        reuse_len: R; no run goes on into the second part.
+    No run goes on from the first R tokens into the second part.
     """
     # Tokens that are not targets, and the second part, begin a new run.
     run = tf.cumsum(tf.cast(~is_target, tf.int32), axis=1) + tf.cast(
@@ -189,14 +172,9 @@ def attention_view(model: XLNet, corpus: Corpus, config: XLNetRunConfig) -> Atte
 
 
 def view_of(segments: PermutationBatch, model: XLNet, config: PermutationLMConfig) -> AttentionView:
-    """Attention of both streams in the last of some segments, which are read one after the other.
+    """Attention of both streams in the last of some segments, [n, 1, ..], which are read one after the other.
 
-    The queries of the content stream are all tokens, those of the query stream the targets.
-
-    Args:
-        segments: [n, 1, ..], of text that runs forward.
-        model: an XLNet.
-        config: a PermutationLMConfig, for num_predict.
+    Their text runs forward. The queries of the content stream are all tokens, those of the query stream the targets.
     """
     t_len = segments.tokens.shape[-1]
     positions = target_positions(segments.kind[-1] == TARGET, config.num_predict)[0].numpy()

@@ -20,9 +20,7 @@ Examples = dict[str, tf.Tensor]
 class SequenceObjective(Objective, abc.ABC):
     """The objective of a task whose examples are sequences; subclasses define the loss of an example.
 
-    Args:
-        model: an XLNet with outputs for sequences or tokens.
-        config: an XLNetHeadRunConfig; longer texts than its tgt_len are read in segments of tgt_len tokens.
+    The model is an XLNet with outputs for sequences or tokens. Longer texts than tgt_len are read in segments of it.
     """
 
     label_type: ClassVar[str] = "int32"

@@ -14,10 +14,7 @@ from txl_tf.models.transformer_xl.model import TransformerXL
 class SlidingWindow:
     """Reads a text token by token; for each token it computes the window of the W newest tokens again.
 
-    Args:
-        model: a TransformerXL.
-        reach: a Reach; its memory is not used.
-        window: W.
+    The reach's memory is not used.
     """
 
     def __init__(self, model: TransformerXL, reach: Reach, window: int):

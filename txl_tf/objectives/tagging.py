@@ -10,11 +10,9 @@ from txl_tf.objectives.sequences import Examples, SequenceObjective
 
 
 class Tagging(SequenceObjective):
-    """Softmax over the tags at every word's first piece; all words count alike. label: int [b, L], -1 at other pieces.
+    """Softmax over the tags at every word's first piece; all words count alike.
 
-    Args:
-        model: an XLNetWithTags.
-        config: an XLNetTaggingConfig; longer texts than its tgt_len are read in segments of tgt_len tokens.
+    label: int [b, L], -1 at other pieces. Longer texts than tgt_len are read in segments of it.
     """
 
     def __init__(self, model: XLNetWithTags, config: XLNetTaggingConfig):

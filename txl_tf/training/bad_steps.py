@@ -15,14 +15,10 @@ _LISTED = 3
 
 
 class BadSteps:
-    """Records the bad steps of a run in its model_dir, and prints how to find the cause.
+    """Records the bad steps of a run in its model_dir, after `step` updates, and prints how to find the cause.
 
-    Args:
-        model_dir: of the run.
-        step: updates already made.
-        activations: the names of the objective's activations, in the order in which they are computed.
-        variables: the paths of the trainable variables.
-        writes: whether this process writes the run's files.
+    `activations` are the objective's, in the order in which they are computed, `variables` the paths of those trained.
+    With `writes` this process writes the run's files.
     """
 
     def __init__(

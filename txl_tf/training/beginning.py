@@ -21,18 +21,14 @@ from txl_tf.training.step import HostLoop, Sums, make_host_loop
 
 
 class Beginning:
-    """A run before its first step.
+    """A run before its first step: its model, optimizer, average, objective and data.
 
     Args:
-        settings: a TrainConfig.
         make_objective: makes the Objective with its new model; called in the strategy's scope.
         data: has `batches(step, **hosts)`, the tf.data.Dataset from this step on; see `distribute_batches`.
         batch_size: the data's number of lanes.
         strategy: from `distribute.make_strategy`; None: no devices, for a step that is only lowered to a program.
         replicas: their number; None: the strategy's.
-
-    Attributes:
-        model, optimizer, average, objective, data: of the run.
     """
 
     def __init__(

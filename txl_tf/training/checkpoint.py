@@ -28,15 +28,13 @@ SAVING = "saving"
 
 
 class Checkpoints:
-    """Saves and restores a run in its model_dir.
+    """Saves and restores a run in its model_dir, local or gs://.
 
     `save` copies the values into the host's memory and returns; a thread writes them while training continues. It
     writes one checkpoint at a time, so they are finished in order. Use this object as a context: its end waits for the
     last write. With several workers only the chief writes, but all must call `save`, since each has its lanes' state.
 
     Args:
-        model_dir: where; local or gs://.
-        strategy, model, optimizer, average: of the run.
         state: the per-replica state, for its shapes.
         sums: the host loop's stacked Sums.
         keep: how many of the newest checkpoints stay. The best one (`model_dir.best_step`) and the last one before the
@@ -147,10 +145,8 @@ class Checkpoints:
     def restore(self, before: int | None = None) -> tuple[State, tf.Tensor] | None:
         """Restores the newest checkpoint that is complete, and renames damaged ones to damaged-*.
 
-        Also deletes the old checkpoints that the last `save` should have deleted, in case it was killed.
-
-        Args:
-            before: consider only checkpoints of earlier steps than this, and change no file; None: consider all.
+        Also deletes the old checkpoints that the last `save` should have deleted, in case it was killed. With `before`
+        it considers only checkpoints of earlier steps than this, and changes no file.
 
         Returns:
             (per-replica state, sums), or None if there is no checkpoint.

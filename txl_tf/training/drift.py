@@ -38,12 +38,9 @@ FREE_TO_CHANGE = {
 
 
 def refuse_other_run(model_dir: str, new: Config, corpus: model_dirs.LearnedCorpus) -> None:
-    """Raises InputError if model_dir holds another run, the same run with other settings, or foreign files.
+    """Raises InputError if model_dir holds another run than of these settings and training data, or foreign files.
 
-    Args:
-        model_dir: may be empty, or missing.
-        new: the run's Config.
-        corpus: its training data.
+    It may be empty, or missing.
     """
     old = model_dirs.read_config(model_dir)
     if old is None:
@@ -96,8 +93,7 @@ def _refuse_foreign_files(model_dir: str, corpus: model_dirs.LearnedCorpus) -> N
 def extended(config: Config, model_dir: str) -> Config:
     """The Config of the run in model_dir with more steps, config.train.train_steps; earlier steps keep their rates.
 
-    Raises:
-        InputError: there is no run, or it has no fewer steps.
+    InputError if there is no run, or it has no fewer steps.
     """
     old, steps = model_dirs.read_config(model_dir), config.train.train_steps
     if old is None:

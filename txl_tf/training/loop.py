@@ -97,11 +97,7 @@ def train(
 
 
 class Run:
-    """A run at its first step or its last checkpoint, with everything that it keeps between host loops.
-
-    Args:
-        as for `train`.
-    """
+    """A run at its first step or its last checkpoint, with everything that it keeps between host loops; see `train`."""
 
     @tf.autograph.experimental.do_not_convert  # pictures and samples read the corpus; converting the pipeline is slow
     def __init__(
@@ -178,11 +174,7 @@ class Run:
             self.gallery = Gallery(self.metrics.board, strategy, view, config.train, sampler, histograms)
 
     def train(self, lock: Lock | None = None) -> keras.Model:
-        """Trains to the last step; see the function `train`.
-
-        Args:
-            lock: of the model_dir, if this process has it.
-        """
+        """Trains to the last step; see the function `train`. `lock` is the model_dir's, if this process has it."""
         self._introduce()
         settings = self.settings
         self.optimizer.sharding.empty()

@@ -6,11 +6,9 @@ import tensorflow as tf
 
 
 class Profiler:
-    """Profiles training between two steps; the host loop must return at both.
+    """Profiles training between two steps, (a, b) or (), from after update a to after update b.
 
-    Args:
-        folder: TensorBoard's folder; the profile is written to plugins/profile/ below it.
-        steps: (a, b): from after update a to after update b; () for no profile.
+    The host loop must return at both. The profile is written to plugins/profile/ below TensorBoard's folder.
     """
 
     def __init__(self, folder: str, steps: tuple[int, ...]):

@@ -55,17 +55,9 @@ def replay(
     """Runs step number `step`, from 1, of the run in model_dir again, on one device; changes no file.
 
     It starts at the newest checkpoint before that step, or at the run's first step if there is none, and runs the steps
-    between.
+    between. accumulate_steps may differ from the run's, to need less memory. `progress` gets (steps done, steps to do).
 
-    Args:
-        config: the run's Config; accumulate_steps may differ from the run's, to need less memory.
-        corpus: the run's Corpus.
-        model_dir: of the run.
-        step: its number.
-        progress: called with (steps done, steps to do) from time to time.
-
-    Raises:
-        InputError: there is no such step, or a checkpoint cannot be read.
+    InputError if there is no such step, or a checkpoint cannot be read.
     """
     if not 1 <= step <= config.train.train_steps:
         raise InputError(f"--step={step} is not a step of this run: give 1 to {config.train.train_steps}")

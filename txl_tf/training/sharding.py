@@ -26,13 +26,10 @@ from txl_tf.settings.run import TrainConfig
 class PartVariable:
     """A variable of which every replica holds its own shard, zeros at first; create it in the strategy's scope.
 
+    It is sharded along `axis` into one shard for each replica.
+
     shape, dtype: of the whole.
     variable: inside `strategy.run` this replica's shard.
-
-    Args:
-        shape, dtype: of the whole.
-        axis: along which it is sharded.
-        replicas: the number of shards.
     """
 
     def __init__(self, shape: Sequence[int], dtype: tf.DType | str, axis: int, replicas: int):
@@ -72,18 +69,13 @@ class Sharding:
     """Which shard of each weight a replica updates; with one replica, or without shard_optimizer, the whole weight.
 
     Between steps a sharded weight exists only as shards. Each step gathers them (`joined`). The model's own variables
-    are used only outside steps: `fill` gives them the weights, and `empty` frees their memory.
+    are used only outside steps: `fill` gives them the weights, and `empty` frees their memory. Make it in the
+    strategy's scope; arguments as for `make_optimizer`.
 
     cut: {number of a sharded weight: axis}; every replica updates all of the other weights.
     parts: {number of a sharded weight: PartVariable}.
     dtype: of the weights, of their summed gradients, and of values computed from these.
     sum_dtype: in which the gradients of sharded weights are summed over replicas.
-
-    Args:
-        config: a TrainConfig, for shard_optimizer and bfloat16_gradients.
-        variables: the model's trainable Keras variables. Call it in the strategy's scope.
-        replicas: their number; None: that of the current strategy.
-        compute_dtype: of the model; None: that of the weights.
     """
 
     def __init__(
@@ -214,11 +206,8 @@ class Sharding:
     ) -> tf.Tensor:
         """Half the squared norm of each of V tensors, [V], from the shards that replicas have of them.
 
-        Args:
-            replica: the replica's context.
-            tensors: V tensors, or this replica's shards of them.
-            halved_squares: computes the numbers. `ops.halved_squares` is faster where XLA compiles it; None takes one
-                operation for each, which is traced sooner.
+        A function `halved_squares` computes the numbers. `ops.halved_squares` is faster where XLA compiles it; None
+        takes one operation for each, which is traced sooner.
         """
         numbers = halved_squares(tensors) if halved_squares else tf.stack([tf.nn.l2_loss(each) for each in tensors])
         if not self.cut:

@@ -152,9 +152,6 @@ def train_step(
     So they do not depend on the number of replicas, and are the same in a resumed run.
 
     Args:
-        objective: an Objective.
-        optimizer: an Adam.
-        config: a TrainConfig, for clip and accumulate_steps.
         seed: int32 [2], of the run.
         batch, state: of this replica.
         average: a WeightAverage, which is updated.
@@ -225,9 +222,6 @@ def loss_and_gradients(
     holds the activations of only one group at a time.
 
     Args:
-        objective: an Objective.
-        variables: the trainable Keras variables.
-        config: a TrainConfig, for accumulate_steps.
         seed: the run's seed int32 [2], the number of updates made, and the first lane's number in the global batch.
         batch, state: nests of [lanes, ..].
         loss_scale: applied while the loss is differentiated; the returned gradients are divided by it again.
@@ -294,15 +288,8 @@ def make_host_loop(
 ) -> HostLoop:
     """Returns a function that runs n steps in one call, with the state as per-replica values.
 
-    Args:
-        strategy, objective, optimizer: of the run.
-        config: a TrainConfig.
-        average: a WeightAverage, or None.
-        compute_dtype: of the model; see `compiles`.
-
-    Returns:
-        loop(iterator, state, sums, n) -> (state, sums, bad). `sums` is a stacked Sums, `bad` the loop's first BadStep,
-        and n is an int tensor, so that other counts do not retrace.
+    It is loop(iterator, state, sums, n) -> (state, sums, bad). `sums` is a stacked Sums, `bad` the loop's first
+    BadStep, and n is an int tensor, so that other counts do not retrace. For the model's compute_dtype see `compiles`.
     """
     seed = tf.constant([config.seed, 0])
 

@@ -36,19 +36,11 @@ class Beams(typing.NamedTuple):
 
 
 class BeamSearch(tf.Module):
-    """Searches with a Generator's weights.
+    """Searches with a Generator's weights; W is `size`, and InputError if that is below 1.
 
     Hypotheses are compared by log-probability / ((5 + length) / 6)^length_penalty (Wu et al. 2016, arXiv 1609.08144,
     equation 14); finished and unfinished hypotheses are compared with each other. When hypotheses change their order,
     a step copies their caches, which are W times as large as the cache of one text.
-
-    Args:
-        generator: a Generator.
-        size: W.
-        jit_compile: whether the inner steps are compiled.
-
-    Raises:
-        InputError: `size` is below 1.
     """
 
     def __init__(self, generator: Generator, size: int, jit_compile: bool = True):
@@ -110,7 +102,6 @@ class BeamSearch(tf.Module):
         """Takes n steps, at most CHUNK: each reads a token in every lane and chooses the W best hypotheses.
 
         Args:
-            beams: Beams.
             given: int32 [B, CHUNK], the token to read at each step, or -1 for each hypothesis' last chosen token.
             makes: bool [B, CHUNK], whether a step's chosen tokens are used; if not, the hypotheses stay the same.
             n: int32 scalar.
@@ -206,14 +197,7 @@ class Chosen(typing.NamedTuple):
 
 
 def _trace_back(tokens: tf.Tensor, parents: tf.Tensor) -> tf.Tensor:
-    """The tokens of the hypotheses that remain at the end of the search.
-
-    Args:
-        tokens, parents: int32 [S, B, W], from the steps of `BeamSearch.decode`.
-
-    Returns:
-        int32 [S, B, W].
-    """
+    """The tokens of the hypotheses that remain at the end of the search, int32 [S, B, W], from those of all S steps."""
     size = parents.shape[2]
     last = tf.broadcast_to(tf.range(size), tf.shape(parents)[1:])
 

@@ -33,13 +33,9 @@ def value_specs() -> dict[str, tf.TensorSpec]:
 
 
 class Sampling:
-    """How to choose, in Python.
+    """How to choose, in Python: settings of `sampling_settings.SETTINGS` by name; others change nothing.
 
-    Args:
-        given: settings of `sampling_settings.SETTINGS` by name; the others have their defaults, which change nothing.
-
-    Raises:
-        InputError: no such setting, or a value out of range.
+    InputError if there is no such setting, or for a value out of range.
     """
 
     def __init__(self, **given: float):
@@ -55,16 +51,10 @@ class Sampling:
 
 
 def sample(log_prob: tf.Tensor, seen: tf.Tensor, random: tf.Tensor, values: dict[str, tf.Tensor]) -> tf.Tensor:
-    """One token per row.
+    """One token per row, int32 [B], from log_prob float32 [B, V].
 
-    Args:
-        log_prob: float32 [B, V].
-        seen: bool [B, V], the tokens that occur in each text.
-        random: float32 [B] in [0, 1): the first token whose cumulative probability exceeds it is chosen.
-        values: as in a `Choice`.
-
-    Returns:
-        int32 [B].
+    `seen`, bool [B, V], are the tokens that occur in each text, `values` those of a `Choice`. `random`, float32 [B], is
+    in [0, 1): the first token whose cumulative probability exceeds it is chosen.
     """
     logits = sampling_settings.transform(log_prob, seen, values)
     vocab_size = log_prob.shape[-1]
@@ -88,16 +78,10 @@ def sample(log_prob: tf.Tensor, seen: tf.Tensor, random: tf.Tensor, values: dict
 
 
 def uniform(seeds: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-    """Random numbers in [0, 1), each of which depends only on its own seed and position.
+    """Random numbers in [0, 1), float32 [B], multiples of 2^-24, each only from its seed and position, int32 [B].
 
     TensorFlow's stateless generators give a row different numbers in another batch or on another device. This is a
     hash: two rounds of the 32-bit mixer "lowbias32" (Wellons 2018, https://nullprogram.com/blog/2018/07/31/).
-
-    Args:
-        seeds, positions: int32 [B].
-
-    Returns:
-        float32 [B], multiples of 2^-24.
     """
     bits = _mix(_mix(tf.bitcast(seeds, tf.uint32)) + tf.bitcast(positions, tf.uint32))
     return tf.cast(tf.bitwise.right_shift(bits, tf.constant(8, tf.uint32)), tf.float32) * 2.0**-24

@@ -73,10 +73,9 @@ class PromptLayout(typing.NamedTuple):
 
 
 class Generator(tf.Module):
-    """Reads and writes token ids with a model's weights.
+    """Reads and writes token ids with a model's weights. After these change, call `refresh`.
 
     Args:
-        model: a TransformerXL. After its weights change, call `refresh`.
         reach: a Reach. Without same_length, `segment` changes the results: see above.
         segment: S, tokens of a prompt that are read at once.
         jit_compile: whether the inner steps are compiled.
@@ -130,16 +129,10 @@ class Generator(tf.Module):
         return Draft(self.initial_cache(batch_size), tf.zeros([batch_size], tf.int32), unseen)
 
     def read_on(self, draft: Draft, tokens: tf.Tensor, own: tf.Tensor) -> Draft:
-        """Reads whole segments.
+        """Reads whole segments, int32 [B, n S]; the Draft after them.
 
-        Args:
-            draft: the Draft before these tokens.
-            tokens: int32 [B, n S].
-            own: int32 [B], how many of the segments each text reads: its last ones. Its other segments are ignored; see
-                `PromptLayout`.
-
-        Returns:
-            the Draft after them.
+        `own`, int32 [B], is how many of the segments each text reads: its last ones. Its other segments are ignored;
+        see `PromptLayout`.
         """
         segments = tf.shape(tokens)[1] // self.segment
 
@@ -161,11 +154,7 @@ class Generator(tf.Module):
         return Cache(keys, values, new.start, tf.where(reads, new.length, old.length))
 
     def read(self, tokens: tf.Tensor, cache: Cache) -> tuple[tf.Tensor, Cache]:
-        """Reads any number of tokens: whole segments first, then one by one.
-
-        Args:
-            tokens: int32 [B, T].
-            cache: the Cache before these tokens.
+        """Reads any number of tokens, int32 [B, T]: whole segments first, then one by one.
 
         Returns:
             log-probabilities [B, T, V] of the token after each, and the Cache after them.
@@ -194,16 +183,13 @@ class Generator(tf.Module):
     def generate(self, prompts: tf.Tensor, lengths: tf.Tensor, max_tokens: tf.Tensor, choice: Choice) -> tf.Tensor:
         """Continues prompts of any lengths. The other prompts of the batch do not change a prompt's result.
 
-        Called eagerly, it traces only what these prompts need.
+        Called eagerly, it traces only what these prompts need. A row's tokens, int32 [B, max_tokens], depend only on
+        its seed, its prompt and the settings of the Choice.
 
         Args:
             prompts: int32 [B, P], padded with any ids.
             lengths: int32 [B], tokens of each prompt, at least 1.
             max_tokens: int32 scalar.
-            choice: a Choice. A row's tokens depend only on its seed, its prompt and the settings.
-
-        Returns:
-            int32 [B, max_tokens].
         """
         prompts, lengths, max_tokens = (tf.convert_to_tensor(x, tf.int32) for x in (prompts, lengths, max_tokens))
         return self.write(self.begin(tf.shape(prompts)[0]), prompts, lengths, max_tokens, choice)[0]
@@ -211,15 +197,10 @@ class Generator(tf.Module):
     def write(
         self, draft: Draft, tokens: tf.Tensor, lengths: tf.Tensor, max_tokens: tf.Tensor, choice: Choice
     ) -> tuple[tf.Tensor, Draft]:
-        """Reads further tokens of texts and continues the texts.
+        """Reads further tokens of texts, int32 [B, P], padded with any ids, and continues the texts.
 
         Whole segments are read first. Then each row reads its own next token as long as there is one, and after that
-        the last token chosen for it.
-
-        Args:
-            draft: a Draft; its `last` is ignored.
-            tokens: int32 [B, P], padded with any ids.
-            lengths, max_tokens, choice: as for `generate`.
+        the last token chosen for it. The Draft's `last` is ignored; other arguments as for `generate`.
 
         Returns:
             int32 [B, max_tokens], and the Draft. If all lengths are equal, the Draft has read all of these tokens but
@@ -275,11 +256,7 @@ class Generator(tf.Module):
     def decode(self, draft: Draft, given: tf.Tensor, n: tf.Tensor, choice: Choice) -> tuple[tf.Tensor, Draft]:
         """Takes n steps, at most CHUNK: each reads a token and chooses the next.
 
-        Args:
-            draft: a Draft.
-            given: int32 [B, CHUNK], B static: the token to read at each step, or -1 for the last chosen one.
-            n: int32 scalar.
-            choice: a Choice.
+        `given` are int32 [B, CHUNK], B static: the token to read at each step, or -1 for the last chosen one.
 
         Returns:
             int32 [B, CHUNK], the token chosen at each step, and the new Draft. After `decode_few` the Draft has

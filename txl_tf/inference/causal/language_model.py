@@ -57,14 +57,11 @@ class Hypothesis(typing.NamedTuple):
 
 
 class LanguageModel:
-    """Generates and scores text.
+    """Generates and scores text. Steps are compiled once for each number of texts.
 
     Args:
-        model: a TransformerXL.
-        vocabulary: its Vocabulary.
         reach: a Reach; None: the model's own. See `load` for reading without same_length.
-        jit_compile: whether the steps are compiled, once for each number of texts.
-        int8: as for `Generator`.
+        jit_compile, int8: as for `Generator`.
 
     Attributes:
         decoder: as for `Generator`.
@@ -108,9 +105,7 @@ class LanguageModel:
         """The model of a directory that training wrote, with the reach of its evaluation.
 
         Args:
-            model_dir: local or gs://.
-            checkpoint: "latest", "best" or None, as for `load_trained`.
-            dtype, quantize: as for `load_trained`.
+            model_dir, checkpoint, dtype, quantize: as for `load_trained`.
             reach: mem_len, clamp_len, same_length, mem_init to use instead. With same_length every token sees the same
                 number of keys. Without it texts are read in segments, as in training. `score` reads segments of
                 `generator.segment` tokens; the last one may be shorter. `generate`, `stream` and `search` read whole
@@ -155,7 +150,7 @@ class LanguageModel:
         stop: Sequence[str] = (),
         **sampling: float,
     ) -> str | list[str]:
-        """Continues one prompt or several at once.
+        """Continues one prompt or several at once: str or a list. prompt + continuation is the whole text.
 
         Args:
             prompts: str, or a list of them; "" starts from the vocabulary's start token.
@@ -165,9 +160,6 @@ class LanguageModel:
                 and the settings.
             stop: strings; a continuation ends before the first of them.
             sampling: temperature and the other settings by name, as `sampling_settings.SETTINGS` describes them.
-
-        Returns:
-            The continuation, str, or a list of them; prompt + continuation is the whole text.
 
         Raises:
             InputError: settings out of range.
@@ -269,11 +261,9 @@ class LanguageModel:
         progress: Progress | None = None,
         **sampling: float,
     ) -> Iterator[str]:
-        """Yields the continuation of a prompt piece by piece while it is generated.
+        """Yields the continuation of a prompt piece by piece while it is generated; arguments as for `generate`.
 
-        Args:
-            progress: called after each piece with (tokens generated, all tokens).
-            prompt, max_tokens, seed, stop, sampling: as for `generate`.
+        `progress` is called after each piece with (tokens generated, all tokens).
         """
         choice = _choice(max_tokens, seed, 1, stop, sampling)
         return _until_stop(self._stream(prompt, max_tokens, choice, progress), stop)

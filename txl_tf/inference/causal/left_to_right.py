@@ -57,12 +57,8 @@ class LeftToRight(CachedDecoder):
 class Continuation(LanguageModel):
     """Continues and scores texts from left to right with an XLNet.
 
-    Args:
-        model: an XLNet.
-        vocabulary: its Vocabulary.
-        reach: a Reach with same_length: every token is read with the M slots of memory before it; None: with the
-            model's own memory.
-        jit_compile: as for LanguageModel.
+    The reach has same_length: every token is read with the M slots of memory before it; None: with the model's own
+    memory. Others as for LanguageModel.
     """
 
     decoder = LeftToRight
@@ -74,16 +70,10 @@ class Continuation(LanguageModel):
 
     @classmethod
     def of(cls, trained: TrainedModel, jit_compile: bool | None = None, **reach: Any) -> Continuation:
-        """The XLNet of a TrainedModel.
+        """The XLNet of a TrainedModel; jit_compile None: compiled.
 
-        Args:
-            trained: a TrainedModel.
-            jit_compile: None: compiled.
-            reach: mem_len, clamp_len, mem_init or conventions to use instead. By default mem_len is that of evaluation,
-                or, if that is 0, the length of a segment.
-
-        Raises:
-            InputError: another setting.
+        `reach` has mem_len, clamp_len, mem_init or conventions to use instead, and InputError for another setting. By
+        default mem_len is that of evaluation, or, if that is 0, the length of a segment.
         """
         config = trained.config
         wrong = set(reach) - {"mem_len", "clamp_len", "mem_init", "conventions"}

@@ -69,12 +69,7 @@ def tokens_json(vocabulary: Vocabulary) -> str:
 
 
 class TokenReader:
-    """Reads a token with a model's weights.
-
-    Args:
-        model: a TransformerXL in float32.
-        reach: a Reach. A token sees the M slots and itself, as in `Generator`.
-    """
+    """Reads a token with the weights of a model in float32. It sees the M slots and itself, as in `Generator`."""
 
     def __init__(self, model: TransformerXL, reach: Reach):
         self.model, self.reach = model, reach
@@ -119,10 +114,9 @@ class TokenReader:
         }
 
     def converted(self, int8: bool = False) -> bytes:
-        """The content of a .tflite file.
+        """The content of a .tflite file. With `int8` matrices are kept in int8.
 
-        Args:
-            int8: whether matrices are kept in int8; LiteRT then rounds the other factor to int8, too.
+        LiteRT then rounds the other factor to int8, too.
         """
         config = self.model.config
         memory = [config.n_layer, config.n_head, self.reach.mem_len, config.d_head]

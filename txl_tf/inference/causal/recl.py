@@ -27,7 +27,7 @@ TOKENS_AT_ONCE = 4096
 
 
 def relative_gains(losses: npt.ArrayLike, top_r: float = 0.1) -> np.ndarray:
-    """The relative gain of every model from each context length to the next.
+    """The relative gain of every model from each context length to the next: [models, context lengths - 1].
 
     With l_m(c, t) the loss of model m at position t given c tokens of context (appendix C):
         f(c, t)   = min over m of l_m(c, t), the group's baseline
@@ -38,9 +38,6 @@ def relative_gains(losses: npt.ArrayLike, top_r: float = 0.1) -> np.ndarray:
     Args:
         losses: float [models, context lengths, positions], in nats; context lengths ascending.
         top_r: share of the positions that count as hard, in (0, 1].
-
-    Returns:
-        [models, context lengths - 1].
 
     Raises:
         ValueError: fewer than two context lengths, no position, or top_r out of range.
@@ -63,17 +60,10 @@ def relative_gains(losses: npt.ArrayLike, top_r: float = 0.1) -> np.ndarray:
 def effective_context_lengths(
     losses: npt.ArrayLike, context_lengths: Sequence[int], top_r: float = 0.1, threshold: float = 0.01
 ) -> list[int]:
-    """RECL: the longest context from which a model still gains, relative to its group.
+    """RECL: for each model the longest context from which it still gains, relative to its group.
 
-    The context grows from each length to the next for as long as the relative gain is at least `threshold`.
-
-    Args:
-        losses, top_r: as for `relative_gains`.
-        context_lengths: ascending, losses.shape[1] of them.
-        threshold: the smallest relative gain that counts (the paper's: 0.01).
-
-    Returns:
-        list of one context length per model.
+    The context grows from each length to the next for as long as the relative gain is at least `threshold` (the
+    paper's: 0.01). Other arguments as for `relative_gains`.
 
     Raises:
         ValueError: as for `relative_gains`, or lengths that are not ascending or do not match the losses.
@@ -92,20 +82,11 @@ def context_losses(
     context_lengths: Sequence[int],
     clamp_len: int = -1,
 ) -> np.ndarray:
-    """A model's loss at some positions of a text, given c tokens of context and nothing else.
+    """A model's loss at P positions of a text, int32 [n], given c tokens of context: [lengths, P], in nats.
 
     Every position is predicted independently: the c tokens before it are one segment without memory. (Memory kept from
-    earlier positions would let a recurrent model use tokens farther away than c.)
-
-    Args:
-        model: a TransformerXL.
-        tokens: int32 [n], the text.
-        positions: int [P], each at least the longest context length.
-        context_lengths: c, at least 1 each.
-        clamp_len: larger distances are treated as this one; <= 0: no limit.
-
-    Returns:
-        float32 [context lengths, P], in nats.
+    earlier positions would let a recurrent model use tokens farther away than c.) No position may be before the longest
+    context length. Distances above `clamp_len` are treated as this one; <= 0: no limit.
     """
 
     def last_loss(contexts: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
@@ -131,8 +112,7 @@ def draw_positions(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draws positions of a split at which to compare models: (the split's tokens int32 [n], positions [count]).
 
-    Raises:
-        InputError: the split is too short.
+    InputError if the split is too short.
     """
     batches = evaluation_batches(corpus, split, 1, 4096)
     with named_read_errors(corpus):

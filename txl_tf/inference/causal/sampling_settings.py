@@ -74,11 +74,7 @@ class Setting:
         return low if self.high is None else f"{low} and at most {self.high:g}"
 
     def check(self, value: object) -> int | float:
-        """`value` as `kind`.
-
-        Raises:
-            InputError: it is not a number of that kind, or is out of range. NaN and infinities are always out of range.
-        """
+        """`value` as `kind`; InputError if it is not a number of that kind, or out of range, as is NaN."""
         wanted = numbers.Integral if self.kind is int else numbers.Real
         if isinstance(value, bool) or not isinstance(value, wanted):
             raise InputError(f"{self.name}={value!r} must be of type {self.kind.__name__}; {self.help}")
@@ -151,14 +147,9 @@ def _all_at_1(p: tf.Tensor) -> tf.Tensor:
 def _largest(numbers: tf.Tensor, weights: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
     """The largest numbers whose weights together reach a target: as few as possible, but with all that are equal.
 
-    The smallest of them is found bit by bit, from sums of weights. Sorting a large vocabulary is much slower.
-
-    Args:
-        numbers, weights: float32 [B, V]; no NaN, and the weights are not negative.
-        target: float32 scalar, above 0.
-
-    Returns:
-        bool [B, V]; all true if the weights do not reach the target.
+    The smallest of them is found bit by bit, from sums of weights. Sorting a large vocabulary is much slower. Numbers
+    and weights are float32 [B, V], without NaN, weights not negative, and the target is above 0. The result is bool [B,
+    V], all true if the weights do not reach the target.
     """
     keys = _in_order(numbers)[:, None]
     digits = tf.cast(tf.range(1, 2**DIGIT), tf.uint32)
@@ -254,8 +245,7 @@ def names() -> tuple[str, ...]:
 def checked(given: Mapping[str, object]) -> dict[str, int | float]:
     """A value for every setting: the given values, checked, and the defaults of the other settings.
 
-    Raises:
-        InputError: there is no such setting, or its value is out of range.
+    InputError if there is no such setting, or its value is out of range.
     """
     unknown = [name for name in given if name not in names()]
     if unknown:
@@ -264,15 +254,9 @@ def checked(given: Mapping[str, object]) -> dict[str, int | float]:
 
 
 def transform(logits: tf.Tensor, seen: tf.Tensor, values: dict[str, tf.Tensor]) -> tf.Tensor:
-    """Applies every setting's transform.
+    """Applies every setting's transform, with a scalar tensor for each setting, to log-probabilities: float32 [B, V].
 
-    Args:
-        logits: float32 [B, V], log-probabilities.
-        seen: bool [B, V], the tokens that occur in each text.
-        values: a scalar tensor for each setting.
-
-    Returns:
-        float32 [B, V].
+    `seen`, bool [B, V], are the tokens that occur in each text.
     """
     for setting in SETTINGS:
         value = values[setting.name]

@@ -19,7 +19,6 @@ def score_tokens(
     the results are those of the model with mems on segments of that length.
 
     Args:
-        generator: a Generator.
         tokens: int32 [B, P], padded with any ids.
         lengths: int32 [B], tokens of each text; 0 is allowed.
         start_token: the id before the first token; one for all texts, or int32 [B].

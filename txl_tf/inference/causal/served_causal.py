@@ -39,10 +39,7 @@ from txl_tf.models.transformer_xl.cached import Cache
 class ServedCausal(Served):
     """The graph functions that are exported, and sampling.json with the settings of sampling.
 
-    Args:
-        generator: a Generator.
-        vocabulary: its Vocabulary.
-        unit: the unit of a token, such as "byte", for the README.
+    `unit` is that of a token, such as "byte", for the README.
     """
 
     readme = "causal"

@@ -17,13 +17,8 @@ PROMPT_TOKENS, SAMPLE_TOKENS, TEMPERATURE, SEED = 64, 200, 0.8, 0
 class TextSampler:
     """Continues the beginning of valid with a model's current weights, always with the same seed; traced only once.
 
-    It uses a copy of the model on the host, so it runs the same way under every strategy.
-
-    Args:
-        model: a TransformerXL whose attention can be cached.
-        corpus: a Corpus with a "valid" split.
-        reach: a Reach.
-        jit_compile: as for `Generator`.
+    It uses a copy of the model on the host, so it runs the same way under every strategy. The model's attention can be
+    cached.
     """
 
     def __init__(self, model: TransformerXL, corpus: Corpus, reach: Reach, jit_compile: bool = True):

@@ -111,13 +111,9 @@ class Answers(typing.NamedTuple):
 
 
 def best_answers(windows: Windows, found: BestAnswers, contexts: tf.Tensor, max_answer_len: int) -> Answers:
-    """The likeliest answer of each question; see `answers.decode`.
+    """The likeliest answer of each question, from the model's results for its windows; see `answers.decode`.
 
-    Args:
-        windows: the windows.
-        found: the model's results for them.
-        contexts: strings [B].
-        max_answer_len: in tokens.
+    `contexts` are strings [B]; `max_answer_len` is in tokens.
     """
     starts = tf.cast(found.start, tf.int64)[:, :, None]
     ends = tf.cast(found.end, tf.int64)

@@ -106,15 +106,9 @@ class Predictor:
         strategy: tf.distribute.Strategy | None = None,
         **options: Any,
     ) -> Predictor:
-        """The model of a directory that fine-tuning or an import wrote.
+        """The model of a directory that fine-tuning or an import wrote; arguments as for `load_trained` and the class.
 
-        Args:
-            model_dir: local or gs://.
-            checkpoint, weights: as for `load_trained`.
-            strategy, options: as for the class.
-
-        Raises:
-            InputError: there is no fine-tuned model.
+        InputError if there is no fine-tuned model.
         """
         config = model_dirs.read_config(model_dir)
         if config is not None and config.task not in families.tuned_configs():
@@ -135,13 +129,9 @@ class Predictor:
         strategy: tf.distribute.Strategy | None = None,
         **options: Any,
     ) -> Predictor:
-        """The model of a TrainedModel, with its metrics on dev.
+        """The model of a TrainedModel, made in the strategy's scope (None: one device), with its metrics on dev.
 
-        Args:
-            trained: a TrainedModel, made in the strategy's scope.
-            jit_compile: None: not compiled.
-            strategy: None: one device.
-            options: as for the class.
+        jit_compile None: not compiled. Other options are those of the class.
         """
         strategy = strategy or make_strategy("one_device")
         return cls(trained, trained.dev_metrics(), strategy=strategy, jit_compile=bool(jit_compile), **options)
@@ -155,12 +145,7 @@ class Predictor:
     def predict(self, inputs: Any, progress: Progress | None = None) -> Any:
         """Predicts for each input; see the module. For one input that is not in a list, returns one prediction.
 
-        Args:
-            inputs: an input, or a list of them.
-            progress: as for `TaskReader.outputs`.
-
-        Raises:
-            InputError: an input does not have the form that the task needs.
+        InputError if an input does not have the form that the task needs. For `progress` see `TaskReader.outputs`.
         """
         if not isinstance(inputs, list):
             return self.predict([inputs], progress)[0]
@@ -174,7 +159,7 @@ class Predictor:
         labelled: bool = False,
         progress: Progress | None = None,
     ) -> Predicted:
-        """Predicts for the inputs in a file, in its order.
+        """Predicts for the inputs in a file, or a Table, in its order.
 
         Args:
             path: a file in the form that the task is trained on; local or gs://. Or a Table.

@@ -40,11 +40,8 @@ AT_ONCE = 16
 class ServedTask(Served):
     """The graph functions that are exported.
 
-    Args:
-        trained: a TrainedModel of a task for fine-tuning.
-        jit_compile: whether the model is compiled where it runs.
-        lengths: row lengths in tokens, ascending; the last is the length of the longest texts that the model reads.
-            None: those of the model's evaluation.
+    `lengths` are those of rows in tokens, ascending; the last is the length of the longest texts that the model reads.
+    None: those of the model's evaluation. With `jit_compile` the model is compiled where it runs.
     """
 
     def __init__(self, trained: TrainedModel, jit_compile: bool = True, lengths: Sequence[int] | None = None):

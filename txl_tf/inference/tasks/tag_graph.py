@@ -26,10 +26,7 @@ class Pieces(typing.NamedTuple):
 
 
 class Parts(typing.NamedTuple):
-    """Texts in parts, with their marks.
-
-    ids, segments: int32 RaggedTensors [P, None].
-    """
+    """Texts in parts, int32 RaggedTensors [P, None] of ids and segments, with their marks."""
 
     ids: tf.RaggedTensor
     segments: tf.RaggedTensor
@@ -64,12 +61,9 @@ class WordTags(typing.NamedTuple):
 
 
 def word_tags(pieces: Pieces, words: WordsTensor, tag: tf.Tensor, log_prob: tf.Tensor, default: int) -> WordTags:
-    """The tags at the words' first pieces; see `examples.read_parts`.
+    """The tags at the words' first pieces, from tag and log_prob of the pieces, [N]; see `examples.read_parts`.
 
-    Args:
-        pieces, words: of the texts.
-        tag, log_prob: of the pieces, [N].
-        default: the tag of a word without pieces.
+    `default` is the tag of a word without pieces.
     """
     begin, end, row = pieces.begin.flat_values, pieces.end.flat_values, pieces.ids.value_rowids()
     visible = tf.where(begin < end)[:, 0]
@@ -98,13 +92,7 @@ class Entities(typing.NamedTuple):
 
 
 def entities(known: Tags, words: WordsTensor, tag: tf.Tensor) -> Entities:
-    """The entities of words; see `Tags.entities`.
-
-    Args:
-        known: the meaning of tags.
-        words: of the texts.
-        tag: of the words, int [W].
-    """
+    """The entities of words with these tags, int [W]; see `Tags.entities`."""
     row, kind = words.begin.value_rowids(), tf.gather(known.kinds, tag)
     new = tf.gather(known.starts, tag) | tf.equal(kind, known.NOTHING)
     follows = tf.gather(known.closes, tag[:-1]) | tf.not_equal(kind[1:], kind[:-1]) | tf.not_equal(row[1:], row[:-1])

@@ -27,13 +27,8 @@ FEW_UPDATES = 100
 class TaskReader:
     """Runs a model over any sets of examples, sorted by length. The model's weights may change between calls.
 
-    Args:
-        config: a Config of a task for which models are fine-tuned.
-        model: the model, made in the strategy's scope.
-        strategy: where to run.
-
-    Raises:
-        InputError: the batch cannot be divided among the replicas.
+    The config is of a task for which models are fine-tuned, and the model was made in the strategy's scope. InputError
+    if the batch cannot be divided among the replicas.
     """
 
     def __init__(self, config: Any, model: keras.Model, strategy: tf.distribute.Strategy):
@@ -56,9 +51,7 @@ class TaskReader:
     def outputs(self, data: EvaluationExamples, progress: Progress | None = None) -> dict[str, np.ndarray]:
         """The objective's `outputs` for all examples, by name, arrays [n, ..] in the order of the ExampleSet.
 
-        Args:
-            data: from `arranged`.
-            progress: called before each batch with (batches done, all batches); may raise.
+        `data` is from `arranged`; `progress`, called before each batch with (batches done, all batches), may raise.
         """
         parts: dict[str, list[np.ndarray]] = {}
         rows = np.concatenate([rows.ravel() for rows in data.groups.values()])
@@ -101,13 +94,7 @@ class TaskReader:
 class TaskEvaluator:
     """Evaluates a model on a set of examples. It can be called again after the weights change.
 
-    Args:
-        config, model, strategy: as for `TaskReader`.
-        examples: an ExampleSet.
-        vocabulary: to show texts in TensorBoard; None: the result has no panels.
-
-    Raises:
-        InputError: the batch cannot be divided among the replicas.
+    Without the vocabulary, which shows texts in TensorBoard, the result has no panels. Others as for `TaskReader`.
     """
 
     def __init__(
@@ -124,10 +111,7 @@ class TaskEvaluator:
         self._data = self._reader.arranged(examples)
 
     def __call__(self, progress: Progress | None = None) -> dict[str, Any]:
-        """Evaluates with the model's current weights.
-
-        Args:
-            progress: as for `TaskReader.outputs`.
+        """Evaluates with the model's current weights; for `progress` see `TaskReader.outputs`.
 
         Returns:
             dict: loss, the mean over the examples; metrics, those of the task by name; error, 1 - the main metric;
@@ -162,10 +146,7 @@ def task_result(
 def no_better(metrics: Mapping[str, float], examples: ExampleSet, name: str) -> str | None:
     """A warning that always giving the most frequent class or choice is as accurate; None if it is not.
 
-    Args:
-        metrics: of the task.
-        examples: with labels.
-        name: the name of their file, for the sentence.
+    `metrics` are those of labelled examples, from a file that the sentence calls `name`.
     """
     if "accuracy" not in metrics:
         return None

@@ -22,12 +22,10 @@ _COUNT = r"(?s)\*(\d{1,3}).*"
 
 
 def split_at_blanks(texts: tf.Tensor, marker: str = MARKER) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Cuts texts at their blanks, in TensorFlow ops.
+    """Cuts texts, strings [B], at their blanks, in TensorFlow ops.
 
-    Args:
-        texts: strings [B].
-        marker: how a blank is written; *N after it makes it a blank of N tokens. If it is ____, a longer row of
-            underscores is one blank, too.
+    `marker` is how a blank is written; *N after it makes it a blank of N tokens. If it is ____, a longer row of
+    underscores is one blank, too.
 
     Returns:
         The parts, strings RaggedTensor [B, n], where a text with k blanks has n = k + 1 parts; and for each part, int32
@@ -46,11 +44,9 @@ def split_at_blanks(texts: tf.Tensor, marker: str = MARKER) -> tuple[tf.RaggedTe
 def encode_parts(
     vocabulary: Vocabulary, parts: tf.RaggedTensor, counts: tf.Tensor
 ) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """The ids of texts with blanks, in TensorFlow ops.
+    """The ids of texts with blanks, in TensorFlow ops; parts and counts as `split_at_blanks` returns them.
 
-    Args:
-        vocabulary: a Vocabulary; its `encode_around` decides how spaces next to a blank are encoded.
-        parts, counts: as `split_at_blanks` returns them.
+    The vocabulary's `encode_around` decides how spaces next to a blank are encoded.
 
     Returns:
         int32 RaggedTensor [B, None], in which ANY, GLUED and SPACED are missing tokens; and int32 [sum of n], as
@@ -70,12 +66,9 @@ def encode_parts(
 def encode_candidates(
     vocabulary: Vocabulary, parts: tf.Tensor, candidates: tf.Tensor
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor, tf.Tensor]:
-    """The ids of texts with one blank, and of a candidate for each, in TensorFlow ops.
+    """The ids of texts with one blank, and of a candidate for each, strings [B], in TensorFlow ops.
 
-    Args:
-        vocabulary: as for `encode_parts`.
-        parts: strings [B, 2], before and after the blank.
-        candidates: strings [B]; spaces around them do not count.
+    `parts` are strings [B, 2], before and after the blank; spaces around candidates do not count.
 
     Returns:
         Before the blank, in it, and after it: int32 RaggedTensors [B, None]; and the parts' kinds, int32 [B, 2], as

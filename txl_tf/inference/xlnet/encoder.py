@@ -56,14 +56,8 @@ class Encoded(typing.NamedTuple):
 class Encoder:
     """Encodes texts as vectors. All tokens of a text see each other, and there is no memory.
 
-    Args:
-        model: an XLNet.
-        vocabulary: its Vocabulary.
-        jit_compile: whether the model is compiled, once for each batch size and length; lengths are rounded up
-            to a multiple of ROUND tokens.
-
-    Raises:
-        InputError: the vocabulary has no <sep> or <cls>.
+    The model is compiled once for each batch size and length; lengths are rounded up to a multiple of ROUND tokens.
+    InputError if the vocabulary has no <sep> or <cls>.
     """
 
     def __init__(self, model: XLNet, vocabulary: Vocabulary, jit_compile: bool = True):
@@ -76,15 +70,9 @@ class Encoder:
 
     @classmethod
     def load(cls, model_dir: str, checkpoint: str | None = None, **options: Any) -> Encoder:
-        """The model of a directory that training or an import wrote.
+        """The model of a directory that training or an import wrote; `checkpoint` as for `load_trained`.
 
-        Args:
-            model_dir: local or gs://.
-            checkpoint: "latest", "best" or None, as for `load_trained`.
-            options: jit_compile.
-
-        Raises:
-            InputError: there is no trained model, it is not an XLNet, or the vocabulary has no <sep> or <cls>.
+        InputError if there is no trained model, it is not an XLNet, or the vocabulary has no <sep> or <cls>.
         """
         trained = load_xlnet(model_dir, checkpoint, "is not an encoder: it sees only the text before a token")
         return cls(trained.model, trained.vocabulary, **options)
@@ -103,7 +91,7 @@ class Encoder:
         padding: str = "right",
         progress: Progress | None = None,
     ) -> Encoded:
-        """Encodes texts.
+        """Encodes texts. InputError for settings out of range.
 
         Args:
             texts: a str, a pair of them as a tuple, or a list of these. Texts are never truncated: the time grows with
@@ -112,9 +100,6 @@ class Encoder:
             batch_size: texts at once; does not change the results.
             padding: "right" or "left", the side on which shorter rows are padded; does not change the results.
             progress: called before each batch with (texts done, all texts).
-
-        Raises:
-            InputError: settings out of range.
         """
         rows: list[Text] = [texts] if isinstance(texts, (str, tuple)) else list(texts)
         if pool not in POOLS or padding not in ("right", "left") or batch_size < 1:

@@ -259,8 +259,7 @@ class TransformerXLRunConfig(Config):
     def fit_to_corpus(self, corpus: Any, given: Mapping[str, Mapping[str, Any]]) -> TransformerXLRunConfig:
         """With the settings that were given, and those that follow from a Corpus.
 
-        Raises:
-            InputError: the clusters of an adaptive softmax are not known.
+        InputError if the clusters of an adaptive softmax are not known.
         """
         model = given.get("model", {})
         require(

@@ -44,13 +44,8 @@ def read(
     """Reads a segment, int32 [B, T], and with it the E tokens before: hidden [B, T, D] of the segment, and a new state.
 
     This is the official PyTorch code's ext_len: a token sees the tokens before it in the segment, the E tokens before
-    the segment, and the memory, which holds the states of the tokens before these.
-
-    Args:
-        model, reach: a TransformerXL, and a Reach with ext_len E.
-        segment, state: the tokens, and the state of the text before.
-        length: int32 scalar, how many tokens the segment has; the rest of it is padding. None: T.
-        inputs: further arguments of `TransformerXL.call`.
+    the segment, and the memory, which holds the states of the tokens before these. `length`, an int32 scalar, is how
+    many tokens the segment has; the rest of it is padding. None: T. Further `inputs` are those of `TransformerXL.call`.
     """
     t_len, e_len = segment.shape[1], reach.ext_len
     tokens = tf.concat([state.tokens, segment], axis=1)

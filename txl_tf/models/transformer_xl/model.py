@@ -21,9 +21,6 @@ from txl_tf.ops.int8 import round_table, round_variable
 class TransformerXL(Decoder):
     """The decoder of Dai et al. 2019 and its softmax, tied to the embedding.
 
-    Args:
-        config: a TransformerXLConfig.
-
     Examples:
         >>> model = TransformerXL(TransformerXLConfig(vocab_size=256, n_layer=2, mem_len=32))
         >>> mems = model.initial_mems(batch_size=4)

@@ -36,12 +36,8 @@ class Rows(typing.NamedTuple):
 class RowWeights(tf.Module):
     """The owner of Rows. In float32 they are made on use, since they are only other forms of the weights.
 
-    In bfloat16 and int8 they are kept, since rounding takes long. int8 is only for a few texts; for more texts the
-    tables of the softmax are then also kept in bfloat16.
-
-    Args:
-        decoder: a CachedDecoder. After its model's weights change call `refresh`.
-        int8: whether matrices and tables are in int8; otherwise they are in the compute dtype.
+    In bfloat16 and int8 they are kept, since rounding takes long; after the model's weights change call `refresh`. int8
+    is only for a few texts; for more texts the tables of the softmax are then also kept in bfloat16.
     """
 
     def __init__(self, decoder: CachedDecoder, int8: bool = False):
@@ -102,11 +98,9 @@ class RowWeights(tf.Module):
 
 
 class TextsReader:
-    """Reads a token of each text, layer after layer. Make it before the loop.
+    """Reads a token of each text, layer after layer, also with those of the RowWeights that are in bfloat16.
 
-    Args:
-        decoder: a CachedDecoder.
-        rows: its RowWeights, if it has any; this reader also uses those in bfloat16.
+    Make it before the loop.
     """
 
     def __init__(self, decoder: CachedDecoder, rows: RowWeights | None = None):
@@ -180,11 +174,8 @@ class FewTextsReader:
     """Reads a token of each of a few texts, in a loop over the layers. Make it before the loop over tokens.
 
     Only the loop's body, one layer, is compiled, so that the first token comes sooner. Products of one row read a
-    layer's part of what all layers keep in one tensor; products of several rows would copy it first.
-
-    Args:
-        decoder: a CachedDecoder with `single_rows`.
-        rows: its Rows.
+    layer's part of what all layers keep in one tensor; products of several rows would copy it first. The decoder has
+    `single_rows`.
     """
 
     def __init__(self, decoder: CachedDecoder, rows: Rows):

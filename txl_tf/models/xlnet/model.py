@@ -23,10 +23,8 @@ from txl_tf.models.xlnet.config import XLNetConfig
 class XLNet(Decoder):
     """The two-stream model of Yang et al. 2019 and its softmax, tied to the embedding.
 
-    Args:
-        config: an XLNetConfig.
-        predicts: whether it has a softmax, and its query stream is trained. If not, it is the body of a model with
-            another head. It keeps its mask embedding, as the published fine-tuned models do.
+    Without `predicts` it has no softmax, and its query stream is not trained: it is the body of a model with another
+    head. It keeps its mask embedding, as the published fine-tuned models do.
 
     Examples:
         >>> model = XLNet(XLNetConfig(n_layer=2, d_model=64, n_head=4, d_head=16, d_inner=128))

@@ -146,9 +146,6 @@ class XLNetWithHead(Configured):
 class XLNetWithLogits(XLNetWithHead):
     """XLNet with C outputs for a sequence: a classifier, a regressor, or a model that scores choices.
 
-    Args:
-        config: an XLNetLogitsConfig.
-
     Examples:
         >>> sizes = {"n_layer": 2, "d_model": 64, "n_head": 4, "d_head": 16, "d_inner": 128}
         >>> model = XLNetWithLogits(XLNetLogitsConfig(**sizes, n_class=3))
@@ -209,9 +206,6 @@ class XLNetWithLogits(XLNetWithHead):
 @keras.saving.register_keras_serializable(package="txl_tf")
 class XLNetWithAnswers(XLNetWithHead):
     """XLNet that finds the position of the answer to a question in a text, and whether there is an answer.
-
-    Args:
-        config: an XLNetAnswersConfig.
 
     Examples:
         >>> model = XLNetWithAnswers(XLNetAnswersConfig(n_layer=2, d_model=64, n_head=4, d_head=16, d_inner=128))

@@ -15,9 +15,6 @@ from txl_tf.models.xlnet.with_head import Texts, XLNetWithHead
 class XLNetWithTags(XLNetWithHead):
     """XLNet with C outputs for every token.
 
-    Args:
-        config: an XLNetTagsConfig.
-
     Examples:
         >>> sizes = {"n_layer": 2, "d_model": 64, "n_head": 4, "d_head": 16, "d_inner": 128}
         >>> model = XLNetWithTags(XLNetTagsConfig(**sizes, n_class=9))
@@ -46,13 +43,9 @@ class XLNetWithTags(XLNetWithHead):
         watch: Watch | None = None,
         segment_len: int | None = None,
     ) -> tf.Tensor:
-        """The outputs for all tokens, [B, L, C], in the dtype of the weights.
+        """The outputs for all tokens, [B, L, C], in the dtype of the weights; arguments as for `XLNet.call`.
 
-        Args:
-            tokens: int [B, L].
-            segments, padding, seed, training: as for `XLNet.call`.
-            watch: as for `XLNet.call`; it sees the last segment.
-            segment_len: as for `Texts`: see `hidden_of_segments`.
+        `watch` sees the last segment; for `segment_len` see `Texts` and `hidden_of_segments`.
         """
         texts = Texts(tokens, segments, padding, Seeds.of(seed), training, watch, segment_len)
         hidden = self.hidden(texts, self.hidden_of_segments)

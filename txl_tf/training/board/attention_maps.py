@@ -24,12 +24,7 @@ QUERIES = 64
 
 
 class AttentionMaps:
-    """The attention of an AttentionView as pictures.
-
-    Args:
-        strategy: of the run.
-        view: the AttentionView.
-    """
+    """The attention of an AttentionView as pictures."""
 
     def __init__(self, strategy: tf.distribute.Strategy, view: AttentionView):
         self.batches, self.m_len = view.batches, view.m_len

@@ -56,14 +56,9 @@ def worst_text(worst: Worst) -> str:
 
 
 def confusion_picture(labels: Sequence[str], counts: np.ndarray, title: str) -> Figure:
-    """A confusion matrix: labels from top to bottom, predictions from left to right.
+    """A confusion matrix, counts int [C, C]: labels from top to bottom, predictions from left to right.
 
     Colours are shares of a row, so that rare classes can be seen, too. Numbers are counts.
-
-    Args:
-        labels: names of the classes.
-        counts: int [C, C].
-        title: of the picture.
     """
     classes = np.sort(np.argsort(-counts.sum(axis=1), kind="stable")[:MAX_CLASSES])
     left_out, few = len(labels) - len(classes), len(classes) <= 12
@@ -90,10 +85,7 @@ def confusion_picture(labels: Sequence[str], counts: np.ndarray, title: str) -> 
 def reliability_picture(confidence: np.ndarray, right: np.ndarray, title: str) -> Figure:
     """A reliability diagram: accuracy against confidence, in bins; under it how many examples each bin has.
 
-    Args:
-        confidence: [n], probabilities of the predictions; those that are NaN are left out.
-        right: bool [n], whether they are right.
-        title: of the picture.
+    `confidence` [n] are the predictions' probabilities; those that are NaN are left out. `right` is bool [n].
     """
     counts, accuracy, mean, error = reliability_bins(confidence, right)
     about = f"expected calibration error {error:.4f}; {len(confidence):,} examples"
@@ -113,9 +105,6 @@ def reliability_picture(confidence: np.ndarray, right: np.ndarray, title: str) -
 
 def reliability_bins(confidence: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """Examples in BINS bins of equal width by the probability of their predictions (Guo et al. 2017, arXiv 1706.04599).
-
-    Args:
-        confidence, right: as for `reliability_picture`.
 
     Returns:
         For each bin: its number of examples, their accuracy and mean confidence (0 if there are none). And the expected

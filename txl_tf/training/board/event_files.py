@@ -24,12 +24,10 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 class Board:
-    """Writes into tensorboard/ of a model_dir: one entry among TensorBoard's runs.
+    """Writes into tensorboard/ of a model_dir, local or gs://: one entry among TensorBoard's runs.
 
-    Args:
-        model_dir: of the run; local or gs://.
-        step: updates already made. TensorBoard then drops points of later steps, which a run that was killed after its
-            last save may have left.
+    `step` updates were made already. TensorBoard then drops points of later steps, which a run that was killed after
+    its last save may have left.
     """
 
     def __init__(self, model_dir: str, step: int):
@@ -74,14 +72,10 @@ class Board:
         self.writer.flush()
 
     def hyperparameters(self, trial: str, values: Mapping[str, Any]) -> None:
-        """Writes a row of the HPARAMS table, where runs are compared.
+        """Writes a row of the HPARAMS table, where runs are compared; `trial`, the run's name, must be unique.
 
         The table's columns are not declared: TensorBoard then finds them in all runs, and begins with the settings in
-        which the runs differ.
-
-        Args:
-            trial: the run's name, which must be unique.
-            values: {name: bool, number or str}.
+        which the runs differ. A value is a bool, a number or a text.
         """
         with self.writer.as_default(step=0):
             hparams.hparams(values, trial_id=trial)

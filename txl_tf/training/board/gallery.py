@@ -18,10 +18,7 @@ class Gallery:
     """Writes samples, attention maps and histograms of a model to TensorBoard.
 
     Args:
-        board: a Board.
-        strategy: of the run.
         view: of its attention; None: no attention maps.
-        config: a TrainConfig.
         sampler: () -> text, the continuation of its `prompt`; None: no sample.
         histograms: () -> values by name, as `make_histograms` returns it; None: no histograms.
     """

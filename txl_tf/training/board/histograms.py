@@ -21,12 +21,8 @@ def make_histograms(
 ) -> Callable[[], dict[str, np.ndarray]]:
     """Returns a function that samples values. It reads all weights and moments: do not call it in every step.
 
-    Args:
-        strategy, model, optimizer: of the training.
-
-    Returns:
-        sample() -> {"weights/KIND" or "updates/KIND": values [n]}; weights of the same kind in several layers are one.
-        For sharded weights they are values of the first replica's shard (`Sharding`).
+    It returns {"weights/KIND" or "updates/KIND": values [n]}; weights of the same kind in several layers are one. For
+    sharded weights they are values of the first replica's shard (`Sharding`).
     """
     variables = model.trainable_variables
 

@@ -12,10 +12,9 @@ from txl_tf.storage.strict_json import Fields
 
 
 class JsonLog:
-    """A file of JSON objects, one per line, each with the "step" it was written at.
+    """A file of JSON objects, local or gs://, one per line, each with the "step" it was written at.
 
     Args:
-        path: local or gs://.
         step: updates already made; lines of later steps, from a run that was killed after its last save, are dropped.
         writes: whether to write the file; if not, lines are only kept in memory.
         fields: further fields that each line must have, as for `check_record`.

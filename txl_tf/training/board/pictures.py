@@ -20,13 +20,7 @@ _WIDEST = 400  # columns of a head's heat map
 
 
 def new_figure(width: float, height: float, title: str, about: str) -> Figure:
-    """An empty figure.
-
-    Args:
-        width, height: in inches; it is at least as wide as its titles.
-        title: of the picture.
-        about: a line under the title.
-    """
+    """An empty figure, sizes in inches, at least as wide as its title and the line `about` under it."""
     from matplotlib.figure import Figure  # here, since it is slow to load
 
     figure = Figure(figsize=(max(width, 5.5), height), dpi=DPI, layout="constrained")
@@ -50,13 +44,9 @@ def largest_of_each(values: np.ndarray, width: int) -> np.ndarray:
 
 
 def attention_picture(probabilities: np.ndarray, positions: np.ndarray, m_len: int, title: str) -> Figure:
-    """Attention of one layer: a panel for each head, with queries from top to bottom and keys from oldest to newest.
+    """Attention of one layer, [H, Q, K]: a panel for each head, queries from top to bottom, keys from oldest to newest.
 
-    Args:
-        probabilities: [H, Q, K].
-        positions: [Q], the queries' positions in the segment, ascending.
-        m_len: M; the newest K - M keys belong to the segment.
-        title: of the picture.
+    `positions` [Q] are the queries' in the segment, ascending; the newest K - M keys belong to the segment.
     """
     heads, queries, keys = probabilities.shape
     columns = min(heads, 4)
@@ -94,7 +84,6 @@ def distance_picture(shares: np.ndarray, bounds: Sequence[int], title: str) -> F
         shares: [N, bins], each row of sum 1.
         bounds: [bins + 1] distances; bin i holds distances from bounds[i] up to, not including, bounds[i + 1]. They
             are negative for keys after the query.
-        title: of the picture.
     """
     layers, bins = shares.shape
     about = "share of a layer's attention, mean of heads and queries, in %"
@@ -118,13 +107,7 @@ def distance_picture(shares: np.ndarray, bounds: Sequence[int], title: str) -> F
 
 
 def bins_picture(labels: Sequence[str], values: Sequence[float | None], about: str, title: str) -> Figure:
-    """A curve over bins, with each value written at its point; None leaves a gap.
-
-    Args:
-        labels, values: of the bins.
-        about: name of the horizontal axis.
-        title: of the picture.
-    """
+    """A curve over bins, with each value written at its point; None leaves a gap. `about` names the horizontal axis."""
     figure = new_figure(
         0.7 * len(labels) + 1, 3, title, "mean of the targets in each bin, in nats; the axis does not begin at 0"
     )

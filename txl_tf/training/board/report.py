@@ -38,13 +38,8 @@ def bits_or_perplexity(loss: float, unit: str) -> tuple[str, float]:
 class Report:
     """Writes the metrics of a run that starts at `step`.
 
-    Args:
-        model_dir: of the run.
-        unit: of the corpus.
-        step: updates already made; lines of later steps, from a run that was killed after its last save, are dropped.
-        config: a Config.
-        peak_tflops: peak TFLOP/s of all replicas together, for MFU; None: not known.
-        step_tokens: tokens of a step; None: B T.
+    Lines of later steps, from a run that was killed after its last save, are dropped. `peak_tflops` is that of all
+    replicas together, for MFU; None: not known. `step_tokens` are the tokens of a step; None: B T.
     """
 
     def __init__(
@@ -161,12 +156,7 @@ class Report:
         self.board.scalars(step, curves)
 
     def _lay_out(self, step: int, metrics: bool = False, breakdowns: tuple[str, ...] = ()) -> None:
-        """Writes TensorBoard's layout if it has changed: the first evaluation shows which results there are.
-
-        Args:
-            step: updates made.
-            metrics, breakdowns: as for `layout`.
-        """
+        """Writes TensorBoard's layout if it has changed: the first evaluation shows which results there are."""
         charts = layout(self._loss_curves(0.0), metrics, breakdowns, self.config.model.dtype == "mixed_float16")
         if charts != self.charts:
             self.charts = charts

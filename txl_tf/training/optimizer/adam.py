@@ -43,10 +43,6 @@ class Adam:
         schedule: step -> learning rate.
         variables: the model's trainable Keras variables. Call it in the strategy's scope.
         sharding: which shard of each variable a replica updates.
-        beta_1, beta_2, epsilon: as in the equations.
-        bfloat16_moments: keep the moments in bfloat16, not in the variables' dtype.
-        bias_correction: correct for moments that start at zero.
-        l2: as in the equations.
         rules: a WeightRule for each variable; None: no weight decay, and one rate for all.
         loss_scale: for gradients in float16; None: none.
     """
@@ -235,9 +231,7 @@ def updated_in_plain_ops(
 def stochastic_round(x: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
     """x rounded at random to one of its two neighbours in bfloat16; the nearer is more probable, so that the mean is x.
 
-    Args:
-        x: finite, of any float dtype; taken as float32.
-        bits: uint32 below 2**16, of x's shape: random.
+    x is finite, of any float dtype, and taken as float32; `bits` are random, uint32 below 2**16, of its shape.
     """
     raised = tf.bitcast(tf.cast(x, tf.float32), tf.uint32) + bits
     return tf.cast(tf.bitcast(raised & 0xFFFF0000, tf.float32), tf.bfloat16)
@@ -253,7 +247,6 @@ def make_optimizer(
     """The optimizer of a TrainConfig for a model's trainable variables; call it in the strategy's scope.
 
     Args:
-        config, variables: as above.
         replicas: their number; None: that of the current strategy.
         compute_dtype: of the model; None: that of the variables.
         n_layer: the model's number of layers, for `weight_rules`.

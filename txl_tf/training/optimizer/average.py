@@ -21,11 +21,7 @@ class WeightAverage:
         average_from_step = S:  the mean of w_S .. w_t, the tail average of AWD-LSTM (Merity et al. 2017, section 2.2,
                                 with S given, not triggered); before S: the current weights
 
-    both as average += rate(t) * (w_t - average).
-
-    Args:
-        config: a TrainConfig.
-        sharding: the optimizer's, for the weights. Create it in the strategy's scope.
+    both as average += rate(t) * (w_t - average). Create it in the strategy's scope, with the optimizer's sharding.
     """
 
     def __init__(self, config: TrainConfig, sharding: Sharding):
@@ -37,11 +33,9 @@ class WeightAverage:
         self._fill = sharding.filler(parts) if count else sharding.fill
 
     def update(self, updates: tf.Tensor, good: bool | tf.Tensor = True) -> None:
-        """Adds the current weights to the average; runs inside `strategy.run`.
+        """Adds the current weights, after int `updates`, to the average; runs inside `strategy.run`.
 
-        Args:
-            updates: the number of updates made, int.
-            good: bool; if False the update was skipped, and the average does not change.
+        If `good` is False the update was skipped, and the average does not change.
         """
         rate = tf.where(good, self._rate(tf.cast(updates, tf.float32)), 0.0)
         for i, average in enumerate(map(in_replica, self.averages)):

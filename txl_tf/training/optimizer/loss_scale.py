@@ -15,12 +15,10 @@ class LossScale:
     """A factor of the loss while it is differentiated, so that small gradients do not become 0 in float16.
 
     A step in which gradients overflow is skipped and halves the scale; PATIENCE good steps in a row double it. Other
-    bad steps do not change it.
+    bad steps do not change it. Create it in the strategy's scope.
 
     scale: float32 variable.
     good_steps: int64 variable, good steps since the scale last changed.
-
-    Create it in the strategy's scope.
     """
 
     def __init__(self) -> None:
@@ -38,11 +36,8 @@ class LossScale:
     def overflowed(self, loss: tf.Tensor, activations: tf.Tensor, norm: tf.Tensor) -> tf.Tensor:
         """Whether a step's gradients are not finite because of the scale: bool.
 
-        Otherwise the step is bad: the forward pass has values that are not finite, too, or the scale is at its minimum.
-
-        Args:
-            loss, norm: of the step and of its gradients.
-            activations: bool [W], which are finite.
+        Otherwise the step is bad: the forward pass has values that are not finite, too (`activations`, bool [W], are
+        true where they are finite), or the scale is at its minimum.
         """
         forward = tf.math.is_finite(loss) & tf.reduce_all(activations)
         return forward & ~tf.math.is_finite(norm) & (self.scale > LEAST)

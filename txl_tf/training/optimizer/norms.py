@@ -12,11 +12,7 @@ from txl_tf.training.optimizer.adam import Adam
 def make_norms(strategy: tf.distribute.Strategy, optimizer: Adam) -> Callable[[], tuple[float, float]]:
     """Returns a function that computes both norms. It reads all weights and moments: do not call it in every step.
 
-    Args:
-        strategy, optimizer: of the training.
-
-    Returns:
-        norms() -> (norm of the weights, norm of the last update / norm of the weights), floats.
+    It returns floats: the norm of the weights, and the norm of the last update divided by it.
     """
 
     def replica() -> tuple[tf.Tensor, tf.Tensor]:

@@ -18,9 +18,6 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
     with W warmup steps, S steps in total, r the final ratio. Subclasses define `remaining`, which falls from 1 to 0.
     With average_lr_ratio = a, S is average_from_step, and from there on the rate is a * peak. Otherwise, if the run was
     extended, S is the smallest of its `ends` above the step, so that earlier steps keep their rates.
-
-    Args:
-        config: a TrainConfig.
     """
 
     def __init__(self, config: TrainConfig):

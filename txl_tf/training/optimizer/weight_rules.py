@@ -30,12 +30,9 @@ class WeightRule(typing.NamedTuple):
 
 
 def weight_rules(config: TrainConfig, paths: Sequence[str], n_layer: int | None = None) -> list[WeightRule]:
-    """The rule of each weight that is trained.
+    """The rule of each weight that is trained, by its Keras path.
 
-    Args:
-        config: a TrainConfig, for weight_decay, embedding_lr, layer_decay and layer_decay_of.
-        paths: the Keras paths of these weights.
-        n_layer: the model's number of layers; None: the largest layer_i among the paths gives it.
+    `n_layer` is the model's number of layers; None: the largest layer_i among the paths gives it.
     """
     if n_layer is None:
         n_layer = 1 + max((int(match.group(1)) for match in map(_LAYER.search, paths) if match), default=-1)
@@ -68,12 +65,6 @@ def depth_multiplier(path: str, n_layer: int, layer_decay: float, of: str) -> fl
     of="gradient" follows the official XLNet code and is for gradients. Layer l has layer_decay**(N-1-l), and everything
     else 1: the embeddings, the heads, and attention's query biases and segment tables, which the official code has
     outside its layers.
-
-    Args:
-        path: the weight's Keras path.
-        n_layer: N.
-        layer_decay: in (0, 1].
-        of: "rate" or "gradient".
     """
     layer = _LAYER.search(path)
     if of == "gradient" and path.rsplit("/", 1)[-1] in _OUTSIDE_THE_OFFICIAL_LAYER:
