@@ -16,6 +16,7 @@ try:
     from jax.experimental import topologies
     from jaxlib import _jax
     from jaxlib.mlir import ir
+    from jaxlib.mlir.passmanager import PassManager
 except ImportError as error:
     raise InputError(f"compiling for a GPU needs JAX ({error}): pip install -r tpu/requirements-aot-gpu.txt") from error
 
@@ -70,6 +71,8 @@ def compile_for(card: Card, stablehlo_module: bytes) -> Compiled:
         ) from error
     with mlir.make_ir_context():
         module = ir.Module.parse(stablehlo_module)
+        # Products that nothing reads are removed, since they must not count.
+        PassManager.parse("builtin.module(canonicalize)").run(module.operation)
         half, single = _product_flops(module.operation)
         devices = topology.devices
         executable = devices[0].client.compile(module, _jax.DeviceList(tuple(devices)), _jax.CompileOptions())

@@ -164,6 +164,11 @@ def halved_squares(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     return implementation().halved_squares(tensors)
 
 
+def weight_gradients(gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """The same gradients of a model's weights, as a tape computed them in the graph that is being traced."""
+    return implementation().weight_gradients(gradients)
+
+
 def shared(scalars: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """The same scalars, for many similar updates that read them."""
     return implementation().shared(scalars)

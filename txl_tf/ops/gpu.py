@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,6 +17,9 @@ from txl_tf.ops.scores import TILE, Drop, Scores
 
 ROWS = 4 * TILE
 """Queries of a block: small blocks are too little work for a GPU."""
+
+COPIED = 2**23
+"""Bytes of an input of a matmul or a sum up to which copying it takes about as long as a kernel's start."""
 
 
 class Gpu(Blocked):
@@ -45,6 +49,14 @@ class Gpu(Blocked):
         numbers = tf.concat([tf.reduce_sum(tf.square(each), axis=1) / 2 for each in rows], axis=0)
         return tf.gather(numbers, np.argsort(np.concatenate(list(places.values()))))
 
+    def weight_gradients(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Small matmuls and sums together, since XLA makes one to four kernels of each, several for every weight."""
+        return together(gradients) if self.only_compiled else super().weight_gradients(gradients)
+
+    def sum_over_rows(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        """As a matmul, which `together` finds."""
+        return tf.matmul(*(tf.reshape(rows, [-1, rows.shape[-1]]) for rows in (x, y)), transpose_a=True)
+
     def shared(self, scalars: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """From a vector that XLA must compute first.
 
@@ -55,3 +67,73 @@ class Gpu(Blocked):
             return super().shared(scalars)
         (vector,) = gen_xla_ops.xla_optimization_barrier([tf.stack(scalars)])
         return tf.unstack(vector)
+
+
+def together(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """The same tensors of a graph: those of the small matmuls and sums they come from that are alike become one.
+
+    The separate ones then have no readers, and XLA removes them.
+    """
+    alike: dict[tuple, dict[Any, tf.Operation]] = {}
+    for op in _small_ends(tensors):
+        ways = tuple(op.get_attr(name) for name in _ENDS[op.type])
+        form = op.type, ways, str([_form(each) for each in op.inputs])
+        alike.setdefault(form, {})[op.outputs[0].ref()] = op
+    known: dict[Any, tf.Tensor] = {}
+    for ends in alike.values():
+        if len(ends) > 1:
+            known |= zip(ends, tf.unstack(_computed(list(ends.values())), len(ends)), strict=True)
+
+    def again(tensor: tf.Tensor) -> tf.Tensor:
+        if tensor.ref() not in known:
+            inputs = [again(each) for each in tensor.op.inputs] if tensor.op.type in _PASSED else []
+            same = all(new is old for new, old in zip(inputs, tensor.op.inputs, strict=False))
+            known[tensor.ref()] = tensor if same else _with_inputs(tensor.op, inputs)
+        return known[tensor.ref()]
+
+    return [again(tensor) for tensor in tensors]
+
+
+_ENDS = {"MatMul": ("transpose_a", "transpose_b"), "Sum": ("keep_dims",)}
+"""The operations that are computed at once, and their attributes that say how."""
+
+_PASSED = {"AddN", "Cast", "Mul", "Reshape"}
+"""The operations between a gradient and the matmuls and sums that it comes from."""
+
+
+def _small_ends(tensors: Iterable[tf.Tensor]) -> Iterator[tf.Operation]:
+    """The first matmuls and sums behind the tensors, if their inputs are small."""
+    for tensor in tensors:
+        if tensor.op.type in _PASSED:
+            yield from _small_ends(tensor.op.inputs)
+        elif tensor.op.type in _ENDS and all(_is_small(each) for each in tensor.op.inputs):
+            yield tensor.op
+
+
+def _is_small(tensor: tf.Tensor) -> bool:
+    """Whether the tensor has at most COPIED bytes; if it is the axes of a sum, whether they are known."""
+    if not tensor.dtype.is_floating:
+        return tf.get_static_value(tensor) is not None
+    count = tensor.shape.num_elements()
+    return count is not None and count * tensor.dtype.size <= COPIED
+
+
+def _form(tensor: tf.Tensor) -> Any:
+    """What inputs of operations that are computed at once have in common: shape and dtype, or the axes of a sum."""
+    return (tensor.shape, tensor.dtype) if tensor.dtype.is_floating else tf.get_static_value(tensor)
+
+
+def _computed(ops: Sequence[tf.Operation]) -> tf.Tensor:
+    """The results of alike matmuls or sums, stacked."""
+    first, *others = (tf.stack(each) for each in zip(*(op.inputs for op in ops), strict=True))
+    op, ways = ops[0], [ops[0].get_attr(name) for name in _ENDS[ops[0].type]]
+    if op.type == "Sum":
+        axes = tf.get_static_value(op.inputs[1]) % op.inputs[0].shape.rank
+        return tf.reduce_sum(first, axes + 1, *ways)
+    return tf.matmul(first, *others, *ways)
+
+
+def _with_inputs(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
+    """The result of the same operation with other inputs."""
+    attributes = dict(op.node_def.attr)
+    return op.graph.create_op(op.type, inputs, [op.outputs[0].dtype], attrs=attributes).outputs[0]

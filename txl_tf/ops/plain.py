@@ -127,6 +127,9 @@ class Plain:
     def halved_squares(self, tensors: Sequence[tf.Tensor]) -> tf.Tensor:
         return tf.stack([tf.nn.l2_loss(tensor) for tensor in tensors])
 
+    def weight_gradients(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        return list(gradients)
+
     def shared(self, scalars: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         return list(scalars)
 

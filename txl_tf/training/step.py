@@ -14,7 +14,7 @@ from txl_tf.devices.distribute import compiles, run, without_grappler
 from txl_tf.devices.host_memory import without_leftovers
 from txl_tf.layers.dropout import step_seeds
 from txl_tf.objectives.base import Batch, Objective, State
-from txl_tf.ops import halved_squares
+from txl_tf.ops import halved_squares, weight_gradients
 from txl_tf.settings.run import TrainConfig
 from txl_tf.training.optimizer.adam import Adam
 from txl_tf.training.optimizer.average import WeightAverage
@@ -239,7 +239,7 @@ def loss_and_gradients(
             learned = functools.reduce(tf.add, loss.penalties, loss.total)
             factor = loss_scale and loss_scale.factor(loss.weight)
             learned = learned if factor is None else learned * factor
-        gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(learned, values)]
+        gradients = weight_gradients([tf.convert_to_tensor(each) for each in tape.gradient(learned, values)])
         gradients = gradients if factor is None else unscaled(gradients, factor)
         dtype = variables[0].dtype
         total, weight, bad = (tf.cast(value, dtype) for value in (loss.total, loss.weight, ~loss.finite))

@@ -1,0 +1,67 @@
+"""Gradients that a GPU computes together: the same numbers, by fewer products and sums."""
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from causal_runs import loss_and_gradients
+
+from txl_tf import families
+from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
+from txl_tf.ops import gpu, platform, weight_gradients
+from txl_tf.settings.run import TrainConfig
+
+pytestmark = pytest.mark.xla
+LAYERS, ROWS, WIDTH = 4, 6, 5
+SIZES = {"vocab_size": 40, "n_layer": 2, "d_model": 16, "d_embed": 16, "n_head": 2, "d_head": 8, "d_inner": 32}
+SIZES |= {"mem_len": 4, "untie_r": False, "dropout": 0.2}
+
+
+def gradients(x, *weights):
+    """Of the sum of squares of LAYERS layers, h = h W / 2 + b, for every W and b."""
+    with tf.GradientTape() as tape:
+        tape.watch(weights)
+        for matrix, bias in zip(weights[::2], weights[1::2], strict=True):
+            x = tf.matmul(x, matrix * 0.5) + bias
+        loss = tf.reduce_sum(tf.square(x))
+    return weight_gradients(tape.gradient(loss, weights))
+
+
+@pytest.mark.parametrize("copied", [gpu.COPIED, 0])
+def test_small_products_of_one_form_become_one(rng, monkeypatch, copied):
+    """LAYERS forward, LAYERS - 1 for the gradients between the layers, and one for all matrices, or one for each."""
+    monkeypatch.setattr(gpu, "COPIED", copied)
+    x = rng.standard_normal([ROWS, WIDTH])
+    weights = [rng.standard_normal(shape) for _ in range(LAYERS) for shape in ([WIDTH, WIDTH], [WIDTH])]
+    with platform.traced_for("gpu"):
+        compiled = tf.function(gradients, jit_compile=True, autograph=False)
+        found = compiled(x, *weights)
+        program = compiled.experimental_get_compiler_ir(x, *weights)(stage="optimized_hlo")
+    inputs = [x]
+    for matrix, bias in zip(weights[::2], weights[1::2], strict=True):
+        inputs.append(inputs[-1] @ matrix / 2 + bias)
+    back = 2 * inputs[-1]
+    for i in reversed(range(LAYERS)):
+        np.testing.assert_allclose(found[2 * i], inputs[i].T @ back / 2, rtol=1e-12)
+        np.testing.assert_allclose(found[2 * i + 1], back.sum(0), rtol=1e-12)
+        back = back @ weights[2 * i].T / 2
+    assert len(re.findall(r" dot\(", program)) == 2 * LAYERS - 1 + (1 if copied else LAYERS)
+
+
+def test_a_models_gradients_are_the_formulas(rng):
+    config = TransformerXLRunConfig().replace(model=SIZES).model
+    model = families.make_model(TransformerXLRunConfig(config))
+    inputs, targets = tf.constant(rng.integers(0, 40, [2, 2, 8]), tf.int32)
+
+    def step():
+        given = TrainConfig(), tf.constant([3, 4]), inputs, targets, model.initial_mems(2)
+        return loss_and_gradients(model, *given)[:2]
+
+    with platform.plain():
+        loss, wanted = tf.function(step, autograph=False)()
+    with platform.traced_for("gpu"):
+        same, found = tf.function(step, jit_compile=True, autograph=False)()
+    np.testing.assert_allclose(same, loss, rtol=1e-5)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-5 * np.abs(other).max())
