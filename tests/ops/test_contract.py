@@ -17,11 +17,11 @@ import tensorflow as tf
 from txl_tf.layers.masks import visible_keys
 from txl_tf.ops import Cluster, Drop, KeyValueRing, Scores
 from txl_tf.ops.cpu import Cpu
-from txl_tf.ops.few_rows import LayerSlice, Stored, as_bits, stored
 from txl_tf.ops.gpu import Gpu
 from txl_tf.ops.plain import Plain
 from txl_tf.ops.platform import Program
 from txl_tf.ops.scores import Segments
+from txl_tf.ops.stored import LayerSlice, Stored, as_bits, stored
 from txl_tf.ops.tpu import Tpu
 
 B, H, D = 2, 3, 16

@@ -5,18 +5,9 @@ import pytest
 import tensorflow as tf
 
 from txl_tf.ops import few_rows
-from txl_tf.ops.few_rows import (
-    LayerSlice,
-    Stored,
-    add_bias,
-    as_bits,
-    multiply_rows,
-    row_scores,
-    row_values,
-    stored,
-    stored_alone,
-)
+from txl_tf.ops.few_rows import add_bias, multiply_rows, row_scores, row_values
 from txl_tf.ops.int8 import quantized
+from txl_tf.ops.stored import LayerSlice, Stored, as_bits, stored, stored_alone
 
 DRAW = np.random.default_rng(0)
 MATRICES = DRAW.normal(size=[3, 48, 30])

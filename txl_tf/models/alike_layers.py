@@ -15,9 +15,9 @@ from txl_tf.layers.memory_attention import Biases
 from txl_tf.models.given_weights import given_weights
 from txl_tf.models.traced_gradient import as_call, traced_with_gradient
 from txl_tf.ops import KeyValueRing
-from txl_tf.ops.few_rows import LayerSlice
 from txl_tf.ops.gradients import without_custom_gradients
 from txl_tf.ops.plain import Plain
+from txl_tf.ops.stored import LayerSlice
 
 
 class AlikeLayers:

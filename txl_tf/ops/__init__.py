@@ -16,12 +16,12 @@ import tensorflow as tf
 
 from txl_tf.ops import platform
 from txl_tf.ops.cpu import Cpu
-from txl_tf.ops.few_rows import LayerSlice, Matrix
 from txl_tf.ops.gpu import Gpu
 from txl_tf.ops.plain import Plain
 from txl_tf.ops.platform import Program
 from txl_tf.ops.rings import KeyValueRing
 from txl_tf.ops.scores import TILE, Cluster, Drop, Scores
+from txl_tf.ops.stored import LayerSlice, Matrix
 from txl_tf.ops.tpu import Tpu
 
 NO_DROP = Drop()

@@ -18,12 +18,13 @@ from tensorflow.compiler.xla import xla_data_pb2
 from txl_tf.hashing import numbered_seeds
 from txl_tf.ops import few_rows, rings, shift
 from txl_tf.ops.blocks import Blocked, merge_heads
-from txl_tf.ops.few_rows import LayerRing, LayerSlice, as_bits
+from txl_tf.ops.few_rows import LayerRing
 from txl_tf.ops.gradients import WithGradient, custom_gradient
 from txl_tf.ops.plain import accurate_dtype
 from txl_tf.ops.platform import Program
 from txl_tf.ops.rings import KeyValueRing
 from txl_tf.ops.scores import SEGMENTS, Drop, Scores
+from txl_tf.ops.stored import LayerSlice, as_bits
 
 SUMS_SIDE_BY_SIDE = 16
 """The number of float32 numbers in the widest vector register."""

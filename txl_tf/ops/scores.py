@@ -11,9 +11,7 @@ import typing
 import tensorflow as tf
 
 from txl_tf.hashing import bits_at, random_bits
-
-if typing.TYPE_CHECKING:
-    from txl_tf.ops.few_rows import LayerSlice
+from txl_tf.ops.stored import LayerSlice
 
 TILE = 128
 """The queries of one mask of attention's dropout, and the most that are computed at once: the number of columns of a

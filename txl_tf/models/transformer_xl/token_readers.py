@@ -13,7 +13,8 @@ from txl_tf import ops
 from txl_tf.models.kept import Kept
 from txl_tf.models.transformer_xl.cached import Cache, CachedDecoder, in_compute_dtype
 from txl_tf.ops import Cluster, LayerSlice
-from txl_tf.ops.few_rows import LayerRing, Stored, alone, as_bits, stored, stored_alone
+from txl_tf.ops.few_rows import LayerRing
+from txl_tf.ops.stored import Stored, alone, as_bits, stored, stored_alone
 
 FEW = 4
 """The most texts that a `FewTextsReader` reads. It reads the weights once for each text. A TextsReader reads them once
