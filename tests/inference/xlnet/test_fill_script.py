@@ -56,7 +56,11 @@ def test_fillings_and_scores_are_printed(model_dir, tmp_path):
             [f"--input={ROOT}/LICENSE"],
             "holds an XLNet, which is not trained to continue texts: use scripts/fill.py",
         ),
-        ("export_savedmodel", ["--mem_len=5", "--export_dir=/nowhere"], "--mem_len: an XLNet is exported without"),
+        (
+            "export_savedmodel",
+            ["--nosame_length", "--export_dir=/nowhere"],
+            "--same_length: not for an XLNet, which reads each",
+        ),
         (
             "evaluate",
             ["--same_length", "--data_dir=/nowhere"],
