@@ -15,9 +15,7 @@ computes only the token that the head reads, which saves a larger share with 2 l
 import functools
 import sys
 
-import side_by_side
-import sizes
-import training
+from beside import side_by_side, sizes, training
 
 NAMES = ("n_layer", "d_model", "n_head", "d_head", "d_inner", "vocab_size", "batch_size")
 NAMED = {

@@ -15,9 +15,8 @@ import functools
 import statistics
 import sys
 
-import inference_model
-import side_by_side
-from inference_model import FORMATS
+from beside import inference_model, side_by_side
+from beside.inference_model import FORMATS
 
 BATCHES = {1: 10, 4: 3, 16: 1}
 """{texts: chunks of 64 tokens each, per round}."""

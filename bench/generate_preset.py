@@ -17,8 +17,8 @@ import os
 import statistics
 import sys
 
-import side_by_side
-from inference_model import FORMATS
+from beside import side_by_side
+from beside.inference_model import FORMATS
 
 PRESET, MEM_LEN = os.environ.get("PRESET", "wt103_base"), int(os.environ.get("MEM_LEN", "640"))
 TEXTS = int(os.environ.get("TEXTS", "1"))

@@ -197,7 +197,7 @@ def huggingface(rounds):
     """Prints the JSON line of Hugging Face's TransfoXL, with TF32 for the products of float32."""
     os.environ["USE_FLAX"] = "0"  # or transformers would load JAX, which is too new for it
     import torch
-    import training
+    from beside import training
 
     if not torch.cuda.is_available():
         sys.exit("error: torch finds no GPU")

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-from visit_commands import (
+from visit.commands import (
     ROOT,
     beside_huggingface,
     evaluate,
@@ -28,7 +28,7 @@ from visit_commands import (
     prepare,
     train,
 )
-from visit_tables import page
+from visit.tables import page
 
 sys.path.append(str(ROOT))
 

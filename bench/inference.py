@@ -21,9 +21,8 @@ import statistics
 import sys
 import time
 
-import peers
-import side_by_side
-from inference_model import (
+from beside import peers, side_by_side
+from beside.inference_model import (
     D_HEAD,
     D_INNER,
     NAMED,

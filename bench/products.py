@@ -22,8 +22,7 @@ import tempfile
 import time
 from typing import NamedTuple
 
-import side_by_side
-import training
+from beside import side_by_side, training
 
 HERE = pathlib.Path(__file__).parent
 SIDE = 2048  # of the square matrices whose product gives the peak

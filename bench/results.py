@@ -19,7 +19,7 @@ import re
 import subprocess
 import sys
 
-import side_by_side
+from beside import side_by_side
 
 ROOT = pathlib.Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "results"

@@ -18,9 +18,7 @@ rounds, and each process's peak of resident memory, including that of TensorFlow
 
 import sys
 
-import peers
-import sizes
-import training
+from beside import peers, sizes, training
 
 NAMES = ("n_layer", "d_model", "n_head", "d_head", "d_inner", "vocab_size", "batch_size", "tgt_len", "mem_len")
 NAMED = {

@@ -18,9 +18,7 @@ does not have; here it gets the same softmax as the others.
 
 import sys
 
-import peers
-import sizes
-import training
+from beside import peers, sizes, training
 
 NAMES = ("n_layer", "d_model", "n_head", "d_head", "d_inner", "vocab_size", "batch_size", "tgt_len", "mem_len")
 NAMES += ("reuse_len", "num_predict")

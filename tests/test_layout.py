@@ -21,7 +21,7 @@ SOURCES = sorted((ROOT / "txl_tf").rglob("*.py"))
 SCRIPTS = [
     path for folder in ("scripts", "bench", "experiments", "tpu") for path in sorted((ROOT / folder).glob("*.py"))
 ]
-PARTS_OF_SCRIPTS = sorted((ROOT / "tpu").glob("*/*.py"))
+PARTS_OF_SCRIPTS = [path for folder in ("bench", "tpu") for path in sorted((ROOT / folder).glob("*/*.py"))]
 STAND_ALONE = [path for folder in ("serving", "examples") for path in sorted((ROOT / folder).rglob("*.py"))]
 RUNS = "counted data devices errors families layers metrics models objectives ops progress runs settings storage"
 """The parts that training and inference may import: the same ones, but never each other."""

@@ -29,7 +29,7 @@ RESULTS = [
 
 
 def test_the_page_has_speeds_shares_agreement_and_what_failed():
-    spec = importlib.util.spec_from_file_location("visit_tables", SCRIPT.with_name("visit_tables.py"))
+    spec = importlib.util.spec_from_file_location("visit_tables", SCRIPT.parent / "visit" / "tables.py")
     tables = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tables)
     made = tables.page(RESULTS, ["new", "old"])

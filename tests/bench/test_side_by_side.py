@@ -10,8 +10,7 @@ import pytest
 SCRIPT = """
 import sys
 sys.path.insert(0, {folder!r})
-import side_by_side
-import sizes
+from beside import side_by_side, sizes
 
 NAMED = {{"base": {{"n_layer": 6, "d_model": 512}}, "narrow": {{"n_layer": 4, "d_model": 256}}}}
 N, D = sizes.chosen(NAMED).values()

@@ -13,9 +13,9 @@ import subprocess
 import sys
 import time
 
-import sizes
+from beside import sizes
 
-sys.path.append(str(pathlib.Path(__file__).parents[1] / "scripts"))
+sys.path.append(str(pathlib.Path(__file__).parents[2] / "scripts"))
 
 import start_up  # noqa: F401 (first: it parts our lines from those of libraries)
 

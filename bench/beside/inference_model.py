@@ -5,7 +5,7 @@ Nothing is imported before it is called, since peers run in environments of thei
 
 import os
 
-import sizes
+from beside import sizes
 
 NAMES = ("n_layer", "d_model", "n_head", "d_head", "d_inner", "vocab_size", "batch_size", "tgt_len", "mem_len")
 NAMED = {
@@ -89,8 +89,9 @@ def limit():
     import concurrent.futures
 
     import numpy as np
-    import side_by_side
     import tensorflow as tf
+
+    from beside import side_by_side
 
     a, b = tf.random.normal([2048, 2048]), tf.random.normal([2048, 2048])
     product = tf.function(lambda: tf.reduce_sum(a @ b))

@@ -6,7 +6,7 @@ Nothing is imported before it is called, since peers run in environments of thei
 import functools
 import statistics
 
-import side_by_side
+from beside import side_by_side
 
 STEPS_PER_ROUND = 6
 RATE = 2.5e-4  # of the peers' Adam; ours has the same by default

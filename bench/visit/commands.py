@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 STEPS = "--train_steps=20 --steps_per_loop=4 --log_steps=4 --save_steps=20 --warmup_steps=0"
 SYMBOLS, TYPES, TOKENS = 200, 10_000, 400_000
 WARM_UP, GENERATED = 8, 256  # tokens

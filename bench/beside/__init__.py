@@ -1,0 +1,1 @@
+"""What the benchmarks that compare implementations share: rounds, sizes, models, peers."""

@@ -1,0 +1,1 @@
+"""The parts of a visit to a GPU, gpu_visit.py."""
