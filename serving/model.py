@@ -50,6 +50,11 @@ _CACHED = {
     "write": ("tokens", "max_tokens", "seeds", *CACHE),
 }
 KINDS = {
+    "generate": Kind(
+        "a Transformer-XL",
+        (*CONTINUING, "/score"),
+        {"score": ("texts",), "encode": ("texts",), "decode": ("tokens", "after"), **_CACHED},
+    ),
     "fill": Kind(
         "an XLNet",
         ("/fill", "/encode", "/score", *CONTINUING),
@@ -63,11 +68,6 @@ KINDS = {
         decode="decode_after",
         note="An XLNet is trained to fill gaps, not to continue texts: this text may soon make little sense.",
     ),
-    "generate": Kind(
-        "a Transformer-XL",
-        (*CONTINUING, "/score"),
-        {"score": ("texts",), "encode": ("texts",), "decode": ("tokens", "after"), **_CACHED},
-    ),
     "classify": Kind("an XLNet for classification", ("/classify",), {"classify": _PAIRS}),
     "label": Kind("an XLNet for multi-label classification", ("/label",), {"label": _PAIRS}),
     "regress": Kind("an XLNet for regression", ("/regress",), {"regress": _PAIRS}),
@@ -79,7 +79,7 @@ KINDS = {
         {"answer_part": (*_ASKED, "begin", "end"), "answer_whole": (*_ASKED, *_READ)},
     ),
 }
-"""The kinds, each by a signature that no later kind has."""
+"""The kinds, each by a signature that no earlier kind has."""
 
 _SETTING = {
     "name": str,
@@ -125,7 +125,7 @@ class ServedModel:
             tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
             self._root = loading.load(export_dir)  # its variables live as long as it does
             self.signatures = self._root.signatures
-            name = next((name for name in KINDS if name in self.signatures), None)
+            name = next((name for name in reversed(KINDS) if name in self.signatures), None)
             if name is None:
                 raise StartError(f"it has none of the signatures {', '.join(KINDS)}")
             self.kind = KINDS[name]

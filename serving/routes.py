@@ -25,7 +25,7 @@ RECORD = web.RequestKey("record", Record)
 ALWAYS = ("/live", "/ready", "/metrics")
 """Routes that are answered even while the server is full or stops."""
 ROUTES = {
-    route: " or ".join(kind.title for kind in reversed(KINDS.values()) if route in kind.routes)
+    route: " or ".join(kind.title for kind in KINDS.values() if route in kind.routes)
     for route in {route for kind in KINDS.values() for route in kind.routes}
 }
 """The kinds of models that have a route, in words, by route."""
