@@ -17,15 +17,13 @@ SPLIT = "text"
 
 
 @contextlib.contextmanager
-def corpus_of_text(
-    path: str, vocabulary: Vocabulary, identity: Mapping[str, Any], encoding: str = ""
-) -> Iterator[Corpus]:
+def corpus_of_text(path: str, vocabulary: Vocabulary, identity: Mapping[str, Any]) -> Iterator[Corpus]:
     """A Corpus whose split SPLIT is the text of a file, for as long as the block runs.
 
     `path` is local or gs:// and may end in .gz; `identity` is the model's `vocabulary_identity`. InputError if the file
     cannot be read or has fewer than two tokens; errors from the block also name the file.
     """
-    text = read_file_text(path, encoding)
+    text = read_file_text(path)
     ids = vocabulary.encode(text)
     if len(ids) < 2:
         raise InputError(f"{path} has {len(ids)} tokens: a text to evaluate on needs two or more")

@@ -148,12 +148,12 @@ def read_lines(path: str, remedy: str = "") -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def read_texts(path: str, remedy: str = "") -> list[str]:
+def read_texts(path: str) -> list[str]:
     r"""The texts of a UTF-8 file with one text per line; arguments and errors as of `read_text`.
 
     The texts do not include the end of a line, "\n" or "\r\n", or a byte order mark at the file's start.
     """
-    lines = [line.removesuffix("\r") for line in read_lines(path, remedy)]
+    lines = [line.removesuffix("\r") for line in read_lines(path)]
     return [lines[0].removeprefix("\ufeff"), *lines[1:]] if lines else []
 
 

@@ -147,17 +147,12 @@ def read_data(path: str) -> bytes:
     return data
 
 
-def read_file_text(path: str, encoding: str = "", remedy: str = "convert the file to UTF-8") -> str:
-    """The text of a file, local or gs://, unpacked if its name ends in .gz.
+def read_file_text(path: str, encoding: str = "") -> str:
+    """The text of a file, local or gs://, unpacked if its name ends in .gz; InputError if that is not possible.
 
-    Args:
-        encoding: "": UTF-8, or UTF-16 if the file begins with its byte order mark.
-        remedy: advice if it cannot be decoded.
-
-    Raises:
-        InputError: it cannot be read, unpacked or decoded.
+    Without an encoding it is UTF-8, or UTF-16 if the file begins with its byte order mark.
     """
-    return _decoded(path, read_data(path), encoding, remedy)[0]
+    return _decoded(path, read_data(path), encoding, "convert the file to UTF-8")[0]
 
 
 def _decoded(path: str, data: bytes, encoding: str, remedy: str) -> tuple[str, str]:
