@@ -108,6 +108,13 @@ def test_no_file_has_grown_too_long_or_is_called_utils():
         assert len(path.read_text().splitlines()) <= 420, path
 
 
+def test_no_folder_holds_more_files_than_a_reader_can_survey():
+    """A module counts where it lies; of the scripts, those that are commands count, since users type their names."""
+    folders = collections.Counter(path.parent for path in [*SOURCES, *PARTS_OF_SCRIPTS, *STAND_ALONE])
+    folders |= collections.Counter(path.parent for path in SCRIPTS if '__name__ == "__main__"' in path.read_text())
+    assert folders and max(folders.values()) <= 18, folders.most_common(3)
+
+
 def test_one_module_opens_what_tensorflow_finds_by_patterns():
     """A path that a user gives is taken literally: see txl_tf/storage/literal_paths.py."""
     globbing = re.compile(r"gfile\.glob|load_checkpoint|latest_checkpoint|NewCheckpointReader|saved_model\.load\(")
