@@ -10,7 +10,9 @@ from causal_runs import evaluator as make_evaluator
 from random_model import CONFIG, random_model
 from replicas import one_device, two_replicas
 
+from txl_tf.inference.evaluate import make_score_steps
 from txl_tf.models.transformer_xl.config import EvalConfig, Reach
+from txl_tf.objectives.base import ScoredBatch
 
 
 def run(corpus, reach=CONFIG.reach, replicas=1, batch_size=2, tgt_len=16, config=CONFIG, jit_compile=False, **options):
@@ -142,3 +144,35 @@ def test_bits_per_byte_follow_from_the_bytes_of_the_split(corpus, known):
 def test_a_token_that_is_not_a_character_has_no_bpc(corpus):
     result, _ = run(dataclasses.replace(corpus, unit="subword"))
     assert "bpc" not in result and result["bits_per_byte"] > 0
+
+
+class Steps:
+    """A scorer that counts: its state has the number of steps, and each target's nll is that number."""
+
+    def __init__(self):
+        self.settings, self.breakdowns = {}, {}
+
+    def initial_state(self, lanes):
+        return {"count": tf.zeros([lanes, 5000])}
+
+    def __call__(self, batch, state):
+        count = state["count"] + 1
+        return ScoredBatch(batch, count[:, :3], {"count": count})
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_compiled_step_writes_its_state_where_the_last_one_was(compiled):
+    def place(state):
+        return np.frombuffer(memoryview(tf.convert_to_tensor(state["count"]))).ctypes.data
+
+    scorer, batches = Steps(), tf.data.Dataset.from_tensors(tf.ones([2, 3], tf.int32)).repeat()
+    score_steps = make_score_steps(one_device(), scorer, compiled)
+    places, seen, state, iterator = set(), [], scorer.initial_state(2), iter(batches)
+    for n in (1, 3, 4):
+        _, nll, state, _ = score_steps(iterator, state, tf.constant(n))
+        seen.extend(nll[:, 1, 2].tolist())
+        places.add(place(state))
+    assert seen == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert not compiled or len(places) == 1
+    _, nll, *_ = score_steps(iterator, scorer.initial_state(2), tf.constant(1))  # another evaluation
+    assert nll[0, 0, 0] == 1

@@ -22,6 +22,11 @@ from txl_tf.errors import InputError
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """Linux's files with a container's memory limit."""
 
+PAUSE = 0.02
+"""The shortest time in seconds between two looks at malloc's free memory."""
+WORTH_IT = 2**24
+"""Bytes of new free memory that are worth giving back."""
+
 
 def available() -> int:
     """Bytes that this machine has, or that this process's container may use."""
@@ -77,26 +82,37 @@ def without_initial_values() -> Iterator[None]:
         yield
 
 
+class _Allocated(ctypes.Structure):
+    """The result of C's `mallinfo2`. `free`: bytes of malloc that nobody uses, those that were given back included."""
+
+    _fields_ = tuple((name, ctypes.c_size_t) for name in (*"abcdefgh", "free", "top"))
+
+
 def without_leftovers(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, whose first call compiles a program, with less memory at the peak of that call.
 
     A compiler frees memory in small pieces, and malloc keeps them. The program's buffers do not fit into these pieces,
-    so the process would hold both. So during the first call a thread keeps giving free memory back to the system, with
-    pauses that make its cost small. Where malloc cannot give memory back, as on macOS, the function is as it was.
+    so the process would hold both. So during the first call a thread gives free memory back to the system whenever
+    there is more of it: above all when the compiler has ended and the program begins. Where malloc cannot do so, as on
+    macOS, the function is as it was.
     """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
-    if trim is None:
+    c: Any = ctypes.CDLL(None) if os.name == "posix" else None
+    if not (hasattr(c, "malloc_trim") and hasattr(c, "mallinfo2")):
         return function
+    c.mallinfo2.restype = _Allocated
     called = threading.Event()
 
     def give_back() -> None:
-        pause = 0.25
+        given, pause = 0, PAUSE
         while not called.wait(pause):
             start = time.perf_counter()
-            trim(0)
-            pause = max(0.25, 50 * (time.perf_counter() - start))
+            free = c.mallinfo2().free
+            if free > given + WORTH_IT:
+                c.malloc_trim(0)
+                given = free
+            given, pause = min(given, free), max(PAUSE, 4 * (time.perf_counter() - start))
 
-    @functools.wraps(function)
+    @functools.wraps(function, updated=())
     def call(*args: Any) -> Any:
         if not called.is_set():
             threading.Thread(target=give_back, daemon=True).start()

@@ -119,14 +119,15 @@ class Evaluator:
             self._scorer.refresh()
         if self._make_other:
             self._score_steps, self._make_other = self._faster(self._make_other), None
-        iterator, state, texts, scores = iter(self._batches), self._initial_state(), [], []
+        iterator, state, texts, scores = iter(self._batches), None, [], []
         total, tokens, done = 0.0, 0, 0
         sums = {name: np.zeros([2, len(labels)]) for name, labels in self._scorer.breakdowns.items()}
         timed_tokens, start = 0, 0.0
         while done < self._steps:
             n = min(STEPS_PER_CALL, self._steps - done) if done else 1  # the first step compiles, so it is not timed
-            with named_read_errors(self._corpus):
-                targets, nll, state, bins = self._score_steps(iterator, state, tf.constant(n))
+            given = [self._initial_state() if state is None else state]
+            with named_read_errors(self._corpus):  # nothing here keeps the first state, which takes memory
+                targets, nll, state, bins = self._score_steps(iterator, given.pop(), tf.constant(n))
             scored = targets >= 0
             count = int(np.count_nonzero(scored))
             for sum_and_count, places in zip(sums.values(), bins, strict=True):
@@ -222,32 +223,46 @@ def make_score_steps(strategy: tf.distribute.Strategy, scorer: Scorer, compiled:
     """A function that scores n batches in one call, each step compiled or not.
 
     It is score_steps(iterator, state, n) -> the ScoredBatch of all steps, with targets, their nll and bins as arrays
-    [n, B, ..]; where a target is -1 there was nothing to score.
+    [n, B, ..]; where a target is -1 there was nothing to score. A compiled step may return its state as
+    variables, which the next call overwrites.
     """
+    in_place = compiled and distribute.on_cpu(strategy)
 
     def score(batch: Batch, state: State) -> ScoredBatch:
-        return scorer(batch, state)
+        scored = scorer(batch, tf.nest.map_structure(tf.convert_to_tensor, state))
+        if in_place:  # XLA reads and writes a variable in the same memory, but never a loop's state
+            tf.nest.map_structure(lambda variable, new: variable.assign(new), state, scored.state)
+        return scored._replace(state=() if in_place else scored.state)
 
     if compiled:
         score = tf.function(score, jit_compile=True, autograph=False)
 
     @tf.function(autograph=False)
-    def run(iterator: Any, state: State, n: tf.Tensor) -> tuple[list[tf.Tensor], State]:
+    def run(iterator: Any, held: State, n: tf.Tensor) -> tuple[list[tf.Tensor], State]:
         def score_next(i: tf.Tensor, state: State, arrays: list[tf.TensorArray]) -> tuple:
-            scores = distribute.run(strategy, score, args=(iterator.get_next(), state))
+            scores = distribute.run(strategy, score, args=(iterator.get_next(), held if in_place else state))
             found = [strategy.gather(tensor, axis=0) for tensor in (scores.nll, scores.targets, *scores.bins)]
             arrays = [array.write(i, tf.cast(new, array.dtype)) for array, new in zip(arrays, found, strict=True)]
             return i + 1, scores.state, arrays
 
         dtypes = [tf.float32, tf.int32, *[tf.int32] * len(scorer.breakdowns)]
-        start = (tf.constant(0), state, [tf.TensorArray(dtype, n) for dtype in dtypes])
+        start = (tf.constant(0), () if in_place else held, [tf.TensorArray(dtype, n) for dtype in dtypes])
         _, state, arrays = tf.while_loop(lambda i, *_: i < n, score_next, start)
         return [array.stack() for array in arrays], state
 
     run_scores = host_memory.without_leftovers(distribute.without_grappler(run)) if compiled else run
 
     def score_steps(iterator: Any, state: State, n: tf.Tensor) -> ScoredBatch:
-        (nll, targets, *bins), state = run_scores(iterator, state, n)
-        return ScoredBatch(targets.numpy(), nll.numpy(), state, tuple(part.numpy() for part in bins))
+        if in_place:
+            state = tf.nest.map_structure(as_variable, state)
+        (nll, targets, *bins), new = run_scores(iterator, state, n)
+        return ScoredBatch(
+            targets.numpy(), nll.numpy(), state if in_place else new, tuple(part.numpy() for part in bins)
+        )
 
     return score_steps
+
+
+def as_variable(value: tf.Tensor | tf.Variable) -> tf.Variable:
+    """The variable itself, or a new one with the tensor's value."""
+    return value if isinstance(value, tf.Variable) else tf.Variable(value, trainable=False)
