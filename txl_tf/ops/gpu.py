@@ -12,6 +12,8 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from txl_tf.ops import rings
 from txl_tf.ops.blocks import Blocked
+from txl_tf.ops.gradients import WithGradient, custom_gradient
+from txl_tf.ops.plain import inverse_deviation
 from txl_tf.ops.rings import KeyValueRing
 from txl_tf.ops.scores import TILE, Drop, Scores
 
@@ -31,6 +33,35 @@ class Gpu(Blocked):
     def block_rows(self, scores: Scores, drop: Drop) -> int:
         """A tile if dropout draws masks, since each tile has its own, or if `first_part` saves work; otherwise ROWS."""
         return TILE if drop.rate or scores.first_part else ROWS
+
+    def exponentials(self, score: tf.Tensor, hide: tf.Tensor, only_read: bool) -> tuple[tf.Tensor, tf.Tensor]:
+        """Small ones already divided by their sum: one kernel, since nothing else reads the sum; but more memory."""
+        if not (self.only_compiled and _is_small(score)):
+            return super().exponentials(score, hide, only_read)
+        return tf.cast(tf.nn.softmax(tf.cast(score, hide.dtype) + hide), score.dtype), tf.ones([], hide.dtype)
+
+    def layer_norm(self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
+        """Small inputs with the mean subtracted first, and a gradient of its own: fewer kernels, but more bytes."""
+        if not (self.only_compiled and _is_small(x)):
+            return super().layer_norm(x, gamma, beta, epsilon)
+
+        @custom_gradient
+        def run(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> WithGradient:
+            centred = _centred(tf.cast(x, gamma.dtype))
+            scale = inverse_deviation(tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True), epsilon)
+            normal = centred * scale
+
+            def gradient(d_out: tf.Tensor) -> tuple[tf.Tensor, ...]:
+                d_out = tf.cast(d_out, gamma.dtype)
+                d_normal = _centred(d_out * gamma)
+                slope = tf.reduce_mean(d_normal * normal, axis=-1, keepdims=True)
+                rows = list(range(x.shape.rank - 1))
+                sums = (tf.reduce_sum(each, axis=rows) for each in (d_out * normal, d_out))
+                return tf.cast((d_normal - normal * slope) * scale, x.dtype), *sums
+
+            return tf.cast(normal * gamma + beta, x.dtype), gradient
+
+        return run(x, gamma, beta)
 
     def write(self, ring: KeyValueRing, key: tf.Tensor, value: tf.Tensor, block: int) -> KeyValueRing:
         """Writes a single token in place, since a scatter is slower."""
@@ -67,6 +98,11 @@ class Gpu(Blocked):
             return super().shared(scalars)
         (vector,) = gen_xla_ops.xla_optimization_barrier([tf.stack(scalars)])
         return tf.unstack(vector)
+
+
+def _centred(x: tf.Tensor) -> tf.Tensor:
+    """x less the mean of its last axis."""
+    return x - tf.reduce_mean(x, axis=-1, keepdims=True)
 
 
 def together(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
