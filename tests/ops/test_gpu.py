@@ -1,4 +1,4 @@
-"""Gradients that a GPU computes together: the same numbers, by fewer products and sums."""
+"""What a GPU computes in fewer kernels: gradients of weights together, small layer norms."""
 
 import re
 
@@ -9,7 +9,7 @@ from causal_runs import loss_and_gradients
 
 from txl_tf import families
 from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
-from txl_tf.ops import gpu, platform, weight_gradients
+from txl_tf.ops import gpu, layer_norm, platform, weight_gradients
 from txl_tf.settings.run import TrainConfig
 
 pytestmark = pytest.mark.xla
@@ -65,3 +65,19 @@ def test_a_models_gradients_are_the_formulas(rng):
     np.testing.assert_allclose(same, loss, rtol=1e-5)
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one, other, atol=2e-5 * np.abs(other).max())
+
+
+def test_a_row_without_variance_has_no_gradient_in_a_small_layer_norm(rng):
+    x = np.stack([np.full([WIDTH], 3.0), rng.standard_normal(WIDTH)])
+    gamma, beta = rng.standard_normal([2, WIDTH])
+
+    def normed(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = layer_norm(x, gamma, beta, 0.0)
+        return y, tape.gradient(y, x, tf.constant(rng.standard_normal(x.shape)))
+
+    with platform.traced_for("gpu"):
+        y, gradient = tf.function(normed, jit_compile=True, autograph=False)(tf.constant(x))
+    np.testing.assert_array_equal(y[0], beta)
+    assert not gradient[0].numpy().any() and gradient[1].numpy().all()
