@@ -47,13 +47,15 @@ class Gpu(Blocked):
 
         @custom_gradient
         def run(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> WithGradient:
-            centred = _centred(tf.cast(x, gamma.dtype))
+            wide = tf.cast(x, gamma.dtype)
+            centred = wide - tf.reduce_mean(wide, axis=-1, keepdims=True)
             scale = inverse_deviation(tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True), epsilon)
             normal = centred * scale
 
             def gradient(d_out: tf.Tensor) -> tuple[tf.Tensor, ...]:
                 d_out = tf.cast(d_out, gamma.dtype)
-                d_normal = _centred(d_out * gamma)
+                d_normal = d_out * gamma
+                d_normal -= tf.reduce_mean(d_normal, axis=-1, keepdims=True)
                 slope = tf.reduce_mean(d_normal * normal, axis=-1, keepdims=True)
                 rows = list(range(x.shape.rank - 1))
                 sums = (tf.reduce_sum(each, axis=rows) for each in (d_out * normal, d_out))
@@ -100,11 +102,6 @@ class Gpu(Blocked):
         return tf.unstack(vector)
 
 
-def _centred(x: tf.Tensor) -> tf.Tensor:
-    """x less the mean of its last axis."""
-    return x - tf.reduce_mean(x, axis=-1, keepdims=True)
-
-
 def together(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """The same tensors of a graph: those of the small matmuls and sums they come from that are alike become one.
 
@@ -113,19 +110,20 @@ def together(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     alike: dict[tuple, dict[Any, tf.Operation]] = {}
     for op in _small_ends(tensors):
         ways = tuple(op.get_attr(name) for name in _ENDS[op.type])
-        form = op.type, ways, str([_form(each) for each in op.inputs])
+        axes = [tf.get_static_value(each) for each in op.inputs if each.dtype.is_integer]
+        form = ways, str([(each.shape, each.dtype) for each in op.inputs]), str(axes)
         alike.setdefault(form, {})[op.outputs[0].ref()] = op
     known: dict[Any, tf.Tensor] = {}
-    for ends in alike.values():
+    for (ways, *_), ends in alike.items():
         if len(ends) > 1:
-            known |= zip(ends, tf.unstack(_computed(list(ends.values())), len(ends)), strict=True)
+            known |= zip(ends, tf.unstack(_computed(list(ends.values()), ways), len(ends)), strict=True)
 
     def again(tensor: tf.Tensor) -> tf.Tensor:
-        if tensor.ref() not in known:
-            inputs = [again(each) for each in tensor.op.inputs] if tensor.op.type in _PASSED else []
-            same = all(new is old for new, old in zip(inputs, tensor.op.inputs, strict=False))
-            known[tensor.ref()] = tensor if same else _with_inputs(tensor.op, inputs)
-        return known[tensor.ref()]
+        op = tensor.op
+        if tensor.ref() not in known and op.type in _PASSED:
+            inputs, attributes = [again(each) for each in op.inputs], dict(op.node_def.attr)
+            known[tensor.ref()] = op.graph.create_op(op.type, inputs, [tensor.dtype], attrs=attributes).outputs[0]
+        return known.get(tensor.ref(), tensor)
 
     return [again(tensor) for tensor in tensors]
 
@@ -154,22 +152,10 @@ def _is_small(tensor: tf.Tensor) -> bool:
     return count is not None and count * tensor.dtype.size <= COPIED
 
 
-def _form(tensor: tf.Tensor) -> Any:
-    """What inputs of operations that are computed at once have in common: shape and dtype, or the axes of a sum."""
-    return (tensor.shape, tensor.dtype) if tensor.dtype.is_floating else tf.get_static_value(tensor)
-
-
-def _computed(ops: Sequence[tf.Operation]) -> tf.Tensor:
+def _computed(ops: Sequence[tf.Operation], ways: Sequence[bool]) -> tf.Tensor:
     """The results of alike matmuls or sums, stacked."""
-    first, *others = (tf.stack(each) for each in zip(*(op.inputs for op in ops), strict=True))
-    op, ways = ops[0], [ops[0].get_attr(name) for name in _ENDS[ops[0].type]]
-    if op.type == "Sum":
-        axes = tf.get_static_value(op.inputs[1]) % op.inputs[0].shape.rank
-        return tf.reduce_sum(first, axes + 1, *ways)
-    return tf.matmul(first, *others, *ways)
-
-
-def _with_inputs(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
-    """The result of the same operation with other inputs."""
-    attributes = dict(op.node_def.attr)
-    return op.graph.create_op(op.type, inputs, [op.outputs[0].dtype], attrs=attributes).outputs[0]
+    first, second = (tf.stack(each) for each in zip(*(op.inputs for op in ops), strict=True))
+    if ops[0].type == "MatMul":
+        return tf.matmul(first, second, *ways)
+    axes = tf.get_static_value(ops[0].inputs[1]) % ops[0].inputs[0].shape.rank
+    return tf.reduce_sum(first, axes + 1, *ways)
