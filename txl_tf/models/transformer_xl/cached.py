@@ -55,7 +55,7 @@ class CachedDecoder(tf.Module):
 
     Attributes:
         slots: C. There may be more than needed: the mask hides keys that are too old.
-        positions: the Kept projected positions of all layers, [N, H, C, d], of the distances C-1, .., 0.
+        positions: the Kept projected positions of each layer, N of [H, C, d], of the distances C-1, .., 0.
         ahead: how many tokens after the newest key a row's position may be.
         reads_few_rows: whether a `FewTextsReader` can read with it.
 
@@ -93,11 +93,11 @@ class CachedDecoder(tf.Module):
         host_memory.require_on_cpus({"keys and values of a text (mem_len, n_layer, d_model)": size})
         self.positions = Kept(self._project_positions)
 
-    def _project_positions(self) -> tf.Tensor:
+    def _project_positions(self) -> list[tf.Tensor]:
         distances = key_distances(self.slots + self.ahead, self.reach.clamp_len)
         encoding = sinusoids(distances, self.model.config.d_model, self.model.variable_dtype)
         projected = [layer.attention.project_positions(encoding) for layer in self.model.decoder_layers]
-        return tf.cast(tf.stack(projected), self.model.compute_dtype)
+        return [tf.cast(each, self.model.compute_dtype) for each in projected]
 
     def initial_cache(self, batch_size: int | tf.Tensor) -> Cache:
         """The cache before any text: the keys and values of zero vectors. batch_size may be a tensor."""
@@ -140,7 +140,7 @@ class CachedDecoder(tf.Module):
             rings,
             kernels=kernels or self.kernels(),
             block=self._block,
-            positions=positions or tf.unstack(self.positions.tensors()),
+            positions=positions or self.positions.tensors(),
             attention_mask=self.mask(tokens.shape[1], cache.length),
             biases=self.shared_biases(),
         )

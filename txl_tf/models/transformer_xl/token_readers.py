@@ -61,7 +61,7 @@ class RowWeights(tf.Module):
 
     def positions(self) -> Stored:
         """The decoder's positions for one query of each text."""
-        return Stored(as_bits(self.decoder.positions.tensors()))
+        return Stored(as_bits(tf.stack(self.decoder.positions.tensors())))
 
     def narrow_clusters(self) -> list[Cluster]:
         """The softmax's `joined_clusters()` in bfloat16, for many texts."""
@@ -107,7 +107,7 @@ class TextsReader:
     def __init__(self, decoder: CachedDecoder, rows: RowWeights | None = None):
         self.decoder = decoder
         self.kernels = decoder.kernels()
-        self.positions: Stored | list[tf.Tensor] = tf.unstack(decoder.positions.tensors())
+        self.positions: Stored | list[tf.Tensor] = decoder.positions.tensors()
         self.clusters: list[Cluster] | None = None
         if rows is not None and rows.narrow:
             self.positions, self.clusters = rows.positions(), rows.narrow_clusters()
