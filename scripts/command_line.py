@@ -49,6 +49,8 @@ def run(main, check=None):
             mendable += (tf.errors.OpError,)
             if not flags.FLAGS["verbosity"].present:
                 logging.set_verbosity(logging.WARNING)
+            if not wants_details():
+                tf.get_logger().setLevel("ERROR")  # its advice on tracing is for programmers
             start_up.raise_from_now_on()
             from txl_tf.ops import platform
 

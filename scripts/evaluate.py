@@ -119,11 +119,13 @@ LANE = 20
 
 
 def in_fewer_lanes(config, tokens):
-    """The settings with a batch_size with which the lanes of a text are long, if the family may have any number."""
-    if not families.family_of(config).generates:
-        return config
-    reach = config.eval.mem_len + config.eval.tgt_len
-    return config.replace(eval={"batch_size": max(1, min(config.eval.batch_size, tokens // (LANE * reach)))})
+    """The settings with a batch_size with which the lanes of a text are long; even if two lanes share the text."""
+    if not hasattr(config.eval, "mem_len"):
+        return config  # a fine-tuned model, which is refused
+    together = 2 if getattr(config.data, "bi_data", False) else 1
+    reach = max(config.eval.mem_len, 0) + getattr(config.eval, "tgt_len", config.data.tgt_len)
+    lanes = max(1, min(config.eval.batch_size // together, tokens // (LANE * reach)))
+    return config.replace(eval={"batch_size": lanes * together})
 
 
 def with_given_flags(config):

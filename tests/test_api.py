@@ -164,6 +164,9 @@ def test_tables_of_python_and_files(tuned, tmp_path, monkeypatch):
     assert list(found.columns) == [*lists, "prediction_2", "probability"] and list(found.index) == [4, 5, 6]
     assert found["prediction_2"].tolist() == [one["label"] for one in wanted] and list(frame.columns) == list(lists)
     assert found["probability"].tolist() == pytest.approx([one["probability"] for one in wanted])
+    gap = model.predict(frame.assign(message=["the River", "", "one"]), columns | {"skip_empty": True})
+    assert gap["prediction_2"].isna().tolist() == [False, True, False]
+    assert gap["prediction_2"].iloc[2] == wanted[2]["label"]
     path = tmp_path / "t.csv"
     frame.to_csv(path, index=False)
     tables = (str(path), frame, lists, frame.to_dict("records"))

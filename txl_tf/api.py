@@ -274,7 +274,8 @@ class Model:
         if not is_frame(inputs):
             return self._predicted("predict", inputs)
         found = self._of_table("predict", table_of(inputs), columns, False)
-        return with_predictions(inputs, [as_columns(one) for one in found.predictions])
+        rows = zip(found.rows, found.predictions, strict=True)
+        return with_predictions(inputs, {row.line: as_columns(prediction) for row, prediction in rows})
 
     def predict_file(self, path: str, columns: Columns | Mapping[str, Any] | None = None) -> list[Prediction]:
         """Predicts for each input in a file with a fine-tuned model, as scripts/predict.py does.

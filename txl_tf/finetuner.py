@@ -82,16 +82,19 @@ class Finetuner:
         part_seed: int = 1,
     ):
         self.strategy = strategy or make_strategy()
-        init = usable(init)
+        named, init = init, usable(init)
         pretrained = model_dirs.read_config(init)
         if pretrained is None:
-            raise InputError(f"--init={init} has no {model_dirs.CONFIG_FILE}: give the directory of a pretrained model")
+            raise InputError(
+                f"--init={named} has no {model_dirs.CONFIG_FILE}: give the directory of a pretrained model, or a "
+                "folder or zip as published"
+            )
         config_class = families.tuned_configs().get(task)
         if config_class is None:
             raise InputError(f"--task={task} is unknown: choose from {', '.join(families.tuned_configs())}")
         if config_class.family != pretrained.family:
             raise InputError(
-                f"--init={init} holds {families.with_article(families.family_of(pretrained).title)}, which is not "
+                f"--init={named} holds {families.with_article(families.family_of(pretrained).title)}, which is not "
                 f"fine-tuned for {task}: give {families.with_article(families.family_title(config_class))}"
             )
         vocabulary, identity = model_dirs.read_vocabulary(init)

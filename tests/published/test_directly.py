@@ -45,6 +45,18 @@ def test_python_and_the_commands_take_a_folder(places, cache, capsys):
     assert done.returncode == 0, done.stderr
     assert [line.split("\t")[1] for line in done.stdout.splitlines()] == [one.text for one in wanted[:5]]
     assert [path.name for path in cache.iterdir()] == [folder.name]  # nothing was imported again
+    assert directly.usable(str(places / "theirs")) == str(folder) and not capsys.readouterr().err  # said once
+    text = cache.parent / "any.txt"
+    text.write_text(TEXT.replace("____", "and") * 60)
+    flags = [f"--model_dir={places}/theirs", f"--text_file={text}", "--nojit_compile"]
+    done = processes.run(["scripts/evaluate.py", *flags], cwd=processes.ROOT)
+    assert done.returncode == 0, done.stderr
+    line = json.loads(done.stdout)
+    assert line["batch_size"] == 2 and line["targets"] and line["bytes"] == len(text.read_bytes())
+    text.write_text(TEXT)
+    done = processes.run(["scripts/evaluate.py", *flags], cwd=processes.ROOT)
+    assert done.returncode == 1 and "any.txt: 1 stretch of at least 509 tokens needs 509" in done.stderr
+    assert done.stderr.endswith(": give a longer text, or lower tgt_len\n")
     assert directly.usable(str(places / "own")) == str(places / "own")
 
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+import processes
 import pytest
 
 SCRIPTS = pathlib.Path(__file__).parents[2] / "scripts"
@@ -106,6 +107,21 @@ command_line.run(main)
 """
     status, shown, _ = run(code, tmp_path)
     assert (status, shown.splitlines()[-1]) == (130, "interrupted") and "Traceback" not in shown
+
+
+def test_tensorflows_advice_to_programmers_is_not_shown():
+    code = f"""
+import sys
+sys.path.insert(0, {str(SCRIPTS)!r})
+import command_line
+def main(argv):
+    import tensorflow as tf
+    tf.get_logger().warning("5 out of the last 5 calls triggered retracing")
+    print("our line", file=sys.stderr)
+command_line.run(main)
+"""
+    done = processes.run(["-c", code])
+    assert (done.returncode, done.stderr) == (0, "our line\n")
 
 
 @pytest.mark.parametrize("closed", ["1>&-", "0<&- 1>&- 2>&-"])

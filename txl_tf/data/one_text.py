@@ -31,6 +31,7 @@ def corpus_of_text(path: str, vocabulary: Vocabulary, identity: Mapping[str, Any
     with tempfile.TemporaryDirectory() as folder:
         writer = records.ShardWriter(folder, SPLIT, dtype, unknown=vocabulary.special.unknown)
         writer.add(ids)
+        vocabulary.save(folder)  # some objectives read it with the corpus
         try:
             yield Corpus(
                 data_dir=folder,

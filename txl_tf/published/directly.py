@@ -6,6 +6,7 @@ changes is imported again. Each process imports into a folder of its own and the
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import shutil
@@ -40,8 +41,13 @@ def usable(path: str) -> str:
         if _fingerprint(path) != mark:
             shutil.rmtree(folder, ignore_errors=True)
             raise InputError(f"{path} changed while it was read: run the command again")
-    print(f"{path}: imported, in {folder}", file=sys.stderr, flush=True)
+    _say_once(f"{path}: imported, in {folder}")
     return folder
+
+
+@functools.cache
+def _say_once(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _format(path: str) -> str | None:
@@ -74,7 +80,8 @@ def _import(format: str, path: str, folder: str) -> None:
     except OSError as error:
         raise InputError(f"{folder} cannot be written ({error.strerror}): name another folder as ${CACHE}") from error
     except InputError as error:
-        raise InputError(f"{error}; scripts/import_checkpoint.py has flags for facts that a source lacks") from error
+        flags = "; scripts/import_checkpoint.py has flags for facts that a source lacks" if " --" in str(error) else ""
+        raise InputError(f"{error}{flags}") from error
     finally:
         for left in (own, f"{own}.partial"):
             shutil.rmtree(left, ignore_errors=True)

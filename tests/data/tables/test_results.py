@@ -157,6 +157,11 @@ def test_parts_have_their_share_of_every_class_and_part_no_texts():
         rest, taken = held_out.parted(rows, part)
         assert not {row.text for row in rest} & {row.text for row in taken} and len(rest) + len(taken) == 71
     assert held_out.parts(rows, 5, 1) == parts != held_out.parts(rows, 5, 2)
+    rows = [Row(label, "", label[0], f"f, line {i}") for i, label in enumerate(("a1", "a2", "b", "c"))]
+    assert sorted(i for part in held_out.parts(rows, 10, 1) for i in part) == [
+        0,
+        1,
+    ]  # each class counts, however many there are
 
 
 def test_parts_of_scores_and_questions():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from txl_tf.data.tables.results import new_names
@@ -40,10 +40,11 @@ def table_of(value: Any) -> Table | None:
                  [], "the table")  # fmt: skip
 
 
-def with_predictions(frame: Any, found: Sequence[Mapping[str, Any]]) -> Any:
-    """A copy of a DataFrame with the columns of `results.as_columns`."""
-    names = new_names([str(name) for name in frame.columns], list(found[0]) if found else [])
-    return frame.assign(**{new: [row[name] for row in found] for name, new in names.items()})
+def with_predictions(frame: Any, found: Mapping[int, Mapping[str, Any]]) -> Any:
+    """A copy of a DataFrame with the columns of `results.as_columns`, by the numbers of rows; other rows get None."""
+    names = new_names([str(name) for name in frame.columns], list(next(iter(found.values()), {})))
+    lines = range(1, len(frame) + 1)
+    return frame.assign(**{new: [found.get(line, {}).get(name) for line in lines] for name, new in names.items()})
 
 
 def refuse_paths(inputs: Any) -> None:

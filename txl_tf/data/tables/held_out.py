@@ -7,7 +7,6 @@ text that it learned by heart. No TensorFlow is loaded.
 from __future__ import annotations
 
 import collections
-import contextlib
 import copy
 import dataclasses
 import json
@@ -60,10 +59,13 @@ def _levels(rows: Sequence[Any], count: int) -> list[Hashable]:
         return [min(one, key=lambda label: (often[label], label), default="") for one in sets]
     if len(set(labels)) <= len(rows) / 2:
         return list(labels)
+    try:
+        ascending = sorted(range(len(rows)), key=lambda i: float(labels[i]))
+    except ValueError:  # many classes, which are no numbers
+        return list(labels)
     levels: list[Hashable] = [0] * len(rows)
-    with contextlib.suppress(ValueError):  # neither few classes nor numbers: all rows are of one class
-        for place, i in enumerate(sorted(range(len(rows)), key=lambda i: float(labels[i]))):
-            levels[i] = place // count
+    for place, i in enumerate(ascending):
+        levels[i] = place // count
     return levels
 
 

@@ -20,6 +20,7 @@ import typing
 import numpy as np
 import tensorflow as tf
 
+from txl_tf.counted import counted
 from txl_tf.data.lanes import host_lanes
 from txl_tf.data.manifest import Corpus
 from txl_tf.data.shards import Shards
@@ -168,9 +169,10 @@ class SplitPairs:
         self.epoch_steps = (self._stretch - self._total) // reuse_len
         if self.epoch_steps < 1:
             raise InputError(
-                f"{corpus.data_dir}: {self._stretches} stretches of at least {reuse_len + self._total} tokens need "
-                f"{self._stretches * (reuse_len + self._total):,}, but {split} has {self._shards.tokens:,}: lower "
-                "batch_size or tgt_len"
+                f"{corpus.data_dir}: {counted(self._stretches, 'stretch', 'stretches')} of at least "
+                f"{reuse_len + self._total} tokens {'needs' if self._stretches == 1 else 'need'} "
+                f"{self._stretches * (reuse_len + self._total):,}, but {split} has {self._shards.tokens:,}: "
+                f"{'lower batch_size or tgt_len' if self._stretches > 1 else 'give a longer text, or lower tgt_len'}"
             )
         self.step_tokens = data.batch_size * data.tgt_len
         self.unused = self._shards.tokens - self._stretches * self.epoch_steps * reuse_len
