@@ -3,6 +3,8 @@
 import importlib.util
 import pathlib
 
+import matplotlib
+
 ROOT = pathlib.Path(__file__).parents[2]
 spec = importlib.util.spec_from_file_location("results_page", ROOT / "bench" / "results_page.py")
 results_page = importlib.util.module_from_spec(spec)
@@ -22,7 +24,8 @@ def test_no_number_of_the_text_is_typed_by_hand_but_sizes():
 
 def test_a_machine_has_a_panel_for_each_task_that_was_measured():
     machine = results_page.machines()[0]
-    figure = results_page.drawing(machine)
+    with matplotlib.rc_context():  # the picture's settings must not reach other tests
+        figure = results_page.drawing(machine)
     titles = [axes.get_title(loc="left") for axes in figure.axes if axes.get_visible()]
     assert titles == [
         task.replace(": ", "\n")

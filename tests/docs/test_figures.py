@@ -5,6 +5,7 @@ import pathlib
 import re
 import sys
 
+import matplotlib
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -20,7 +21,8 @@ NAMES = sorted(path.stem for path in FIGURES.glob("*.py") if path.stem != "drawi
 def load(monkeypatch):
     """Imports a program of docs/figures/."""
     monkeypatch.syspath_prepend(str(FIGURES))
-    yield importlib.import_module
+    with matplotlib.rc_context():  # the pictures' settings must not reach other tests
+        yield importlib.import_module
     for name in [*NAMES, "drawing"]:
         sys.modules.pop(name, None)
 
