@@ -70,7 +70,10 @@ def main(argv):
     # First: with several workers or a TPU no TensorFlow operation may run before it.
     strategy = make_strategy(FLAGS.strategy, FLAGS.tpu)
     config, corpus = begin() if FLAGS.preset or FLAGS.settings_from else begun()
-    config = extended(config, FLAGS.model_dir) if FLAGS.extend else config
+    if FLAGS.extend:
+        config = extended(config, FLAGS.model_dir)
+        end, steps = config.train.extended_at[-1], config.train.train_steps
+        print(f"extended: from step {end:,} on the learning rate is that of a run of {steps:,} steps", flush=True)
 
     def evaluator(model):
         evaluator = Evaluator(config, model, corpus, "valid", strategy, tokens=config.train.eval_tokens)

@@ -126,6 +126,7 @@ def test_extending_by_the_command(finished, tmp_path):
         refused = command(*given)
         assert refused.returncode == 1 and said in refused.stderr, refused.stderr
     done = command(at, "--train_steps=6", "--extend")
+    assert "extended: from step 4 on the learning rate is that of a run of 6 steps\n" in done.stdout
     assert done.returncode == 0 and "continuing at step 4 of 6" in done.stdout, done.stderr
     again = command(at, *flags, "--train_steps=9", "--extend")  # the command that began the run, with more steps
     assert again.returncode == 0 and "continuing at step 6 of 9" in again.stdout, again.stderr
