@@ -22,6 +22,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="a regular expression that a case's line must match")
     parser.add_argument("--jobs", type=int, default=2, help="cases at a time")
+    parser.add_argument("--after", type=pathlib.Path, help="the output of an earlier run: leave out what was ok there")
     args = parser.parse_args()
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="world") as folder:
@@ -29,7 +30,8 @@ def main():
         with multiprocessing.get_context("spawn").Pool(1) as pool:  # which gives its memory back
             pool.apply(world.build, [root, list(world.PARTS)])
         lines = {i: f"{case.command}: {case.title}" for i, case in enumerate(all_cases(root))}
-        lines = {i: line for i, line in lines.items() if re.search(args.only, line)}
+        before = set(re.findall(r"^ *[\d.]+ s  (.*): ok$", args.after.read_text() if args.after else "", re.MULTILINE))
+        lines = {i: line for i, line in lines.items() if re.search(args.only, line) and line not in before}
         print(f"{len(lines)} cases; the world took {time.perf_counter() - start:.0f} s", flush=True)
         count = failed = 0
         context = multiprocessing.get_context("spawn")
