@@ -5,8 +5,8 @@ r"""Measures how fast the matrix products of a training step can be on a CPU, ea
 
 It compiles the benchmark's step with XLA, finds the products in the optimized program, and times each of them alone,
 with its shapes and layouts. Rounds of the step and of the products alternate. The JSON line has the milliseconds of a
-step, of its products alone, and of as many multiplications at the machine's peak. A step takes at least as long as its
-products, so `share_of_peak_within_reach` is the most that its share of the peak can be.
+step, of its products alone, and of the same number of multiplications at the machine's peak. A step takes at least as
+long as its products, so `share_of_peak_within_reach` is the most that its share of the peak can be.
 """
 
 import argparse

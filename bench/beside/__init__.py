@@ -1,1 +1,1 @@
-"""What the benchmarks that compare implementations share: rounds, sizes, models, peers."""
+"""The common parts of benchmarks that compare implementations: rounds, sizes, models, peers."""

@@ -1,4 +1,4 @@
-"""What a GPU computes in fewer kernels: gradients of weights together, small layer norms."""
+"""Computations with fewer kernels on a GPU: gradients of weights together, small layer norms."""
 
 import re
 
@@ -19,7 +19,7 @@ SIZES |= {"mem_len": 4, "untie_r": False, "dropout": 0.2}
 
 
 def gradients(x, *weights):
-    """Of the sum of squares of LAYERS layers, h = h W / 2 + b, for every W and b."""
+    """The gradients of the sum of squares of LAYERS layers, h = h W / 2 + b, for every W and b."""
     with tf.GradientTape() as tape:
         tape.watch(weights)
         for matrix, bias in zip(weights[::2], weights[1::2], strict=True):

@@ -61,7 +61,7 @@ def _levels(rows: Sequence[Any], count: int) -> list[Hashable]:
         return list(labels)
     try:
         ascending = sorted(range(len(rows)), key=lambda i: float(labels[i]))
-    except ValueError:  # many classes, which are no numbers
+    except ValueError:  # many classes, and not numbers
         return list(labels)
     levels: list[Hashable] = [0] * len(rows)
     for place, i in enumerate(ascending):
