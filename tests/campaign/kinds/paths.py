@@ -19,8 +19,8 @@ NEIGHBOURS = {"lr=[1e-3] {}": "lr=1 {}", "run*?{}": "run-1{}"}
 LONG = "a" * 240
 CHOICES = ("dataset", "format")
 """Flags whose values are not paths, though parts of the world have these names."""
-REFUSED = dict.fromkeys(("export", "export_xlnet", "litert"), ("brackets", "signs of patterns", "a backslash"))
-"""By command: names under which it must not write, since others could not read there."""
+REFUSED = dict.fromkeys(("export", "export_xlnet"), ("brackets", "signs of patterns", "a backslash"))
+"""By command: names under which it must not write, since plain TensorFlow could not read there."""
 
 
 def cases():
