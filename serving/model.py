@@ -101,7 +101,7 @@ class ServedModel:
 
     Attributes:
         kind: its Kind.
-        name: of the export's folder.
+        name: of the export's folder, in one line.
         step: of its weights; None: the export does not say.
         title: kind, name and step, in words.
         routes: the routes of its kind that it can answer.
@@ -129,7 +129,7 @@ class ServedModel:
             if name is None:
                 raise StartError(f"it has none of the signatures {', '.join(KINDS)}")
             self.kind = KINDS[name]
-            self.name, self.step = os.path.basename(os.path.normpath(export_dir)), read_step(export_dir)
+            self.name, self.step = one_line(os.path.basename(os.path.normpath(export_dir))), read_step(export_dir)
             self.title = f"{self.kind.title}, {self.name}, step {'unknown' if self.step is None else f'{self.step:,}'}"
             self.continues = "write" in self.signatures
             self.settings = read_settings(export_dir) if self.continues else []

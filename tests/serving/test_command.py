@@ -148,6 +148,13 @@ def test_a_foreign_model_is_one_line(tmp_path):
             ServedModel(str(tmp_path / name))
 
 
+def test_a_folder_named_in_two_lines_is_one_line_in_the_name_of_its_model(byte_export, tmp_path):
+    folder = tmp_path / "two\n lines"
+    shutil.copytree(byte_export, folder)
+    model = ServedModel(str(folder))
+    assert model.name == "two lines" and "two lines" in model.title
+
+
 def test_limits_follow_the_memory_that_caches_need():
     limits = Limits(memory_mb=64, max_sessions=10, max_requests=3)
     assert (limits.rows(1 << 10), limits.sessions(1 << 10)) == ((8, 24), 10)
