@@ -61,7 +61,7 @@ def ours(dtype="float32"):
     from txl_tf.devices import distribute
     from txl_tf.models.xlnet.head_config import XLNetClassificationConfig, XLNetLogitsConfig
     from txl_tf.models.xlnet.with_head import XLNetWithLogits
-    from txl_tf.objectives.classification import Classification
+    from txl_tf.objectives.sequences import Classification
     from txl_tf.settings.run import TrainConfig
 
     sizes = {"n_layer": N, "d_model": D, "n_head": H, "d_head": D_HEAD, "d_inner": D_INNER, "vocab_size": V}

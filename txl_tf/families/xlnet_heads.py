@@ -32,7 +32,7 @@ _TEXTS = '["A text.", ("The first of a pair.", "The second.")]'
 HEADS: dict[str, FineTuning] = {
     "classification": _of_tables(
         config=head_config.XLNetClassificationConfig,
-        **_learned_by("classification:Classification"),
+        **_learned_by("sequences:Classification"),
         examples=lazy("data.tasks.table_examples:class_examples"),
         results=lazy("metrics.results:ClassResults"),
         criterion="accuracy",
@@ -46,7 +46,7 @@ HEADS: dict[str, FineTuning] = {
     ),
     "regression": _of_tables(
         config=head_config.XLNetRegressionConfig,
-        **_learned_by("regression:Regression"),
+        **_learned_by("sequences:Regression"),
         read=lazy("data.tasks.tables:read_scored"),
         examples=lazy("data.tasks.table_examples:scored_examples"),
         results=lazy("metrics.results:ScoreResults"),
@@ -55,7 +55,7 @@ HEADS: dict[str, FineTuning] = {
     ),
     "multiple_choice": _of_sequences(
         config=head_config.XLNetMultipleChoiceConfig,
-        **_learned_by("multiple_choice:MultipleChoice"),
+        **_learned_by("sequences:MultipleChoice"),
         read=lazy("data.tasks.race:read_race"),
         rows=lazy("data.tasks.race:question_rows"),
         examples=lazy("data.tasks.race_examples:question_examples"),
@@ -87,7 +87,7 @@ HEADS: dict[str, FineTuning] = {
     ),
     "multi_label": _of_tables(
         config=head_config.XLNetMultiLabelConfig,
-        **_learned_by("multi_label:MultiLabel"),
+        **_learned_by("sequences:MultiLabel"),
         read=lazy("data.tasks.label_sets:read_label_sets"),
         examples=lazy("data.tasks.table_examples:label_set_examples"),
         results=lazy("metrics.results:LabelSetResults"),
@@ -97,9 +97,9 @@ HEADS: dict[str, FineTuning] = {
     ),
     "tagging": FineTuning(
         config=head_config.XLNetTaggingConfig,
-        model=lazy("models.xlnet.with_tags:XLNetWithTags"),
+        model=lazy("models.xlnet.with_head:XLNetWithTags"),
         head="xlnet_with_tags/head/",
-        **_learned_by("tagging:Tagging"),
+        **_learned_by("sequences:Tagging"),
         read=lazy("data.tasks.tagged.files:read_tagged"),
         rows=lazy("data.tasks.tagged.files:tagged_rows"),
         examples=lazy("data.tasks.tagged.examples:tagged_examples"),

@@ -19,7 +19,7 @@ from txl_tf.models.heads import SummaryLogits
 from txl_tf.models.memory import Mems
 from txl_tf.models.stack import Watch
 from txl_tf.models.xlnet.config import XLNetConfig
-from txl_tf.models.xlnet.head_config import XLNetAnswersConfig, XLNetLogitsConfig
+from txl_tf.models.xlnet.head_config import XLNetAnswersConfig, XLNetLogitsConfig, XLNetTagsConfig
 from txl_tf.models.xlnet.model import XLNet
 
 
@@ -201,6 +201,47 @@ class XLNetWithLogits(XLNetWithHead):
         hidden = self.hidden(texts._replace(seed=body_seeds), self.hidden_of_last, last_only)
         padding = None if texts.padding is None else texts.padding[:, -texts.at_once :]
         return self.head(hidden, padding, seed=head_seeds.lanes, training=texts.training)
+
+
+@keras.saving.register_keras_serializable(package="txl_tf")
+class XLNetWithTags(XLNetWithHead):
+    """XLNet with C outputs for every token.
+
+    Examples:
+        >>> sizes = {"n_layer": 2, "d_model": 64, "n_head": 4, "d_head": 16, "d_inner": 128}
+        >>> model = XLNetWithTags(XLNetTagsConfig(**sizes, n_class=9))
+        >>> model(tf.constant([[17, 18, 4, 3]])).shape
+        TensorShape([1, 4, 9])
+    """
+
+    settings = XLNetTagsConfig
+
+    def __init__(self, config: XLNetTagsConfig, name: str = "xlnet_with_tags"):
+        super().__init__(config, name)
+        initializer = keras.initializers.RandomNormal(stddev=config.init_std)
+        self.head = keras.layers.Dense(
+            config.n_class, kernel_initializer=initializer, dtype=self.dtype_policy, name="head"
+        )
+        self.build((None, None))
+
+    def call(
+        self,
+        tokens: tf.Tensor,
+        *,
+        segments: tf.Tensor | None = None,
+        padding: tf.Tensor | None = None,
+        seed: Seeds | tf.Tensor | None = None,
+        training: bool = False,
+        watch: Watch | None = None,
+        segment_len: int | None = None,
+    ) -> tf.Tensor:
+        """The outputs for all tokens, [B, L, C], in the dtype of the weights; arguments as for `XLNet.call`.
+
+        `watch` sees the last segment; for `segment_len` see `Texts` and `hidden_of_segments`.
+        """
+        texts = Texts(tokens, segments, padding, Seeds.of(seed), training, watch, segment_len)
+        hidden = self.hidden(texts, self.hidden_of_segments)
+        return tf.cast(self.head(hidden), self.variable_dtype)
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
