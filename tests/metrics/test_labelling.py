@@ -1,6 +1,7 @@
 """Metrics against scikit-learn and scipy on random cases, and where their definitions divide by zero."""
 
 import math
+import types
 import warnings
 
 import numpy as np
@@ -9,6 +10,11 @@ import scipy.stats
 import sklearn.metrics
 
 from txl_tf.metrics import labelling
+from txl_tf.metrics.results import ClassResults, ScoreResults
+
+
+def results(kind, outputs, label):
+    return kind(outputs, types.SimpleNamespace(features={"label": label}))
 
 
 @pytest.mark.filterwarnings("ignore:A single label was found")
@@ -23,7 +29,7 @@ def test_metrics_of_classes(rng, classes):
                 "macro_f1": sklearn.metrics.f1_score(label, predicted, average="macro"),
                 "matthews": sklearn.metrics.matthews_corrcoef(label, predicted),
             }
-            found = labelling.classification({"log_probs": np.eye(classes)[predicted]}, label)
+            found = results(ClassResults, {"log_probs": np.eye(classes)[predicted]}, label).measure({})
             assert found == pytest.approx(wanted, abs=1e-12)
             table = sklearn.metrics.confusion_matrix(label, predicted, labels=range(classes))
             np.testing.assert_array_equal(labelling.confusion(label, predicted, classes), table)
@@ -36,7 +42,7 @@ def test_metrics_of_scores(rng):
             score = score.astype(np.float32)
             if np.ptp(score) == 0:
                 continue
-            found = labelling.regression({"score": score}, label)
+            found = results(ScoreResults, {"score": score}, label).measure({})
             wanted = scipy.stats.pearsonr(label.astype(float), score.astype(float)).statistic
             assert found["pearson"] == pytest.approx(wanted, abs=1e-9)
             assert found["spearman"] == pytest.approx(scipy.stats.spearmanr(label, score).statistic, abs=1e-9)
@@ -67,22 +73,22 @@ def outputs(confidence, predicted, label):
 
 def test_a_collapsed_run_is_told_from_one_that_is_too_sure():
     label = np.array([0, 1] * 10)
-    constant = labelling.collapse_of_classes(outputs(0.6, np.zeros(20, int), label), label)
+    constant = results(ClassResults, outputs(0.6, np.zeros(20, int), label), label).collapse({})
     assert constant == "all 20 examples are predicted to be of one class"
     guessing = np.array([0, 1, 1, 0] * 5)
-    found = labelling.collapse_of_classes(outputs(0.6, guessing, label), label)
+    found = results(ClassResults, outputs(0.6, guessing, label), label).collapse({})
     assert found.startswith("it is no better than always predicting the largest class (loss 0.7")
     assert found.endswith("there 0.6931)")
     right = label.copy()
     right[:5] = 1 - right[:5]
     too_sure = outputs(0.999, right, label)
-    assert too_sure["loss"].mean() > 1 and labelling.collapse_of_classes(too_sure, label) is None
+    assert too_sure["loss"].mean() > 1 and results(ClassResults, too_sure, label).collapse({}) is None
     assert labelling.entropy(np.array([0, 3, 9])) == pytest.approx(scipy.stats.entropy([0.25, 0.75]))
 
     scores = np.linspace(-1, 1, 20)
     near = {"score": scores + 0.1, "loss": np.full(20, 0.01)}
-    assert labelling.collapse_of_scores(near, scores) is None
+    assert results(ScoreResults, near, scores).collapse({}) is None
     flat = {"score": np.full(20, 0.3), "loss": (scores - 0.3) ** 2}
-    assert "nearly the same score" in labelling.collapse_of_scores(flat, scores)
+    assert "nearly the same score" in results(ScoreResults, flat, scores).collapse({})
     wrong = {"score": -scores, "loss": 4 * scores**2}
-    assert "always predicting the mean has" in labelling.collapse_of_scores(wrong, scores)
+    assert "always predicting the mean has" in results(ScoreResults, wrong, scores).collapse({})

@@ -43,8 +43,11 @@ def test_no_threshold_is_better_than_the_best(drawn):
 
 
 def test_collapse():
-    assert "the same labels" in multi_label.collapse(np.full([3, 2], 0.9), 0.5)
-    assert multi_label.collapse(np.array([[0.9, 0.1], [0.1, 0.9]]), 0.5) is None
+    same, two = (
+        LabelSetResults({"probabilities": np.array(rows)}, types.SimpleNamespace(features={})).collapse({})
+        for rows in ([[0.9, 0.9]] * 3, [[0.9, 0.1], [0.1, 0.9]])
+    )
+    assert "the same labels" in same and two is None
 
 
 def test_labels_have_collapsed_only_at_the_threshold_that_is_used():

@@ -6,7 +6,6 @@ Each takes arrays of n > 0 examples, which all count alike, and is NaN where its
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 
@@ -83,63 +82,3 @@ def entropy(counts: np.ndarray) -> float:
     """The least loss, in nats per example, of a prediction that is the same for all; from the classes' counts, [C]."""
     frequencies = counts[counts > 0] / counts.sum()
     return float(-np.sum(frequencies * np.log(frequencies)))
-
-
-Outputs = Mapping[str, np.ndarray]
-
-
-def classification(outputs: Outputs, label: np.ndarray) -> dict[str, float]:
-    """accuracy, macro_f1 and matthews of log_probs [n, C] for labels int [n]."""
-    predicted = outputs["log_probs"].argmax(axis=1)
-    return {
-        "accuracy": accuracy(label, predicted),
-        "macro_f1": macro_f1(label, predicted),
-        "matthews": matthews(label, predicted),
-    }
-
-
-def multiple_choice(outputs: Outputs, label: np.ndarray) -> dict[str, float]:
-    """accuracy of log_probs [n, C] for labels int [n]."""
-    return {"accuracy": accuracy(label, outputs["log_probs"].argmax(axis=1))}
-
-
-def regression(outputs: Outputs, label: np.ndarray) -> dict[str, float]:
-    """pearson and spearman of score [n] for labels float [n]."""
-    return {"pearson": pearson(label, outputs["score"]), "spearman": spearman(label, outputs["score"])}
-
-
-def collapse_of_classes(outputs: Outputs, label: np.ndarray | None) -> str | None:
-    """How a model of classes or choices has collapsed, as an end of a sentence; None if it has not.
-
-    Without labels it can only say that all predictions are one class. If all labels are one class, it says nothing.
-    """
-    predicted = outputs["log_probs"].argmax(axis=1)
-    if label is not None and np.ptp(label) == 0:
-        return None
-    if len(predicted) > 1 and np.ptp(predicted) == 0:
-        return f"all {len(predicted):,} examples are predicted to be of one class"
-    if label is None:
-        return None
-    loss = float(np.mean(outputs["loss"]))
-    # A model that is too sure of itself may have a high loss and still be right, so both must be bad.
-    counts = np.bincount(label, minlength=outputs["log_probs"].shape[1])
-    prior, largest = entropy(counts), counts.max() / len(label)
-    if loss >= prior and accuracy(label, predicted) <= largest:
-        return f"it is no better than always predicting the largest class (loss {loss:.4f}, there {prior:.4f})"
-    return None
-
-
-def collapse_of_scores(outputs: Outputs, label: np.ndarray | None) -> str | None:
-    """How a regressor has collapsed, as an end of a sentence; None if it has not.
-
-    Without labels it can only say that all scores are nearly the same.
-    """
-    score = outputs["score"]
-    if len(score) > 1 and np.ptp(score) < 1e-3 * (np.abs(score).mean() if label is None else np.std(label)):
-        return f"all {len(score):,} examples are predicted to have nearly the same score"
-    if label is None:
-        return None
-    loss, prior = float(np.mean(outputs["loss"])), float(np.var(label, dtype=np.float64))
-    if loss >= prior:
-        return f"its squared error is {loss:.4f}, and always predicting the mean has {prior:.4f}"
-    return None

@@ -46,11 +46,3 @@ def multi_label(label: np.ndarray, probabilities: np.ndarray, threshold: float |
         "exact": float((predicted == label.astype(bool)).all(axis=1).mean()),
         "threshold": threshold,
     }
-
-
-def collapse(probabilities: np.ndarray, threshold: float) -> str | None:
-    """How a model has collapsed, as an end of a sentence; None if it has not."""
-    predicted = probabilities >= threshold
-    if len(predicted) > 1 and (predicted == predicted[0]).all():
-        return f"all {len(predicted):,} examples are predicted to have the same labels"
-    return None

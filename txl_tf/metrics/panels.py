@@ -2,24 +2,27 @@
 
 training/board/draw_panels.py draws them for TensorBoard, and metrics/error_files.py makes files of them.
 
-Each function takes the outputs for all examples by name, their ExampleSet, and the Vocabulary, to show texts as the
-model reads them.
+Each function takes the Outputs, the ExampleSet, and the Vocabulary, to show texts as the model reads them.
 """
 
 from __future__ import annotations
 
 import json
 import typing
+from collections.abc import Mapping
 
 import numpy as np
 
 from txl_tf.metrics.answers import right_answers, word_f1
-from txl_tf.metrics.labelling import Outputs, confusion
+from txl_tf.metrics.labelling import confusion
 from txl_tf.metrics.multi_label import best_threshold, counts
 
 if typing.TYPE_CHECKING:
     from txl_tf.data.tasks.examples import ExampleSet
     from txl_tf.data.vocabularies import Vocabulary
+
+Outputs = Mapping[str, np.ndarray]
+"""The outputs of a TaskObjective by name, [n, ..], for all examples in order."""
 
 WORST = 20
 """The number of examples that are shown."""

@@ -10,8 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from txl_tf.metrics import answers, labelling, multi_label, panels
+from txl_tf.metrics import panels
+from txl_tf.metrics.answers import answer_scores
 from txl_tf.metrics.entities import Tags, entity_scores
+from txl_tf.metrics.labelling import accuracy, entropy, macro_f1, matthews, pearson, spearman
+from txl_tf.metrics.multi_label import best_threshold, multi_label
+from txl_tf.metrics.panels import Outputs, Panel
 
 if typing.TYPE_CHECKING:  # these load TensorFlow
     from txl_tf.data.tasks.questions import QuestionExamples
@@ -26,9 +30,11 @@ Dev = Mapping[str, float]
 
 
 class TaskResults(abc.ABC):
-    """The results of one evaluation, from the TaskObjective's outputs by name, [n, ..], for all examples in order."""
+    """The results of one evaluation, from the outputs for its examples; `draw` is the task's function of `panels`."""
 
-    def __init__(self, outputs: labelling.Outputs, examples: Any):
+    draw: staticmethod[[Outputs, Any, Vocabulary], list[Panel]]
+
+    def __init__(self, outputs: Outputs, examples: Any):
         self.outputs, self.examples = outputs, examples
         self.label = examples.features.get("label")
 
@@ -44,21 +50,40 @@ class TaskResults(abc.ABC):
     def predictions(self, rows: Any, dev: Dev) -> list[dict[str, Any]]:
         """The prediction for each row, as JSON values."""
 
-    @abc.abstractmethod
-    def panels(self, vocabulary: Vocabulary) -> list[panels.Panel]:
+    def panels(self, vocabulary: Vocabulary) -> list[Panel]:
         """The evaluation's pictures and texts for TensorBoard."""
+        return self.draw(self.outputs, self.examples, vocabulary)
 
 
 class ClassResults(TaskResults):
     """The results of classification: one class for each text."""
 
+    draw = staticmethod(panels.classification)
+
     def measure(self, dev: Dev) -> dict[str, float]:
         """accuracy, macro_f1 and matthews."""
-        return labelling.classification(self.outputs, self.label)
+        predicted = self.outputs["log_probs"].argmax(axis=1)
+        return {measure.__name__: measure(self.label, predicted) for measure in (accuracy, macro_f1, matthews)}
 
     def collapse(self, dev: Dev) -> str | None:
-        """See `collapse_of_classes`."""
-        return labelling.collapse_of_classes(self.outputs, self.label)
+        """Reports that all predictions are one class or, with labels, that they are no better than that.
+
+        If all labels are one class, it says nothing.
+        """
+        predicted, label = self.outputs["log_probs"].argmax(axis=1), self.label
+        if label is not None and np.ptp(label) == 0:
+            return None
+        if len(predicted) > 1 and np.ptp(predicted) == 0:
+            return f"all {len(predicted):,} examples are predicted to be of one class"
+        if label is None:
+            return None
+        loss = float(np.mean(self.outputs["loss"]))
+        # A model that is too sure of itself may have a high loss and still be right, so both must be bad.
+        counts = np.bincount(label, minlength=self.outputs["log_probs"].shape[1])
+        prior, largest = entropy(counts), counts.max() / len(label)
+        if loss >= prior and accuracy(label, predicted) <= largest:
+            return f"it is no better than always predicting the largest class (loss {loss:.4f}, there {prior:.4f})"
+        return None
 
     def predictions(self, rows: Any, dev: Dev) -> list[dict[str, Any]]:
         """label, its probability, and the probabilities of all classes by name."""
@@ -69,37 +94,41 @@ class ClassResults(TaskResults):
             found.append({"label": label, "probability": probabilities[label], "probabilities": probabilities})
         return found
 
-    def panels(self, vocabulary: Vocabulary) -> list[panels.Panel]:
-        """See `panels.classification`."""
-        return panels.classification(self.outputs, self.examples, vocabulary)
-
 
 class ScoreResults(TaskResults):
     """The results of regression: a number for each text."""
 
+    draw = staticmethod(panels.regression)
+
     def measure(self, dev: Dev) -> dict[str, float]:
         """pearson and spearman."""
-        return labelling.regression(self.outputs, self.label)
+        return {measure.__name__: measure(self.label, self.outputs["score"]) for measure in (pearson, spearman)}
 
     def collapse(self, dev: Dev) -> str | None:
-        """See `collapse_of_scores`."""
-        return labelling.collapse_of_scores(self.outputs, self.label)
+        """Reports that all scores are nearly the same or, with labels, that they are no better than that."""
+        score, label = self.outputs["score"], self.label
+        if len(score) > 1 and np.ptp(score) < 1e-3 * (np.abs(score).mean() if label is None else np.std(label)):
+            return f"all {len(score):,} examples are predicted to have nearly the same score"
+        if label is None:
+            return None
+        loss, prior = float(np.mean(self.outputs["loss"])), float(np.var(label, dtype=np.float64))
+        if loss >= prior:
+            return f"its squared error is {loss:.4f}, and always predicting the mean has {prior:.4f}"
+        return None
 
     def predictions(self, rows: Any, dev: Dev) -> list[dict[str, Any]]:
         """score."""
         return [{"score": score} for score in self.outputs["score"].tolist()]
 
-    def panels(self, vocabulary: Vocabulary) -> list[panels.Panel]:
-        """See `panels.regression`."""
-        return panels.regression(self.outputs, self.examples, vocabulary)
-
 
 class ChoiceResults(ClassResults):
     """The results of multiple choice: one option for each question."""
 
+    draw = staticmethod(panels.multiple_choice)
+
     def measure(self, dev: Dev) -> dict[str, float]:
         """accuracy."""
-        return labelling.multiple_choice(self.outputs, self.label)
+        return {"accuracy": accuracy(self.label, self.outputs["log_probs"].argmax(axis=1))}
 
     def predictions(self, rows: Any, dev: Dev) -> list[dict[str, Any]]:
         """choice, the option's number, option, its text, and the probabilities of all options."""
@@ -111,10 +140,6 @@ class ChoiceResults(ClassResults):
             found.append(about | {"probability": probabilities[best], "probabilities": probabilities})
         return found
 
-    def panels(self, vocabulary: Vocabulary) -> list[panels.Panel]:
-        """See `panels.multiple_choice`."""
-        return panels.multiple_choice(self.outputs, self.examples, vocabulary)
-
 
 def label_threshold(dev: Dev) -> float:
     """The least probability of a label that is given: the best threshold on dev, if it is known."""
@@ -124,17 +149,19 @@ def label_threshold(dev: Dev) -> float:
 class LabelSetResults(TaskResults):
     """The results of multi-label classification; the threshold of its metrics is the best on dev."""
 
+    draw = staticmethod(panels.multi_label)
+
     def measure(self, dev: Dev) -> dict[str, float]:
         """micro_f1, macro_f1, exact and threshold."""
-        return multi_label.multi_label(self.label, self.outputs["probabilities"], dev.get("threshold"))
+        return multi_label(self.label, self.outputs["probabilities"], dev.get("threshold"))
 
     def collapse(self, dev: Dev) -> str | None:
         """Reports that all texts have the same labels, at the threshold of dev or the best on these examples."""
-        probabilities = self.outputs["probabilities"]
-        best = (
-            label_threshold(dev) if dev or self.label is None else multi_label.best_threshold(self.label, probabilities)
-        )
-        return multi_label.collapse(probabilities, best)
+        probabilities, known = self.outputs["probabilities"], dev or self.label is None
+        predicted = probabilities >= (label_threshold(dev) if known else best_threshold(self.label, probabilities))
+        if len(predicted) > 1 and (predicted == predicted[0]).all():
+            return f"all {len(predicted):,} examples are predicted to have the same labels"
+        return None
 
     def predictions(self, rows: Any, dev: Dev) -> list[dict[str, Any]]:
         """labels, those above the threshold, and the probabilities of all labels by name."""
@@ -145,14 +172,11 @@ class LabelSetResults(TaskResults):
             found.append({"labels": given, "probabilities": probabilities})
         return found
 
-    def panels(self, vocabulary: Vocabulary) -> list[panels.Panel]:
-        """See `panels.multi_label`."""
-        return panels.multi_label(self.outputs, self.examples, vocabulary)
-
 
 class TagResults(TaskResults):
     """The results of tagging: a tag for each word. Its metrics are those of seqeval."""
 
+    draw = staticmethod(panels.tagging)
     examples: TaggedExamples
 
     def measure(self, dev: Dev) -> dict[str, float]:
@@ -191,10 +215,6 @@ class TagResults(TaskResults):
             )
         return predictions
 
-    def panels(self, vocabulary: Vocabulary) -> list[panels.Panel]:
-        """See `panels.tagging`."""
-        return panels.tagging(self.outputs, self.examples, vocabulary)
-
 
 def no_answer_threshold(dev: Dev) -> float | None:
     """The null_score above which a question has no answer: that of the best F1 on dev, the metrics; 0 if these are not
@@ -205,12 +225,13 @@ def no_answer_threshold(dev: Dev) -> float | None:
 class AnswerResults(TaskResults):
     """The results of answering: an answer, or none, for each question."""
 
+    draw = staticmethod(panels.answering)
     examples: QuestionExamples
 
     def measure(self, dev: Dev) -> dict[str, float]:
         """SQuAD's scores, in percent, with a threshold of 0 for no answer, and with the best one."""
         answered = self.examples.answered(self.outputs)
-        return answers.answer_scores(
+        return answer_scores(
             [reading.question for reading in self.examples.readings()],
             {one.id: one.text for one in answered},
             {one.id: one.null_score for one in answered},
@@ -238,7 +259,3 @@ class AnswerResults(TaskResults):
             about = {"id": one.id, "answer": chosen.pop("text")} | chosen
             found.append(about | {"no_answer_probability": none["probability"], "candidates": candidates})
         return found
-
-    def panels(self, vocabulary: Vocabulary) -> list[panels.Panel]:
-        """See `panels.answering`."""
-        return panels.answering(self.outputs, self.examples, vocabulary)

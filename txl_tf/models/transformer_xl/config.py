@@ -7,8 +7,9 @@ import itertools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from txl_tf.layers.dropout_rates import Rates, given_rates
+from txl_tf.layers.dropout_rates import Rates
 from txl_tf.settings.choices import DTYPES
+from txl_tf.settings.dropout_sites import given_rates
 from txl_tf.settings.groups import Bundle, Group, require, setting, update
 from txl_tf.settings.run import CausalLMConfig, Config, DataConfig, TrainConfig
 
