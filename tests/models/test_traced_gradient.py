@@ -78,12 +78,12 @@ from txl_tf.devices import distribute
 from txl_tf.settings.run import TrainConfig
 from txl_tf.models.transformer_xl.config import TransformerXLRunConfig
 from txl_tf.objectives.causal_lm import CausalLM
-from txl_tf.training.optimizer.adam import make_optimizer
+from txl_tf.training.optimizer.adam import Adam
 from txl_tf.training.step import Sums, make_host_loop
 
 tokens, strategy = tf.zeros([2, 4], tf.int32), distribute.make_strategy("one_device")
 objective = CausalLM(random_model(CONFIG), TransformerXLRunConfig())
-optimizer = make_optimizer(TrainConfig(), objective.model.trainable_variables)
+optimizer = Adam(TrainConfig(), objective.model.trainable_variables)
 batches = tf.data.Dataset.from_tensors((tokens, tokens)).repeat()
 iterator = iter(distribute.distribute_batches(strategy, lambda **hosts: batches))
 state = distribute.initial_state(strategy, objective.initial_state, 2)

@@ -25,7 +25,7 @@ def run(strategy, accumulate_steps=1, train=None, **model):
     from txl_tf.devices import distribute
     from txl_tf.models.transformer_xl.model import TransformerXL
     from txl_tf.settings.run import TrainConfig
-    from txl_tf.training.optimizer.adam import make_optimizer
+    from txl_tf.training.optimizer.adam import Adam
     from txl_tf.training.optimizer.average import WeightAverage
     from txl_tf.training.sharding import PartVariable
     from txl_tf.training.step import Sums
@@ -36,7 +36,7 @@ def run(strategy, accumulate_steps=1, train=None, **model):
     with strategy.scope():
         keras.utils.set_random_seed(5)
         transformer = TransformerXL(dataclasses.replace(reference.SMALL, mem_len=4, **DROPOUTS | model))
-        optimizer = make_optimizer(config, transformer.trainable_variables)
+        optimizer = Adam(config, transformer.trainable_variables)
         average = WeightAverage(config, optimizer.sharding)
     draw = np.random.default_rng(1)
     lanes = B // strategy.num_replicas_in_sync

@@ -20,7 +20,7 @@ from jaxlib import _jax
 from txl_tf.models.transformer_xl.config import TransformerXLConfig, TransformerXLRunConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.settings.run import DataConfig, TrainConfig
-from txl_tf.training.optimizer.adam import make_optimizer
+from txl_tf.training.optimizer.adam import Adam
 from txl_tf.training.step import train_step
 
 CONFIG = TransformerXLRunConfig(
@@ -57,7 +57,7 @@ def differences(target):
     """The loss of one step, and by how much JAX's results of the step for a "tpu" or "gpu" differ from TensorFlow's."""
     step = steps.train(CONFIG, CONFIG.data.batch_size, target=target)
     model = TransformerXL(CONFIG.model)
-    optimizer = make_optimizer(CONFIG.train, model.trainable_variables)
+    optimizer = Adam(CONFIG.train, model.trainable_variables)
     variables = {variable.path: variable.value for variable in model.variables}
     variables |= {f"adam/{path}": value for path, value in optimizer.by_path().items()}
     batch_size, tgt_len = CONFIG.data.batch_size, CONFIG.data.tgt_len

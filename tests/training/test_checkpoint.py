@@ -17,7 +17,7 @@ from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.runs import checkpoints, model_dir
 from txl_tf.training.checkpoint import Checkpoints
 from txl_tf.training.loop import train
-from txl_tf.training.optimizer.adam import make_optimizer
+from txl_tf.training.optimizer.adam import Adam
 from txl_tf.training.optimizer.average import WeightAverage
 from txl_tf.training.step import Sums
 
@@ -29,7 +29,7 @@ class Run:
         with strategy.scope():
             keras.utils.set_random_seed(1)
             self.model = TransformerXL(CONFIG.model)
-            optimizer = make_optimizer(CONFIG.train, self.model.trainable_variables)
+            optimizer = Adam(CONFIG.train, self.model.trainable_variables)
             average = WeightAverage(CONFIG.train, optimizer.sharding)
         self.weight = self.model.trainable_variables[0]
         self.mems = distribute.initial_state(strategy, self.model.initial_mems, 4)

@@ -17,7 +17,7 @@ from txl_tf.models.transformer_xl.config import TransformerXLConfig, Transformer
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.settings.run import DataConfig, TrainConfig
 from txl_tf.training.loop import train
-from txl_tf.training.optimizer.adam import make_optimizer
+from txl_tf.training.optimizer.adam import Adam
 from txl_tf.training.optimizer.average import WeightAverage
 from txl_tf.training.sharding import PartVariable, in_replica
 from txl_tf.training.step import Sums, is_good
@@ -46,7 +46,7 @@ def test_a_step_that_is_bad_on_one_replica_is_skipped_on_both(rng, two_replicas,
         table = model.embedding.tables[0]
         table.assign(np.where(np.arange(reference.SMALL.vocab_size)[:, None] == POISON, np.nan, table))
         train_config = dataclasses.replace(TRAIN, **settings)
-        optimizer = make_optimizer(train_config, model.trainable_variables)
+        optimizer = Adam(train_config, model.trainable_variables)
         average = WeightAverage(train_config, optimizer.sharding)
     tokens = rng.integers(0, POISON, [2, 5 * 2, B // 2, T]).astype(np.int32)
     tokens[0, 2 * 2 + 1, 0, 1] = POISON

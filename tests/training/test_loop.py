@@ -13,7 +13,7 @@ from txl_tf.models.transformer_xl.config import EvalConfig
 from txl_tf.runs.model_dir import load_trained
 from txl_tf.training import beginning
 from txl_tf.training.loop import next_stop, train
-from txl_tf.training.optimizer.schedules import WarmupCosine
+from txl_tf.training.optimizer.schedules import Schedule
 from txl_tf.training.step import make_host_loop
 
 CONFIG = change(small_run.CONFIG, model={"n_layer": 2})
@@ -66,7 +66,7 @@ def test_learns_and_what_is_saved_is_what_was_trained(corpus, tmp_path, one_devi
     logged = lines(tmp_path)
     assert logged[-1]["loss"] < 0.75 * logged[0]["loss"]
     for line in logged:
-        assert line["lr"] == float(WarmupCosine(config.train)(line["step"] - 1))  # of the last update
+        assert line["lr"] == float(Schedule(config.train)(line["step"] - 1))  # of the last update
         assert line["grad_norm"] > 0.01 and line["epoch"] > 0
 
     trained = load_trained(str(tmp_path))

@@ -15,7 +15,7 @@ from txl_tf.models.transformer_xl.config import TransformerXLConfig, Transformer
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.settings.run import TrainConfig
 from txl_tf.training.drift import refuse_drift
-from txl_tf.training.optimizer.adam import make_optimizer
+from txl_tf.training.optimizer.adam import Adam
 from txl_tf.training.step import Sums
 
 CONFIG = TransformerXLConfig(
@@ -111,7 +111,7 @@ def test_training_on_two_replicas_is_the_same(rng, two_replicas):
         with two_replicas.scope():
             keras.utils.set_random_seed(1)
             model = TransformerXL(dataclasses.replace(CONFIG, n_layer=1, remat=remat))
-            optimizer = make_optimizer(config, model.trainable_variables)
+            optimizer = Adam(config, model.trainable_variables)
         dataset = tf.data.Dataset.from_tensor_slices(tuple(tokens))
         iterator = iter(distribute.distribute_batches(two_replicas, lambda dataset=dataset, **hosts: dataset))
         loop = make_host_loop(two_replicas, model, optimizer, config)

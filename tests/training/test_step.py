@@ -13,8 +13,8 @@ from txl_tf.devices import distribute
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.settings.run import TrainConfig
-from txl_tf.training.optimizer.adam import make_optimizer
-from txl_tf.training.optimizer.schedules import WarmupCosine
+from txl_tf.training.optimizer.adam import Adam
+from txl_tf.training.optimizer.schedules import Schedule
 from txl_tf.training.step import Sums, train_step
 
 MODEL = dataclasses.replace(reference.SMALL, mem_len=4)
@@ -28,7 +28,7 @@ def training(strategy, model_config, train_config, **objective):
     with strategy.scope():
         keras.utils.set_random_seed(5)
         model = TransformerXL(model_config)
-        optimizer = make_optimizer(train_config, model.trainable_variables)
+        optimizer = Adam(train_config, model.trainable_variables)
     variables = [*(weight.value for weight in model.variables), *optimizer.by_path().values()]
     values = [variable.numpy() for variable in variables]
 
@@ -225,7 +225,7 @@ def test_other_loop_lengths_do_not_retrace(batches, one_device, monkeypatch):
 def test_dropout_differs_between_replicas(batches, two_replicas):
     with two_replicas.scope():
         model = TransformerXL(dataclasses.replace(MODEL, dropout=0.5))
-        optimizer = make_optimizer(TRAIN, model.trainable_variables)
+        optimizer = Adam(TRAIN, model.trainable_variables)
     seeds = {}
     call = model.call
 
@@ -262,7 +262,7 @@ def test_gradients_are_clipped_after_the_sum_over_replicas(batches, two_replicas
     with strategy.scope():
         keras.utils.set_random_seed(5)
         model = TransformerXL(MODEL)
-        optimizer = make_optimizer(TRAIN, model.trainable_variables)
+        optimizer = Adam(TRAIN, model.trainable_variables)
     half = np.stack(batches[0]).reshape([2, 2, B // 2, T])
 
     def make_dataset(host, num_hosts, replicas_per_host):
@@ -293,7 +293,7 @@ def test_mems_pass_from_step_to_step(batches, one_device):
 
 
 def test_schedule_is_the_official_one():
-    schedule = WarmupCosine(TrainConfig(train_steps=100, learning_rate=2.0, warmup_steps=10, min_lr_ratio=0.1))
+    schedule = Schedule(TrainConfig(train_steps=100, learning_rate=2.0, warmup_steps=10, min_lr_ratio=0.1))
     want = [2.0 * s / 10 for s in range(10)]
     want += [2.0 * (0.1 + 0.9 * (1 + np.cos(np.pi * (s - 10) / 90)) / 2) for s in range(10, 101)]
     np.testing.assert_allclose([schedule(s) for s in range(101)], want, rtol=1e-6)

@@ -15,7 +15,7 @@ from txl_tf.runs.checkpoints import count_layers
 from txl_tf.runs.parameters import freeze
 from txl_tf.settings.run import Config, TrainConfig
 from txl_tf.training.checkpoint import Checkpoints
-from txl_tf.training.optimizer.adam import make_optimizer
+from txl_tf.training.optimizer.adam import Adam
 from txl_tf.training.optimizer.average import WeightAverage
 from txl_tf.training.step import HostLoop, Sums, make_host_loop
 
@@ -49,7 +49,7 @@ class Beginning:
             freeze(self.model, settings.freeze)
             variables = self.model.trainable_variables
             n_layer = count_layers(variable.path for variable in self.model.variables)
-            self.optimizer = make_optimizer(settings, variables, replicas, self.model.compute_dtype, n_layer)
+            self.optimizer = Adam(settings, variables, replicas, self.model.compute_dtype, n_layer)
             self.average = WeightAverage(settings, self.optimizer.sharding)
 
     @classmethod

@@ -34,7 +34,7 @@ from txl_tf.training.drift import FREE_TO_CHANGE, refuse_other_run, with_program
 from txl_tf.training.interruption import StopRequest, TrainingStoppedError
 from txl_tf.training.needs import require_memory
 from txl_tf.training.optimizer.norms import make_norms
-from txl_tf.training.optimizer.schedules import make_schedule
+from txl_tf.training.optimizer.schedules import Schedule
 from txl_tf.training.peak import peak_tflops
 from txl_tf.training.profiler import Profiler
 from txl_tf.training.step import Sums
@@ -161,7 +161,7 @@ class Run:
         self.metrics = Report(own_dir, corpus.unit, self.step, config, peak, self.data.step_tokens)
         self.metrics.write_settings(self.model, leave_out=FREE_TO_CHANGE)
         self.norms = make_norms(strategy, optimizer)
-        self.learning_rate = make_schedule(config.train)
+        self.learning_rate = Schedule(config.train)
         self.profiler = Profiler(self.metrics.board.folder, config.train.profile_steps)
         log = tf.io.gfile.join(model_dir, model_dirs.EVALUATIONS_FILE)
         self.evaluations = JsonLog(log, self.step, own_dir == model_dir, model_dirs.EVALUATION)

@@ -70,7 +70,7 @@ class Sharding:
 
     Between steps a sharded weight exists only as shards. Each step gathers them (`joined`). The model's own variables
     are used only outside steps: `fill` gives them the weights, and `empty` frees their memory. Make it in the
-    strategy's scope; arguments as for `make_optimizer`.
+    strategy's scope; arguments as for `Adam`.
 
     cut: {number of a sharded weight: axis}; every replica updates all of the other weights.
     parts: {number of a sharded weight: PartVariable}.

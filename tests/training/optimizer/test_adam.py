@@ -14,7 +14,7 @@ from txl_tf.hashing import random_bits
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.ops import platform
 from txl_tf.settings.run import TrainConfig
-from txl_tf.training.optimizer.adam import make_optimizer, stochastic_round, update_in_one_op, updated_in_plain_ops
+from txl_tf.training.optimizer.adam import Adam, stochastic_round, update_in_one_op, updated_in_plain_ops
 
 N = 4096
 TRAIN = TrainConfig(learning_rate=1e-3, min_lr_ratio=1.0, bfloat16_moments=True)
@@ -23,7 +23,7 @@ TRAIN = TrainConfig(learning_rate=1e-3, min_lr_ratio=1.0, bfloat16_moments=True)
 def make(rng, config=TRAIN):
     """A variable of N weights and its Adam."""
     variable = keras.Variable(rng.normal(size=[N]), dtype="float32")
-    return variable, make_optimizer(config, [variable])
+    return variable, Adam(config, [variable])
 
 
 @tf.function
@@ -142,7 +142,7 @@ def test_three_steps_equal_the_equations(rng, settings):
     config = TrainConfig(train_steps=10, learning_rate=0.1, lr_schedule="linear", min_lr_ratio=0.1, **settings)
     model = TransformerXL(dataclasses.replace(reference.SMALL, untie_r=True))
     variables = model.trainable_variables
-    optimizer = make_optimizer(config, variables)
+    optimizer = Adam(config, variables)
     starts = [variable.numpy() + 0.1 for variable in variables]  # no weight is 0, on which a decay would not show
     for variable, start in zip(variables, starts, strict=True):
         variable.assign(start)
@@ -209,7 +209,7 @@ def test_what_is_not_asked_for_costs_no_op():
     variables = TransformerXL(dataclasses.replace(reference.SMALL, untie_r=True)).trainable_variables
 
     def ops(**settings):
-        optimizer = make_optimizer(TrainConfig(**settings), variables)
+        optimizer = Adam(TrainConfig(**settings), variables)
 
         @tf.function
         def step(*gradients):
@@ -239,7 +239,7 @@ def test_a_gpus_joined_updates_are_the_same_bit_for_bit(rng, settings, good):
     found = []
     for target in ("cpu", "gpu"):
         variables = [keras.Variable(start) for start in starts]
-        adam = make_optimizer(config, variables)
+        adam = Adam(config, variables)
         with platform.traced_for(target):
             step = tf.function(functools.partial(adam.apply, gradients, 0.5, tf.constant(good)), jit_compile=True)
             step()

@@ -16,7 +16,7 @@ from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.runs.model_dir import load_trained
 from txl_tf.settings.run import DataConfig, TrainConfig
 from txl_tf.training.loop import train
-from txl_tf.training.optimizer.adam import make_optimizer
+from txl_tf.training.optimizer.adam import Adam
 from txl_tf.training.optimizer.average import WeightAverage
 from txl_tf.training.step import Sums
 
@@ -42,7 +42,7 @@ def test_averages_equal_numpy(rng, strategy, request, settings, shares):
     with strategy.scope():
         keras.utils.set_random_seed(1)
         model = TransformerXL(dataclasses.replace(MODEL, dtype="float64"))
-        optimizer = make_optimizer(config, model.trainable_variables)
+        optimizer = Adam(config, model.trainable_variables)
         average = WeightAverage(config, optimizer.sharding)
     tokens = rng.integers(0, 256, [2, STEPS * strategy.num_replicas_in_sync, B // strategy.num_replicas_in_sync, T])
     dataset = tf.data.Dataset.from_tensor_slices(tuple(tokens.astype(np.int32)))

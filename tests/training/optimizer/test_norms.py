@@ -11,7 +11,7 @@ from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.settings.run import TrainConfig
 from txl_tf.training.board import histograms
 from txl_tf.training.board.histograms import make_histograms
-from txl_tf.training.optimizer.adam import make_optimizer
+from txl_tf.training.optimizer.adam import Adam
 from txl_tf.training.optimizer.norms import make_norms
 from txl_tf.training.step import Sums
 
@@ -27,7 +27,7 @@ def test_update_ratio_is_that_of_the_weights_before_and_after(two_replicas, rng,
     train = TrainConfig(train_steps=20, learning_rate=1e-2, warmup_steps=2, jit_compile=False, **settings)
     with two_replicas.scope():
         model = TransformerXL(dataclasses.replace(SMALL, mem_len=4))
-        optimizer = make_optimizer(train, model.trainable_variables)
+        optimizer = Adam(train, model.trainable_variables)
     norms = make_norms(two_replicas, optimizer)
     assert norms()[1] == 0  # before the first update
     tokens = tf.constant(rng.integers(0, SMALL.vocab_size, [1, 3]), tf.int32)

@@ -15,7 +15,7 @@ from txl_tf.runs.model_dir import load_trained, read_config
 from txl_tf.settings.run import TrainConfig
 from txl_tf.training.drift import extended
 from txl_tf.training.loop import first_of_window, next_stop, train
-from txl_tf.training.optimizer.schedules import make_schedule
+from txl_tf.training.optimizer.schedules import Schedule
 
 ROOT = pathlib.Path(__file__).parents[3]
 
@@ -29,10 +29,10 @@ def cosine(step, total, warmup=3, peak=0.01, ratio=0.1):
 def test_each_part_has_the_schedule_of_its_end():
     """Steps that were made keep their rate; later ones have that of a run that was so long from its beginning."""
     settings = {"learning_rate": 0.01, "warmup_steps": 3, "min_lr_ratio": 0.1}
-    schedule = make_schedule(TrainConfig(train_steps=40, extended_at=(10, 25), **settings))
+    schedule = Schedule(TrainConfig(train_steps=40, extended_at=(10, 25), **settings))
     expected = [cosine(step, 10 if step < 10 else 25 if step < 25 else 40) for step in range(40)]
     np.testing.assert_allclose([float(schedule(step)) for step in range(40)], expected, rtol=1e-4)
-    whole = make_schedule(TrainConfig(train_steps=40, **settings))
+    whole = Schedule(TrainConfig(train_steps=40, **settings))
     assert [float(schedule(step)) for step in range(25, 41)] == [float(whole(step)) for step in range(25, 41)]
 
 

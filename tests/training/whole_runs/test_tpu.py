@@ -13,7 +13,7 @@ from txl_tf.devices import distribute
 from txl_tf.models.transformer_xl.config import TransformerXLConfig
 from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.settings.run import TrainConfig
-from txl_tf.training.optimizer.adam import make_optimizer
+from txl_tf.training.optimizer.adam import Adam
 from txl_tf.training.optimizer.average import WeightAverage
 from txl_tf.training.step import Sums
 
@@ -62,7 +62,7 @@ def test_the_host_loop_traces_under_tpu_strategy(model_changes, train_changes, p
         strategy = replicas.tpu_cores(CORES)
         with strategy.scope():
             model = TransformerXL(dataclasses.replace(MODEL, **model_changes))
-            optimizer = make_optimizer(config, model.trainable_variables)
+            optimizer = Adam(config, model.trainable_variables)
             average = WeightAverage(config, optimizer.sharding)
 
         class Batches:

@@ -18,7 +18,7 @@ TITLES = {
     "speed/mfu": "share of the peak FLOP/s",
     "speed/epoch": "how often the data was read",
 }
-"""The charts of single curves, by the name of the curve."""
+"""The charts of single curves, by the name of the curve: a group, and a field of metrics.jsonl."""
 
 SCALING_TITLES = {
     "optimizer/loss_scale": "loss scale",

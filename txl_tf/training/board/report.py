@@ -16,16 +16,10 @@ from txl_tf.counted import counted
 from txl_tf.runs.model_dir import METRICS_FILE
 from txl_tf.runs.parameters import parameter_table
 from txl_tf.settings.run import Config
-from txl_tf.training.board.charts import Charts, layout
+from txl_tf.training.board.charts import SCALING_TITLES, TITLES, Charts, layout
 from txl_tf.training.board.event_files import Board, setting_values
 from txl_tf.training.board.json_log import JsonLog
 from txl_tf.training.board.pictures import bins_picture
-
-CURVES = {
-    "optimizer": ("lr", "grad_norm", "param_norm", "update_ratio", "skipped", "loss_scale", "overflows"),
-    "speed": ("tokens_per_sec", "mfu", "epoch"),
-}
-"""TensorBoard's groups of curves, and the fields of metrics.jsonl in each; the loss has its own group."""
 
 
 def bits_or_perplexity(loss: float, unit: str) -> tuple[str, float]:
@@ -132,8 +126,7 @@ class Report:
         self.log.append(line)
         curves: dict[str, float | None] = {**self._loss_curves(loss)}
         curves |= {f"loss/{name}": line[name] for name in penalties}
-        for group, keys in CURVES.items():
-            curves |= {f"{group}/{key}": line[key] for key in keys if key in line}
+        curves |= {name: line[key] for name in TITLES | SCALING_TITLES if (key := name.partition("/")[2]) in line}
         self.board.scalars(step, curves)
 
     def evaluation(self, step: int, split: str, result: dict[str, Any]) -> None:

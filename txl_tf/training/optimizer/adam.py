@@ -13,9 +13,11 @@ from txl_tf.ops import shared
 from txl_tf.ops.gradients import ADAM
 from txl_tf.settings.run import TrainConfig
 from txl_tf.training.optimizer.loss_scale import LossScale
-from txl_tf.training.optimizer.schedules import WarmupSchedule, make_schedule
-from txl_tf.training.optimizer.weight_rules import WeightRule, weight_rules
+from txl_tf.training.optimizer.schedules import Schedule
+from txl_tf.training.optimizer.weight_rules import weight_rules
 from txl_tf.training.sharding import PartVariable, Sharding, in_replica
+
+BETAS = 0.9, 0.999
 
 
 class Adam:
@@ -40,42 +42,30 @@ class Adam:
     iterations: int64 variable, the number of steps, including skipped ones: the position in schedule and data.
 
     Args:
-        schedule: step -> learning rate.
-        variables: the model's trainable Keras variables. Call it in the strategy's scope.
-        sharding: which shard of each variable a replica updates.
-        rules: a WeightRule for each variable; None: no weight decay, and one rate for all.
-        loss_scale: for gradients in float16; None: none.
+        config: of the run.
+        variables: the model's trainable Keras variables. Make it in the strategy's scope.
+        replicas: their number; None: that of the current strategy.
+        compute_dtype: of the model; None: that of the variables. With float16 there is a LossScale.
+        n_layer: the model's number of layers, for `weight_rules`.
     """
 
     def __init__(
         self,
-        schedule: WarmupSchedule,
+        config: TrainConfig,
         variables: Sequence[keras.Variable],
-        sharding: Sharding,
-        beta_1: float = 0.9,
-        beta_2: float = 0.999,
-        epsilon: float = 1e-8,
-        bfloat16_moments: bool = False,
-        bias_correction: bool = True,
-        l2: float = 0.0,
-        rules: Sequence[WeightRule] | None = None,
-        loss_scale: LossScale | None = None,
+        replicas: int | None = None,
+        compute_dtype: str | None = None,
+        n_layer: int | None = None,
     ):
-        self.schedule = schedule
-        self.variables = variables
-        self.bfloat16_moments = bfloat16_moments
-        self.betas = beta_1, beta_2
-        self.epsilon = epsilon
-        self.bias_correction = bias_correction
-        self.l2 = l2
-        self.rules = [WeightRule() for _ in variables] if rules is None else rules
-
-        self.loss_scale = loss_scale
-        self.sharding = sharding
+        self.config, self.variables = config, variables
+        self.schedule = Schedule(config)
+        self.sharding = Sharding(config, variables, replicas, compute_dtype)
+        self.loss_scale = LossScale() if compute_dtype == "float16" else None
+        self.rules = weight_rules(config, [variable.path for variable in variables], n_layer)
 
         def moments() -> list[tf.Variable | PartVariable]:
-            dtype = tf.bfloat16 if bfloat16_moments else sharding.dtype
-            return [sharding.variable(i, dtype) for i in range(len(variables))]
+            dtype = tf.bfloat16 if config.bfloat16_moments else self.sharding.dtype
+            return [self.sharding.variable(i, dtype) for i in range(len(variables))]
 
         self.iterations = tf.Variable(0, dtype=tf.int64, trainable=False)
         self.momenta, self.velocities = moments(), moments()
@@ -102,14 +92,14 @@ class Adam:
         # even where it is NaN, and with betas of 1 and a rate of 0 every value stays the same, bit for bit.
         dtype = gradients[0].dtype
         scale = tf.cast(tf.where(good, scale, 0), dtype)
-        beta_1, beta_2 = (tf.where(good, tf.constant(beta, dtype), 1) for beta in self.betas)
+        beta_1, beta_2 = (tf.where(good, tf.constant(beta, dtype), 1) for beta in BETAS)
         beta1_power, beta2_power = self._beta_powers(self.iterations + 1, dtype)
         scalars = {
             "beta1_power": beta1_power,
             "beta2_power": beta2_power,
             "beta1": beta_1,
             "beta2": beta_2,
-            "epsilon": tf.constant(self.epsilon, dtype),
+            "epsilon": tf.constant(self.config.adam_epsilon, dtype),
         }
         rate = tf.cast(tf.where(good, self.schedule(self.iterations), 0), dtype)
         rate = rate if part is None else rate * tf.cast(part, dtype)
@@ -121,15 +111,15 @@ class Adam:
             gradient = tf.math.multiply_no_nan(gradient, _times(scale, rule.gradient))
             scalars["lr"] = _times(rate, rule.rate)
             weight = self.sharding.weight(i)
-            if self.l2:  # in a bad step 0, even for an infinite weight
-                l2 = tf.where(good, tf.constant(self.l2, dtype), 0)
+            if self.config.l2:  # in a bad step 0, even for an infinite weight
+                l2 = tf.where(good, tf.constant(self.config.l2, dtype), 0)
                 gradient += tf.math.multiply_no_nan(tf.convert_to_tensor(weight), l2)
-            if not self.bfloat16_moments and not rule.weight_decay:
+            if not self.config.bfloat16_moments and not rule.weight_decay:
                 update_in_one_op(weight, *moments, gradient, **scalars)
                 continue
             with tf.name_scope(ADAM):
                 bits = None
-                if self.bfloat16_moments:
+                if self.config.bfloat16_moments:
                     bits = self.sharding.own(replica, i, random_bits(variable.shape, tf.stack([count, i])))
                 new_weight = updated_in_plain_ops(
                     weight, *moments, gradient, weight_decay=rule.weight_decay, bits=bits, **scalars
@@ -149,7 +139,7 @@ class Adam:
         updates = []
         for i, rule in enumerate(self.rules):
             momentum, velocity = in_replica(self.momenta[i]), in_replica(self.velocities[i])
-            root = tf.sqrt(tf.cast(velocity, dtype)) + self.epsilon
+            root = tf.sqrt(tf.cast(velocity, dtype)) + self.config.adam_epsilon
             update = _times(corrected, rule.rate) * tf.cast(momentum, dtype) / root
             if rule.weight_decay:  # the weights before the update were (weights now + update) / (1 - decay)
                 decay = _times(rate, rule.rate) * rule.weight_decay
@@ -166,9 +156,9 @@ class Adam:
 
     def _beta_powers(self, step: tf.Tensor, dtype: tf.DType) -> list[tf.Tensor]:
         """Both betas to the power of the step (from 1), or 0 without bias correction."""
-        if not self.bias_correction:
+        if not self.config.bias_correction:
             return [tf.zeros([], dtype)] * 2
-        return [tf.constant(beta, dtype) ** tf.cast(step, dtype) for beta in self.betas]
+        return [tf.constant(beta, dtype) ** tf.cast(step, dtype) for beta in BETAS]
 
 
 def _times(scalar: tf.Tensor, multiplier: float) -> tf.Tensor:
@@ -235,30 +225,3 @@ def stochastic_round(x: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
     """
     raised = tf.bitcast(tf.cast(x, tf.float32), tf.uint32) + bits
     return tf.cast(tf.bitcast(raised & 0xFFFF0000, tf.float32), tf.bfloat16)
-
-
-def make_optimizer(
-    config: TrainConfig,
-    variables: Sequence[keras.Variable],
-    replicas: int | None = None,
-    compute_dtype: str | None = None,
-    n_layer: int | None = None,
-) -> Adam:
-    """The optimizer of a TrainConfig for a model's trainable variables; call it in the strategy's scope.
-
-    Args:
-        replicas: their number; None: that of the current strategy.
-        compute_dtype: of the model; None: that of the variables.
-        n_layer: the model's number of layers, for `weight_rules`.
-    """
-    return Adam(
-        make_schedule(config),
-        variables,
-        Sharding(config, variables, replicas, compute_dtype),
-        epsilon=config.adam_epsilon,
-        bfloat16_moments=config.bfloat16_moments,
-        bias_correction=config.bias_correction,
-        l2=config.l2,
-        loss_scale=LossScale() if compute_dtype == "float16" else None,
-        rules=weight_rules(config, [variable.path for variable in variables], n_layer),
-    )
