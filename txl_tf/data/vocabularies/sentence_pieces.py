@@ -6,18 +6,17 @@ subword_training.py trains have all of them.
 
 from __future__ import annotations
 
+import functools
 import itertools
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.data.vocabularies import traced_tensor
 from txl_tf.data.vocabularies.base import WHITESPACE, SpecialTokens, Vocabulary, stands_apart
 from txl_tf.data.vocabularies.registry import register
-from txl_tf.data.vocabularies.traced_text import PlacedTokens, TracedText, source_places
+from txl_tf.data.vocabularies.traced_text import PlacedTokens, TracedText, source_places, traced_lines
 from txl_tf.errors import InputError, naming
 from txl_tf.storage.files import read_bytes
 
@@ -35,7 +34,6 @@ SPECIAL_PIECES = {
 _ANCHOR = "<eop>"  # always a separate piece, at any position in a text
 # Pieces that stand for no text. No text is encoded as one of them, even if it contains their names.
 _CONTROL_PIECES = {"<s>", "</s>", *SPECIAL_PIECES.values()} - {"<unk>"}
-_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")  # as bytes.splitlines finds them
 
 
 @register("sentencepiece")
@@ -65,6 +63,8 @@ class SubwordVocabulary(Vocabulary):
         newline, letter = (self._tokenizer.tokenize([text])[0].numpy() for text in ("\n", "a"))
         self._adds_space = len(letter) > 0 and self._names[letter[0]].startswith(SPACE)
         self.start_token = int(newline[-1]) if len(newline) else 0
+        # The graph for places, for each tokenizer. As an attribute, a tf.function would be saved in a SavedModel.
+        self._placing = functools.lru_cache(maxsize=1)(lambda tokenizer: self._trace_places())
 
     @property
     def _tokenizer(self) -> Any:
@@ -129,48 +129,34 @@ class SubwordVocabulary(Vocabulary):
 
     def encode_with_places(self, texts: Sequence[str]) -> list[PlacedTokens]:
         """The tokens of texts, those of `encode`, with their places in the texts."""
-        lines = [self._traced_lines(text) for text in texts]
-        flat = [line for own in lines for line in own]
-        if not flat:
-            return [PlacedTokens(*np.zeros([3, 0], np.int32)) for _ in texts]
-        ids, begin, end = self._tokenizer.tokenize_with_offsets([line.encoded() for line in flat])
-        counts = ids.row_lengths().numpy()
-        places = source_places(flat, counts, begin.flat_values.numpy(), end.flat_values.numpy())
-        pieces, lines_before = PlacedTokens(ids.flat_values.numpy(), *places), np.cumsum([0, *map(len, lines)])
-        limits = np.concatenate([[0], np.cumsum(counts)])[lines_before]
-        return [
-            self._finished(PlacedTokens(*(part[first:last] for part in pieces)))
-            for first, last in itertools.pairwise(limits)
-        ]
+        found = self._placing(self._tokenizer)(
+            tf.constant([text.encode("utf-8", "replace") for text in texts], tf.string)
+        )
+        limits, parts = found[0].row_splits.numpy(), [part.flat_values.numpy() for part in found]
+        return [PlacedTokens(*(part[first:last] for part in parts)) for first, last in itertools.pairwise(limits)]
 
     def encode_with_places_tensor(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """As `encode_with_places`, in TensorFlow ops: strings [n] -> ids, begin and end, int32 [n, None]."""
-        traced, counts = self._traced_tensor(texts)
-        total = tf.reduce_sum(counts)
-        rows = tf.RaggedTensor.from_value_rowids(traced.text, traced.line, total)
-        lines = tf.strings.reduce_join(rows, axis=1)
+        traced, counts = self._traced_lines(texts)
+        lines = traced.lines(tf.reduce_sum(counts))
         ids, begin, end = self._tokenizer.tokenize_with_offsets(lines)
-        places = traced_tensor.source_places(traced, lines, begin, end)
+        places = source_places(traced, lines, begin, end)
         per_text = tf.RaggedTensor.from_row_lengths(ids, counts).merge_dims(1, 2)
-        return self._finished_tensor(per_text, *(per_text.with_flat_values(tf.cast(p, tf.int32)) for p in places))
+        return self._finished(per_text, *(per_text.with_flat_values(tf.cast(p, tf.int32)) for p in places))
 
-    def _traced_tensor(self, texts: tf.Tensor) -> tuple[traced_tensor.TracedTensor, tf.Tensor]:
+    def _trace_places(self) -> tf.types.experimental.ConcreteFunction:
+        signature = [tf.TensorSpec([None], tf.string)]
+        return tf.function(self.encode_with_places_tensor, signature, autograph=False).get_concrete_function()
+
+    def _traced_lines(self, texts: tf.Tensor) -> tuple[TracedText, tf.Tensor]:
         """The lines of texts as the tokenizer gets them, and how many lines each text has."""
-        return traced_tensor.traced_lines(texts, keep_ends=True)
+        return traced_lines(texts, keep_ends=True)
 
-    def _finished_tensor(
+    def _finished(
         self, ids: tf.RaggedTensor, begin: tf.RaggedTensor, end: tf.RaggedTensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """The tokenizer's pieces of texts -> those of `encode`."""
         return ids, begin, end
-
-    def _traced_lines(self, text: str) -> list[TracedText]:
-        """The lines of a text as the tokenizer gets them."""
-        return [TracedText.of(match.group(), match.start()) for match in _LINE.finditer(text)]
-
-    def _finished(self, pieces: PlacedTokens) -> PlacedTokens:
-        """The tokenizer's pieces of a text -> those of `encode`."""
-        return pieces
 
     def encode_around(self, parts: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """See Vocabulary.

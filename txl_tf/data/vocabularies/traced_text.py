@@ -1,12 +1,21 @@
-"""Text that knows where each of its characters came from, and pieces with their places in a text."""
+"""Text that knows where each of its characters came from, in TensorFlow ops, and tokens with their places in a text.
+
+Shapes: n texts, L lines of all texts, c characters of all lines.
+"""
 
 from __future__ import annotations
 
-import re
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
+import tensorflow as tf
+
+SPACES = np.array([code for code in range(0x10000) if chr(code).isspace()], np.int32)
+"""The code points of white space."""
+_READ_AS_SPACES = "\u200b\u200c\u200d\u200e\u200f\u2581\ufeff\ufffd"
+BLANK = np.union1d(SPACES, [ord(character) for character in _READ_AS_SPACES]).astype(np.int32)
+"""White space, and what SentencePiece's own normalisation turns into a space."""
 
 
 class PlacedTokens(typing.NamedTuple):
@@ -23,84 +32,143 @@ class PlacedTokens(typing.NamedTuple):
 
 
 class TracedText(typing.NamedTuple):
-    """A text made from another, its source.
+    """The characters of lines, made from others.
 
-    text: n characters.
-    begin, end: int32 [n]; a character was made from the characters begin to end of the source.
+    codes: int32 [c], the code points of the characters of all lines.
+    begin, end: int64 [c]; a character was made from the characters begin to end of its source.
+    line: int64 [c], the number of each character's line, ascending.
     """
 
-    text: str
-    begin: np.ndarray
-    end: np.ndarray
+    codes: tf.Tensor
+    begin: tf.Tensor
+    end: tf.Tensor
+    line: tf.Tensor
 
-    @classmethod
-    def of(cls, source: str, first: int = 0) -> TracedText:
-        """An unchanged part of a source, which starts at its character `first`."""
-        begin = np.arange(first, first + len(source), dtype=np.int32)
-        return cls(source, begin, begin + 1)
+    def where(self, kept: tf.Tensor) -> TracedText:
+        """The characters for which bool [c] is true."""
+        return TracedText(*(tf.boolean_mask(part, kept) for part in self))
 
-    def substitute(self, pattern: re.Pattern[str], replacement: Callable[[str], str]) -> TracedText:
-        """Like re.sub; each character of a replacement stands for the source of the whole match."""
-        parts: list[str] = []
-        begins: list[np.ndarray] = []
-        ends: list[np.ndarray] = []
-        last = 0
-        for match in pattern.finditer(self.text):
-            first, stop = match.span()
-            new = replacement(match.group())
-            parts += [self.text[last:first], new]
-            begins += [self.begin[last:first], np.full(len(new), self.begin[first])]
-            ends += [self.end[last:first], np.full(len(new), self.end[stop - 1])]
-            last = stop
-        if not parts:
-            return self
-        begins.append(self.begin[last:])
-        ends.append(self.end[last:])
-        return TracedText("".join([*parts, self.text[last:]]), np.concatenate(begins), np.concatenate(ends))
+    def before(self, values: tf.Tensor, default: bool) -> tf.Tensor:
+        """Bool [c]: the value of the character before, `default` for a line's first."""
+        same = tf.equal(self.line[1:], self.line[:-1])
+        first = tf.fill([tf.minimum(tf.size(values), 1)], default)
+        return tf.concat([first, tf.where(same, values[:-1], default)], axis=0)
 
-    def encoded(self) -> bytes:
-        """UTF-8; a lone surrogate, which has none, becomes a question mark."""
-        return self.text.encode("utf-8", "replace")
+    def after(self, values: tf.Tensor) -> tf.Tensor:
+        """Bool [c]: the value of the character after; false for a line's last."""
+        return tf.reverse(
+            TracedText(*(tf.reverse(part, [0]) for part in self)).before(tf.reverse(values, [0]), False), [0]
+        )
+
+    def lines(self, count: tf.Tensor | None = None) -> tf.Tensor:
+        """The lines, strings [L]; `count` is L, None: as many as have characters or are before such a line."""
+        return tf.strings.unicode_encode(tf.RaggedTensor.from_value_rowids(self.codes, self.line, count), "UTF-8")
 
 
-# White space, and what SentencePiece's own normalisation turns into a space.
-BLANK = np.array(
-    [
-        code
-        for code in range(0x10000)
-        if chr(code).isspace() or chr(code) in "\u200b\u200c\u200d\u200e\u200f\u2581\ufeff\ufffd"
-    ]
-)
+def _among(codes: tf.Tensor, members: np.ndarray) -> tf.Tensor:
+    """Which of the code points [c] are among `members`, which ascend: bool [c]."""
+    place = tf.minimum(tf.searchsorted(members, codes), len(members) - 1)
+    return tf.equal(tf.gather(members, place), codes)
+
+
+def traced_lines(texts: tf.Tensor, keep_ends: bool) -> tuple[TracedText, tf.Tensor]:
+    """Texts, strings [n], as lines: their characters; and int64 [n], how many lines each text has, at least 1.
+
+    With `keep_ends` a line has the characters that end it, which may be CR, LF or both; otherwise only LF ends one.
+    """
+    split = tf.strings.unicode_decode(texts, "UTF-8")
+    flat, text_of = split.flat_values, split.value_rowids()
+    place = tf.ragged.range(split.row_lengths()).flat_values
+    traced = TracedText(flat, place, place + 1, text_of)
+    ends = tf.equal(flat, ord("\n"))
+    if keep_ends:
+        ends |= tf.equal(flat, ord("\r")) & ~traced.after(ends)
+    number = tf.cumsum(tf.cast(ends, tf.int64), exclusive=True) + text_of
+    counts = tf.math.unsorted_segment_sum(tf.cast(ends, tf.int64), text_of, split.nrows()) + 1
+    traced = traced._replace(line=number)
+    return traced if keep_ends else traced.where(~ends), counts
+
+
+def without_spare_space(traced: TracedText) -> TracedText:
+    """Each run of white space becomes one space; none is left at the ends of lines."""
+    space = _among(traced.codes, SPACES)
+    place = tf.range(tf.size(space))
+    lines = tf.reduce_max(tf.concat([traced.line, [-1]], axis=0)) + 1
+    last = tf.math.unsorted_segment_max(tf.where(space, -1, place), traced.line, lines)
+    inner = ~traced.before(space, True) & (place < tf.gather(last, traced.line))
+    found = traced._replace(codes=tf.where(space, ord(" "), traced.codes)).where(~space | inner)
+    # A space was made from its whole run, which ends where the next character begins.
+    following = tf.concat([found.begin[1:], found.end[-1:]], axis=0)
+    return found._replace(end=tf.where(tf.equal(found.codes, ord(" ")), following, found.end))
+
+
+def with_plain_quotes(traced: TracedText) -> TracedText:
+    """TeX's quotes, two backquotes or two apostrophes, become double quotes."""
+    for quote in ("`", "'"):
+        is_quote = tf.equal(traced.codes, ord(quote))
+        starts = is_quote & ~traced.before(is_quote, False)
+        place, run = tf.range(tf.size(is_quote)), tf.cumsum(tf.cast(starts, tf.int32)) - 1
+        run_starts = tf.concat([tf.boolean_mask(place, starts), [0]], axis=0)
+        second = is_quote & tf.equal((place - tf.gather(run_starts, tf.maximum(run, 0))) % 2, 1)
+        first = traced.after(second)
+        end = tf.where(first, tf.concat([traced.end[1:], traced.end[-1:]], axis=0), traced.end)
+        traced = traced._replace(codes=tf.where(first, ord('"'), traced.codes), end=end).where(~second)
+    return traced
+
+
+def with_marks_joined(traced: TracedText, marks: np.ndarray) -> TracedText:
+    """Combining marks, code points, are removed, and belong to the character before them in the line."""
+    is_mark = _among(traced.codes, marks)
+    joined = is_mark & traced.before(tf.ones_like(is_mark), False)
+    group = tf.cumsum(tf.cast(~joined, tf.int32)) - 1
+    end = tf.math.segment_max(traced.end, group)
+    found = traced.where(~joined)
+    return found._replace(end=end)
+
+
+def mapped(traced: TracedText, function: Callable[[tf.Tensor], tf.Tensor]) -> TracedText:
+    """Each character is replaced by those that a function of strings makes of it, any number of them."""
+    different, number = tf.unique(traced.codes)
+    made = function(tf.strings.unicode_encode(different[:, None], "UTF-8"))
+    found = tf.gather(tf.strings.unicode_decode(made, "UTF-8"), number)
+    rows = found.value_rowids()
+    return TracedText(found.flat_values, *(tf.gather(part, rows) for part in traced[1:]))
 
 
 def source_places(
-    lines: Sequence[TracedText], counts: np.ndarray, begin: np.ndarray, end: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The places of lines' tokens in the lines' sources, int32 [n] each, in characters; see `PlacedTokens`.
+    traced: TracedText, lines: tf.Tensor, begin: tf.RaggedTensor, end: tf.RaggedTensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The places of lines' tokens in the lines' sources, int64 [tokens] each, in characters; see `PlacedTokens`.
 
     Args:
-        lines: any number of texts, of one or several sources.
-        counts: int [len(lines)], the number of tokens of each line.
-        begin, end: int [n], the tokens' places in the UTF-8 bytes of their lines; n is the sum of `counts`.
+        traced: the lines' characters.
+        lines: strings [L], the lines.
+        begin, end: RaggedTensors [L, None], the tokens' places in the bytes of their lines.
     """
-    encoded = [line.encoded() for line in lines]
-    codes = np.frombuffer("".join(line.text for line in lines).encode("utf-32-le", "replace"), np.uint32)
-    size = len(codes)
-    # From here on all lines are one text, and places are those of its characters.
-    is_first_byte = np.frombuffer(b"".join(encoded), np.uint8) & 0xC0 != 0x80
-    before = np.concatenate([[0], np.cumsum(is_first_byte)])
-    bytes_before = np.repeat(np.cumsum([0, *map(len, encoded[:-1])]), counts)
-    begin, end = before[begin + bytes_before], before[end + bytes_before]
+    size = tf.size(traced.codes, tf.int64)
+    byte_lengths = 1 + sum(tf.cast(traced.codes >= code, tf.int64) for code in (0x80, 0x800, 0x10000))
+    starts = tf.cumsum(byte_lengths, exclusive=True)
+    bytes_before = tf.cumsum(tf.cast(tf.strings.length(lines), tf.int64), exclusive=True)
+    shift = tf.gather(bytes_before, begin.value_rowids())
+    first, stop = (
+        tf.searchsorted(starts, tf.cast(part.flat_values, tf.int64) + shift, out_type=tf.int64) for part in (begin, end)
+    )
+    visible = tf.boolean_mask(tf.range(size), ~_among(traced.codes, BLANK))
     # Without blanks at both ends.
-    place = np.arange(size + 1)
-    visible = np.append(~np.isin(codes, BLANK), True)
-    next_visible = np.minimum.accumulate(np.where(visible, place, size)[::-1])[::-1]
-    last_visible = np.concatenate([[0], np.maximum.accumulate(np.where(visible, place + 1, 0))[:-1]])
-    begin = np.minimum(next_visible[begin], end)
-    end = np.maximum(last_visible[end], begin)
+    following = tf.concat([visible, [size]], axis=0)
+    first = tf.minimum(tf.gather(following, tf.searchsorted(visible, first)), stop)
+    preceding = tf.concat([[0], visible + 1], axis=0)
+    stop = tf.maximum(tf.gather(preceding, tf.searchsorted(visible, stop)), first)
     # A token without visible characters is placed after the character before it.
-    first = np.repeat(np.cumsum([0, *(len(line.text) for line in lines[:-1])]), counts)
-    begins, ends = (np.concatenate([getattr(line, name) for line in lines]) for name in ("begin", "end"))
-    behind = np.where(begin > first, ends[begin - 1], begins[first])
-    is_empty = begin == end
-    return np.where(is_empty, behind, begins[np.minimum(begin, size - 1)]), np.where(is_empty, behind, ends[end - 1])
+    line_start = tf.gather(
+        tf.searchsorted(traced.line, tf.range(tf.size(lines, tf.int64)), out_type=tf.int64), begin.value_rowids()
+    )
+    begins, ends = (tf.concat([part, [0]], axis=0) for part in (traced.begin, traced.end))
+    behind = tf.where(
+        first > line_start, tf.gather(ends, tf.maximum(first - 1, 0)), tf.gather(begins, tf.minimum(line_start, size))
+    )
+    empty = tf.equal(first, stop)
+    return (
+        tf.where(empty, behind, tf.gather(begins, tf.minimum(first, size))),
+        tf.where(empty, behind, tf.gather(ends, tf.maximum(stop - 1, 0))),
+    )

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from txl_tf.data.vocabularies import traced_tensor
 from txl_tf.data.vocabularies.registry import register
 from txl_tf.data.vocabularies.sentence_pieces import SPACE, SPECIAL_PIECES, SubwordVocabulary
-from txl_tf.data.vocabularies.traced_text import PlacedTokens, TracedText
+from txl_tf.data.vocabularies.traced_text import TracedText, traced_lines
 from txl_tf.data.vocabularies.xlnet_text import CleanUp
 from txl_tf.errors import InputError
 
@@ -74,43 +72,15 @@ class XLNetVocabulary(SubwordVocabulary):
         replaced = tf.RaggedTensor.from_row_limits(self._replacements, self._replacement_ends, validate=False)
         return ids.with_flat_values(tf.gather(replaced, ids.flat_values)).merge_dims(1, 2)
 
-    def _traced_lines(self, text: str) -> list[TracedText]:
+    def _traced_lines(self, texts: tf.Tensor) -> tuple[TracedText, tf.Tensor]:
         """See SubwordVocabulary."""
-        ends = itertools.accumulate(len(line) + 1 for line in text.split("\n"))
-        return [
-            self._clean_up.traced(TracedText.of(line, end - len(line) - 1))
-            for line, end in zip(text.split("\n"), ends, strict=True)
-        ]
+        traced, counts = traced_lines(texts, keep_ends=False)
+        return self._clean_up.traced(traced), counts
 
-    def _finished(self, pieces: PlacedTokens) -> PlacedTokens:
-        """Applies the comma rule. If the source lacks the piece letter by letter, each replacement gets its place."""
-        counts = self._replacement_counts[pieces.ids]
-        affected = np.flatnonzero(counts > 1)
-        if not len(affected):
-            return pieces
-        ids, begin, end = (np.repeat(part, counts) for part in pieces)
-        first = np.cumsum(counts) - counts
-        for i in affected:
-            token, place = pieces.ids[i], slice(first[i], first[i] + counts[i])
-            ids[place] = self._replacements[self._replacement_ends[token] - counts[i] : self._replacement_ends[token]]
-            letters = pieces.end[i] - pieces.begin[i]
-            unknown = ids[place] == self.special.unknown
-            if letters == len(self._names[token].replace(SPACE, "")) and unknown.sum() <= 1:
-                lengths = np.array([len(self._names[part].replace(SPACE, "")) for part in ids[place]])
-                lengths[unknown] = letters - lengths[~unknown].sum()
-                end[place] = pieces.begin[i] + np.cumsum(lengths)
-                begin[place] = end[place] - lengths
-        return PlacedTokens(ids, begin, end)
-
-    def _traced_tensor(self, texts: tf.Tensor) -> tuple[traced_tensor.TracedTensor, tf.Tensor]:
-        """See SubwordVocabulary."""
-        traced, counts = traced_tensor.traced_lines(texts, keep_ends=False)
-        return self._clean_up.traced_tensor(traced), counts
-
-    def _finished_tensor(
+    def _finished(
         self, ids: tf.RaggedTensor, begin: tf.RaggedTensor, end: tf.RaggedTensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """As `_finished`."""
+        """Applies the comma rule. If the source lacks the piece letter by letter, each replacement gets its place."""
         letters, first, last = self._comma_places()
         rows = [
             tf.gather(tf.RaggedTensor.from_row_limits(part, self._replacement_ends, validate=False), ids.flat_values)
@@ -127,7 +97,7 @@ class XLNetVocabulary(SubwordVocabulary):
         )
 
     def _comma_places(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """For `_finished_tensor`: int32 [V], how many letters a piece must stand for so that its replacements have
+        """For `_finished`: int32 [V], how many letters a piece must stand for so that its replacements have
         different places, -1 if they never have; and where each replacement begins and ends in these letters."""
         letters = np.full(self.vocab_size, -1, np.int32)
         first, last = np.zeros([2, len(self._replacements)], np.int32)
