@@ -24,6 +24,7 @@ from txl_tf.inference.causal.beam import BeamSearch
 from txl_tf.inference.causal.draw_token import Choice, Sampling
 from txl_tf.inference.causal.generator import CHUNK, Generator
 from txl_tf.inference.causal.score_tokens import score_tokens
+from txl_tf.inference.one_or_all import one_or_all
 from txl_tf.models.transformer_xl.cached import CachedDecoder
 from txl_tf.models.transformer_xl.config import Reach
 from txl_tf.models.transformer_xl.model import TransformerXL
@@ -33,8 +34,6 @@ from txl_tf.settings.groups import Range
 from txl_tf.storage.surrogates import whole
 
 STREAM_TOKENS = 16  # at most this many tokens in one piece of streamed text
-
-_Texts = list[str] | tuple[str, ...]  # a str is a Sequence[str], too
 
 
 class Score(typing.NamedTuple):
@@ -125,31 +124,16 @@ class LanguageModel:
         int8 = trained.quantize == "int8"
         return cls(trained.model, trained.vocabulary, evaluated_with, jit_compile is not False, int8)
 
-    @typing.overload
-    def generate(
-        self, prompts: str, max_tokens: int = ..., *, seed: int = ..., stop: Sequence[str] = ..., **sampling: float
-    ) -> str: ...
-
-    @typing.overload
+    @one_or_all
     def generate(
         self,
-        prompts: _Texts,
-        max_tokens: int = ...,
-        *,
-        seed: int | Sequence[int] = ...,
-        stop: Sequence[str] = ...,
-        **sampling: float,
-    ) -> list[str]: ...
-
-    def generate(
-        self,
-        prompts: str | Sequence[str],
+        prompts: list[str],
         max_tokens: int = 200,
         *,
         seed: int | Sequence[int] = 0,
         stop: Sequence[str] = (),
         **sampling: float,
-    ) -> str | list[str]:
+    ) -> list[str]:
         """Continues one prompt or several at once: str or a list. prompt + continuation is the whole text.
 
         Args:
@@ -164,54 +148,28 @@ class LanguageModel:
         Raises:
             InputError: settings out of range.
         """
-        single = isinstance(prompts, str)
-        texts = _as_list(prompts)
-        if not texts:
+        if not prompts:
             return []
         seeds = np.asarray(seed, np.int64)
         if not seeds.ndim:
-            seeds = seeds + np.array([texts[:i].count(text) for i, text in enumerate(texts)])
-        choice = _choice(max_tokens, seeds, len(texts), stop, sampling)
-        ids, lengths = self._pad([self._encode_prompt(text) for text in texts])
+            seeds = seeds + np.array([prompts[:i].count(text) for i, text in enumerate(prompts)])
+        choice = _choice(max_tokens, seeds, len(prompts), stop, sampling)
+        ids, lengths = self._pad([self._encode_prompt(text) for text in prompts])
         made = self.generator.generate(ids, lengths, tf.constant(max_tokens), choice)
-        decoded = [self.vocabulary.decode(row, after=text) for row, text in zip(made.numpy(), texts, strict=True)]
-        texts = ["".join(_until_stop([text], stop)) for text in decoded]
-        return texts[0] if single else texts
+        decoded = [self.vocabulary.decode(row, after=text) for row, text in zip(made.numpy(), prompts, strict=True)]
+        return ["".join(_until_stop([text], stop)) for text in decoded]
 
-    @typing.overload
+    @one_or_all
     def search(
         self,
-        prompts: str,
-        max_tokens: int = ...,
-        *,
-        beam_size: int = ...,
-        length_penalty: float = ...,
-        stop: Sequence[str] = ...,
-        progress: Progress | None = ...,
-    ) -> list[Hypothesis]: ...
-
-    @typing.overload
-    def search(
-        self,
-        prompts: _Texts,
-        max_tokens: int = ...,
-        *,
-        beam_size: int = ...,
-        length_penalty: float = ...,
-        stop: Sequence[str] = ...,
-        progress: Progress | None = ...,
-    ) -> list[list[Hypothesis]]: ...
-
-    def search(
-        self,
-        prompts: str | Sequence[str],
+        prompts: list[str],
         max_tokens: int = 200,
         *,
         beam_size: int = 4,
         length_penalty: float = 0.0,
         stop: Sequence[str] = (),
         progress: Progress | None = None,
-    ) -> list[Hypothesis] | list[list[Hypothesis]]:
+    ) -> list[list[Hypothesis]]:
         """Looks for the most likely continuations of one prompt, or of each of several, by beam search.
 
         Args:
@@ -227,8 +185,6 @@ class LanguageModel:
         Raises:
             InputError: settings out of range, or a stop string that is not one token.
         """
-        single = isinstance(prompts, str)
-        texts = _as_list(prompts)
         _check_request(max_tokens, stop)
         Range(at_least=0).check(float(length_penalty), f"length_penalty={length_penalty}")
         ends = [self.vocabulary.encode(string) for string in stop]
@@ -236,20 +192,19 @@ class LanguageModel:
             if len(ids) != 1:
                 raise InputError(f"stop string {string!r} is {len(ids)} tokens: beam search can only stop at one")
         search = self._beam_search(beam_size)
-        if not texts:
+        if not prompts:
             return []
-        ids, lengths = self._pad([self._encode_prompt(text) for text in texts])
+        ids, lengths = self._pad([self._encode_prompt(text) for text in prompts])
         last = np.ravel(ends).astype(np.int32)
         rows, totals = search.search(ids, lengths, max_tokens, last, float(length_penalty), progress)
-        found = [
+        return [
             [
                 Hypothesis(self.vocabulary.decode(ids[ids >= 0], after=text), ids[ids >= 0], float(total))
                 for ids, total in zip(hypotheses, scores, strict=True)
                 if np.isfinite(total)
             ]
-            for text, hypotheses, scores in zip(texts, rows.numpy(), totals.numpy(), strict=True)
+            for text, hypotheses, scores in zip(prompts, rows.numpy(), totals.numpy(), strict=True)
         ]
-        return found[0] if single else found
 
     def stream(
         self,
@@ -293,27 +248,20 @@ class LanguageModel:
         if piece := text.decode(b"", final=True):
             yield piece
 
-    @typing.overload
-    def score(self, texts: str) -> Score: ...
-
-    @typing.overload
-    def score(self, texts: _Texts) -> list[Score]: ...
-
-    def score(self, texts: str | Sequence[str]) -> Score | list[Score]:
+    @one_or_all
+    def score(self, texts: list[str]) -> list[Score]:
         """The log-probability of a text, or of each of several texts: a Score or a list of them.
 
         The first token's probability is conditioned on the vocabulary's start token.
         """
-        single = isinstance(texts, str)
-        encoded = [self.vocabulary.encode(text) for text in _as_list(texts)]
+        encoded = [self.vocabulary.encode(text) for text in texts]
         if not encoded:
             return []
         log_probs = self._score(*self._pad(encoded)).numpy()
-        scores = [
+        return [
             Score(ids, row[: len(ids)], float(np.sum(row[: len(ids)], dtype=np.float64)))
             for ids, row in zip(encoded, log_probs, strict=True)
         ]
-        return scores[0] if single else scores
 
     def _encode_prompt(self, text: str) -> np.ndarray:
         ids = np.asarray(self.vocabulary.encode(whole(text)), np.int32)
@@ -325,10 +273,6 @@ class LanguageModel:
         for row, ids in zip(padded, rows, strict=True):
             row[: len(ids)] = ids
         return tf.constant(padded), tf.constant(lengths)
-
-
-def _as_list(texts: str | Sequence[str]) -> list[str]:
-    return [whole(text) for text in ([texts] if isinstance(texts, str) else texts)]
 
 
 def _choice(

@@ -20,6 +20,7 @@ import tensorflow as tf
 from txl_tf import families
 from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
+from txl_tf.inference.one_or_all import one_or_all
 from txl_tf.inference.xlnet.blanks import (
     MARKER,
     PADDING,
@@ -123,35 +124,10 @@ class FillIn:
         """The XLNet of a TrainedModel; jit_compile None: not compiled."""
         return cls(trained.model, trained.vocabulary, jit_compile=bool(jit_compile))
 
-    @typing.overload
+    @one_or_all
     def fill(
         self,
-        texts: str,
-        *,
-        order: str | Sequence[int] = ...,
-        beam_size: int = ...,
-        top: int | None = ...,
-        context: str = ...,
-        free: bool = ...,
-        candidates: Sequence[str] = ...,
-    ) -> list[Filling]: ...
-
-    @typing.overload
-    def fill(
-        self,
-        texts: list[str] | tuple[str, ...],
-        *,
-        order: str | Sequence[int] = ...,
-        beam_size: int = ...,
-        top: int | None = ...,
-        context: str = ...,
-        free: bool = ...,
-        candidates: Sequence[str] = ...,
-    ) -> list[list[Filling]]: ...
-
-    def fill(
-        self,
-        texts: str | Sequence[str],
+        texts: list[str],
         *,
         order: str | Sequence[int] = ORDERS[0],
         beam_size: int = 8,
@@ -159,7 +135,7 @@ class FillIn:
         context: str = "",
         free: bool = False,
         candidates: Sequence[str] = (),
-    ) -> list[Filling] | list[list[Filling]]:
+    ) -> list[list[Filling]]:
         """Looks for the most likely fillings of the blanks of a text, or of each of several texts.
 
         Args:
@@ -184,8 +160,6 @@ class FillIn:
             InputError: a text without a blank, or settings out of range; candidates for a text with several blanks, in
                 another order than left_to_right or right_to_left, or with unknown tokens.
         """
-        single = isinstance(texts, str)
-        texts = [whole(text) for text in ([texts] if isinstance(texts, str) else texts)]
         if isinstance(candidates, str):
             raise InputError(f"candidates={candidates!r} must be a list of texts")
         order = order if isinstance(order, str) else ",".join(str(int(number)) for number in order)
@@ -203,8 +177,7 @@ class FillIn:
         if candidates:
             if max(map(len, written)) > 2 or np.any(counts.numpy() > 1):
                 raise InputError(f"candidates are for a text with one blank, without a number after it: {self.marker}")
-            ranked = [self._ranked(row, candidates, order, context)[:top] for row in written]
-            return ranked[0] if single else ranked
+            return [self._ranked(row, candidates, order, context)[:top] for row in written]
         ids, kinds = encode_parts(self.vocabulary, parts, counts)
         rows = self._pad([np.concatenate([self._encode_context(context), row]) for row in _rows(ids)])
         _check_order(order, [int(np.sum((row < 0) & (row != PADDING))) for row in rows])
@@ -212,27 +185,19 @@ class FillIn:
             tf.constant(rows), tf.constant(order), tf.constant(beam_size), tf.constant(free)
         )
         counts, kinds = (parts.with_flat_values(values).to_list() for values in (counts, kinds))
-        results = [
+        return [
             self._fillings(*of_text, Filled(*(values[i].numpy() for values in found)), top)
             for i, of_text in enumerate(zip(written, counts, kinds, strict=True))
         ]
-        return results[0] if single else results
 
-    @typing.overload
-    def score(self, texts: str, context: str = ...) -> PseudoScore: ...
-
-    @typing.overload
-    def score(self, texts: list[str] | tuple[str, ...], context: str = ...) -> list[PseudoScore]: ...
-
-    def score(self, texts: str | Sequence[str], context: str = "") -> PseudoScore | list[PseudoScore]:
+    @one_or_all
+    def score(self, texts: list[str], context: str = "") -> list[PseudoScore]:
         """The pseudo-log-likelihood of a text, or of each of several texts. A text of n tokens takes n forward passes.
 
         Args:
             texts: str, or a list of them; blanks in them are read as ordinary text.
             context: a text to read before each text, as a separate document; its tokens are not scored.
         """
-        single = isinstance(texts, str)
-        texts = [whole(text) for text in ([texts] if isinstance(texts, str) else texts)]
         scores = []
         for text in texts:
             front = self._encode_context(context)
@@ -242,7 +207,7 @@ class FillIn:
             log_probs = self._score(row.shape[1])(tf.constant(row), tf.constant(scored[None]), tf.constant("")).numpy()
             log_probs = log_probs[0, len(front) : len(front) + len(ids)]
             scores.append(PseudoScore(ids, log_probs, float(np.sum(log_probs, dtype=np.float64))))
-        return scores[0] if single else scores
+        return scores
 
     def _ranked(self, parts: list[str], candidates: Sequence[str], order: str, context: str) -> list[Filling]:
         """The candidates for a text's only blank, the most likely first; parts: before and after it."""
