@@ -9,7 +9,6 @@ Examples:
 
 from __future__ import annotations
 
-import functools
 import typing
 from collections.abc import Sequence
 from typing import Any
@@ -96,9 +95,6 @@ class FillIn:
         end = vocabulary.special.end_of_document
         self.document_end = vocabulary.start_token if end is None else end
         self.filler = Filler(model, allowed_tokens(vocabulary), jit_compile)
-        # One function for each T: a bounded number of traces, whatever the texts and settings.
-        self._fill = functools.cache(self._fill_function)
-        self._score = functools.cache(self._score_function)
 
     @classmethod
     def load(cls, model_dir: str, checkpoint: str | None = None, **options: Any) -> FillIn:
@@ -181,9 +177,7 @@ class FillIn:
         ids, kinds = encode_parts(self.vocabulary, parts, counts)
         rows = self._pad([np.concatenate([self._encode_context(context), row]) for row in _rows(ids)])
         _check_order(order, [int(np.sum((row < 0) & (row != PADDING))) for row in rows])
-        found = self._fill(rows.shape[1])(
-            tf.constant(rows), tf.constant(order), tf.constant(beam_size), tf.constant(free)
-        )
+        found = self.filler.fill(tf.constant(rows), tf.constant(order), tf.constant(beam_size), tf.constant(free))
         counts, kinds = (parts.with_flat_values(values).to_list() for values in (counts, kinds))
         return [
             self._fillings(*of_text, Filled(*(values[i].numpy() for values in found)), top)
@@ -204,7 +198,7 @@ class FillIn:
             ids = np.asarray(self.vocabulary.encode(text), np.int32)
             row = self._pad([np.concatenate([front, ids])])
             scored = np.arange(row.shape[1]) >= len(front)
-            log_probs = self._score(row.shape[1])(tf.constant(row), tf.constant(scored[None]), tf.constant("")).numpy()
+            log_probs = self.filler.score(tf.constant(row), tf.constant(scored[None])).numpy()
             log_probs = log_probs[0, len(front) : len(front) + len(ids)]
             scores.append(PseudoScore(ids, log_probs, float(np.sum(log_probs, dtype=np.float64))))
         return scores
@@ -226,8 +220,7 @@ class FillIn:
         rows = self._pad([np.concatenate([front, ids, after[0]]) for ids in fillings])
         place, ends = np.arange(rows.shape[1]), len(front) + np.array([[len(ids)] for ids in fillings])
         scored = (place >= len(front)) & (place < ends)
-        given = tf.constant(rows), tf.constant(scored), tf.constant(order)
-        log_probs = self._score(rows.shape[1])(*given).numpy()
+        log_probs = self.filler.score(tf.constant(rows), tf.constant(scored), order=[order]).numpy()
         found = [
             Filling(
                 self._pieces(parts, [0, len(ids)], kinds, ids), ids, row[own], float(np.sum(row[own], dtype=np.float64))
@@ -235,21 +228,6 @@ class FillIn:
             for ids, row, own in zip(fillings, log_probs, scored, strict=True)
         ]
         return sorted(found, key=lambda filling: -filling.total)
-
-    def _fill_function(self, t_len: int) -> Any:
-        scalars = [tf.TensorSpec([], dtype) for dtype in (tf.string, tf.int32, tf.bool)]
-        signature = [tf.TensorSpec([None, t_len], tf.int32), *scalars]
-        return tf.function(self.filler.fill, input_signature=signature, autograph=False)
-
-    def _score_function(self, t_len: int) -> Any:
-        def score(ids: tf.Tensor, scored: tf.Tensor, order: tf.Tensor) -> tf.Tensor:
-            return self.filler.score(ids, scored, order=order)
-
-        signature = [
-            *(tf.TensorSpec([None, t_len], dtype) for dtype in (tf.int32, tf.bool)),
-            tf.TensorSpec([], tf.string),
-        ]
-        return tf.function(score, input_signature=signature, autograph=False)
 
     def _encode_context(self, context: str) -> np.ndarray:
         if not context:

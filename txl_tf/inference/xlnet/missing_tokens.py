@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import functools
 import typing
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -70,6 +72,8 @@ class Filler(tf.Module):
         compiled = functools.partial(tf.function, jit_compile=jit_compile and has_xla(), autograph=False)
         self.predict = compiled(self.predict)
         self.score_rows = compiled(self.score_rows)
+        # One function for each T: a bounded number of traces, whatever the texts and settings.
+        self._searches, self._scorers = functools.cache(self._search_function), functools.cache(self._score_function)
 
     def predict(self, tokens: tf.Tensor, known: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         """Log-probabilities of the tokens at unknown positions.
@@ -109,11 +113,9 @@ class Filler(tf.Module):
         Raises:
             tf.errors.InvalidArgumentError: a text without missing tokens; W below 1; an invalid order.
         """
-        places = self.places(ids)
-        search = self.search(ids, order, beam_size, free, self.start(ids, beam_size), 0, tf.shape(places)[1])
-        return self.found(places, search)
+        return self.search(ids, order, beam_size, free, self.start(ids, beam_size), 0, tf.int32.max)[0]
 
-    def places(self, ids: tf.Tensor) -> tf.Tensor:
+    def _places(self, ids: tf.Tensor) -> tf.Tensor:
         """The positions of the missing tokens of ids [B, T], ascending: int32 [B, n], -1 where a text has fewer."""
         missing = (ids < 0) & (ids != PADDING)
         count = tf.reduce_sum(tf.cast(missing, tf.int32), axis=1)
@@ -137,72 +139,80 @@ class Filler(tf.Module):
         so_far: Search,
         begin: tf.Tensor,
         end: tf.Tensor,
-    ) -> Search:
+    ) -> tuple[Filled, Search]:
         """Takes the steps from `begin` to before `end`, int32 scalars; the others as for `fill`.
 
-        Args:
-            so_far: the Search after `begin` steps.
+        `so_far` is the Search after `begin` steps. Tokens of the result are -1 where they are not filled yet.
         """
-        places = self.places(ids)
-        free = tf.broadcast_to(free, [])
-        take = functools.partial(self._steps, ids, places, beam_size, free, so_far, begin, end)
-        count = tf.reduce_sum(tf.cast(places >= 0, tf.int32), axis=1)
-        return Search(
-            *tf.cond(
-                tf.equal(order, "confident"),
-                lambda: take(None),
-                lambda: take(_in_order(places, count, order)),
-            )
-        )
-
-    def found(self, places: tf.Tensor, search: Search) -> Filled:
-        """A Search's result at the places [B, n]; its tokens are -1 where they are not filled yet."""
-        total = search.total
+        search = self._searches(ids.shape[1])(ids, order, beam_size, free, so_far, begin, end)
+        places, total = self._places(ids), search.total
         spots = tf.broadcast_to(tf.maximum(places, 0)[:, None], tf.concat([tf.shape(total), tf.shape(places)[1:]], 0))
         there = (places >= 0)[:, None]
         tokens = tf.where(there, tf.gather(search.tokens, spots, batch_dims=2), -1)
-        return Filled(places, tokens, tf.where(there, tf.gather(search.log_probs, spots, batch_dims=2), 0), total)
+        log_probs = tf.where(there, tf.gather(search.log_probs, spots, batch_dims=2), 0)
+        return Filled(places, tokens, log_probs, total), search
 
-    def _steps(
+    def _search_function(self, t_len: int) -> Any:
+        """`_search` of rows of T tokens."""
+        number, wide = tf.TensorSpec([], tf.int32), [None, None, t_len]
+        so_far = Search(
+            tf.TensorSpec(wide, tf.int32), tf.TensorSpec(wide, self.dtype), tf.TensorSpec(wide[:2], self.dtype)
+        )
+        settings = [tf.TensorSpec([], tf.string), number, tf.TensorSpec([], tf.bool)]
+        signature = [tf.TensorSpec([None, t_len], tf.int32), *settings, so_far, number, number]
+        return tf.function(self._search, input_signature=signature, autograph=False)
+
+    def _search(
         self,
         ids: tf.Tensor,
-        places: tf.Tensor,
+        order: tf.Tensor,
         beam_size: tf.Tensor,
         free: tf.Tensor,
         so_far: Search,
         begin: tf.Tensor,
         end: tf.Tensor,
-        ordered: tf.Tensor | None,
-    ) -> tuple[tf.Tensor, ...]:
-        """A Search's tensors after the steps from begin to end. ordered: places [B, n]; None: "confident"."""
+    ) -> Search:
+        """The Search after the steps from `begin` to before `end`."""
+        places = self._places(ids)
         batch_size, t_len = tf.shape(ids)[0], ids.shape[1]
         vocab_size = self.model.config.vocab_size
         width = tf.minimum(beam_size, vocab_size)
         wide_ids, wide_places = _in_beam(ids, beam_size), _in_beam(places, beam_size)
-        wide_order = None if ordered is None else _in_beam(ordered, beam_size)
         no_choice = tf.where(tf.range(vocab_size) == 0, tf.zeros([], self.dtype), -np.inf)
+        until = tf.minimum(end, tf.shape(places)[1])
 
-        def step(i: tf.Tensor, tokens: tf.Tensor, log_probs: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            place, log_prob = self._next(i, tf.maximum(tokens, 0), tokens >= 0, wide_ids, wide_places, wide_order, free)
-            log_prob = tf.where(place[..., None] >= 0, log_prob, no_choice)
-            best, token = tf.math.top_k(log_prob, width)
-            sums = tf.reshape(total[..., None] + best, [batch_size, -1])
-            total, chosen = tf.math.top_k(sums, beam_size)
-            parent = chosen // width
-            tokens, log_probs, place = (tf.gather(state, parent, batch_dims=1) for state in (tokens, log_probs, place))
-            token, best = (
-                tf.gather(tf.reshape(values, [batch_size, -1]), chosen, batch_dims=1) for values in (token, best)
-            )
-            here = tf.range(t_len) == place[..., None]
-            return (
-                i + 1,
-                tf.where(here, token[..., None], tokens),
-                tf.where(here, best[..., None], log_probs),
-                total,
-            )
+        def steps(ordered: tf.Tensor | None) -> tuple[tf.Tensor, ...]:
+            """The Search's tensors, for these places [B, n] in order; None: "confident"."""
+            wide_order = None if ordered is None else _in_beam(ordered, beam_size)
 
-        end = tf.minimum(end, tf.shape(places)[1])
-        return tf.while_loop(lambda i, *_: i < end, step, (tf.convert_to_tensor(begin), *so_far))[1:]
+            def step(i: tf.Tensor, tokens: tf.Tensor, log_probs: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, ...]:
+                place, log_prob = self._next(
+                    i, tf.maximum(tokens, 0), tokens >= 0, wide_ids, wide_places, wide_order, free
+                )
+                log_prob = tf.where(place[..., None] >= 0, log_prob, no_choice)
+                best, token = tf.math.top_k(log_prob, width)
+                sums = tf.reshape(total[..., None] + best, [batch_size, -1])
+                total, chosen = tf.math.top_k(sums, beam_size)
+                parent = chosen // width
+                tokens, log_probs, place = (
+                    tf.gather(state, parent, batch_dims=1) for state in (tokens, log_probs, place)
+                )
+                token, best = (
+                    tf.gather(tf.reshape(values, [batch_size, -1]), chosen, batch_dims=1) for values in (token, best)
+                )
+                here = tf.range(t_len) == place[..., None]
+                return (
+                    i + 1,
+                    tf.where(here, token[..., None], tokens),
+                    tf.where(here, best[..., None], log_probs),
+                    total,
+                )
+
+            return tf.while_loop(lambda i, *_: i < until, step, (tf.convert_to_tensor(begin), *so_far))[1:]
+
+        count = tf.reduce_sum(tf.cast(places >= 0, tf.int32), axis=1)
+        in_order = functools.partial(_in_order, places, count, order)
+        return Search(*tf.cond(tf.equal(order, "confident"), lambda: steps(None), lambda: steps(in_order())))
 
     def _next(
         self,
@@ -267,7 +277,7 @@ class Filler(tf.Module):
         ids: tf.Tensor,
         scored: tf.Tensor,
         at_once: tf.Tensor | int = SCORED_ROWS,
-        order: tf.Tensor | str = "",
+        order: tf.Tensor | Sequence[str] = ("",),
     ) -> tf.Tensor:
         """Pseudo-log-likelihoods (Salazar et al. 2020): each token's log-probability given all the others.
 
@@ -275,23 +285,31 @@ class Filler(tf.Module):
             ids: int32 [B, T], T static; PADDING where there is no token.
             scored: bool [B, T], which tokens to score; padding is never scored.
             at_once: tokens that are computed at once, each with a forward pass.
-            order: strings [B], or one for all: with "left_to_right" or "right_to_left" each of the scored tokens is
-                given only those of them before it in this order, as when `fill` predicts them; with "", all.
+            order: strings [B], or [1] for all: with "left_to_right" or "right_to_left" each scored token is given only
+                those of them before it in this order, as when `fill` predicts them; with "", all.
 
         Returns:
             [B, T], in nats; 0 where nothing is scored.
         """
+        return self._scorers(ids.shape[1])(ids, scored, at_once, order)
+
+    def _score_function(self, t_len: int) -> Any:
+        """`_score` of rows of T tokens."""
+        rows = [tf.TensorSpec([None, t_len], dtype) for dtype in (tf.int32, tf.bool)]
+        signature = [*rows, tf.TensorSpec([], tf.int32), tf.TensorSpec([None], tf.string)]
+        return tf.function(self._score, input_signature=signature, autograph=False)
+
+    def _score(self, ids: tf.Tensor, scored: tf.Tensor, at_once: tf.Tensor, order: tf.Tensor) -> tf.Tensor:
         real, tokens, t_len = ids >= 0, tf.maximum(ids, 0), ids.shape[1]
         places = tf.where(real & scored)
         count = tf.shape(places)[0]
         chunks = -(-count // at_once)
         rows = tf.cast(tf.pad(places, [[0, chunks * at_once - count], [0, 0]]), tf.int32)
-        size = at_once if isinstance(at_once, int) else None
         order = tf.broadcast_to(order, tf.shape(ids)[:1])
         alone, forward = tf.equal(order, ""), tf.equal(order, ORDERS[0])
 
         def chunk(i: tf.Tensor, scores: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-            text, place = tf.unstack(tf.ensure_shape(rows[i * at_once : (i + 1) * at_once], [size, 2]), axis=1)
+            text, place = tf.unstack(rows[i * at_once : (i + 1) * at_once], axis=1)
             at, here = tf.range(t_len), place[:, None]
             ahead, single = (tf.gather(which, text)[:, None] for which in (forward, alone))
             later = tf.where(ahead, at >= here, at <= here) & tf.gather(scored, text)
@@ -299,7 +317,7 @@ class Filler(tf.Module):
             others = tf.gather(real, text) & ~missing
             return i + 1, scores.write(i, self.score_rows(tf.gather(tokens, text), others, place))
 
-        scores = tf.TensorArray(self.dtype, chunks, element_shape=[size])
+        scores = tf.TensorArray(self.dtype, chunks, element_shape=[None])
         scores = tf.while_loop(lambda i, _: i < chunks, chunk, (tf.constant(0), scores))[1].concat()
         return tf.scatter_nd(places, scores[:count], tf.shape(ids, out_type=tf.int64))
 

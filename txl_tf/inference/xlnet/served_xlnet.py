@@ -13,7 +13,6 @@ The model is traced for a few lengths. A batch uses the smallest one that its lo
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,7 +25,7 @@ from txl_tf.inference.saved_model import Served, by_length, signatures_of
 from txl_tf.inference.xlnet.blanks import MARKER, PADDING, encode_candidates, encode_parts, split_at_blanks
 from txl_tf.inference.xlnet.encoder import Encoder
 from txl_tf.inference.xlnet.fill_in import FillIn
-from txl_tf.inference.xlnet.missing_tokens import ORDERS, SCORED_ROWS, Filled, Search
+from txl_tf.inference.xlnet.missing_tokens import ORDERS, Filled, Search
 from txl_tf.models.xlnet.model import XLNet
 
 LENGTHS = (64, 128, 256, 512)
@@ -61,7 +60,6 @@ class ServedXLNet(Served):
         self.fill_in = FillIn(model, vocabulary, marker, jit_compile)
         known = vocabulary.special.sep is not None and vocabulary.special.cls is not None
         self.encoder = Encoder(model, vocabulary, jit_compile) if known else None
-        self._searches, self._scorers = functools.cache(self._search_function), functools.cache(self._score_function)
 
     def facts(self) -> dict[str, Any]:
         """See `Served`."""
@@ -130,12 +128,8 @@ class ServedXLNet(Served):
     ) -> dict[str, tf.Tensor]:
         """The signature `fill`; see README."""
         rows, skip = self._with_blanks(texts, context, beam_size, top)
-        filler = self.fill_in.filler
-
-        def search(ids: tf.Tensor) -> Filled:
-            return self._searched(ids, order, beam_size, free, filler.start(ids, beam_size), 0, tf.int32.max)[0]
-
-        return self._fillings(rows, skip, self._by_length(search, rows), top)
+        found = self._by_length(lambda ids: self.fill_in.filler.fill(ids, order, beam_size, free), rows)
+        return self._fillings(rows, skip, found, top)
 
     def fill_part(
         self,
@@ -162,7 +156,7 @@ class ServedXLNet(Served):
                 return Search(tf.ensure_shape(kept.tokens, shape), tf.ensure_shape(kept.log_probs, shape), kept.total)
 
             so_far = Search(*tf.cond(begin > 0, goes_on, lambda: filler.start(ids, beam_size)))
-            return self._searched(ids, order, beam_size, free, so_far, begin, end)
+            return filler.search(ids, order, beam_size, free, so_far, begin, end)
 
         found, search = self._by_length(go_on, rows, at_least=tf.shape(kept_tokens, tf.int64)[2])
         return self._fillings(rows, skip, found, top) | {
@@ -174,7 +168,7 @@ class ServedXLNet(Served):
 
     def score(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `score`; see README."""
-        return self._scores(texts, lambda rows: self._scorers(rows.shape[1])(rows, rows >= 0, SCORED_ROWS, [""]))
+        return self._scores(texts, lambda rows: self.fill_in.filler.score(rows, rows >= 0))
 
     def score_part(
         self, texts: tf.Tensor, begin: tf.Tensor, end: tf.Tensor, at_once: tf.Tensor
@@ -184,7 +178,7 @@ class ServedXLNet(Served):
         def score(rows: tf.Tensor) -> tf.Tensor:
             flat = tf.reshape(tf.cast(rows >= 0, tf.int32), [-1])
             number = tf.reshape(tf.cumsum(flat, exclusive=True), tf.shape(rows))
-            return self._scorers(rows.shape[1])(rows, (rows >= 0) & (number >= begin) & (number < end), at_once, [""])
+            return self.fill_in.filler.score(rows, (number >= begin) & (number < end), at_once)
 
         return self._scores(texts, score)
 
@@ -218,7 +212,7 @@ class ServedXLNet(Served):
 
         def score(rows: tf.Tensor) -> tf.Tensor:
             place = tf.range(rows.shape[1])
-            return self._scorers(rows.shape[1])(rows, (place >= begin) & (place < end), SCORED_ROWS, order)
+            return self.fill_in.filler.score(rows, (place >= begin) & (place < end), order=order)
 
         log_probs, tokens = self._by_length(score, rows), ids.to_tensor(-1)
         spots = tf.minimum(begin + tf.range(tf.shape(tokens)[1]), tf.shape(log_probs)[1] - 1)
@@ -247,28 +241,6 @@ class ServedXLNet(Served):
         )
         with tf.control_dependencies([within]):
             return {"texts": self.vocabulary.decode_tensor(tf.identity(tokens))}
-
-    def _searched(self, ids: tf.Tensor, *given: Any) -> tuple[Filled, Search]:
-        """`Filler.search` of ids and its other arguments, and its result."""
-        search = self._searches(ids.shape[1])(ids, *given)
-        return self.fill_in.filler.found(self.fill_in.filler.places(ids), search), search
-
-    # A function for each length, which is traced and stored once for all signatures.
-
-    def _search_function(self, t_len: int) -> Any:
-        """`Filler.search` of rows of T tokens."""
-        filler, number = self.fill_in.filler, tf.TensorSpec([], tf.int32)
-        wide, dtype = [None, None, t_len], filler.dtype
-        so_far = Search(tf.TensorSpec(wide, tf.int32), tf.TensorSpec(wide, dtype), tf.TensorSpec(wide[:2], dtype))
-        settings = [tf.TensorSpec([], tf.string), number, tf.TensorSpec([], tf.bool)]
-        signature = [tf.TensorSpec([None, t_len], tf.int32), *settings, so_far, number, number]
-        return tf.function(filler.search, input_signature=signature, autograph=False)
-
-    def _score_function(self, t_len: int) -> Any:
-        """`Filler.score` of rows of T tokens."""
-        rows = [tf.TensorSpec([None, t_len], dtype) for dtype in (tf.int32, tf.bool)]
-        signature = [*rows, tf.TensorSpec([], tf.int32), tf.TensorSpec([None], tf.string)]
-        return tf.function(self.fill_in.filler.score, input_signature=signature, autograph=False)
 
     def _with_blanks(
         self, texts: tf.Tensor, context: tf.Tensor, beam_size: tf.Tensor, top: tf.Tensor
