@@ -9,23 +9,8 @@ from txl_tf.published.huggingface import xlnet as huggingface_xlnet
 from txl_tf.runs.model_dir import TrainedModel
 from txl_tf.storage.files import complete_directory, require_new_directory
 
-
-def _transformer_xl(trained: TrainedModel, export_dir: str) -> list[str]:
-    return huggingface.export(trained.model, trained.vocabulary, trained.config.eval, export_dir)
-
-
-def _xlnet(trained: TrainedModel, export_dir: str) -> list[str]:
-    bi_data = getattr(trained.config.data, "bi_data", False)
-    found = huggingface_xlnet.export(
-        trained.model, trained.vocabulary, trained.config.task, export_dir, trained.class_names(), bi_data
-    )
-    if (segments := getattr(trained.config.data, "max_segments", 1)) > 1:
-        found.append(f"it reads a text at once, not in up to {segments} segments with memory")
-    return found
-
-
 FORMATS: dict[str, dict[str, Callable[[TrainedModel, str], list[str]]]] = {
-    "huggingface": {"transformer_xl": _transformer_xl, "xlnet": _xlnet}
+    "huggingface": {"transformer_xl": huggingface.export, "xlnet": huggingface_xlnet.export}
 }
 """Functions by format and family."""
 

@@ -18,7 +18,7 @@ from txl_tf.published import official_pytorch, official_tf, official_xlnet
 from txl_tf.published.huggingface import files as huggingface_files
 from txl_tf.published.huggingface import transformer_xl as huggingface
 from txl_tf.published.huggingface import xlnet as huggingface_xlnet
-from txl_tf.published.layout import Checkpoint, load
+from txl_tf.published.layout import Checkpoint, load, naming_source
 from txl_tf.published.vocabularies import find_vocabulary
 from txl_tf.runs import checkpoints
 from txl_tf.runs import model_dir as model_dirs
@@ -89,10 +89,8 @@ def vocabulary_of(
     path = path or find_vocabulary(checkpoint.source, kind.vocabulary_names)
     if path is None:
         raise InputError(f"there is no vocabulary next to {checkpoint.file.path}: give --vocabulary")
-    try:
+    with naming_source(checkpoint.file.path, checkpoint.unpacked):
         return kind.vocabulary(path, dataset, options or {}), path
-    except InputError as error:
-        raise InputError(checkpoint.shown(str(error))) from error
 
 
 def import_checkpoint(

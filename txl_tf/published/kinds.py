@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from txl_tf import families
 from txl_tf.errors import InputError
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig, TransformerXLRunConfig
-from txl_tf.models.xlnet import head_config
 from txl_tf.models.xlnet.config import XLNetConfig, XLNetRunConfig
 from txl_tf.published import vocabularies
 from txl_tf.published.layout import Checkpoint, ModelKind
@@ -64,16 +64,9 @@ def _xlnet(config: type[Config], run: Callable[..., Config]) -> ModelKind:
     return ModelKind(config, run, vocabularies.read_xlnet_vocabulary, vocabularies.XLNET_NAMES, dataset="text")
 
 
-XLNETS = {
-    kind.config.task: kind
-    for kind in (
-        _xlnet(XLNetRunConfig, _xlnet_run),
-        _xlnet(head_config.XLNetClassificationConfig, _head_run),
-        _xlnet(head_config.XLNetMultiLabelConfig, _head_run),
-        _xlnet(head_config.XLNetRegressionConfig, _head_run),
-        _xlnet(head_config.XLNetMultipleChoiceConfig, _head_run),
-        _xlnet(head_config.XLNetAnsweringConfig, _head_run),
-        _xlnet(head_config.XLNetTaggingConfig, _head_run),
-    )
+XLNETS = {XLNetRunConfig.task: _xlnet(XLNetRunConfig, _xlnet_run)} | {
+    task: _xlnet(config, _head_run)
+    for task, config in families.tuned_configs().items()
+    if config.family == XLNetRunConfig.family
 }
 """The kinds of model by task."""

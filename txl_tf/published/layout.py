@@ -5,9 +5,10 @@ Each format defines a *layout*, a list of `TensorEntry`, which is used for impor
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -127,12 +128,21 @@ class Checkpoint:
 
     def shown(self, text: str) -> str:
         """A text with the user's file in place of the temporary folder."""
-        return in_place_of(self.unpacked, self.file.path, text)
+        return _in_place_of(self.unpacked, self.file.path, text)
 
 
-def in_place_of(folder: str, source: str, text: str) -> str:
+def _in_place_of(folder: str, source: str, text: str) -> str:
     """A text with paths in a temporary folder written as parts of `source`; unchanged if folder is ""."""
     return text.replace(f"{folder}/", f"{source}: ").replace(folder, source) if folder else text
+
+
+@contextlib.contextmanager
+def naming_source(source: str, folder: str) -> Iterator[None]:
+    """In this context messages of InputErrors name parts of `source` in place of paths in a temporary folder."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(_in_place_of(folder, source, str(error))) from error
 
 
 def load(model: keras.Model, checkpoint: Checkpoint) -> list[str]:

@@ -11,7 +11,7 @@ import re
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from txl_tf.errors import InputError
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.published import official_tf
 from txl_tf.published.kinds import XLNETS
-from txl_tf.published.layout import Checkpoint, TensorEntry, in_place_of
+from txl_tf.published.layout import Checkpoint, TensorEntry, naming_source
 from txl_tf.published.tensor_files import TensorFile, open_binary
 from txl_tf.storage.files import read_json
 from txl_tf.storage.literal_paths import files_named
@@ -39,38 +39,25 @@ _TASK = re.compile(r"model/(classification|regression)_(?P<scope>[^/]+)/logit/ke
 _SUMMARY = "model/sequnece_summary"  # the official code's spelling
 
 
-class _Unpacked:
+def _unpacked(path: str) -> tempfile.TemporaryDirectory:
     """The required files of a zip, in a temporary folder that is deleted together with this object."""
-
-    def __init__(self, path: str):
-        with open_binary(path) as file, named_damage(path):
-            archive = zipfile.ZipFile(file)
-            members = [
-                name
-                for name in archive.namelist()
-                if _PUBLISHED.fullmatch(name.rpartition("/")[2]) and not is_of_a_mac(name)
-            ]
-            names = [name.rpartition("/")[2] for name in members]
-            if len(set(names)) != len(names):
-                raise InputError(f"{path} holds several models: unpack it, and give the directory of one")
-            if CONFIG not in names or not any(name.endswith(".index") for name in names):
-                raise InputError(f"{path} is not an XLNet as published: it has no checkpoint, or no {CONFIG}")
-            self._folder = tempfile.TemporaryDirectory(prefix="xlnet")
-            self.path, self.source = self._folder.name, path
-            for member, name in zip(members, names, strict=True):
-                with archive.open(member) as packed, open(f"{self.path}/{name}", "wb") as unpacked:
-                    shutil.copyfileobj(packed, unpacked, 1 << 20)
-
-
-def _read_unpacked(unpacked: _Unpacked, read: Callable[[str], np.ndarray], name: str) -> np.ndarray:
-    """read(name), whose messages name the user's file.
-
-    A partial function of it keeps a reference to `unpacked`, so that the folder is not deleted.
-    """
-    try:
-        return read(name)
-    except InputError as error:
-        raise InputError(in_place_of(unpacked.path, unpacked.source, str(error))) from error
+    with open_binary(path) as file, named_damage(path):
+        archive = zipfile.ZipFile(file)
+        members = [
+            name
+            for name in archive.namelist()
+            if _PUBLISHED.fullmatch(name.rpartition("/")[2]) and not is_of_a_mac(name)
+        ]
+        names = [name.rpartition("/")[2] for name in members]
+        if len(set(names)) != len(names):
+            raise InputError(f"{path} holds several models: unpack it, and give the directory of one")
+        if CONFIG not in names or not any(name.endswith(".index") for name in names):
+            raise InputError(f"{path} is not an XLNet as published: it has no checkpoint, or no {CONFIG}")
+        folder = tempfile.TemporaryDirectory(prefix="xlnet")
+        for member, name in zip(members, names, strict=True):
+            with archive.open(member) as packed, open(f"{folder.name}/{name}", "wb") as unpacked:
+                shutil.copyfileobj(packed, unpacked, 1 << 20)
+        return folder
 
 
 def open_checkpoint(source: str) -> Checkpoint:
@@ -82,21 +69,23 @@ def open_checkpoint(source: str) -> Checkpoint:
         InputError: there is no checkpoint or no settings; they are damaged or contradict each other; or `XLNet` does
             not support the model.
     """
-    unpacked = None
-    if source.endswith(".zip"):
-        unpacked = _Unpacked(source)
-    try:
+    unpacked = _unpacked(source) if source.endswith(".zip") else None
+    with naming_source(source, unpacked.name if unpacked else ""):
         return _opened(source, unpacked)
-    except InputError as error:
-        raise InputError(in_place_of(unpacked.path if unpacked else "", source, str(error))) from error
 
 
-def _opened(source: str, unpacked: _Unpacked | None) -> Checkpoint:
+def _opened(source: str, unpacked: tempfile.TemporaryDirectory | None) -> Checkpoint:
     """The Checkpoint; messages may name the folder with the unpacked files."""
-    file = official_tf.open_tensors(_folder(unpacked.path if unpacked else source), _NO_WEIGHT)
+    file = official_tf.open_tensors(_folder(unpacked.name if unpacked else source), _NO_WEIGHT)
     folder = file.path.rpartition("/")[0]
     if unpacked:
-        file = TensorFile(source, file.shapes, functools.partial(_read_unpacked, unpacked, file.read))
+        read_unpacked = file.read
+
+        def read(name: str) -> np.ndarray:
+            with naming_source(source, unpacked.name):  # also keeps the folder from being deleted
+                return read_unpacked(name)
+
+        file = TensorFile(source, file.shapes, read)
     if "model/transformer/word_embedding/lookup_table" not in file.shapes:
         other = "transformer/r_w_bias" in file.shapes
         raise InputError(
@@ -115,7 +104,7 @@ def _opened(source: str, unpacked: _Unpacked | None) -> Checkpoint:
     task, head, scope = _head(file)
     architecture |= head | {"activation": ACTIVATIONS[config["ff_activation"]]}
     own_layout = functools.partial(layout, scope=scope)
-    kept, folder = (unpacked.path + "/", unpacked.path) if unpacked else (source, "")
+    kept, folder = (unpacked.name + "/", unpacked.name) if unpacked else (source, "")
     return Checkpoint(file, architecture, CONVENTIONS, {}, own_layout, XLNETS[task], kept, unpacked=folder)
 
 

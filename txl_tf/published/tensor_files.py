@@ -5,11 +5,11 @@ The package checks headers: their length, and that the tensors cover the file wi
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import tempfile
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -30,45 +30,23 @@ class TensorFile:
 
 
 def open_binary(path: str) -> io.BufferedReader:
-    """Opens a buffered binary file for reading and seeking; local or gs://. InputError if there is none."""
+    """Opens a file for reading and seeking; a remote one is copied first. InputError if there is none."""
     if not tf.io.gfile.exists(path):
         raise InputError(f"{path} not found: {_REMEDY}")
     check_file(path, _REMEDY)
-    return io.BufferedReader(_Raw(path), 1 << 20)
+    with _local(path) as local:
+        return open(local, "rb")
 
 
-class _Raw(io.RawIOBase):
-    """tf.io.gfile as a raw file for io.BufferedReader, since GFile is slow for small reads."""
-
-    def __init__(self, path: str):
-        self._file = tf.io.gfile.GFile(path, "rb")
-        self._size = self._file.size()
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        place = (0, self.tell(), self._size)[whence] + offset
-        if place < 0:
-            raise OSError("a position before the beginning")  # as of other files: zipfile relies on it
-        self._file.seek(min(place, self._size))  # GFile refuses positions after the end
-        return self.tell()
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._file.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def close(self) -> None:
-        if not self.closed:
-            self._file.close()
-        super().close()
+@contextlib.contextmanager
+def _local(path: str) -> Iterator[str]:
+    """The path of a file's copy on this machine, which may be deleted once it is open; a local file's own."""
+    with tempfile.TemporaryDirectory() as folder:
+        local = path
+        if "://" in path:
+            local = f"{folder}/{path.rpartition('/')[2]}"
+            tf.io.gfile.copy(path, local)
+        yield local
 
 
 def open_safetensors(path: str) -> TensorFile:
@@ -80,11 +58,7 @@ def open_safetensors(path: str) -> TensorFile:
 
     check_file(path, _REMEDY)
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            local = path
-            if "://" in path:
-                local = f"{folder}/{path.rpartition('/')[2]}"
-                tf.io.gfile.copy(path, local)
+        with _local(path) as local:
             file = safe_open(local, "np")  # maps the file, so it need not keep its name
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (no mapping)
     except SafetensorError as error:

@@ -18,12 +18,12 @@ from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.errors import InputError
 from txl_tf.layers.positions import frequencies
 from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
-from txl_tf.models.transformer_xl.model import TransformerXL
 from txl_tf.published import torch_models
 from txl_tf.published.huggingface import files as huggingface_files
 from txl_tf.published.kinds import TRANSFORMER_XL
 from txl_tf.published.layout import Checkpoint, save
 from txl_tf.published.tensor_files import write_safetensors
+from txl_tf.runs.model_dir import TrainedModel
 from txl_tf.settings.groups import from_dict
 from txl_tf.storage.files import write_atomically
 
@@ -94,16 +94,16 @@ def _ties(config: dict[str, Any], where: str) -> dict[str, bool]:
     return {"tie_weight": tie_weight, "proj_share_all_but_first": bool(tails and tails[0])}
 
 
-def export(model: TransformerXL, vocabulary: Vocabulary, evaluation: EvalConfig, export_dir: str) -> list[str]:
+def export(trained: TrainedModel, export_dir: str) -> list[str]:
     """Writes config.json, model.safetensors and, for words, vocab.txt; returns how Hugging Face's code differs.
 
-    `evaluation` gives mem_len, clamp_len and same_length. InputError if Hugging Face's classes have no such model.
+    InputError if Hugging Face's classes have no such model.
     """
-    config = model.config
+    config, evaluation, vocabulary = trained.model.config, trained.config.eval, trained.vocabulary
     _refuse_what_they_lack(config, evaluation)
     tf.io.gfile.makedirs(export_dir)
     tensors = {}
-    for entry, array in save(model, layout):
+    for entry, array in save(trained.model, layout):
         # Their code ties weights itself, so these are written once; it expects shared biases in every layer.
         for name in (entry.name, *(copy for copy in entry.copies if not copy.startswith("crit."))):
             tensors[name] = array

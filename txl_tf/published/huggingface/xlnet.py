@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -23,6 +22,7 @@ from txl_tf.published.huggingface import files as huggingface_files
 from txl_tf.published.kinds import XLNETS
 from txl_tf.published.layout import Checkpoint, TensorEntry, save
 from txl_tf.published.tensor_files import TensorFile, write_safetensors
+from txl_tf.runs.model_dir import TrainedModel
 from txl_tf.settings.groups import from_dict
 from txl_tf.storage.files import write_atomically
 
@@ -238,28 +238,12 @@ def layout(config: XLNetConfig, weights: Collection[str], prefix: str = "transfo
     return found
 
 
-def export(
-    model: keras.Model,
-    vocabulary: Vocabulary,
-    task: str,
-    export_dir: str,
-    labels: Sequence[str] = (),
-    bi_data: bool = False,
-) -> list[str]:
+def export(trained: TrainedModel, export_dir: str) -> list[str]:
     """Writes config.json, model.safetensors and, for an XLNet vocabulary, spiece.model and tokenizer_config.json.
 
-    Args:
-        model: an XLNet, with any of its heads.
-        task: the model's task, as in its config.json.
-        labels: the names of a classifier's classes; (): they get names by their numbers.
-        bi_data: whether half of the texts of its pretraining were read from right to left.
-
-    Returns:
-        list of texts: the differences from txl_tf in Hugging Face's code.
-
-    Raises:
-        InputError: Hugging Face's classes do not have this kind of model.
+    Returns the differences in Hugging Face's code, as texts. InputError if its classes do not have this kind of model.
     """
+    model, vocabulary, task, data = trained.model, trained.vocabulary, trained.config.task, trained.config.data
     config = model.config
     _refuse_what_they_lack(config)
     tf.io.gfile.makedirs(export_dir)
@@ -267,7 +251,6 @@ def export(
     tensors = {entry.name: array for entry, array in save(model, layout)}
     write_safetensors(tf.io.gfile.join(export_dir, "model.safetensors"), tensors)
     activations = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
-    special = getattr(vocabulary, "special", None)
     is_simple = getattr(config, "answer_head", "") == "simple"
     about = {name: getattr(config, name) for name in _SHAPED}
     about |= {theirs: getattr(config, ours) for theirs, ours in _FREE.items()}
@@ -276,7 +259,7 @@ def export(
         "model_type": "xlnet",
         "ff_activation": activations[config.activation],
         "attn_type": "bi",
-        "bi_data": bi_data,
+        "bi_data": getattr(data, "bi_data", False),
         "same_length": False,
         "mem_len": config.mem_len or None,
         "reuse_len": config.reuse_len or None,
@@ -286,13 +269,14 @@ def export(
         "tie_word_embeddings": True,
         "torch_dtype": "float32",
     }
-    if special is not None and special.pad is not None:
-        about["pad_token_id"] = special.pad
+    if vocabulary.special.pad is not None:
+        about["pad_token_id"] = vocabulary.special.pad
     if hasattr(config, "n_class"):
         about |= {theirs: getattr(config, ours) for theirs, ours in _LOGITS.items() if hasattr(config, ours)}
         if task == "multi_label":
             about["problem_type"] = "multi_label_classification"
-        labels = labels if task in _NAMED and labels else [f"LABEL_{i}" for i in range(config.n_class)]
+        named = trained.class_names() if task in _NAMED else ()
+        labels = named or [f"LABEL_{i}" for i in range(config.n_class)]
         if task != "multiple_choice":
             about |= {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}
     if task == "answering" and not is_simple:
@@ -304,7 +288,10 @@ def export(
         about = {"tokenizer_class": "XLNetTokenizer", "do_lower_case": spec["lower_case"]}
         about |= {name: spec[name] for name in ("keep_accents", "remove_space")}
         write_atomically(tf.io.gfile.join(export_dir, "tokenizer_config.json"), json.dumps(about, indent=2) + "\n")
-    return _differences(config, vocabulary)
+    found = _differences(config, vocabulary)
+    if (segments := getattr(data, "max_segments", 1)) > 1:
+        found.append(f"it reads a text at once, not in up to {segments} segments with memory")
+    return found
 
 
 def _refuse_what_they_lack(config: Any) -> None:
