@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from txl_tf.errors import InputError
-from txl_tf.families.base import EvaluationData, Family, FineTuning, Task, Training, TrainingData, Use
+from txl_tf.families.base import Family, FineTuning, Task, Training
 from txl_tf.families.presets.base import Preset, Recipe
 from txl_tf.families.transformer_xl import TRANSFORMER_XL
 from txl_tf.families.xlnet import XLNET
@@ -16,31 +16,6 @@ from txl_tf.settings.run import Config, parse_config
 
 if TYPE_CHECKING:
     import keras
-
-__all__ = [
-    "EvaluationData",
-    "Family",
-    "FineTuning",
-    "Task",
-    "Training",
-    "TrainingData",
-    "Use",
-    "able_to",
-    "config_from_json",
-    "family_of",
-    "family_title",
-    "fine_tuning_of",
-    "make_model",
-    "presets",
-    "recipes",
-    "register",
-    "require_generation",
-    "run_configs",
-    "task_of",
-    "training_of",
-    "tuned_configs",
-    "with_article",
-]
 
 _FAMILIES: dict[str, Family] = {}
 
