@@ -145,6 +145,17 @@ def naming_source(source: str, folder: str) -> Iterator[None]:
         raise InputError(_in_place_of(folder, source, str(error))) from error
 
 
+def require_agreement(stated: Mapping[str, Any], inferred: Mapping[str, Any], where: str) -> None:
+    """Raises InputError if the settings that a config.json states are not those that follow from the tensors."""
+    differing = [
+        f"{name}={value!r} ({inferred[name]!r} in the tensors)"
+        for name, value in stated.items()
+        if name in inferred and inferred[name] != value
+    ]
+    if differing:
+        raise InputError(f"{where} does not fit these tensors: {', '.join(differing)}")
+
+
 def load(model: keras.Model, checkpoint: Checkpoint) -> list[str]:
     """Assigns the weights of a Checkpoint to a model; the names of the optional tensors that it lacks.
 

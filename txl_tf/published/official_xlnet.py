@@ -22,7 +22,7 @@ from txl_tf.errors import InputError
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.published import official_tf
 from txl_tf.published.kinds import XLNETS
-from txl_tf.published.layout import Checkpoint, TensorEntry, naming_source
+from txl_tf.published.layout import Checkpoint, TensorEntry, naming_source, require_agreement
 from txl_tf.published.tensor_files import TensorFile, open_binary
 from txl_tf.storage.files import read_json
 from txl_tf.storage.literal_paths import files_named
@@ -94,13 +94,8 @@ def _opened(source: str, unpacked: tempfile.TemporaryDirectory | None) -> Checkp
     config, where = _read_config(folder)
     architecture = {ours: config[theirs] for theirs, ours in _FIELDS.items()}
     inferred = _inferred(file)
-    differing = [
-        f"{theirs}={config[theirs]!r} ({inferred[ours]!r} in the tensors)"
-        for theirs, ours in _FIELDS.items()
-        if inferred.get(ours, config[theirs]) != config[theirs]
-    ]
-    if differing:
-        raise InputError(f"{where} does not fit these tensors: {', '.join(differing)}")
+    stated = {theirs: config[theirs] for theirs in _FIELDS}
+    require_agreement(stated, {theirs: inferred[ours] for theirs, ours in _FIELDS.items() if ours in inferred}, where)
     task, head, scope = _head(file)
     architecture |= head | {"activation": ACTIVATIONS[config["ff_activation"]]}
     own_layout = functools.partial(layout, scope=scope)

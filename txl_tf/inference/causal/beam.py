@@ -120,18 +120,12 @@ class BeamSearch(tf.Module):
             hidden, cache = self.generator.decoder(tf.reshape(read, [-1, 1]), beams.cache, kernels)
             log_prob = tf.cast(self.generator.model.log_prob(hidden[:, 0]), tf.float32)
             log_prob = tf.reshape(log_prob, [batch_size, self.size, self.generator.model.config.vocab_size])
-            best = self._best(beams, log_prob, ends, length_penalty)
-            make = makes[:, i, None]
-            parent, last = tf.where(make, best.parent, stay), tf.where(make, best.token, beams.last)
-            chosen = Beams(
-                self._move(cache, parent),
-                last,
-                tf.where(make, best.score, beams.scores),
-                tf.where(make, best.length, beams.lengths),
-                tf.where(make, best.ended, beams.ended),
+            parent, *best = (
+                tf.where(makes[:, i, None], new, old)
+                for new, old in zip(self._best(beams, log_prob, ends, length_penalty), (stay, *beams[1:]), strict=True)
             )
-            now = (tf.range(CHUNK) == i)[:, None, None]
-            return i + 1, chosen, tf.where(now, last, tokens), tf.where(now, parent, parents)
+            chosen, now = Beams(self._move(cache, parent), *best), (tf.range(CHUNK) == i)[:, None, None]
+            return i + 1, chosen, tf.where(now, chosen.last, tokens), tf.where(now, parent, parents)
 
         nothing = tf.tile(stay[None], [CHUNK, 1, 1])
         state = tf.while_loop(lambda i, *_: i < n, body, (0, beams, nothing, nothing))
@@ -156,8 +150,13 @@ class BeamSearch(tf.Module):
             ended=tf.zeros(shape, tf.bool),
         )
 
-    def _best(self, beams: Beams, log_prob: tf.Tensor, ends: tf.Tensor, length_penalty: tf.Tensor) -> Chosen:
-        """The W best of all continuations, given log-probabilities [B, W, V] of the next token."""
+    def _best(
+        self, beams: Beams, log_prob: tf.Tensor, ends: tf.Tensor, length_penalty: tf.Tensor
+    ) -> tuple[tf.Tensor, ...]:
+        """The W best of all continuations, given log-probabilities [B, W, V] of the next token.
+
+        The hypotheses that they continue, [B, W], and their tensors of `Beams` from `last` on.
+        """
         vocab_size = log_prob.shape[-1]
         # A finished hypothesis has one continuation, itself, at token 0.
         itself = tf.where(tf.range(vocab_size) == 0, 0.0, -float("inf"))
@@ -168,12 +167,12 @@ class BeamSearch(tf.Module):
         _, chosen = tf.math.top_k(tf.reshape(totals / penalty[..., None], flat), self.size)
         parent, token = chosen // vocab_size, chosen % vocab_size
         ended = tf.gather(beams.ended, parent, batch_dims=1)
-        return Chosen(
+        return (
             parent,
             token,
-            score=tf.gather(tf.reshape(totals, flat), chosen, batch_dims=1),
-            length=tf.gather(lengths, parent, batch_dims=1),
-            ended=ended | tf.reduce_any(token[..., None] == ends, axis=-1),
+            tf.gather(tf.reshape(totals, flat), chosen, batch_dims=1),
+            tf.gather(lengths, parent, batch_dims=1),
+            ended | tf.reduce_any(token[..., None] == ends, axis=-1),
         )
 
     def _move(self, cache: Cache, parent: tf.Tensor) -> Cache:
@@ -184,16 +183,6 @@ class BeamSearch(tf.Module):
             lambda part: tf.gather(part, lanes), (cache.keys, cache.values, cache.length)
         )
         return Cache(keys, values, cache.start, length)
-
-
-class Chosen(typing.NamedTuple):
-    """The best continuations [B, W]: the hypothesis they continue, the token, and their fields of `Beams`."""
-
-    parent: tf.Tensor
-    token: tf.Tensor
-    score: tf.Tensor
-    length: tf.Tensor
-    ended: tf.Tensor
 
 
 def _trace_back(tokens: tf.Tensor, parents: tf.Tensor) -> tf.Tensor:

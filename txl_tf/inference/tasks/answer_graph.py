@@ -94,26 +94,16 @@ def features(windows: Windows, vocabulary: SubwordVocabulary, t_len: int) -> dic
     }
 
 
-class Answers(typing.NamedTuple):
-    """The likeliest answer to each question, whether or not it has an answer.
+def best_answers(
+    windows: Windows, found: BestAnswers, contexts: tf.Tensor, max_answer_len: int
+) -> dict[str, tf.Tensor]:
+    """The likeliest answer of each question, whether or not it has one, from the model's results for its windows.
 
-    text: strings [B], "" if no answer is possible.
-    begin, end: int32 [B], its place in the context in characters; -1 if there is none.
-    log_prob: [B], of its start and its end in its window.
-    null_score: [B], the logit that there is no answer.
-    """
+    As `answers.decode`; `contexts` are strings [B], `max_answer_len` is in tokens.
 
-    text: tf.Tensor
-    begin: tf.Tensor
-    end: tf.Tensor
-    log_prob: tf.Tensor
-    null_score: tf.Tensor
-
-
-def best_answers(windows: Windows, found: BestAnswers, contexts: tf.Tensor, max_answer_len: int) -> Answers:
-    """The likeliest answer of each question, from the model's results for its windows; see `answers.decode`.
-
-    `contexts` are strings [B]; `max_answer_len` is in tokens.
+    Returns:
+        [B] each: answers, strings, "" if none is possible; begin and end, int32, its place in the context in
+        characters, -1 if there is none; probability, of its start and its end in its window; no_answer_probability.
     """
     starts = tf.cast(found.start, tf.int64)[:, :, None]
     ends = tf.cast(found.end, tf.int64)
@@ -146,7 +136,13 @@ def best_answers(windows: Windows, found: BestAnswers, contexts: tf.Tensor, max_
     begin = tf.where(exists, begin, -1)
     end = tf.where(exists, begin + tf.strings.length(text, unit="UTF8_CHAR"), -1)
     null_score = tf.math.unsorted_segment_min(found.impossible, windows.row, questions)
-    return Answers(text, begin, end, tf.where(exists, highest, -float("inf")), null_score)
+    return {
+        "answers": text,
+        "begin": begin,
+        "end": end,
+        "probability": tf.cast(tf.exp(tf.where(exists, highest, -float("inf"))), tf.float32),
+        "no_answer_probability": tf.cast(tf.sigmoid(null_score), tf.float32),
+    }
 
 
 def _has_text(contexts: tf.Tensor, row: tf.Tensor, begin: tf.Tensor, end: tf.Tensor) -> tf.Tensor:

@@ -151,7 +151,7 @@ class ServedTask(Served):
     def answer(self, questions: tf.Tensor, contexts: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `answer`: the likeliest answer to each question; see README."""
         windows = self._windows(questions, contexts)
-        return self._best_answers(windows, BestAnswers(**self._read(windows)), contexts)
+        return self._best_answers(windows, self._read(windows), contexts)
 
     def answer_part(
         self, questions: tf.Tensor, contexts: tf.Tensor, begin: tf.Tensor, end: tf.Tensor
@@ -164,13 +164,13 @@ class ServedTask(Served):
 
     def answer_whole(self, questions: tf.Tensor, contexts: tf.Tensor, **kept: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `answer_whole`: the likeliest answers, from the results for all windows; see README."""
-        found = BestAnswers(**{name.removeprefix("kept_"): values for name, values in kept.items()})
+        found = {name.removeprefix("kept_"): values for name, values in kept.items()}
         return self._best_answers(self._windows(questions, contexts), found, contexts)
 
     def tag(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `tag`: the tags of each text's words, and the entities that they name; see README."""
-        pieces, words = tag_graph.Pieces(*self._encode(texts)), word_places_tensor(texts)
-        parts = tag_graph.parts_of(pieces.ids, self.vocabulary, self.lengths[-1] - MARKS)
+        (ids, begin, end), words = self._encode(texts), word_places_tensor(texts)
+        parts = tag_graph.parts_of(ids, self.vocabulary, self.lengths[-1] - MARKS)
 
         def read(t_len: int) -> dict[str, tf.Tensor]:
             found = in_groups(self._functions(t_len), parts.padded(t_len)._asdict(), AT_ONCE)
@@ -178,17 +178,17 @@ class ServedTask(Served):
 
         found = by_length(tf.reduce_max(parts.ids.row_lengths()), self.lengths, read)
         default = self.labels.index("O") if "O" in self.labels else 0
-        tags = tag_graph.word_tags(pieces, words, found["tag"], found["log_prob"], default)
-        named = tag_graph.entities(Tags(self.labels), words, tags.tag)
-        names = tf.gather(tf.constant(self.labels), tags.tag)
+        tag, probability = tag_graph.word_tags(begin, end, words, found["tag"], found["log_prob"], default)
+        kind, first, last = tag_graph.entities(Tags(self.labels), words, tag)
+        names = tf.gather(tf.constant(self.labels), tag)
         return {
             "tags": words.begin.with_flat_values(names).to_tensor(""),
-            "probability": words.begin.with_flat_values(tags.probability).to_tensor(0.0),
+            "probability": words.begin.with_flat_values(probability).to_tensor(0.0),
             "begin": words.begin.to_tensor(-1),
             "end": words.end.to_tensor(-1),
-            "entity_labels": named.kind.to_tensor(""),
-            "entity_begin": named.begin.to_tensor(-1),
-            "entity_end": named.end.to_tensor(-1),
+            "entity_labels": kind.to_tensor(""),
+            "entity_begin": first.to_tensor(-1),
+            "entity_end": last.to_tensor(-1),
         }
 
     def _windows(self, questions: tf.Tensor, contexts: tf.Tensor) -> answer_graph.Windows:
@@ -212,17 +212,9 @@ class ServedTask(Served):
         return by_length(tf.reduce_max(windows.lengths()), self.lengths, read)
 
     def _best_answers(
-        self, windows: answer_graph.Windows, found: BestAnswers, contexts: tf.Tensor
+        self, windows: answer_graph.Windows, found: dict[str, tf.Tensor], contexts: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """The outputs of `answer`."""
-        best = answer_graph.best_answers(windows, found, contexts, self.config.eval.max_answer_len)
-        return {
-            "answers": best.text,
-            "begin": best.begin,
-            "end": best.end,
-            "probability": tf.cast(tf.exp(best.log_prob), tf.float32),
-            "no_answer_probability": tf.cast(tf.sigmoid(best.null_score), tf.float32),
-        }
+        return answer_graph.best_answers(windows, BestAnswers(**found), contexts, self.config.eval.max_answer_len)
 
     def _of_texts(self, texts: tf.Tensor, second: tf.Tensor) -> dict[str, tf.Tensor]:
         same = tf.debugging.assert_equal(tf.size(texts), tf.size(second), 'give a second text, or "", for each text')

@@ -17,14 +17,6 @@ from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.metrics.entities import Tags
 
 
-class Pieces(typing.NamedTuple):
-    """The pieces of B texts and their places in characters: int32 RaggedTensors [B, None]."""
-
-    ids: tf.RaggedTensor
-    begin: tf.RaggedTensor
-    end: tf.RaggedTensor
-
-
 class Parts(typing.NamedTuple):
     """Texts in parts, int32 RaggedTensors [P, None] of ids and segments, with their marks."""
 
@@ -53,19 +45,22 @@ def parts_of(ids: tf.RaggedTensor, vocabulary: Vocabulary, size: int) -> Parts:
     return Parts(*join(vocabulary, own, nothing))
 
 
-class WordTags(typing.NamedTuple):
-    """The tags of words, numbers int32 [W], and their probabilities [W]."""
+def word_tags(
+    begin: tf.RaggedTensor,
+    end: tf.RaggedTensor,
+    words: WordsTensor,
+    tag: tf.Tensor,
+    log_prob: tf.Tensor,
+    default: int,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The tags at the words' first pieces, numbers int32 [W], and their probabilities [W]; see `examples.read_parts`.
 
-    tag: tf.Tensor
-    probability: tf.Tensor
-
-
-def word_tags(pieces: Pieces, words: WordsTensor, tag: tf.Tensor, log_prob: tf.Tensor, default: int) -> WordTags:
-    """The tags at the words' first pieces, from tag and log_prob of the pieces, [N]; see `examples.read_parts`.
-
-    `default` is the tag of a word without pieces.
+    Args:
+        begin, end: int32 [B, None], the pieces' places in characters.
+        tag, log_prob: of the pieces, [N].
+        default: the tag of a word without pieces.
     """
-    begin, end, row = pieces.begin.flat_values, pieces.end.flat_values, pieces.ids.value_rowids()
+    row, begin, end = begin.value_rowids(), begin.flat_values, end.flat_values
     visible = tf.where(begin < end)[:, 0]
     # The places of all texts as one increasing row of numbers: places within a text are below `most`.
     most = tf.cast(tf.reduce_max(tf.concat([end, words.end.flat_values, [0]], axis=0)), tf.int64) + 1
@@ -80,19 +75,14 @@ def word_tags(pieces: Pieces, words: WordsTensor, tag: tf.Tensor, log_prob: tf.T
 
     there &= tf.equal(at_first_piece(row), own) & (at_first_piece(begin) < words.end.flat_values)
     probability = tf.cast(tf.exp(at_first_piece(log_prob)), tf.float32)
-    return WordTags(tf.where(there, at_first_piece(tag), default), tf.where(there, probability, 1.0))
+    return tf.where(there, at_first_piece(tag), default), tf.where(there, probability, 1.0)
 
 
-class Entities(typing.NamedTuple):
-    """The entities of texts: kinds, strings, and places in characters, int32; RaggedTensors [B, None]."""
+def entities(known: Tags, words: WordsTensor, tag: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
+    """The entities of words with these tags, int [W]; see `Tags.entities`.
 
-    kind: tf.RaggedTensor
-    begin: tf.RaggedTensor
-    end: tf.RaggedTensor
-
-
-def entities(known: Tags, words: WordsTensor, tag: tf.Tensor) -> Entities:
-    """The entities of words with these tags, int [W]; see `Tags.entities`."""
+    Their kinds, strings, and the places in characters where they begin and end, int32: three RaggedTensors [B, None].
+    """
     row, kind = words.begin.value_rowids(), tf.gather(known.kinds, tag)
     new = tf.gather(known.starts, tag) | tf.equal(kind, known.NOTHING)
     follows = tf.gather(known.closes, tag[:-1]) | tf.not_equal(kind[1:], kind[:-1]) | tf.not_equal(row[1:], row[:-1])
@@ -107,4 +97,4 @@ def entities(known: Tags, words: WordsTensor, tag: tf.Tensor) -> Entities:
         tf.gather(words.end.flat_values, last),
     )
     rows, count = tf.gather(row, first), words.begin.nrows()
-    return Entities(*(tf.RaggedTensor.from_value_rowids(values, rows, count) for values in found))
+    return tuple(tf.RaggedTensor.from_value_rowids(values, rows, count) for values in found)

@@ -5,7 +5,7 @@ The weights are in one file, or in several that an index lists by tensor ("shard
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -94,17 +94,6 @@ def _open_shards(source: str, index: str, opener: Callable[[str], TensorFile]) -
         return files[places[tensor]].read(tensor)
 
     return TensorFile(index, shapes, read)
-
-
-def require_agreement(stated: Mapping[str, Any], inferred: Mapping[str, Any], where: str) -> None:
-    """Raises InputError if the settings that a config.json states are not those that follow from the tensors."""
-    differing = [
-        f"{name}={value!r} ({inferred[name]!r} in the tensors)"
-        for name, value in stated.items()
-        if name in inferred and inferred[name] != value
-    ]
-    if differing:
-        raise InputError(f"{where} does not fit these tensors: {', '.join(differing)}")
 
 
 def _hint(source: str) -> str:

@@ -21,7 +21,7 @@ from txl_tf.models.transformer_xl.config import EvalConfig, TransformerXLConfig
 from txl_tf.published import torch_models
 from txl_tf.published.huggingface import files as huggingface_files
 from txl_tf.published.kinds import TRANSFORMER_XL
-from txl_tf.published.layout import Checkpoint, save
+from txl_tf.published.layout import Checkpoint, require_agreement, save
 from txl_tf.published.tensor_files import write_safetensors
 from txl_tf.runs.model_dir import TrainedModel
 from txl_tf.settings.groups import from_dict
@@ -60,7 +60,7 @@ def open_checkpoint(source: str) -> Checkpoint:
     inferred = torch_models.infer(file, "transformer.")
     stated = {name: config[name] for name in _SHAPED if name in config}
     stated["cutoffs"] = tuple(stated.get("cutoffs") or ())
-    huggingface_files.require_agreement(stated, inferred, where)
+    require_agreement(stated, inferred, where)
     architecture = inferred | stated | _ties(config, where)
     if architecture["div_val"] > 1:
         architecture["proj_same_dim"] = True

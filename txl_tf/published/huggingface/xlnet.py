@@ -20,7 +20,7 @@ from txl_tf.errors import InputError
 from txl_tf.models.xlnet.config import XLNetConfig
 from txl_tf.published.huggingface import files as huggingface_files
 from txl_tf.published.kinds import XLNETS
-from txl_tf.published.layout import Checkpoint, TensorEntry, save
+from txl_tf.published.layout import Checkpoint, TensorEntry, require_agreement, save
 from txl_tf.published.tensor_files import TensorFile, write_safetensors
 from txl_tf.runs.model_dir import TrainedModel
 from txl_tf.settings.groups import from_dict
@@ -71,7 +71,7 @@ def open_checkpoint(source: str) -> Checkpoint:
     inferred = _inferred(file, prefix)
     # Their classes have untied biases, whatever untie_r says.
     stated = {name: config[name] for name in _SHAPED if name in config and name != "untie_r"}
-    huggingface_files.require_agreement(stated, inferred, where)
+    require_agreement(stated, inferred, where)
     task = _task(config, file, where)
     kind, notes = XLNETS[task], []
     labels = _labels(config, file.shapes[_NAMED[task]][0], where) if task in _NAMED else ()
