@@ -170,53 +170,36 @@ class ServedCausal(Served):
         draft = self.generator.begin(batch_size)
         return self._pack(draft.cache, draft.seen)
 
-    def step(
-        self, tokens: tf.Tensor, keys: tf.Tensor, values: tf.Tensor, length: tf.Tensor, seen: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
-        """The signature `step`; see README."""
+    def step(self, tokens: tf.Tensor, **state: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The signature `step`; see README. state: the cache's tensors."""
         with tf.control_dependencies([self._check_tokens(tokens)]):
-            log_probs, cache = self.generator.read(tokens, self._unpack(keys, values, length))
-            seen = mark(seen, tokens)
+            log_probs, cache = self.generator.read(tokens, self._unpack(**state))
+            seen = mark(state["seen"], tokens)
         return {"log_probs": log_probs} | self._pack(cache, seen)
 
-    def read(
-        self,
-        tokens: tf.Tensor,
-        targets: tf.Tensor,
-        keys: tf.Tensor,
-        values: tf.Tensor,
-        length: tf.Tensor,
-        seen: tf.Tensor,
-    ) -> dict[str, tf.Tensor]:
-        """The signature `read`; see README."""
+    def read(self, tokens: tf.Tensor, targets: tf.Tensor, **state: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The signature `read`; see README. state: the cache's tensors."""
         vocab_size = self.generator.model.config.vocab_size
         fits = tf.debugging.assert_less(targets, vocab_size, f"targets must be below {vocab_size}")
         with tf.control_dependencies([self._check_tokens(tokens), fits]):
-            hidden, cache = self.generator.read_segment(tokens, self._unpack(keys, values, length))
+            hidden, cache = self.generator.read_segment(tokens, self._unpack(**state))
         log_probs = tf.cond(
             tf.reduce_any(targets >= 0),
             lambda: tf.cast(-self.generator.model.nll(hidden, targets), tf.float32),
             lambda: tf.zeros(tf.shape(targets), tf.float32),
         )
-        return {"log_probs": log_probs} | self._pack(cache, mark(seen, tokens))
+        return {"log_probs": log_probs} | self._pack(cache, mark(state["seen"], tokens))
 
     def write(
-        self,
-        tokens: tf.Tensor,
-        keys: tf.Tensor,
-        values: tf.Tensor,
-        length: tf.Tensor,
-        seen: tf.Tensor,
-        max_tokens: tf.Tensor,
-        seeds: tf.Tensor,
-        **sampling: tf.Tensor,
+        self, tokens: tf.Tensor, max_tokens: tf.Tensor, seeds: tf.Tensor, **given: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """The signature `write`; see README. sampling: the settings of sampling."""
+        """The signature `write`; see README. given: the cache's tensors and the settings of sampling."""
         batch_size, t_len = tf.shape(tokens)[0], tf.shape(tokens)[1]
-        choice = Choice(seeds, sampling)
+        state = {name: given.pop(name) for name in ("keys", "values", "length", "seen")}
+        choice = Choice(seeds, given)
         checks = [*_checks(batch_size, max_tokens, choice), self._check_tokens(tokens)]
         with tf.control_dependencies([*checks, tf.debugging.assert_positive(t_len, "tokens must be at least one")]):
-            draft = Draft(self._unpack(keys, values, length), tf.zeros([batch_size], tf.int32), seen)
+            draft = Draft(self._unpack(**state), tf.zeros([batch_size], tf.int32), state["seen"])
         made, draft = self.generator.write(draft, tokens, tf.fill([batch_size], t_len), max_tokens, choice)
         return {"made": made} | self._pack(draft.cache, draft.seen)
 
@@ -234,7 +217,8 @@ class ServedCausal(Served):
 
         return {"keys": pack(cache.keys), "values": pack(cache.values), "length": cache.length, "seen": seen}
 
-    def _unpack(self, keys: tf.Tensor, values: tf.Tensor, length: tf.Tensor) -> Cache:
+    def _unpack(self, keys: tf.Tensor, values: tf.Tensor, length: tf.Tensor, seen: tf.Tensor) -> Cache:
+        del seen  # a Draft's own
         spare = self.generator.decoder.slots - self.generator.decoder.reach.mem_len
 
         def unpack(rings: tf.Tensor) -> tuple[tf.Tensor, ...]:

@@ -117,54 +117,34 @@ class ServedXLNet(Served):
             "hidden": hidden[:, : tf.shape(tokens)[1]] * real,
         } | vectors
 
-    def fill(
-        self,
-        texts: tf.Tensor,
-        context: tf.Tensor,
-        order: tf.Tensor,
-        beam_size: tf.Tensor,
-        top: tf.Tensor,
-        free: tf.Tensor,
-    ) -> dict[str, tf.Tensor]:
-        """The signature `fill`; see README."""
-        rows, skip = self._with_blanks(texts, context, beam_size, top)
-        found = self._by_length(lambda ids: self.fill_in.filler.fill(ids, order, beam_size, free), rows)
+    def fill(self, texts: tf.Tensor, context: tf.Tensor, top: tf.Tensor, **how: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The signature `fill`; see README. how: order, beam_size and free."""
+        rows, skip = self._with_blanks(texts, context, how["beam_size"], top)
+        found = self._by_length(lambda ids: self.fill_in.filler.fill(ids, **how), rows)
         return self._fillings(rows, skip, found, top)
 
     def fill_part(
-        self,
-        texts: tf.Tensor,
-        context: tf.Tensor,
-        order: tf.Tensor,
-        beam_size: tf.Tensor,
-        top: tf.Tensor,
-        free: tf.Tensor,
-        begin: tf.Tensor,
-        end: tf.Tensor,
-        kept_tokens: tf.Tensor,
-        kept_log_probs: tf.Tensor,
-        kept_total: tf.Tensor,
+        self, texts: tf.Tensor, context: tf.Tensor, top: tf.Tensor, begin: tf.Tensor, end: tf.Tensor, **how: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """The signature `fill_part`; see README."""
-        rows, skip = self._with_blanks(texts, context, beam_size, top)
+        """The signature `fill_part`; see README. how: order, beam_size, free, and the kept tensors of a Search."""
+        kept = Search(*(how.pop(f"kept_{name}") for name in Search._fields))
+        rows, skip = self._with_blanks(texts, context, how["beam_size"], top)
         filler = self.fill_in.filler
-        kept = Search(kept_tokens, kept_log_probs, kept_total)
 
         def go_on(ids: tf.Tensor) -> tuple[Filled, Search]:
             def goes_on() -> Search:
                 shape = [None, None, ids.shape[1]]
                 return Search(tf.ensure_shape(kept.tokens, shape), tf.ensure_shape(kept.log_probs, shape), kept.total)
 
-            so_far = Search(*tf.cond(begin > 0, goes_on, lambda: filler.start(ids, beam_size)))
-            return filler.search(ids, order, beam_size, free, so_far, begin, end)
+            so_far = Search(*tf.cond(begin > 0, goes_on, lambda: filler.start(ids, how["beam_size"])))
+            return filler.search(ids, so_far=so_far, begin=begin, end=end, **how)
 
-        found, search = self._by_length(go_on, rows, at_least=tf.shape(kept_tokens, tf.int64)[2])
-        return self._fillings(rows, skip, found, top) | {
-            "steps": tf.reduce_sum(tf.cast(found.places >= 0, tf.int32), axis=1),
-            "kept_tokens": search.tokens,
-            "kept_log_probs": search.log_probs,
-            "kept_total": search.total,
-        }
+        found, search = self._by_length(go_on, rows, at_least=tf.shape(kept.tokens, tf.int64)[2])
+        return (
+            self._fillings(rows, skip, found, top)
+            | {"steps": tf.reduce_sum(tf.cast(found.places >= 0, tf.int32), axis=1)}
+            | {f"kept_{name}": tensor for name, tensor in search._asdict().items()}
+        )
 
     def score(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """The signature `score`; see README."""
