@@ -17,17 +17,27 @@ def _official(model: dict, data: dict, train: dict, evaluation: dict) -> Transfo
 
 _BASE_TRAIN = {"train_steps": 400_000, "learning_rate": 2.5e-4, "warmup_steps": 0}
 _LARGE_TRAIN = _BASE_TRAIN | {"warmup_steps": 4_000, "steps_per_loop": 1_000, "log_steps": 1_000, "save_steps": 10_000}
-_CHAR_BASE = {"n_layer": 12, "d_model": 512, "n_head": 8, "d_head": 64, "d_inner": 2048, "dropout": 0.1}
-_CHAR_LARGE = {"n_layer": 24, "d_model": 1024, "n_head": 8, "d_head": 128, "d_inner": 3072} | {
-    "dropout": 0.15,
-    "dropatt": 0.15,
-}
-_CHAR_BASE_EVAL = {"batch_size": 10, "tgt_len": 80, "mem_len": 2100, "clamp_len": 820}
-_CHAR_LARGE_EVAL = {"batch_size": 16, "tgt_len": 128, "mem_len": 3800, "clamp_len": 1000}
 _LM1B = {"vocab_size": 793_471, "cutoffs": (60_000, 100_000, 640_000), "div_val": 4, "untie_r": True} | {
     "proj_same_dim": False
 }
 _SCRIPTS = "kimiyoung/transformer-xl, tf/scripts/"
+
+
+def _characters(script: str, vocab_size: int, parameters: int, published: str) -> Preset:
+    """The preset of a script for bytes or characters, CORPUS_base_gpu.sh or CORPUS_large_tpu.sh."""
+    corpus, size, _ = script.split("_")
+    if size == "base":
+        model = {"n_layer": 12, "d_model": 512, "n_head": 8, "d_head": 64, "d_inner": 2048, "dropout": 0.1}
+        data, train = {"batch_size": 24, "tgt_len": 512}, _BASE_TRAIN
+        evaluation = {"batch_size": 10, "tgt_len": 80, "mem_len": 2100, "clamp_len": 820}
+    else:
+        model = {"n_layer": 24, "d_model": 1024, "n_head": 8, "d_head": 128, "d_inner": 3072}
+        model |= {"dropout": 0.15, "dropatt": 0.15}
+        data, train = {"batch_size": 64, "tgt_len": 768}, _LARGE_TRAIN
+        evaluation = {"batch_size": 16, "tgt_len": 128, "mem_len": 3800, "clamp_len": 1000}
+    config = _official(model | {"vocab_size": vocab_size}, data, train, evaluation)
+    return Preset(corpus, _SCRIPTS + script, parameters, published, config)
+
 
 PRESETS: dict[str, Preset] = {
     "demo": Preset(
@@ -55,36 +65,10 @@ PRESETS: dict[str, Preset] = {
             EvalConfig(batch_size=16, tgt_len=128, mem_len=255, clamp_len=-1, same_length=True),
         ),
     ),
-    "enwik8_base": Preset(
-        "enwik8",
-        _SCRIPTS + "enwik8_base_gpu.sh",
-        41_055_436,
-        "1.06 bpc (paper, table 2, 12 layers)",
-        _official(_CHAR_BASE | {"vocab_size": 204}, {"batch_size": 24, "tgt_len": 512}, _BASE_TRAIN, _CHAR_BASE_EVAL),
-    ),
-    "enwik8_large": Preset(
-        "enwik8",
-        _SCRIPTS + "enwik8_large_tpu.sh",
-        277_231_820,
-        "0.99 bpc (paper, table 2, 24 layers)",
-        _official(
-            _CHAR_LARGE | {"vocab_size": 204}, {"batch_size": 64, "tgt_len": 768}, _LARGE_TRAIN, _CHAR_LARGE_EVAL
-        ),
-    ),
-    "text8_base": Preset(
-        "text8",
-        _SCRIPTS + "text8_base_gpu.sh",
-        40_964_635,
-        "none for 12 layers",
-        _official(_CHAR_BASE | {"vocab_size": 27}, {"batch_size": 24, "tgt_len": 512}, _BASE_TRAIN, _CHAR_BASE_EVAL),
-    ),
-    "text8_large": Preset(
-        "text8",
-        _SCRIPTS + "text8_large_tpu.sh",
-        277_050_395,
-        "1.08 bpc (paper, table 3, 24 layers)",
-        _official(_CHAR_LARGE | {"vocab_size": 27}, {"batch_size": 64, "tgt_len": 768}, _LARGE_TRAIN, _CHAR_LARGE_EVAL),
-    ),
+    "enwik8_base": _characters("enwik8_base_gpu.sh", 204, 41_055_436, "1.06 bpc (paper, table 2, 12 layers)"),
+    "enwik8_large": _characters("enwik8_large_tpu.sh", 204, 277_231_820, "0.99 bpc (paper, table 2, 24 layers)"),
+    "text8_base": _characters("text8_base_gpu.sh", 27, 40_964_635, "none for 12 layers"),
+    "text8_large": _characters("text8_large_tpu.sh", 27, 277_050_395, "1.08 bpc (paper, table 3, 24 layers)"),
     "wt103_base": Preset(
         "wt103",
         "kimiyoung/transformer-xl, pytorch/run_wt103_base.sh",  # the TF script of that name has a smaller model
