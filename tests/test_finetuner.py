@@ -15,7 +15,7 @@ from txl_tf import families, finetuner
 from txl_tf.data.tasks.batches import TrainingExamples
 from txl_tf.errors import InputError
 from txl_tf.finetuner import Finetuner
-from txl_tf.inference.tasks.task_evaluator import TaskEvaluator
+from txl_tf.inference.tasks.task_evaluator import TaskReader, task_result
 from txl_tf.models.xlnet.head_config import XLNetClassificationConfig
 from txl_tf.runs import model_dir as model_dirs
 from txl_tf.runs.checkpoints import variables_by_path
@@ -89,7 +89,14 @@ def tuner(init, tables):
 
 
 def evaluator(config, corpus, strategy):
-    return lambda model: TaskEvaluator(config, model, corpus.dev, strategy)
+    return lambda model: evaluation(config, model, corpus.dev, strategy)
+
+
+def evaluation(config, model, examples, strategy):
+    """A function that evaluates a model, as the Finetuner does."""
+    task, reader = families.fine_tuning_of(config), TaskReader(config, model, strategy)
+    data = reader.arranged(examples)
+    return lambda progress=None: task_result(task, task.results(reader.outputs(data, progress), examples))
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +178,7 @@ def test_two_replicas_are_one_and_so_are_groups_of_lanes(init, tables, tmp_path,
             assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-9)
     with two_replicas.scope():
         mirrored = model_dirs.load_trained(str(tmp_path / "one")).model
-    found = TaskEvaluator(change(config, eval={"batch_size": 4}), mirrored, tuner.corpus.dev, two_replicas)()
+    found = evaluation(change(config, eval={"batch_size": 4}), mirrored, tuner.corpus.dev, two_replicas)()
     last = lines(tmp_path / "one", "evaluations.jsonl")[-1]
     assert found["loss"] == pytest.approx(last["loss"]) and found["metrics"] == pytest.approx(last["metrics"])
 
@@ -226,7 +233,8 @@ def test_sorted_and_cut_evaluation_is_the_padded_one(summary_type, max_segments,
     model = families.make_model(config)
     for variable in model.trainable_variables:
         variable.assign(np.random.default_rng(1).normal(size=variable.shape) * 0.3)
-    found = TaskEvaluator(config, model, padded_set, one_device).outputs()
+    reader = TaskReader(config, model, one_device)
+    found = reader.outputs(reader.arranged(padded_set))
     features = {name: array.astype(np.int32) for name, array in padded_set.features.items()}
     (batch,) = TrainingExamples(padded_set, 10, (0, 0)).batches(0).take(1)
     wanted = families.fine_tuning_of(config).objective(model, config).outputs(batch)
@@ -246,7 +254,7 @@ def test_averages_are_evaluated_and_kept(init, tables, tmp_path, one_device):
     losses = []
     for kind in ("average", "last"):
         model = model_dirs.load_trained(str(tmp_path), kind).model
-        losses.append(TaskEvaluator(tuner.config, model, tuner.corpus.dev, one_device)()["loss"])
+        losses.append(evaluation(tuner.config, model, tuner.corpus.dev, one_device)()["loss"])
     assert model_dirs.load_trained(str(tmp_path)).weights == "average"
     assert losses[0] == pytest.approx(result["loss"], rel=1e-12) and abs(losses[1] - losses[0]) > 1e-6
 

@@ -25,7 +25,7 @@ from txl_tf.data.tasks.table_files import Columns
 from txl_tf.data.tasks.tables import imbalance
 from txl_tf.devices.distribute import is_chief, make_strategy
 from txl_tf.errors import InputError
-from txl_tf.inference.tasks.task_evaluator import FEW_UPDATES, TaskEvaluator, no_better, what_to_try
+from txl_tf.inference.tasks.task_evaluator import FEW_UPDATES, TaskReader, no_better, task_result, what_to_try
 from txl_tf.metrics.error_files import error_files
 from txl_tf.published.directly import usable
 from txl_tf.runs import model_dir as model_dirs
@@ -207,10 +207,12 @@ class Finetuner:
         """Makes a run's evaluator on dev, which keeps the errors of the best evaluation as files in its model_dir."""
 
         def make(model: keras.Model) -> Callable[..., dict[str, Any]]:
-            evaluator = TaskEvaluator(config, model, self.corpus.dev, self.strategy, self.corpus.vocabulary)
+            task, reader = families.fine_tuning_of(config), TaskReader(config, model, self.strategy)
+            dev, data = self.corpus.dev, reader.arranged(self.corpus.dev)
 
             def evaluate(progress: Any = None) -> dict[str, Any]:
-                result = evaluator(progress)
+                results = task.results(reader.outputs(data, progress), dev)
+                result = task_result(task, results) | {"panels": results.panels(self.corpus.vocabulary)}
                 before = map(model_dirs.score, model_dirs.read_evaluations(model_dir))
                 if is_chief(self.strategy) and model_dirs.score(result) < min(before, default=math.inf):
                     for name, content in error_files(result["panels"]).items():

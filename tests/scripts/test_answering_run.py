@@ -12,7 +12,7 @@ from txl_tf import families
 from txl_tf.data.vocabularies import XLNetVocabulary
 from txl_tf.errors import InputError
 from txl_tf.finetuner import Finetuner
-from txl_tf.inference.tasks.task_evaluator import TaskEvaluator
+from txl_tf.inference.tasks.task_evaluator import TaskReader
 from txl_tf.runs.model_dir import load_trained
 from txl_tf.training.loop import train
 
@@ -87,9 +87,11 @@ def test_interrupted_on_one_device_it_is_the_run_on_two_replicas(whole, files, t
 def test_windows_cut_to_their_length_give_the_same_answers(whole, files, one_device, monkeypatch):
     own = tuner(files, one_device)
     model = load_trained(str(whole[0])).model
-    cut = TaskEvaluator(own.config, model, own.corpus.dev, one_device).outputs()
+    reader = TaskReader(own.config, model, one_device)
+    cut = reader.outputs(reader.arranged(own.corpus.dev))
     monkeypatch.setattr("txl_tf.models.xlnet.head_config.bucket_lengths", lambda t_len: (t_len,))
-    full = TaskEvaluator(own.config, model, own.corpus.dev, one_device).outputs()
+    reader = TaskReader(own.config, model, one_device)
+    full = reader.outputs(reader.arranged(own.corpus.dev))
     assert len({*own.corpus.dev.lengths()}) > 3
     np.testing.assert_array_equal(cut["start"], full["start"])
     np.testing.assert_allclose(cut["end_log_prob"][:, 0, 0], full["end_log_prob"][:, 0, 0], rtol=1e-9)

@@ -45,7 +45,7 @@ class Predicted(typing.NamedTuple):
     """Predictions for n inputs.
 
     predictions: for each a dict, see the module.
-    metrics: as `TaskEvaluator` has them, if the inputs have labels; otherwise {}.
+    metrics: as `task_result` has them, if the inputs have labels; otherwise {}.
     examples: the inputs' ExampleSet.
     outputs: by name, arrays [n, ..], from which the predictions are made.
     doubt: a warning, with what to try, if the predictions are all alike, or with labels no better than the most

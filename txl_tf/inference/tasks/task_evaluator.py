@@ -13,7 +13,6 @@ import tensorflow as tf
 from txl_tf import families
 from txl_tf.data.tasks.batches import EvaluationExamples
 from txl_tf.data.tasks.examples import ExampleSet
-from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.devices import distribute
 from txl_tf.metrics.results import TaskResults
 from txl_tf.objectives.base import Batch
@@ -91,48 +90,14 @@ class TaskReader:
         return read
 
 
-class TaskEvaluator:
-    """Evaluates a model on a set of examples. It can be called again after the weights change.
-
-    Without the vocabulary, which shows texts in TensorBoard, the result has no panels. Others as for `TaskReader`.
-    """
-
-    def __init__(
-        self,
-        config: Config,
-        model: keras.Model,
-        examples: ExampleSet,
-        strategy: tf.distribute.Strategy,
-        vocabulary: Vocabulary | None = None,
-    ):
-        self._task = families.fine_tuning_of(config)
-        self._examples, self._vocabulary = examples, vocabulary
-        self._reader = TaskReader(config, model, strategy)
-        self._data = self._reader.arranged(examples)
-
-    def __call__(self, progress: Progress | None = None) -> dict[str, Any]:
-        """Evaluates with the model's current weights; for `progress` see `TaskReader.outputs`.
-
-        Returns:
-            dict: loss, the mean over the examples; metrics, those of the task by name; error, 1 - the main metric;
-            examples, their number; collapsed, how the model has collapsed, or None; and, with a vocabulary, the
-            panels.
-        """
-        results = self._task.results(self.outputs(progress), self._examples)
-        result = task_result(self._task, results)
-        if self._vocabulary is not None:
-            result["panels"] = results.panels(self._vocabulary)
-        return result
-
-    def outputs(self, progress: Progress | None = None) -> dict[str, np.ndarray]:
-        """As `TaskReader.outputs`."""
-        return self._reader.outputs(self._data, progress)
-
-
 def task_result(
     task: families.FineTuning, results: TaskResults, dev: Mapping[str, float] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """The numbers that report an evaluation; see `TaskEvaluator.__call__`. dev: see `TaskResults.measure`."""
+    """The numbers that report an evaluation; dev: see `TaskResults.measure`.
+
+    Loss, the mean over the examples; metrics, those of the task by name; error, 1 - the main metric; examples, their
+    number; and collapsed, how the model has collapsed, or None.
+    """
     metrics = results.measure(dev)
     return {
         "loss": float(np.mean(results.outputs["loss"], dtype=np.float64)),
