@@ -180,7 +180,7 @@ def test_any_model_comes_back_bit_for_bit(tmp_path, settings):
     model = random_model(TransformerXLConfig(vocab_size=len(WORDS), **BASE | settings))
     vocabulary = WordVocabulary(WORDS)
     evaluation = EvalConfig(mem_len=7, clamp_len=-1, same_length=False)
-    export(model, vocabulary, evaluation, f"{tmp_path}/out")
+    export(files.not_saved(model, vocabulary, evaluation=evaluation), f"{tmp_path}/out")
     config, _ = import_checkpoint(
         open_checkpoint("huggingface", f"{tmp_path}/out"), vocabulary, f"{tmp_path}/in", dataset="text"
     )
@@ -202,7 +202,7 @@ def test_any_model_comes_back_bit_for_bit(tmp_path, settings):
 def test_what_cannot_be_exported(tmp_path, settings, what):
     model = random_model(TransformerXLConfig(vocab_size=len(WORDS), **BASE | settings))
     with pytest.raises(InputError, match=f"has no {what}"):
-        export(model, WordVocabulary(WORDS), EvalConfig(), str(tmp_path))
+        export(files.not_saved(model, WordVocabulary(WORDS), evaluation=EvalConfig()), str(tmp_path))
 
 
 def assert_equal_weights(first, second):

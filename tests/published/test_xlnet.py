@@ -336,7 +336,7 @@ def test_an_official_summary_by_attention(tmp_path, rng):
     np.testing.assert_array_equal(own["head/summary/attention/value_kernel"], kernels["v"])
     np.testing.assert_array_equal(own["head/summary/attention/output_kernel"], np.einsum("Dhd->hdD", kernels["o"]))
     with pytest.raises(InputError, match=r"Hugging Face's XLNet has no .*summary_type=attn"):
-        export(model, ByteVocabulary(range(V)), "classification", str(tmp_path / "out"))
+        export(files.not_saved(model, ByteVocabulary(range(V)), "classification"), str(tmp_path / "out"))
 
 
 @pytest.fixture(scope="module")
@@ -365,7 +365,7 @@ def test_out_and_in_again_bit_for_bit(tmp_path, rng, pieces, vocab_size, task):
         import_checkpoint(checkpoint, vocabulary, str(tmp_path / turn), dataset="text")
         trained.append(load_trained(str(tmp_path / turn)))
         source = tmp_path / f"{turn}_out"
-        export(trained[-1].model, trained[-1].vocabulary, trained[-1].config.task, str(source))
+        export(trained[-1], str(source))
         file = open_checkpoint("huggingface", str(source)).file
         assert set(file.shapes) == set(tensors)
         for name, tensor in tensors.items():
@@ -490,7 +490,7 @@ def test_what_cannot_be_exported(tmp_path, settings, what):
     sizes = {"vocab_size": V, "n_layer": 1, "d_model": D, "n_head": H, "d_head": 4, "d_inner": 12}
     model = XLNet(XLNetConfig(**sizes | settings))
     with pytest.raises(InputError, match=f"Hugging Face's XLNet has no {what}: this model cannot be exported"):
-        export(model, ByteVocabulary(range(V)), "permutation_lm", str(tmp_path))
+        export(files.not_saved(model, ByteVocabulary(range(V)), "permutation_lm"), str(tmp_path))
 
 
 def test_a_vocabulary_of_its_own(tmp_path):
@@ -539,7 +539,7 @@ def test_a_model_of_several_labels_at_once(tmp_path, rng):
     loss = -np.mean(np.log([right[0], 1 - right[1], right[2]]))
     np.testing.assert_allclose(found["loss"][0], loss, rtol=0, atol=1e-6)
     single = families.make_model(configure(open_checkpoint("huggingface", str(tmp_path / "in")), None, {}, {}))
-    export(single, ByteVocabulary(range(V)), "multi_label", str(tmp_path / "out"), labels=("b", "a", "c"))
+    export(files.not_saved(single, ByteVocabulary(range(V)), "multi_label", ("b", "a", "c")), str(tmp_path / "out"))
     told = json.loads((tmp_path / "out" / "config.json").read_text())
     assert told["problem_type"] == named["problem_type"] and told["id2label"] == named["id2label"]
 
@@ -643,7 +643,7 @@ def test_summaries_without_a_projection(tmp_path, rng):
         np.testing.assert_allclose(model.head(tf.constant(hidden)), wanted, rtol=0, atol=1e-6)
         assert bool(open_checkpoint("huggingface", str(folder)).notes) == bool(activation)
     single = families.make_model(configure(open_checkpoint("huggingface", str(folder)), None, {}, {}))
-    export(single, ByteVocabulary(range(V)), "classification", str(tmp_path / "out"))
+    export(files.not_saved(single, ByteVocabulary(range(V)), "classification"), str(tmp_path / "out"))
     told = json.loads((tmp_path / "out" / "config.json").read_text())
     assert (told["summary_use_proj"], told["summary_activation"]) == (False, None)
 
@@ -661,7 +661,8 @@ def test_settings_that_older_and_odd_files_have(tmp_path, rng):
     assert_equal_to_the_reference(model, weights, rng, reference.gelu)
     assert config.data.bi_data and config.model.untie_r
     own = XLNet(dataclasses.replace(config.model, dtype="float32"))
-    export(own, ByteVocabulary(range(V)), "permutation_lm", str(tmp_path / "out"), bi_data=config.data.bi_data)
+    about = files.not_saved(own, ByteVocabulary(range(V)), "permutation_lm", bi_data=config.data.bi_data)
+    export(about, str(tmp_path / "out"))
     assert json.loads((tmp_path / "out" / "config.json").read_text())["bi_data"] is True
     write_hugging_face(tmp_path / "head", huggingface_tensors(weights | head_weights(rng, 2)), bi_data=True)
     assert "bi_data is true" in open_checkpoint("huggingface", str(tmp_path / "head")).notes[0]
@@ -710,7 +711,8 @@ def test_a_token_classifier_in_and_out(tmp_path, rng):
         np.testing.assert_allclose(found[b], hidden @ kernel + bias, rtol=0, atol=1e-5)
     single = families.make_model(config.replace(model={"dtype": "float32"}))
     load(single, open_checkpoint("huggingface", str(tmp_path)))
-    export(single, ByteVocabulary(range(V)), "tagging", str(tmp_path / "out"), tuple(labels.values()))
+    about = files.not_saved(single, ByteVocabulary(range(V)), "tagging", tuple(labels.values()))
+    export(about, str(tmp_path / "out"))
     written = json.loads((tmp_path / "out" / "config.json").read_text())
     assert (written["architectures"], written["id2label"]) == (["XLNetForTokenClassification"], labels)
     again, _ = imported(tmp_path / "out", "huggingface")

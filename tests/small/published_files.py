@@ -177,3 +177,9 @@ def official_pickle(value, protocol):
     modules["vocabulary"] = _module("vocabulary", Vocab=Vocab)
     with mock.patch.dict(sys.modules, modules):
         return pickle.dumps(value, protocol=protocol)
+
+
+def not_saved(model, vocabulary, task="", labels=(), evaluation=None, **data):
+    """What an export reads of a TrainedModel, for a model that has no model_dir."""
+    config = types.SimpleNamespace(task=task, eval=evaluation, data=types.SimpleNamespace(**data))
+    return types.SimpleNamespace(model=model, vocabulary=vocabulary, config=config, class_names=lambda: labels)
