@@ -25,10 +25,9 @@ from txl_tf.data.vocabularies import Vocabulary
 from txl_tf.devices.distribute import has_xla
 from txl_tf.errors import InputError
 from txl_tf.inference.xlnet.blanks import PADDING
-from txl_tf.inference.xlnet.fill_in import ROUND, load_xlnet
+from txl_tf.inference.xlnet.fill_in import ROUND, XLNetTool
 from txl_tf.models.xlnet.model import XLNet
 from txl_tf.progress import Progress
-from txl_tf.runs.model_dir import TrainedModel
 from txl_tf.storage.surrogates import whole
 
 POOLS = ("last", "first", "mean")
@@ -53,34 +52,21 @@ class Encoded(typing.NamedTuple):
     pooled: np.ndarray
 
 
-class Encoder:
+class Encoder(XLNetTool):
     """Encodes texts as vectors. All tokens of a text see each other, and there is no memory.
 
     The model is compiled once for each batch size and length; lengths are rounded up to a multiple of ROUND tokens.
     InputError if the vocabulary has no <sep> or <cls>.
     """
 
+    otherwise = "is not an encoder: it sees only the text before a token"
+
     def __init__(self, model: XLNet, vocabulary: Vocabulary, jit_compile: bool = True):
         for name in ("sep", "cls"):
             vocabulary.special_token(name)
-        self.model = model
-        self.vocabulary = vocabulary
+        super().__init__(model, vocabulary)
         self._compile = jit_compile and has_xla()
         self._functions = functools.cache(self._function)
-
-    @classmethod
-    def load(cls, model_dir: str, checkpoint: str | None = None, **options: Any) -> Encoder:
-        """The model of a directory that training or an import wrote; `checkpoint` as for `load_trained`.
-
-        InputError if there is no trained model, it is not an XLNet, or the vocabulary has no <sep> or <cls>.
-        """
-        trained = load_xlnet(model_dir, checkpoint, "is not an encoder: it sees only the text before a token")
-        return cls(trained.model, trained.vocabulary, **options)
-
-    @classmethod
-    def of(cls, trained: TrainedModel, jit_compile: bool | None = None) -> Encoder:
-        """The XLNet of a TrainedModel; jit_compile None: not compiled."""
-        return cls(trained.model, trained.vocabulary, jit_compile=bool(jit_compile))
 
     def __call__(
         self,

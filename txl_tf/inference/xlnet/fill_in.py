@@ -72,7 +72,37 @@ class PseudoScore(typing.NamedTuple):
     total: float
 
 
-class FillIn:
+Tool = typing.TypeVar("Tool", bound="XLNetTool")
+
+
+class XLNetTool:
+    """What an XLNet does with texts; `otherwise` is said of other models, after "which"."""
+
+    otherwise: str
+
+    def __init__(self, model: XLNet, vocabulary: Vocabulary, **options: Any):
+        self.model = model
+        self.vocabulary = vocabulary
+
+    @classmethod
+    def load(cls: type[Tool], model_dir: str, checkpoint: str | None = None, **options: Any) -> Tool:
+        """The model of a directory that training or an import wrote; `checkpoint` as for `load_trained`.
+
+        Options are those of the class. InputError if there is no trained model, or it is not an XLNet.
+        """
+        trained = load_trained(model_dir, checkpoint=checkpoint)
+        if not isinstance(trained.model, XLNet):
+            title = families.with_article(families.family_of(trained.config).title)
+            raise InputError(f"{model_dir} holds {title}, which {cls.otherwise}")
+        return cls(trained.model, trained.vocabulary, **options)
+
+    @classmethod
+    def of(cls: type[Tool], trained: TrainedModel, jit_compile: bool | None = None) -> Tool:
+        """The XLNet of a TrainedModel; jit_compile None: not compiled."""
+        return cls(trained.model, trained.vocabulary, jit_compile=bool(jit_compile))
+
+
+class FillIn(XLNetTool):
     """Fills blanks in texts, and scores texts.
 
     Args:
@@ -86,39 +116,16 @@ class FillIn:
         document_end: the token between a context and a text.
     """
 
+    otherwise = "fills no blanks: use scripts/generate.py, which continues texts, and scripts/score.py"
+
     def __init__(self, model: XLNet, vocabulary: Vocabulary, marker: str = MARKER, jit_compile: bool = True):
         if not marker:
             raise InputError("the marker for a blank is empty: give one, such as ____")
-        self.model = model
-        self.vocabulary = vocabulary
+        super().__init__(model, vocabulary)
         self.marker = marker
         end = vocabulary.special.end_of_document
         self.document_end = vocabulary.start_token if end is None else end
         self.filler = Filler(model, allowed_tokens(vocabulary), jit_compile)
-
-    @classmethod
-    def load(cls, model_dir: str, checkpoint: str | None = None, **options: Any) -> FillIn:
-        """The model of a directory that training or an import wrote.
-
-        Args:
-            model_dir: local or gs://.
-            checkpoint: "latest", "best" or None, as for `load_trained`.
-            options: marker, jit_compile.
-
-        Raises:
-            InputError: there is no trained model, or it is not an XLNet.
-        """
-        trained = load_xlnet(
-            model_dir,
-            checkpoint,
-            "fills no blanks: use scripts/generate.py, which continues texts, and scripts/score.py",
-        )
-        return cls(trained.model, trained.vocabulary, **options)
-
-    @classmethod
-    def of(cls, trained: TrainedModel, jit_compile: bool | None = None) -> FillIn:
-        """The XLNet of a TrainedModel; jit_compile None: not compiled."""
-        return cls(trained.model, trained.vocabulary, jit_compile=bool(jit_compile))
 
     @one_or_all
     def fill(
@@ -270,20 +277,6 @@ class FillIn:
                 pieces[-1] = pieces[-1].removesuffix(" ")
             pieces += [written, part]
         return tuple(pieces)
-
-
-def load_xlnet(model_dir: str, checkpoint: str | None, otherwise: str) -> TrainedModel:
-    """The TrainedModel of a model_dir.
-
-    Raises:
-        InputError: there is no trained model, or it is not an XLNet; `otherwise` says what to do in that case.
-    """
-    trained = load_trained(model_dir, checkpoint=checkpoint)
-    if not isinstance(trained.model, XLNet):
-        raise InputError(
-            f"{model_dir} holds {families.with_article(families.family_of(trained.config).title)}, which {otherwise}"
-        )
-    return trained
 
 
 def _check_order(order: str, counts: list[int]) -> None:
