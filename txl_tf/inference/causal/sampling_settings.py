@@ -56,9 +56,9 @@ class Setting:
     name: str
     default: int | float
     low: int | float
-    high: int | float | None
     help: str
     transform: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
+    high: int | float | None = None
     above_low: bool = False
     off: tuple[int | float, ...] = ()
 
@@ -98,35 +98,30 @@ def _repetition_penalty(logits: tf.Tensor, seen: tf.Tensor, penalty: tf.Tensor) 
     return tf.where(seen, tf.maximum(penalised, logits.dtype.min), logits)
 
 
-def _temperature(logits: tf.Tensor, seen: tf.Tensor, temperature: tf.Tensor) -> tf.Tensor:
-    del seen
+def _temperature(logits: tf.Tensor, _: tf.Tensor, temperature: tf.Tensor) -> tf.Tensor:
     divided = logits / tf.where(temperature > 0, temperature, 1.0)  # `sampling.sample` handles 0
     largest = tf.reduce_max(logits, axis=-1, keepdims=True)
     # However small the temperature, the most likely token stays finite.
     return tf.where(logits < largest, divided, tf.maximum(divided, logits.dtype.min))
 
 
-def _top_k(logits: tf.Tensor, seen: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
-    del seen
+def _top_k(logits: tf.Tensor, _: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
     target = tf.where(k > 0, tf.cast(k, tf.float32), float("inf"))
     return _limited(logits, _largest(logits, tf.ones_like(logits), target))
 
 
-def _top_p(logits: tf.Tensor, seen: tf.Tensor, p: tf.Tensor) -> tf.Tensor:
+def _top_p(logits: tf.Tensor, _: tf.Tensor, p: tf.Tensor) -> tf.Tensor:
     """Nucleus sampling: Holtzman et al. 2019 (arXiv 1904.09751)."""
-    del seen
     return _limited(logits, _largest(logits, tf.nn.softmax(logits), _all_at_1(p)))
 
 
-def _min_p(logits: tf.Tensor, seen: tf.Tensor, p: tf.Tensor) -> tf.Tensor:
+def _min_p(logits: tf.Tensor, _: tf.Tensor, p: tf.Tensor) -> tf.Tensor:
     """Nguyen et al. 2024 (arXiv 2407.01082)."""
-    del seen
     return _limited(logits, logits >= tf.reduce_max(logits, axis=-1, keepdims=True) + tf.math.log(p))
 
 
-def _typical(logits: tf.Tensor, seen: tf.Tensor, p: tf.Tensor) -> tf.Tensor:
+def _typical(logits: tf.Tensor, _: tf.Tensor, p: tf.Tensor) -> tf.Tensor:
     """Locally typical sampling: Meister et al. 2022 (arXiv 2202.00666)."""
-    del seen
     log_prob = tf.nn.log_softmax(logits)
     probability = tf.exp(log_prob)
     entropy = -tf.reduce_sum(tf.math.multiply_no_nan(log_prob, probability), axis=-1, keepdims=True)
@@ -184,7 +179,6 @@ SETTINGS = (
         "repetition_penalty",
         default=1.0,
         low=1.0,
-        high=None,
         help="makes tokens that already occur in the text less likely: their log-probabilities are multiplied by it; "
         "1: no penalty",
         transform=_repetition_penalty,
@@ -193,7 +187,6 @@ SETTINGS = (
         "temperature",
         default=1.0,
         low=0.0,
-        high=None,
         help="divides the log-probabilities; 0: always the most likely token that the other settings allow",
         transform=_temperature,
         off=(0.0,),
@@ -202,7 +195,6 @@ SETTINGS = (
         "top_k",
         default=0,
         low=0,
-        high=None,
         help="choose only among this many of the most likely tokens, and those as likely as the last of them; 0: all",
         transform=_top_k,
     ),
