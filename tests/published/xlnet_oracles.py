@@ -203,11 +203,11 @@ def imported_head_outputs(kind, model, arrays):
         logits = model(**given).numpy()
         return {"logits": logits[..., 0] if kind == "XLNetForMultipleChoice" else logits}
     given["allowed"], given["cls_index"] = tf.constant(arrays["p_mask"] == 0), tf.constant(arrays["cls_index"])
+    hidden, _, _ = model.body(given["tokens"], segments=given["segments"], padding=given["padding"])
     if "start_positions" in arrays:
         # Their loss: of the answer class they take the true beginning's state.
         start = tf.constant(arrays["start_positions"])
         logits = model(start=start, **given)
-        hidden, _, _ = model.body(given["tokens"], segments=given["segments"], padding=given["padding"])
         states = (tf.gather(hidden, at, batch_dims=1) for at in (start, given["cls_index"]))
         logit = model.head.impossible_logit(*states).numpy()
         rows = np.arange(len(logit))
@@ -217,7 +217,8 @@ def imported_head_outputs(kind, model, arrays):
         ]
         impossible = np.logaddexp(0, logit) - arrays["is_impossible"] * logit
         return {"loss": sum(map(np.mean, losses)) / 2 + np.mean(impossible) / 2}
-    best = model.best(**given)
+    tops = model.config.start_n_top, model.config.end_n_top
+    best = model.head.best(hidden, given["allowed"], given["cls_index"], *tops)
     flat = [len(logit := best.impossible.numpy()), -1]
     return {
         "start_top_index": best.start.numpy(),

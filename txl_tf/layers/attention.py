@@ -60,11 +60,7 @@ class RelMultiHeadAttention(MemoryAttention):
         **kwargs: typing.Any,
     ):
         super().__init__(n_head, d_head, **kwargs)
-        self.own_biases = own_biases
-        self.tied_positions = tied_positions
-        self.clamp_len = clamp_len
-        self.same_length = same_length
-        self.bidirectional = bidirectional
+        self.keep(locals())
 
     def build(self, hidden_shape: HiddenShape, mems_shape: HiddenShape | None = None) -> None:
         """Creates the projections for inputs [B, T, D]."""

@@ -47,14 +47,9 @@ class ClusteredLayer(Layer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self.vocab_size = vocab_size
-        self.d_model = d_model
-        self.d_embed = d_model if d_embed is None else d_embed
-        self.cutoffs = tuple(cutoffs)
-        self.div_val = div_val
-        self.proj_same_dim = proj_same_dim
-        self.init_std = init_std
-        self.proj_init_std = proj_init_std
+        d_embed = d_model if d_embed is None else d_embed
+        cutoffs = tuple(cutoffs)
+        self.keep(locals())
         self._check()
 
         ends = (*self.cutoffs, vocab_size)

@@ -77,15 +77,13 @@ class DecoderLayer(Layer):
         norm_init_std: float = 0.0,
         **kwargs: typing.Any,
     ):
-        own = {name: value for name, value in locals().items() if name not in ("self", "kwargs", "__class__")}
         super().__init__(**kwargs)
-        for name, value in own.items():
-            setattr(self, name, value)
+        self.keep(locals())
         self.rates = Rates.of(dropout)
         if attn_type not in ATTENTION:
             raise ValueError(f"DecoderLayer: attn_type is {attn_type!r}; choose from {tuple(ATTENTION)}")
         kind = ATTENTION[attn_type]
-        options = {name: own[name] for name in kind.options}
+        options = {name: getattr(self, name) for name in kind.options}
         shared = {"init_std": init_std, "variational": variational, "dtype": self.dtype_policy}
         drops: dict[str, typing.Any] = {"dropatt": dropatt, "dropqkv": self.rates.qkv}
         norm = {"epsilon": layer_norm_epsilon, "dtype": self.dtype_policy}

@@ -50,11 +50,10 @@ def step_seeds(seed: tf.Tensor, step: tf.Tensor, lanes: tf.Tensor) -> Seeds:
     return Seeds(shared, numbered_seeds(shared, lanes))
 
 
-def checked_rate(rate: float, name: str, layer: keras.layers.Layer) -> float:
-    """`rate`, or a ValueError if it is not in [0, 1)."""
+def check_rate(rate: float, name: str, layer: keras.layers.Layer) -> None:
+    """Raises ValueError if a layer's rate is not in [0, 1)."""
     if not 0 <= rate < 1:
         raise ValueError(f"{type(layer).__name__}: {name} must be in [0, 1), got {rate}")
-    return rate
 
 
 def token_dropout(

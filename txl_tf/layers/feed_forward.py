@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf import ops
-from txl_tf.layers.dropout import TIME, checked_rate, dropout, split_seed
+from txl_tf.layers.dropout import TIME, check_rate, dropout, split_seed
 from txl_tf.layers.layer import Layer
 from txl_tf.ops import Matrix
 
@@ -54,11 +54,8 @@ class FeedForward(Layer):
             raise ValueError(f"FeedForward: d_inner must be positive, got {d_inner}")
         if activation not in ACTIVATIONS:
             raise ValueError(f"FeedForward: activation is {activation!r}; choose from {tuple(ACTIVATIONS)}")
-        self.d_inner = d_inner
-        self.activation = activation
-        self.dropout = checked_rate(dropout, "dropout", self)
-        self.variational = variational
-        self.init_std = init_std
+        self.keep(locals())
+        check_rate(dropout, "dropout", self)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the two dense layers for inputs [.., D]."""

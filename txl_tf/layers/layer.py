@@ -13,6 +13,12 @@ class Layer(keras.layers.Layer):
 
     init_std: float
 
+    def keep(self, arguments: dict[str, typing.Any]) -> None:
+        """Makes the constructor's arguments, its `locals()`, attributes."""
+        for name, value in arguments.items():
+            if name not in ("self", "kwargs", "__class__"):
+                setattr(self, name, value)
+
     def get_config(self) -> dict[str, typing.Any]:
         """The constructor's arguments."""
         kinds = [kind for kind in type(self).__mro__ if issubclass(kind, Layer) and kind is not Layer]

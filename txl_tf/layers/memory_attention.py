@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from txl_tf import ops
-from txl_tf.layers.dropout import TIME, checked_rate, dropout, split_seed
+from txl_tf.layers.dropout import TIME, check_rate, dropout, split_seed
 from txl_tf.layers.layer import Layer
 from txl_tf.layers.masks import visible_keys
 from txl_tf.ops import LayerSlice, Matrix, Scores
@@ -93,12 +93,9 @@ class MemoryAttention(Layer):
         super().__init__(**kwargs)
         if n_head < 1 or d_head < 1:
             raise ValueError(f"{type(self).__name__}: n_head and d_head must be positive, got {n_head} and {d_head}")
-        self.n_head = n_head
-        self.d_head = d_head
-        self.dropatt = checked_rate(dropatt, "dropatt", self)
-        self.dropqkv = checked_rate(dropqkv, "dropqkv", self)
-        self.variational = variational
-        self.init_std = init_std
+        self.keep(locals())
+        check_rate(dropatt, "dropatt", self)
+        check_rate(dropqkv, "dropqkv", self)
 
     def build(self, hidden_shape: HiddenShape, mems_shape: HiddenShape | None = None) -> None:
         """Creates the projections for inputs [B, T, D]."""

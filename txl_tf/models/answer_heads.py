@@ -7,7 +7,7 @@ import typing
 import keras
 import tensorflow as tf
 
-from txl_tf.layers.dropout import checked_rate, dropout
+from txl_tf.layers.dropout import check_rate, dropout
 from txl_tf.layers.layer import Layer
 from txl_tf.layers.memory_attention import HiddenShape
 
@@ -57,9 +57,8 @@ class AnswerSpan(Layer):
         self, *, layer_norm_epsilon: float = 1e-12, dropout: float = 0.0, init_std: float = 0.02, **kwargs: typing.Any
     ):
         super().__init__(**kwargs)
-        self.layer_norm_epsilon = layer_norm_epsilon
-        self.dropout = checked_rate(dropout, "dropout", self)
-        self.init_std = init_std
+        self.keep(locals())
+        check_rate(dropout, "dropout", self)
 
     def build(self, hidden_shape: HiddenShape) -> None:
         """Creates the weights for inputs [B, T, D]."""

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from txl_tf import ops
 from txl_tf.layers.ablation_attention import AbsoluteAttention
-from txl_tf.layers.dropout import checked_rate, dropout, split_seed
+from txl_tf.layers.dropout import check_rate, dropout, split_seed
 from txl_tf.layers.layer import Layer
 from txl_tf.layers.memory_attention import HiddenShape
 
@@ -49,12 +49,8 @@ class Summary(Layer):
         super().__init__(**kwargs)
         if summary_type not in SUMMARY_TYPES:
             raise ValueError(f"Summary: summary_type is {summary_type!r}; choose from {SUMMARY_TYPES}")
-        self.summary_type = summary_type
-        self.use_proj = use_proj
-        self.n_head, self.d_head, self.layer_norm_epsilon = n_head, d_head, layer_norm_epsilon
-        self.dropout = checked_rate(dropout, "dropout", self)
-        self.dropatt = dropatt
-        self.init_std = init_std
+        self.keep(locals())
+        check_rate(dropout, "dropout", self)
         self.attention: AbsoluteAttention | None = None
         self.projection: typing.Any = None
         if summary_type == "attn":

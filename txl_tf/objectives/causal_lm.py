@@ -117,7 +117,6 @@ class CausalScorer:
         self, model: TransformerXL, evaluation: EvalConfig, reach: Reach, sliding_window: int = 0, segments: int = 1
     ):
         self.model = model
-        self.reach = reach
         self._kept: list[Kept] = []
         self.initial_state: Callable[[int], State]
         self._read: Callable[[tf.Tensor, State], tuple[tf.Tensor, State]]
@@ -131,7 +130,8 @@ class CausalScorer:
         elif model.attention.cacheable:
             self._use_cache(CachedDecoder(model, reach, segments * evaluation.tgt_len, True, segments))
         else:
-            self.initial_state, self._read = self._initial_mems, self._read_with_mems
+            self.initial_state = lambda lanes: model.initial_mems(lanes, reach)
+            self._read = lambda tokens, mems: model(tokens, mems, reach=reach)
         self.settings: dict[str, Any] = {
             "tgt_len": evaluation.tgt_len,
             **dataclasses.asdict(reach),
@@ -162,12 +162,6 @@ class CausalScorer:
             return cast
         self._kept.append(Kept(cast))
         return self._kept[-1].tensors
-
-    def _initial_mems(self, lanes: int) -> Mems:
-        return self.model.initial_mems(lanes, self.reach)
-
-    def _read_with_mems(self, tokens: tf.Tensor, mems: Mems) -> tuple[tf.Tensor, Mems]:
-        return self.model(tokens, mems, reach=self.reach)
 
     def refresh(self) -> None:
         """Updates the cached tensors that were computed from the weights."""

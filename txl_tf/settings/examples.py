@@ -99,8 +99,3 @@ class ClassificationConfig(Group):
         "weight the examples of a class by (all examples) / (classes * its examples), so that all classes count alike",
         flag="usual",
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class NoSettings(Group):
-    """A group without settings: the objective follows from the head."""

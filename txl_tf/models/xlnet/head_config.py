@@ -11,12 +11,11 @@ from txl_tf.settings.examples import (
     ClassificationConfig,
     ExamplesConfig,
     ExamplesEvalConfig,
-    NoSettings,
     QuestionsConfig,
     TaggedTextsConfig,
     TextsConfig,
 )
-from txl_tf.settings.groups import require, setting
+from txl_tf.settings.groups import Group, require, setting
 from txl_tf.settings.run import Config, TrainConfig
 
 AnyHeadConfig = TypeVar("AnyHeadConfig", bound="XLNetHeadRunConfig")
@@ -84,7 +83,7 @@ class XLNetHeadRunConfig(Config):
     data: ExamplesConfig = dataclasses.field(default_factory=ExamplesConfig)
     train: TrainConfig = dataclasses.field(default_factory=_fine_tuning)
     eval: ExamplesEvalConfig = dataclasses.field(default_factory=ExamplesEvalConfig)
-    objective: Any = dataclasses.field(default_factory=NoSettings)
+    objective: Group = dataclasses.field(default_factory=Group)  # without settings: it follows from the head
 
     def __post_init__(self) -> None:
         """Checks that texts of several segments are remembered."""
@@ -144,7 +143,6 @@ class XLNetMultiLabelConfig(XLNetHeadRunConfig):
 
     model: XLNetLogitsConfig = dataclasses.field(default_factory=XLNetLogitsConfig)
     data: TextsConfig = dataclasses.field(default_factory=TextsConfig)
-    objective: NoSettings = dataclasses.field(default_factory=NoSettings)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +150,6 @@ class _XLNetScoreConfig(XLNetHeadRunConfig):
     """A sequence has one number."""
 
     model: XLNetLogitsConfig = dataclasses.field(default_factory=lambda: XLNetLogitsConfig(n_class=1))
-    objective: NoSettings = dataclasses.field(default_factory=NoSettings)
 
     def __post_init__(self) -> None:
         """Checks that there is only one output."""
@@ -185,7 +182,6 @@ class XLNetAnsweringConfig(XLNetHeadRunConfig):
     model: XLNetAnswersConfig = dataclasses.field(default_factory=XLNetAnswersConfig)
     data: QuestionsConfig = dataclasses.field(default_factory=QuestionsConfig)
     eval: AnswersEvalConfig = dataclasses.field(default_factory=AnswersEvalConfig)
-    objective: NoSettings = dataclasses.field(default_factory=NoSettings)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,7 +192,6 @@ class XLNetTaggingConfig(XLNetHeadRunConfig):
 
     model: XLNetTagsConfig = dataclasses.field(default_factory=XLNetTagsConfig)
     data: TaggedTextsConfig = dataclasses.field(default_factory=TaggedTextsConfig)
-    objective: NoSettings = dataclasses.field(default_factory=NoSettings)
 
     def shared_settings(self, pretrained: Config) -> dict[str, Any]:
         """As for other tasks, with all tokens remembered; a model without memory gets a memory of one segment."""

@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 
 from txl_tf.layers.dropout import Seeds, split_seed
-from txl_tf.models.answer_heads import AnswerLogits, AnswerSpan, BestAnswers, PlainSpan
+from txl_tf.models.answer_heads import AnswerLogits, AnswerSpan, PlainSpan
 from txl_tf.models.decoder import Configured
 from txl_tf.models.heads import SummaryLogits
 from txl_tf.models.memory import Mems
@@ -142,8 +142,26 @@ class XLNetWithHead(Configured):
         return self.body.activations
 
 
+class XLNetWithOutputs(XLNetWithHead):
+    """An XLNet with outputs for sequences or tokens; subclasses define `outputs_for` Texts."""
+
+    def call(
+        self,
+        tokens: tf.Tensor,
+        *,
+        segments: tf.Tensor | None = None,
+        padding: tf.Tensor | None = None,
+        seed: Seeds | tf.Tensor | None = None,
+        training: bool = False,
+        watch: Watch | None = None,
+        segment_len: int | None = None,
+    ) -> tf.Tensor:
+        """The outputs, in the dtype of the weights. The arguments are those of `Texts`; lanes are examples."""
+        return self.outputs_for(Texts(tokens, segments, padding, Seeds.of(seed), training, watch, segment_len))
+
+
 @keras.saving.register_keras_serializable(package="txl_tf")
-class XLNetWithLogits(XLNetWithHead):
+class XLNetWithLogits(XLNetWithOutputs):
     """XLNet with C outputs for a sequence: a classifier, a regressor, or a model that scores choices.
 
     Examples:
@@ -165,34 +183,16 @@ class XLNetWithLogits(XLNetWithHead):
         )
         self.build((None, None))
 
-    def call(
-        self,
-        tokens: tf.Tensor,
-        *,
-        segments: tf.Tensor | None = None,
-        padding: tf.Tensor | None = None,
-        seed: Seeds | tf.Tensor | None = None,
-        training: bool = False,
-        watch: Watch | None = None,
-        segment_len: int | None = None,
-    ) -> tf.Tensor:
-        """The outputs for sequences, in the dtype of the weights: [B, C], or [B, n, C] for n sequences per example.
-
-        Args:
-            tokens: int [B, T] or [B, n, T], n static.
-            segments, padding: as for `XLNet.call`, in the shape of tokens.
-            seed, training, watch: as for `XLNet.call`; the lanes are examples.
-            segment_len: as for `Texts`, of texts [B, T]: see `hidden_of_last`.
-        """
-        seeds = Seeds.of(seed)
-        if len(tokens.shape) == 2:
-            return self._logits(Texts(tokens, segments, padding, seeds, training, watch, segment_len))
-        n, t_len = tokens.shape[1:]
-        tokens = tf.reshape(tokens, [-1, t_len])
-        segments, padding = (None if x is None else tf.reshape(x, [-1, t_len]) for x in (segments, padding))
+    def outputs_for(self, texts: Texts) -> tf.Tensor:
+        """[B, C], or [B, n, C] for n sequences per example: then tokens are [B, n, T], n static."""
+        if len(texts.tokens.shape) == 2:
+            return self._logits(texts)
+        n, t_len = texts.tokens.shape[1:]
+        tokens, segments, padding = (None if x is None else tf.reshape(x, [-1, t_len]) for x in texts[:3])
+        seeds = texts.seed
         if seeds.lanes is not None and len(seeds.lanes.shape) == 2:
             seeds = Seeds(seeds.shared, tf.reshape(tf.stack(split_seed(seeds.lanes, n), axis=1), [-1, 2]))
-        logits = self._logits(Texts(tokens, segments, padding, seeds, training, watch))
+        logits = self._logits(Texts(tokens, segments, padding, seeds, texts.training, texts.watch))
         return tf.reshape(logits, [-1, n, self.config.n_class])
 
     def _logits(self, texts: Texts) -> tf.Tensor:
@@ -204,7 +204,7 @@ class XLNetWithLogits(XLNetWithHead):
 
 
 @keras.saving.register_keras_serializable(package="txl_tf")
-class XLNetWithTags(XLNetWithHead):
+class XLNetWithTags(XLNetWithOutputs):
     """XLNet with C outputs for every token.
 
     Examples:
@@ -224,22 +224,8 @@ class XLNetWithTags(XLNetWithHead):
         )
         self.build((None, None))
 
-    def call(
-        self,
-        tokens: tf.Tensor,
-        *,
-        segments: tf.Tensor | None = None,
-        padding: tf.Tensor | None = None,
-        seed: Seeds | tf.Tensor | None = None,
-        training: bool = False,
-        watch: Watch | None = None,
-        segment_len: int | None = None,
-    ) -> tf.Tensor:
-        """The outputs for all tokens, [B, L, C], in the dtype of the weights; arguments as for `XLNet.call`.
-
-        `watch` sees the last segment; for `segment_len` see `Texts` and `hidden_of_segments`.
-        """
-        texts = Texts(tokens, segments, padding, Seeds.of(seed), training, watch, segment_len)
+    def outputs_for(self, texts: Texts) -> tf.Tensor:
+        """[B, L, C], of texts as for `hidden_of_segments`."""
         hidden = self.hidden(texts, self.hidden_of_segments)
         return tf.cast(self.head(hidden), self.variable_dtype)
 
@@ -251,8 +237,8 @@ class XLNetWithAnswers(XLNetWithHead):
     Examples:
         >>> model = XLNetWithAnswers(XLNetAnswersConfig(n_layer=2, d_model=64, n_head=4, d_head=16, d_inner=128))
         >>> allowed = tf.constant([[True, True, False, False, True]])  # two tokens of the text, and CLS
-        >>> model.best(tf.constant([[17, 18, 4, 19, 3]]), allowed, tf.constant([4])).end.shape
-        TensorShape([1, 5, 5])
+        >>> model(tf.constant([[17, 18, 4, 19, 3]]), allowed, tf.constant([4]), tf.constant([0])).end.shape
+        TensorShape([1, 5])
     """
 
     settings = XLNetAnswersConfig
@@ -284,16 +270,3 @@ class XLNetWithAnswers(XLNetWithHead):
         inputs = {"segments": segments, "padding": padding, "watch": watch}
         hidden, _, _ = self.body(tokens, **inputs, seed=body_seeds, training=training)
         return self.head(hidden, allowed, cls_index, start, seed=head_seeds.lanes, training=training)
-
-    def best(
-        self,
-        tokens: tf.Tensor,
-        allowed: tf.Tensor,
-        cls_index: tf.Tensor,
-        *,
-        segments: tf.Tensor | None = None,
-        padding: tf.Tensor | None = None,
-    ) -> BestAnswers:
-        """The most likely answers, `start_n_top` starts with `end_n_top` ends each; arguments as for `call`."""
-        hidden, _, _ = self.body(tokens, segments=segments, padding=padding)
-        return self.head.best(hidden, allowed, cls_index, self.config.start_n_top, self.config.end_n_top)
